@@ -1,0 +1,66 @@
+# Every target makes its own environment in .venv; only python3, pip and make need to be there.
+
+PYTHON ?= python3
+WORKERS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all check bench docs dist clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+demo: $(VENV)/.runtime ## fit a real nanopore recording
+	$(BIN)/python examples/nanopore.py
+
+test: $(VENV)/.dev ## run the fast tests
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+
+test-all: $(VENV)/.dev ## run every test
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+check: $(VENV)/.dev ## lint, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev ## measure speed, after checking that the answers agree
+	$(BIN)/python benchmarks/run.py
+
+docs: $(VENV)/.docs ## build the pages into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+dist: $(VENV)/.dev ## build the wheel and the source archive into dist/
+	rm -rf build dist
+	$(BIN)/python -m build --no-isolation
+
+clean: ## remove the environment and everything built
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The stamps below say which installation .venv holds; a change of pyproject.toml makes them stale.
+
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || { \
+	  echo "longhmm needs Python 3.11 or later, and there is no '$(PYTHON)' here: install it or name one with make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "longhmm needs Python 3.11 or later, and '$(PYTHON)' is $$($(PYTHON) -V 2>&1): name a newer one with make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { \
+	  echo "'$(PYTHON)' cannot make virtual environments: install its venv package (python3-venv on Debian and Ubuntu)." >&2; exit 1; }
+	@echo "Making the environment $(VENV); the first installation takes a minute or two."
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.runtime: pyproject.toml | $(VENV)/.made
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(VENV)/.made
+	$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/.made
+	$(PIP) --editable '.[docs]'
+	@touch $@

@@ -1,0 +1,141 @@
+"""Array files: NumPy (.npy, .npz), Zarr and HDF5. Opening reads the header only (an .npz is loaded whole)."""
+
+from __future__ import annotations
+
+import functools
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longhmm.data.array_source import ArraySource, Columns, SlicedSource, one_line
+from longhmm.errors import DataError
+
+
+def open_npy(path: Path, columns: Columns = None) -> SlicedSource:
+    """A memory-mapped .npy file."""
+    return SlicedSource(_map_npy(path), str(path), columns, reopen=functools.partial(_map_npy, path))
+
+
+def _map_npy(path: Path) -> np.ndarray:
+    try:
+        _check_npy_size(path)
+        return np.lib.format.open_memmap(path, mode="r")
+    except DataError:
+        raise
+    except (ValueError, OSError, EOFError) as error:
+        raise DataError(
+            f"{path} is not a readable .npy file ({one_line(error)}); "
+            "write it again with numpy.save, as an array of numbers"
+        ) from error
+
+
+def _check_npy_size(path: Path) -> None:
+    """A file cut short must be reported when it is opened, with the last row it still holds."""
+    with path.open("rb") as file:
+        version = np.lib.format.read_magic(file)
+        # Version 3 differs from 2 only in the encoding of field names, which numeric arrays do not have.
+        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = reader(file)
+        held = path.stat().st_size - file.tell()
+    if dtype.hasobject:
+        raise DataError(f"{path} holds Python objects; save it as an array of numbers, with NaN for missing values")
+    row = dtype.itemsize
+    for size in shape[1:]:
+        row *= size
+    if shape and held < shape[0] * row:
+        raise DataError(
+            f"{path} ends early, after row {held // row} of {shape[0]} ({held:,} of {shape[0] * row:,} bytes); "
+            "copy or write the file again"
+        )
+
+
+def open_npz(path: Path, dataset: str | None = None, columns: Columns = None) -> ArraySource:
+    """One array of an .npz archive, loaded whole because its bytes are packed (use .npy for what exceeds memory)."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            name = _choose(dataset, archive.files, archive.files, str(path))
+            return ArraySource(archive[name], f"{path}[{name}]", columns)
+    except DataError:
+        raise
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(
+            f"{path} is not a readable .npz file ({one_line(error)}); "
+            "write it again with numpy.savez, as arrays of numbers"
+        ) from error
+
+
+def open_zarr(store: Any, dataset: str | None = None, columns: Columns = None) -> SlicedSource:
+    """An array in a Zarr directory, address, or store object."""
+    import zarr
+
+    name = str(store)
+    try:
+        node = zarr.open(store if not isinstance(store, Path) else name, mode="r")
+    except Exception as error:  # each kind of store has its own errors
+        raise DataError(
+            f"{name} is not a readable Zarr store ({one_line(error)}); give the folder that zarr wrote"
+        ) from error
+    return open_node(node, name, dataset, columns)
+
+
+def open_hdf5(path: Path, dataset: str | None = None, columns: Columns = None) -> SlicedSource:
+    """A dataset of an HDF5 file: the one named, or the only numeric one."""
+    node = _hdf5_file(path)
+    chosen = _choose(dataset, *_arrays_in(node), str(path))
+    reopen = functools.partial(_hdf5_dataset, path, chosen)
+    return SlicedSource(node[chosen], f"{path}[{chosen}]", columns, reopen=reopen)
+
+
+def _hdf5_file(path: Path) -> Any:
+    try:
+        import h5py
+    except ImportError as error:
+        raise DataError(f"reading {path} needs h5py; install it with: pip install 'longhmm[hdf5]'") from error
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        raise DataError(
+            f"{path} is not a readable HDF5 file ({one_line(error)}); it may be cut short, so copy or write it again"
+        ) from error
+
+
+def _hdf5_dataset(path: Path, dataset: str) -> Any:
+    return _hdf5_file(path)[dataset]
+
+
+def open_node(node: Any, name: str, dataset: str | None = None, columns: Columns = None) -> SlicedSource:
+    """A Zarr or HDF5 array, or one array inside a group of either."""
+    if hasattr(node, "shape"):
+        if dataset is not None:
+            raise DataError(f"dataset={dataset!r} was given but {name} is itself an array; leave dataset out")
+        return SlicedSource(node, name, columns)
+    chosen = _choose(dataset, *_arrays_in(node), name)
+    return SlicedSource(node[chosen], f"{name}[{chosen}]", columns)
+
+
+def _arrays_in(group: Any) -> tuple[list[str], list[str]]:
+    """Names of all arrays below a group, and of those that could be observations: numeric with one or two axes."""
+    members: list[tuple[str, Any]] = []
+    if hasattr(group, "visititems"):
+        group.visititems(lambda name, item: members.append((name, item)))
+    else:
+        members.extend(group.members(max_depth=None))
+    arrays = [(name, item) for name, item in members if hasattr(item, "shape") and hasattr(item, "dtype")]
+    numeric = [name for name, item in arrays if np.dtype(item.dtype).kind in "biuf" and len(item.shape) in (1, 2)]
+    return [name for name, _ in arrays], numeric
+
+
+def _choose(dataset: str | None, names: list[str], candidates: list[str], source: str) -> str:
+    if dataset is not None:
+        wanted = dataset.strip("/")
+        if wanted not in names:
+            raise DataError(f"{source} has no array named {dataset!r}; dataset= must be one of {sorted(names)}")
+        return wanted
+    if not candidates:
+        raise DataError(f"{source} holds no numeric array of one or two dimensions (it holds {sorted(names)}); add one")
+    if len(candidates) > 1:
+        raise DataError(f"{source} holds several arrays; choose one with dataset=, from {sorted(candidates)}")
+    return candidates[0]

@@ -1,0 +1,137 @@
+"""Making one source out of many, and of the masks and states that run alongside."""
+
+from __future__ import annotations
+
+import numbers
+from typing import Any
+
+import numpy as np
+
+from longhmm.data.array_source import ArraySource, Columns, column_indices
+from longhmm.data.concatenated import ConcatenatedSource
+from longhmm.data.sources import Source, open_source
+from longhmm.errors import DataError
+
+
+def is_many(data: Any) -> bool:
+    """Whether `data` lists sequences rather than numbers; the first entry decides."""
+    if not isinstance(data, (list, tuple)):
+        return False
+    if not data:
+        raise DataError("data lists no sequences (an empty list); pass at least one sequence")
+    first = data[0]
+    is_number = isinstance(first, (numbers.Number, np.generic)) or getattr(first, "shape", None) == ()
+    return not is_number
+
+
+def cut(lengths: Any, source: Source) -> np.ndarray:
+    """Offsets of the sequences into which `lengths` cuts one source (None: it is one sequence)."""
+    if lengths is None:
+        return np.array([0, source.length], np.int64)
+    sizes = np.asarray(lengths)
+    if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or sizes.size == 0 or sizes.min() < 1:
+        held = f"{sizes.dtype} of shape {sizes.shape}" + (f", smallest {sizes.min()}" if sizes.size else "")
+        raise DataError(f"lengths must be a list of positive whole numbers, but is {held}; drop empty sequences")
+    total = int(sizes.sum())
+    if total != source.length:
+        raise DataError(f"lengths must sum to the {source.length} rows of {source.name} but sum to {total}; mend them")
+    return _offsets(sizes)
+
+
+def _offsets(lengths: Any) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+
+
+def strip_masks(items: list[Any], columns: Columns) -> tuple[list[Any], list[Any] | None]:
+    """Split masked arrays into their values and their masks (None for what is no masked array)."""
+    if not any(isinstance(item, np.ma.MaskedArray) for item in items):
+        return items, None
+    values, masks = list(items), list[Any]([None] * len(items))
+    for number, item in enumerate(items):
+        if isinstance(item, np.ma.MaskedArray):
+            mask = np.ma.getmaskarray(item)
+            if mask.ndim == 2:
+                chosen = column_indices(columns, range(mask.shape[1]), f"masked array {number}")
+                mask = mask if chosen is None else mask[:, chosen]
+            values[number], masks[number] = item.data, mask
+    return values, masks
+
+
+def join(items: list[Any], what: str, dataset: str | None = None, columns: Columns = None) -> tuple[Source, np.ndarray]:
+    """One source over all items, and the offsets where each begins."""
+    title = f"{what} of {len(items)} sequences"
+    if dataset is None and _alike(items):
+        return ArraySource(np.concatenate(items), title, columns), _offsets([len(item) for item in items])
+    parts = [
+        open_source(item, dataset=dataset, columns=columns, name=f"sequence {number} of {what}")
+        for number, item in enumerate(items)
+    ]
+    joined = ConcatenatedSource(parts)
+    in_memory = [part.values for part in parts if isinstance(part, ArraySource)]
+    if len(in_memory) == len(parts):
+        return ArraySource(np.concatenate(in_memory), title), joined.starts
+    return joined, joined.starts
+
+
+def _alike(items: list[Any]) -> bool:
+    """Whether all items are plain non-empty numeric arrays of one dtype and width: the common case, made fast.
+
+    Everything else is opened one by one, which costs microseconds each but can name the sequence at fault.
+    """
+    if not all(type(item) is np.ndarray for item in items):
+        return False
+    kinds = {(item.dtype, item.shape[1:], item.ndim) for item in items}
+    dtype, _, ndim = next(iter(kinds))
+    return len(kinds) == 1 and dtype.kind in "biuf" and ndim in (1, 2) and all(item.shape[0] for item in items)
+
+
+def alongside(
+    given: Any, what: str, source: Source, offsets: np.ndarray, dims: tuple[int, ...], unmarked: int = 0
+) -> Source:
+    """Open a mask or states that must run alongside the data, and see that they fit row by row.
+
+    `unmarked` stands for a whole sequence given as None.
+    """
+    wanted = np.diff(offsets)
+    if is_many(given):
+        if len(given) != len(wanted):
+            raise DataError(
+                f"{what} lists {len(given)} sequences but {source.name} has {len(wanted)}; give one entry for each"
+            )
+        found, starts = join(_same_width(list(given), wanted, source.dim, unmarked), what)
+        wrong = np.flatnonzero(np.diff(starts) != wanted)
+        if wrong.size:
+            i = int(wrong[0])
+            raise DataError(
+                f"{what} of sequence {i} must have the {wanted[i]} rows of its data "
+                f"but has {starts[i + 1] - starts[i]}; "
+                "give one row for each observation"
+            )
+    else:
+        found = open_source(given, name=what)
+    if found.length != source.length or found.dim not in dims:
+        shapes = " or ".join(str((source.length,) if dim == 1 else (source.length, dim)) for dim in sorted(set(dims)))
+        raise DataError(
+            f"{what} must have shape {shapes} to match {source.name} but has shape {(found.length, found.dim)}; "
+            "give one row for each observation"
+        )
+    if np.dtype(found.dtype).kind not in "iu":
+        kind = "integers, with -1 for unknown" if what == "states" else "True (missing) or False"
+        raise DataError(f"{what} must hold {kind}, but {found.name} has dtype {found.dtype}; convert it")
+    return found
+
+
+def _same_width(entries: list[Any], lengths: np.ndarray, dim: int, unmarked: int) -> list[Any]:
+    """Fill in None, and widen one-feature entries where others tell features apart."""
+    if not any(entry is None for entry in entries) and len({np.ndim(entry) for entry in entries}) == 1:
+        return entries
+    filled = [np.full(n, unmarked, np.int8) if e is None else e for e, n in zip(entries, lengths, strict=True)]
+    if all(np.ndim(entry) < 2 for entry in filled):
+        return filled
+    return [np.repeat(np.asarray(e)[:, None], dim, axis=1) if np.ndim(e) == 1 else e for e in filled]
+
+
+def either(first: Source, second: Source) -> ArraySource:
+    """Missing in one mask or in the other."""
+    masked = (first.read(0, first.length) != 0) | (second.read(0, second.length) != 0)
+    return ArraySource(masked, "mask")

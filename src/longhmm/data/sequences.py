@@ -1,0 +1,181 @@
+"""Many sequences as one index space, with missing values and partially known states."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from longhmm.data.array_source import ArraySource, Columns
+from longhmm.data.concatenated import ConcatenatedSource
+from longhmm.data.joining import alongside, cut, either, is_many, join, strip_masks
+from longhmm.data.sources import Source, open_source
+from longhmm.errors import DataError
+
+# Values checked at a time, so that looking at data in memory never needs a second copy of them.
+_CHECKED_AT_ONCE = 1 << 20
+
+
+class Block(NamedTuple):
+    """Consecutive observations.
+
+    `values[t, d]` in the dtype of the data, NaN left in place; `observed[t, d]` is False where missing (NaN or
+    masked); `states[t]` is the known state, -1 where unknown, and None if no states were given at all.
+    """
+
+    values: np.ndarray
+    observed: np.ndarray
+    states: np.ndarray | None
+
+
+class Sequences:
+    """Positions 0 to `length`: sequence `i` is [offsets[i], offsets[i+1]). Made by `open_data`.
+
+    `mask` (nonzero = missing) has one feature or as many as the data, `states` has one; both are sources themselves,
+    so that they may be as long as the data. What lies in memory is checked here, once; the rest whenever it is read.
+    """
+
+    def __init__(
+        self, source: Source, offsets: np.ndarray, mask: Source | None = None, states: Source | None = None
+    ) -> None:
+        self.source = source
+        self.offsets = np.asarray(offsets, np.int64)
+        self.length, self.dim, self.dtype, self.name = source.length, source.dim, np.dtype(source.dtype), source.name
+        self.n_sequences = len(self.offsets) - 1
+        self._mask, self._states = mask, states
+        self.has_mask, self.has_states = mask is not None, states is not None
+        self.in_memory = all(isinstance(part, ArraySource) for part in (source, mask, states) if part is not None)
+        if self.in_memory:
+            rows = max(1, _CHECKED_AT_ONCE // self.dim)
+            for start in range(0, self.length, rows):
+                self._check(start, *self._raw(start, min(start + rows, self.length)))
+
+    def read(self, start: int, stop: int) -> Block:
+        """Positions `start` to `stop` (exclusive), whether or not they lie in one sequence; nothing else is read."""
+        values, mask, states = self._raw(start, stop)
+        if not self.in_memory:
+            self._check(start, values, mask, states)
+        return _block(values, mask, states)
+
+    def take(self, positions: np.ndarray) -> Block:
+        """The observations at any positions, for data in memory only; the block has the shape of `positions`."""
+        parts = (self.source, self._mask, self._states)
+        values, mask, states = (part.values[positions] if isinstance(part, ArraySource) else None for part in parts)
+        if values is None or not self.in_memory:
+            raise DataError(f"{self.name} is not in memory; use read(start, stop), which takes consecutive positions")
+        return _block(values, mask, states)
+
+    def sequence_of(self, position: int | np.ndarray) -> int | np.ndarray:
+        """Number of the sequence that holds a position (or each of several)."""
+        where = np.asarray(position)
+        if where.size and not (where.min() >= 0 and where.max() < self.length):
+            raise DataError(f"position {position} is outside {self.name}, which has positions 0 to {self.length - 1}")
+        found = np.searchsorted(self.offsets, where, side="right") - 1
+        return int(found) if found.ndim == 0 else found
+
+    def describe(self, position: int) -> str:
+        """A position as the user knows it, such as "row 17 of sequence 3 (file.npy)"."""
+        sequence = int(self.sequence_of(position))
+        name = self.source.part_at(position).name if isinstance(self.source, ConcatenatedSource) else self.name
+        row = int(position) - int(self.offsets[sequence])
+        return f"row {row} of {name}" if self.n_sequences == 1 else f"row {row} of sequence {sequence} ({name})"
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __repr__(self) -> str:
+        plural = "s" if self.n_sequences > 1 else ""
+        extras = ["in memory" if self.in_memory else "read on demand"]
+        extras += ["with mask"] * self.has_mask + ["with states"] * self.has_states
+        return (
+            f"Sequences({self.name}: {self.n_sequences:,} sequence{plural}, {self.length:,} observations, "
+            f"dim {self.dim}, {self.dtype}, {', '.join(extras)})"
+        )
+
+    def _raw(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        mask = None if self._mask is None else self._mask.read(start, stop)
+        states = None if self._states is None else self._states.read(start, stop)
+        return self.source.read(start, stop), mask, states
+
+    def _check(self, start: int, values: np.ndarray, mask: np.ndarray | None, states: np.ndarray | None) -> None:
+        self._check_mask(mask, start)
+        self._check_values(values, mask, start)
+        self._check_states(states, start)
+
+    def _check_values(self, values: np.ndarray, mask: np.ndarray | None, start: int) -> None:
+        if values.dtype.kind != "f":
+            return
+        infinite = np.isinf(values)
+        if mask is not None:
+            infinite &= mask == 0
+        if infinite.any():
+            row, feature = np.argwhere(infinite)[0]
+            position = start + int(row)
+            raise DataError(
+                f"{self.name} has an infinite value at position {position} ({self.describe(position)}), "
+                f"feature {feature}; replace it by NaN to mark it as missing"
+            )
+
+    def _check_mask(self, mask: np.ndarray | None, start: int) -> None:
+        if mask is not None and (wrong := (mask != 0) & (mask != 1)).any():
+            row, feature = np.argwhere(wrong)[0]
+            raise DataError(
+                f"mask must hold True (missing) or False, but has {mask[row, feature]} at position {start + int(row)} "
+                f"({self.describe(start + int(row))}); pass a boolean array"
+            )
+
+    def _check_states(self, states: np.ndarray | None, start: int) -> None:
+        if states is not None and (wrong := (states < -1) | (states > np.iinfo(np.int32).max)).any():
+            row = int(np.argmax(wrong))
+            raise DataError(
+                f"states must be -1 (unknown) or a state counted from 0, but is {states[row, 0]} at position "
+                f"{start + row} ({self.describe(start + row)}); mark unknown states with -1"
+            )
+
+
+def _block(values: np.ndarray, mask: np.ndarray | None, states: np.ndarray | None) -> Block:
+    observed = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(values.shape, bool)
+    if mask is not None:
+        observed &= mask == 0
+        if values.dtype.kind == "f" and (infinite := np.isinf(values)).any():
+            # Allowed because it is masked, but it would spoil sums: infinity times zero is NaN.
+            values = np.where(infinite, values.dtype.type(np.nan), values)
+    return Block(values, observed, None if states is None else states[..., 0].astype(np.int32))
+
+
+def open_data(
+    data: Any,
+    *,
+    mask: Any = None,
+    states: Any = None,
+    lengths: Any = None,
+    dataset: str | None = None,
+    columns: Columns = None,
+) -> Sequences:
+    """Open observations, lazily where they lie in files, as one or many sequences.
+
+    `data` is anything `open_source` takes, or a list of such things (many sequences; a list of numbers is one).
+    `mask` is True where an observation is missing, shaped (time,) or (time, feature), or a list like `data`;
+    `states` holds known states (-1 = unknown), shaped (time,), or a list like `data`; `lengths` cuts one array into
+    sequences of these lengths; `dataset` and `columns` choose within files and tables. NaN is missing, too.
+    """
+    if isinstance(data, Sequences):
+        if any(option is not None for option in (mask, states, lengths, dataset, columns)):
+            raise DataError(f"{data.name} is open already; give mask, states, lengths, dataset and columns on opening")
+        return data
+    many = is_many(data)
+    if many and lengths is not None:
+        raise DataError("lengths cuts one array into sequences, but data is a list of sequences; leave lengths out")
+    items, own_masks = strip_masks(list(data) if many else [data], columns)
+    if many:
+        source, offsets = join(items, "the list", dataset, columns)
+    else:
+        source = open_source(items[0], dataset=dataset, columns=columns)
+        offsets = cut(lengths, source)
+    mask_source = None if mask is None else alongside(mask, "mask", source, offsets, (1, source.dim))
+    if own_masks is not None:
+        title = "the mask of the masked array"
+        own = alongside(own_masks if many else own_masks[0], title, source, offsets, (1, source.dim))
+        mask_source = own if mask_source is None else either(own, mask_source)
+    states_source = None if states is None else alongside(states, "states", source, offsets, (1,), unmarked=-1)
+    return Sequences(source, offsets, mask_source, states_source)

@@ -1,0 +1,145 @@
+"""Cells, cores and buffers: fixed-shape blocks of observations that never cross the end of a sequence."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from longhmm.data.sequences import Sequences
+from longhmm.errors import DataError
+
+
+class WindowIndex(NamedTuple):
+    """Where windows lie: the core is what a cell owns, the rest of the window only carries messages.
+
+    `start[n]` is the global position of the first time, `length[n]` the number of times; the core is
+    [core_start[n], core_stop[n]) counted from `start[n]`; `at_start[n]` says that the window begins at the true first
+    observation of its sequence, where the initial distribution applies.
+    """
+
+    start: Any
+    length: Any
+    core_start: Any
+    core_stop: Any
+    at_start: Any
+
+
+class WindowBatch(NamedTuple):
+    """Observations of `n` windows, padded to one `width`; a JAX pytree.
+
+    `values (n, width, D)`, `observed (n, width, D)`, `states (n, width)` (-1 = unknown) or None; `length`,
+    `core_start`, `core_stop`, `at_start` as in `WindowIndex`. Times from `length[n]` on are padding: value 0, not
+    observed, state unknown.
+    """
+
+    values: Any
+    observed: Any
+    states: Any
+    length: Any
+    core_start: Any
+    core_stop: Any
+    at_start: Any
+
+
+def locate(xp: Any, cell_offsets: Any, offsets: Any, core_length: Any, cells: Any, buffer: Any) -> WindowIndex:
+    """Windows of the given cells, on the array namespace `xp` (numpy, or jax.numpy inside a compiled function).
+
+    Cell [a, b) of sequence [s, e) has the window [max(s, a - buffer), min(e, b + buffer)). Written with remaining
+    distances rather than sums, so that 32-bit integers suffice for any total length below 2^31.
+    """
+    sequence = xp.searchsorted(cell_offsets, cells, side="right") - 1
+    first, end = offsets[sequence], offsets[sequence + 1]
+    core = first + (cells - cell_offsets[sequence]) * core_length
+    core_size = xp.minimum(core_length, end - core)
+    before = xp.minimum(buffer, core - first)
+    after = xp.minimum(buffer, end - core - core_size)
+    start = core - before
+    return WindowIndex(start, before + core_size + after, before, before + core_size, start == first)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Cells:
+    """Every sequence cut into cells of `core_length` consecutive times, of which its last may be shorter.
+
+    Cells of sequence `i` are numbered from `cell_offsets[i]` to `cell_offsets[i+1]` (exclusive).
+    """
+
+    offsets: np.ndarray
+    core_length: int
+    cell_offsets: np.ndarray = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        offsets = np.asarray(self.offsets, np.int64)
+        core_length = _whole(self.core_length, "core_length", 1)
+        counts = -(-np.diff(offsets) // core_length)  # rounded up
+        object.__setattr__(self, "offsets", offsets)
+        object.__setattr__(self, "core_length", core_length)
+        object.__setattr__(self, "cell_offsets", np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells of all sequences together."""
+        return int(self.cell_offsets[-1])
+
+    def width(self, buffer: int) -> int:
+        """The longest a window can be: core and both buffers."""
+        return self.core_length + 2 * _whole(buffer, "buffer", 0)
+
+    def locate(self, cells: Any, buffer: int) -> WindowIndex:
+        """Windows of the given cell numbers, with `buffer` more times on each side where the sequence has them."""
+        cells = np.asarray(cells, np.int64)
+        if cells.size and not (cells.min() >= 0 and cells.max() < self.n_cells):
+            wrong = cells[(cells < 0) | (cells >= self.n_cells)].flat[0]
+            raise DataError(f"cell {wrong} does not exist; cells must be numbers from 0 to {self.n_cells - 1}")
+        return locate(np, self.cell_offsets, self.offsets, self.core_length, cells, _whole(buffer, "buffer", 0))
+
+
+def gather(sequences: Sequences, index: WindowIndex, width: int) -> WindowBatch:
+    """Read windows on the host and pad them to `width` (`Cells.width(buffer)` fits all): one read for each window."""
+    start, length, core_start, core_stop = (np.asarray(field, np.int64) for field in index[:4])
+    if length.size and length.max() > width:
+        raise DataError(f"width must be at least the longest window, {length.max()} times, but is {width}; raise it")
+    if sequences.in_memory:
+        values, observed, states = _gather_at_once(sequences, start, length, width)
+    else:
+        values, observed, states = _gather_one_by_one(sequences, start, length, width)
+    short, at_start = np.int32, np.asarray(index.at_start, bool)
+    placed = (length.astype(short), core_start.astype(short), core_stop.astype(short), at_start)
+    return WindowBatch(values, observed, states, *placed)
+
+
+def _gather_at_once(sequences: Sequences, start: np.ndarray, length: np.ndarray, width: int) -> tuple[Any, Any, Any]:
+    times = np.arange(width)
+    padding = times >= length[:, None]
+    # Padding repeats the first time, which always exists, and is then blanked.
+    values, observed, states = sequences.take(np.where(padding, start[:, None], start[:, None] + times))
+    values[padding] = 0
+    observed[padding] = False
+    if states is not None:
+        states[padding] = -1
+    return values, observed, states
+
+
+def _gather_one_by_one(sequences: Sequences, start: np.ndarray, length: np.ndarray, width: int) -> tuple[Any, Any, Any]:
+    values = np.zeros((len(start), width, sequences.dim), sequences.dtype)
+    observed = np.zeros(values.shape, bool)
+    states = np.full(values.shape[:2], -1, np.int32) if sequences.has_states else None
+    for n, (first, size) in enumerate(zip(start.tolist(), length.tolist(), strict=True)):
+        block = sequences.read(first, first + size)
+        values[n, :size], observed[n, :size] = block.values, block.observed
+        if states is not None:
+            states[n, :size] = block.states
+    return values, observed, states
+
+
+def _whole(number: Any, name: str, least: int) -> int:
+    try:
+        value = operator.index(number)
+    except TypeError:
+        value = least - 1
+    if value < least:
+        raise DataError(f"{name} must be a whole number, at least {least}, but is {number!r}; choose another")
+    return value

@@ -1,0 +1,1 @@
+"""Raw observations to expected statistics: windows for stochastic gradients, streamed passes for exact answers."""

@@ -1,0 +1,93 @@
+"""Exact answers at given parameters, over data of any length: likelihood, state probabilities, paths."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from longhmm.data.sequences import open_data
+from longhmm.errors import ImpossibleObservationError, ModelError
+from longhmm.kernels.full_pass import collect_weights, filter_pass, posterior_pass
+from longhmm.kernels.path_pass import best_path, sampled_path
+from longhmm.model.hmm import HMM
+
+
+def log_likelihood(model: HMM, params: Mapping[str, Any], data: Any) -> float:
+    """Log likelihood of the data at given parameters, summed over sequences; exact, streamed, in double precision.
+
+    Minus infinity, with a warning that names the place, if some observation is impossible.
+
+    Args:
+        model: the hidden Markov model.
+        params: natural parameters, `{"transition": (K, K), ...}`; `initial` is optional.
+        data: an array `(T,)` or `(T, D)`, a path, a list of these (many sequences), or what `open_data` returned.
+
+    Example:
+        >>> import longhmm as lh
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> round(lh.log_likelihood(model, params, [0, 1, 9, 7]), 6)
+        -9.011127
+    """
+    sequences = open_data(data)
+    try:
+        return float(np.sum([result.log_likelihood for result in filter_pass(model, params, sequences)]))
+    except ImpossibleObservationError as impossible:
+        warnings.warn(str(impossible), RuntimeWarning, stacklevel=2)
+        return float("-inf")
+
+
+def state_probabilities(
+    model: HMM, params: Mapping[str, Any], data: Any, *, causal: bool = False
+) -> np.ndarray:
+    """`P(x_t = k | all y)`, `(T, K)` float32; with `causal=True`, `P(x_t = k | y up to t)`.
+
+    Many sequences are laid end to end, in order.
+
+    Example:
+        >>> import longhmm as lh
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> lh.state_probabilities(model, params, [0, 1, 9, 7]).round(3)[2]
+        array([0., 1.], dtype=float32)
+    """
+    sequences = open_data(data)
+    probabilities = np.empty((sequences.length, model.n_states), np.float32)
+    run = filter_pass if causal else posterior_pass
+    for result in run(model, params, sequences, collect_weights):
+        probabilities[result.start : result.stop] = result.collected[result.own]
+    return probabilities
+
+
+def decode(model: HMM, params: Mapping[str, Any], data: Any) -> np.ndarray:
+    """The most probable path of states (Viterbi), `(T,)` small integers; many sequences are laid end to end.
+
+    Example:
+        >>> import longhmm as lh
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> lh.decode(model, params, [0, 1, 9, 7])
+        array([0, 0, 1, 1], dtype=int8)
+    """
+    return best_path(model, params, open_data(data))
+
+
+def sample_states(model: HMM, params: Mapping[str, Any], data: Any, *, draws: int = 1, seed: int = 0) -> np.ndarray:
+    """Paths of states drawn from their posterior `P(x | all y)`, `(draws, T)`: forward filtering, backward sampling.
+
+    Example:
+        >>> import longhmm as lh
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> lh.sample_states(model, params, [0, 1, 9, 7], draws=3).shape
+        (3, 4)
+    """
+    if draws < 1:
+        raise ModelError(f"draws must be at least 1, got {draws}.")
+    sequences = open_data(data)
+    key = jax.random.key(seed)
+    return np.stack([sampled_path(model, params, sequences, jax.random.fold_in(key, draw)) for draw in range(draws)])

@@ -1,0 +1,131 @@
+"""Cut data of any length into blocks of fixed shape: many chunks side by side, each with its neighbourhood.
+
+A chunk is a stretch of consecutive times of one sequence. All chunks of a block run at once, one per vector lane. The
+`reach` rows before and after a chunk warm its edge messages up.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from longhmm.data.sequences import Sequences
+from longhmm.data.windows import Cells
+
+CHUNK_LENGTHS = (16, 64, 256, 1024)
+CHUNK_OVERHEAD = 32  # what a chunk costs beside its own times, in times; decides the length for short sequences
+MESSAGE_ENTRIES = 1 << 21  # numbers in one (time, state, chunk) array: keeps a pass within some 200 MB
+
+
+class Block(NamedTuple):
+    """Rows of a block with the tables that place them in chunks. Row `n_rows` of any table stands for padding.
+
+    Attributes:
+        values: `(R, D)` rows `[start - reach, stop + reach)` of the data, zero where outside.
+        observed: `(R, D)`.
+        states: `(R,)` known states or None.
+        rows: `(n, W)` row of each time of each chunk.
+        left: `(reach, W)` rows before each chunk, in order, first one at `[0]`; padding at the end.
+        right: `(reach, W)` rows after each chunk; padding at the end.
+        left_length: `(W,)` how many rows `left` holds.
+        left_at_start: `(W,)` whether `left` begins at the start of its sequence.
+        length: `(W,)` times in each chunk; 0 for a lane without a chunk.
+        at_start: `(W,)` whether the chunk begins its sequence.
+        at_end: `(W,)` whether the chunk ends its sequence.
+        own: `(R,)` True for the rows of `[start, stop)`.
+    """
+
+    values: np.ndarray
+    observed: np.ndarray
+    states: np.ndarray | None
+    rows: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    left_length: np.ndarray
+    left_at_start: np.ndarray
+    length: np.ndarray
+    at_start: np.ndarray
+    at_end: np.ndarray
+    own: np.ndarray
+
+
+class Plan:
+    """How data of some lengths are cut into blocks for a model with `n_states` states."""
+
+    def __init__(self, sequences: Sequences, n_states: int) -> None:
+        self.sequences = sequences
+        lengths = np.diff(sequences.offsets)
+        costs = [int((-(-lengths // n)).sum()) * (n + CHUNK_OVERHEAD) for n in CHUNK_LENGTHS]
+        self.chunk_length = CHUNK_LENGTHS[int(np.argmin(costs))]
+        self.cells = Cells(sequences.offsets, self.chunk_length)
+        most = max(1, MESSAGE_ENTRIES // (n_states * self.chunk_length))
+        # Powers of two, so that data of similar lengths share one compiled program.
+        self.lanes = min(1 << (most.bit_length() - 1), 1 << (self.cells.n_cells - 1).bit_length())
+        self.n_blocks = -(-self.cells.n_cells // self.lanes)
+
+    def bounds(self, index: int) -> tuple[int, int]:
+        """Rows `[start, stop)` that block `index` owns."""
+        first, last = index * self.lanes, min((index + 1) * self.lanes, self.cells.n_cells) - 1
+        located = self.cells.locate(np.array([first, last]), 0)
+        return int(located.start[0]), int(located.start[1] + located.length[1])
+
+    def read(self, index: int, reach: int) -> Block:
+        """Read block `index` with `reach` rows of neighbourhood on each side."""
+        start, stop = self.bounds(index)
+        n_rows = self.lanes * self.chunk_length + 2 * reach
+        origin = start - reach
+        lo, hi = max(origin, 0), min(stop + reach, self.sequences.length)
+        data = self.sequences.read(lo, hi)
+        values = np.zeros((n_rows, self.sequences.dim), data.values.dtype)
+        observed = np.zeros(values.shape, bool)
+        inside = slice(lo - origin, hi - origin)
+        values[inside], observed[inside] = data.values, data.observed
+        states = None
+        if data.states is not None:
+            states = np.full(n_rows, -1, np.int32)
+            states[inside] = data.states
+        cells = np.arange(index * self.lanes, min((index + 1) * self.lanes, self.cells.n_cells))
+        located = self.cells.locate(cells, 0)
+        wide = self.cells.locate(cells, reach)
+
+        def lanes(given: np.ndarray, fill: int | bool = 0) -> np.ndarray:
+            padded = np.full(self.lanes, fill, given.dtype)
+            padded[: len(given)] = given
+            return padded
+
+        first = lanes(located.start - origin)
+        length, left_length = lanes(located.length), lanes(wide.core_start)
+        right_length = lanes(wide.length - wide.core_stop)
+        return Block(
+            values,
+            observed,
+            states,
+            _table(first, length, self.chunk_length, n_rows),
+            _table(first - left_length, left_length, reach, n_rows),
+            _table(first + length, right_length, reach, n_rows),
+            left_length.astype(np.int32),
+            lanes(wide.at_start),
+            length.astype(np.int32),
+            lanes(located.at_start, True),
+            lanes(located.start + located.length == self._ends(cells), True),
+            (np.arange(n_rows) >= start - origin) & (np.arange(n_rows) < stop - origin),
+        )
+
+    def _ends(self, cells: np.ndarray) -> np.ndarray:
+        sequence = np.searchsorted(self.cells.cell_offsets, cells, side="right") - 1
+        return self.cells.offsets[sequence + 1]
+
+    def joints(self, index: int) -> np.ndarray:
+        """`(n_chunks,)`, True where a chunk of block `index` continues the chunk before it (in whatever block)."""
+        cells = np.arange(index * self.lanes, min((index + 1) * self.lanes, self.cells.n_cells))
+        return ~self.cells.locate(cells, 0).at_start
+
+    def position(self, index: int, reach: int, row: int) -> int:
+        """Global position of a row of a block that was read with `reach`."""
+        return self.bounds(index)[0] - reach + row
+
+
+def _table(first: np.ndarray, length: np.ndarray, depth: int, padding: int) -> np.ndarray:
+    times = np.arange(depth)[:, None]
+    return np.where(times < length, first + times, padding).astype(np.int32)

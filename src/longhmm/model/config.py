@@ -1,0 +1,225 @@
+"""Emissions as plain names and numbers, and back; nothing but allow-listed names is ever called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+from numpyro import distributions as dist
+from numpyro.distributions import Distribution, constraints
+
+from longhmm.errors import ModelError
+from longhmm.model import families
+from longhmm.model.emissions import Emission
+from longhmm.model.family import Family
+from longhmm.model.layout import name_of
+from longhmm.model.ordered import OrderedNormal
+from longhmm.model.parameter import Pending
+from longhmm.model.support import same_support
+
+# The arguments that rebuild each prior; every one is an attribute of the same name.
+PRIORS: dict[str, tuple[str, ...]] = {
+    "Beta": ("concentration1", "concentration0"),
+    "Cauchy": ("loc", "scale"),
+    "Chi2": ("df",),
+    "Dirichlet": ("concentration",),
+    "Exponential": ("rate",),
+    "Gamma": ("concentration", "rate"),
+    "Gumbel": ("loc", "scale"),
+    "HalfCauchy": ("scale",),
+    "HalfNormal": ("scale",),
+    "InverseGamma": ("concentration", "rate"),
+    "InverseWishart": ("concentration", "scale_tril"),
+    "LKJ": ("dimension", "concentration"),
+    "LKJCholesky": ("dimension", "concentration"),
+    "Laplace": ("loc", "scale"),
+    "LogNormal": ("loc", "scale"),
+    "LogUniform": ("low", "high"),
+    "Logistic": ("loc", "scale"),
+    "MultivariateNormal": ("loc", "scale_tril"),
+    "Normal": ("loc", "scale"),
+    "OrderedNormal": ("loc", "scale", "size"),
+    "Pareto": ("scale", "alpha"),
+    "StudentT": ("df", "loc", "scale"),
+    "Uniform": ("low", "high"),
+    "VonMises": ("loc", "concentration"),
+    "Weibull": ("scale", "concentration"),
+    "Wishart": ("concentration", "scale_tril"),
+}
+# Truncated priors hold another prior and their bounds.
+TRUNCATED: dict[str, tuple[str, ...]] = {
+    "LeftTruncatedDistribution": ("low",),
+    "RightTruncatedDistribution": ("high",),
+    "TwoSidedTruncatedDistribution": ("low", "high"),
+}
+REGIONS = (
+    "real",
+    "positive",
+    "nonnegative",
+    "unit_interval",
+    "circular",
+    "simplex",
+    "ordered_vector",
+    "positive_ordered_vector",
+    "positive_definite",
+    "lower_cholesky",
+    "corr_cholesky",
+    "corr_matrix",
+)
+FAMILIES: dict[str, type[Family]] = {
+    family.__name__: family
+    for family in vars(families).values()
+    if isinstance(family, type) and issubclass(family, Family)
+}
+
+
+def emission_to_config(emission: Emission) -> dict[str, Any]:
+    """A JSON-able description of an emission, or a ModelError where it contains a user's own code."""
+    if isinstance(emission, families.Tied):
+        return {"family": "Tied", "levels": list(emission.levels), "emission": emission_to_config(emission.emission)}
+    parameters = {
+        name: _spec_to_config(name, spec) for name, spec in emission._specs.items() if not isinstance(spec, Pending)
+    }
+    if type(emission) in FAMILIES.values():
+        assert isinstance(emission, Family)
+        return {"family": type(emission).__name__, "options": emission.options(), "parameters": parameters}
+    builder = emission._distribution
+    if type(emission) is not Emission or builder is None or not _is_numpyro(name_of(builder), builder):
+        raise ModelError(
+            f"{emission.name} is your own code and cannot be stored as names and numbers: keep the model "
+            "and pass it again when loading, as load(path, model=...)."
+        )
+    return {
+        "family": "Emission",
+        "distribution": name_of(builder),
+        "options": {"dim": emission.dim},
+        "parameters": parameters,
+    }
+
+
+def emission_from_config(config: Mapping[str, Any]) -> Emission:
+    """Rebuild an emission from its description."""
+    family = config.get("family")
+    if family == "Tied":
+        return families.Tied(emission_from_config(config["emission"]), config["levels"])
+    with jax.enable_x64(True):
+        priors = {name: _spec_from_config(spec) for name, spec in config.get("parameters", {}).items()}
+        options = dict(config.get("options", {}))
+        if family == "Emission":
+            name = config["distribution"]
+            builder = getattr(dist, name, None) if isinstance(name, str) else None
+            if builder is None or not _is_numpyro(name, builder):
+                raise ModelError(f"The stored emission names the distribution {name!r}, which NumPyro does not have.")
+            return Emission(builder, **options, **priors)
+        if family not in FAMILIES:
+            raise ModelError(
+                f"The stored emission is a {family!r}, but it must be one of Emission, Tied, "
+                f"{', '.join(sorted(FAMILIES))}."
+            )
+        return FAMILIES[family](**{**options, **priors})
+
+
+def _is_numpyro(name: str, builder: Callable[..., Any]) -> bool:
+    """Whether this is a public distribution of NumPyro, by identity: a class, or a function such as Categorical."""
+    return (
+        not name.startswith("_")
+        and name in dist.__all__
+        and getattr(dist, name, None) is builder
+        and (getattr(builder, "__module__", "") or "").startswith("numpyro.distributions")
+    )
+
+
+def _spec_to_config(name: str, spec: Distribution | np.ndarray) -> dict[str, Any]:
+    if isinstance(spec, Distribution):
+        return {"prior": prior_to_config(name, spec)}
+    return {"fixed": spec.tolist()}
+
+
+def _spec_from_config(config: Mapping[str, Any]) -> Any:
+    return prior_from_config(config["prior"]) if "prior" in config else np.asarray(config["fixed"])
+
+
+def prior_to_config(name: str, prior: Distribution) -> dict[str, Any]:
+    """A prior as the name of its distribution and its arguments."""
+    kind = type(prior).__name__
+    if isinstance(prior, dist.ImproperUniform):
+        base = prior.support.base_constraint if hasattr(prior.support, "base_constraint") else prior.support
+        region = next(
+            (
+                region
+                for region in REGIONS
+                if type(getattr(constraints, region)) is type(base) and same_support(getattr(constraints, region), base)
+            ),
+            None,
+        )
+        if region is not None:
+            return {
+                "distribution": kind,
+                "support": region,
+                "batch_shape": list(prior.batch_shape),
+                "event_shape": list(prior.event_shape),
+            }
+    elif isinstance(prior, dist.Independent):
+        return {
+            "distribution": kind,
+            "base": prior_to_config(name, prior.base_dist),
+            "dims": prior.reinterpreted_batch_ndims,
+        }
+    elif isinstance(prior, dist.ExpandedDistribution):
+        return {
+            "distribution": kind,
+            "base": prior_to_config(name, prior.base_dist),
+            "batch_shape": list(prior.batch_shape),
+        }
+    elif kind in TRUNCATED and type(prior) is getattr(dist, kind):
+        return {
+            "distribution": kind,
+            "base": prior_to_config(name, prior.base_dist),
+            "args": {argument: _number(getattr(prior, argument)) for argument in TRUNCATED[kind]},
+        }
+    elif kind in PRIORS and type(prior) is _prior_class(kind):
+        args = {
+            argument: prior.event_shape[0] if argument == "size" else _number(getattr(prior, argument))
+            for argument in PRIORS[kind]
+        }
+        return {"distribution": kind, "args": args}
+    raise ModelError(
+        f"The prior of '{name}' is a {kind}, which cannot be stored as names and numbers: keep the model "
+        "and pass it again when loading, as load(path, model=...)."
+    )
+
+
+def prior_from_config(config: Mapping[str, Any]) -> Distribution:
+    """Rebuild a prior from its description."""
+    kind = config.get("distribution")
+    if kind == "ImproperUniform" and config.get("support") in REGIONS:
+        return dist.ImproperUniform(
+            getattr(constraints, config["support"]), tuple(config["batch_shape"]), tuple(config["event_shape"])
+        )
+    if kind == "Independent":
+        return prior_from_config(config["base"]).to_event(int(config["dims"]))
+    if kind == "ExpandedDistribution":
+        return prior_from_config(config["base"]).expand(tuple(config["batch_shape"]))
+    if kind in TRUNCATED:
+        bounds = {argument: _array(config["args"][argument]) for argument in TRUNCATED[kind]}
+        return getattr(dist, kind)(prior_from_config(config["base"]), **bounds)
+    if kind not in PRIORS or set(config.get("args", {})) != set(PRIORS[kind]):
+        raise ModelError(
+            f"The stored prior {kind!r} is not one that longhmm can rebuild: pass the model when loading, "
+            "as load(path, model=...)."
+        )
+    return _prior_class(kind)(**{name: _array(value) for name, value in config["args"].items()})
+
+
+def _prior_class(kind: str) -> Callable[..., Distribution]:
+    return OrderedNormal if kind == "OrderedNormal" else getattr(dist, kind)
+
+
+def _number(value: Any) -> Any:
+    return np.asarray(value).tolist()
+
+
+def _array(value: Any) -> Any:
+    return np.asarray(value) if isinstance(value, list) else value

@@ -1,0 +1,119 @@
+"""What the named families share: default priors that wait for the data."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import distributions as dist
+from numpyro.distributions import Distribution
+from numpyro.distributions.constraints import Constraint
+
+from longhmm.errors import ModelError
+from longhmm.model.emissions import Emission, _check_dim_argument, _specification
+from longhmm.model.layout import Builder, Layout
+from longhmm.model.parameter import Parameter, Pending, full_shape
+from longhmm.model.prior_checks import check_inside
+from longhmm.model.summary import DataSummary
+
+
+class Family(Emission):
+    """An emission whose parameters all have default priors.
+
+    `regions` says where each parameter lives. A parameter that is given no prior gets its default from
+    `default_priors` when the data are known.
+    """
+
+    builder: ClassVar[Builder | None] = None
+
+    def __init__(self, *, dim: int, vector: bool, regions: dict[str, Constraint], **priors: Any) -> None:
+        self._dim = _check_dim_argument(dim)
+        self._distribution = type(self).builder
+        self._vector = vector
+        self._tables: dict[int, dict[str, Parameter]] = {}
+        self._support_by_state = False
+        unknown = [name for name in priors if name not in regions]
+        if unknown:
+            raise ModelError(
+                f"{type(self).__name__} has no parameter '{unknown[0]}': its parameters are {', '.join(regions)}."
+            )
+        self._specs = {
+            name: _specification(name, priors[name]) if priors.get(name) is not None else Pending(region)
+            for name, region in regions.items()
+        }
+        for name, parameter in self._trial_table().items():
+            if not isinstance(self._specs[name], Pending) and parameter.support is not regions[name]:
+                check_inside(parameter, regions[name], type(self).__name__)
+
+    def options(self) -> dict[str, Any]:
+        """The arguments, other than priors, that rebuild this emission."""
+        return {"dim": self._dim}
+
+    def tails(self) -> dict[str, tuple[int, ...]]:
+        """The shape of one state's value of every parameter: one number per feature unless a family says otherwise."""
+        return {name: (self._dim,) if self._dim > 1 else () for name in self._specs}
+
+    def with_features(self, x: Any) -> jax.Array:
+        """Values or parameters with their features axis, also where there is one feature only."""
+        array = jnp.asarray(x)
+        return array if self._dim > 1 else array[..., None]
+
+    def per_feature(self, numbers: np.ndarray) -> Any:
+        """Numbers (D,) in the shape of one state's value: a plain number where there is one feature only."""
+        return numbers if self._dim > 1 else float(numbers[0])
+
+    def scale_prior(self, sd: np.ndarray) -> Distribution:
+        """Log-normal around a third of the spread of the data; its density vanishes at 0, so no state can collapse."""
+        return dist.LogNormal(self.per_feature(np.log(sd / 3.0)), 1.5)
+
+    def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
+        """Weakly informative priors on the scale of the data."""
+        raise NotImplementedError
+
+    def resolve(self, summary: DataSummary) -> Emission:
+        if self.is_resolved:
+            return self
+        if len(summary.mean) != self._dim:
+            raise ModelError(
+                f"{self.name} has dim={self._dim}, but the data have {len(summary.mean)} feature(s): "
+                f"build it with dim={len(summary.mean)}."
+            )
+        with jax.enable_x64(True):  # so that the numbers of the priors are kept in full
+            defaults = self.default_priors(summary)
+            priors = {name: defaults[name] if isinstance(spec, Pending) else spec for name, spec in self._specs.items()}
+            return type(self)(**{**self.options(), **priors})
+
+    def __repr__(self) -> str:
+        parts = [f"{name}={value!r}" for name, value in self.options().items() if (name, value) != ("dim", 1)]
+        parts += [
+            f"{name}={type(spec).__name__ if isinstance(spec, Distribution) else spec.tolist()}"
+            for name, spec in self._specs.items()
+            if not isinstance(spec, Pending)
+        ]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+    def _layout(self, n_states: int) -> Layout:
+        return Layout(self.tails(), self._vector)
+
+    def _trial_table(self) -> dict[str, Parameter]:
+        """The table at the number of states that explicit per-state priors imply."""
+        n_states = 2
+        for name, spec in self._specs.items():
+            if not isinstance(spec, Pending):
+                shape = full_shape(spec)
+                if len(shape) == len(self.tails()[name]) + 1 and shape[0] > 1:
+                    n_states = shape[0]
+        return self._table(n_states, self._layout(n_states))
+
+
+def as_float(y: Any) -> jax.Array:
+    """Observations as floating-point numbers, in their own precision where they have one."""
+    array = jnp.asarray(y)
+    return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(jnp.result_type(float))
+
+
+def sum_features(x: jax.Array) -> jax.Array:
+    """Sum over the features axis, the last."""
+    return jnp.sum(x, -1)

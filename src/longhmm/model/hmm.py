@@ -1,0 +1,201 @@
+"""The hidden Markov model: transitions, emission and initial law, as functions of one set of parameters."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.windows import WindowBatch
+from longhmm.errors import ModelError
+from longhmm.messages.markov import stationary
+from longhmm.model import parametrisation
+from longhmm.model.emissions import Emission
+from longhmm.model.subsample import subsample
+from longhmm.model.summary import summarise
+from longhmm.model.transitions import Transitions
+from longhmm.model.validation import check_initial, check_law, check_parameter, check_transition
+
+Params = dict[str, jax.Array]
+
+
+class HMM:
+    """A hidden Markov model with `n_states` states and any emission.
+
+    Args:
+        n_states: number of hidden states K, at least 1.
+        emission: an `Emission`, such as `Gaussian(dim=2)` or `Emission(dist.StudentT, ...)`.
+        transition_prior: concentrations of the Dirichlet prior of each row of the transition matrix: a number, an
+            array that broadcasts to (K, K), or `Sticky(stay, move)`. A concentration of 0 forbids the transition.
+        fixed_rows: rows of the transition matrix that are known, `{state: probabilities}`.
+        initial: law of the state of a sequence's first observation: "uniform", "stationary" (then it moves with the
+            transition matrix, and that dependence is part of every gradient), or K probabilities.
+
+    Example:
+        >>> import longhmm as lh
+        >>> model = lh.HMM(n_states=3, emission=lh.Gaussian(dim=2), transition_prior=lh.Sticky(stay=20.0))
+        >>> model
+        HMM(n_states=3, emission=Gaussian(dim=2, covariance='full'))
+    """
+
+    def __init__(
+        self,
+        n_states: int,
+        emission: Emission,
+        *,
+        transition_prior: Any = 1.0,
+        fixed_rows: Mapping[int, Any] | None = None,
+        initial: Literal["uniform", "stationary"] | Any = "uniform",
+    ) -> None:
+        if not isinstance(n_states, (int, np.integer)) or isinstance(n_states, bool) or n_states < 1:
+            raise ModelError(f"n_states must be a whole number of at least 1, got {n_states!r}.")
+        if not isinstance(emission, Emission):
+            raise ModelError(f"emission must be an Emission such as Gaussian(dim=2), got {emission!r}.")
+        self.n_states = int(n_states)
+        self.emission = emission
+        self.transitions = Transitions.build(self.n_states, transition_prior, fixed_rows)
+        self.initial = check_initial(initial, self.n_states)
+        self._resolved: dict[str, HMM] = {}
+        if emission.is_resolved:
+            emission.parameters(self.n_states)  # complains now, not in the middle of a run
+
+    def __repr__(self) -> str:
+        return f"HMM(n_states={self.n_states}, emission={self.emission!r})"
+
+    # Data -----------------------------------------------------------------------------------------------------
+
+    @property
+    def dim(self) -> int:
+        """Number of features the emission describes."""
+        return self.emission.dim
+
+    def resolve(self, data: Any) -> HMM:
+        """This model with default priors that depend on the data turned into numbers, from a fixed subsample."""
+        if self.emission.is_resolved:
+            return self
+        sequences = open_data(data)
+        self.check_dim(sequences)
+        summary = summarise(subsample(sequences))
+        fingerprint = repr(tuple(np.asarray(part).tolist() for part in summary))
+        # The same data give the same object, so that what was compiled for it serves again.
+        if fingerprint not in self._resolved:
+            model = copy.copy(self)
+            model.emission = self.emission.resolve(summary)
+            model.emission.parameters(self.n_states)
+            self._resolved[fingerprint] = model
+        return self._resolved[fingerprint]
+
+    def check_dim(self, sequences: Sequences) -> None:
+        """Refuse data with another number of features than the emission has."""
+        if sequences.dim != self.dim:
+            raise ModelError(
+                f"{sequences.name} has {sequences.dim} feature(s) per observation, but {self.emission!r} describes "
+                f"{self.dim}: choose columns, or give the emission dim={sequences.dim}."
+            )
+
+    def check_rows(self, sequences: Sequences, values: np.ndarray, observed: np.ndarray, start: int) -> None:
+        """Refuse observations, read from position `start` on, that the emission cannot have produced."""
+        self.emission.check(values, observed, lambda row: sequences.describe(start + row))
+
+    # Parameters -------------------------------------------------------------------------------------------------
+
+    def validate(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Complete parameters as float64 arrays: shapes, supports and row sums checked, constants filled in."""
+        table = self.emission.parameters(self.n_states)
+        unknown = sorted(set(params) - set(table) - {"transition", "initial"})
+        if unknown:
+            raise ModelError(
+                f"params must hold only {['initial', 'transition', *table]}, got also {', '.join(unknown)}."
+            )
+        transition = check_transition(params, self.n_states)
+        if np.any(transition[~self.transitions.allowed] > 0):
+            row, column = np.argwhere((transition > 0) & ~self.transitions.allowed)[0]
+            raise ModelError(
+                f"params['transition'] must be 0 where the model forbids a transition, got "
+                f"{transition[row, column]} from state {row} to state {column}."
+            )
+        complete = {"transition": transition}
+        for name, parameter in table.items():
+            complete[name] = check_parameter(parameter, params.get(name))
+        complete["initial"] = (
+            check_law("params['initial']", params["initial"], self.n_states)
+            if "initial" in params
+            else self._initial_numpy(transition)
+        )
+        return complete
+
+    def _initial_numpy(self, transition: np.ndarray) -> np.ndarray:
+        with jax.enable_x64(True):
+            return np.asarray(self.initial_law(jnp.asarray(transition, jnp.float64)))
+
+    def initial_law(self, transition: jax.Array) -> jax.Array:
+        """`(K,)`, law of the state of a sequence's first observation, given the transition matrix."""
+        if isinstance(self.initial, str):
+            return stationary(transition)
+        return jnp.asarray(self.initial, transition.dtype)
+
+    def given_initial(self, params: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """The initial law of `params` where it differs from the model's own; it then wins, as a constant."""
+        own = self._initial_numpy(np.asarray(params["transition"], np.float64))
+        given = np.asarray(params["initial"], np.float64)
+        return None if np.allclose(given, own, atol=1e-9) else given
+
+    def unconstrain(self, params: Mapping[str, jax.Array]) -> Params:
+        """Natural parameters to unconstrained coordinates: "transition" and the emission's free names."""
+        coordinates = parametrisation.unconstrain(self.emission.parameters(self.n_states), params)
+        return {"transition": self.transitions.unconstrain(params["transition"]), **coordinates}
+
+    def constrain(self, coordinates: Mapping[str, jax.Array]) -> Params:
+        """Unconstrained coordinates to natural parameters, constants and the initial law included."""
+        transition = self.transitions.constrain(coordinates["transition"])
+        emission = parametrisation.constrain(self.emission.parameters(self.n_states), coordinates)
+        return {"initial": self.initial_law(transition), "transition": transition, **emission}
+
+    def log_prior(self, params: Mapping[str, jax.Array]) -> jax.Array:
+        """Log prior density of natural parameters."""
+        return self.transitions.log_prior(params["transition"]) + self.emission.log_prior(params)
+
+    def log_prior_unconstrained(self, coordinates: Mapping[str, jax.Array]) -> jax.Array:
+        """Log prior density of the unconstrained coordinates: the natural one plus the log Jacobian (F18)."""
+        params = self.constrain(coordinates)
+        table = self.emission.parameters(self.n_states)
+        return (
+            self.log_prior(params)
+            + self.transitions.log_jacobian(params["transition"])
+            + parametrisation.log_abs_det_jacobian(table, coordinates)
+        )
+
+    # Densities --------------------------------------------------------------------------------------------------
+
+    def log_likelihoods(
+        self,
+        params: Mapping[str, jax.Array],
+        values: jax.Array,
+        observed: jax.Array,
+        states: jax.Array | None = None,
+        *,
+        partial: bool = True,
+    ) -> jax.Array:
+        """`log p(y_t | x_t = k)`, `(..., K)`, for values and observed shaped `(..., D)`.
+
+        A missing observation contributes 0. A known state (not -1) makes every other state impossible.
+        `partial=False` promises that no row is observed in part only, which is cheaper for some emissions.
+        """
+        logs = self.emission.log_density_missing(params, values, observed, partial=partial)
+        if states is None:
+            return logs
+        excluded = (states[..., None] >= 0) & (states[..., None] != jnp.arange(self.n_states))
+        return jnp.where(excluded, -jnp.inf, logs)
+
+    def window_log_likelihoods(
+        self, params: Mapping[str, jax.Array], windows: WindowBatch, *, partial: bool = True
+    ) -> jax.Array:
+        """Log likelihoods of a batch of windows in the layout of the recursions, `(time, K, W)`."""
+        values, observed = (jnp.swapaxes(each, 0, 1) for each in (windows.values, windows.observed))
+        states = None if windows.states is None else windows.states.T
+        return jnp.swapaxes(self.log_likelihoods(params, values, observed, states, partial=partial), 1, 2)

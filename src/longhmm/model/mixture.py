@@ -1,0 +1,77 @@
+"""Emissions that are mixtures: one state with several humps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import distributions as dist
+from numpyro.distributions import Distribution, constraints
+
+from longhmm.errors import ModelError
+from longhmm.model.family import Family, as_float
+from longhmm.model.multivariate_normal import LOG_2PI
+from longhmm.model.ordered import OrderedNormal
+from longhmm.model.parameter import Params
+from longhmm.model.summary import DataSummary
+
+
+class GaussianMixture(Family):
+    """y | x = k is a mixture of M Gaussians with `weights`, `means` and `scales`, each (K, M), for one feature.
+
+    The means of a state increase from component to component, so components cannot switch labels. Default priors:
+    weights Dirichlet(2, ..., 2); means are the order statistics of normal draws around the middle of the data with
+    their range as standard deviation; scales are log-normal around a third of the standard deviation of the data.
+    """
+
+    support = constraints.real
+
+    def __init__(self, n_components: int = 2, *, weights: Any = None, means: Any = None, scales: Any = None) -> None:
+        if isinstance(n_components, bool) or not isinstance(n_components, int | np.integer) or n_components < 1:
+            raise ModelError(f"n_components must be a positive integer, but it was {n_components!r}.")
+        self.n_components = int(n_components)
+        super().__init__(
+            dim=1,
+            vector=False,
+            weights=weights,
+            means=means,
+            scales=scales,
+            regions={
+                "weights": constraints.simplex,
+                "means": constraints.ordered_vector,
+                "scales": constraints.positive,
+            },
+        )
+
+    def options(self) -> dict[str, Any]:
+        return {"n_components": self.n_components}
+
+    def tails(self) -> dict[str, tuple[int, ...]]:
+        return dict.fromkeys(self._specs, (self.n_components,))
+
+    def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
+        return {
+            "weights": dist.Dirichlet(np.full(self.n_components, 2.0)),
+            "means": OrderedNormal(float(summary.centre[0]), float(summary.spread[0]), self.n_components),
+            "scales": self.scale_prior(summary.sd),
+        }
+
+    def log_density(self, params: Params, y: jax.Array) -> jax.Array:
+        inverse_scale = 1.0 / jnp.asarray(params["scales"])
+        z = (as_float(y)[..., None, None] - params["means"]) * inverse_scale
+        offset = jnp.log(jnp.asarray(params["weights"])) + jnp.log(inverse_scale) - 0.5 * LOG_2PI
+        return jax.nn.logsumexp(offset - 0.5 * z * z, -1)
+
+    def location(self, params: Params) -> jax.Array:
+        """The mean of the mixture."""
+        return jnp.sum(jnp.asarray(params["weights"]) * params["means"], -1)
+
+    def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
+        choice, noise = jax.random.split(key)
+        logits = jnp.log(jnp.asarray(params["weights"]))[states]
+        component = jax.random.categorical(choice, logits, axis=-1)
+        scales = jnp.asarray(params["scales"])[states, component]
+        draws = jax.random.normal(noise, states.shape, scales.dtype)
+        return (jnp.asarray(params["means"])[states, component] + scales * draws)[:, None]

@@ -1,0 +1,61 @@
+"""What default priors need to know about the data: a few numbers per feature."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from longhmm.errors import DataError
+
+
+class DataSummary(NamedTuple):
+    """Numbers per feature over the observed values; every `sd` is positive."""
+
+    n: int
+    mean: np.ndarray
+    sd: np.ndarray
+    minimum: np.ndarray
+    maximum: np.ndarray
+    median: np.ndarray
+    quantiles: np.ndarray
+    n_categories: int | None
+
+    @property
+    def spread(self) -> np.ndarray:
+        """The range of each feature, positive even for constant data."""
+        return np.maximum(self.maximum - self.minimum, self.sd)
+
+    @property
+    def centre(self) -> np.ndarray:
+        """The middle of the range of each feature."""
+        return 0.5 * (self.maximum + self.minimum)
+
+
+def summarise(values: np.ndarray) -> DataSummary:
+    """Summarise values of shape (n, D), or (n,), in which NaN marks a missing value."""
+    table = np.asarray(values, dtype=np.float64)
+    table = table[:, None] if table.ndim == 1 else table
+    columns = [column[~np.isnan(column)] for column in table.T]
+    for feature, column in enumerate(columns):
+        if column.size == 0:
+            raise DataError(
+                f"Feature {feature} has no observed value among the {len(table)} rows that were looked at, "
+                "so default priors cannot be scaled to it: give explicit priors, or leave the feature out."
+            )
+    mean = np.array([column.mean() for column in columns])
+    # A constant feature has no scale of its own: a tenth of its size, or one, is then as good a guess as any.
+    sd = np.array([column.std() for column in columns])
+    sd = np.where(sd > 1e-12 * np.abs(mean), sd, np.where(mean == 0.0, 1.0, 0.1 * np.abs(mean)))
+    quantiles = np.stack([np.quantile(column, np.linspace(0.0, 1.0, 101)) for column in columns])
+    whole = all(bool(np.all(column == np.floor(column))) and column.min() >= 0 for column in columns)
+    return DataSummary(
+        n=len(table),
+        mean=mean,
+        sd=sd,
+        minimum=quantiles[:, 0],
+        maximum=quantiles[:, -1],
+        median=quantiles[:, 50],
+        quantiles=quantiles,
+        n_categories=int(quantiles[:, -1].max()) + 1 if whole else None,
+    )

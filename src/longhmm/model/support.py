@@ -1,0 +1,76 @@
+"""The region observations live in: in words, in NumPy, and with a harmless value to stand for a missing one."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+from numpyro.distributions import constraints
+from numpyro.distributions.constraints import Constraint
+
+
+def same_support(one: Constraint, other: Constraint) -> bool:
+    """Whether two constraints describe the same region, bounds included."""
+    bounds, structure = jax.tree.flatten(one)
+    other_bounds, other_structure = jax.tree.flatten(other)
+    return str(structure) == str(other_structure) and all(
+        np.array_equal(np.asarray(a), np.asarray(b)) for a, b in zip(bounds, other_bounds, strict=True)
+    )
+
+
+def settle(support: Constraint, n_states: int, batch_dims: int) -> tuple[Constraint, bool]:
+    """The support with NumPy bounds, without the state axis where all states agree, and whether they differ."""
+    leaves, structure = jax.tree.flatten(support)
+    bounds = [np.asarray(leaf) for leaf in leaves]
+    stacked = [bound.ndim == batch_dims and bound.shape[0] == n_states for bound in bounds]
+    differ = any(
+        is_stacked and not np.array_equal(bound, np.broadcast_to(bound[:1], bound.shape))
+        for bound, is_stacked in zip(bounds, stacked, strict=True)
+    )
+    if not differ:
+        bounds = [bound[0] if is_stacked else bound for bound, is_stacked in zip(bounds, stacked, strict=True)]
+    return jax.tree.unflatten(structure, bounds), differ
+
+
+def feasible(support: Constraint, shape: tuple[int, ...]) -> np.ndarray:
+    """A value inside the support, of this shape: what a missing observation is filled with."""
+    return np.asarray(support.feasible_like(np.zeros(shape)), dtype=np.float64)
+
+
+def in_words(support: Constraint) -> str:
+    """What a value must be, as a noun phrase."""
+    while isinstance(support, type(constraints.independent(constraints.real, 1))):
+        support = support.base_constraint
+    for constraint, words in _WORDS:
+        # NumPyro calls "positive" and "non-negative" equal, so the type decides before equality does.
+        if type(support) is type(constraint) or (support == constraint and type(support) not in _TYPES):
+            return words
+    low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
+    noun = "an integer" if support.is_discrete else "a number"
+    if support.event_dim > 0:
+        return f"a vector in {support!r}"
+    if low is not None and high is not None:
+        return f"{noun} from {_bound(low, min)} to {_bound(high, max)}"
+    if low is not None:
+        return f"{noun} above {_bound(low, min)}" if not support.is_discrete else f"{noun} from {_bound(low, min)} on"
+    return f"{noun} below {_bound(high, max)}" if high is not None else f"a value in {support!r}"
+
+
+def _bound(bound: object, pick: object) -> str:
+    return f"{pick(np.ravel(np.asarray(bound)).tolist()):g}"  # type: ignore[operator]
+
+
+_WORDS = [
+    (constraints.real, "a real number"),
+    (constraints.boolean, "0 or 1"),
+    (constraints.unit_interval, "a number between 0 and 1"),
+    (constraints.circular, "an angle between -pi and pi"),
+    (constraints.positive_integer, "a positive integer"),
+    (constraints.nonnegative_integer, "a non-negative integer"),
+    (constraints.nonnegative, "a non-negative number"),
+    (constraints.positive, "a positive number"),
+    (constraints.simplex, "a vector of non-negative shares that sum to one"),
+    (constraints.positive_definite, "a positive definite matrix"),
+    (constraints.ordered_vector, "an increasing vector"),
+    (constraints.lower_cholesky, "a lower Cholesky factor"),
+]
+_TYPES = {type(constraint) for constraint, _ in _WORDS}

@@ -1,0 +1,179 @@
+"""The transition matrix: its Dirichlet prior, its structural zeros, and its unconstrained coordinates.
+
+A row with `m` allowed entries lives on a simplex of dimension `m - 1`. Its coordinates are isometric log-ratios:
+`row = softmax(basis @ v)` with an orthonormal basis of the vectors that sum to zero, so that no entry is singled
+out as a reference (F16). Forbidden entries are exactly zero, fixed rows have no coordinates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.errors import ModelError
+from longhmm.messages.scaling import safe_log
+
+
+@dataclass(frozen=True)
+class Sticky:
+    """Dirichlet concentrations that favour staying: `stay` on the diagonal, `move` everywhere else."""
+
+    stay: float = 10.0
+    move: float = 1.0
+
+    def matrix(self, n_states: int) -> np.ndarray:
+        return np.full((n_states, n_states), float(self.move)) + np.eye(n_states) * (self.stay - self.move)
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """Independent Dirichlet rows. A concentration of 0 forbids a transition; `fixed_rows` are known exactly."""
+
+    concentration: np.ndarray
+    fixed_rows: Mapping[int, np.ndarray]
+
+    @staticmethod
+    def build(n_states: int, prior: Any, fixed_rows: Mapping[int, Any] | None) -> Transitions:
+        """Check and complete what the user gave: a number, an array, or `Sticky`."""
+        try:
+            given = prior.matrix(n_states) if isinstance(prior, Sticky) else np.asarray(prior, dtype=np.float64)
+            concentration = np.broadcast_to(given, (n_states, n_states)).copy()
+        except (TypeError, ValueError):
+            raise ModelError(
+                f"transition_prior must be a number, an array that broadcasts to ({n_states}, {n_states}), or "
+                f"Sticky(...), got {prior!r}."
+            ) from None
+        if not np.all(np.isfinite(concentration) & (concentration >= 0)):
+            raise ModelError(f"transition_prior must hold finite numbers of at least 0, got {prior!r}.")
+        fixed = {}
+        for row, values in (fixed_rows or {}).items():
+            law = np.asarray(values, dtype=np.float64)
+            if not 0 <= int(row) < n_states:
+                raise ModelError(f"fixed_rows must name states from 0 to {n_states - 1}, got {row!r}.")
+            if law.shape != (n_states,) or np.any(law < 0) or abs(law.sum() - 1) > 1e-6:
+                raise ModelError(
+                    f"fixed_rows[{row}] must be {n_states} probabilities that sum to 1, got {np.asarray(values)!r}."
+                )
+            fixed[int(row)] = law / law.sum()
+        for row in range(n_states):
+            if row not in fixed and not np.any(concentration[row] > 0):
+                raise ModelError(
+                    f"transition_prior must leave at least one transition out of state {row}, got only zeros in "
+                    "that row."
+                )
+        return Transitions(concentration, fixed)
+
+    @property
+    def n_states(self) -> int:
+        return int(self.concentration.shape[0])
+
+    @cached_property
+    def allowed(self) -> np.ndarray:
+        """`(K, K)`, True where a transition is possible."""
+        allowed = self.concentration > 0
+        for row, law in self.fixed_rows.items():
+            allowed[row] = law > 0
+        return allowed
+
+    @cached_property
+    def free_rows(self) -> np.ndarray:
+        """`(K,)`, True for rows that are inferred: not fixed and with more than one allowed entry."""
+        free = self.allowed.sum(axis=1) > 1
+        free[list(self.fixed_rows)] = False
+        return free
+
+    @cached_property
+    def exchangeable(self) -> bool:
+        """True if the prior does not tell the states apart, so that they may be renumbered."""
+        if self.fixed_rows:
+            return False
+        diagonal, off = np.diag(self.concentration), self.concentration[~np.eye(self.n_states, dtype=bool)]
+        return bool(np.ptp(diagonal) == 0 and (off.size == 0 or np.ptp(off) == 0))
+
+    @cached_property
+    def _basis(self) -> np.ndarray:
+        """`(K, K, K - 1)`: row i holds the orthonormal log-ratio basis of its allowed entries, padded with zeros."""
+        n_states = self.n_states
+        basis = np.zeros((n_states, n_states, max(n_states - 1, 0)))
+        for row in np.flatnonzero(self.free_rows):
+            entries = np.flatnonzero(self.allowed[row])
+            basis[row, entries, : len(entries) - 1] = _helmert(len(entries))
+        return basis
+
+    @cached_property
+    def _slots(self) -> tuple[np.ndarray, np.ndarray]:
+        """Row and column, in the padded `(K, K - 1)` layout, of every unconstrained coordinate."""
+        sizes = np.where(self.free_rows, self.allowed.sum(axis=1) - 1, 0)
+        rows = np.repeat(np.arange(self.n_states), sizes)
+        columns = np.concatenate([np.arange(size) for size in sizes]) if sizes.sum() else np.zeros(0, int)
+        return rows, columns.astype(int)
+
+    @property
+    def n_free(self) -> int:
+        """Number of unconstrained coordinates."""
+        return len(self._slots[0])
+
+    def constrain(self, coordinates: jax.Array) -> jax.Array:
+        """`(n_free,)` coordinates to the transition matrix."""
+        dtype = coordinates.dtype
+        padded = jnp.zeros((self.n_states, max(self.n_states - 1, 0)), dtype).at[self._slots].set(coordinates)
+        logits = jnp.einsum("ijc,ic->ij", jnp.asarray(self._basis, dtype), padded)
+        return self._with_fixed_rows(jax.nn.softmax(jnp.where(self.allowed, logits, -jnp.inf), axis=1))
+
+    def unconstrain(self, transition: jax.Array) -> jax.Array:
+        """Inverse of `constrain`."""
+        logs = safe_log(transition)
+        logs = jnp.where(self.allowed & jnp.isfinite(logs), logs, 0.0)
+        return jnp.einsum("ijc,ij->ic", jnp.asarray(self._basis, logs.dtype), logs)[self._slots]
+
+    def log_jacobian(self, transition: jax.Array) -> jax.Array:
+        """Log volume of the map from coordinates to rows: `sum_j log A[i, j] + 1/2 log m_i` over free rows (F17)."""
+        free = self.allowed & self.free_rows[:, None]
+        sizes = self.allowed.sum(axis=1)[self.free_rows]
+        return jnp.sum(jnp.where(free, safe_log(transition), 0.0)) + 0.5 * float(np.sum(np.log(sizes)))
+
+    def log_prior(self, transition: jax.Array) -> jax.Array:
+        """Log density of the Dirichlet rows."""
+        free = self.allowed & self.free_rows[:, None]
+        concentration = np.where(free, self.concentration, 0.0)
+        constant = 0.0
+        for row in np.flatnonzero(self.free_rows):
+            entries = self.concentration[row][self.allowed[row]]
+            constant += math.lgamma(entries.sum()) - sum(math.lgamma(entry) for entry in entries)
+        logs = jnp.where(free, safe_log(transition), 0.0)
+        return jnp.sum(jnp.where(free, concentration - 1.0, 0.0) * logs) + constant
+
+    def sample_prior(self, rng: np.random.Generator) -> np.ndarray:
+        """One transition matrix from the prior."""
+        matrix = np.zeros((self.n_states, self.n_states))
+        for row in range(self.n_states):
+            entries = self.allowed[row]
+            matrix[row, entries] = rng.dirichlet(self.concentration[row, entries]) if row not in self.fixed_rows else 1
+        return np.asarray(self._with_fixed_rows(matrix))
+
+    def _with_fixed_rows(self, matrix: Any) -> Any:
+        if not self.fixed_rows:
+            return matrix
+        fixed = np.zeros((self.n_states, self.n_states))
+        for row, law in self.fixed_rows.items():
+            fixed[row] = law
+        is_fixed = np.isin(np.arange(self.n_states), list(self.fixed_rows))[:, None]
+        where = jnp.where if isinstance(matrix, jax.Array) else np.where
+        return where(is_fixed, fixed, matrix)
+
+
+def _helmert(size: int) -> np.ndarray:
+    """Orthonormal basis `(size, size - 1)` of the vectors that sum to zero."""
+    basis = np.zeros((size, size - 1))
+    for column in range(size - 1):
+        basis[: column + 1, column] = 1.0 / (column + 1)
+        basis[column + 1, column] = -1.0
+        basis[:, column] /= np.linalg.norm(basis[:, column])
+    return basis

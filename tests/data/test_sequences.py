@@ -1,0 +1,258 @@
+"""Many sequences as one index space: opening, masks, known states, and every way in which they may not fit."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from longhmm.data import Sequences, open_data
+from longhmm.errors import DataError
+
+NAN = np.nan
+
+
+def test_one_array():
+    data = open_data(np.array([1.0, NAN, 3.0]))
+    assert (data.length, data.dim, data.n_sequences, data.dtype, data.name) == (3, 1, 1, np.float64, "the array")
+    assert data.in_memory and not data.has_mask and not data.has_states and len(data) == 3
+    assert data.offsets.dtype == np.int64 and data.offsets.tolist() == [0, 3]
+    block = data.read(1, 3)
+    np.testing.assert_array_equal(block.values, [[NAN], [3.0]])
+    np.testing.assert_array_equal(block.observed, [[False], [True]])
+    assert block.states is None
+    assert open_data(data) is data
+
+
+@pytest.mark.parametrize("numbers", [[1.5, 2.5], (1.5, 2.5), [np.float32(1.5), 2.5], [jnp.float32(1.5), 2.5]])
+def test_a_list_of_numbers_is_one_sequence(numbers):
+    data = open_data(numbers)
+    assert data.n_sequences == 1
+    np.testing.assert_array_equal(data.read(0, 2).values, [[1.5], [2.5]])
+
+
+def test_a_list_of_arrays_is_many_sequences(tmp_path):
+    pieces = [np.array([1.0, 2.0]), np.array([3.0]), np.array([4.0, 5.0, 6.0])]
+    paths = []
+    for i, piece in enumerate(pieces):
+        paths.append(tmp_path / f"{i}.npy")
+        np.save(paths[-1], piece)
+    mixed = [pieces[0].tolist(), jnp.asarray(pieces[1]), pd.Series(pieces[2])]
+    for given_list, in_memory in [(pieces, True), (tuple(pieces), True), (mixed, True), (paths, False)]:
+        data = open_data(given_list)
+        assert data.in_memory == in_memory and data.n_sequences == 3 and data.offsets.tolist() == [0, 2, 3, 6]
+        for start in range(7):
+            for stop in range(start, 7):
+                np.testing.assert_array_equal(data.read(start, stop).values[:, 0], np.arange(1.0, 7)[start:stop])
+    assert open_data([pieces[0], paths[1]]).read(1, 3).values.tolist() == [[2.0], [3.0]]
+
+
+def test_dtypes_of_many_sequences_are_reconciled():
+    data = open_data([np.array([1, 2]), np.array([0.5], np.float32)])
+    assert data.dtype == np.float64
+    assert open_data([np.array([1, 2], np.int8), np.array([300], np.int16)]).dtype == np.int16
+
+
+def test_lengths_cut_one_array():
+    data = open_data(np.arange(6), lengths=[2, 1, 3])
+    assert data.offsets.tolist() == [0, 2, 3, 6] and data.dtype == np.int64
+
+
+def test_places_have_names(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(5))
+    np.save(tmp_path / "b.npy", np.zeros(5))
+    many = open_data([tmp_path / "a.npy", tmp_path / "b.npy"])
+    assert many.describe(7) == f"row 2 of sequence 1 ({tmp_path / 'b.npy'})"
+    assert many.name == f"{tmp_path / 'a.npy'} and 1 more"
+    assert open_data(tmp_path / "a.npy").describe(4) == f"row 4 of {tmp_path / 'a.npy'}"
+    data = open_data([np.zeros(5), np.zeros(5)])
+    assert data.describe(5) == "row 0 of sequence 1 (the list of 2 sequences)"
+    assert [data.sequence_of(i) for i in (0, 4, 5, 9)] == [0, 0, 1, 1]
+    np.testing.assert_array_equal(data.sequence_of(np.array([9, 0])), [1, 0])
+    for position in (-1, 10):
+        with pytest.raises(DataError, match=f"position {position} is outside the list.*positions 0 to 9"):
+            data.sequence_of(position)
+
+
+def test_repr_is_one_helpful_line():
+    data = open_data(np.zeros((1500, 2), np.float32), lengths=[1000, 500], mask=np.zeros(1500, bool))
+    expected = "Sequences(the array: 2 sequences, 1,500 observations, dim 2, float32, in memory, with mask)"
+    assert repr(data) == expected
+
+
+# Masks and known states
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float64])
+def test_masks_of_rows_and_of_features(kind, tmp_path):
+    values = np.arange(8).reshape(4, 2).astype(kind)
+    rows = np.array([False, True, False, False])
+    features = np.array([[0, 1], [0, 0], [1, 1], [0, 0]], bool)
+    np.save(tmp_path / "y.npy", values)
+    np.save(tmp_path / "mask.npy", features)
+    for data in (values, tmp_path / "y.npy"):
+        opened = open_data(data, mask=rows)
+        assert opened.has_mask and opened.dtype == kind
+        block = opened.read(1, 4)
+        np.testing.assert_array_equal(block.observed, [[False, False], [True, True], [True, True]])
+        np.testing.assert_array_equal(block.values, values[1:4])
+        for mask in (features, features.astype(np.int8), tmp_path / "mask.npy", jnp.asarray(features), [features]):
+            np.testing.assert_array_equal(open_data(data, mask=mask).read(0, 4).observed, ~features)
+    np.testing.assert_array_equal(open_data(values[:, 0], mask=rows.tolist()).read(0, 4).observed[:, 0], ~rows)
+
+
+def test_nan_and_mask_add_up():
+    data = open_data(np.array([NAN, 1.0, 2.0]), mask=[False, True, False])
+    np.testing.assert_array_equal(data.read(0, 3).observed[:, 0], [False, False, True])
+
+
+def test_masked_arrays():
+    values = np.arange(6).reshape(3, 2)
+    hidden = np.array([[0, 1], [0, 0], [1, 0]], bool)
+    masked = np.ma.array(values, mask=hidden)
+    block = open_data(masked).read(0, 3)
+    assert block.values.dtype == np.int64
+    np.testing.assert_array_equal(block.observed, ~hidden)
+    both = open_data(masked, mask=[False, True, False]).read(0, 3)
+    np.testing.assert_array_equal(both.observed, [[True, False], [False, False], [False, True]])
+    some = open_data(masked, columns=[1]).read(0, 3)
+    np.testing.assert_array_equal(some.observed, ~hidden[:, [1]])
+    many = open_data([values, masked, np.ma.array(values)], mask=[None, None, [True, False, False]])
+    expected = np.concatenate([np.ones((3, 2), bool), ~hidden, [[False, False], [True, True], [True, True]]])
+    np.testing.assert_array_equal(many.read(0, 9).observed, expected)
+
+
+def test_infinities_are_allowed_only_under_a_mask():
+    masked = np.ma.masked_invalid(np.array([1.0, np.inf, NAN]))
+    block = open_data(masked).read(0, 3)
+    np.testing.assert_array_equal(block.values[:, 0], [1.0, NAN, NAN])
+    np.testing.assert_array_equal(block.observed[:, 0], [True, False, False])
+
+
+def test_lists_of_masks():
+    pieces = [np.zeros((2, 2)), np.zeros((3, 2))]
+    rows = [np.array([True, False]), np.array([False, False, True])]
+    np.testing.assert_array_equal(
+        open_data(pieces, mask=rows).read(0, 5).observed, [[0, 0], [1, 1], [1, 1], [1, 1], [0, 0]]
+    )
+    mixed = [rows[0], np.array([[0, 1], [0, 0], [0, 0]], bool)]
+    np.testing.assert_array_equal(
+        open_data(pieces, mask=mixed).read(0, 5).observed, [[0, 0], [1, 1], [1, 0], [1, 1], [1, 1]]
+    )
+    flat = open_data(pieces, mask=np.concatenate(rows))
+    np.testing.assert_array_equal(flat.read(0, 5).observed, [[0, 0], [1, 1], [1, 1], [1, 1], [0, 0]])
+
+
+def test_known_states(tmp_path):
+    np.save(tmp_path / "x.npy", np.array([-1, 0, 2], np.int8))
+    for states in ([-1, 0, 2], np.array([-1, 0, 2]), tmp_path / "x.npy", [[-1, 0, 2]]):
+        data = open_data(np.zeros(3), states=states)
+        block = data.read(1, 3)
+        assert data.has_states and block.states is not None and block.states.dtype == np.int32
+        assert block.states.tolist() == [0, 2]
+    many = open_data([np.zeros(2), np.zeros(3)], states=[None, [3, -1, 4]])
+    assert many.read(0, 5).states.tolist() == [-1, -1, 3, -1, 4]  # type: ignore[union-attr]
+
+
+# What does not fit
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "message"),
+    [
+        ([], {}, r"data lists no sequences \(an empty list\); pass at least one sequence"),
+        ([np.zeros(2), np.zeros(0)], {}, r"sequence 1 of the list is empty \(shape \(0,\)\); pass at least one"),
+        (
+            [np.zeros((2, 2)), np.zeros((2, 3))],
+            {},
+            r"sequence 1 \(.*\) has 3 features but sequence 0 \(.*\) has 2; give every sequence the same",
+        ),
+        ([np.zeros(2), "nowhere.npy"], {}, "data file 'nowhere.npy' does not exist"),
+        ([np.zeros(2), None], {}, "sequence 1 of the list must be an array.* is of type NoneType"),
+        ([np.zeros(2), np.array(["a"])], {}, "sequence 1 of the list must hold real numbers"),
+        (np.zeros(3), {"lengths": [1, 1]}, "lengths must sum to the 3 rows of the array but sum to 2"),
+        (np.zeros(3), {"lengths": [3, 0]}, "lengths must be a list of positive whole numbers.*smallest 0; drop empty"),
+        (np.zeros(3), {"lengths": [1.5, 1.5]}, "lengths must be a list of positive whole numbers, but is float64"),
+        (np.zeros(3), {"lengths": []}, "lengths must be a list of positive whole numbers"),
+        ([np.zeros(3)], {"lengths": [3]}, "data is a list of sequences; leave lengths out"),
+        (np.zeros(3), {"mask": np.zeros(2, bool)}, r"mask must have shape \(3,\) to match the array .*\(2, 1\); give"),
+        (np.zeros((3, 2)), {"mask": np.zeros((3, 3), bool)}, r"mask must have shape \(3,\) or \(3, 2\) to match"),
+        (np.zeros(3), {"mask": np.zeros(3)}, r"mask must hold True \(missing\) or False, but mask has dtype float64"),
+        (np.zeros(3), {"mask": [0, 1, 2]}, r"mask must hold True .* has 2 at position 2 \(row 2 of the array\); pass"),
+        ([np.zeros(3)], {"mask": [[True], [True]]}, "mask lists 2 sequences but the list of 1 sequences has 1; give"),
+        (
+            [np.zeros(3), np.zeros(1)],
+            {"mask": [np.zeros(3, bool), np.zeros(2, bool)]},
+            "mask of sequence 1 must have the 1 rows of its data but has 2; give one row for each observation",
+        ),
+        (np.zeros(3), {"states": [0, 1]}, r"states must have shape \(3,\) to match the array but has shape \(2, 1\)"),
+        (np.zeros(3), {"states": np.zeros((3, 2), int)}, r"states must have shape \(3,\)"),
+        (np.zeros(3), {"states": [0, 1, -2]}, r"states must be -1 \(unk.* is -2 at position 2 \(row 2 of .*with -1"),
+        (np.zeros(3), {"states": [0, 1, 2**31]}, "states must be .* is 2147483648 at position 2"),
+        (np.zeros(3), {"states": [0, 1, NAN]}, "states must hold integers, with -1 for unknown, but states has dtype"),
+        (open_data([1.0]), {"lengths": [1]}, "the array is open already; give mask, states, lengths"),
+    ],
+)
+def test_what_does_not_fit(data, options, message):
+    with pytest.raises(DataError, match=message):
+        open_data(data, **options)
+
+
+def test_infinite_values_in_memory_are_found_on_opening():
+    values = np.zeros((3_000_000, 1), np.float32)
+    values[2_500_000] = -np.inf
+    place = r"at position 2500000 \(row 500000 of sequence 1 \(the array\)\), feature 0"
+    with pytest.raises(DataError, match=f"the array has an infinite value {place}; replace it by NaN to mark it as m"):
+        open_data(values, lengths=[2_000_000, 1_000_000])
+
+
+def test_looking_for_infinities_needs_little_memory():
+    values = np.zeros((8_000_000, 2))
+    tracemalloc.start()
+    open_data(values)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < values.nbytes / 20
+
+
+def test_files_are_checked_as_they_are_read(tmp_path):
+    values = np.zeros((10, 2))
+    values[7, 1] = np.inf
+    for i in range(2):
+        np.save(tmp_path / f"{i}.npy", values)
+    data = open_data([tmp_path / "0.npy", tmp_path / "1.npy"], states=np.r_[np.zeros(18, int), -5, 0])
+    data.read(8, 17)
+    place = rf"position 17 \(row 7 of sequence 1 \({tmp_path / '1.npy'}\)\), feature 1; replace it by NaN"
+    with pytest.raises(DataError, match=place):
+        data.read(10, 20)
+    with pytest.raises(DataError, match=r"is -5 at position 18 \(row 8 of sequence 1"):
+        data.read(18, 20)
+    with pytest.raises(DataError, match="is not in memory; use read"):
+        data.take(np.array([0]))
+
+
+def test_many_short_sequences_are_fast():
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 6, 200_000)
+    values = rng.normal(size=lengths.sum())
+    pieces = np.split(values, np.cumsum(lengths)[:-1])
+    began = time.perf_counter()
+    data = open_data(pieces, states=[np.zeros(n, int) for n in lengths])
+    assert time.perf_counter() - began < 5.0
+    assert data.n_sequences == 200_000
+    np.testing.assert_array_equal(np.diff(data.offsets), lengths)
+    np.testing.assert_array_equal(data.read(0, data.length).values[:, 0], values)
+
+
+@given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12))
+def test_every_position_belongs_to_its_sequence(lengths):
+    data: Sequences = open_data(np.arange(sum(lengths)), lengths=lengths)
+    owners = np.repeat(np.arange(len(lengths)), lengths)
+    np.testing.assert_array_equal(data.sequence_of(np.arange(data.length)), owners)
+    assert [data.sequence_of(i) for i in range(data.length)] == owners.tolist()

@@ -1,0 +1,196 @@
+"""Cells and windows, against plain loops over the definition."""
+
+from __future__ import annotations
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from longhmm.data import Cells, WindowBatch, WindowIndex, gather, locate, open_data, open_source
+from longhmm.errors import DataError
+
+ragged = st.lists(st.integers(1, 30), min_size=1, max_size=8)
+core_lengths = st.integers(1, 12)
+buffers = st.integers(0, 15)
+
+
+def _offsets(lengths: list[int]) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+
+
+def _windows_by_definition(lengths: list[int], core_length: int, buffer: int) -> list[tuple[int, int, int, int, bool]]:
+    windows = []
+    first = 0
+    for length in lengths:
+        end = first + length
+        for a in range(first, end, core_length):
+            b = min(a + core_length, end)
+            start, stop = max(first, a - buffer), min(end, b + buffer)
+            windows.append((start, stop - start, a - start, b - start, start == first))
+        first = end
+    return windows
+
+
+@given(ragged, core_lengths, buffers)
+def test_locate_keeps_to_the_definition(lengths, core_length, buffer):
+    cells = Cells(_offsets(lengths), core_length)
+    index = cells.locate(np.arange(cells.n_cells), buffer)
+    assert list(zip(*(field.tolist() for field in index), strict=True)) == _windows_by_definition(
+        lengths, core_length, buffer
+    )
+    assert index.start.dtype == np.int64 and index.at_start.dtype == bool
+    assert index.length.max() <= cells.width(buffer)
+
+
+@given(ragged, core_lengths, buffers)
+def test_every_time_is_in_exactly_one_core_and_no_window_crosses_an_end(lengths, core_length, buffer):
+    offsets = _offsets(lengths)
+    cells = Cells(offsets, core_length)
+    index = cells.locate(np.arange(cells.n_cells), buffer)
+    owned = np.zeros(offsets[-1], int)
+    sequence = np.repeat(np.arange(len(lengths)), lengths)
+    for start, length, core_start, core_stop, at_start in zip(*index, strict=True):
+        owned[start + core_start : start + core_stop] += 1
+        assert 0 <= core_start < core_stop <= length
+        assert len(set(sequence[start : start + length])) == 1
+        assert at_start == (start == 0 or sequence[start - 1] != sequence[start])
+    np.testing.assert_array_equal(owned, 1)
+
+
+@functools.partial(jax.jit, static_argnames="core_length")
+def _locate_in_jax(cell_offsets, offsets, core_length, cells, buffer):
+    return locate(jnp, cell_offsets, offsets, core_length, cells, buffer)
+
+
+# Two fixed numbers of sequences, and fixed numbers of cells, so that few shapes are compiled.
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from([1, 5]).flatmap(lambda n: st.lists(st.integers(1, 10**6), min_size=n, max_size=n)),
+    st.sampled_from([1, 7]),
+    st.integers(0, 10**4),
+    st.lists(st.floats(0, 1, exclude_max=True), min_size=6, max_size=6),
+)
+def test_numpy_and_jitted_jax_agree(lengths, core_length, buffer, where):
+    cells = Cells(_offsets(lengths), core_length)
+    chosen = (np.array(where) * cells.n_cells).astype(np.int64)
+    chosen[-1] = cells.n_cells - 1
+    expected = cells.locate(chosen, buffer)
+    short = [jnp.asarray(x, jnp.int32) for x in (cells.cell_offsets, cells.offsets)]
+    found = _locate_in_jax(*short, core_length, jnp.asarray(chosen, jnp.int32), buffer)
+    for name in WindowIndex._fields:
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+
+
+def test_int32_suffices_up_to_its_limit():
+    length = 2**31 - 1
+    cells = Cells(np.array([0, length]), 1000)
+    last = np.array([0, cells.n_cells - 1])
+    expected = cells.locate(last, 5000)
+    short = [jnp.asarray(x, jnp.int32) for x in (cells.cell_offsets, cells.offsets)]
+    found = _locate_in_jax(*short, 1000, jnp.asarray(last, jnp.int32), 5000)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert expected.start[1] + expected.length[1] == length
+
+
+def test_positions_beyond_32_bits():
+    cells = Cells(np.array([0, 3, 10**13]), 10)
+    index = cells.locate([cells.n_cells - 1], 4)
+    assert index.start[0] + index.length[0] == 10**13
+
+
+class NotInMemory:
+    """A source whose values are read window by window, as from a file; it remembers the reads."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self._source = open_source(values)
+        self.name, self.in_memory = "the slow source", False
+        self.length, self.dim, self.dtype = self._source.length, self._source.dim, self._source.dtype
+        self.reads: list[tuple[int, int]] = []
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        self.reads.append((start, stop))
+        return self._source.read(start, stop)
+
+
+@settings(deadline=None)
+@given(ragged, core_lengths, buffers, st.sampled_from(["f4", "f8", "i2"]), st.booleans(), st.integers(0, 3))
+def test_gather_equals_direct_slices(lengths, core_length, buffer, dtype, with_states, extra):
+    rng = np.random.default_rng(sum(lengths))
+    total = sum(lengths)
+    values = rng.integers(1, 100, (total, 2)).astype(dtype)
+    mask = rng.random((total, 2)) < 0.2
+    states = rng.integers(-1, 4, total) if with_states else None
+    hidden = mask.copy()
+    if values.dtype.kind == "f":
+        values[0, 1] = np.nan
+        hidden[0, 1] = True
+    cells = Cells(_offsets(lengths), core_length)
+    chosen = rng.integers(0, cells.n_cells, 5)
+    index, width = cells.locate(chosen, buffer), cells.width(buffer) + extra
+    slow = NotInMemory(values)
+    for given_data in (values, slow):
+        data = open_data(given_data, mask=mask, states=states, lengths=lengths)
+        batch = gather(data, index, width)
+        assert batch.values.shape == batch.observed.shape == (5, width, 2) and batch.values.dtype == dtype
+        assert batch.length.dtype == batch.core_start.dtype == batch.core_stop.dtype == np.int32
+        for n in range(5):
+            a, size = index.start[n], index.length[n]
+            np.testing.assert_array_equal(batch.values[n, :size], values[a : a + size])
+            np.testing.assert_array_equal(batch.observed[n, :size], ~hidden[a : a + size])
+            assert not batch.observed[n, size:].any() and not batch.values[n, size:].any()
+            if states is not None:
+                np.testing.assert_array_equal(batch.states[n, :size], states[a : a + size])
+                assert (batch.states[n, size:] == -1).all()
+        assert (batch.states is None) == (states is None)
+        for name in ("length", "core_start", "core_stop", "at_start"):
+            np.testing.assert_array_equal(getattr(batch, name), getattr(index, name))
+    assert slow.reads == list(zip(index.start.tolist(), (index.start + index.length).tolist(), strict=True))
+
+
+@pytest.mark.parametrize("states", [None, np.zeros(20, int)])
+def test_a_batch_is_a_pytree(states):
+    cells = Cells(np.array([0, 20]), 4)
+    data = open_data(np.arange(20.0), states=states)
+    batch = gather(data, cells.locate([0, 4], 3), cells.width(3))
+    doubled = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + leaf, tree))(batch)
+    assert isinstance(doubled, WindowBatch) and (doubled.states is None) == (states is None)
+    np.testing.assert_array_equal(doubled.values, 2 * batch.values)
+
+
+def test_gather_takes_an_index_made_by_jax():
+    cells = Cells(np.array([0, 20]), 4)
+    host = cells.locate(np.array([1, 4]), 2)
+    batch = gather(open_data(np.arange(20.0)), WindowIndex(*(jnp.asarray(field) for field in host)), 8)
+    np.testing.assert_array_equal(batch.values[0, :, 0], np.arange(2.0, 10.0))
+    np.testing.assert_array_equal(batch.values[1, :, 0], [14, 15, 16, 17, 18, 19, 0, 0])
+
+
+def test_gather_checks_what_it_reads(tmp_path):
+    values = np.zeros(40)
+    values[33] = np.inf
+    np.save(tmp_path / "y.npy", values)
+    data, cells = open_data(tmp_path / "y.npy"), Cells(np.array([0, 40]), 5)
+    gather(data, cells.locate([0, 1], 2), 9)
+    with pytest.raises(DataError, match=r"y.npy has an infinite value at position 33 \(row 33 of .*replace it by NaN"):
+        gather(data, cells.locate([0, 6], 2), 9)
+
+
+def test_what_cannot_be_cut():
+    offsets = np.array([0, 10])
+    for wrong in (0, -3, 2.5, None):
+        with pytest.raises(DataError, match=f"core_length must be a whole number, at least 1, but is {wrong}"):
+            Cells(offsets, wrong)  # type: ignore[arg-type]
+    cells = Cells(offsets, 4)
+    with pytest.raises(DataError, match="buffer must be a whole number, at least 0, but is -1"):
+        cells.locate([0], -1)
+    for wrong_cell in (-1, 3):
+        with pytest.raises(DataError, match=f"cell {wrong_cell} does not exist; cells must be numbers from 0 to 2"):
+            cells.locate([0, wrong_cell], 1)
+    with pytest.raises(DataError, match="width must be at least the longest window, 6 times, but is 5; raise it"):
+        gather(open_data(np.zeros(10)), cells.locate([0, 1], 1), 5)

@@ -1,0 +1,351 @@
+"""Every emission of the table against SciPy, numerical derivatives and itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.distributions import constraints
+from scipy import stats
+
+from longhmm.errors import DataError, ModelError
+from longhmm.model import parametrisation
+from longhmm.model.emissions import Emission
+from longhmm.model.families import Gaussian, Poisson
+from tests.model.configurations import Configuration, exponential_scale, log_law, named, names, observations
+
+EVERY = pytest.mark.parametrize("name", names())
+
+
+@pytest.fixture(autouse=True)
+def double_precision() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+def as_argument(emission: Emission, y: np.ndarray) -> np.ndarray:
+    """Observations (n, D) in the shape that `log_density` takes."""
+    return y if emission.vector_valued else y[..., 0]
+
+
+def expected(configuration: Configuration, y: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    """SciPy's log density of the observed part of every row, state by state, row by row."""
+    answers = np.zeros((len(y), configuration.n_states))
+    for k in range(configuration.n_states):
+        law = configuration.law(configuration.params, k)
+        for t, (row, seen) in enumerate(zip(y, observed, strict=True)):
+            if isinstance(law, list):
+                answers[t, k] = sum(log_law(one, row[d]) for d, one in enumerate(law) if seen[d])
+            elif seen.all():
+                answers[t, k] = log_law(law, row)
+            elif seen.any() and hasattr(law, "cov_object"):
+                answers[t, k] = stats.multivariate_normal(law.mean[seen], law.cov[np.ix_(seen, seen)]).logpdf(row[seen])
+    return answers
+
+
+def test_the_table_names_its_configurations_once() -> None:
+    assert len(set(names())) == len(names()) > 20
+
+
+@EVERY
+def test_density_is_that_of_scipy(name: str) -> None:
+    configuration = named(name)
+    emission, params = configuration.emission, configuration.params
+    _, y = observations(configuration)
+    argument = as_argument(emission, y)
+    answer = np.asarray(jax.jit(emission.log_density)(params, argument))
+    np.testing.assert_allclose(answer, expected(configuration, y, np.ones_like(y, bool)), rtol=1e-9, atol=1e-9)
+    # Any leading shape: (time, windows, D) as the recursions use it.
+    blocks = np.asarray(jax.jit(emission.log_density)(params, argument.reshape(4, 6, *argument.shape[1:])))
+    np.testing.assert_allclose(blocks.reshape(answer.shape), answer, rtol=1e-12)
+
+
+@EVERY
+def test_missing_values_are_integrated_out_and_gradients_stay_finite(name: str) -> None:
+    configuration = named(name)
+    emission, params = configuration.emission, configuration.params
+    _, y = observations(configuration)
+    observed = np.random.default_rng(3).random(y.shape) > 0.4
+    observed[0], observed[1] = False, True
+    holes = np.where(observed, y, np.nan)
+    free = parametrisation.free_names(emission.parameters(configuration.n_states))
+    free_params = {key: jnp.asarray(params[key]) for key in free}
+
+    def total(chosen: dict[str, jax.Array], values: np.ndarray, seen: np.ndarray, partial: bool) -> Any:
+        logs = emission.log_density_missing({**params, **chosen}, values, seen, partial=partial)
+        return jnp.sum(jnp.where(logs > -jnp.inf, logs, 0)), logs
+
+    evaluate = jax.jit(jax.value_and_grad(total, has_aux=True), static_argnums=3)
+    (_, answer), gradient = evaluate(free_params, holes, observed, True)
+    np.testing.assert_allclose(answer, expected(configuration, y, observed), rtol=1e-9, atol=1e-9)
+    assert np.all(np.asarray(answer)[0] == 0.0)
+    assert all(np.isfinite(value).all() for value in jax.tree.leaves(gradient))
+
+    # Rows that are whole or absent: the cheap path agrees with the general one.
+    whole = np.broadcast_to(observed.all(-1, keepdims=True), observed.shape)
+    (_, cheap), cheap_gradient = evaluate(free_params, np.where(whole, y, np.nan), whole, False)
+    (_, general), general_gradient = evaluate(free_params, np.where(whole, y, np.nan), whole, True)
+    np.testing.assert_allclose(cheap, general, rtol=1e-12, atol=1e-12)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), cheap_gradient, general_gradient)
+    assert all(np.isfinite(value).all() for value in jax.tree.leaves(cheap_gradient))
+
+
+@EVERY
+def test_gradient_of_the_density_is_the_slope(name: str) -> None:
+    configuration = named(name)
+    emission, n_states = configuration.emission, configuration.n_states
+    _, y = observations(configuration, 6)
+    table = emission.parameters(n_states)
+    u = parametrisation.unconstrain(table, configuration.params)
+
+    @jax.jit
+    def objective(coordinates: dict[str, jax.Array]) -> jax.Array:
+        params = parametrisation.constrain(table, coordinates)
+        logs = emission.log_density(params, as_argument(emission, y))
+        prior = emission.log_prior(params) + parametrisation.log_abs_det_jacobian(table, coordinates)
+        return prior + jnp.sum(jnp.where(logs > -jnp.inf, logs, 0))
+
+    rng = np.random.default_rng(0)
+    direction = {key: rng.normal(size=np.shape(value)) for key, value in u.items()}
+    gradient = jax.jit(jax.grad(objective))(u)
+    slope = sum(float(jnp.sum(gradient[key] * direction[key])) for key in u)
+    step = 1e-5
+    ahead, behind = (objective({key: u[key] + sign * step * direction[key] for key in u}) for sign in (1, -1))
+    numerical = float(ahead - behind) / (2 * step)
+    assert slope == pytest.approx(numerical, rel=2e-6, abs=1e-6)
+
+
+@EVERY
+def test_prior_is_the_sum_over_states(name: str) -> None:
+    configuration = named(name)
+    emission, params = configuration.emission, configuration.params
+    total = 0.0
+    for key, parameter in emission.parameters(configuration.n_states).items():
+        assert parameter.shape == np.shape(params[key])
+        if parameter.prior is None:
+            np.testing.assert_array_equal(parameter.value, params[key])
+        elif not isinstance(parameter.prior, dist.ImproperUniform):
+            n_rows = parameter.shape[0]
+            batch = (n_rows, *parameter.shape[1 : len(parameter.shape) - parameter.prior.event_dim])
+            logs = np.asarray(parameter.prior.expand(batch).log_prob(params[key]))
+            total += sum(logs[k].sum() for k in range(n_rows))
+    assert float(emission.log_prior(params)) == pytest.approx(total, rel=1e-10, abs=1e-12)
+
+
+@EVERY
+def test_draws_follow_the_density(name: str) -> None:
+    configuration = named(name)
+    emission, params = configuration.emission, configuration.params
+    if name == "user-subclass":
+        with pytest.raises(ModelError, match="override sample"):
+            emission.sample(jax.random.key(0), params, np.zeros(3, int))
+        return
+    n = 20_000
+    states = np.arange(n * configuration.n_states) % configuration.n_states
+    y = np.asarray(jax.jit(emission.sample)(jax.random.key(1), params, states), np.float64)
+    assert y.shape == (len(states), emission.dim)
+    for k in range(configuration.n_states):
+        law, mine = configuration.law(params, k), y[states == k]
+        for d, one in enumerate(law if isinstance(law, list) else [law]):
+            values = mine[:, d] if isinstance(law, list) else mine
+            logs = log_law(one, values)
+            assert -logs.mean() == pytest.approx(float(one.entropy()), abs=5 * logs.std() / np.sqrt(n))
+            if name != "von-mises":
+                mean = one.loc if hasattr(one, "shape") else one.mean() if callable(one.mean) else one.mean
+                np.testing.assert_array_less(np.abs(values.mean(0) - mean), 5 * values.std(0) / np.sqrt(n))
+
+
+@EVERY
+def test_prior_draws_have_the_declared_shapes_and_regions(name: str) -> None:
+    configuration = named(name)
+    emission, n_states = configuration.emission, configuration.n_states
+    if name == "flat-priors":
+        with pytest.raises(ModelError, match="cannot be drawn from"):
+            emission.sample_prior(jax.random.key(0), n_states)
+        return
+    draw = emission.sample_prior(jax.random.key(0), n_states)
+    for key, parameter in emission.parameters(n_states).items():
+        assert draw[key].shape == parameter.shape
+        if parameter.is_free:
+            assert np.all(np.asarray(parameter.support(draw[key])))  # type: ignore[misc]
+    other = emission.sample_prior(jax.random.key(1), n_states)
+    assert any(np.any(np.asarray(draw[key]) != np.asarray(other[key])) for key in draw)
+
+
+@EVERY
+def test_location_is_the_first_component_of_the_mean(name: str) -> None:
+    configuration = named(name)
+    location = np.asarray(configuration.emission.location(configuration.params))
+    assert location.shape == (configuration.n_states,)
+    for k in range(configuration.n_states):
+        law = configuration.law(configuration.params, k)
+        first = law[0] if isinstance(law, list) else law
+        if name == "von-mises":
+            assert np.cos(location[k] - float(first.mean())) == pytest.approx(1.0)
+        elif name not in ("user-subclass", "numpyro-function"):
+            mean = first.loc if hasattr(first, "shape") else first.mean() if callable(first.mean) else first.mean
+            assert location[k] == pytest.approx(np.ravel(mean)[0])
+
+
+@EVERY
+def test_observations_of_its_own_pass_the_check(name: str) -> None:
+    configuration = named(name)
+    _, y = observations(configuration)
+    observed = np.ones_like(y, bool)
+    observed[0] = False
+    y[0] = np.nan
+    configuration.emission.check(y, observed, str)
+    with pytest.raises(DataError, match=f"dim={configuration.emission.dim}"):
+        configuration.emission.check(np.zeros((3, 9)), np.ones((3, 9), bool), str)
+
+
+@EVERY
+def test_description_rebuilds_the_emission(name: str) -> None:
+    configuration = named(name)
+    emission, params = configuration.emission, configuration.params
+    if name.startswith("user-"):
+        with pytest.raises(ModelError, match="pass it again when loading"):
+            emission.to_config()
+        return
+    config = json.loads(json.dumps(emission.to_config()))
+    again = Emission.from_config(config)
+    _, y = observations(configuration, 4)
+    argument = as_argument(emission, y)
+    assert type(again) is type(emission) and repr(again) == repr(emission)
+    np.testing.assert_array_equal(again.log_density(params, argument), emission.log_density(params, argument))
+    assert float(again.log_prior(params)) == pytest.approx(float(emission.log_prior(params)), rel=1e-14, abs=1e-14)
+    assert again.to_config() == config
+
+
+@pytest.mark.parametrize("name", ["gaussian-full-2d", "gaussian-full-6d", "negative-binomial", "von-mises", "class-2d"])
+def test_single_precision_stays_single_and_close(name: str) -> None:
+    configuration = named(name)
+    emission = configuration.emission
+    _, y = observations(configuration)
+    observed = np.ones_like(y, bool)
+    with jax.enable_x64(False):
+        single = {key: jnp.asarray(value) for key, value in configuration.params.items()}
+        answer = emission.log_density_missing(single, jnp.asarray(y), observed)
+        assert answer.dtype == emission.log_prior(single).dtype == jnp.float32
+    np.testing.assert_allclose(answer, expected(configuration, y, observed), rtol=2e-4, atol=2e-4)
+    exact, rounded = emission.log_prior(configuration.params), emission.log_prior(single)
+    assert float(rounded) == pytest.approx(float(exact), rel=1e-4, abs=1e-4)
+
+
+def test_an_emission_is_a_static_argument() -> None:
+    emission = Poisson(rate=dist.Gamma(1.0, 1.0))
+    traced = []
+
+    def density(chosen: Emission, rate: jax.Array) -> jax.Array:
+        traced.append(chosen)
+        return chosen.log_density({"rate": rate}, jnp.arange(3.0))
+
+    compiled = jax.jit(density, static_argnums=0)
+    compiled(emission, jnp.ones(2))
+    compiled(emission, 2 * jnp.ones(2))
+    assert traced == [emission]
+
+
+def normal(**priors: Any) -> Emission:
+    return Emission(dist.Normal, **priors)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Emission(dist.Uniform, low=dist.Normal(0.0, 1.0), high=9.0), "'low' of Uniform moves the support"),
+        (lambda: Emission(dist.Uniform, low=0.0, high=dist.HalfNormal(1.0)), "'high' of Uniform moves the support"),
+        (lambda: Emission(dist.Pareto, scale=dist.HalfNormal(1.0), alpha=2.0), "'scale' of Pareto moves the support"),
+        (lambda: normal(loc=0.0, scale=dist.Normal(0.0, 1.0)), "'scale' of Normal needs a positive number, but its Norm"),
+        (lambda: normal(loc=0.0, scale=-1.0), "'scale' of Normal needs a positive number, but its fixed value"),
+        (lambda: normal(loc=0.0, width=1.0), "Normal has no parameter 'width'"),
+        (lambda: Emission(dist.Poisson), "'rate' of Poisson is missing"),
+        (lambda: normal(loc=dist.Normal, scale=1.0), "must be a distribution such as"),
+        (lambda: normal(loc="zero", scale=1.0), "'loc' must be a NumPyro distribution"),
+        (lambda: normal(loc=dist.Poisson(3.0), scale=1.0), "no unconstrained coordinates"),
+        (lambda: normal(loc=dist.Normal(0.0, np.ones(4)), scale=dist.HalfNormal(np.ones(3))), "has shape"),
+        (lambda: Emission(exponential_scale, loc=0.0), "'log_scale' of exponential_scale is missing"),
+        (lambda: Emission(lambda loc: dist.Normal(0.0, loc), loc=dist.Normal(0.0, 1.0)), "whose 'scale' left a positive"),
+        (lambda: Emission(dist.MultivariateNormal, loc=dist.Normal(0.0, np.ones(3)), covariance_matrix=np.eye(3)),
+         "one distribution over 1 feature"),
+        (lambda: Emission(None), "must override log_density"),
+        (lambda: normal(dim=0, loc=0.0), "dim must be a positive integer"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_with_a_sentence(make: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        make()
+
+
+def test_per_state_priors_must_match_the_number_of_states() -> None:
+    emission = normal(loc=dist.Normal(np.zeros(3), 1.0), scale=dist.HalfNormal(1.0))
+    assert emission.parameters(3)["scale"].shape == (3,)
+    with pytest.raises(ModelError, match=r"prior of 'loc' has shape \(3,\), which does not fit 4 states"):
+        emission.parameters(4)
+    assert emission.states_differ(3)
+    assert not normal(loc=0.0, scale=dist.HalfNormal(1.0)).states_differ(3)
+
+
+@pytest.mark.parametrize(
+    ("emission", "value", "message"),
+    [
+        (Emission(dist.Poisson, rate=dist.Gamma(1.0, 1.0)), -3.0, "row 1 of counts.npy is -3, but a Poisson emission "
+         "needs a non-negative integer"),
+        (Emission(dist.Poisson, rate=dist.Gamma(1.0, 1.0)), 1.5, "is 1.5, but"),
+        (Emission(dist.Binomial, total_count=np.array([3, 8]), probs=dist.Beta(1.0, 1.0)), 9.0, "an integer from 0 to 8"),
+        (Emission(dist.Beta, concentration1=1.0, concentration0=dist.HalfNormal(1.0)), 1.1, "between 0 and 1"),
+    ],
+)  # fmt: skip
+def test_impossible_values_are_reported_with_their_place(emission: Emission, value: float, message: str) -> None:
+    values = np.array([[1.0], [value], [value]])
+    with pytest.raises(DataError, match=message):
+        emission.check(values, np.ones((3, 1), bool), lambda row: f"row {row} of counts.npy")
+    emission.check(values, np.array([[True], [False], [False]]), str) if value != 1.1 else None
+
+
+def test_rows_of_a_multivariate_support_are_checked_whole() -> None:
+    shares = Emission(dist.Dirichlet, dim=3, concentration=dist.LogNormal(0.0, 1.0))
+    good, bad = [0.2, 0.3, 0.5], [0.2, 0.3, 0.6]
+    shares.check(np.array([good, bad]), np.array([[True] * 3, [True, False, True]]), str)
+    with pytest.raises(DataError, match=r"row 1 is \[0.2 0.3 0.6\].*shares that sum to one"):
+        shares.check(np.array([good, bad]), np.ones((2, 3), bool), lambda row: f"row {row}")
+
+
+def test_stored_names_are_never_more_than_names() -> None:
+    for bad in ({"family": "os"}, {"family": "Emission", "distribution": "enable_validation"},
+                {"family": "Emission", "distribution": "__class__"}):  # fmt: skip
+        with pytest.raises(ModelError, match="The stored emission"):
+            Emission.from_config(bad)
+    config = Poisson(rate=dist.Gamma(1.0, 2.0)).to_config()
+    config["parameters"]["rate"]["prior"]["distribution"] = "eval"
+    with pytest.raises(ModelError, match="The stored prior 'eval'"):
+        Emission.from_config(config)
+    unknown = Gaussian(mean=dist.SoftLaplace(0.0, 1.0))
+    with pytest.raises(ModelError, match="prior of 'mean' is a SoftLaplace"):
+        unknown.to_config()
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        dist.TruncatedNormal(1.0, 2.0, low=0.0),
+        dist.TruncatedNormal(1.0, 2.0, low=0.0, high=5.0),
+        dist.Uniform(0.5, 2.0),
+        dist.HalfNormal(1.0).expand((2,)),
+        dist.ImproperUniform(constraints.positive, (), ()),
+        dist.InverseGamma(2.0, 3.0),
+    ],
+    ids=lambda prior: type(prior).__name__,
+)
+def test_priors_survive_storage(prior: dist.Distribution) -> None:
+    emission = Emission(dist.Normal, loc=0.0, scale=prior)
+    again = Emission.from_config(json.loads(json.dumps(emission.to_config())))
+    params = {"loc": np.zeros(2), "scale": np.array([0.7, 1.9])}
+    expected_value = float(np.sum(np.broadcast_to(prior.log_prob(params["scale"]), 2)))
+    assert float(again.log_prior(params)) == pytest.approx(expected_value, rel=1e-7)
