@@ -178,6 +178,8 @@ def _table() -> list[tuple[str, Emission, int, dict[str, Any], Law]]:
          each(category)),
         ("support-differs-by-state", Emission(dist.Binomial, total_count=np.array([3, 8]), probs=dist.Beta(1.0, 2.0)), 2,
          {"total_count": [3, 8], "probs": [0.4, 0.7]}, each(lambda total_count, probs: stats.binom(total_count, probs))),
+        ("nothing-to-infer", Emission(dist.Uniform, low=0.0, high=np.array([2.0, 5.0])), 2,
+         {"low": [0.0, 0.0], "high": [2.0, 5.0]}, each(lambda low, high: stats.uniform(low, high - low))),
         ("user-function", Emission(exponential_scale, loc=dist.Normal(0.0, 3.0), log_scale=dist.Normal(0.0, 1.0)), 2,
          {"loc": [0.0, 2.0], "log_scale": [-1.0, 0.5]},
          each(lambda loc, log_scale: stats.norm(loc, np.exp(log_scale)))),

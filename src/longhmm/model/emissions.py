@@ -291,12 +291,14 @@ class Emission:
             values = values.astype(jnp.result_type(*(params[name] for name in self._specs), jnp.float32))
         if not self._support_by_state:
             return distribution.log_prob(values)
+        # A value that only other states can produce must not reach this state's density: its gradient may be NaN.
         inside = self.support(values)
-        safe = feasible(self.support, np.shape(jax.tree.leaves(self.support)[0]))
-        where = inside[..., None] if self._vector else inside
-        return jnp.where(inside, distribution.log_prob(jnp.where(where, values, safe.astype(values.dtype))), -jnp.inf)
+        bounds = np.broadcast_shapes(*(np.shape(bound) for bound in jax.tree.leaves(self.support)))
+        safe = feasible(self.support, (*bounds, self._dim) if self._vector else bounds).astype(values.dtype)
+        logs = distribution.log_prob(jnp.where(inside[..., None] if self._vector else inside, values, safe))
+        return jnp.where(inside, logs, -jnp.inf)
 
-    def _fill(self, dtype: Any) -> np.ndarray:
+    def _fill(self, dtype: Any) -> jax.Array:
         """One value per feature that lies in the support, or in that of the first state where states differ."""
         support = self.support
         if self._support_by_state:

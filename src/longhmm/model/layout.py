@@ -126,7 +126,7 @@ def build(builder: Builder, params: Params, specs: Mapping[str, Any]) -> Distrib
     """The distribution at these parameter values, batched as they are."""
     values = {name: jnp.asarray(params[name]) for name in specs}
     values = {
-        name: value.astype(jnp.int32) if wants_integer(builder, name, specs[name]) else value
+        name: value.astype(int) if wants_integer(builder, name, specs[name]) else value
         for name, value in values.items()
     }
     if is_class(builder) or getattr(builder, "__module__", "").startswith("numpyro."):

@@ -51,17 +51,31 @@ def fixed_array(value: ArrayLike) -> np.ndarray:
 
 
 def portable(prior: Distribution) -> Distribution:
-    """The same prior with NumPy leaves.
+    """The same prior with NumPy leaves, in double precision.
 
     JAX arrays keep the precision of the scope that made them; NumPy arrays take that of the scope that uses them, so
     one prior serves float32 windows and float64 modes.
     """
-    return jax.tree.map(lambda leaf: np.asarray(leaf) if isinstance(leaf, jax.Array) else leaf, prior)
+    return jax.tree.map(_to_numpy, prior)
+
+
+def _to_numpy(leaf: Any) -> Any:
+    if not isinstance(leaf, jax.Array | np.ndarray):
+        return leaf
+    return np.asarray(leaf, np.float64 if np.issubdtype(leaf.dtype, np.floating) else None)
 
 
 def fresh(prior: Distribution) -> Distribution:
-    """A copy without the values that NumPyro caches on a distribution (they would pin a precision)."""
-    return jax.tree.map(lambda leaf: leaf, prior)
+    """A copy in the precision of the current scope, without what NumPyro or JAX may have cached for another one."""
+    wide = jnp.result_type(float) == np.float64
+    floating = np.float64 if wide else np.float32
+
+    def copied(leaf: Any) -> Any:
+        if not isinstance(leaf, np.ndarray):
+            return leaf
+        return leaf.astype(floating if leaf.dtype.kind == "f" else leaf.dtype)
+
+    return jax.tree.map(copied, prior)
 
 
 def full_shape(spec: Distribution | np.ndarray | Pending) -> tuple[int, ...]:
@@ -87,7 +101,7 @@ def make_parameter(
         return Parameter(name, shape, spec, None, spec.support)
     if isinstance(spec, Pending):
         return Parameter(name, shape, None, None, spec.support)
-    dtype = np.int32 if integer else np.float64
+    dtype = np.int64 if integer else np.float64
     return Parameter(name, shape, None, np.broadcast_to(spec, shape).astype(dtype), None)
 
 

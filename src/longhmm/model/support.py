@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import constraints
 from numpyro.distributions.constraints import Constraint
@@ -31,9 +32,9 @@ def settle(support: Constraint, n_states: int, batch_dims: int) -> tuple[Constra
     return jax.tree.unflatten(structure, bounds), differ
 
 
-def feasible(support: Constraint, shape: tuple[int, ...]) -> np.ndarray:
+def feasible(support: Constraint, shape: tuple[int, ...]) -> jax.Array:
     """A value inside the support, of this shape: what a missing observation is filled with."""
-    return np.asarray(support.feasible_like(np.zeros(shape)), dtype=np.float64)
+    return jnp.asarray(support.feasible_like(jnp.zeros(shape)))
 
 
 def in_words(support: Constraint) -> str:

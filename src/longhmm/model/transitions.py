@@ -111,9 +111,9 @@ class Transitions:
     def _slots(self) -> tuple[np.ndarray, np.ndarray]:
         """Row and column, in the padded `(K, K - 1)` layout, of every unconstrained coordinate."""
         sizes = np.where(self.free_rows, self.allowed.sum(axis=1) - 1, 0)
-        rows = np.repeat(np.arange(self.n_states), sizes)
+        rows = np.repeat(np.arange(self.n_states, dtype=np.int32), sizes)
         columns = np.concatenate([np.arange(size) for size in sizes]) if sizes.sum() else np.zeros(0, int)
-        return rows, columns.astype(int)
+        return rows, columns.astype(np.int32)
 
     @property
     def n_free(self) -> int:

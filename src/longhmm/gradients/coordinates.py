@@ -1,0 +1,55 @@
+"""From expected statistics to a gradient in unconstrained coordinates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from longhmm.kernels.statistics import Statistics
+from longhmm.messages.scaling import safe_log
+from longhmm.model.hmm import HMM
+
+Coordinates = dict[str, jax.Array]
+
+
+def score(
+    model: HMM, coordinates: Mapping[str, jax.Array], statistics: Statistics, *, initial_moves: bool = True
+) -> Coordinates:
+    """Gradient of the log likelihood from summed statistics: the complete-data score at the given coordinates (F8).
+
+    `initial_moves=False` treats the initial law as a constant, for parameters that bring their own.
+    """
+
+    def complete_data(at: Mapping[str, jax.Array]) -> jax.Array:
+        params = model.constrain(at)
+        total = jnp.sum(statistics.transitions * safe_log(params["transition"]))
+        if initial_moves:
+            total = total + jnp.sum(statistics.first * safe_log(params["initial"]))
+        return total + sum(jnp.sum(slope * params[name]) for name, slope in statistics.emission.items())
+
+    return jax.grad(complete_data)(dict(coordinates))
+
+
+def scores(
+    model: HMM, coordinates: Mapping[str, jax.Array], statistics: Statistics, *, initial_moves: bool = True
+) -> Coordinates:
+    """The score of every window: a leading axis W on every array."""
+    return jax.vmap(lambda one: score(model, coordinates, one, initial_moves=initial_moves))(statistics)
+
+
+def prior_gradient(model: HMM, coordinates: Mapping[str, jax.Array]) -> Coordinates:
+    """Gradient of the log prior density of the coordinates, Jacobian included (F18)."""
+    return jax.grad(model.log_prior_unconstrained)(dict(coordinates))
+
+
+def add(*parts: Mapping[str, Any]) -> Coordinates:
+    """Sum of gradients, name by name."""
+    return {name: sum(part[name] for part in parts) for name in parts[0]}
+
+
+def scale(factor: Any, part: Mapping[str, Any]) -> Coordinates:
+    """A gradient times a number."""
+    return {name: factor * value for name, value in part.items()}

@@ -1,0 +1,118 @@
+"""Minibatches: cells drawn at random, and their windows fetched, from memory inside compiled code or from files.
+
+Both ways draw the same cells for the same key, so that data give the same results wherever they lie.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.sequences import Sequences
+from longhmm.data.windows import Cells, WindowBatch, gather, locate
+from longhmm.gradients.schemes import Rotation, Windows
+
+INT32_LIMIT = 2**31 - 1
+
+
+class Minibatch(NamedTuple):
+    """Windows, and the weight with which each one's core enters the sum over all data."""
+
+    windows: WindowBatch
+    weight: Any
+
+
+class DeviceData(NamedTuple):
+    """Data held by the device, with the tables that place cells in them."""
+
+    values: jax.Array
+    observed: jax.Array | None
+    states: jax.Array | None
+    offsets: jax.Array
+    cell_offsets: jax.Array
+
+
+def to_device(sequences: Sequences, cells: Cells) -> DeviceData:
+    """Put data that lie in memory onto the device, once; floats as float32, with NaN for what is missing."""
+    block = sequences.read(0, sequences.length)
+    floating = block.values.dtype.kind == "f"
+    values, observed = block.values, None
+    if floating:
+        values = block.values.astype(np.float32)
+        if sequences.has_mask:
+            values = np.where(block.observed, values, np.float32(np.nan))
+    elif not block.observed.all():
+        observed = jnp.asarray(block.observed)
+    states = None if block.states is None else jnp.asarray(block.states)
+    return DeviceData(jnp.asarray(values), observed, states, jnp.asarray(cells.offsets), jnp.asarray(cells.cell_offsets))
+
+
+def take_windows(data: DeviceData, cells: jax.Array, core_length: int, buffer: int) -> WindowBatch:
+    """The windows of some cells, inside compiled code."""
+    index = locate(jnp, data.cell_offsets, data.offsets, core_length, cells, buffer)
+    times = jnp.arange(core_length + 2 * buffer)
+    inside = times < index.length[:, None]
+    rows = index.start[:, None] + jnp.where(inside, times, 0)
+    values = jnp.where(inside[..., None], data.values[rows], 0)
+    if data.observed is not None:
+        observed = data.observed[rows]
+    elif jnp.issubdtype(values.dtype, jnp.floating):
+        observed = ~jnp.isnan(values)
+    else:
+        observed = jnp.ones(values.shape, bool)
+    states = None if data.states is None else jnp.where(inside, data.states[rows], -1)
+    return WindowBatch(
+        values,
+        observed & inside[..., None],
+        states,
+        index.length.astype(jnp.int32),
+        index.core_start.astype(jnp.int32),
+        index.core_stop.astype(jnp.int32),
+        index.at_start,
+    )
+
+
+class MinibatchSource:
+    """Draws minibatches of some data by a scheme; `draw(key)` gives the same windows wherever the data lie."""
+
+    def __init__(self, sequences: Sequences, windows: Windows, buffer: int, mixing_time: float) -> None:
+        self.sequences, self.windows, self.buffer = sequences, windows, buffer
+        self.cells = Cells(sequences.offsets, windows.core_length)
+        self.rotation = Rotation.plan(self.cells.n_cells, windows, buffer, mixing_time)
+        # Positions inside compiled code are 32-bit; longer data are read on the host, where they are 64-bit.
+        self.on_device = sequences.in_memory and sequences.length * sequences.dim < INT32_LIMIT
+        self.data = to_device(sequences, self.cells) if self.on_device else None
+
+    def draw(self, key: jax.Array) -> Minibatch:
+        """A minibatch of `windows.count` windows."""
+        if self.data is not None:
+            core_length = self.windows.core_length
+            return _draw_on_device(self.rotation, core_length, self.buffer, self.data, key)
+        with jax.enable_x64(self.cells.n_cells > INT32_LIMIT):
+            cells = np.asarray(_draw_cells(self.rotation, key))
+        return self.take(cells)
+
+    def take(self, cells: np.ndarray) -> Minibatch:
+        """The windows of given cells, with the scheme's weight."""
+        index = self.cells.locate(cells, self.buffer)
+        windows = gather(self.sequences, index, self.cells.width(self.buffer))
+        if windows.values.dtype == np.float64:
+            windows = windows._replace(values=windows.values.astype(np.float32))
+        return Minibatch(windows, np.float32(self.rotation.weight))
+
+
+@partial(jax.jit, static_argnames=("rotation",))
+def _draw_cells(rotation: Rotation, key: jax.Array) -> jax.Array:
+    return rotation.draw(key)
+
+
+@partial(jax.jit, static_argnames=("rotation", "core_length", "buffer"))
+def _draw_on_device(
+    rotation: Rotation, core_length: int, buffer: int, data: DeviceData, key: jax.Array
+) -> Minibatch:
+    windows = take_windows(data, rotation.draw(key), core_length, buffer)
+    return Minibatch(windows, jnp.float32(rotation.weight))

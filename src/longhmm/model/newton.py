@@ -1,0 +1,127 @@
+"""Climbing smooth functions of an emission's few parameters, in their unconstrained coordinates.
+
+The parameters of one state do not meet those of another in a log density, so the matrix of second derivatives is made
+of one block per state, and as many directional derivatives as one state has coordinates give all blocks at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.model.parameter import Parameter
+from longhmm.model.parametrisation import Parameters, constrain, coordinate_shapes, unconstrain
+
+Objective = Callable[[jax.Array], jax.Array]
+
+
+class Derivatives(NamedTuple):
+    """Value `()`, gradient `(P,)` and second derivatives `(P, P)` of a function at one point."""
+
+    value: jax.Array
+    gradient: jax.Array
+    hessian: jax.Array
+
+
+class Summit(NamedTuple):
+    """Where a climb ended, and the derivatives there."""
+
+    point: np.ndarray
+    derivatives: Derivatives
+
+
+class Coordinates:
+    """All free parameters of a table as one vector of length `size`.
+
+    `owner[i]` is the state to which coordinate i belongs; all are owned by state 0 where a prior couples the states.
+    """
+
+    def __init__(self, table: Parameters) -> None:
+        self.table = table
+        self.shapes = coordinate_shapes(table)
+        self.coupled = any(_couples_states(table[name]) for name in self.shapes)
+        sizes = {name: int(np.prod(shape, dtype=int)) for name, shape in self.shapes.items()}
+        self.size = sum(sizes.values())
+        if self.coupled:
+            self.owner, colour = np.zeros(self.size, int), np.arange(self.size)
+        else:
+            owners, colours, first = [np.zeros(0, int)], [np.zeros(0, int)], 0
+            for name, shape in self.shapes.items():
+                per_state = sizes[name] // shape[0]
+                owners.append(np.repeat(np.arange(shape[0]), per_state))
+                colours.append(first + np.tile(np.arange(per_state), shape[0]))
+                first += per_state
+            self.owner, colour = np.concatenate(owners), np.concatenate(colours)
+        self._colour = colour
+        self._seeds = (np.arange(colour.max(initial=-1) + 1)[:, None] == colour).astype(np.float64)
+
+    def flatten(self, params: Mapping[str, jax.Array]) -> jax.Array:
+        """Natural parameters to one vector of coordinates."""
+        u = unconstrain(self.table, params)
+        return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(u[name]) for name in self.shapes)])
+
+    def params(self, vector: jax.Array) -> dict[str, jax.Array]:
+        """One vector of coordinates to natural parameters, fixed ones included."""
+        u, first = {}, 0
+        for name, shape in self.shapes.items():
+            size = int(np.prod(shape, dtype=int))
+            u[name] = vector[first : first + size].reshape(shape)
+            first += size
+        return constrain(self.table, u)
+
+    def derivatives(self, objective: Objective, vector: jax.Array) -> Derivatives:
+        """Value and derivatives of a sum over states of functions of their own coordinates."""
+        value, gradient = jax.value_and_grad(objective)(vector)
+        if self.size == 0:
+            return Derivatives(value, gradient, jnp.zeros((0, 0)))
+        # One direction at a time: data enter the objective, and all directions at once would need their memory too.
+        columns = jax.lax.map(
+            lambda seed: jax.jvp(jax.grad(objective), (vector,), (seed,))[1], jnp.asarray(self._seeds, vector.dtype)
+        )
+        hessian = columns[self._colour].T * (self.owner[:, None] == self.owner)
+        return Derivatives(value, gradient, 0.5 * (hessian + hessian.T))
+
+
+def uphill(gradient: np.ndarray, hessian: np.ndarray) -> np.ndarray:
+    """Newton's step with every curvature made negative: a direction in which the function rises."""
+    if gradient.size == 0:
+        return gradient
+    if not np.all(np.isfinite(hessian)):
+        return gradient / max(1.0, float(np.abs(gradient).max()))
+    size = np.abs(np.diag(hessian))
+    scale = 1.0 / np.sqrt(np.where(size > 0, size, max(float(size.max()), 1.0)))
+    values, vectors = np.linalg.eigh(-hessian * scale[:, None] * scale)
+    curvature = np.maximum(np.abs(values), 1e-8)
+    return scale * (vectors @ ((vectors.T @ (scale * gradient)) / curvature))
+
+
+def climb(
+    evaluate: Callable[[np.ndarray], Derivatives], start: np.ndarray, *, iterations: int = 50, tolerance: float = 1e-12
+) -> Summit:
+    """Damped Newton ascent until the predicted gain is below `tolerance`, relative to the value."""
+    point, here = start, evaluate(start)
+    for _ in range(iterations):
+        gradient = np.asarray(here.gradient)
+        direction = uphill(gradient, np.asarray(here.hessian))
+        promised = float(gradient @ direction)
+        if not promised > tolerance * max(1.0, abs(float(here.value))):
+            break
+        fraction, there = 1.0, evaluate(point + direction)
+        while not there.value >= here.value + 1e-4 * fraction * promised and fraction > 1e-6:
+            fraction *= 0.25
+            there = evaluate(point + fraction * direction)
+        if not there.value > here.value:
+            break
+        point, here = point + fraction * direction, there
+    return Summit(point, here)
+
+
+def _couples_states(parameter: Parameter) -> bool:
+    """Whether one event of the prior or of its support spans the states, such as values in rising order."""
+    assert parameter.support is not None
+    events = [parameter.support.event_dim] + ([] if parameter.prior is None else [parameter.prior.event_dim])
+    return max(events) >= len(parameter.shape)

@@ -1,0 +1,231 @@
+"""The named families: natural parameters, default priors, checks of data, ties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import integrate, stats
+
+from longhmm.errors import DataError, ModelError
+from longhmm.model.angles import widest_gap
+from longhmm.model.emissions import Emission
+from longhmm.model.families import (
+    Bernoulli,
+    Categorical,
+    Gamma,
+    Gaussian,
+    GaussianMixture,
+    LogNormal,
+    NegativeBinomial,
+    OrderedNormal,
+    Poisson,
+    StudentT,
+    Tied,
+    VonMises,
+)
+from longhmm.model.summary import summarise
+from model.configurations import covariances, named, names, observations
+
+EXPONENTIAL = {
+    "gaussian-full-2d", "gaussian-full-1d", "gaussian-full-6d", "gaussian-diagonal", "gaussian-spherical", "log-normal",
+    "gamma-2d", "poisson", "categorical", "bernoulli-3d", "von-mises", "tied", "flat-priors",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def double_precision() -> Iterator[None]:
+    with jax.enable_x64(True):
+        yield
+
+
+@pytest.mark.parametrize("name", names())
+def test_natural_parameters_give_the_density(name: str) -> None:
+    configuration = named(name)
+    emission = configuration.emission
+    _, y = observations(configuration, 8)
+    y = y if emission.vector_valued else y[:, 0]
+    assert emission.is_exponential_family == (name in EXPONENTIAL)
+    if name not in EXPONENTIAL:
+        assert emission.sufficient_statistics(y) is emission.natural_parameters(configuration.params) is None
+        return
+
+    @jax.jit
+    def both(params: Any) -> Any:
+        eta, log_normaliser = emission.natural_parameters(params)  # type: ignore[misc]
+        return (emission.sufficient_statistics(y) @ eta.T - log_normaliser + emission.log_base_measure(y)[:, None],
+                emission.log_density(params, y))  # fmt: skip
+
+    natural, direct = both(configuration.params)
+    np.testing.assert_allclose(natural, direct, rtol=1e-9, atol=1e-9)
+
+
+def test_default_prior_of_a_full_gaussian_is_normal_and_inverse_wishart() -> None:
+    data = np.random.default_rng(0).normal(size=(500, 2)) * [1.0, 10.0] + [5.0, 0.0]
+    emission = Gaussian(2).resolve(summarise(data))
+    mean, covariance = np.array([[4.0, 1.0], [6.0, -3.0]]), covariances(2, 2, 0)
+    low, high = data.min(0), data.max(0)
+    expected = stats.norm.logpdf(mean, (low + high) / 2, high - low).sum()
+    expected += stats.invwishart(4, 0.1 * np.diag(data.var(0))).logpdf(covariance.transpose(1, 2, 0)).sum()
+    answer = float(emission.log_prior({"mean": mean, "covariance": covariance}))
+    assert answer == pytest.approx(expected, rel=1e-10)
+    assert emission.resolve(summarise(data + 100)) is emission
+
+
+def test_default_prior_of_a_spherical_gaussian_is_inverse_gamma() -> None:
+    data = np.random.default_rng(0).normal(size=(500, 2)) * [1.0, 10.0]
+    emission = Gaussian(2, "spherical", mean=0.0).resolve(summarise(data))
+    rate = 0.05 * data.var(0).mean()
+    expected = stats.invgamma.logpdf([0.5, 2.0], 1.5, scale=rate).sum()
+    answer = emission.log_prior({"mean": np.zeros((2, 2)), "variance": np.array([0.5, 2.0])})
+    assert float(answer) == pytest.approx(expected, rel=1e-10)
+
+
+@pytest.mark.parametrize(
+    "family",
+    [Gaussian(), Gaussian(2, "diagonal"), LogNormal(2), StudentT(), Gamma(), Poisson(2), NegativeBinomial(),
+     Categorical(), Bernoulli(), VonMises(2), GaussianMixture(3), Tied(Poisson(), (0, 0, 1))],
+    ids=repr,
+)  # fmt: skip
+@pytest.mark.parametrize("constant", [False, True])
+def test_default_priors_wait_for_the_data_and_are_finite(family: Emission, constant: bool) -> None:
+    n_states = 3
+    assert not family.is_resolved
+    if not isinstance(family, Categorical):
+        table = family.parameters(n_states)
+        assert all(parameter.is_free and parameter.prior is None for parameter in table.values())
+    values = np.ones((60, family.dim)) if constant else np.arange(60.0 * family.dim).reshape(60, -1) % 3
+    resolved = family.resolve(summarise(np.where(np.arange(60)[:, None] == 5, np.nan, values)))
+    assert resolved.is_resolved
+    draw = jax.jit(lambda key: resolved.sample_prior(key, n_states))(jax.random.key(0))
+    assert np.isfinite(jax.jit(resolved.log_prior)(draw))
+    assert set(Emission.from_config(resolved.to_config()).names) == set(family.names)
+    assert Emission.from_config(family.to_config()).is_resolved is False
+
+
+def test_unresolved_priors_are_refused_with_the_remedy() -> None:
+    with pytest.raises(ModelError, match="resolve the model on the data first"):
+        Poisson().log_prior({"rate": np.ones(2)})
+    with pytest.raises(ModelError, match="resolve the model on the data before drawing"):
+        Poisson().sample_prior(jax.random.key(0), 2)
+    with pytest.raises(ModelError, match="number of categories is not known"):
+        Categorical().parameters(2)
+    with pytest.raises(ModelError, match="has dim=2, but the data have 3"):
+        Gaussian(2).resolve(summarise(np.zeros((5, 3))))
+    with pytest.raises(ModelError, match="needs categories 0, 1, 2"):
+        Categorical().resolve(summarise(np.array([0.5, 1.0])))
+
+
+def test_explicit_priors_and_constants_are_kept() -> None:
+    emission = Gaussian(2, covariance=np.eye(2), mean=dist.Normal(np.zeros((3, 1)), 1.0))
+    table = emission.parameters(3)
+    assert emission.is_resolved and emission.covariance_kind == "full"
+    np.testing.assert_array_equal(table["covariance"].value, np.broadcast_to(np.eye(2), (3, 2, 2)))
+    assert emission.states_differ(3)
+    partly = Gaussian(2, mean=0.0).resolve(summarise(np.random.default_rng(0).normal(size=(20, 2))))
+    assert partly.parameters(2)["mean"].value is not None and partly.parameters(2)["covariance"].is_free
+
+
+def test_number_of_categories_comes_from_the_prior_or_the_data() -> None:
+    assert Categorical(probs=dist.Dirichlet(np.ones(5))).parameters(2)["probs"].shape == (2, 5)
+    assert Categorical().resolve(summarise(np.array([0.0, 3.0, np.nan]))).parameters(2)["probs"].shape == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Gaussian(covariance="round"), "covariance must be one of 'full', 'diagonal', 'spherical'"),
+        (lambda: Gaussian(variance=dist.HalfNormal(1.0)), "has no parameter 'variance'"),
+        (lambda: Gaussian(2, covariance=dist.Normal(0.0, 1.0)), "'covariance' of Gaussian needs a positive definite"),
+        (lambda: Gaussian(2, covariance=-np.eye(2)), "'covariance' of Gaussian needs a positive definite"),
+        (lambda: Poisson(rate=dist.Normal(0.0, 1.0)), "'rate' of Poisson needs a positive number"),
+        (lambda: Poisson(0), "dim must be a positive integer"),
+        (lambda: Categorical(3, probs=dist.Dirichlet(np.ones(4))), "prior of 'probs' has shape"),
+        (lambda: Categorical(0), "n_categories must be at least 1"),
+        (lambda: GaussianMixture(2, means=dist.Normal(0.0, 1.0)), "'means' of GaussianMixture needs an increasing"),
+        (lambda: GaussianMixture(0), "n_components must be a positive integer"),
+        (lambda: Tied(Gaussian(), (0, 2)), "levels must be one integer per state"),
+        (lambda: Tied(Tied(Gaussian(), (0, 1)), (0, 1)), "not tied itself"),
+        (lambda: Tied(Gaussian(), (0, 0, 1)).parameters(2), "levels has 3 entries"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_named(make: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("emission", "value", "message"),
+    [
+        (Poisson(), -3, "row 2 of counts.npy is -3, but a Poisson emission needs a non-negative integer"),
+        (NegativeBinomial(), 0.5, "is 0.5, but a NegativeBinomial emission needs a non-negative integer"),
+        (LogNormal(), 0.0, "a LogNormal emission needs a positive number"),
+        (Gamma(), -1.0, "a Gamma emission needs a positive number"),
+        (Categorical(3), 3, "a Categorical emission needs an integer from 0 to 2"),
+        (Categorical(3), 0.5, "an integer from 0 to 2"),
+        (Bernoulli(), 2, "a Bernoulli emission needs 0 or 1"),
+        (VonMises(), 3.2, "a VonMises emission needs an angle between -pi and pi"),
+        (Tied(Poisson(), (0, 1, 1)), -1, "a Poisson emission needs"),
+    ],
+)
+def test_impossible_values_are_reported(emission: Emission, value: float, message: str) -> None:
+    values = np.array([[1], [1], [value]])
+    with pytest.raises(DataError, match=message):
+        emission.check(values, np.ones((3, 1), bool), lambda row: f"row {row} of counts.npy")
+    emission.check(values, np.array([[True], [True], [False]]), str)
+
+
+def test_the_feature_of_an_impossible_value_is_named() -> None:
+    with pytest.raises(DataError, match="row 0 is 4 in feature 1, but a Bernoulli"):
+        Bernoulli(2).check(np.array([[1, 4]]), np.ones((1, 2), bool), lambda row: f"row {row}")
+    VonMises().check(np.array([[np.float32(np.pi)]], np.float32), np.ones((1, 1), bool), str)
+
+
+def test_tied_states_share_columns_and_parameters() -> None:
+    tied, plain = Tied(Poisson(rate=dist.Gamma(1.0, 1.0)), levels=(1, 0, 1)), Poisson(rate=dist.Gamma(1.0, 1.0))
+    params, y = {"rate": np.array([1.0, 6.0])}, np.arange(5.0)
+    base = np.asarray(plain.log_density(params, y))
+    np.testing.assert_array_equal(tied.log_density(params, y), base[:, [1, 0, 1]])
+    np.testing.assert_array_equal(tied.location(params), [6.0, 1.0, 6.0])
+    assert tied.parameters(3)["rate"].shape == (2,)
+    assert float(tied.log_prior(params)) == pytest.approx(-7.0)
+    draws = np.asarray(tied.sample(jax.random.key(0), params, np.repeat([0, 1], 4000)))
+    assert draws[:4000].mean() == pytest.approx(6.0, abs=0.2) and draws[4000:].mean() == pytest.approx(1.0, abs=0.1)
+
+
+def test_ordered_normal_integrates_to_one_and_draws_order_statistics() -> None:
+    prior = OrderedNormal(1.0, 2.0, 2)
+    log_prob = jax.jit(prior.log_prob)
+    mass = integrate.dblquad(lambda b, a: float(np.exp(log_prob(np.array([a, b])))), -9, 11, lambda a: a, 11,
+                             epsabs=1e-3, epsrel=1e-3)[0]  # fmt: skip
+    assert mass == pytest.approx(1.0, abs=2e-3)
+    draws = np.asarray(prior.sample(jax.random.key(0), (20_000,)))
+    assert np.all(np.diff(draws) > 0)
+    assert draws.mean() == pytest.approx(1.0, abs=0.05)
+    # The larger of two standard normal draws has mean 1 / sqrt(pi).
+    assert draws[:, 1].mean() == pytest.approx(1.0 + 2.0 / np.sqrt(np.pi), abs=0.06)
+
+
+def test_directions_are_cut_where_there_are_no_data() -> None:
+    around_pi = np.mod(np.random.default_rng(0).normal(np.pi, 0.3, 500) + np.pi, 2 * np.pi) - np.pi
+    cut = widest_gap(summarise(around_pi).quantiles[0])
+    assert abs(cut) < 1.0
+    prior = VonMises().resolve(summarise(around_pi)).parameters(2)["loc"]
+    assert np.all(np.asarray(prior.support(np.array([np.pi, np.pi + 0.5]))))  # type: ignore[misc]
+
+
+def test_summary_looks_past_missing_values() -> None:
+    table = np.array([[1.0, 5.0], [np.nan, 5.0], [3.0, np.nan], [2.0, 5.0]])
+    summary = summarise(table)
+    np.testing.assert_allclose(summary.mean, [2.0, 5.0])
+    np.testing.assert_allclose(summary.sd, [np.std([1.0, 2.0, 3.0]), 0.5])
+    np.testing.assert_array_equal(summary.median, [2.0, 5.0])
+    assert summary.n == 4 and summary.n_categories == 6 and summary.quantiles.shape == (2, 101)
+    assert np.all(summary.spread > 0)
+    assert summarise(np.array([0.5, 1.0])).n_categories is None
+    with pytest.raises(DataError, match="Feature 1 has no observed value"):
+        summarise(np.array([[1.0, np.nan]]))
