@@ -1,0 +1,1 @@
+"""Chains to answers: labelled draws, diagnostics, decoding, forecasts."""

@@ -1,0 +1,1 @@
+"""Steps to chains: the one driver, tuning, checkpoints."""

@@ -1,0 +1,133 @@
+"""The M step of expectation maximisation: parameters that raise Q, from the statistics of one pass.
+
+The target is the log posterior density of *natural* parameters, without a Jacobian: with flat priors it is the
+likelihood, and a row of A has the closed form of a Dirichlet mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.model.hmm import HMM
+from longhmm.model.newton import Coordinates, Derivatives, climb, uphill
+from longhmm.samplers.expected_statistics import Expected, Sums, recentred
+
+# A Dirichlet density with a concentration below 1 is infinite at 0; the logarithm of this number stands for that.
+SMALLEST = 1e-300
+
+Arrays = dict[str, np.ndarray]
+
+
+def maximise(model: HMM, params: Arrays, expected: Expected, *, prior: bool, moves_initial: bool) -> Arrays:
+    """Parameters with a larger Q: the largest, or one Newton step towards it where only derivatives are known."""
+    with jax.enable_x64(True):
+        transition = next_transition(model, params["transition"], expected, prior=prior, moves_initial=moves_initial)
+        return {"transition": transition, **_next_emission(model, params, expected.emission, prior)}
+
+
+def between(model: HMM, old: Arrays, new: Arrays, fraction: float) -> Arrays:
+    """A point on the way from old to new parameters: straight in A and in the emission's coordinates."""
+    if fraction == 1.0:
+        return new
+    coordinates = Coordinates(model.emission.parameters(model.n_states))
+    with jax.enable_x64(True):
+        ends = [np.asarray(coordinates.flatten(each)) for each in (old, new)]
+        emission = coordinates.params(jnp.asarray(ends[0] + fraction * (ends[1] - ends[0])))
+        transition = old["transition"] + fraction * (new["transition"] - old["transition"])
+        return {"transition": transition, **jax.tree.map(np.asarray, emission)}
+
+
+def log_prior(model: HMM, params: Mapping[str, np.ndarray]) -> float:
+    """Log prior density of natural parameters, finite where entries of A are zero."""
+    with jax.enable_x64(True):
+        transition = np.maximum(np.asarray(params["transition"], np.float64), SMALLEST)
+        arrays = {name: jnp.asarray(value) for name, value in params.items()}
+        return float(_log_prior(model, {**arrays, "transition": jnp.asarray(transition)}))
+
+
+@partial(jax.jit, static_argnames="model")
+def _log_prior(model: HMM, params: Mapping[str, jax.Array]) -> jax.Array:
+    return model.log_prior(params)
+
+
+# Transitions ------------------------------------------------------------------------------------------------------
+
+
+def next_transition(
+    model: HMM, transition: np.ndarray, expected: Expected, *, prior: bool, moves_initial: bool
+) -> np.ndarray:
+    """Rows in proportion to `n_ij + a_ij - 1`, at least 0; fixed rows, and rows without any weight, stay."""
+    rows = model.transitions
+    weights = expected.transitions + (rows.concentration - 1.0 if prior else 0.0)
+    weights = np.where(rows.allowed, np.maximum(weights, 0.0), 0.0)
+    totals = weights.sum(axis=1, keepdims=True)
+    moving = rows.free_rows[:, None] & (totals > 0)
+    new = np.where(moving, weights / np.where(totals > 0, totals, 1.0), transition)
+    return _with_stationary_start(model, new, weights, expected.first) if moves_initial else new
+
+
+def _with_stationary_start(model: HMM, closed: np.ndarray, weights: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """If `initial` is the stationary law of A it has a say in A, and the closed form is only where to start."""
+    start = np.where(model.transitions.allowed, np.maximum(closed, 1e-30), 0.0)
+    start = np.asarray(model.transitions.unconstrain(jnp.asarray(start / start.sum(axis=1, keepdims=True))))
+    if start.size == 0:
+        return closed
+    arrays = jnp.asarray(weights), jnp.asarray(first)
+    best = climb(lambda u: _transition_derivatives(model, jnp.asarray(u), *arrays), start).point
+    return np.asarray(model.transitions.constrain(jnp.asarray(best)))
+
+
+@partial(jax.jit, static_argnames="model")
+def _transition_derivatives(model: HMM, u: jax.Array, weights: jax.Array, first: jax.Array) -> Derivatives:
+    def objective(u: jax.Array) -> jax.Array:
+        transition = model.transitions.constrain(u)
+        logs = jnp.log(jnp.maximum(transition, SMALLEST))
+        return jnp.sum(weights * logs) + jnp.sum(first * jnp.log(jnp.maximum(model.initial_law(transition), SMALLEST)))
+
+    return Derivatives(*jax.value_and_grad(objective)(u), jax.hessian(objective)(u))
+
+
+# Emission ---------------------------------------------------------------------------------------------------------
+
+
+def _next_emission(model: HMM, params: Arrays, collected: Sums | Derivatives, prior: bool) -> Arrays:
+    coordinates = Coordinates(model.emission.parameters(model.n_states))
+    start = np.asarray(coordinates.flatten(params))
+    if start.size == 0:
+        new = start
+    elif isinstance(collected, Sums):
+        new = climb(lambda u: _sums_derivatives(model, prior, jnp.asarray(u), collected), start, iterations=100).point
+    else:
+        gradient, hessian = np.asarray(collected.gradient), np.asarray(collected.hessian)
+        if prior:
+            known = _prior_derivatives(model, jnp.asarray(start))
+            gradient, hessian = gradient + np.asarray(known.gradient), hessian + np.asarray(known.hessian)
+        new = start + uphill(gradient, hessian)
+    return jax.tree.map(np.asarray, coordinates.params(jnp.asarray(new)))
+
+
+@partial(jax.jit, static_argnames=("model", "prior"))
+def _sums_derivatives(model: HMM, prior: bool, vector: jax.Array, sums: Sums) -> Derivatives:
+    coordinates = Coordinates(model.emission.parameters(model.n_states))
+
+    def objective(vector: jax.Array) -> jax.Array:
+        params = coordinates.params(vector)
+        natural = model.emission.natural_parameters(recentred(model.emission, params, sums.centre))
+        assert natural is not None
+        eta, log_normaliser = natural
+        value = jnp.sum(sums.statistics * eta) - jnp.sum(sums.counts * log_normaliser)
+        return value + model.emission.log_prior(params) if prior else value
+
+    return coordinates.derivatives(objective, vector)
+
+
+@partial(jax.jit, static_argnames="model")
+def _prior_derivatives(model: HMM, vector: jax.Array) -> Derivatives:
+    coordinates = Coordinates(model.emission.parameters(model.n_states))
+    return coordinates.derivatives(lambda u: model.emission.log_prior(coordinates.params(u)), vector)
