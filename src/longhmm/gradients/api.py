@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import open_data
-from longhmm.errors import ModelError
+from longhmm.gradients.coordinates import interior
 from longhmm.gradients.estimators import Estimator
 from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.model.hmm import HMM
@@ -53,19 +53,6 @@ def gradient(
     coordinates = jax.tree.map(jnp.asarray, unconstrain(model, complete))
     found = bound.estimate(coordinates, bound.draw(jax.random.key(seed)), prior=prior)
     return jax.tree.map(np.asarray, found.gradient)
-
-
-def interior(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Checked parameters that have finite coordinates: no zero where the model allows a transition."""
-    complete = model.validate(params)
-    zeros = (complete["transition"] <= 0) & model.transitions.allowed & model.transitions.free_rows[:, None]
-    if zeros.any():
-        row, column = np.argwhere(zeros)[0]
-        raise ModelError(
-            f"params['transition'] must be positive where the model allows a transition, got 0 from state {row} to "
-            f"state {column}: give a small probability, or forbid it with a concentration of 0 in transition_prior."
-        )
-    return complete
 
 
 def unconstrain(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -31,13 +31,14 @@ class BufferEstimate(NamedTuple):
 
     Attributes:
         length: B, rounded up a ladder so that few different shapes are compiled.
-        gap: `rho_2 - rho_1`, the mean log contraction per step (negative; near zero means slow forgetting).
+        gap: `rho_2 - rho_1`, the mean log contraction per step (negative; near zero means slow forgetting); None where
+            it was not measured.
         needed: the shortest length that meets the rule, before rounding.
         capped: True if the rule asked for more than the cap.
     """
 
     length: int
-    gap: float
+    gap: float | None
     needed: int
     capped: bool
 
@@ -54,7 +55,7 @@ class FixedBuffer:
 
     def estimate(self, model: HMM, params: Mapping[str, Any], sequences: Sequences) -> BufferEstimate:
         """The given length, whatever the data."""
-        return BufferEstimate(self.length, float("nan"), self.length, False)
+        return BufferEstimate(self.length, None, self.length, False)
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class LyapunovBuffer:
     def estimate(self, model: HMM, params: Mapping[str, Any], sequences: Sequences) -> BufferEstimate:
         """The length for these parameters and data, from stretches spread over the data."""
         if model.n_states == 1:
-            return BufferEstimate(0, float("-inf"), 0, False)
+            return BufferEstimate(0, None, 0, False)
         whole = int(np.diff(sequences.offsets).max())
         length = RUN_LENGTH
         while True:
@@ -113,14 +114,15 @@ class LyapunovBuffer:
     def shortest(self, stretches: list[np.ndarray]) -> int:
         """Smallest B that meets the rule on series of log contractions; beyond `longest` only "too long" is told."""
         target = np.log(self.tolerance / 2.0)
-        if self.quantile is None:
+        quantile = self.quantile
+        if quantile is None:
             gap = float(np.mean(np.concatenate(stretches)))
             return int(min(np.ceil(target / gap), self.longest + 1)) if gap < 0 else self.longest + 1
         sums = [np.concatenate([[0.0], np.cumsum(each)]) for each in stretches]
 
         def reached(length: int) -> bool:
             totals = [each[length:] - each[:-length] for each in sums if len(each) > length]
-            return bool(totals) and float(np.quantile(np.concatenate(totals), self.quantile)) <= target
+            return bool(totals) and float(np.quantile(np.concatenate(totals), quantile)) <= target
 
         upper = 1
         while not reached(upper):
@@ -148,6 +150,7 @@ def contractions(
     model: HMM, params: Mapping[str, Any], sequences: Sequences, length: int = RUN_LENGTH
 ) -> list[np.ndarray]:
     """Log contractions per step along stretches of consecutive data, one frame per stretch, burn-in discarded."""
+    model.check_dim(sequences)
     longest = int(np.diff(sequences.offsets).max())
     length = min(length, longest)
     cells = Cells(sequences.offsets, length)

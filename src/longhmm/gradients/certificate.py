@@ -14,9 +14,8 @@ import numpy as np
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.windows import Cells, WindowBatch, gather
 from longhmm.errors import ModelError
-from longhmm.gradients.api import interior
 from longhmm.gradients.buffer_length import BufferEstimate, LyapunovBuffer, round_up
-from longhmm.gradients.coordinates import scores
+from longhmm.gradients.coordinates import interior, scores
 from longhmm.gradients.estimators import StartLaw, stationary_start, uniform_start
 from longhmm.gradients.schemes import Windows
 from longhmm.kernels.statistics import window_statistics
@@ -68,14 +67,17 @@ class Certificate:
     cells_used: int
 
     def __str__(self) -> str:
-        head = f"{'buffer':>6} {'bias/sd':>10} {'+-':>9} {'noise':>7} {'typical':>9} {'mean':>9} {'share':>6} {'cost':>6}"
+        head = (
+            f"{'buffer':>6} {'bias/sd':>10} {'+-':>9} {'noise':>7} {'typical':>9} {'mean':>9} {'share':>6} {'cost':>6}"
+        )
         lines = [
             f"{row.buffer:>6} {row.bias:>10.2e} {row.bias_error:>9.1e} {row.noise:>7.3f} {row.typical_error:>9.1e} "
             f"{row.mean_error:>9.1e} {row.share:>6.1%} {row.cost:>6.1f}"
             for row in self.rows
         ]
+        gap = "not measured" if self.chosen.gap is None else f"{self.chosen.gap:.3g} per step"
         tail = (
-            f"Lyapunov gap {self.chosen.gap:.3g} per step; chosen buffer {self.chosen.length}; "
+            f"Lyapunov gap {gap}; chosen buffer {self.chosen.length}; "
             f"{self.cells_used:,} of {self.n_cells:,} cells."
         )
         return "\n".join([head, *lines, tail])
@@ -87,14 +89,14 @@ class Certificate:
         figure = Figure(figsize=(7, 4.2), layout="constrained")
         axes = figure.subplots()
         lengths = np.array([row.buffer for row in self.rows])
-        # Half a decade below the smallest positive value stands for zero on the logarithmic scale.
+        # A value of zero has no place on a logarithmic scale and is left out.
         for name, label, style in (
             ("bias", "bias of posterior means, in sd", "o-"),
             ("typical_error", "typical error of a cell's score", "s--"),
         ):
             values = np.array([getattr(row, name) for row in self.rows])
             axes.plot(lengths, np.where(values > 0, values, np.nan), style, label=label)
-        if np.isfinite(self.chosen.gap) and self.rows[0].typical_error > 0:
+        if self.chosen.gap is not None and self.rows[0].typical_error > 0:
             start = self.rows[0]
             axes.plot(
                 lengths,
@@ -145,6 +147,7 @@ def certificate(
         True
     """
     sequences = open_data(data)
+    model.check_dim(sequences)
     complete = interior(model, params)
     windows = windows or Windows()
     rule = rule or LyapunovBuffer()
@@ -156,6 +159,8 @@ def certificate(
         buffers = ladder
     if not len(buffers) or min(buffers) < 0:
         raise ModelError(f"buffers must be lengths of at least 0, got {list(buffers)!r}.")
+    if cells < 1:
+        raise ModelError(f"cells must be at least 1, got {cells!r}.")
     layout = Cells(sequences.offsets, windows.core_length)
     count = min(cells, layout.n_cells)
     rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""From expected statistics to a gradient in unconstrained coordinates."""
+"""Unconstrained coordinates: which parameters have them, and the gradient in them from expected statistics."""
 
 from __future__ import annotations
 
@@ -7,12 +7,27 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from longhmm.errors import ModelError
 from longhmm.kernels.statistics import Statistics
 from longhmm.messages.scaling import safe_log
 from longhmm.model.hmm import HMM
 
 Coordinates = dict[str, jax.Array]
+
+
+def interior(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Checked parameters that have finite coordinates: no zero where the model allows a transition."""
+    complete = model.validate(params)
+    zeros = (complete["transition"] <= 0) & model.transitions.allowed & model.transitions.free_rows[:, None]
+    if zeros.any():
+        row, column = np.argwhere(zeros)[0]
+        raise ModelError(
+            f"params['transition'] must be positive where the model allows a transition, got 0 from state {row} to "
+            f"state {column}: give a small probability, or forbid it with a concentration of 0 in transition_prior."
+        )
+    return complete
 
 
 def score(

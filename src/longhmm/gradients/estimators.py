@@ -20,7 +20,7 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.gradients.buffer_length import BufferEstimate, FixedBuffer, LyapunovBuffer
-from longhmm.gradients.coordinates import Coordinates, add, prior_gradient, scale, score
+from longhmm.gradients.coordinates import Coordinates, add, interior, prior_gradient, scale, score
 from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.gradients.minibatch import Minibatch, MinibatchSource
 from longhmm.gradients.schemes import Windows
@@ -29,7 +29,7 @@ from longhmm.messages.markov import mixing_time, stationary
 from longhmm.model.hmm import HMM
 
 StartLaw = Callable[[Mapping[str, jax.Array]], jax.Array]
-WindowStatistics = Callable[[HMM, Mapping[str, jax.Array], Minibatch], Statistics]
+WindowStatistics = Callable[[HMM, Mapping[str, jax.Array], Minibatch], Statistics]  # compared by value
 
 
 class GradientEstimate(NamedTuple):
@@ -40,7 +40,7 @@ class GradientEstimate(NamedTuple):
         statistics: expected statistics of every window, unscaled (None for the full-data gradient).
     """
 
-    gradient: Coordinates
+    gradient: dict[str, Any]
     statistics: Statistics | None
 
 
@@ -80,13 +80,18 @@ class FullData:
     """The exact gradient, from one pass over everything."""
 
     def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundFullData:
-        return BoundFullData(model, sequences)
+        model.check_dim(sequences)
+        return BoundFullData(model, sequences, model.given_initial(model.validate(params)))
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=("initial",), meta_fields=("model", "sequences"))
 @dataclass(frozen=True)
 class BoundFullData:
+    """The exact gradient of one model on one data set; `initial` as for `BoundWindows`."""
+
     model: HMM
     sequences: Sequences
+    initial: np.ndarray | None
 
     def draw(self, key: jax.Array) -> Sequences:
         """All the data, whatever the key."""
@@ -98,6 +103,8 @@ class BoundFullData:
         with jax.enable_x64(True):
             wide = {name: jnp.asarray(np.asarray(value), jnp.float64) for name, value in coordinates.items()}
             params = jax.tree.map(np.asarray, self.model.constrain(wide))
+        if self.initial is not None:
+            params = {**params, "initial": self.initial}
         _, gradient = log_posterior_and_gradient(self.model, params, minibatch, prior=prior)
         return GradientEstimate(gradient, None)
 
@@ -121,7 +128,7 @@ class Buffered:
 
     def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundWindows:
         found = self.buffer.estimate(model, params, sequences)
-        return _bind_windows(model, sequences, params, self.windows, found, partial(_buffered, self.start))
+        return _bind_windows(model, sequences, params, self.windows, found, BufferedStatistics(self.start))
 
 
 @dataclass(frozen=True)
@@ -131,7 +138,8 @@ class IID:
     windows: Windows = field(default_factory=Windows)
 
     def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundWindows:
-        return _bind_windows(model, sequences, params, self.windows, FixedBuffer(0).estimate(model, params, sequences), _mixture)
+        found = FixedBuffer(0).estimate(model, params, sequences)
+        return _bind_windows(model, sequences, params, self.windows, found, _mixture)
 
 
 def _bind_windows(
@@ -142,26 +150,43 @@ def _bind_windows(
     found: BufferEstimate,
     statistics: WindowStatistics,
 ) -> BoundWindows:
-    steps = mixing_time(np.asarray(model.validate(params)["transition"]))
-    return BoundWindows(model, MinibatchSource(sequences, windows, found.length, steps), found, statistics)
+    model.check_dim(sequences)
+    complete = model.validate(params)
+    source = MinibatchSource(sequences, windows, found.length, mixing_time(complete["transition"]))
+    return BoundWindows(model, source, found, statistics, model.given_initial(complete))
 
 
-def _buffered(start: StartLaw, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch) -> Statistics:
-    return window_statistics(model, params, minibatch.windows, jax.lax.stop_gradient(start(params)))
+@dataclass(frozen=True)
+class BufferedStatistics:
+    """Statistics of buffered windows. Equal for equal `start`, so that what was compiled for one serves the other."""
+
+    start: StartLaw
+
+    def __call__(self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch) -> Statistics:
+        return window_statistics(model, params, minibatch.windows, jax.lax.stop_gradient(self.start(params)))
 
 
 def _mixture(model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch) -> Statistics:
     return mixture_statistics(model, params, minibatch.windows)
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("source", "initial"),
+    meta_fields=("model", "buffer", "statistics"),
+)
 @dataclass(frozen=True, eq=False)
 class BoundWindows:
-    """Minibatch gradients of one model on one data set."""
+    """Minibatch gradients of one model on one data set.
+
+    `initial` is the law of first states that the parameters brought along, a constant; None for the model's own.
+    """
 
     model: HMM
     source: MinibatchSource
     buffer: BufferEstimate
     statistics: WindowStatistics
+    initial: np.ndarray | None
 
     def draw(self, key: jax.Array) -> Minibatch:
         """Windows at random, each cell with probability S/N."""
@@ -170,15 +195,24 @@ class BoundWindows:
     def estimate(
         self, coordinates: Mapping[str, jax.Array], minibatch: Minibatch, *, prior: bool = True
     ) -> GradientEstimate:
-        return _window_estimate(self.model, self.statistics, prior, dict(coordinates), minibatch)
+        return _window_estimate(self.model, self.statistics, prior, dict(coordinates), self.initial, minibatch)
 
 
 @partial(jax.jit, static_argnames=("model", "statistics", "prior"))
 def _window_estimate(
-    model: HMM, statistics: WindowStatistics, prior: bool, coordinates: Coordinates, minibatch: Minibatch
+    model: HMM,
+    statistics: WindowStatistics,
+    prior: bool,
+    coordinates: Coordinates,
+    initial: Any,
+    minibatch: Minibatch,
 ) -> GradientEstimate:
-    found = statistics(model, model.constrain(coordinates), minibatch)
-    gradient = scale(minibatch.weight, score(model, coordinates, found.total()))
+    params = model.constrain(coordinates)
+    if initial is not None:
+        params = {**params, "initial": jnp.asarray(initial, params["transition"].dtype)}
+    found = statistics(model, params, minibatch)
+    gradient = score(model, coordinates, found.total(), initial_moves=initial is None)
+    gradient = scale(minibatch.weight, gradient)
     if prior:
         gradient = add(gradient, prior_gradient(model, coordinates))
     return GradientEstimate(gradient, found)
@@ -191,8 +225,8 @@ def _window_estimate(
 class ControlVariate:
     """Buffered windows that only estimate the difference to a centre where the gradient is known exactly.
 
-    `g(theta) = G* + (N/S) sum_c [g_c(theta) - g_c(theta*)] + (prior difference)` (F15): the noise vanishes at the
-    centre, and so does the bias of the buffer.
+    `g(theta) = G* + (N/S) sum_c [g_c(theta) - g_c(theta*)] + grad log prior(theta)`, with the same cells at both points
+    and G* the exact gradient of the log likelihood: at the centre both the noise and the bias of the buffer vanish.
 
     Args:
         centre: natural parameters `theta*`; None takes the parameters the estimator is bound at.
@@ -205,16 +239,19 @@ class ControlVariate:
 
     def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundControlVariate:
         plain = Buffered(self.windows, self.buffer, self.start).bind(model, sequences, params)
-        centre = model.validate(params if self.centre is None else self.centre)
+        centre = interior(model, params if self.centre is None else self.centre)
+        if plain.initial is not None:
+            centre = {**centre, "initial": plain.initial}
         _, gradient = log_posterior_and_gradient(model, centre, sequences, prior=False)
         with jax.enable_x64(True):
             coordinates = jax.tree.map(np.asarray, model.unconstrain({k: jnp.asarray(v) for k, v in centre.items()}))
         return BoundControlVariate(plain, coordinates, gradient)
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=("plain", "centre", "exact"), meta_fields=())
 @dataclass(frozen=True, eq=False)
 class BoundControlVariate:
-    """Control-variate gradients: `centre` are the coordinates of theta*, `exact` the gradient of the likelihood there."""
+    """Control-variate gradients: `centre`, coordinates of theta*; `exact`, the gradient of the log likelihood there."""
 
     plain: BoundWindows
     centre: dict[str, np.ndarray]
@@ -227,8 +264,9 @@ class BoundControlVariate:
     def estimate(
         self, coordinates: Mapping[str, jax.Array], minibatch: Minibatch, *, prior: bool = True
     ) -> GradientEstimate:
-        model, statistics = self.plain.model, self.plain.statistics
-        return _controlled(model, statistics, prior, dict(coordinates), self.centre, self.exact, minibatch)
+        plain = self.plain
+        fixed = (self.centre, self.exact, plain.initial)
+        return _controlled(plain.model, plain.statistics, prior, dict(coordinates), *fixed, minibatch)
 
 
 @partial(jax.jit, static_argnames=("model", "statistics", "prior"))
@@ -239,9 +277,10 @@ def _controlled(
     coordinates: Coordinates,
     centre: Coordinates,
     exact: Coordinates,
+    initial: Any,
     minibatch: Minibatch,
 ) -> GradientEstimate:
-    here = _window_estimate(model, statistics, prior, coordinates, minibatch)
-    there = _window_estimate(model, statistics, False, jax.tree.map(jnp.asarray, centre), minibatch)
+    here = _window_estimate(model, statistics, prior, coordinates, initial, minibatch)
+    there = _window_estimate(model, statistics, False, jax.tree.map(jnp.asarray, centre), initial, minibatch)
     gradient = add(jax.tree.map(jnp.asarray, exact), here.gradient, scale(-1.0, there.gradient))
     return GradientEstimate(gradient, here.statistics)

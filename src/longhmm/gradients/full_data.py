@@ -22,7 +22,7 @@ def collect_emission_score(model: HMM, params: Mapping[str, jax.Array], block: B
     """Derivative of `sum gamma log p(y | k)` with respect to the emission's free natural parameters."""
 
     def logs(values: dict[str, jax.Array]) -> jax.Array:
-        return model.log_likelihoods({**params, **values}, block.values, block.observed)
+        return model.log_likelihoods({**params, **values}, jnp.asarray(block.values), jnp.asarray(block.observed))
 
     return jax.vjp(logs, free_emission(model, params))[1](weights)[0]
 

@@ -14,9 +14,7 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells, WindowBatch, gather, locate
-from longhmm.gradients.schemes import Rotation, Windows
-
-INT32_LIMIT = 2**31 - 1
+from longhmm.gradients.schemes import INT32_LIMIT, Rotation, Windows
 
 
 class Minibatch(NamedTuple):
@@ -48,7 +46,9 @@ def to_device(sequences: Sequences, cells: Cells) -> DeviceData:
     elif not block.observed.all():
         observed = jnp.asarray(block.observed)
     states = None if block.states is None else jnp.asarray(block.states)
-    return DeviceData(jnp.asarray(values), observed, states, jnp.asarray(cells.offsets), jnp.asarray(cells.cell_offsets))
+    return DeviceData(
+        jnp.asarray(values), observed, states, jnp.asarray(cells.offsets), jnp.asarray(cells.cell_offsets)
+    )
 
 
 def take_windows(data: DeviceData, cells: jax.Array, core_length: int, buffer: int) -> WindowBatch:
@@ -76,8 +76,12 @@ def take_windows(data: DeviceData, cells: jax.Array, core_length: int, buffer: i
     )
 
 
+@jax.tree_util.register_pytree_node_class
 class MinibatchSource:
-    """Draws minibatches of some data by a scheme; `draw(key)` gives the same windows wherever the data lie."""
+    """Draws minibatches of some data by a scheme; `draw(key)` gives the same windows wherever the data lie.
+
+    A pytree whose only leaves are the data on the device, so that compiled code takes them as arguments.
+    """
 
     def __init__(self, sequences: Sequences, windows: Windows, buffer: int, mixing_time: float) -> None:
         self.sequences, self.windows, self.buffer = sequences, windows, buffer
@@ -87,12 +91,25 @@ class MinibatchSource:
         self.on_device = sequences.in_memory and sequences.length * sequences.dim < INT32_LIMIT
         self.data = to_device(sequences, self.cells) if self.on_device else None
 
+    def tree_flatten(self) -> tuple[tuple[DeviceData | None], tuple[Any, ...]]:
+        """The device data, and everything else as a constant of compiled code (which must not keep the data alive)."""
+        sequences = None if self.on_device else self.sequences
+        return (self.data,), (sequences, self.windows, self.buffer, self.cells, self.rotation, self.on_device)
+
+    @classmethod
+    def tree_unflatten(cls, constants: tuple[Any, ...], leaves: tuple[DeviceData | None]) -> MinibatchSource:
+        """The inverse of `tree_flatten`."""
+        source = object.__new__(cls)
+        source.sequences, source.windows, source.buffer, source.cells, source.rotation, source.on_device = constants
+        (source.data,) = leaves
+        return source
+
     def draw(self, key: jax.Array) -> Minibatch:
         """A minibatch of `windows.count` windows."""
         if self.data is not None:
             core_length = self.windows.core_length
             return _draw_on_device(self.rotation, core_length, self.buffer, self.data, key)
-        with jax.enable_x64(self.cells.n_cells > INT32_LIMIT):
+        with jax.enable_x64(self.cells.n_cells >= INT32_LIMIT):
             cells = np.asarray(_draw_cells(self.rotation, key))
         return self.take(cells)
 
@@ -111,8 +128,6 @@ def _draw_cells(rotation: Rotation, key: jax.Array) -> jax.Array:
 
 
 @partial(jax.jit, static_argnames=("rotation", "core_length", "buffer"))
-def _draw_on_device(
-    rotation: Rotation, core_length: int, buffer: int, data: DeviceData, key: jax.Array
-) -> Minibatch:
+def _draw_on_device(rotation: Rotation, core_length: int, buffer: int, data: DeviceData, key: jax.Array) -> Minibatch:
     windows = take_windows(data, rotation.draw(key), core_length, buffer)
     return Minibatch(windows, jnp.float32(rotation.weight))

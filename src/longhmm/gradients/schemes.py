@@ -2,7 +2,7 @@
 
 The N cells of all sequences lie on a circle. S gaps of at least m cells that sum to N are drawn, and the whole pattern
 is rotated by a uniform offset. Whatever the law of the gaps, the rotation alone gives every cell the inclusion
-probability S/N, so that weights N/S make the sum unbiased (F10, F11), without rejection and in O(S) operations.
+probability S/N, so that weights N/S make the sum unbiased (F11), without rejection and in O(S) operations.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.errors import ModelError
+
+INT32_LIMIT = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -47,18 +49,23 @@ class Windows:
 
 @dataclass(frozen=True)
 class Rotation:
-    """Draws `count` of `n_cells` cells, neighbours at least `gap` cells apart where there is room for it."""
+    """Draws `count` of `n_cells` cells, neighbours at least `gap` cells apart.
+
+    `shrunk` says that there was no room for the gap that windows a mixing time apart would have needed.
+    """
 
     n_cells: int
     count: int
     gap: int
+    shrunk: bool = False
 
     @staticmethod
     def plan(n_cells: int, windows: Windows, buffer: int, mixing_time: float) -> Rotation:
-        """The scheme for a buffer length and a mixing time: windows at least `2 (L + B) + nu` times apart (F14)."""
+        """The scheme for a buffer length and a mixing time: windows at least `2 (L + B) + nu` times apart (F15)."""
         count = min(windows.count, n_cells)
         wanted = math.ceil((2 * (windows.half_width + buffer) + mixing_time) / windows.core_length)
-        return Rotation(n_cells, count, max(1, min(wanted, n_cells // count)))
+        gap = max(1, min(wanted, n_cells // count))
+        return Rotation(n_cells, count, gap, gap < wanted)
 
     @property
     def weight(self) -> float:
@@ -68,11 +75,13 @@ class Rotation:
     def draw(self, key: jax.Array) -> jax.Array:
         """`(S,)` distinct cells, each with inclusion probability S/N; from integer bits alone."""
         gap_key, offset_key = jax.random.split(key)
+        # The type is part of the draw: left to JAX's settings, one seed would give different cells in different places.
+        dtype = jnp.int32 if self.n_cells < INT32_LIMIT else jnp.int64
         spare = self.n_cells - self.count * self.gap
-        cuts = jnp.sort(jax.random.randint(gap_key, (self.count - 1,), 0, spare + 1))
+        cuts = jnp.sort(jax.random.randint(gap_key, (self.count - 1,), 0, spare + 1, dtype))
         # The gaps are `gap` plus the pieces of `spare` between neighbouring cuts; their running sums place the cells.
-        places = jnp.concatenate([jnp.zeros(1, cuts.dtype), cuts]) + self.gap * jnp.arange(self.count)
-        return self.rotate(places, jax.random.randint(offset_key, (), 0, self.n_cells))
+        places = jnp.concatenate([jnp.zeros(1, dtype), cuts]) + self.gap * jnp.arange(self.count, dtype=dtype)
+        return self.rotate(places, jax.random.randint(offset_key, (), 0, self.n_cells, dtype))
 
     def rotate(self, places: jax.Array, offset: jax.Array) -> jax.Array:
         """The cells at `places` on the circle, turned by `offset`; written without sums that could overflow."""

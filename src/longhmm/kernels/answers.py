@@ -12,7 +12,7 @@ import numpy as np
 from longhmm.data.sequences import open_data
 from longhmm.errors import ImpossibleObservationError, ModelError
 from longhmm.kernels.full_pass import collect_weights, filter_pass, posterior_pass
-from longhmm.kernels.path_pass import best_path, sampled_path
+from longhmm.kernels.path_pass import best_path, filtered_laws, sampled_path
 from longhmm.model.hmm import HMM
 
 
@@ -41,9 +41,7 @@ def log_likelihood(model: HMM, params: Mapping[str, Any], data: Any) -> float:
         return float("-inf")
 
 
-def state_probabilities(
-    model: HMM, params: Mapping[str, Any], data: Any, *, causal: bool = False
-) -> np.ndarray:
+def state_probabilities(model: HMM, params: Mapping[str, Any], data: Any, *, causal: bool = False) -> np.ndarray:
     """`P(x_t = k | all y)`, `(T, K)` float32; with `causal=True`, `P(x_t = k | y up to t)`.
 
     Many sequences are laid end to end, in order.
@@ -89,5 +87,6 @@ def sample_states(model: HMM, params: Mapping[str, Any], data: Any, *, draws: in
     if draws < 1:
         raise ModelError(f"draws must be at least 1, got {draws}.")
     sequences = open_data(data)
-    key = jax.random.key(seed)
-    return np.stack([sampled_path(model, params, sequences, jax.random.fold_in(key, draw)) for draw in range(draws)])
+    laws = filtered_laws(model, params, sequences)
+    keys = (jax.random.fold_in(jax.random.key(seed), draw) for draw in range(draws))
+    return np.stack([sampled_path(model, params, sequences, key, laws=laws) for key in keys])

@@ -6,7 +6,7 @@ A chunk is a stretch of consecutive times of one sequence. All chunks of a block
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,9 @@ MESSAGE_ENTRIES = 1 << 21  # numbers in one (time, state, chunk) array: keeps a 
 
 
 class Block(NamedTuple):
-    """Rows of a block with the tables that place them in chunks. Row `n_rows` of any table stands for padding.
+    """Rows of a block with the tables that place them in chunks. Row `R` in any table stands for padding.
+
+    Arrays of NumPy on the host, of JAX inside compiled functions.
 
     Attributes:
         values: `(R, D)` rows `[start - reach, stop + reach)` of the data, zero where outside.
@@ -30,24 +32,28 @@ class Block(NamedTuple):
         right: `(reach, W)` rows after each chunk; padding at the end.
         left_length: `(W,)` how many rows `left` holds.
         left_at_start: `(W,)` whether `left` begins at the start of its sequence.
+        right_at_end: `(W,)` whether `right` ends at the end of its sequence.
         length: `(W,)` times in each chunk; 0 for a lane without a chunk.
         at_start: `(W,)` whether the chunk begins its sequence.
         at_end: `(W,)` whether the chunk ends its sequence.
-        own: `(R,)` True for the rows of `[start, stop)`.
     """
 
-    values: np.ndarray
-    observed: np.ndarray
-    states: np.ndarray | None
-    rows: np.ndarray
-    left: np.ndarray
-    right: np.ndarray
-    left_length: np.ndarray
-    left_at_start: np.ndarray
-    length: np.ndarray
-    at_start: np.ndarray
-    at_end: np.ndarray
-    own: np.ndarray
+    values: Any
+    observed: Any
+    states: Any
+    rows: Any
+    left: Any
+    right: Any
+    left_length: Any
+    left_at_start: Any
+    right_at_end: Any
+    length: Any
+    at_start: Any
+    at_end: Any
+
+    def tables(self) -> Block:
+        """The block without its data: programs that take only this serve every model and every kind of data."""
+        return self._replace(values=None, observed=None, states=None)
 
 
 class Plan:
@@ -97,6 +103,7 @@ class Plan:
         first = lanes(located.start - origin)
         length, left_length = lanes(located.length), lanes(wide.core_start)
         right_length = lanes(wide.length - wide.core_stop)
+        ends = self._ends(cells)
         return Block(
             values,
             observed,
@@ -106,10 +113,10 @@ class Plan:
             _table(first + length, right_length, reach, n_rows),
             left_length.astype(np.int32),
             lanes(wide.at_start),
+            lanes(wide.start + wide.length == ends, True),
             length.astype(np.int32),
             lanes(located.at_start, True),
-            lanes(located.start + located.length == self._ends(cells), True),
-            (np.arange(n_rows) >= start - origin) & (np.arange(n_rows) < stop - origin),
+            lanes(located.start + located.length == ends, True),
         )
 
     def _ends(self, cells: np.ndarray) -> np.ndarray:

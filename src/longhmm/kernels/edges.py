@@ -1,35 +1,35 @@
 """Messages at the edges of chunks: guessed from a short neighbourhood and proved, or carried from end to end.
 
 An HMM forgets: the message that enters a chunk hardly depends on anything but the last few dozen observations. So
-every chunk warms its edges up on its own neighbourhood, all chunks at once. That guess is then *proved*: the message
-that leaves a chunk must be the one its successor started from. Where the proof fails, the neighbourhood grows, and in
-the end messages are carried through the whole sequence, one chunk after the other.
+every chunk warms its edges up on its own neighbourhood, all chunks at once. That guess is then proved (`proofs.py`).
+Where the proof fails, the neighbourhood grows, and in the end messages are carried through the whole sequence, one
+chunk after the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from longhmm.kernels.blocks import Block, Plan
+from longhmm.kernels.blocks import Block
 from longhmm.messages.backward import backward_message
 from longhmm.messages.forward import filter_messages
 from longhmm.messages.markov import stationary
 from longhmm.messages.scaling import safe_log
 
-REACHES = (64, 512)  # neighbourhoods tried before messages are carried from end to end
-TOLERANCE = 1e-11  # total variation between two messages that count as the same
+# Share of the uniform law in the law that a guess starts from. Then every state that is possible in truth is possible
+# in the guess, and an observation that is impossible under the guess is so in truth.
+UNIFORM_SHARE = 1e-3
 
 
 class Edges(NamedTuple):
     """Logarithms of the messages at both edges of every chunk, `(K, W)` each."""
 
-    before: jax.Array
-    after: jax.Array
+    before: Any
+    after: Any
 
 
 def chunk_log_likelihoods(log_likelihoods: jax.Array, rows: jax.Array) -> jax.Array:
@@ -63,17 +63,29 @@ def log_filtered(
 def guessed_before(
     forward: Forward, initial: jax.Array, transition: jax.Array, log_likelihoods: jax.Array, block: Block
 ) -> jax.Array:
-    """Message before each chunk from the rows to its left, started from the stationary law."""
-    law = safe_log(stationary(transition))[:, None]
-    start = jnp.broadcast_to(law, (law.shape[0], block.length.shape[0]))
+    """Message before each chunk from the rows to its left, started from (nearly) the stationary law."""
+    n_states = transition.shape[0]
+    law = jnp.log((1 - UNIFORM_SHARE) * stationary(transition) + UNIFORM_SHARE / n_states)[:, None]
+    start = jnp.broadcast_to(law, (n_states, block.length.shape[0]))
     logs = chunk_log_likelihoods(log_likelihoods, block.left)
     return at_last_time(forward(start, block.left_at_start, initial, transition, logs), block.left_length, start)
 
 
-def guessed_after(transition: jax.Array, log_likelihoods: jax.Array, block: Block) -> jax.Array:
-    """Backward message at the end of each chunk from the rows to its right."""
-    nothing = jnp.zeros((transition.shape[0], block.length.shape[0]), log_likelihoods.dtype)
-    return backward_message(nothing, transition, chunk_log_likelihoods(log_likelihoods, block.right))
+def guessed_after(transition: jax.Array, log_likelihoods: jax.Array, block: Block) -> tuple[jax.Array, jax.Array]:
+    """Backward message at the end of each chunk from the rows to its right, `(K, W)`; and the endings, `(K, K)`.
+
+    The endings tell how far the last chunk's message depends on what lies beyond those rows: at `[i, k]` the logarithm,
+    up to a constant for each k, of `p(the rows, x = k at the last of them | x = i at the chunk's end)`. They are zeros
+    where the rows end their sequence, so that nothing lies beyond.
+    """
+    n_states, n_chunks = transition.shape[0], block.length.shape[0]
+    dtype = log_likelihoods.dtype
+    last = jnp.broadcast_to(block.right[:, -1:], (block.right.shape[0], n_states))
+    beyond = jnp.concatenate([jnp.zeros((n_states, n_chunks), dtype), safe_log(jnp.eye(n_states, dtype=dtype))], axis=1)
+    rows = jnp.concatenate([block.right, last], axis=1)
+    messages = backward_message(beyond, transition, chunk_log_likelihoods(log_likelihoods, rows))
+    endings = jnp.where(block.right_at_end[-1], 0.0, messages[:, n_chunks:])
+    return _or_ignorance(messages[:, :n_chunks]), endings
 
 
 def carried_before(
@@ -106,68 +118,13 @@ def carried_after(
         logs, at_end = inputs
         log_after = jnp.where(at_end, 0.0, log_after)
         # A short chunk ends its sequence: its padding has likelihood 1 and leaves a message of ones unchanged.
-        return backward_message(log_after[:, None], transition, logs[:, :, None])[:, 0], log_after
+        return _or_ignorance(backward_message(log_after[:, None], transition, logs[:, :, None]))[:, 0], log_after
 
     inputs = (jnp.moveaxis(chunks, 2, 0), block.at_end)
     first, after = jax.lax.scan(step, carry, inputs, reverse=True)
     return after.T, first
 
 
-def normalised(logs: np.ndarray) -> np.ndarray:
-    """Log messages as probabilities over the first axis."""
-    with np.errstate(invalid="ignore"):
-        peak = logs.max(axis=0)
-        weights = np.exp(logs - np.where(np.isfinite(peak), peak, 0.0))
-        return weights / weights.sum(axis=0)
-
-
-def disagreement(one: np.ndarray, other: np.ndarray) -> float:
-    """Largest total variation between corresponding columns of two sets of log messages; infinite for NaN."""
-    if one.shape[1] == 0:
-        return 0.0
-    distance = 0.5 * np.abs(normalised(one) - normalised(other)).sum(axis=0)
-    return float(np.where(np.isnan(distance), np.inf, distance).max())
-
-
-def pair(joints: np.ndarray, previous: Any, run: Any, left: str, right: str) -> tuple[np.ndarray, np.ndarray]:
-    """Messages on both sides of every joint: field `left` of the earlier chunk and field `right` of the later one."""
-    count = len(joints)
-    earlier, later = getattr(run, left)[:, : count - 1], getattr(run, right)[:, :count]
-    if previous is None:
-        joints, later = joints[1:], later[:, 1:]
-    else:
-        earlier = np.concatenate([getattr(previous, left)[:, -1:], earlier], axis=1)
-    return earlier[:, joints], later[:, joints]
-
-
-def proved_blocks(
-    plan: Plan,
-    run: Callable[[int, int], Any],
-    agree: Callable[[int, Any, Any], bool],
-    carried: Callable[[int], Iterator[tuple[int, int, Any]]],
-) -> Iterator[tuple[int, int, Any]]:
-    """Run every block, in order, as `(index, reach, outcome)`, each proved against both neighbours before it goes out.
-
-    `run(index, reach)` guesses the edges from `reach` rows; `agree(index, previous, outcome)` proves them;
-    `carried(begin)` does the rest of the blocks from `begin` without guessing.
-    """
-    settled = None  # the last outcome that went out
-    pending: tuple[int, int, Any] | None = None  # proved on its left, not yet on its right
-    index = attempt = 0
-    while index < plan.n_blocks and attempt < len(REACHES):
-        outcome = run(index, REACHES[attempt])
-        if agree(index, settled if pending is None else pending[2], outcome):
-            if pending is not None:
-                settled = pending[2]
-                yield pending
-            pending = (index, REACHES[attempt], outcome)
-            index += 1
-        else:
-            # The block before is redone too: its right edge may be the one that is wrong.
-            attempt += 1
-            if pending is not None:
-                index, pending = pending[0], None
-    if index < plan.n_blocks:
-        yield from carried(index)
-    elif pending is not None:
-        yield pending
+def _or_ignorance(log_message: jax.Array) -> jax.Array:
+    """Zeros in place of a message that nothing can have caused, which is reported elsewhere."""
+    return jnp.where(jnp.all(jnp.isneginf(log_message), axis=0), 0.0, log_message)

@@ -15,24 +15,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import Sequences
-from longhmm.errors import ImpossibleObservationError, ModelError
+from longhmm.errors import ImpossibleObservationError
 from longhmm.kernels.blocks import Block, Plan
+from longhmm.kernels.densities import as_arrays, read_block
 from longhmm.kernels.edges import (
-    TOLERANCE,
     Edges,
-    at_last_time,
     carried_after,
     carried_before,
     chunk_log_likelihoods,
-    disagreement,
     guessed_after,
     guessed_before,
     log_filtered,
-    pair,
-    proved_blocks,
 )
+from longhmm.kernels.proofs import pair, predicted, proved_blocks, same_laws, same_messages, settled
 from longhmm.messages.forward import filter_messages
 from longhmm.messages.forward_backward import forward_backward
+from longhmm.messages.scaling import forgets_nothing
 from longhmm.model.hmm import HMM
 
 # Called inside the compiled block as collect(model, params, block, weights) with weights (R, K): the smoothed (or
@@ -65,18 +63,27 @@ class BlockResult(NamedTuple):
 
 
 class _Run(NamedTuple):
-    """Raw outcome of one block: the statistics, and the messages with which its edges are proved."""
+    """Raw outcome of one block: the statistics, and the messages with which its edges are proved.
 
-    log_likelihood: jax.Array
-    first: jax.Array
-    transitions: jax.Array
+    Attributes:
+        weights: `(R, K)` probabilities of the block's own rows, zero elsewhere.
+        impossible: row and lane of the first observation that no reachable state allows, or -1 and -1.
+        before, leaving: `(K, W)` logarithm of the law before each chunk, and of the law at its end.
+        after, entering: `(K, W)` backward message at each chunk's end, and the one before its first time.
+        endings: `(K, K)` see `guessed_after`.
+    """
+
+    log_likelihood: Any
+    first: Any
+    transitions: Any
+    weights: Any
     collected: Any
-    impossible_row: jax.Array
-    any_nan: jax.Array
-    before: jax.Array
-    after: jax.Array
-    leaving: jax.Array
-    entering: jax.Array
+    impossible: Any
+    before: Any
+    leaving: Any
+    after: Any
+    entering: Any
+    endings: Any
 
 
 def collect_nothing(model: HMM, params: Mapping[str, jax.Array], block: Block, weights: jax.Array) -> None:
@@ -126,75 +133,73 @@ class _Pass:
         model.check_dim(sequences)
         self.model, self.sequences, self.collect, self.progress = model, sequences, collect, progress
         self.params = model.validate(params)
+        self.arrays = as_arrays(self.params)
         self.smooth = smooth
         self.plan = Plan(sequences, model.n_states)
 
     def results(self) -> Iterator[BlockResult]:
-        with jax.enable_x64(True):
-            params = {name: jnp.asarray(value) for name, value in self.params.items()}
-
         def run(index: int, reach: int) -> _Run:
-            return self._run(params, index, reach, None)
+            return self._run(index, reach, None)
 
-        for index, reach, done in proved_blocks(self.plan, run, self._agree, partial(self._carried, params)):
+        for index, reach, done in proved_blocks(self.plan, run, self._agree, self._carried):
             yield self._result(index, reach, done)
 
-    def _run(self, params: Mapping[str, jax.Array], index: int, reach: int, edges: Edges | None) -> _Run:
-        block = self.plan.read(index, reach)
-        start = self.plan.position(index, reach, 0)
-        self.model.check_rows(self.sequences, block.values, block.observed, start)
-        partial_rows = bool(np.any(block.observed.any(axis=1) != block.observed.all(axis=1)))
+    def _run(self, index: int, reach: int, edges: Edges | None) -> _Run:
+        block, logs = read_block(self.model, self.arrays, self.plan, index, reach)
         with jax.enable_x64(True):
-            run = _run_block(self.model, self.collect, self.smooth, partial_rows, params, block, edges)
-            run = run._replace(
-                **{
-                    name: np.asarray(getattr(run, name))
-                    for name in ("impossible_row", "any_nan", "before", "after", "leaving", "entering")
-                }
-            )
-        if run.any_nan:
-            raise ModelError(
-                f"params gave a log density that is not a number for data near {self.sequences.describe(start + reach)}: "
-                f"every parameter must be finite and inside its support."
-            )
-        return run
+            laws = (self.arrays["initial"], self.arrays["transition"])
+            run = _run_messages(self.smooth, *laws, logs, block.tables(), edges)
+            collected = _collect(self.model, self.collect, self.arrays, block, run.weights)
+            # What goes out, and what the next block is proved against: no reason to keep the weights.
+            return jax.tree.map(np.asarray, run._replace(weights=None, collected=collected))
 
     def _agree(self, index: int, previous: _Run | None, run: _Run) -> bool:
-        """Whether each chunk started from what its predecessor ended with, and ended with what its successor saw."""
-        if run.impossible_row >= 0:
-            return True  # nothing to prove: the result is minus infinity whatever the edges were
+        """Whether the edges of all chunks are exact (see `proofs`)."""
         joints = self.plan.joints(index)
+        row, lane = run.impossible
+        if row >= 0:
+            # Only what leads up to that row is of interest: there are no posteriors.
+            joints = joints[: lane + 1]
         leaving, started = pair(joints, previous, run, "leaving", "before")
-        after, entering = pair(joints, previous, run, "after", "entering")
-        if disagreement(leaving, started) > TOLERANCE:
+        transition = self.params["transition"]
+        if not same_messages(predicted(leaving, transition), predicted(started, transition)):
             return False
-        # The posterior at each joint, seen from both sides.
-        return not self.smooth or disagreement(leaving + after, started + entering) <= TOLERANCE
+        if row >= 0 or not self.smooth:
+            return True
+        # From right to left; the block before has been proved at its right edge by its own `endings`.
+        leaving, _ = pair(joints, None, run, "leaving", "before")
+        after, entering = pair(joints, None, run, "after", "entering")
+        return same_laws(leaving + after, leaving + entering) and settled(run.leaving[:, -1], run.endings)
 
-    def _carried(self, params: Mapping[str, jax.Array], begin: int) -> Iterator[tuple[int, int, _Run]]:
+    def _carried(self, begin: int, previous: _Run | None) -> Iterator[tuple[int, int, _Run]]:
         """The rest of the pass with messages carried from end to end: always exact, one chunk after the other."""
         n_states, lanes = self.model.n_states, self.plan.lanes
+        transition = self.arrays["transition"]
         before: dict[int, np.ndarray] = {}
         after: dict[int, np.ndarray] = {}
-        with jax.enable_x64(True):
-            carry = jnp.full(n_states, -np.log(n_states))
-            for index in range(self.plan.n_blocks):
-                laws, carry = _carry_right(self.model, params, self.plan.read(index, 0), carry)
-                if index >= begin:
-                    before[index] = np.asarray(laws)
-            carry = jnp.zeros(n_states)
-            for index in reversed(before):
-                after[index] = np.zeros((n_states, lanes))
-                if self.smooth:
-                    messages, carry = _carry_left(self.model, params, self.plan.read(index, 0), carry)
-                    after[index] = np.asarray(messages)
+        # The first chunk of all begins a sequence, so what is carried into it does not matter.
+        carry = np.full(n_states, -np.log(n_states)) if previous is None else previous.leaving[:, -1]
         for index in range(begin, self.plan.n_blocks):
-            yield index, 0, self._run(params, index, 0, Edges(before.pop(index), after.pop(index)))
+            block, logs = read_block(self.model, self.arrays, self.plan, index, 0)
+            with jax.enable_x64(True):
+                laws, carry = _carry_right(self.arrays["initial"], transition, logs, block.tables(), carry)
+            before[index] = np.asarray(laws)
+        carry = np.zeros(n_states)
+        for index in reversed(before):
+            after[index] = np.zeros((n_states, lanes))
+            if self.smooth:
+                block, logs = read_block(self.model, self.arrays, self.plan, index, 0)
+                with jax.enable_x64(True):
+                    messages, carry = _carry_left(transition, logs, block.tables(), carry)
+                after[index] = np.asarray(messages)
+        for index in range(begin, self.plan.n_blocks):
+            yield index, 0, self._run(index, 0, Edges(before.pop(index), after.pop(index)))
 
     def _result(self, index: int, reach: int, run: _Run) -> BlockResult:
         start, stop = self.plan.bounds(index)
-        if run.impossible_row >= 0:
-            position = self.plan.position(index, reach, int(run.impossible_row))
+        row = int(run.impossible[0])
+        if row >= 0:
+            position = self.plan.position(index, reach, row)
             raise ImpossibleObservationError(
                 f"No reachable state can have produced {self.sequences.describe(position)}: its likelihood is zero "
                 "under the parameters; mark it as missing (NaN), or use an emission or transitions that allow it."
@@ -206,35 +211,29 @@ class _Pass:
             stop,
             slice(reach, reach + stop - start),
             float(run.log_likelihood),
-            np.asarray(run.first),
-            np.asarray(run.transitions),
+            run.first,
+            run.transitions,
             run.before,
-            jax.tree.map(np.asarray, run.collected),
+            run.collected,
         )
 
 
-def _row_log_likelihoods(
-    model: HMM, params: Mapping[str, jax.Array], block: Block, partial_rows: bool = True
-) -> jax.Array:
-    return model.log_likelihoods(params, block.values, block.observed, block.states, partial=partial_rows)
-
-
-@partial(jax.jit, static_argnames=("model", "collect", "smooth", "partial_rows"))
-def _run_block(
-    model: HMM,
-    collect: Collector,
+@partial(jax.jit, static_argnames=("smooth",))
+def _run_messages(
     smooth: bool,
-    partial_rows: bool,
-    params: Mapping[str, jax.Array],
+    initial: jax.Array,
+    transition: jax.Array,
+    logs: jax.Array,
     block: Block,
     edges: Edges | None,
 ) -> _Run:
-    initial, transition = params["initial"], params["transition"]
-    logs = _row_log_likelihoods(model, params, block, partial_rows)
     chunks = chunk_log_likelihoods(logs, block.rows)
+    endings = jnp.zeros_like(transition)
+    after = jnp.zeros((transition.shape[0], block.length.shape[0]), logs.dtype)
     if edges is None:
         before = guessed_before(log_filtered, initial, transition, logs, block)
-        after = guessed_after(transition, logs, block) if smooth else jnp.zeros_like(before)
+        if smooth:
+            after, endings = guessed_after(transition, logs, block)
     else:
         before, after = jnp.asarray(edges.before), jnp.asarray(edges.after)
     times = jnp.arange(block.rows.shape[0])[:, None] < block.length[None, :]
@@ -242,37 +241,54 @@ def _run_block(
         smoothed = forward_backward(before, after, block.at_start, initial, transition, chunks, times)
         weights, log_normaliser = smoothed.gamma, smoothed.log_normaliser
         transitions, impossible_at = jnp.sum(smoothed.transitions, axis=2), smoothed.impossible_at
-        leaving, entering = smoothed.log_leaving, smoothed.log_entering
+        entering = smoothed.log_entering
+        # With forbidden transitions the fast recursion may lose messages that are too small for it: of no consequence
+        # for the posterior of this chunk, but the proof wants them.
+        leaving = jax.lax.cond(
+            forgets_nothing(transition),
+            lambda: smoothed.log_leaving,
+            lambda: log_filtered(before, block.at_start, initial, transition, chunks)[-1],
+        )
     else:
         filtered = filter_messages(before, block.at_start, initial, transition, chunks)
         weights, log_normaliser = jnp.exp(filtered.log_alpha), filtered.log_normaliser
         transitions, impossible_at = jnp.zeros_like(transition), filtered.impossible_at
-        leaving, entering = at_last_time(filtered.log_alpha, block.length, before), before
+        leaving, entering = filtered.log_alpha[-1], before
     first = jnp.sum(jnp.where(block.at_start & (block.length > 0), weights[0], 0.0), axis=1)
     # Back to rows; padding lands in a row that is cut off.
-    n_rows = block.values.shape[0]
+    n_rows = logs.shape[0]
     flat = jnp.zeros((n_rows + 1, logs.shape[1]), logs.dtype)
     flat = flat.at[block.rows].set(jnp.swapaxes(weights, 1, 2))[:n_rows]
-    flat = jnp.where(jnp.asarray(block.own)[:, None], flat, 0.0)
-    collected = collect(model, params, block, flat)
     found = (impossible_at >= 0) & (block.length > 0)
     lane = jnp.argmax(found)
-    impossible_row = jnp.where(jnp.any(found), block.rows[jnp.maximum(impossible_at[lane], 0), lane], -1)
-    any_nan = jnp.any(jnp.isnan(logs) & jnp.asarray(block.own)[:, None])
-    total = jnp.sum(jnp.where(times, log_normaliser, 0.0))
-    return _Run(total, first, transitions, collected, impossible_row, any_nan, before, after, leaving, entering)
+    place = jnp.stack([block.rows[jnp.maximum(impossible_at[lane], 0), lane], lane.astype(jnp.int32)])
+    return _Run(
+        jnp.sum(jnp.where(times, log_normaliser, 0.0)),
+        first,
+        transitions,
+        flat,
+        None,
+        jnp.where(jnp.any(found), place, -1),
+        before,
+        leaving,
+        after,
+        entering,
+        endings,
+    )
 
 
-@partial(jax.jit, static_argnames=("model",))
+@partial(jax.jit, static_argnames=("model", "collect"))
+def _collect(model: HMM, collect: Collector, params: Mapping[str, jax.Array], block: Block, weights: jax.Array) -> Any:
+    return collect(model, params, block, weights)
+
+
+@jax.jit
 def _carry_right(
-    model: HMM, params: Mapping[str, jax.Array], block: Block, carry: jax.Array
+    initial: jax.Array, transition: jax.Array, logs: jax.Array, block: Block, carry: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    logs = _row_log_likelihoods(model, params, block)
-    return carried_before(log_filtered, carry, params["initial"], params["transition"], logs, block)
+    return carried_before(log_filtered, carry, initial, transition, logs, block)
 
 
-@partial(jax.jit, static_argnames=("model",))
-def _carry_left(
-    model: HMM, params: Mapping[str, jax.Array], block: Block, carry: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    return carried_after(carry, params["transition"], _row_log_likelihoods(model, params, block), block)
+@jax.jit
+def _carry_left(transition: jax.Array, logs: jax.Array, block: Block, carry: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return carried_after(carry, transition, logs, block)

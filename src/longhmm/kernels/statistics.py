@@ -108,5 +108,6 @@ def mixture_statistics(
     flat = {**params, "transition": jnp.broadcast_to(weights, transition.shape), "initial": weights}
     statistics = window_statistics(model, flat, windows, weights, partial=partial)
     visits = statistics.first + jnp.sum(statistics.transitions, axis=1)
-    share = transition / jnp.sum(transition, axis=0)
+    reached = jnp.sum(transition, axis=0)
+    share = transition / jnp.where(reached > 0, reached, 1.0)  # a state that no row leads to has no visits
     return statistics._replace(first=jnp.zeros_like(statistics.first), transitions=visits[:, None, :] * share)

@@ -11,6 +11,8 @@ from longhmm.messages.scaling import forgets_nothing, log_sum_exp, peak_scaled, 
 def backward_message(log_after: jax.Array, transition: jax.Array, log_likelihoods: jax.Array) -> jax.Array:
     """Logarithm, largest entry 0, of `p(y_0 .. y_last and after | x_{-1} = k)`, `(K, W)` (F5).
 
+    Minus infinity in every entry where no state can have produced what follows.
+
     Args:
         log_after: `(K, W)`, the same message at the window's last time, up to a constant.
         transition: `(K, K)`, `A[i, j]`.
@@ -22,7 +24,8 @@ def backward_message(log_after: jax.Array, transition: jax.Array, log_likelihood
 
         def step(beta: jax.Array, likelihood: jax.Array) -> tuple[jax.Array, None]:
             beta = pull_back(transition, likelihood * beta)
-            return beta / jnp.max(beta, axis=0), None
+            peak = jnp.max(beta, axis=0)
+            return beta / jnp.where(peak > 0, peak, 1.0), None
 
         return safe_log(jax.lax.scan(step, jnp.exp(log_after), likelihoods, reverse=True)[0])
 
@@ -30,11 +33,14 @@ def backward_message(log_after: jax.Array, transition: jax.Array, log_likelihood
         log_transition = safe_log(transition)[:, :, None]
 
         def step(log_beta: jax.Array, log_likelihood: jax.Array) -> tuple[jax.Array, None]:
-            log_beta = log_sum_exp(log_transition + (log_likelihood + log_beta)[None, :, :], 1)
-            peak = jnp.max(log_beta, axis=0)
-            return log_beta - jnp.where(jnp.isneginf(peak), 0.0, peak), None
+            return _at_zero(log_sum_exp(log_transition + (log_likelihood + log_beta)[None, :, :], 1)), None
 
         return jax.lax.scan(step, log_after, log_likelihoods, reverse=True)[0]
 
-    log_after = log_after - jnp.max(log_after, axis=0)
+    log_after = _at_zero(log_after)
     return jax.lax.cond(forgets_nothing(transition), linear, logarithmic)
+
+
+def _at_zero(log_message: jax.Array) -> jax.Array:
+    peak = jnp.max(log_message, axis=0)
+    return log_message - jnp.where(jnp.isneginf(peak), 0.0, peak)

@@ -38,9 +38,7 @@ def first_impossible(log_normaliser: jax.Array) -> jax.Array:
     return jnp.where(zero.any(axis=0), jnp.argmax(zero, axis=0), -1).astype(jnp.int32)
 
 
-def scaled_forward(
-    first: jax.Array, transition: jax.Array, likelihoods: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def scaled_forward(first: jax.Array, transition: jax.Array, likelihoods: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The forward recursion on peak-scaled likelihoods: `(alpha, normaliser)` (F3, F4)."""
 
     def step(predicted: jax.Array, likelihood: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:

@@ -33,7 +33,9 @@ def log_contractions(transition: jax.Array, log_likelihoods: jax.Array) -> jax.A
     first = jnp.ones((n_states, n_windows), dtype) / jnp.sqrt(jnp.asarray(n_states, dtype))
     second = _orthogonal_to(first, jnp.broadcast_to(spare, first.shape))
 
-    def step(frame: tuple[jax.Array, jax.Array], likelihood: jax.Array) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+    def step(
+        frame: tuple[jax.Array, jax.Array], likelihood: jax.Array
+    ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         leading, trailing = frame
         leading = likelihood * (transition.T @ leading)
         trailing = likelihood * (transition.T @ trailing)

@@ -8,9 +8,7 @@ import jax.numpy as jnp
 from longhmm.messages.scaling import safe_log
 
 
-def sample_paths(
-    log_alpha: jax.Array, transition: jax.Array, uniforms: jax.Array, following: jax.Array
-) -> jax.Array:
+def sample_paths(log_alpha: jax.Array, transition: jax.Array, uniforms: jax.Array, following: jax.Array) -> jax.Array:
     """Draw one path per window, backwards in time.
 
     `P(x_t = i | x_{t+1} = j, y_0 .. y_t)` is proportional to `alpha_t(i) A[i, j]` (F7). Equal uniforms with

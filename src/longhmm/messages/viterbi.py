@@ -45,7 +45,9 @@ def viterbi_scores(
         shift = shift + jnp.where(inside, peak, 0.0)
         onward = scores[:, None, :] + log_transition[:, :, None]
         moves = (time + 1 < length) | (time + 1 == depth)
-        return (jnp.max(onward, axis=0), shift, scores), jnp.where(moves, jnp.argmax(onward, axis=0), stay).astype(small)
+        return (jnp.max(onward, axis=0), shift, scores), jnp.where(moves, jnp.argmax(onward, axis=0), stay).astype(
+            small
+        )
 
     carry = (first, jnp.zeros(first.shape[1:], first.dtype), jnp.zeros_like(first))
     (_, shift, scores), origins = jax.lax.scan(step, carry, (log_likelihoods, jnp.arange(depth)))
@@ -74,9 +76,7 @@ def viterbi_messages(
     return jax.lax.scan(step, first, log_likelihoods)[1]
 
 
-def first_scores(
-    log_before: jax.Array, at_start: jax.Array, initial: jax.Array, transition: jax.Array
-) -> jax.Array:
+def first_scores(log_before: jax.Array, at_start: jax.Array, initial: jax.Array, transition: jax.Array) -> jax.Array:
     """Best score of each state at a window's first time, before its observation, `(K, W)`."""
     moved = jnp.max(log_before[:, None, :] + safe_log(transition)[:, :, None], axis=0)
     return jnp.where(at_start[None, :], safe_log(initial)[:, None], moved)

@@ -12,7 +12,7 @@ from numpyro.distributions import constraints
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.model.assignment import assign
 from longhmm.model.clustering import cut_at_quantiles, k_means, smoothed, standardised
-from longhmm.model.emission_fit import fit_groups
+from longhmm.model.emission_fit import fit_groups, preferences
 from longhmm.model.emissions import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.subsample import subsample_stretches
@@ -22,6 +22,7 @@ from longhmm.model.tied import Tied
 # frequent nearby says more; numbers are first taken as they are.
 LABEL_WIDTHS, NUMBER_WIDTHS = (9, 33, 3, 1), (1, 1, 1, 9)
 MOST_CATEGORIES = 64
+KNOWN_STATE = 20.0  # what a row in the group of its known state is worth, in log probability
 
 
 def initial_params(model: HMM, data: Any, *, restarts: int = 4, seed: int = 0) -> list[dict[str, np.ndarray]]:
@@ -72,15 +73,18 @@ def _one_start(
     rows, flat = np.concatenate(stretches), np.concatenate(labels)
     counts = _transition_counts(labels, n_groups)
     groups = [rows[flat == group] for group in range(n_groups)]
-    fitted = fit_groups(emission, n_groups, groups, rng)
     states = np.concatenate(known) if known else np.full(len(rows), -1)
     overlap = np.zeros((n_groups, n_groups))
     seen = (states >= 0) & (states < model.n_states) & (flat >= 0)
     np.add.at(overlap, (levels[states[seen].astype(int)], flat[seen]), 1.0)
     if not is_exchangeable(model) or overlap.any():
-        order = assign(model, levels, counts, overlap, restart, rng)
+        fit = KNOWN_STATE * overlap
+        if emission.states_differ(n_groups):
+            fit = fit + preferences(emission, n_groups, groups, rng)
+        order = assign(model, levels, counts, fit, restart, rng)
         counts = counts[np.ix_(order, order)]
-        fitted = fit_groups(emission, n_groups, [groups[group] for group in order], rng)
+        groups = [groups[group] for group in order]
+    fitted = fit_groups(emission, n_groups, groups, rng)
     start = {"transition": _transition_start(model, levels, counts, rng), **fitted}
     complete = model.validate(start)
     return complete if overlap.any() else in_rising_order(model, complete)

@@ -6,14 +6,14 @@ of one block per state, and as many directional derivatives as one state has coo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.model.parameter import Parameter
+from longhmm.model.parameter import Parameter, Params
 from longhmm.model.parametrisation import Parameters, constrain, coordinate_shapes, unconstrain
 
 Objective = Callable[[jax.Array], jax.Array]
@@ -59,7 +59,7 @@ class Coordinates:
         self._colour = colour
         self._seeds = (np.arange(colour.max(initial=-1) + 1)[:, None] == colour).astype(np.float64)
 
-    def flatten(self, params: Mapping[str, jax.Array]) -> jax.Array:
+    def flatten(self, params: Params) -> jax.Array:
         """Natural parameters to one vector of coordinates."""
         u = unconstrain(self.table, params)
         return jnp.concatenate([jnp.zeros(0), *(jnp.ravel(u[name]) for name in self.shapes)])
@@ -84,6 +84,21 @@ class Coordinates:
         )
         hessian = columns[self._colour].T * (self.owner[:, None] == self.owner)
         return Derivatives(value, gradient, 0.5 * (hessian + hessian.T))
+
+    def squared_slopes(
+        self, logs: Callable[[jax.Array], jax.Array], vector: jax.Array, weights: jax.Array, owners: np.ndarray
+    ) -> jax.Array:
+        """`(P,)`, weighted sums of squared derivatives of `logs(vector)` `(R, K)`, whose column k depends on the
+        coordinates of state `owners[k]` alone."""
+        if self.size == 0:
+            return vector
+
+        def along(seed: jax.Array) -> jax.Array:
+            slope = jax.jvp(logs, (vector,), (seed,))[1]
+            return jnp.sum(jnp.where(weights > 0, weights * slope**2, 0.0), axis=0)
+
+        sums = jax.lax.map(along, jnp.asarray(self._seeds, vector.dtype))[self._colour]
+        return jnp.sum(sums if self.coupled else sums * (self.owner[:, None] == owners), axis=1)
 
 
 def uphill(gradient: np.ndarray, hessian: np.ndarray) -> np.ndarray:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from numpyro.distributions import Distribution, Normal, constraints
+from numpyro.distributions.constraints import Constraint
 
 
 class OrderedNormal(Distribution):
@@ -16,7 +19,7 @@ class OrderedNormal(Distribution):
     cannot switch under it, and it favours no component.
     """
 
-    arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
     support = constraints.ordered_vector
     pytree_data_fields = ("loc", "scale")
 

@@ -1,1 +1,1 @@
-"""Chains to answers: labelled draws, diagnostics, decoding, forecasts."""
+"""Chains to answers: labelled draws, checks, decoding, scores and forecasts."""

@@ -44,12 +44,14 @@ class Kernel(NamedTuple):
         step: `(key, state, minibatch) -> (State, Info)`.
         draw: `(key) -> minibatch`, what `step` consumes.
         compiled: whether `draw` and `step` may run inside `jax.jit` and `lax.scan`.
+        record: `(state) -> tree`, what is kept of a draw; None keeps `state.coordinates`.
     """
 
     init: Callable[[jax.Array, Coordinates], Any]
     step: Callable[[jax.Array, Any, Any], tuple[Any, Any]]
     draw: Callable[[jax.Array], Any]
     compiled: bool
+    record: Callable[[Any], Any] | None = None
 
 
 class Sampler(Protocol):

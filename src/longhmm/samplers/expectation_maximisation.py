@@ -14,13 +14,19 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 
+from longhmm.data.sequences import open_data
 from longhmm.errors import ImpossibleObservationError, ModelError
 from longhmm.kernels.full_pass import Progress
+from longhmm.model.hmm import HMM
+from longhmm.model.initialise import in_rising_order, initial_params
+from longhmm.model.subsample import subsample_stretches
 from longhmm.samplers.expected_statistics import Expected, expect, sums_suffice
-from longhmm.samplers.full_data import FullData
 from longhmm.samplers.maximisation import between, log_prior, maximise
+from longhmm.samplers.progress import RowsBar
+from longhmm.samplers.whole_data import WholeData
 
 HALVINGS = 30
+TRIAL_ITERATIONS = 15  # what every start gets on the subsample before the best is chosen
 # Passes agree to rounding only: a fall of the log posterior by less than this share of it is none.
 ROUNDING = 1e-12
 
@@ -52,7 +58,7 @@ class EMInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class ExpectationMaximisation:
-    """EM under the contract of all samplers; its minibatch is `FullData`.
+    """EM under the contract of all samplers; its minibatch is `WholeData`.
 
     Args:
         prior: climb the posterior density of natural parameters; False climbs the likelihood.
@@ -63,7 +69,7 @@ class ExpectationMaximisation:
     progress: Progress | None = None
     compiled: ClassVar[bool] = False
 
-    def init(self, params: Mapping[str, Any], minibatch: FullData) -> EMState:
+    def init(self, params: Mapping[str, Any], minibatch: WholeData) -> EMState:
         """Run the first pass at given parameters."""
         complete = minibatch.model.validate(params)
         given = minibatch.model.given_initial(complete)
@@ -71,7 +77,7 @@ class ExpectationMaximisation:
         start = complete if given is None else {**complete, "initial": own}
         return self._at(start, minibatch, sums_suffice(minibatch))
 
-    def step(self, key: jax.Array | None, state: EMState, minibatch: FullData) -> tuple[EMState, EMInfo]:
+    def step(self, key: jax.Array | None, state: EMState, minibatch: WholeData) -> tuple[EMState, EMInfo]:
         """Move to better parameters; the random key is not used."""
         model = minibatch.model
         given = {name: value for name, value in state.params.items() if name == "initial"}
@@ -89,7 +95,115 @@ class ExpectationMaximisation:
                 return new, EMInfo(new.expected.log_likelihood, new.log_posterior, gain, halvings)
         return state, EMInfo(state.expected.log_likelihood, state.log_posterior, 0.0, HALVINGS)
 
-    def _at(self, params: dict[str, np.ndarray], data: FullData, by_sums: bool) -> EMState:
+    def _at(self, params: dict[str, np.ndarray], data: WholeData, by_sums: bool) -> EMState:
         expected = expect(data, params, by_sums=by_sums, progress=self.progress)
         value = expected.log_likelihood + (log_prior(data.model, params) if self.prior else 0.0)
         return EMState(params, expected, value, by_sums)
+
+
+class EMFit(NamedTuple):
+    """Where expectation maximisation ended.
+
+    Attributes:
+        params: natural parameters, complete.
+        log_likelihood: `log p(y | params)`.
+        log_posterior: `(n_iterations + 1,)`, log likelihood plus log prior density of natural parameters at the start
+            and after every iteration on all data; it never falls. Without a prior, the log likelihood.
+        n_iterations: iterations on all data.
+        converged: whether it stopped because nothing was left to gain.
+    """
+
+    params: dict[str, np.ndarray]
+    log_likelihood: float
+    log_posterior: np.ndarray
+    n_iterations: int
+    converged: bool
+
+
+def fit_em(
+    model: HMM,
+    data: Any,
+    *,
+    restarts: int = 4,
+    max_iterations: int = 200,
+    tolerance: float = 1e-3,
+    seed: int = 0,
+    prior: bool = True,
+    init: Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> EMFit:
+    """Climb to a mode of the posterior density of natural parameters, or of the likelihood, by full passes.
+
+    Several starts run a few iterations on a subsample of stretches; the best goes on with all data.
+
+    Args:
+        model: the hidden Markov model; default priors are scaled to the data.
+        data: an array `(T,)` or `(T, D)`, a path, a list of these (many sequences), or what `open_data` returned.
+        restarts: number of starts.
+        max_iterations: most iterations on all data.
+        tolerance: stop once less than this is left to gain in log posterior, by extrapolating the last two gains.
+            One unit separates the mode from a point 1.4 posterior standard deviations away, whatever the length of the
+            data, so the criterion asks for the same care at every length.
+        seed: equal seeds give equal fits.
+        prior: False fits by maximum likelihood, whose maximum may be infinite (a state that owns a single value).
+        init: natural parameters to start from instead of searching for a start.
+        progress: show a bar once the fit has taken two seconds.
+
+    Example:
+        >>> import longhmm as lh
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> fit = lh.fit_em(model, [0, 1, 0, 9, 8, 9, 1, 0] * 50)
+        >>> fit.params["rate"].round(1).tolist()
+        [0.4, 8.7]
+    """
+    if max_iterations < 0 or restarts < 1:
+        raise ModelError(
+            f"max_iterations must be at least 0 and restarts at least 1, got {max_iterations!r} and {restarts!r}."
+        )
+    sequences = open_data(data)
+    resolved = model.resolve(sequences)
+    full = WholeData(resolved, sequences)
+    start = init if init is not None else _best_start(full, restarts, seed, prior)
+    with RowsBar(progress, total=(max_iterations + 1) * sequences.length) as bar:
+        sampler = ExpectationMaximisation(prior=prior, progress=bar.advance)
+        state = sampler.init(start, full)
+        trace, converged = [state.log_posterior], False
+        while not converged and len(trace) <= max_iterations:
+            state, info = sampler.step(None, state, full)
+            trace.append(info.log_posterior)
+            bar.describe(f"EM iteration {len(trace) - 1}, log posterior {info.log_posterior:,.1f}")
+            converged = left_to_gain(trace) < max(tolerance, 1e-11 * abs(trace[-1]))
+    complete = resolved.validate(state.params)
+    params = complete if init is not None or sequences.has_states else in_rising_order(resolved, complete)
+    return EMFit(params, state.expected.log_likelihood, np.array(trace), len(trace) - 1, converged)
+
+
+def left_to_gain(trace: list[float]) -> float:
+    """What a sequence that gains geometrically still has before it, from its last two gains."""
+    gain = max(trace[-1] - trace[-2], 0.0)
+    if gain == 0.0 or len(trace) < 3:
+        return gain if gain == 0.0 else np.inf
+    rate = min(gain / max(trace[-2] - trace[-3], gain), 0.999)
+    return gain * max(rate / (1.0 - rate), 1.0)
+
+
+def _best_start(full: WholeData, restarts: int, seed: int, prior: bool) -> dict[str, np.ndarray]:
+    """The start that gets furthest on the subsample."""
+    starts = initial_params(full.model, full.sequences, restarts=restarts, seed=seed)
+    if restarts == 1:
+        return starts[0]
+    stretches = subsample_stretches(full.sequences)
+    whole = sum(map(len, stretches)) == full.sequences.length
+    trial = full if whole or full.sequences.has_states else WholeData(full.model, open_data(stretches))
+    sampler = ExpectationMaximisation(prior=prior)
+    best: EMState | None = None
+    for start in starts:
+        try:
+            state = sampler.init(start, trial)
+        except ImpossibleObservationError:
+            continue
+        for _ in range(TRIAL_ITERATIONS):
+            state, _ = sampler.step(None, state, trial)
+        if best is None or state.log_posterior > best.log_posterior:
+            best = state
+    return starts[0] if best is None else best.params

@@ -22,9 +22,9 @@ from longhmm.kernels.full_pass import Progress, posterior_pass
 from longhmm.model.emissions import Emission
 from longhmm.model.gaussian import Gaussian
 from longhmm.model.hmm import HMM
-from longhmm.model.newton import Coordinates, Derivatives
+from longhmm.model.newton import Coordinates
 from longhmm.model.tied import Tied
-from longhmm.samplers.full_data import FullData
+from longhmm.samplers.whole_data import WholeData
 
 
 class Sums(NamedTuple):
@@ -41,6 +41,21 @@ class Sums(NamedTuple):
     centre: np.ndarray
 
 
+class Slopes(NamedTuple):
+    """Derivatives of Q without prior in the emission's coordinates, at the parameters of the pass.
+
+    Attributes:
+        gradient: `(P,)`.
+        hessian: `(P, P)`.
+        squares: `(P,)`, `sum_t gamma_t(k)` times the squared derivative of `log p(y_t | k)`: about minus the diagonal
+            of the Hessian where a density is smooth, and a curvature also where it has corners.
+    """
+
+    gradient: np.ndarray
+    hessian: np.ndarray
+    squares: np.ndarray
+
+
 class Expected(NamedTuple):
     """Everything the M step needs, at the parameters of the pass.
 
@@ -48,20 +63,18 @@ class Expected(NamedTuple):
         log_likelihood: `log p(y)`.
         first: `(K,)`, expected number of sequences that begin in each state.
         transitions: `(K, K)`, expected number of transitions from i to j.
-        emission: `Sums`, or the `Derivatives` of Q without prior in the emission's coordinates.
+        emission: `Sums` or `Slopes`.
     """
 
     log_likelihood: float
     first: np.ndarray
     transitions: np.ndarray
-    emission: Sums | Derivatives
+    emission: Sums | Slopes
 
 
-def expect(
-    data: FullData, params: Mapping[str, Any], *, by_sums: bool, progress: Progress | None = None
-) -> Expected:
+def expect(data: WholeData, params: Mapping[str, Any], *, by_sums: bool, progress: Progress | None = None) -> Expected:
     """One exact pass over the data; `by_sums` asks for sufficient statistics, which only some emissions have."""
-    collect = collect_sums if by_sums else collect_derivatives
+    collect = collect_sums if by_sums else collect_slopes
     likelihoods, total = [], None
     for block in posterior_pass(data.model, params, data.sequences, collect, progress):
         likelihoods.append(block.log_likelihood)
@@ -74,7 +87,7 @@ def expect(
     return Expected(float(np.sum(likelihoods)), first, transitions, emission)
 
 
-def sums_suffice(data: FullData) -> bool:
+def sums_suffice(data: WholeData) -> bool:
     """Whether sufficient statistics serve: an exponential family, and no row that is observed in part only."""
     if not data.model.emission.is_exponential_family:
         return False
@@ -113,21 +126,25 @@ def collect_sums(model: HMM, params: Mapping[str, jax.Array], block: Block, weig
     return Sums(weights.T @ statistics, jnp.sum(weights, axis=0), jnp.zeros(emission.dim))  # type: ignore[arg-type]
 
 
-def collect_derivatives(
-    model: HMM, params: Mapping[str, jax.Array], block: Block, weights: jax.Array
-) -> Derivatives:
+def collect_slopes(model: HMM, params: Mapping[str, jax.Array], block: Block, weights: jax.Array) -> Slopes:
     coordinates = Coordinates(model.emission.parameters(model.n_states))
+    vector = coordinates.flatten(params)
     values, observed = jnp.asarray(block.values), jnp.asarray(block.observed)
+    owners = np.array(model.emission.levels) if isinstance(model.emission, Tied) else np.arange(model.n_states)
+
+    def logs(vector: jax.Array) -> jax.Array:
+        return model.emission.log_density_missing(coordinates.params(vector), values, observed)
 
     def weighted(vector: jax.Array) -> jax.Array:
-        logs = model.emission.log_density_missing(coordinates.params(vector), values, observed)
         # A state that cannot have produced a row has weight 0 and log density minus infinity.
-        return jnp.sum(jnp.where(weights > 0, weights * jnp.where(weights > 0, logs, 0.0), 0.0))
+        return jnp.sum(weights * jnp.where(weights > 0, logs(vector), 0.0))
 
-    return coordinates.derivatives(weighted, coordinates.flatten(params))
+    slopes = coordinates.derivatives(weighted, vector)
+    squares = coordinates.squared_slopes(logs, vector, weights, owners)
+    return Slopes(slopes.gradient, slopes.hessian, squares)  # type: ignore[arg-type]
 
 
-def _any_partly_observed(data: FullData, rows: int = 1 << 18) -> bool:
+def _any_partly_observed(data: WholeData, rows: int = 1 << 18) -> bool:
     sequences = data.sequences
     for start in range(0, sequences.length, rows):
         observed = sequences.read(start, min(start + rows, sequences.length)).observed

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +15,12 @@ import numpy as np
 
 from longhmm.model.hmm import HMM
 from longhmm.model.newton import Coordinates, Derivatives, climb, uphill
-from longhmm.samplers.expected_statistics import Expected, Sums, recentred
+from longhmm.samplers.expected_statistics import Expected, Slopes, Sums, recentred
 
 # A Dirichlet density with a concentration below 1 is infinite at 0; the logarithm of this number stands for that.
 SMALLEST = 1e-300
+# A density with corners has no second derivative to speak of; its squared slopes then say how far a step may go.
+LEAST_CURVATURE = 0.5
 
 Arrays = dict[str, np.ndarray]
 
@@ -96,7 +97,7 @@ def _transition_derivatives(model: HMM, u: jax.Array, weights: jax.Array, first:
 # Emission ---------------------------------------------------------------------------------------------------------
 
 
-def _next_emission(model: HMM, params: Arrays, collected: Sums | Derivatives, prior: bool) -> Arrays:
+def _next_emission(model: HMM, params: Arrays, collected: Sums | Slopes, prior: bool) -> Arrays:
     coordinates = Coordinates(model.emission.parameters(model.n_states))
     start = np.asarray(coordinates.flatten(params))
     if start.size == 0:
@@ -104,7 +105,8 @@ def _next_emission(model: HMM, params: Arrays, collected: Sums | Derivatives, pr
     elif isinstance(collected, Sums):
         new = climb(lambda u: _sums_derivatives(model, prior, jnp.asarray(u), collected), start, iterations=100).point
     else:
-        gradient, hessian = np.asarray(collected.gradient), np.asarray(collected.hessian)
+        gradient, curvature = collected.gradient, np.abs(np.diag(collected.hessian))
+        hessian = collected.hessian - np.diag(np.maximum(LEAST_CURVATURE * collected.squares - curvature, 0.0))
         if prior:
             known = _prior_derivatives(model, jnp.asarray(start))
             gradient, hessian = gradient + np.asarray(known.gradient), hessian + np.asarray(known.hessian)

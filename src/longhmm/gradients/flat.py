@@ -32,6 +32,11 @@ class Flat(NamedTuple):
             parts.append(value.reshape((*value.shape[: value.ndim - len(shape)], -1)))
         return jnp.concatenate(parts, axis=-1)
 
+    def ravel_numpy(self, coordinates: Mapping[str, Any]) -> np.ndarray:
+        """The same on the host, in float64 whatever the scope."""
+        parts = [(np.asarray(coordinates[name], np.float64), len(shape)) for name, shape in self.shapes]
+        return np.concatenate([part.reshape((*part.shape[: part.ndim - own], -1)) for part, own in parts], axis=-1)
+
     def unravel(self, vector: Any) -> dict[str, Any]:
         """From a vector `(..., P)`."""
         found, at = {}, 0

@@ -8,7 +8,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 
 
-class FullData(NamedTuple):
+class WholeData(NamedTuple):
     """A resolved model and the data it describes."""
 
     model: HMM

@@ -1,0 +1,133 @@
+"""The observed information of the log posterior, and the noise of control-variate gradients, from some of the cells.
+
+For the information the score of each cell is differentiated *through* the posteriors of the states (F9): with the
+posteriors held constant one would get the complete-data information, ten times too much in places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.sequences import Sequences
+from longhmm.data.windows import Cells, WindowBatch, gather
+from longhmm.gradients.coordinates import score, scores
+from longhmm.gradients.flat import Flat
+from longhmm.gradients.schemes import Windows
+from longhmm.kernels.statistics import window_statistics
+from longhmm.messages.markov import stationary
+from longhmm.model.hmm import HMM
+
+BATCH = 64  # cells differentiated at once
+TANGENTS = 16  # directions differentiated at once
+WORK = 6e6  # observations times directions spent on one information matrix: a second or two
+
+
+def observed_information(
+    model: HMM,
+    coordinates: Mapping[str, np.ndarray],
+    sequences: Sequences,
+    windows: Windows,
+    buffer: int,
+    *,
+    most_cells: int = 4096,
+    seed: int = 0,
+) -> np.ndarray:
+    """`(P, P)` minus the second derivative of the log posterior at `coordinates`, scaled up from a sample of cells."""
+    layout = Cells(sequences.offsets, windows.core_length)
+    flat = Flat.like(coordinates)
+    width = min(layout.width(buffer), int(np.diff(sequences.offsets).max()))
+    affordable = int(WORK / (width * max(flat.size, 1)))
+    picked = spread_cells(layout.n_cells, int(np.clip(affordable, 4 * BATCH, most_cells)), seed)
+    batches = -(-len(picked) // BATCH)
+    total = np.zeros((flat.size, flat.size))
+    with jax.enable_x64(True):
+        at = jnp.asarray(flat.ravel({name: np.asarray(value, np.float64) for name, value in coordinates.items()}))
+        for chosen in np.array_split(picked, batches):
+            padded = np.concatenate([chosen, np.repeat(chosen[:1], BATCH - len(chosen))])
+            weights = (np.arange(BATCH) < len(chosen)).astype(np.float64)
+            batch = gather(sequences, layout.locate(padded, buffer), width)
+            total += np.asarray(_curvature(model, flat, at, batch, weights))
+        prior = np.asarray(_prior_curvature(model, flat, at))
+    scaled = -total * layout.n_cells / len(picked) - prior
+    return 0.5 * (scaled + scaled.T)
+
+
+def spread_cells(n_cells: int, count: int, seed: int) -> np.ndarray:
+    """`count` different cells, one in each of as many equal shares of the data; all if there are no more."""
+    if count >= n_cells:
+        return np.arange(n_cells)
+    jitter = np.random.default_rng(seed).random(count)
+    return np.unique(np.floor((np.arange(count) + jitter) * n_cells / count).astype(np.int64))
+
+
+def score_differences(
+    model: HMM,
+    centre: Mapping[str, np.ndarray],
+    points: Mapping[str, np.ndarray],
+    sequences: Sequences,
+    windows: Windows,
+    buffer: int,
+    *,
+    seed: int = 0,
+) -> np.ndarray:
+    """`(n, P)` differences `g_c(theta) - g_c(theta*)`, each at its own point and its own random cell.
+
+    `points` holds n coordinates by name, `(n, *shape)`. Their covariance is the noise of one control-variate window.
+    """
+    layout = Cells(sequences.offsets, windows.core_length)
+    flat = Flat.like(centre)
+    width = min(layout.width(buffer), int(np.diff(sequences.offsets).max()))
+    n_points = next(iter(points.values())).shape[0]
+    rng = np.random.default_rng(seed)
+    found = []
+    with jax.enable_x64(True):
+        wide = {name: jnp.asarray(np.asarray(value, np.float64)) for name, value in centre.items()}
+        for first in range(0, n_points, BATCH):
+            here = {name: jnp.asarray(np.asarray(value[first : first + BATCH], np.float64)) for name, value in points.items()}
+            size = next(iter(here.values())).shape[0]
+            cells = rng.integers(layout.n_cells, size=size * CELLS_PER_POINT)
+            batch = gather(sequences, layout.locate(cells, buffer), width)
+            found.append(np.asarray(_differences(model, flat, wide, here, batch)))
+    return np.concatenate(found)
+
+
+CELLS_PER_POINT = 16
+
+
+@partial(jax.jit, static_argnames=("model", "flat"))
+def _differences(model: HMM, flat: Flat, centre: Any, points: Any, batch: WindowBatch) -> jax.Array:
+    n_points = next(iter(points.values())).shape[0]
+
+    def at(coordinates: Any, windows: WindowBatch) -> jax.Array:
+        params = model.constrain(coordinates)
+        statistics = window_statistics(model, params, windows, stationary(params["transition"]))
+        return flat.ravel(scores(model, coordinates, statistics))
+
+    grouped = jax.tree.map(lambda each: each.reshape((n_points, CELLS_PER_POINT, *each.shape[1:])), batch)
+    away = jax.lax.map(lambda pair: at(*pair), (points, grouped))
+    home = at(centre, batch)
+    return away.reshape(home.shape) - home
+
+
+@partial(jax.jit, static_argnames=("model", "flat"))
+def _curvature(model: HMM, flat: Flat, at: jax.Array, batch: WindowBatch, weights: jax.Array) -> jax.Array:
+    def summed(vector: jax.Array) -> jax.Array:
+        coordinates = flat.unravel(vector)
+        params = model.constrain(coordinates)
+        law = jax.lax.stop_gradient(stationary(params["transition"]))
+        statistics = window_statistics(model, params, batch, law).total(weights)
+        return flat.ravel(score(model, coordinates, statistics))
+
+    basis = jnp.eye(flat.size, dtype=at.dtype)
+    return jax.lax.map(lambda direction: jax.jvp(summed, (at,), (direction,))[1], basis, batch_size=TANGENTS)
+
+
+@partial(jax.jit, static_argnames=("model", "flat"))
+def _prior_curvature(model: HMM, flat: Flat, at: jax.Array) -> jax.Array:
+    return jax.hessian(lambda vector: model.log_prior_unconstrained(flat.unravel(vector)))(at)

@@ -1,0 +1,114 @@
+"""Data laid out for compiled passes: every sequence cut into chunks, chunks side by side, one per vector lane.
+
+Neighbouring lanes hold neighbouring chunks, so the rows before a chunk are the last rows of the lane to its left, and
+no table of positions is needed. A block holds `lanes` chunks and one more on either side.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.sequences import Sequences
+from longhmm.data.windows import Cells, gather
+from longhmm.model.hmm import HMM
+
+CHUNK_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
+REACH = 64  # rows of the neighbours with which the edges of a chunk are first guessed
+STEP_OVERHEAD = 2000.0  # what one step of a recursion costs beside its arithmetic, in multiplications (two CPU cores)
+BLOCK_ENTRIES = 1 << 21  # numbers in one (time, state, chunk) array
+RESIDENT_BYTES = 1 << 32  # data up to this size are kept by the device, larger ones are read again in every pass
+
+
+class LaneBlock(NamedTuple):
+    """One block of chunks, or all blocks stacked along a leading axis. The outermost two lanes belong to neighbours.
+
+    Attributes:
+        values: `(n, lanes + 2, D)`, NaN where missing; zero beyond the end of a chunk.
+        states: `(n, lanes + 2)` known states, -1 where unknown; None if none were given.
+        length: `(lanes + 2,)` times in each chunk, 0 for a lane without one.
+        at_start: `(lanes + 2,)` whether the chunk begins its sequence (True for a lane without a chunk).
+    """
+
+    values: Any
+    states: Any
+    length: Any
+    at_start: Any
+
+
+class Lanes:
+    """The layout of some data for a model with `n_states` states."""
+
+    def __init__(self, sequences: Sequences, n_states: int) -> None:
+        self.sequences = sequences
+        lengths = np.diff(sequences.offsets)
+        self.chunk_length = min(CHUNK_LENGTHS, key=lambda n: _cost(lengths, n, n_states))
+        self.cells = Cells(sequences.offsets, self.chunk_length)
+        self.reach = min(REACH, self.chunk_length) if int(lengths.max()) > self.chunk_length else 0
+        most = max(1, BLOCK_ENTRIES // (n_states * self.chunk_length))
+        self.lanes = min(most, self.cells.n_cells)
+        self.n_blocks = -(-self.cells.n_cells // self.lanes)
+        floating = sequences.dtype.kind == "f"
+        # Missing integers become NaN, so that one array says both what was seen and whether.
+        self.dtype = sequences.dtype if floating or not sequences.has_mask else np.dtype(np.float64)
+
+    def read(self, index: int) -> LaneBlock:
+        """Block `index`, read on the host."""
+        wanted = np.arange(index * self.lanes - 1, (index + 1) * self.lanes + 1)
+        real = (wanted >= 0) & (wanted < self.cells.n_cells)
+        windows = gather(self.sequences, self.cells.locate(wanted[real], 0), self.chunk_length)
+        given = np.where(windows.observed, windows.values, np.nan) if self.dtype.kind == "f" else windows.values
+        inside = np.arange(self.chunk_length)[:, None] < windows.length
+        values = np.zeros((self.chunk_length, len(wanted), self.sequences.dim), self.dtype)
+        values[:, real] = np.where(inside[..., None], np.swapaxes(given, 0, 1), 0)
+        states = None
+        if windows.states is not None:
+            states = np.full(values.shape[:2], -1, np.int32)
+            states[:, real] = windows.states.T
+        length, at_start = np.zeros(len(wanted), np.int32), np.ones(len(wanted), bool)
+        length[real], at_start[real] = windows.length, windows.at_start
+        return LaneBlock(values, states, length, at_start)
+
+    @property
+    def fits(self) -> bool:
+        """Whether all blocks may be kept at once."""
+        rows = self.n_blocks * self.chunk_length * (self.lanes + 2)
+        return rows * self.sequences.dim * self.dtype.itemsize <= RESIDENT_BYTES
+
+    def stack(self) -> LaneBlock:
+        """All blocks, with a leading axis, on the device."""
+        blocks = [self.read(index) for index in range(self.n_blocks)]
+        return jax.tree.map(lambda *parts: jnp.asarray(np.stack(parts)), *blocks)
+
+    def shapes(self) -> LaneBlock:
+        """Shapes and types of what `read` returns."""
+        width = self.lanes + 2
+        states = jax.ShapeDtypeStruct((self.chunk_length, width), np.int32) if self.sequences.has_states else None
+        return LaneBlock(
+            jax.ShapeDtypeStruct((self.chunk_length, width, self.sequences.dim), self.dtype),
+            states,
+            jax.ShapeDtypeStruct((width,), np.int32),
+            jax.ShapeDtypeStruct((width,), np.bool_),
+        )
+
+
+def check_rows(model: HMM, sequences: Sequences, rows: int = 1 << 18) -> bool:
+    """Look at all data once: refuse what the emission cannot have produced; True if a row is observed in part only."""
+    model.check_dim(sequences)
+    found = False
+    for start in range(0, sequences.length, rows):
+        block = sequences.read(start, min(start + rows, sequences.length))
+        model.check_rows(sequences, block.values, block.observed, start)
+        found = found or bool(np.any(block.observed.any(axis=1) != block.observed.all(axis=1)))
+    return found
+
+
+def _cost(lengths: np.ndarray, chunk_length: int, n_states: int) -> float:
+    """Estimated time of one pass: steps of the recursion, each with its overhead and its arithmetic."""
+    reach = REACH if int(lengths.max()) > chunk_length else 0
+    chunks = int((-(-lengths // chunk_length)).sum())
+    lanes = min(chunks, max(1, BLOCK_ENTRIES // (n_states * chunk_length)))
+    return (chunk_length + reach) * (-(-chunks // lanes) * STEP_OVERHEAD + chunks * n_states * (n_states + 1.0))

@@ -1,0 +1,116 @@
+"""Which model predicts best: held-out scores of several models on the same data, and how sure their order is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.errors import ModelError
+from longhmm.model.hmm import HMM
+from longhmm.posterior.posterior import Posterior
+from longhmm.posterior.score import Score, score
+from longhmm.posterior.split import split
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Candidate = HMM | Posterior
+Fit = Callable[[HMM, Sequences], Posterior]
+
+
+def compare(
+    candidates: Mapping[str, Candidate] | Sequence[Candidate],
+    data: Any = None,
+    *,
+    test: Any = None,
+    held_out: float = 0.1,
+    fit: Fit | None = None,
+    draws: int = 100,
+    blocks: int = 100,
+) -> pd.DataFrame:
+    """Rank models (or posteriors) by the log predictive density of data they were not fitted to.
+
+    Args:
+        candidates: models to fit, or posteriors that were fitted already (then give `test`, which they have not seen);
+            by name, or in a list.
+        data: training data, or, without `test`, all data, of which the last share `held_out` is kept for testing.
+        test: held-out data, taken to begin afresh.
+        fit: `fit(model, training_data)` returns a posterior; by default `sample` with its own defaults.
+        draws: draws averaged over for each score.
+        blocks: stretches of the test data over which differences are paired.
+
+    Returns:
+        One row per candidate, the best first: `n_states`; `log_density` of the test data and its Monte Carlo error
+        `mc_error`; `per_observation`; `difference` from the best, and `difference_error`, its standard error from
+        the spread of paired differences between stretches of the test data. A difference below twice its error is
+        no reason to prefer the larger model.
+    """
+    import pandas as pd
+
+    named = dict(candidates) if isinstance(candidates, Mapping) else _named(candidates)
+    if not named:
+        raise ModelError("candidates must hold at least one model or posterior, got none.")
+    models = [name for name, each in named.items() if not isinstance(each, Posterior)]
+    if data is None and (models or test is None):
+        raise ModelError("data must be given to fit models, and test= to compare posteriors; got neither.")
+    after = None
+    if test is not None:
+        training, held = (None if data is None else open_data(data)), open_data(test)
+    else:
+        training, held, continues = split(open_data(data), held_out)
+        after = training if continues else None
+    scores: dict[str, Score] = {}
+    for name, each in named.items():
+        if isinstance(each, HMM):
+            assert training is not None
+            each = (fit or _sample)(each, training)
+            named[name] = each
+        scores[name] = score(each, held, draws=draws, after=after, blocks=blocks)
+    best = max(scores, key=lambda name: scores[name].log_density)
+    rows = {}
+    for name in sorted(scores, key=lambda name: -scores[name].log_density):
+        difference, error = paired_difference(scores[name].blocks, scores[best].blocks)
+        rows[name] = {
+            "n_states": _posterior(named[name]).model.n_states,
+            "log_density": scores[name].log_density,
+            "mc_error": scores[name].error,
+            "per_observation": scores[name].per_observation,
+            "difference": difference,
+            "difference_error": error,
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+
+
+def paired_difference(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+    """Sum of the differences of paired blocks, and its standard error from their spread."""
+    if np.isneginf(one).any():
+        return float("-inf"), float("nan")
+    gaps = one - other
+    error = np.sqrt(len(gaps)) * gaps.std(ddof=1) if len(gaps) > 1 else np.nan
+    return float(gaps.sum()), float(error)
+
+
+def _named(candidates: Sequence[Candidate]) -> dict[str, Candidate]:
+    """Names from the numbers of states, with a count where they repeat."""
+    found: dict[str, Candidate] = {}
+    for each in candidates:
+        states = each.n_states if isinstance(each, HMM) else _posterior(each).model.n_states
+        name = f"{states} state{'s' if states > 1 else ''}"
+        count = sum(key == name or key.startswith(f"{name} (") for key in found)
+        found[f"{name} ({count + 1})" if count else name] = each
+    return found
+
+
+def _posterior(each: Any) -> Posterior:
+    if not isinstance(each, Posterior):
+        raise ModelError(f"candidates and fit must give models or posteriors, got {each!r}.")
+    return each
+
+
+def _sample(model: HMM, training: Sequences) -> Posterior:
+    from longhmm.posterior.sample import sample
+
+    return sample(model, training)

@@ -1,0 +1,25 @@
+"""The most probable path of states."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from longhmm.data.sequences import open_data
+from longhmm.kernels.path_pass import best_path
+
+if TYPE_CHECKING:
+    from longhmm.posterior.posterior import Posterior
+
+
+def decode(posterior: Posterior, data: Any, *, draws: int | None = None) -> np.ndarray:
+    """The most probable path of states (Viterbi): `(T,)` at the posterior mean, or `(draws, T)`, one per draw.
+
+    Many sequences are laid end to end, in order. How much the paths of several draws differ shows what the
+    uncertainty of the parameters does to the decoding; it does not include the uncertainty of the path itself.
+    """
+    sequences = open_data(data)
+    if draws is None:
+        return best_path(posterior.model, posterior.mean_params(), sequences)
+    return np.stack([best_path(posterior.model, params, sequences) for params in posterior.iterate(draws)])

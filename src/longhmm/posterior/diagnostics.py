@@ -1,0 +1,228 @@
+"""One verdict on a run: whether its draws can be trusted, and if not, why not.
+
+The checks run from the sampler to the model. Chains must agree and be long enough (R-hat, ESS); their draws must
+satisfy the identities that exact gradients impose (`stein`), which no agreement between chains can replace; and the
+model must fit (`sandwich`, `residuals`), since at millions of observations the posterior of a wrong model is
+absurdly narrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.errors import DataError
+from longhmm.posterior.convergence import convergence
+from longhmm.posterior.labels import entry_names
+from longhmm.posterior.residuals import residuals
+from longhmm.posterior.sandwich import sandwich
+from longhmm.posterior.stein import Gradient, exact_gradients, flatten, stein
+
+if TYPE_CHECKING:
+    from longhmm.posterior.posterior import Posterior
+
+Kind = Literal[
+    "trust", "run longer", "biased", "the model does not fit", "another mode is as good", "chains agree, rest unchecked"
+]
+
+MOST_R_HAT, LEAST_ESS = 1.01, 400.0  # beyond: run longer
+APART_R_HAT, ALONE_R_HAT = 1.5, 1.1  # chains that are steady by themselves and far from one another: separate modes
+MOST_SHIFT, MOST_WIDTH = 0.1, 0.1  # posterior sd, and relative error of the sd: beyond, biased
+MOST_SANDWICH, MOST_AUTOCORRELATION = 1.5, 0.1  # beyond: the model does not fit
+ERRORS = 2.0  # a limit counts as passed when it is passed by this many standard errors
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the checks say.
+
+    Attributes:
+        kind: "trust", or what is wrong. Without data only the chains can be judged, and the kind says so.
+        reason: one sentence.
+        details: the numbers behind it, by name.
+    """
+
+    kind: Kind
+    reason: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.reason}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for storage."""
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(stored: Mapping[str, Any]) -> Verdict:
+        """Inverse of `to_dict`."""
+        if stored.get("kind") not in get_args(Kind) or not isinstance(stored.get("details"), dict):
+            raise DataError(f"The stored verdict must be of a known kind, got {stored.get('kind')!r}.")
+        return Verdict(stored["kind"], str(stored["reason"]), dict(stored["details"]))
+
+
+def verdict(
+    posterior: Posterior,
+    data: Any = None,
+    *,
+    gradients: int = 32,
+    cells: int = 400,
+    gradient: Gradient | None = None,
+) -> Verdict:
+    """Judge a posterior. Every limit is passed only if it is passed by more than its standard error accounts for.
+
+    - run longer: R-hat above 1.01, or bulk or tail ESS below 400, of any parameter.
+    - another mode is as good: the run found one, or its chains are steady but far apart.
+    - biased: the mean of a coordinate is off by more than 0.1 posterior sd, or its sd by more than 10 %.
+    - the model does not fit: sandwich sd more than 1.5 times the posterior's, or lag-1 autocorrelation of residuals
+      above 0.1.
+    - trust: none of these.
+
+    Args:
+        data: the data of the run; without them nothing but the chains can be judged.
+        gradients: at how many draws to evaluate the exact gradient, one pass over the data each; 0 leaves it out.
+        cells: how many stretches of data to compare for the sandwich.
+        gradient: a function from coordinates by name to the exact gradient, instead of passes over the data.
+    """
+    details: dict[str, Any] = {}
+    found = _modes(posterior, details) or _chains(posterior, details)
+    if found is not None:
+        return Verdict(*found, details)
+    if data is None:
+        return Verdict(
+            "chains agree, rest unchecked",
+            f"R-hat is at most {details['r_hat']:.3f} and ESS at least {details['ess']:.0f}; pass the data to check "
+            "for bias and fit.",
+            details,
+        )
+    sequences = open_data(data)
+    if gradients > 0 or gradient is not None:
+        found = _bias(posterior, sequences, max(gradients, 2), gradient, details)
+    found = found or _fit(posterior, sequences, cells, details)
+    if found is not None:
+        return Verdict(*found, details)
+    checked = "no bias was found" if "shift" in details else "bias was not checked"
+    return Verdict("trust", f"the chains agree, {checked}, and the model fits.", details)
+
+
+def _modes(posterior: Posterior, details: dict[str, Any]) -> tuple[Kind, str] | None:
+    noted = [note for note in posterior.notes if "another mode" in note.lower()]
+    if noted:
+        return "another mode is as good", noted[0]
+    if posterior.n_chains < 2 or posterior.n_draws < 8:
+        return None
+    together = _extreme(convergence(posterior.draws)["r_hat"], np.nanmax)
+    alone = [
+        _extreme(convergence(posterior.draws.isel(chain=[c]))["r_hat"], np.nanmax) for c in range(posterior.n_chains)
+    ]
+    if together[0] > APART_R_HAT and max(each[0] for each in alone) < ALONE_R_HAT:
+        return (
+            "another mode is as good",
+            f"each chain is steady, but they sit in different places (R-hat of {together[1]} is {together[0]:.2f}).",
+        )
+    return None
+
+
+def _chains(posterior: Posterior, details: dict[str, Any]) -> tuple[Kind, str] | None:
+    flat = flatten(_coordinates(posterior))
+    if not np.isfinite(flat).all():
+        return "run longer", f"{int((~np.isfinite(flat)).any(axis=2).sum())} draws are not finite numbers."
+    numbers = convergence(posterior.draws)
+    r_hat, where = _extreme(numbers["r_hat"], np.nanmax)
+    sizes = [_extreme(numbers[name], np.nanmin) for name in ("ess_bulk", "ess_tail")]
+    ess, poorest = min(sizes)
+    details.update(r_hat=r_hat, r_hat_of=where, ess=ess, ess_of=poorest)
+    if np.isnan(r_hat) or np.isnan(ess):
+        return "run longer", f"{posterior.n_draws} draws per chain are too few to judge."
+    if r_hat > MOST_R_HAT:
+        return "run longer", f"R-hat of {where} is {r_hat:.3f}, above {MOST_R_HAT}."
+    if ess < LEAST_ESS:
+        factor = int(np.ceil(LEAST_ESS / max(ess, 1.0)))
+        return "run longer", f"ESS of {poorest} is {ess:.0f}, below {LEAST_ESS:.0f}; {factor} times the draws would do."
+    return None
+
+
+def _bias(
+    posterior: Posterior, sequences: Sequences, count: int, gradient: Gradient | None, details: dict[str, Any]
+) -> tuple[Kind, str] | None:
+    coordinates = _coordinates(posterior)
+    names = _coordinate_names(coordinates)
+    found = stein(
+        flatten(coordinates), *exact_gradients(posterior.model, coordinates, sequences, count, gradient=gradient)
+    )
+    limit = errors_allowed(len(names))
+    shift_excess = np.abs(found.shift) - limit * found.shift_error
+    width_excess = np.abs(found.sd_ratio - 1.0) - limit * found.sd_ratio_error
+    far, wide = int(np.argmax(shift_excess)), int(np.argmax(width_excess))
+    details.update(
+        shift=float(found.shift[far]),
+        shift_error=float(found.shift_error[far]),
+        shift_of=names[far],
+        sd_ratio=float(found.sd_ratio[wide]),
+        sd_ratio_error=float(found.sd_ratio_error[wide]),
+        sd_ratio_of=names[wide],
+    )
+    if shift_excess[far] > MOST_SHIFT:
+        return "biased", f"the mean of {names[far]} is off by {found.shift[far]:+.2f} posterior sd."
+    if width_excess[wide] > MOST_WIDTH:
+        return "biased", f"the sd of {names[wide]} is {found.sd_ratio[wide]:.2f} times that of the target."
+    return None
+
+
+def _fit(posterior: Posterior, sequences: Sequences, cells: int, details: dict[str, Any]) -> tuple[Kind, str] | None:
+    coordinates = _coordinates(posterior)
+    names = _coordinate_names(coordinates)
+    flat = flatten(coordinates)
+    covariance = np.atleast_2d(np.cov(flat.reshape(-1, flat.shape[-1]), rowvar=False))
+    params = posterior.mean_params() if posterior.mode is None else posterior.mode
+    ratios = sandwich(posterior.model, params, covariance, sequences, cells=cells)
+    excess = ratios.ratio - errors_allowed(len(names)) * ratios.error
+    worst = int(np.argmax(excess))
+    details.update(
+        sandwich=float(ratios.ratio[worst]), sandwich_error=float(ratios.error[worst]), sandwich_of=names[worst]
+    )
+    left = residuals(posterior.model, params, sequences)
+    if left is not None and np.isfinite(left.autocorrelation).any():
+        feature = int(np.nanargmax(np.abs(left.autocorrelation)))
+        correlation, error = float(left.autocorrelation[feature]), float(left.autocorrelation_error[feature])
+        details.update(autocorrelation=correlation, residual_distance=float(np.nanmax(left.distance)))
+        if abs(correlation) - ERRORS * error > MOST_AUTOCORRELATION:
+            return (
+                "the model does not fit",
+                f"neighbouring residuals are correlated ({correlation:+.2f}), so intervals are too narrow.",
+            )
+    if excess[worst] > MOST_SANDWICH:
+        return (
+            "the model does not fit",
+            f"the data scatter {ratios.ratio[worst]:.1f} times as much as the posterior sd of {names[worst]} allows.",
+        )
+    return None
+
+
+def errors_allowed(count: int) -> float:
+    """Standard errors by which the worst of `count` numbers may be off by chance: 2 for one, more for many."""
+    from scipy.stats import norm
+
+    return max(ERRORS, float(norm.isf(0.025 / max(count, 1))))
+
+
+def _coordinates(posterior: Posterior) -> dict[str, np.ndarray]:
+    return {str(name): np.asarray(value) for name, value in posterior.unconstrained.items()}
+
+
+def _coordinate_names(coordinates: Mapping[str, np.ndarray]) -> list[str]:
+    return [entry for name in sorted(coordinates) for entry in entry_names(name, coordinates[name].shape[2:])]
+
+
+def _extreme(numbers: Any, pick: Any) -> tuple[float, str]:
+    """The worst entry over all parameters and its name; NaN if there is none."""
+    values = np.concatenate([np.ravel(np.asarray(numbers[name])) for name in numbers])
+    names = [entry for name in numbers for entry in entry_names(str(name), numbers[name].shape)]
+    if np.isnan(values).all():
+        return float("nan"), ""
+    worst = pick(values)
+    return float(worst), names[int(np.flatnonzero(values == worst)[0])]

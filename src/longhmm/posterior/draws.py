@@ -1,0 +1,125 @@
+"""Chains in unconstrained coordinates to labelled draws of natural parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from numpyro.distributions import constraints
+
+from longhmm.errors import ModelError
+from longhmm.gradients.flat import Flat
+from longhmm.model.hmm import HMM
+from longhmm.posterior.labels import SAMPLE_DIMS, coordinate_dims, labelled, parameter_dims
+from longhmm.posterior.relabel import chain_orders, permute, permute_coordinates
+from longhmm.run.chains import Chains
+
+BATCH_ENTRIES = 1 << 20  # natural parameters computed at a time
+
+
+class Labelled(NamedTuple):
+    """Everything a run found, with states numbered in one order throughout."""
+
+    draws: xr.Dataset
+    unconstrained: xr.Dataset
+    sample_stats: xr.Dataset
+    mode: dict[str, np.ndarray] | None
+    information: np.ndarray | None
+    orders: list[list[int]]
+
+
+def label_chains(model: HMM, chains: Chains, *, keep_order: bool = False) -> Labelled:
+    """Constrain all draws in double precision and number the states; `keep_order` leaves their numbers alone."""
+    coordinates = {name: np.asarray(value, np.float64) for name, value in chains.coordinates.items()}
+    _check_shapes(model, coordinates)
+    natural = constrain_draws(model, coordinates)
+    mode = None if chains.mode is None else constrain_one(model, chains.mode)
+    n_chains = natural["transition"].shape[0]
+    orders = [np.arange(model.n_states)] * n_chains
+    base = np.arange(model.n_states)
+    if not keep_order and np.isfinite(natural["transition"]).all():
+        means = [mean_of(model, {name: value[chain] for name, value in natural.items()}) for chain in range(n_chains)]
+        orders = chain_orders(model, means, mode)
+        base = base if mode is None else chain_orders(model, [mode], mode)[0]
+    for chain, order in enumerate(orders):
+        if not np.array_equal(order, np.arange(model.n_states)):
+            for arrays, move in ((natural, permute), (coordinates, permute_coordinates)):
+                for name, moved in move(model, {name: value[chain] for name, value in arrays.items()}, order).items():
+                    arrays[name][chain] = moved
+    return Labelled(
+        labelled(natural, parameter_dims(model), SAMPLE_DIMS),
+        labelled(coordinates, coordinate_dims(model), SAMPLE_DIMS),
+        labelled(chains.stats, {}, SAMPLE_DIMS),
+        None if mode is None else permute(model, mode, base),
+        None if chains.information is None else _permute_information(model, coordinates, chains.information, base),
+        [[int(state) for state in order] for order in orders],
+    )
+
+
+def constrain_draws(model: HMM, coordinates: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Natural values `(chain, draw, ...)` of every inferred parameter; `initial` and constants are not among them."""
+    lead = coordinates["transition"].shape[:2]
+    flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in coordinates.items()}
+    total = lead[0] * lead[1]
+    dims = parameter_dims(model)
+    size = sum(int(np.prod(value.shape[1:])) for value in flat.values()) + model.n_states**2
+    batch = int(np.clip(BATCH_ENTRIES // size, 1, total))
+    parts: list[dict[str, np.ndarray]] = []
+    with jax.enable_x64(True):
+        for start in range(0, total, batch):
+            # Always the same shape, so that one compiled program serves; the last batch overlaps the one before.
+            at = min(start, total - batch)
+            found = _constrain_batch(model, {name: jnp.asarray(value[at : at + batch]) for name, value in flat.items()})
+            parts.append({name: np.asarray(found[name])[start - at :] for name in dims})
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in dims}
+    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in joined.items()}
+
+
+def constrain_one(model: HMM, coordinates: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Complete natural parameters, constants and initial law included, at one point."""
+    with jax.enable_x64(True):
+        wide = {name: jnp.asarray(np.asarray(value), jnp.float64) for name, value in coordinates.items()}
+        return {name: np.asarray(value) for name, value in model.constrain(wide).items()}
+
+
+def mean_of(model: HMM, natural: Mapping[str, np.ndarray], axes: tuple[int, ...] = (0,)) -> dict[str, np.ndarray]:
+    """Posterior mean as complete natural parameters: rows of `transition` sum to one, angles average as angles."""
+    table = model.emission.parameters(model.n_states)
+    found = {}
+    for name, value in natural.items():
+        if name in table and table[name].support is constraints.circular:
+            found[name] = np.arctan2(np.sin(value).mean(axes), np.cos(value).mean(axes))
+        else:
+            found[name] = value.mean(axes)
+    found["transition"] = found["transition"] / found["transition"].sum(axis=1, keepdims=True)
+    return model.validate(found)
+
+
+@partial(jax.jit, static_argnames=("model",))
+def _constrain_batch(model: HMM, coordinates: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    return jax.vmap(model.constrain)(dict(coordinates))
+
+
+def _check_shapes(model: HMM, coordinates: Mapping[str, np.ndarray]) -> None:
+    names = coordinate_dims(model)
+    if set(coordinates) != set(names):
+        raise ModelError(f"chains must hold coordinates named {sorted(names)}, got {sorted(coordinates)}.")
+    leads = {value.shape[:2] for value in coordinates.values()}
+    if len(leads) != 1 or 0 in next(iter(leads)):
+        raise ModelError(f"chains must hold at least one draw of every coordinate, (chain, draw, ...), got {leads}.")
+
+
+def _permute_information(
+    model: HMM, coordinates: Mapping[str, np.ndarray], information: np.ndarray, order: np.ndarray
+) -> np.ndarray:
+    """The information in renumbered coordinates: both of its axes are moved like a point is."""
+    layout = Flat.like({name: value[0, 0] for name, value in coordinates.items()})
+    found = np.asarray(information, np.float64)
+    for _ in range(2):
+        found = layout.ravel_numpy(permute_coordinates(model, layout.unravel(found), order)).T
+    return found

@@ -1,0 +1,76 @@
+"""How long states last and how often they occur."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.sequences import open_data
+from longhmm.errors import ModelError
+from longhmm.kernels.blocks import Block
+from longhmm.kernels.full_pass import posterior_pass
+from longhmm.messages.markov import stationary
+from longhmm.model.hmm import HMM
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from longhmm.posterior.posterior import Posterior
+
+
+def dwell(
+    posterior: Posterior, *, rate: float | None = None, interval: float = 0.9, data: Any = None, draws: int = 20
+) -> pd.DataFrame:
+    """One row per state, each quantity with its posterior mean and the ends of its central interval.
+
+    Columns: `dwell`, the expected length of a visit, `1 / (1 - A[k, k])`, in samples; `dwell_s`, the same in seconds
+    where `rate` (samples per second) is given; `stationary`, the share of time in the long run; and, where `data` are
+    given, `occupancy`, the share of their observations, averaged over `draws` draws.
+    """
+    import pandas as pd
+
+    if rate is not None and not rate > 0:
+        raise ModelError(f"rate must be a positive number of samples per second, got {rate!r}.")
+    if not 0 < interval < 1:
+        raise ModelError(f"interval must lie between 0 and 1, got {interval!r}.")
+    transition = np.asarray(posterior.draws["transition"]).reshape(-1, *(posterior.model.n_states,) * 2)
+    with np.errstate(divide="ignore"):
+        stay = np.diagonal(transition, axis1=1, axis2=2)
+        # The sum of the others keeps its digits where the state hardly ever changes.
+        lengths = 1.0 / (transition.sum(axis=2) - stay)
+    quantities = {"dwell": lengths}
+    if rate is not None:
+        quantities["dwell_s"] = lengths / rate
+    quantities["stationary"] = stationary_draws(transition)
+    if data is not None:
+        quantities["occupancy"] = _occupancy(posterior, data, draws)
+    table = {}
+    for name, values in quantities.items():
+        table[name] = values.mean(axis=0)
+        for end, level in (("lower", (1 - interval) / 2), ("upper", (1 + interval) / 2)):
+            table[f"{name}_{end}"] = np.quantile(values, level, axis=0)
+    return pd.DataFrame(table, index=pd.RangeIndex(posterior.model.n_states, name="state"))
+
+
+def stationary_draws(transition: np.ndarray) -> np.ndarray:
+    """`(n, K)`, the stationary distribution of each of `(n, K, K)` transition matrices."""
+    with jax.enable_x64(True):
+        return np.asarray(jax.vmap(stationary)(jnp.asarray(transition)))
+
+
+def _occupancy(posterior: Posterior, data: Any, draws: int) -> np.ndarray:
+    """`(draws, K)`, the share of the data that each state accounts for, at each draw."""
+    sequences = open_data(data)
+    shares = []
+    for params in posterior.iterate(draws):
+        found = [result.collected for result in posterior_pass(posterior.model, params, sequences, _collect_sum)]
+        shares.append(np.sum(found, axis=0) / sequences.length)
+    return np.stack(shares)
+
+
+def _collect_sum(model: HMM, params: Mapping[str, jax.Array], block: Block, weights: jax.Array) -> jax.Array:
+    return jnp.sum(weights, axis=0)

@@ -1,0 +1,120 @@
+"""What the past says about an observation: streamed predictive densities, and the law of the last state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.sequences import Sequences
+from longhmm.errors import ModelError
+from longhmm.kernels.blocks import Block
+from longhmm.kernels.full_pass import collect_weights, filter_pass
+from longhmm.messages.forward import filter_messages
+from longhmm.model.hmm import HMM
+
+TAILS = (1 << 10, 1 << 14)  # observations before the end that are tried before the whole sequence is
+FORGOTTEN = 1e-12  # total variation between laws whose starts no longer matter
+
+
+class Predicted(NamedTuple):
+    """Predictions of the rows `[start, stop)`, each from the observations up to `steps` times before it.
+
+    Attributes:
+        start, stop: rows of the data.
+        law: `(n, K)`, `P(x_t = k | y_0 .. y_{t-steps})`.
+        log_density: `(n,)`, `log p(y_t | y_0 .. y_{t-steps})`; 0 for a missing observation.
+        valid: `(n,)`, False where the sequence has no observation that far back.
+        seen: `(n,)`, whether anything was observed at that time.
+    """
+
+    start: int
+    stop: int
+    law: np.ndarray
+    log_density: np.ndarray
+    valid: np.ndarray
+    seen: np.ndarray
+
+
+def predictions(model: HMM, params: Mapping[str, Any], sequences: Sequences, steps: int = 1) -> Iterator[Predicted]:
+    """Predict every observation from those at least `steps` earlier, in one streamed pass, exactly.
+
+    With `steps=1` the first observation of a sequence is predicted from `initial`, so that the log densities add up
+    to the log likelihood.
+    """
+    if steps < 1:
+        raise ModelError(f"steps must be at least 1, got {steps!r}.")
+    complete = model.validate(params)
+    jump = np.linalg.matrix_power(complete["transition"], steps)
+    recent = np.zeros((steps, model.n_states))  # filtered laws of the rows just before the block
+    for result in filter_pass(model, complete, sequences, _collect_densities):
+        alpha, logs, seen = (each[result.own] for each in result.collected)
+        rows = np.concatenate([recent, alpha])
+        law = rows[: len(alpha)] @ jump
+        recent = rows[len(rows) - steps :].copy()
+        position = np.arange(result.start, result.stop)
+        first = sequences.offsets[np.searchsorted(sequences.offsets, position, side="right") - 1]
+        valid = position - steps >= first
+        if steps == 1:
+            law[~valid] = complete["initial"]
+            valid = np.ones_like(valid)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            joint = np.log(law) + logs
+            peak = joint.max(axis=1, keepdims=True)
+            peak = np.where(np.isfinite(peak), peak, 0.0)
+            density = np.log(np.exp(joint - peak).sum(axis=1)) + peak[:, 0]
+        yield Predicted(result.start, result.stop, law, density, valid, seen)
+
+
+def _collect_densities(
+    model: HMM, params: Mapping[str, jax.Array], block: Block, weights: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    values, observed = jnp.asarray(block.values), jnp.asarray(block.observed)
+    return weights, model.log_likelihoods(params, values, observed, block.states), jnp.any(observed, axis=1)
+
+
+def final_law(model: HMM, params: Mapping[str, Any], sequences: Sequences, sequence: int = -1) -> np.ndarray:
+    """`(K,)`, `P(x_{T-1} = k | y_0 .. y_{T-1})` at the end of one sequence.
+
+    Only the end is read where that is enough: if the filter gives the same law from every single state in which it
+    could have started, then the observations before cannot matter.
+    """
+    model.check_dim(sequences)
+    complete = model.validate(params)
+    first, last = int(sequences.offsets[:-1][sequence]), int(sequences.offsets[1:][sequence])
+    for tail in TAILS:
+        start = max(first, last - tail)
+        block = sequences.read(start, last)
+        model.check_rows(sequences, block.values, block.observed, start)
+        with jax.enable_x64(True):
+            arrays = {name: jnp.asarray(value) for name, value in complete.items()}
+            laws = np.asarray(_last_laws(model, start == first, arrays, block.values, block.observed, block.states))
+        laws = laws[np.isfinite(laws).all(axis=1)]  # a start from which the data are impossible did not happen
+        if len(laws) and 0.5 * np.abs(laws - laws[:1]).sum(axis=1).max() <= FORGOTTEN:
+            return np.asarray(laws[0])
+        if start == first:
+            break
+    # A chain that does not forget, or data that cannot be: the whole pass is exact, or says what is wrong.
+    law = np.full(model.n_states, np.nan)
+    for result in filter_pass(model, complete, sequences, collect_weights):
+        if result.start < last <= result.stop:
+            law = result.collected[result.own][last - 1 - result.start]
+    return law
+
+
+@partial(jax.jit, static_argnames=("model", "at_start"))
+def _last_laws(
+    model: HMM, at_start: bool, params: Mapping[str, jax.Array], values: Any, observed: Any, states: Any
+) -> jax.Array:
+    """`(K, K)`, the filtered law at the last row from each single state before the first; NaN where impossible."""
+    n_states = model.n_states
+    logs = model.log_likelihoods(params, jnp.asarray(values), jnp.asarray(observed), states)
+    lanes = jnp.broadcast_to(logs[:, :, None], (*logs.shape, n_states))
+    before = jnp.where(jnp.eye(n_states, dtype=bool), 0.0, -jnp.inf)
+    starts = jnp.full(n_states, at_start)
+    filtered = filter_messages(before, starts, params["initial"], params["transition"], lanes)
+    return jnp.where(filtered.impossible_at[:, None] >= 0, jnp.nan, jnp.exp(filtered.log_alpha[-1]).T)

@@ -1,0 +1,50 @@
+"""State probabilities, averaged over draws of the parameters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from longhmm.data.sequences import open_data
+from longhmm.errors import DataError
+from longhmm.kernels.full_pass import collect_weights, filter_pass, posterior_pass
+
+if TYPE_CHECKING:
+    from longhmm.posterior.posterior import Posterior
+
+
+def state_probabilities(
+    posterior: Posterior, data: Any, *, draws: int = 20, causal: bool = False, out: Any = None
+) -> np.ndarray:
+    """`P(x_t = k | all y)`, `(T, K)` float32, averaged over `draws` evenly spaced draws.
+
+    Args:
+        data: anything that `open_data` takes; many sequences are laid end to end.
+        causal: True conditions on the observations up to t only.
+        out: where to put the result if it is too long for memory: the name of an .npy file to make, or an array.
+    """
+    sequences = open_data(data)
+    shape = (sequences.length, posterior.model.n_states)
+    total = _target(out, shape)
+    total[...] = 0
+    chosen = posterior.thinned(draws)
+    run = filter_pass if causal else posterior_pass
+    for chain, draw in chosen:
+        params = posterior.params_at(chain, draw)
+        for result in run(posterior.model, params, sequences, collect_weights):
+            total[result.start : result.stop] += (result.collected[result.own] / len(chosen)).astype(np.float32)
+    return total
+
+
+def _target(out: Any, shape: tuple[int, int]) -> np.ndarray:
+    if out is None:
+        return np.empty(shape, np.float32)
+    if isinstance(out, str | Path):
+        if Path(out).suffix != ".npy":
+            raise DataError(f"out must be an array or the name of an .npy file, got {str(out)!r}.")
+        return np.lib.format.open_memmap(out, mode="w+", dtype=np.float32, shape=shape)
+    if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != np.float32:
+        raise DataError(f"out must be a float32 array of shape {shape} or the name of an .npy file, got {type(out)}.")
+    return out

@@ -1,0 +1,172 @@
+"""The numbering of states: one permutation per chain, never one per draw.
+
+Where the prior does not tell states apart, their numbers mean nothing, and are made to mean something: states are
+numbered by rising first component of the emission's location, ties by self-transition. Everything here is exact: the
+numbers of a draw are moved, never recomputed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.errors import ModelError
+from longhmm.model.families import Tied
+from longhmm.model.hmm import HMM
+
+SAME_LOCATION = 1e-9  # relative to the spread of locations: below, two locations are tied
+DRAWS_PER_STATE = 256
+MARGIN = 0.1  # by how much a matching must beat the default order, so that noise never renumbers states
+
+
+def exchangeable(model: HMM) -> bool:
+    """Whether nothing in the model tells its states apart: priors, forbidden or fixed transitions, the initial law."""
+    initial = model.initial
+    same_start = isinstance(initial, str) or bool(np.ptp(np.asarray(initial)) < 1e-12)
+    return same_start and model.transitions.exchangeable and not model.emission.states_differ(model.n_states)
+
+
+def state_order(model: HMM, params: Mapping[str, Any]) -> np.ndarray:
+    """`(K,)`: state `order[s]` of `params` gets the number s; the identity where states are not exchangeable."""
+    if not exchangeable(model):
+        return np.arange(model.n_states)
+    with jax.enable_x64(True):
+        arrays = {name: jnp.asarray(value) for name, value in params.items()}
+        location = np.asarray(model.emission.location(arrays), np.float64)
+    tie = SAME_LOCATION * max(float(np.ptp(location)), np.finfo(float).tiny)
+    return np.lexsort((np.diag(np.asarray(params["transition"])), np.round(location / tie)))
+
+
+def permute(model: HMM, params: Mapping[str, Any], order: np.ndarray) -> dict[str, np.ndarray]:
+    """Natural parameters with states renumbered: new state s is old state `order[s]`; leading axes are kept."""
+    order = _checked(model, order)
+    lead = np.ndim(params["transition"]) - 2
+    found = {}
+    for name, value in params.items():
+        array = np.asarray(value)
+        if name == "transition":
+            found[name] = array[..., order, :][..., :, order]
+        else:
+            found[name] = np.take(array, order if name == "initial" else level_order(model, order), axis=lead)
+    return found
+
+
+def permute_coordinates(model: HMM, coordinates: Mapping[str, Any], order: np.ndarray) -> dict[str, np.ndarray]:
+    """The same for unconstrained coordinates, without passing through natural parameters that could underflow.
+
+    Log-ratio coordinates of permuted rows are an orthogonal transformation of the original ones, and an emission's
+    coordinates have their states on the first axis.
+    """
+    order = _checked(model, order)
+    lead = np.ndim(coordinates["transition"]) - 1
+    found = {}
+    for name, value in coordinates.items():
+        array = np.asarray(value)
+        if name == "transition":
+            found[name] = array @ _rotation(model, order).T
+        else:
+            found[name] = np.take(array, level_order(model, order), axis=lead)
+    return found
+
+
+def level_order(model: HMM, order: np.ndarray) -> np.ndarray:
+    """The permutation of the emission's first axis that goes with one of the states: levels, where states are tied."""
+    if not isinstance(model.emission, Tied):
+        return order
+    levels = np.array(model.emission.levels)
+    moved = np.full(model.emission.n_levels, -1)
+    for state, old in enumerate(order):
+        if moved[levels[state]] not in (-1, levels[old]):
+            raise ModelError(
+                f"order must send states that share a level to states that share one, got {order.tolist()} for "
+                f"levels {model.emission.levels}."
+            )
+        moved[levels[state]] = levels[old]
+    return moved
+
+
+def match_states(
+    model: HMM, reference: Mapping[str, Any], params: Mapping[str, Any], *, otherwise: np.ndarray | None = None
+) -> np.ndarray:
+    """The order in which the states of `params` come closest to those of `reference`.
+
+    Closeness is the Kullback-Leibler divergence between the emissions of two states, on a logarithmic scale, with the
+    self-transition to break ties; the best assignment minimises its sum. `otherwise` is kept unless clearly beaten.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    cost = np.log1p(_divergences(model, reference, params))
+    stays = [np.diag(np.asarray(each["transition"])) for each in (reference, params)]
+    cost = cost + 0.01 * np.abs(stays[0][:, None] - stays[1][None, :])
+    states, matched = linear_sum_assignment(cost)
+    if otherwise is not None and cost[states, otherwise].sum() <= cost[states, matched].sum() + MARGIN:
+        return np.asarray(otherwise)
+    return np.asarray(matched)
+
+
+def chain_orders(
+    model: HMM, means: Sequence[Mapping[str, np.ndarray]], mode: Mapping[str, np.ndarray] | None
+) -> list[np.ndarray]:
+    """One order per chain, given the mean parameters of each: all agree with the mode, or with the first chain."""
+    if model.n_states == 1 or not exchangeable(model):
+        return [np.arange(model.n_states)] * len(means)
+    centre = means[0] if mode is None else mode
+    base = state_order(model, centre)
+    reference = permute(model, centre, base)
+    return [
+        match_states(model, reference, mean, otherwise=state_order(model, mean) if mode is None else base)
+        for mean in means
+    ]
+
+
+def _checked(model: HMM, order: Any) -> np.ndarray:
+    order = np.asarray(order)
+    if sorted(order.tolist()) != list(range(model.n_states)):
+        raise ModelError(f"order must be a permutation of the {model.n_states} states, got {order.tolist()}.")
+    return order
+
+
+def _rotation(model: HMM, order: np.ndarray) -> np.ndarray:
+    """The orthogonal matrix that permutes transition coordinates, found by its action on unit vectors."""
+    size = model.transitions.n_free
+
+    def moved(unit: jax.Array) -> jax.Array:
+        return model.transitions.unconstrain(model.transitions.constrain(unit)[order][:, order])
+
+    if size == 0:
+        return np.zeros((0, 0))
+    with jax.enable_x64(True):
+        return np.asarray(jax.vmap(moved, out_axes=1)(jnp.eye(size)))
+
+
+def _divergences(model: HMM, reference: Mapping[str, Any], params: Mapping[str, Any]) -> np.ndarray:
+    """`(K, K)`, divergence of state j of `params` from state i of `reference`, over draws of the latter."""
+    states = np.repeat(np.arange(model.n_states), DRAWS_PER_STATE)
+    with jax.enable_x64(True):
+        one, other = ({name: jnp.asarray(value) for name, value in each.items()} for each in (reference, params))
+        try:
+            values = model.emission.sample(jax.random.key(0), one, jnp.asarray(states))
+        except ModelError:  # the emission is the user's own and cannot draw
+            return _distances(model, reference, params)
+        seen = jnp.ones(values.shape, bool)
+        own = np.asarray(model.log_likelihoods(one, values, seen))[np.arange(len(states)), states]
+        logs = np.asarray(model.log_likelihoods(other, values, seen))
+    gaps = np.clip(own[:, None] - logs, -1e6, 1e6).reshape(model.n_states, DRAWS_PER_STATE, model.n_states)
+    return np.maximum(gaps.mean(axis=1), 0.0)
+
+
+def _distances(model: HMM, reference: Mapping[str, Any], params: Mapping[str, Any]) -> np.ndarray:
+    """`(K, K)`, squared distance between the emission parameters of states, each parameter on its own scale."""
+    levels = np.array(model.emission.levels) if isinstance(model.emission, Tied) else np.arange(model.n_states)
+    total = np.zeros((model.n_states, model.n_states))
+    for name in model.emission.names:
+        one, other = (
+            np.asarray(each[name], np.float64)[levels].reshape(len(levels), -1) for each in (reference, params)
+        )
+        gaps = ((one[:, None] - other[None]) ** 2).sum(axis=2)
+        total += gaps / max(float(gaps.mean()), np.finfo(float).tiny)
+    return total

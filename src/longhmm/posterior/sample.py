@@ -1,0 +1,126 @@
+"""`lh.sample`: data in, posterior out."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from typing import Any
+
+import jax
+import numpy as np
+
+from longhmm.data.sequences import open_data
+from longhmm.errors import ModelError
+from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
+from longhmm.gradients.schemes import Windows
+from longhmm.model.hmm import HMM
+from longhmm.posterior.convergence import effective_sizes
+from longhmm.posterior.posterior import Posterior
+from longhmm.progress import Bar
+from longhmm.run.compilation import cached_compilation
+from longhmm.run.session import Request, run_session
+from longhmm.run.tuning import Tuning, tune
+from longhmm.samplers.contract import Sampler
+from longhmm.samplers.matched_langevin import MatchedLangevin
+
+WANTED_SHARE = 0.5  # effective draws per draw of the default sampler
+
+
+def sample(
+    model: HMM,
+    data: Any,
+    *,
+    sampler: Sampler | None = None,
+    windows: Windows | None = None,
+    buffer: LyapunovBuffer | FixedBuffer | None = None,
+    chains: int = 4,
+    draws: int = 1000,
+    warmup: int | None = None,
+    thin: int | None = None,
+    init: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    time_limit: float | None = None,
+    progress: bool = True,
+    checkpoint: str | os.PathLike[str] | None = None,
+) -> Posterior:
+    """Draw from the posterior of a hidden Markov model, at any length of data.
+
+    With no options this finds the mode, measures curvature and gradient noise there, chooses windows, buffer and step
+    size by formula, and runs control-variate Langevin chains whose draws are spaced so that they are nearly
+    independent. Where the exact full-data sampler is cheaper, it is used instead, and the notes say so.
+
+    Args:
+        model: the hidden Markov model; default priors are scaled to the data.
+        data: an array `(T,)` or `(T, D)`, a path, a list of these (many sequences), or what `open_data` returned.
+        sampler: another sampler, such as `SGRLD(step_size=0.01)` or `NUTS()`.
+        windows: half-width and number of windows per step.
+        buffer: `LyapunovBuffer(...)` or `FixedBuffer(...)`.
+        chains, draws: number of chains, and draws kept of each.
+        warmup: steps thrown away at first.
+        thin: steps between two kept draws; None chooses, and doubles it until the draws are nearly independent.
+        init: natural parameters to start from.
+        seed: equal seeds give equal draws.
+        time_limit: seconds after which the draws so far are returned.
+        progress: show a bar on anything that takes over two seconds.
+        checkpoint: a directory; a run that was stopped goes on from there, to the same draws bit for bit.
+
+    Example:
+        >>> import longhmm as lh
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> states, counts = lh.simulate(model, params, length=20_000, seed=1)
+        >>> posterior = lh.sample(model, counts, draws=200, seed=1, progress=False)
+        >>> bool(abs(posterior.draws["rate"].mean(("chain", "draw"))[1] - 8.0) < 0.2)
+        True
+    """
+    for name, value, least in (("chains", chains, 1), ("draws", draws, 1), ("warmup", warmup, 0), ("thin", thin, 1)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least):
+            raise ModelError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    sequences = open_data(data)
+    model.check_dim(sequences)
+    resolved = model.resolve(sequences)
+    with cached_compilation(), Bar(progress) as bar:
+        found: Tuning | None = None
+        notes: tuple[str, ...] = ()
+        chosen = sampler or MatchedLangevin()
+        if sampler is None and checkpoint is None:
+            bar.phase("climbing to the mode", unit="rows")
+            options = {"windows": windows, "buffer": buffer, "init": init, "seed": seed}
+            found = tune(MatchedLangevin(), resolved, sequences, **options, progress=bar.advance)
+            if found.cheaper_exact:
+                chosen, notes = exact_sampler(found)
+        request = Request(
+            resolved, sequences, chosen, windows, buffer, chains, draws, warmup, thin, init, seed, time_limit,
+            checkpoint, WANTED_SHARE * chains * draws if sampler is None else 0.0,
+        )  # fmt: skip
+        result = run_session(request, bar, lambda flat: float(np.min(effective_sizes(flat))), found)
+    settings = {**result.settings, "versions": versions()}
+    return Posterior.from_chains(resolved, result._replace(settings=settings, notes=(*notes, *result.notes)), sequences)
+
+
+def exact_sampler(found: Tuning) -> tuple[Sampler, tuple[str, ...]]:
+    """The full-data sampler, preconditioned by what tuning found, and the note that says so."""
+    from longhmm.samplers.full_data_hmc import NUTS
+
+    return NUTS(inverse_mass=np.linalg.inv(found.mode.information)), (
+        "the exact full-data sampler (NUTS) was used: for data of this length it costs less per draw than windows",
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computed the draws."""
+    names = ("longhmm", "jax", "jaxlib", "numpyro", "numpy")
+    return {"python": platform.python_version(), "backend": jax.default_backend()} | {
+        name: _version(name) for name in names
+    }
+
+
+def _version(name: str) -> str:
+    from importlib.metadata import PackageNotFoundError
+
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"

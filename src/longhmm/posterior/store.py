@@ -1,0 +1,149 @@
+"""Runs on disk: labelled arrays by xarray's own Zarr writer, everything else as JSON, nothing that could be run.
+
+A directory is written under another name beside its place and then renamed, so that it is whole or not there at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from longhmm.errors import DataError
+
+DOCUMENT, ARRAYS = "longhmm.json", "arrays.zarr"
+FORMAT, VERSION = "longhmm posterior", 1
+# Array metadata may name any codec that is installed; only these plain compressors are ever opened.
+CODECS = {"blosc", "bytes", "crc32c", "gzip", "zstd"}
+DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64"}
+ATTRIBUTES = {"_FillValue", "dtype"}  # what xarray itself may write beside an array
+
+
+def write_run(path: str | os.PathLike[str], document: Mapping[str, Any], groups: Mapping[str, xr.Dataset]) -> None:
+    """Write datasets and a JSON document as the directory `path`; an older run there is replaced."""
+    place = Path(path)
+    if place.exists() and not _is_run(place) and not (place.is_dir() and not any(place.iterdir())):
+        raise DataError(f"{place} exists and is not a saved longhmm run; choose another place, or remove it first.")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    mark = uuid.uuid4().hex[:12]
+    fresh, old = (place.with_name(f".{place.name}.{kind}-{mark}") for kind in ("new", "old"))
+    fresh.mkdir()
+    try:
+        for name, data in groups.items():
+            plain = data.drop_attrs().drop_encoding()
+            plain.to_zarr(fresh / ARRAYS, group=name, mode="w", zarr_format=3, consolidated=False)
+        text = json.dumps({"format": FORMAT, "version": VERSION, **document}, default=_plain, indent=1)
+        with open(fresh / DOCUMENT, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if place.exists():
+            os.rename(place, old)  # a directory cannot replace one that is not empty in one step
+        os.rename(fresh, place)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+        if old.exists() and not place.exists():
+            os.rename(old, place)
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def read_run(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, xr.Dataset]]:
+    """The JSON document and the datasets of a saved run, checked before anything is opened."""
+    place = Path(path)
+    document = _read_document(place)
+    groups = {}
+    for name in document["groups"]:
+        _check_group(place, name)
+        try:
+            groups[name] = xr.load_dataset(
+                place / ARRAYS,
+                engine="zarr",
+                group=name,
+                consolidated=False,
+                zarr_format=3,
+                mask_and_scale=False,
+                decode_times=False,
+            )
+        except Exception as error:  # whatever Zarr trips over, the files are not what was written
+            raise DataError(
+                f"{place / ARRAYS / name} cannot be read ({_one_line(error)}); "
+                "the run is damaged, restore a copy of it."
+            ) from None
+    return document, groups
+
+
+def _read_document(place: Path) -> dict[str, Any]:
+    if not place.exists():
+        raise DataError(f"{place} does not exist; pass the directory that posterior.save(...) wrote.")
+    if not (place / DOCUMENT).is_file():
+        raise DataError(f"{place} is not a saved longhmm run (it has no {DOCUMENT}); pass one that save(...) wrote.")
+    try:
+        document = json.loads((place / DOCUMENT).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(
+            f"{place / DOCUMENT} cannot be read ({_one_line(error)}); the run is damaged, restore a copy of it."
+        ) from None
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise DataError(f"{place / DOCUMENT} does not describe a longhmm posterior; pass one that save(...) wrote.")
+    if document.get("version") != VERSION:
+        raise DataError(
+            f"{place} has format version {document.get('version')!r}, but this longhmm reads version {VERSION}; "
+            "use the version of longhmm that wrote it."
+        )
+    groups = document.get("groups")
+    if not isinstance(groups, list) or not all(isinstance(name, str) and name.isidentifier() for name in groups):
+        raise DataError(f"{place / DOCUMENT} must list the groups of arrays by name; the run is damaged.")
+    return document
+
+
+def _check_group(place: Path, name: str) -> None:
+    """Refuse arrays whose metadata could make the reader do anything but decompress plain numbers."""
+    folder = place / ARRAYS / name
+    if not (folder / "zarr.json").is_file():
+        raise DataError(f"{folder} is missing; the run is damaged, restore a copy of it.")
+    for file in sorted(folder.rglob("zarr.json")):
+        try:
+            metadata = json.loads(file.read_text(encoding="utf-8"))
+            if metadata.get("node_type") == "group" and file.parent == folder:
+                continue
+            codecs = {codec["name"] for codec in metadata["codecs"]}
+            sound = (
+                metadata["node_type"] == "array"
+                and isinstance(metadata["data_type"], str)
+                and metadata["data_type"] in DTYPES
+                and codecs <= CODECS
+                and set(metadata.get("attributes", {})) <= ATTRIBUTES
+                and not metadata.get("storage_transformers")
+            )
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            sound = False
+        if not sound:
+            raise DataError(f"{file} does not describe plain numbers as save(...) writes them; the run is not opened.")
+
+
+def _is_run(place: Path) -> bool:
+    try:
+        _read_document(place)
+    except DataError:
+        return False
+    return True
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays, and tuples of them, as JSON has them."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Path):
+        return str(value)
+    raise DataError(f"settings must hold plain numbers, texts and lists to be saved, got {value!r}.")
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,261 @@
+"""The only loop: compiled blocks of steps, chains side by side in threads, progress, interruption, checkpoints.
+
+The random numbers of a step depend on the seed, the chain and the number of the step alone, so that neither the length
+of a block nor an interruption changes a draw.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.errors import LongHMMError
+from longhmm.gradients.estimators import BoundEstimator
+from longhmm.model.hmm import HMM
+from longhmm.samplers.contract import Coordinates, Kernel, Sampler
+
+Recorded = dict[str, np.ndarray]
+BLOCK_STEPS = 2000  # steps between two looks at the clock, at most
+BLOCK_DRAWS = 100
+
+ADVICE = (
+    "The chain left the region where the model is finite: use a smaller step size, more windows per step, or the "
+    "default sampler."
+)
+
+
+class DivergenceError(LongHMMError):
+    """Every chain met a number that is not finite; `last_good` holds the states before that."""
+
+    def __init__(self, message: str, last_good: list[Any]) -> None:
+        super().__init__(message)
+        self.last_good = last_good
+
+
+@dataclass
+class Progressed:
+    """Where a run stands: one state per chain, steps taken, and what was recorded, `(chain, draw, ...)`."""
+
+    states: list[Any]
+    steps: int = 0
+    recorded: list[Any] = field(default_factory=list)
+    stats: list[dict[str, np.ndarray]] = field(default_factory=list)
+    alive: list[bool] = field(default_factory=list)
+    stopped: str | None = None
+
+    @property
+    def draws(self) -> int:
+        """Draws recorded so far, of every chain."""
+        return sum(next(iter(jax.tree.leaves(block))).shape[1] for block in self.recorded)
+
+    def draws_tree(self) -> Any:
+        """All recorded draws, `(chain, draw, ...)`."""
+        return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *self.recorded)
+
+    def stats_tree(self) -> dict[str, np.ndarray]:
+        """All recorded statistics, `(chain, draw)`."""
+        return {name: np.concatenate([part[name] for part in self.stats], axis=1) for name in self.stats[0]}
+
+
+class Driver:
+    """Runs the chains of one sampler on one model and data set."""
+
+    def __init__(self, sampler: Sampler, model: HMM, estimator: BoundEstimator, seed: int) -> None:
+        self.sampler, self.model, self.estimator = sampler, model, estimator
+        self.key = jax.random.key(seed)
+        self.x64 = bool(getattr(sampler, "x64", False))
+        with jax.enable_x64(self.x64):
+            self.kernel = sampler.build(model, estimator)
+
+    def chain_key(self, chain: int) -> jax.Array:
+        """The generator of one chain."""
+        return jax.random.fold_in(self.key, chain)
+
+    def start(self, starts: Sequence[Coordinates]) -> Progressed:
+        """Initial states, one per chain."""
+
+        def one(chain: int) -> Any:
+            with jax.enable_x64(self.x64):
+                kind = np.float64 if self.x64 else np.float32
+                at = {name: jnp.asarray(np.asarray(value, kind)) for name, value in starts[chain].items()}
+                return self.kernel.init(jax.random.fold_in(self.chain_key(chain), 2**31 - 1), at)
+
+        return Progressed(self._side_by_side(one, len(starts)), alive=[True] * len(starts))
+
+    def advance(
+        self,
+        run: Progressed,
+        draws: int,
+        thin: int,
+        *,
+        record: bool = True,
+        tick: Callable[[int], None] | None = None,
+        after_block: Callable[[Progressed], None] | None = None,
+        deadline: float | None = None,
+    ) -> Progressed:
+        """Go on until `draws` more draws, `thin` steps apart, are recorded (or taken, with `record=False`).
+
+        Ctrl-C and the deadline (a moment of `time.monotonic`) end it early, between blocks, with all draws so far.
+        """
+        size = _block_draws(draws, thin)
+        remaining = draws
+        try:
+            while remaining > 0:
+                count = min(size, remaining)
+                outcome = self._side_by_side(partial(self._block, run, count, thin), len(run.states))
+                self._take(run, outcome, count * thin, record)
+                remaining -= count
+                if tick is not None:
+                    tick(count * thin)
+                if after_block is not None:
+                    after_block(run)
+                if deadline is not None and time.monotonic() > deadline:
+                    run.stopped = "the time limit"
+                    break
+        except KeyboardInterrupt:
+            run.stopped = "Ctrl-C"
+        return run
+
+    def _take(self, run: Progressed, outcome: list[Any], steps: int, record: bool) -> None:
+        last_good = list(run.states)
+        for chain, (state, _, stats) in enumerate(outcome):
+            run.alive[chain] = run.alive[chain] and bool(np.all(stats["finite"]))
+            if run.alive[chain]:
+                run.states[chain] = state
+        if not any(run.alive):
+            raise DivergenceError(ADVICE, last_good)
+        run.steps += steps
+        if record:
+            run.recorded.append(jax.tree.map(lambda *parts: np.stack(parts), *(each[1] for each in outcome)))
+            names = outcome[0][2]
+            run.stats.append({name: np.stack([each[2][name] for each in outcome]) for name in names})
+
+    def _block(self, run: Progressed, count: int, thin: int, chain: int) -> tuple[Any, Any, dict[str, np.ndarray]]:
+        state, key = run.states[chain], self.chain_key(chain)
+        with jax.enable_x64(self.x64):
+            if not self.kernel.compiled:
+                return _by_hand(self.kernel, state, key, run.steps, count, thin)
+            if getattr(self.estimator, "draws_on_host", False):
+                state, kept, stats = self._from_host(state, key, run.steps, count, thin)
+            else:
+                arguments = (self.estimator, state, key, run.steps, thin)
+                state, kept, stats = _compiled(self.sampler, self.model, count, *arguments)
+            return state, jax.tree.map(np.asarray, kept), jax.tree.map(np.asarray, stats)
+
+    def _from_host(self, state: Any, key: jax.Array, first: int, count: int, thin: int) -> tuple[Any, Any, Any]:
+        """For data that lie in files: windows are read here, the steps of one draw run compiled."""
+        kept, stats = [], []
+        for draw in range(count):
+            keys = [jax.random.split(jax.random.fold_in(key, first + draw * thin + each)) for each in range(thin)]
+            minibatches = [self.kernel.draw(pair[0]) for pair in keys]
+            stacked = jax.tree.map(lambda *parts: np.stack(parts), *minibatches)
+            step_keys = jnp.stack([pair[1] for pair in keys])
+            state, record, stat = _given(self.sampler, self.model, self.estimator, state, step_keys, stacked)
+            kept.append(record)
+            stats.append(stat)
+        gather = partial(jax.tree.map, lambda *parts: np.stack([np.asarray(part) for part in parts]))
+        return state, gather(*kept), gather(*stats)
+
+    def _side_by_side(self, work: Callable[[int], Any], n_chains: int) -> list[Any]:
+        """One thread per chain, as many at a time as there are cores: compiled code runs outside Python's lock."""
+        if n_chains == 1:
+            return [work(0)]
+        with ThreadPoolExecutor(min(n_chains, os.cpu_count() or 1)) as pool:
+            return list(pool.map(work, range(n_chains)))
+
+
+def _block_draws(draws: int, thin: int) -> int:
+    """Draws per block: a divisor of `draws` where possible, so that one program serves all blocks."""
+    most = int(np.clip(BLOCK_STEPS // max(thin, 1), 1, BLOCK_DRAWS))
+    divisors = [size for size in range(1, min(most, draws) + 1) if draws % size == 0]
+    return divisors[-1] if divisors[-1] * 4 >= min(most, draws) else min(most, draws)
+
+
+def _scalars(info: Any) -> dict[str, jax.Array]:
+    fields = {name: getattr(info, name) for name in info._fields}
+    return {name: value for name, value in fields.items() if not isinstance(value, dict) and jnp.ndim(value) == 0}
+
+
+def _kept(kernel: Kernel, state: Any) -> Any:
+    return state.coordinates if kernel.record is None else kernel.record(state)
+
+
+def _merge(before: dict[str, jax.Array], now: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    """Statistics of the last of several steps; `finite` must have held in all of them."""
+    return {**now, "finite": before["finite"] & now["finite"]}
+
+
+@partial(jax.jit, static_argnames=("sampler", "model", "count"))
+def _compiled(
+    sampler: Sampler,
+    model: HMM,
+    count: int,
+    estimator: BoundEstimator,
+    state: Any,
+    key: jax.Array,
+    first: jax.Array,
+    thin: jax.Array,
+) -> tuple[Any, Any, Any]:
+    """`count` draws, `thin` steps apart, beginning with step number `first`."""
+    kernel = sampler.build(model, estimator)
+
+    def one_step(number: jax.Array, state: Any) -> tuple[Any, dict[str, jax.Array]]:
+        draw_key, step_key = jax.random.split(jax.random.fold_in(key, number))
+        state, info = kernel.step(step_key, state, kernel.draw(draw_key))
+        return state, _scalars(info)
+
+    def one_draw(state: Any, draw: jax.Array) -> tuple[Any, tuple[Any, dict[str, jax.Array]]]:
+        begin = first + draw * thin
+
+        def body(each: jax.Array, carry: tuple[Any, dict[str, jax.Array]]) -> tuple[Any, dict[str, jax.Array]]:
+            state, stats = carry
+            state, now = one_step(begin + each, state)
+            return state, _merge(stats, now)
+
+        state, stats = jax.lax.fori_loop(1, thin, body, one_step(begin, state))
+        return state, (_kept(kernel, state), stats)
+
+    state, (kept, stats) = jax.lax.scan(one_draw, state, jnp.arange(count))
+    return state, kept, stats
+
+
+@partial(jax.jit, static_argnames=("sampler", "model"))
+def _given(
+    sampler: Sampler, model: HMM, estimator: BoundEstimator, state: Any, keys: jax.Array, minibatches: Any
+) -> tuple[Any, Any, Any]:
+    """The steps of one draw on minibatches that were read before."""
+    kernel = sampler.build(model, estimator)
+
+    def one_step(state: Any, inputs: tuple[jax.Array, Any]) -> tuple[Any, dict[str, jax.Array]]:
+        state, info = kernel.step(inputs[0], state, inputs[1])
+        return state, _scalars(info)
+
+    state, stats = jax.lax.scan(one_step, state, (keys, minibatches))
+    last = {name: value[-1] for name, value in stats.items()}
+    return state, _kept(kernel, state), {**last, "finite": jnp.all(stats["finite"])}
+
+
+def _by_hand(
+    kernel: Kernel, state: Any, key: jax.Array, first: int, count: int, thin: int
+) -> tuple[Any, Any, dict[str, np.ndarray]]:
+    """For samplers whose steps are not compiled as a whole."""
+    kept, stats = [], []
+    for draw in range(count):
+        finite = True
+        for each in range(thin):
+            draw_key, step_key = jax.random.split(jax.random.fold_in(key, first + draw * thin + each))
+            state, info = kernel.step(step_key, state, kernel.draw(draw_key))
+            finite = finite and bool(info.finite)
+        kept.append(jax.tree.map(np.asarray, _kept(kernel, state)))
+        stats.append({**{name: np.asarray(value) for name, value in _scalars(info).items()}, "finite": np.asarray(finite)})
+    stack = partial(jax.tree.map, lambda *parts: np.stack(parts))
+    return state, stack(*kept), stack(*stats)

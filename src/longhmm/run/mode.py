@@ -1,0 +1,204 @@
+"""The way up: from starting points to the mode of the log posterior in unconstrained coordinates.
+
+Starts climb by EM on a small part of the data; the best goes on by Newton steps on ever more of it, so that few passes
+over everything are needed: the mode of a sixteenth of the data is four posterior standard deviations away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.errors import ImpossibleObservationError
+from longhmm.gradients.api import constrain, unconstrain
+from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
+from longhmm.gradients.flat import Flat
+from longhmm.gradients.full_data import log_posterior_and_gradient
+from longhmm.gradients.information import observed_information
+from longhmm.gradients.schemes import Windows
+from longhmm.kernels.full_pass import Progress
+from longhmm.model.hmm import HMM
+from longhmm.model.initialise import initial_params
+from longhmm.model.subsample import subsample_stretches
+from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
+from longhmm.samplers.whole_data import WholeData
+
+LEVELS = (1 << 15, 1 << 20)  # observations used before all of them are
+STRETCH = 2048
+EM_STEPS = 40
+NEWTON_STEPS = 12
+SETTLED = 0.01  # squared length of the remaining Newton step, in posterior standard deviations
+RIVAL = 10.0  # a log posterior this close to the best counts as "as good"
+SMALLEST = 1e-3  # the smallest curvature, relative to the prior-free median, that a Newton step trusts
+
+
+class Mode(NamedTuple):
+    """A mode of the log posterior.
+
+    Attributes:
+        coordinates: unconstrained, float64.
+        log_posterior: of the coordinates, up to the evidence.
+        gradient: of the log posterior there, exact.
+        information: `(P, P)`, observed information, positive definite.
+        decrement: squared distance to the exact mode in posterior standard deviations, as the last step saw it.
+        passes: full passes over all data.
+        rival: another mode as good as this one, or None: its log posterior relative to this one.
+        windows, buffer: with which the information was measured.
+    """
+
+    coordinates: dict[str, np.ndarray]
+    log_posterior: float
+    gradient: dict[str, np.ndarray]
+    information: np.ndarray
+    decrement: float
+    passes: int
+    rival: float | None
+    windows: Windows
+    buffer: int
+
+
+def find_mode(
+    model: HMM,
+    sequences: Sequences,
+    *,
+    windows: Windows | None = None,
+    buffer: LyapunovBuffer | FixedBuffer | None = None,
+    init: Mapping[str, Any] | None = None,
+    restarts: int = 4,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Mode:
+    """Climb to the best mode found from several starts."""
+    levels = [_part(sequences, size) for size in LEVELS if sequences.length > 2 * size]
+    levels.append(sequences)
+    start, rival = _climb_starts(model, levels[0], sequences, init, restarts, seed)
+    coordinates = unconstrain(model, _inside(model, start))
+    policy = buffer or LyapunovBuffer()
+    mode: Mode | None = None
+    for level in levels:
+        length = policy.estimate(model, constrain(model, coordinates), level).length
+        shape = windows or Windows(half_width=int(np.clip(length, 10, 250)))
+        mode = _newton(model, coordinates, level, shape, length, seed, progress if level is sequences else None)
+        coordinates = mode.coordinates
+    assert mode is not None
+    scale = sequences.length / levels[0].length
+    close = rival is not None and rival * scale > -RIVAL
+    return mode._replace(rival=rival if close else None)
+
+
+def _part(sequences: Sequences, size: int) -> Sequences:
+    """About `size` observations in stretches spread over the data."""
+    pieces = max(size // STRETCH, 1)
+    stretches = subsample_stretches(sequences, pieces=pieces, piece_length=STRETCH)
+    if sequences.dtype.kind in "iu" and not any(np.isnan(each).any() for each in stretches):
+        stretches = [each.astype(sequences.dtype) for each in stretches]
+    return open_data(stretches)
+
+
+def _climb_starts(
+    model: HMM, part: Sequences, sequences: Sequences, init: Mapping[str, Any] | None, restarts: int, seed: int
+) -> tuple[dict[str, np.ndarray], float | None]:
+    """The best of several climbs on a part of the data, and how far below it the best different one ended."""
+    starts = [dict(init)] if init is not None else initial_params(model, sequences, restarts=restarts, seed=seed)
+    data = WholeData(model, part)
+    sampler = ExpectationMaximisation()
+    ends: list[tuple[float, dict[str, np.ndarray]]] = []
+    for start in starts:
+        try:
+            state = sampler.init(start, data)
+        except ImpossibleObservationError:
+            continue
+        for _ in range(EM_STEPS):
+            state, info = sampler.step(jax.random.key(0), state, data)
+            if info.gain < 0.01:
+                break
+        ends.append((state.log_posterior, state.params))
+    if not ends:
+        return starts[0], None
+    ends.sort(key=lambda end: -end[0])
+    best = ends[0]
+    others = [end for end in ends[1:] if not _same(best[1], end[1])]
+    return best[1], (others[0][0] - best[0] if others else None)
+
+
+def _same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
+    """Whether two climbs ended in the same place (states are in the same order when they start sorted)."""
+    return all(
+        np.allclose(one[name], other[name], rtol=0.1, atol=0.05 * (np.abs(one[name]).max() + 1e-12)) for name in one
+    )
+
+
+def _inside(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Parameters moved off the boundary: no allowed transition is exactly zero."""
+    complete = model.validate(params)
+    allowed = model.transitions.allowed
+    share = 1e-6 * allowed / allowed.sum(axis=1, keepdims=True)
+    rows = model.transitions.free_rows[:, None]
+    complete["transition"] = np.where(rows, (1 - 1e-6) * complete["transition"] + share, complete["transition"])
+    if model.given_initial(complete) is None:
+        complete.pop("initial")
+    return complete
+
+
+def _newton(
+    model: HMM,
+    coordinates: Mapping[str, np.ndarray],
+    sequences: Sequences,
+    windows: Windows,
+    buffer: int,
+    seed: int,
+    progress: Progress | None,
+) -> Mode:
+    """Newton steps with exact gradients, each halved until the log posterior rises."""
+    flat = Flat.like(coordinates)
+    here = np.asarray(flat.ravel_numpy(coordinates))
+
+    def look(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        params = constrain(model, flat.unravel(vector))
+        value, slope = log_posterior_and_gradient(model, params, sequences, progress=progress)
+        return value, flat.ravel_numpy(slope)
+
+    def curvature(vector: np.ndarray) -> np.ndarray:
+        return _positive(observed_information(model, flat.unravel(vector), sequences, windows, buffer, seed=seed))
+
+    value, slope = look(here)
+    passes = 1
+    information, measured_at = curvature(here), here
+    decrement, before = np.inf, np.inf
+    for _ in range(NEWTON_STEPS):
+        direction = np.linalg.solve(information, slope)
+        decrement = float(slope @ direction)
+        if decrement < SETTLED:
+            break
+        # One matrix serves as long as the steps shrink; it is measured again where it misleads.
+        if decrement > 0.25 * before and measured_at is not here:
+            information, measured_at, before = curvature(here), here, np.inf
+            continue
+        before = decrement
+        length = 1.0
+        while length > 1e-3:
+            trial = here + length * direction
+            trial_value, trial_slope = look(trial)
+            passes += 1
+            if np.isfinite(trial_value) and trial_value > value:
+                break
+            length /= 4
+        else:
+            if measured_at is here:
+                break  # nothing higher in this direction: rounding decides
+            information, measured_at, before = curvature(here), here, np.inf
+            continue
+        here, value, slope = trial, trial_value, trial_slope
+    return Mode(flat.unravel(here), value, flat.unravel(slope), information, decrement, passes, None, windows, buffer)
+
+
+def _positive(information: np.ndarray) -> np.ndarray:
+    """The nearest usable curvature: eigenvalues by size, none too small, in units of each coordinate's own scale."""
+    scale = 1.0 / np.sqrt(np.maximum(np.abs(np.diag(information)), 1e-12))
+    values, vectors = np.linalg.eigh(information * scale[:, None] * scale[None, :])
+    values = np.maximum(np.abs(values), SMALLEST)
+    return (vectors * values) @ vectors.T / scale[:, None] / scale[None, :]

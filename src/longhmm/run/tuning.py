@@ -1,0 +1,171 @@
+"""Everything the default sampler needs, found without help: mode, information, noise, number of windows, step size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.sequences import Sequences
+from longhmm.data.windows import Cells
+from longhmm.gradients.api import constrain
+from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
+from longhmm.gradients.coordinates import prior_gradient
+from longhmm.gradients.estimators import BoundControlVariate, Buffered
+from longhmm.gradients.flat import Flat
+from longhmm.gradients.information import score_differences
+from longhmm.gradients.schemes import Windows
+from longhmm.kernels.full_pass import Progress
+from longhmm.model.hmm import HMM
+from longhmm.run.mode import Mode, find_mode
+from longhmm.samplers.matched_langevin import MatchedLangevin, Tuned
+
+COUNTS = (16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
+STEP_OVERHEAD = 2000  # what a step costs beside its windows, in observations
+NOISE_POINTS = 192  # points at which the noise of the gradient is measured
+EXACT_GRADIENTS = 4  # full gradients that an exact sampler spends per effective draw, about
+
+
+class Tuning(NamedTuple):
+    """What was chosen, and why.
+
+    Attributes:
+        estimator: the control-variate estimator with whitening, noise and step size, ready to run.
+        mode: the mode it is centred at.
+        step_size: h.
+        autocorrelation: predicted steps per effective draw, `(2 - h) / h`.
+        noise: largest eigenvalue of the noise V of the chosen number of windows, in whitened coordinates.
+        cheaper_exact: True where an exact full-data sampler would cost less per effective draw.
+    """
+
+    estimator: Tuned
+    mode: Mode
+    step_size: float
+    autocorrelation: float
+    noise: float
+    cheaper_exact: bool
+
+
+def tune(
+    sampler: MatchedLangevin,
+    model: HMM,
+    sequences: Sequences,
+    *,
+    windows: Windows | None = None,
+    buffer: LyapunovBuffer | FixedBuffer | None = None,
+    init: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Tuning:
+    """Climb to the mode, measure curvature and noise there, and choose windows and step size by formula."""
+    mode = find_mode(model, sequences, windows=windows, buffer=buffer, init=init, seed=seed, progress=progress)
+    factor = whitening(mode.information)
+    per_window = window_noise(model, mode, sequences, factor, seed)
+    n_cells = Cells(sequences.offsets, mode.windows.core_length).n_cells
+    counts = [windows.count] if windows is not None else [count for count in COUNTS if count <= n_cells] or [n_cells]
+    width = mode.windows.core_length + 2 * mode.buffer
+    choices = []
+    for count in counts:
+        noise = per_window / count * (1 - count / n_cells)
+        largest = float(np.linalg.eigvalsh(noise)[-1])
+        step = step_size(sampler, largest)
+        cost = (STEP_OVERHEAD + 2 * count * width) * (2 - step) / step
+        choices.append((cost, count, step, largest, noise))
+    cost, count, step, largest, noise = min(choices, key=lambda choice: choice[0])
+    estimator = _bind(model, sequences, mode, count, factor, noise_factor(noise, step), step)
+    exact_cost = EXACT_GRADIENTS * (STEP_OVERHEAD + sequences.length)
+    return Tuning(estimator, mode, step, (2 - step) / step, largest, exact_cost < cost)
+
+
+def step_size(sampler: MatchedLangevin, noise: float) -> float:
+    """The largest h whose share `h V / (2 - h)` of gradient noise in the stationary variance stays small."""
+    share = sampler.noise_share
+    return float(min(sampler.largest_step, 2 * share / (noise + share)))
+
+
+def whitening(information: np.ndarray) -> np.ndarray:
+    """L with `L L^T = H^-1`."""
+    scale = 1.0 / np.sqrt(np.diag(information))
+    values, vectors = np.linalg.eigh(information * scale[:, None] * scale[None, :])
+    return (scale[:, None] * vectors) / np.sqrt(values)
+
+
+def window_noise(model: HMM, mode: Mode, sequences: Sequences, factor: np.ndarray, seed: int) -> np.ndarray:
+    """`(P, P)`, V for a single window: `N^2 Cov(g_c(theta) - g_c(theta*))` whitened, averaged over the posterior."""
+    flat = Flat.like(mode.coordinates)
+    rng = np.random.default_rng(seed)
+    centre = flat.ravel_numpy(mode.coordinates)
+    points = centre + rng.normal(size=(NOISE_POINTS, flat.size)) @ factor.T
+    differences = score_differences(
+        model, mode.coordinates, flat.unravel(points), sequences, mode.windows, mode.buffer, seed=seed
+    )
+    whitened = differences @ factor
+    n_cells = Cells(sequences.offsets, mode.windows.core_length).n_cells
+    return n_cells**2 * np.atleast_2d(np.cov(whitened, rowvar=False))
+
+
+def noise_factor(noise: np.ndarray, step: float) -> np.ndarray:
+    """C with `C C^T = I - h / (2 - h) V`, the noise that is left to inject."""
+    values, vectors = np.linalg.eigh(np.eye(len(noise)) - step / (2 - step) * noise)
+    return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+
+
+def _bind(
+    model: HMM,
+    sequences: Sequences,
+    mode: Mode,
+    count: int,
+    factor: np.ndarray,
+    injected: np.ndarray,
+    step: float,
+) -> Tuned:
+    params = constrain(model, mode.coordinates)
+    shape = Windows(mode.windows.half_width, count)
+    plain = Buffered(shape, FixedBuffer(mode.buffer)).bind(model, sequences, params)
+    with jax.enable_x64(True):
+        prior = prior_gradient(model, {name: jnp.asarray(value) for name, value in mode.coordinates.items()})
+        exact = {name: mode.gradient[name] - np.asarray(slope) for name, slope in prior.items()}
+    narrow = {name: value.astype(np.float32) for name, value in exact.items()}
+    centre = {name: value.astype(np.float32) for name, value in mode.coordinates.items()}
+    control = BoundControlVariate(plain, centre, narrow)
+    return Tuned(control, factor.astype(np.float32), injected.astype(np.float32), np.float32(step))
+
+
+def to_arrays(tuning: Tuning) -> dict[str, np.ndarray]:
+    """A tuning as arrays for a checkpoint: a resumed run takes it as it was instead of tuning again."""
+    estimator, mode = tuning.estimator, tuning.mode
+    numbers = [mode.windows.half_width, estimator.control.plain.source.windows.count, mode.buffer, mode.passes]
+    floats = [tuning.step_size, tuning.noise, mode.log_posterior, mode.decrement, np.nan if mode.rival is None else mode.rival]
+    found = {"factor": estimator.factor, "noise_factor": estimator.noise_factor, "information": mode.information}
+    found |= {"numbers": np.array(numbers), "floats": np.array(floats), "cheaper": np.array(tuning.cheaper_exact)}
+    found |= {f"centre_{name}": value for name, value in mode.coordinates.items()}
+    found |= {f"slope_{name}": value for name, value in mode.gradient.items()}
+    return {f"tuning_{name}": np.asarray(value) for name, value in found.items()}
+
+
+def from_arrays(model: HMM, sequences: Sequences, arrays: Mapping[str, np.ndarray]) -> Tuning:
+    """The inverse of `to_arrays`."""
+
+    def named(prefix: str) -> dict[str, np.ndarray]:
+        full = f"tuning_{prefix}"
+        return {name.removeprefix(full): value for name, value in arrays.items() if name.startswith(full)}
+
+    half_width, count, buffer, passes = (int(each) for each in arrays["tuning_numbers"])
+    step, noise, value, decrement, rival = (float(each) for each in arrays["tuning_floats"])
+    mode = Mode(
+        named("centre_"),
+        value,
+        named("slope_"),
+        arrays["tuning_information"],
+        decrement,
+        passes,
+        None if np.isnan(rival) else rival,
+        Windows(half_width),
+        buffer,
+    )
+    factors = arrays["tuning_factor"], arrays["tuning_noise_factor"]
+    estimator = _bind(model, sequences, mode, count, *factors, step)
+    return Tuning(estimator, mode, step, (2 - step) / step, noise, bool(arrays["tuning_cheaper"]))

@@ -1,0 +1,93 @@
+"""What a sampler asks of a bound estimator: the gradient, and, where they exist, the counts behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.sequences import Sequences
+from longhmm.errors import ModelError
+from longhmm.gradients.coordinates import add, prior_gradient, score
+from longhmm.gradients.estimators import BoundControlVariate, BoundFullData, BoundWindows
+from longhmm.gradients.full_data import full_statistics
+from longhmm.kernels.statistics import Statistics
+from longhmm.model.hmm import HMM
+
+
+class Evaluation(NamedTuple):
+    """One look at the data from given coordinates.
+
+    Attributes:
+        likelihood: estimate of the gradient of the log likelihood, by name.
+        posterior: the same with the prior's gradient, Jacobian included.
+        totals: expected statistics scaled to all data; None under control variates, where they could be negative.
+        windows: expected statistics of every window, unscaled; None where there are no windows.
+    """
+
+    likelihood: dict[str, Any]
+    posterior: dict[str, Any]
+    totals: Statistics | None
+    windows: Statistics | None
+
+
+def evaluate(model: HMM, estimator: Any, coordinates: Mapping[str, jax.Array], minibatch: Any) -> Evaluation:
+    """Gradient and statistics of a minibatch, or of all data, at the given coordinates."""
+    if isinstance(estimator, BoundFullData):
+        return _evaluate_all(model, estimator, coordinates, minibatch)
+    found = estimator.estimate(coordinates, minibatch, prior=False)
+    posterior = add(found.gradient, prior_gradient(model, coordinates))
+    if not isinstance(estimator, BoundWindows):
+        return Evaluation(found.gradient, posterior, None, None)
+    totals = jax.tree.map(lambda each: minibatch.weight * each, found.statistics.total())
+    return Evaluation(found.gradient, posterior, totals, found.statistics)
+
+
+def _evaluate_all(
+    model: HMM, estimator: BoundFullData, coordinates: Mapping[str, jax.Array], data: Sequences
+) -> Evaluation:
+    kinds = {name: value.dtype for name, value in coordinates.items()}
+    with jax.enable_x64(True):
+        wide = {name: jnp.asarray(np.asarray(value), jnp.float64) for name, value in coordinates.items()}
+        params = jax.tree.map(np.asarray, model.constrain(wide))
+        if estimator.initial is not None:
+            params = {**params, "initial": estimator.initial}
+        totals = full_statistics(model, params, data)
+        likelihood = score(model, wide, totals, initial_moves=estimator.initial is None)
+        posterior = add(likelihood, prior_gradient(model, wide))
+        narrow = [
+            {name: np.asarray(value, kinds[name]) for name, value in each.items()} for each in (likelihood, posterior)
+        ]
+    return Evaluation(*narrow, totals, None)
+
+
+def sequences_of(estimator: Any) -> Sequences:
+    """The data that an estimator is bound to."""
+    if isinstance(estimator, BoundFullData):
+        return estimator.sequences
+    plain = estimator.plain if isinstance(estimator, BoundControlVariate) else estimator
+    if not isinstance(plain, BoundWindows):
+        raise ModelError(
+            f"estimator must be bound from FullData(), Buffered(...), IID(...) or ControlVariate(...), got "
+            f"{type(estimator).__name__}."
+        )
+    return plain.source.sequences
+
+
+def is_compiled(estimator: Any) -> bool:
+    """Whether steps with this estimator may run inside compiled code: all but passes over the whole data."""
+    return not isinstance(estimator, BoundFullData)
+
+
+def chosen(windows: Any, buffer: Any) -> dict[str, Any]:
+    """The user's choice of windows and buffer as arguments of an estimator; what is None keeps its default."""
+    given = {"windows": windows, "buffer": buffer}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def all_finite(tree: Any) -> jax.Array:
+    """Whether every number in a tree of arrays is finite."""
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))

@@ -1,0 +1,124 @@
+"""Langevin steps for the rows of a transition matrix in expanded-mean coordinates.
+
+`Ahat[i, j] > 0` with independent Gamma(a_ij, 1) priors, `A[i, j] = Ahat[i, j] / sum_j Ahat[i, j]`: row i of A is then
+Dirichlet(a_i). With `D = diag(Ahat)`, for which Gamma = 1, and n_hat the scaled expected transitions, the drift is
+
+    a_ij - Ahat[i, j] + n_hat[i, j] - A[i, j] n_hat[i, .]
+
+It is `a`, not `a - 1`: Gamma cancels the one. Row i may move at its own constant pace `h_i`, which multiplies D.
+The row sums carry no information on A and need not mix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.model.transitions import Transitions
+from longhmm.samplers.recipe import normal_with
+
+MANY = 1e6  # beyond this mean a Poisson variable is drawn as a normal one; its standard deviation is 0.1 % of it
+
+
+class Rows(NamedTuple):
+    """What the steps need to know of a model's transitions: `(K, K)` concentrations, and True for moving entries."""
+
+    concentration: np.ndarray
+    moving: np.ndarray
+
+    @staticmethod
+    def of(transitions: Transitions) -> Rows:
+        """Forbidden entries and fixed rows do not move."""
+        moving = transitions.allowed & transitions.free_rows[:, None]
+        return Rows(np.where(moving, transitions.concentration, 0.0), moving)
+
+    def expand(self, transition: jax.Array) -> jax.Array:
+        """Ahat with the given rows and the prior mean of every row sum."""
+        total = np.where(self.moving.any(axis=1), self.concentration.sum(axis=1), 1.0)
+        return transition * jnp.asarray(total, transition.dtype)[:, None]
+
+
+def normalised(expanded: jax.Array) -> jax.Array:
+    """`A[i, j] = Ahat[i, j] / sum_j Ahat[i, j]`."""
+    return expanded / jnp.sum(expanded, axis=1, keepdims=True)
+
+
+def slope(transitions: Transitions, gradient: jax.Array) -> jax.Array:
+    """`Ahat d/dAhat` of a function whose gradient in unconstrained coordinates is given; `(K, K)`.
+
+    For the log likelihood it is `n_hat[i, j] - A[i, j] n_hat[i, .]`. The coordinates are linear in log Ahat (F16), so
+    that the same transposed map serves at every point, and for every estimator of the gradient.
+    """
+    origin = jnp.zeros(transitions.concentration.shape, gradient.dtype)
+    return jax.vjp(lambda logs: transitions.unconstrain(jnp.exp(logs)), origin)[1](gradient)[0]
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """Euler steps, reflected at zero:
+
+        Ahat' = | Ahat + h_i ( a - Ahat + n_hat[i,j] - A[i,j] n_hat[i,.] ) + N(0, 2 h_i Ahat - h_i^2 B_i) |
+
+    with `B_i` the covariance of the noise in `n_hat[i, j] - A[i, j] n_hat[i, .]` over j, or 0. The reflection leaves
+    cells that hold hardly any transitions too large (their mean is 11 % high at h = 0.02).
+    """
+
+    def move(
+        self, key: jax.Array, rows: Rows, expanded: jax.Array, drift: jax.Array, pace: jax.Array, excess: Any
+    ) -> tuple[jax.Array, jax.Array]:
+        """Ahat after one step, and the share of directions whose noise was clipped.
+
+        Args:
+            drift: `(K, K)`, `n_hat[i, j] - A[i, j] n_hat[i, .]`.
+            pace: `(K,)`, h_i.
+            excess: `(K, K, K)`, B_i for every row, or None.
+        """
+        scale, width = jnp.sqrt(expanded), pace[:, None]
+        if excess is None:
+            noise = jnp.sqrt(2.0 * width) * jax.random.normal(key, expanded.shape, expanded.dtype)
+            clipped = jnp.zeros((), expanded.dtype)
+        else:
+            # Relative to the injected noise: an almost empty cell then is a direction of its own, clipped alone.
+            inverse = jnp.where(rows.moving, 1.0 / jnp.where(rows.moving, scale, 1.0), 0.0)
+            relative = excess * inverse[:, :, None] * inverse[:, None, :]
+            identity = jnp.eye(expanded.shape[0], dtype=expanded.dtype)
+            remaining = 2.0 * width[:, :, None] * identity - (width**2)[:, :, None] * relative
+            noise, shares = jax.vmap(normal_with)(jax.random.split(key, expanded.shape[0]), remaining)
+            clipped = jnp.mean(shares)
+        moved = expanded + width * (rows.concentration - expanded + drift) + scale * noise
+        return _settle(rows, expanded, jnp.abs(moved)), clipped
+
+
+@dataclass(frozen=True)
+class CoxIngersollRoss:
+    """The exact step of the square-root diffusion with frozen coefficients; nothing is reflected, nothing biased at 0:
+
+        alpha = a + n_hat[i,j],  beta = 1 + n_hat[i,.] / sum_j Ahat[i,j],  q = exp(-beta h_i)
+        M ~ Poisson( beta q Ahat / (1 - q) ),   Ahat' = ((1 - q) / beta) Gamma(alpha + M, 1)
+
+    Needs counts that cannot be negative: not for control variates.
+    """
+
+    def move(
+        self, key: jax.Array, rows: Rows, expanded: jax.Array, counts: jax.Array, pace: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """Ahat after one step; `counts (K, K)` is n_hat and `pace (K,)` is h_i. Its noise is never clipped."""
+        poisson_key, normal_key, gamma_key = jax.random.split(key, 3)
+        alpha = jnp.where(rows.moving, rows.concentration + jnp.maximum(counts, 0.0), 1.0)
+        beta = 1.0 + jnp.sum(counts, axis=1, keepdims=True) / jnp.sum(expanded, axis=1, keepdims=True)
+        remaining = -jnp.expm1(-beta * pace[:, None])
+        mean = beta * (1.0 - remaining) * expanded / remaining
+        few = jax.random.poisson(poisson_key, jnp.minimum(mean, MANY)).astype(expanded.dtype)
+        many = mean + jnp.sqrt(mean) * jax.random.normal(normal_key, mean.shape, mean.dtype)
+        moved = remaining / beta * jax.random.gamma(gamma_key, alpha + jnp.where(mean > MANY, many, few))
+        return _settle(rows, expanded, moved), jnp.zeros((), expanded.dtype)
+
+
+def _settle(rows: Rows, before: jax.Array, moved: jax.Array) -> jax.Array:
+    """Entries that do not move keep their values; the others stay large enough to have a logarithm."""
+    least = float(jnp.finfo(before.dtype).tiny) * 1e6
+    return jnp.where(rows.moving, jnp.maximum(moved, least), before)

@@ -1,0 +1,70 @@
+"""Step sizes as functions of the number of the step; never of the clock, so that a run can be repeated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from longhmm.errors import ModelError
+
+
+class Schedule(Protocol):
+    """A policy that says how long each step is."""
+
+    def at(self, step_index: Any) -> Any:
+        """The step size h of step `step_index`, counted from 0; the index may be traced."""
+
+
+@dataclass(frozen=True)
+class Constant:
+    """`h_i = step`, for every step i."""
+
+    step: float
+
+    def __post_init__(self) -> None:
+        _positive("step", self.step)
+
+    def at(self, step_index: Any) -> Any:
+        """The same size, whatever the index."""
+        return self.step
+
+
+@dataclass(frozen=True)
+class PolynomialDecay:
+    """`h_i = step (1 + i / offset)^(-power)`: begins at `step` and falls once `i` passes `offset`.
+
+    Powers in (1/2, 1] satisfy the conditions under which averages over stochastic-gradient chains converge to the
+    posterior without any correction of the noise (Welling and Teh 2011); a power of 1/3 balances bias and variance.
+
+    Example:
+        >>> PolynomialDecay(step=0.1, offset=100.0, power=1.0).at(100)
+        0.05
+    """
+
+    step: float
+    offset: float = 1000.0
+    power: float = 1.0 / 3.0
+
+    def __post_init__(self) -> None:
+        for name in ("step", "offset", "power"):
+            _positive(name, getattr(self, name))
+
+    def at(self, step_index: Any) -> Any:
+        """The size of step `step_index`."""
+        return self.step * (1.0 + step_index / self.offset) ** (-self.power)
+
+
+def as_schedule(step_size: float | Schedule) -> Schedule:
+    """A bare number means a constant step size."""
+    if hasattr(step_size, "at"):
+        return step_size
+    _positive("step_size", step_size)
+    return Constant(float(step_size))
+
+
+def _positive(name: str, value: Any) -> None:
+    number = not isinstance(value, bool) and isinstance(value, (int, float, np.integer, np.floating))
+    if not number or not 0 < value < float("inf"):
+        raise ModelError(f"{name} must be a finite number above 0, got {value!r}.")

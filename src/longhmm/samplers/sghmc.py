@@ -1,0 +1,156 @@
+"""Stochastic-gradient Hamiltonian Monte Carlo (SGHMC): Langevin dynamics with momentum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from longhmm.errors import ModelError
+from longhmm.gradients.estimators import BoundEstimator, Buffered
+from longhmm.gradients.flat import Flat
+from longhmm.model.hmm import HMM
+from longhmm.samplers import gradient_noise, recipe
+from longhmm.samplers.contract import Coordinates, Kernel
+from longhmm.samplers.evaluation import all_finite, chosen, evaluate, is_compiled
+from longhmm.samplers.preconditioning import Given, Identity, InverseInformation
+from longhmm.samplers.schedules import Schedule, as_schedule
+
+
+class SGHMCState(NamedTuple):
+    """Where the chain is.
+
+    Attributes:
+        coordinates: unconstrained parameters by name.
+        momentum: `(P,)`, r in scaled coordinates; standard normal in equilibrium.
+        factor: L, `(P, P)` or `(P,)`, constant; the scale of the coordinates.
+        steps: number of steps taken.
+        noise: `(P,)`, moving average of the diagonal of `L^T V L`; None without correction.
+    """
+
+    coordinates: Coordinates
+    momentum: jax.Array
+    factor: jax.Array
+    steps: jax.Array
+    noise: jax.Array | None
+
+
+class SGHMCInfo(NamedTuple):
+    """Beside gradient and finiteness: the share of directions whose noise was clipped, mean r^2 (1 at rest), and h."""
+
+    gradient: Coordinates
+    finite: jax.Array
+    clipped: jax.Array
+    temperature: jax.Array
+    step_size: jax.Array
+
+
+@dataclass(frozen=True)
+class SGHMC:
+    """Momentum r in scaled coordinates z, `u = u_0 + L z`: the complete recipe for (z, r) with
+
+        D = diag(0, C),   Q = [[0, -I], [I, 0]],   U(z) + r^T r / 2
+
+    which with C = `friction` and h = `step_size` reads
+
+        r' = r + h L^T g_hat(u) - h C r + N(0, 2 h C - h^2 diag(L^T V L))
+        z' = z + h r'
+
+    The position moves with the **new** momentum. Algorithm 1 would use the old one, whose draws are much too wide (11 %
+    in variance at h = 0.1 and C = 1, against 0.3 % for this order; measured on a normal target).
+
+    Args:
+        step_size: h, a number or a schedule. Where L is the scale of the posterior, 0.05 to 0.2.
+        friction: C; with C below 2 and posterior scale, motion is oscillatory. About `2 / (h C)` steps between draws.
+        preconditioner: the scale `L L^T`: `InverseInformation()`, `Identity()`, or `Given(...)`.
+        noise_correction: estimate the diagonal of the gradient's covariance V from the spread of windows and inject
+            that much less noise.
+
+    Example:
+        >>> import jax, longhmm as lh
+        >>> from longhmm.samplers.sghmc import SGHMC
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> states, y = lh.simulate(model, params, 2000, seed=0)
+        >>> model, sampler, data = model.resolve(y), SGHMC(step_size=0.1), lh.open_data(y)
+        >>> estimator = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
+        >>> kernel = sampler.build(model, estimator)
+        >>> state = kernel.init(jax.random.key(0), jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params)))
+        >>> state, info = kernel.step(jax.random.key(1), state, kernel.draw(jax.random.key(2)))
+        >>> bool(info.finite)
+        True
+
+    Reference: T. Chen, E. B. Fox and C. Guestrin, Stochastic gradient Hamiltonian Monte Carlo, ICML 2014. Differs by
+    the scaled coordinates, the order of the updates, and the noise estimate taken from windows.
+    """
+
+    step_size: float | Schedule = 0.1
+    friction: float = 1.0
+    preconditioner: Identity | InverseInformation | Given = field(default_factory=InverseInformation)
+    noise_correction: bool = False
+    name: ClassVar[str] = "SGHMC"
+
+    def __post_init__(self) -> None:
+        as_schedule(self.step_size)
+        if not isinstance(self.friction, (int, float)) or not 0 < self.friction < float("inf"):
+            raise ModelError(f"friction must be a finite number above 0, got {self.friction!r}.")
+
+    def estimator(self, windows: Any, buffer: Any) -> Buffered:
+        """Buffered windows."""
+        return Buffered(**chosen(windows, buffer))
+
+    def build(self, model: HMM, estimator: BoundEstimator) -> Kernel:
+        """Tie the sampler to a model and to a bound estimator of any kind."""
+        schedule = as_schedule(self.step_size)
+        if self.noise_correction:
+            gradient_noise.check_noise_known(estimator, self.name)
+
+        def init(key: jax.Array, coordinates: Coordinates) -> SGHMCState:
+            factor = self.preconditioner.factor(model, estimator, coordinates)
+            momentum = jax.random.normal(key, factor.shape[:1], factor.dtype)
+            noise = jnp.zeros_like(momentum) if self.noise_correction else None
+            return SGHMCState(dict(coordinates), momentum, factor, jnp.zeros((), jnp.int32), noise)
+
+        def step(key: jax.Array, state: SGHMCState, minibatch: Any) -> tuple[SGHMCState, SGHMCInfo]:
+            flat, factor = Flat.like(state.coordinates), state.factor
+            seen = evaluate(model, estimator, state.coordinates, minibatch)
+            noise = state.noise
+            if noise is not None:
+                found = gradient_noise.window_scores(estimator, state.coordinates, seen.windows)  # type: ignore[arg-type]
+                whitened = recipe.scaled_back(factor, flat.ravel(found))
+                noise = gradient_noise.averaged(noise, gradient_noise.variance(whitened, minibatch), state.steps)
+            size = jnp.asarray(schedule.at(state.steps), factor.dtype)
+            slope = recipe.scaled_back(factor, flat.ravel(seen.posterior))
+            momentum, clipped = kick(key, state.momentum, slope, self.friction, size, noise)
+            theta = flat.ravel(state.coordinates) + recipe.scaled(factor, size * momentum)
+            after = SGHMCState(flat.unravel(theta), momentum, factor, state.steps + 1, noise)
+            finite = all_finite((theta, momentum, slope))
+            return after, SGHMCInfo(seen.posterior, finite, clipped, jnp.mean(momentum**2), size)
+
+        return Kernel(init, step, estimator.draw, is_compiled(estimator))
+
+
+def kick(
+    key: jax.Array, momentum: jax.Array, slope: jax.Array, friction: float, step_size: Any, noise: Any
+) -> tuple[jax.Array, jax.Array]:
+    """The momentum after one step of the recipe for (z, r), given the gradient `slope` of the log density of z."""
+    size = momentum.shape[0]
+    zeros = jnp.zeros_like(momentum)
+    diffusion = jnp.concatenate([zeros, jnp.full_like(momentum, friction)])
+
+    def curl(vector: jax.Array) -> jax.Array:
+        return jnp.concatenate([-vector[size:], vector[:size]])
+
+    # The drift of z does not depend on where z is, so that the origin serves for it. The noise of the slope reaches r.
+    excess = None if noise is None else jnp.concatenate([zeros, noise])
+    moved = recipe.step(
+        recipe.Diagonal(lambda _: diffusion, curl),
+        key,
+        jnp.concatenate([zeros, momentum]),
+        jnp.concatenate([slope, -momentum]),
+        step_size,
+        excess,
+    )
+    return moved.theta[size:], 2.0 * moved.clipped

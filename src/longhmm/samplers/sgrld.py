@@ -1,0 +1,282 @@
+"""Stochastic-gradient Riemannian Langevin dynamics (SG-RLD): the sampler of the paper, with its formulas corrected.
+
+Reference: Y.-A. Ma, N. J. Foti and E. B. Fox, Stochastic gradient MCMC methods for hidden Markov models, ICML 2017.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from longhmm.errors import ModelError
+from longhmm.gradients.estimators import (
+    BoundControlVariate,
+    BoundEstimator,
+    Buffered,
+    StartLaw,
+    stationary_start,
+    uniform_start,
+)
+from longhmm.model.hmm import HMM
+from longhmm.samplers import gradient_noise
+from longhmm.samplers.alternating import Alternating, alternate
+from longhmm.samplers.blocks import EmissionBlocks
+from longhmm.samplers.contract import Coordinates, Kernel
+from longhmm.samplers.emission_moves import EmissionMove, GaussianMetric, Preconditioned
+from longhmm.samplers.evaluation import Evaluation, all_finite, chosen, evaluate, is_compiled
+from longhmm.samplers.expanded_mean import CoxIngersollRoss, Mirror, Rows, normalised, slope
+from longhmm.samplers.preconditioning import information, inverse_factor, pilot
+from longhmm.samplers.schedules import Schedule, as_schedule
+
+
+class Noise(NamedTuple):
+    """Moving averages of the gradient noise: `(K, K, K)` of the rows' drifts, `(n, p, p)` of emission scores."""
+
+    rows: jax.Array
+    emission: jax.Array
+
+
+class SGRLDState(NamedTuple):
+    """Where the chain is.
+
+    Attributes:
+        coordinates: unconstrained parameters by name.
+        expanded: `(K, K)`, Ahat.
+        pace: `(K,)`, constant factors of the step size of each row.
+        factor: `(n, p, p)`, L of each emission block, `D = L L^T`, constant.
+        steps: number of steps taken.
+        noise: what is known of the gradient's noise; None without correction.
+    """
+
+    coordinates: Coordinates
+    expanded: jax.Array
+    pace: jax.Array
+    factor: jax.Array
+    steps: jax.Array
+    noise: Noise | None
+
+
+class SGRLDInfo(NamedTuple):
+    """What a step reports beside gradient and finiteness.
+
+    Attributes:
+        clipped: share of directions in which the gradient's noise alone exceeds what should be injected.
+        refused: share of covariance proposals that were not positive definite (`GaussianMetric` only).
+        step_size: h of this step.
+    """
+
+    gradient: Coordinates
+    finite: jax.Array
+    clipped: jax.Array
+    refused: jax.Array
+    step_size: jax.Array
+
+
+@dataclass(frozen=True)
+class Joint:
+    """One step of all parameters together from one gradient, on a fresh minibatch every time."""
+
+
+@dataclass(frozen=True)
+class SGRLD:
+    """Riemannian Langevin steps on minibatches. With h = `step_size` and n_hat the scaled expected transitions,
+
+        Ahat' = | Ahat + h_i ( a - Ahat + n_hat[i,j] - A[i,j] n_hat[i,.] ) + N(0, 2 h_i Ahat - h_i^2 B_i) |
+        u'    = u + h D grad log p(u | y) + N(0, 2 h D - h^2 D V D)
+
+    for the expanded transitions, `A[i,j] = Ahat[i,j] / sum_j Ahat[i,j]`, and the emission's coordinates u. Forbidden
+    transitions stay 0, fixed rows stay as they are, and row i of A has its Dirichlet prior.
+
+    Units: by default `D` is the inverse of the information that all data hold, and `h_i = h / (1 + n_i / s_i)` with
+    n_i departures from state i and s_i the row sum of Ahat at the start. Then h is the share of the way to equilibrium
+    that one step goes, whatever the data: 0.01 to 0.1, with an autocorrelation time near `2 / h` steps. D and h_i are
+    found at the first point and do not move with the chain, so that they need no correction; `refresh` finds them
+    anew between blocks of warm-up. With `per_observation=True`, `h_i = h` and D is the inverse information of a single
+    observation, as in the paper; h is then to be divided by the number of observations (1e-6 for millions).
+
+    Plain minibatch noise does not shrink with the length of the data. In the units above it adds `h (N/S - 1) / 2` of
+    the posterior's variance, with S of N cells per minibatch. `noise_correction` takes that away as long as
+    `h (N/S - 1) < 2`; beyond (`clipped` in the info tells) draws are too wide, and control variates are the remedy.
+
+    Args:
+        step_size: h, a number or a schedule.
+        transitions: `Mirror()`, or `CoxIngersollRoss()` for rows with almost empty cells.
+        emission: `Preconditioned()`, or `GaussianMetric()`, the paper's.
+        blocks: `Joint()`, or `Alternating(inner_steps)`, the paper's.
+        noise_correction: estimate B and V from the spread of windows and leave that much noise out.
+        per_observation: measure the step size against one observation instead of all data.
+        start: law of the state before a window.
+
+    Example:
+        >>> import jax, longhmm as lh
+        >>> from longhmm.samplers.sgrld import SGRLD
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> states, y = lh.simulate(model, params, 2000, seed=0)
+        >>> model, sampler, data = model.resolve(y), SGRLD(step_size=0.05), lh.open_data(y)
+        >>> estimator = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
+        >>> kernel = sampler.build(model, estimator)
+        >>> state = kernel.init(jax.random.key(0), jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params)))
+        >>> state, info = kernel.step(jax.random.key(1), state, kernel.draw(jax.random.key(2)))
+        >>> bool(info.finite)
+        True
+
+    Differs from the paper: rows, not columns, of A sum to one; the prior is Dirichlet, where a flat one on Ahat is
+    improper; the term `A n_hat[i,.]` is kept; Gamma has the sign and the size that keep the target; all emissions move
+    unconstrained; one joint step per minibatch, where the paper reports averages of iterates, which are no draws.
+    """
+
+    step_size: float | Schedule = 0.05
+    transitions: Mirror | CoxIngersollRoss = field(default_factory=Mirror)
+    emission: Preconditioned | GaussianMetric = field(default_factory=Preconditioned)
+    blocks: Joint | Alternating = field(default_factory=Joint)
+    noise_correction: bool = False
+    per_observation: bool = False
+    start: StartLaw = stationary_start
+    name: ClassVar[str] = "SG-RLD"
+
+    def __post_init__(self) -> None:
+        as_schedule(self.step_size)
+        plain = isinstance(self.transitions, Mirror) and isinstance(self.emission, Preconditioned)
+        if self.noise_correction and not (plain and isinstance(self.blocks, Joint)):
+            raise ModelError(
+                "noise_correction must go with Mirror(), Preconditioned() and Joint(), got "
+                f"{self.transitions}, {self.emission} and {self.blocks}: leave it out, or use those."
+            )
+
+    @classmethod
+    def paper(cls, step_size: float | Schedule = 1e-6, inner_steps: int = 5) -> SGRLD:
+        """The settings of the paper, its misprints corrected.
+
+        Blocks in turn, each `inner_steps` times on one minibatch and then averaged (Algorithm 2); step sizes per
+        observation; means and covariances in the Gaussian metric, with refusals; windows that begin from a uniform law.
+        """
+        blocks = Alternating(inner_steps)
+        return cls(step_size, emission=GaussianMetric(), blocks=blocks, per_observation=True, start=uniform_start)
+
+    def estimator(self, windows: Any, buffer: Any) -> Buffered:
+        """Buffered windows."""
+        return Buffered(**chosen(windows, buffer), start=self.start)
+
+    def refresh(self, model: HMM, estimator: BoundEstimator, state: SGRLDState) -> SGRLDState:
+        """The same state with step sizes and preconditioner found at where the chain is now.
+
+        For use between blocks of warm-up; a preconditioner that kept following the chain would change its target.
+        """
+        rows = Rows.of(model.transitions)
+        pace, factor = self._scales(rows, model, estimator, state.coordinates, state.expanded)
+        return state._replace(pace=pace, factor=factor)
+
+    def build(self, model: HMM, estimator: BoundEstimator) -> Kernel:
+        """Tie the sampler to a model and to a bound estimator of any kind."""
+        self._check(model, estimator)
+        rows, schedule, compiled = Rows.of(model.transitions), as_schedule(self.step_size), is_compiled(estimator)
+
+        def init(key: jax.Array, coordinates: Coordinates) -> SGRLDState:
+            expanded = rows.expand(model.constrain(coordinates)["transition"])
+            pace, factor = self._scales(rows, model, estimator, coordinates, expanded)
+            n_states = model.n_states
+            noise = None
+            if self.noise_correction:
+                noise = Noise(jnp.zeros((n_states,) * 3, expanded.dtype), jnp.zeros_like(factor))
+            return SGRLDState(dict(coordinates), expanded, pace, factor, jnp.zeros((), jnp.int32), noise)
+
+        def look(state: SGRLDState, minibatch: Any) -> Evaluation:
+            return evaluate(model, estimator, state.coordinates, minibatch)
+
+        rows_step = jax.jit(partial(self._move_rows, model, rows))
+        emission_step = jax.jit(partial(self._move_emission, model))
+
+        def step(key: jax.Array, state: SGRLDState, minibatch: Any) -> tuple[SGRLDState, SGRLDInfo]:
+            size = jnp.asarray(schedule.at(state.steps), state.expanded.dtype)
+            if isinstance(self.blocks, Alternating):
+                again = partial(look, minibatch=minibatch)
+                moves = (rows_step, emission_step)
+                moved, info = alternate(self.blocks, compiled, model, key, state, size, again, *moves)
+            else:
+                seen = look(state, minibatch)
+                if state.noise is not None:
+                    state = state._replace(noise=self._learn_noise(model, estimator, state, seen, minibatch))
+                rows_key, emission_key = jax.random.split(key)
+                expanded, law, rows_clipped = rows_step(rows_key, state, size, seen)
+                emission = emission_step(emission_key, state, size, seen)
+                moved = state._replace(expanded=expanded, coordinates={**emission.coordinates, "transition": law})
+                clipped = 0.5 * (rows_clipped + emission.clipped)
+                info = (seen.posterior, clipped, emission.refused)
+            gradient, clipped, refused = info
+            finite = all_finite((moved.coordinates, moved.expanded, gradient))
+            return moved._replace(steps=state.steps + 1), SGRLDInfo(gradient, finite, clipped, refused, size)
+
+        return Kernel(init, step, estimator.draw, compiled)
+
+    # Parts of a step ------------------------------------------------------------------------------------------------
+
+    def _check(self, model: HMM, estimator: Any) -> None:
+        if self.noise_correction:
+            gradient_noise.check_noise_known(estimator, self.name)
+        needs_counts = [
+            type(policy).__name__
+            for policy in (self.transitions, self.emission)
+            if isinstance(policy, CoxIngersollRoss) or (isinstance(policy, GaussianMetric) and policy.applies(model))
+        ]
+        if needs_counts and isinstance(estimator, BoundControlVariate):
+            raise ModelError(
+                f"{needs_counts[0]} needs expected counts, which control variates do not give (they may be negative): "
+                "use Mirror() and Preconditioned(), or the Buffered(...) estimator."
+            )
+        if isinstance(self.transitions, CoxIngersollRoss) and isinstance(model.initial, str):
+            raise ModelError(
+                "CoxIngersollRoss() takes counts of transitions only, but under initial='stationary' the first states "
+                "depend on the transition matrix too: use Mirror(), or another initial law."
+            )
+
+    def _scales(
+        self, rows: Rows, model: HMM, estimator: Any, coordinates: Coordinates, expanded: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        blocks = EmissionBlocks.like(coordinates)
+        found = information(model, blocks, dict(coordinates), pilot(estimator))
+        factor = inverse_factor(found.emission) if blocks.size else found.emission
+        if self.per_observation:
+            return jnp.ones_like(found.departures), factor * jnp.sqrt(found.counts + 1.0)[:, None, None]
+        return 1.0 / (1.0 + found.departures / jnp.sum(expanded, axis=1)), factor
+
+    def _move_rows(
+        self, model: HMM, rows: Rows, key: jax.Array, state: SGRLDState, size: jax.Array, seen: Evaluation
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Ahat, its unconstrained coordinates, and the share of clipped directions."""
+        pace = size * state.pace
+        if isinstance(self.transitions, CoxIngersollRoss):
+            assert seen.totals is not None
+            counts = jnp.asarray(seen.totals.transitions, state.expanded.dtype)
+            expanded, clipped = self.transitions.move(key, rows, state.expanded, counts, pace)
+        else:
+            drift = slope(model.transitions, jnp.asarray(seen.likelihood["transition"]))
+            excess = None if state.noise is None else state.noise.rows
+            expanded, clipped = self.transitions.move(key, rows, state.expanded, drift, pace, excess)
+        return expanded, model.transitions.unconstrain(normalised(expanded)), clipped
+
+    def _move_emission(
+        self, model: HMM, key: jax.Array, state: SGRLDState, size: jax.Array, seen: Evaluation
+    ) -> EmissionMove:
+        if isinstance(self.emission, GaussianMetric) and self.emission.applies(model):
+            assert seen.totals is not None
+            return self.emission.move(key, model, state.coordinates, seen.totals, size)
+        excess = None
+        if state.noise is not None:
+            excess = jnp.einsum("nij,nik,nkl->njl", state.factor, state.noise.emission, state.factor)
+        return Preconditioned().move(key, state.coordinates, seen.posterior, state.factor, size, excess)
+
+    def _learn_noise(self, model: HMM, estimator: Any, state: SGRLDState, seen: Evaluation, minibatch: Any) -> Noise:
+        assert state.noise is not None and seen.windows is not None
+        found = gradient_noise.window_scores(estimator, state.coordinates, seen.windows)
+        drifts = jax.vmap(partial(slope, model.transitions))(found["transition"])
+        blocks = EmissionBlocks.like(state.coordinates)
+        rows = gradient_noise.covariance(drifts, minibatch)
+        emission = state.noise.emission
+        if blocks.size:
+            emission = gradient_noise.covariance(blocks.ravel(found), minibatch)
+        return jax.tree.map(partial(gradient_noise.averaged, index=state.steps), state.noise, Noise(rows, emission))

@@ -1,0 +1,284 @@
+"""Estimators: unbiased, exact where they must be, biased where theory says so."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import logsumexp
+
+import longhmm as lh
+from gradients.references import (
+    Coordinates,
+    batch_means,
+    differences,
+    flat,
+    normal_logs,
+    normal_model,
+    simulate_normal,
+    stationary_law,
+)
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.windows import Cells, gather
+from longhmm.errors import ModelError
+from longhmm.gradients.certificate import _cell_scores
+from longhmm.gradients.coordinates import score
+from longhmm.gradients.estimators import BoundEstimator, stationary_start, uniform_start
+from longhmm.kernels.statistics import mixture_statistics
+from longhmm.model.hmm import HMM
+
+# A stationary initial law and a forbidden transition: everything that the ends of sequences can get wrong.
+PRIOR = np.array([[2.0, 1.0, 1.0], [1.0, 3.0, 1.0], [1.0, 1.0, 0.0]])
+MODEL = normal_model(3, transition_prior=PRIOR, initial="stationary")
+PARAMS = {
+    "transition": np.array([[0.8, 0.15, 0.05], [0.1, 0.7, 0.2], [0.5, 0.5, 0.0]]),
+    "loc": np.array([-1.0, 0.3, 2.0]),
+}
+LENGTHS = [1, 2, 300, 7, 90, 1]
+
+
+@cache
+def ragged() -> Sequences:
+    y = np.random.default_rng(1).normal(size=sum(LENGTHS)) * 1.5
+    y[np.random.default_rng(2).random(len(y)) < 0.1] = np.nan
+    return open_data(y, lengths=LENGTHS)
+
+
+def close(found: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
+    """Within a tolerance relative to the size of the whole gradient."""
+    assert np.isfinite(found).all()
+    assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max(), (found, expected)
+
+
+# Cells add up to everything -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("half_width", "buffer", "tolerance"), [(2, 80, 1e-9), (2, 300, 1e-12), (0, 80, 1e-9)])
+def test_all_cells_with_long_buffers_give_the_full_gradient(half_width: int, buffer: int, tolerance: float) -> None:
+    cells = Cells(ragged().offsets, 2 * half_width + 1)
+    complete = MODEL.validate(PARAMS)
+    found, _ = _cell_scores(MODEL, complete, ragged(), cells, np.arange(cells.n_cells), buffer, stationary_start)
+    close(found.sum(axis=0), flat(lh.gradient(MODEL, PARAMS, ragged(), prior=False)), tolerance)
+
+
+@pytest.mark.parametrize("given", [None, [0.05, 0.05, 0.9]])
+def test_a_minibatch_of_every_cell_is_the_full_gradient(given: list[float] | None) -> None:
+    """S = N: first observations, sequences of length 1 and sequences shorter than a window, in single precision."""
+    params = PARAMS if given is None else {**PARAMS, "initial": given}
+    windows, buffer = lh.Windows(half_width=2, count=10_000), lh.FixedBuffer(60)
+    exact = flat(lh.gradient(MODEL, params, ragged()))
+    for estimator in (lh.Buffered(windows, buffer), lh.Buffered(windows, buffer, uniform_start), lh.FullData()):
+        close(flat(lh.gradient(MODEL, params, ragged(), estimator=estimator)), exact, 2e-5)
+    if given is not None:
+        own = flat(lh.gradient(MODEL, PARAMS, ragged()))
+        assert np.abs(own - exact).max() > 1e-2 * np.abs(exact).max()  # so that a forgotten law would be seen
+
+
+def test_windows_that_hold_whole_sequences_need_no_buffer() -> None:
+    sequences = open_data(np.random.default_rng(4).normal(size=30), lengths=[1, 5, 4, 2, 5, 5, 3, 1, 4])
+    estimator = lh.Buffered(lh.Windows(half_width=2, count=9), lh.FixedBuffer(0), uniform_start)
+    found = flat(lh.gradient(MODEL, PARAMS, sequences, estimator=estimator, prior=False))
+    close(found, flat(lh.gradient(MODEL, PARAMS, sequences, prior=False)), 1e-5)
+
+
+COUNTED = {n_states: normal_model(n_states) for n_states in (1, 2, 3)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    n_states=st.integers(1, 3),
+    lengths=st.lists(st.integers(1, 8), min_size=4, max_size=4),
+    missing=st.lists(st.booleans(), min_size=32, max_size=32),
+    seed=st.integers(0, 10**6),
+)
+def test_one_window_for_each_sequence_is_exact(
+    n_states: int, lengths: list[int], missing: list[bool], seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    y = np.where(missing, np.nan, rng.normal(size=32) * 2)[: sum(lengths)]
+    params = {
+        "transition": rng.dirichlet(np.ones(n_states), size=n_states),
+        "loc": np.sort(rng.normal(size=n_states) * 2),
+    }
+    sequences = open_data(y, lengths=lengths)
+    estimator = lh.Buffered(lh.Windows(half_width=4, count=4), lh.FixedBuffer(1))
+    model = COUNTED[n_states]
+    found = flat(lh.gradient(model, params, sequences, estimator=estimator))
+    exact = flat(lh.gradient(model, params, sequences))
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found, exact, rtol=2e-4, atol=2e-4)
+
+
+# Random minibatches -------------------------------------------------------------------------------------------------
+
+
+def many(bound: BoundEstimator, model: HMM, params: dict, number: int, seed: int = 0, prior: bool = True) -> np.ndarray:
+    """Gradients `(number, P)` of as many minibatches."""
+    coordinates = jax.tree.map(jnp.asarray, lh.unconstrain(model, params))
+
+    def one(key: jax.Array) -> jax.Array:
+        found = bound.estimate(coordinates, bound.draw(key), prior=prior).gradient
+        return jnp.concatenate([jnp.ravel(found[name]) for name in sorted(found)])
+
+    keys = jax.random.split(jax.random.key(seed), number)
+    return np.asarray(jax.jit(jax.vmap(one))(keys), np.float64)
+
+
+WINDOWS, BUFFER = lh.Windows(half_width=2, count=4), lh.FixedBuffer(32)
+
+
+@cache
+def buffered_draws() -> np.ndarray:
+    return many(lh.Buffered(WINDOWS, BUFFER).bind(MODEL, ragged(), PARAMS), MODEL, PARAMS, 8000)
+
+
+def assert_mean(draws: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    error = draws.std(axis=0, ddof=1) / np.sqrt(len(draws))
+    assert (np.abs(draws.mean(axis=0) - exact) < 4 * error).all(), (draws.mean(axis=0) - exact) / error
+    return error
+
+
+def test_the_mean_over_minibatches_is_the_full_gradient() -> None:
+    exact = flat(lh.gradient(MODEL, PARAMS, ragged()))
+    error = assert_mean(buffered_draws(), exact)
+    assert (np.abs(exact) > 20 * error).sum() >= 3  # the test could tell a weight that is off by a fifth
+
+
+def test_noise_shrinks_with_the_number_of_windows() -> None:
+    windows = lh.Windows(half_width=2, count=16)
+    more = many(lh.Buffered(windows, BUFFER).bind(MODEL, ragged(), PARAMS), MODEL, PARAMS, 8000)
+    ratio = buffered_draws().var(axis=0) / more.var(axis=0)
+    # Independent windows would give 4; cells drawn without replacement, 16 of 86, give a little more.
+    assert (ratio > 3).all()
+    assert (ratio < 7).all()
+
+
+def test_iid_against_finite_differences_of_a_mixture() -> None:
+    space = Coordinates(MODEL, PARAMS)
+    y = ragged().read(0, ragged().length).values
+
+    def mixture(vector: np.ndarray) -> float:
+        natural = space.to_natural(vector)
+        logs = normal_logs(natural["loc"], y)
+        with np.errstate(divide="ignore"):
+            return float(logsumexp(np.log(natural["transition"].mean(axis=0)) + logs, axis=1).sum())
+
+    expected = differences(mixture, space.vector)
+    cells = Cells(ragged().offsets, 5)
+    with jax.enable_x64(True):
+        arrays = {name: jnp.asarray(value) for name, value in MODEL.validate(PARAMS).items()}
+        windows = gather(ragged(), cells.locate(np.arange(cells.n_cells), 0), 5)
+        statistics = mixture_statistics(MODEL, arrays, windows).total()
+        found = flat(score(MODEL, MODEL.unconstrain(arrays), statistics))
+    np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+
+    whole = lh.IID(lh.Windows(half_width=2, count=10_000))
+    close(flat(lh.gradient(MODEL, PARAMS, ragged(), estimator=whole, prior=False)), expected, 1e-5)
+    assert_mean(many(lh.IID(WINDOWS).bind(MODEL, ragged(), PARAMS), MODEL, PARAMS, 4000, prior=False), expected)
+
+
+def test_iid_with_a_state_that_nothing_leads_to() -> None:
+    prior = np.array([[0.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 1.0, 1.0]])
+    model = normal_model(3, transition_prior=prior)
+    params = {"transition": [[0, 0.5, 0.5], [0, 0.2, 0.8], [0, 0.6, 0.4]], "loc": [-1.0, 0.0, 1.0]}
+    found = lh.gradient(model, params, ragged(), estimator=lh.IID(WINDOWS), prior=False)
+    assert np.isfinite(flat(found)).all()
+    assert found["loc"][0] == 0.0
+
+
+# Control variates ---------------------------------------------------------------------------------------------------
+
+NEAR = {"transition": np.array([[0.81, 0.14, 0.05], [0.1, 0.71, 0.19], [0.49, 0.51, 0.0]]), "loc": PARAMS["loc"] + 0.02}
+
+
+def test_control_variate_is_exact_at_its_centre() -> None:
+    """For every minibatch, and with no buffer at all."""
+    bound = lh.ControlVariate(WINDOWS, lh.FixedBuffer(0)).bind(MODEL, ragged(), PARAMS)
+    draws = many(bound, MODEL, PARAMS, 50)
+    exact = flat(lh.gradient(MODEL, PARAMS, ragged()))
+    for draw in draws:
+        close(draw, exact, 1e-5)
+
+
+def test_control_variate_is_unbiased_near_its_centre_with_much_less_noise() -> None:
+    bound = lh.ControlVariate(WINDOWS, BUFFER, centre=PARAMS).bind(MODEL, ragged(), NEAR)
+    draws = many(bound, MODEL, NEAR, 8000)
+    assert_mean(draws, flat(lh.gradient(MODEL, NEAR, ragged())))
+    plain = many(lh.Buffered(WINDOWS, BUFFER).bind(MODEL, ragged(), NEAR), MODEL, NEAR, 2000)
+    ratio = draws.var(axis=0) / plain.var(axis=0)
+    assert (ratio < 0.02).all(), ratio  # measured: below 0.01
+    assert (ratio > 0).all()
+
+
+def test_control_variate_keeps_the_initial_law_of_the_parameters() -> None:
+    law = [0.05, 0.05, 0.9]
+    given, near = {**PARAMS, "initial": law}, {**NEAR, "initial": law}
+    every = lh.Windows(half_width=2, count=10_000)
+    found = lh.gradient(MODEL, near, ragged(), estimator=lh.ControlVariate(every, lh.FixedBuffer(60), centre=PARAMS))
+    close(flat(found), flat(lh.gradient(MODEL, near, ragged())), 2e-5)
+    bound = lh.ControlVariate(WINDOWS, BUFFER).bind(MODEL, ragged(), given)
+    close(many(bound, MODEL, given, 3)[0], flat(lh.gradient(MODEL, given, ragged())), 1e-5)
+
+
+# Starts and bias ----------------------------------------------------------------------------------------------------
+
+SLOW = np.array([[0.99, 0.01], [0.04, 0.96]])
+MEANS = np.array([-0.5, 0.5])
+PAIR = normal_model(2, initial="stationary")
+LENGTH = 400_000
+
+
+@cache
+def slow_data() -> Sequences:
+    return open_data(simulate_normal(SLOW, MEANS, LENGTH, seed=11))
+
+
+def cell_scores(params: dict, buffer: int, start) -> np.ndarray:
+    cells = Cells(slow_data().offsets, 5)
+    return _cell_scores(PAIR, PAIR.validate(params), slow_data(), cells, np.arange(cells.n_cells), buffer, start)[0]
+
+
+def test_stationary_starts_have_scores_of_mean_zero_at_the_truth_without_any_buffer() -> None:
+    truth = {"transition": SLOW, "loc": MEANS}
+    mean, error = batch_means(cell_scores(truth, 0, stationary_start))
+    assert (np.abs(mean) < 4 * error).all(), mean / error
+    mean, error = batch_means(cell_scores(truth, 0, uniform_start))
+    assert np.abs(mean / error).max() > 20, mean / error
+
+
+def test_without_a_buffer_scores_are_biased_away_from_the_truth() -> None:
+    away = {"transition": np.array([[0.9, 0.1], [0.2, 0.8]]), "loc": np.array([-0.8, 0.7])}
+    exact = cell_scores(away, 100, stationary_start)
+    mean, error = batch_means(cell_scores(away, 0, stationary_start) - exact)
+    assert np.abs(mean / error).max() > 20, mean / error
+    chosen = lh.LyapunovBuffer(tolerance=1e-3).estimate(PAIR, away, slow_data()).length
+    left, _ = batch_means(cell_scores(away, chosen, stationary_start) - exact)
+    assert np.abs(left).max() < 1e-3 * np.abs(mean).max()
+
+
+def test_the_law_before_a_window_is_the_stationary_one() -> None:
+    with jax.enable_x64(True):
+        found = np.asarray(stationary_start({"transition": jnp.asarray(SLOW)}))
+    np.testing.assert_allclose(found, stationary_law(SLOW), rtol=1e-9)
+    np.testing.assert_array_equal(uniform_start({"transition": jnp.asarray(SLOW)}), [0.5, 0.5])
+
+
+# Contract -----------------------------------------------------------------------------------------------------------
+
+
+def test_equal_seeds_give_equal_estimates() -> None:
+    estimator = lh.Buffered(WINDOWS, BUFFER)
+    first, again, other = (flat(lh.gradient(MODEL, PARAMS, ragged(), estimator=estimator, seed=s)) for s in (3, 3, 4))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).any()
+
+
+def test_data_of_another_dimension_are_refused() -> None:
+    for estimator in (lh.Buffered(WINDOWS, BUFFER), lh.Buffered(), lh.IID(), lh.FullData(), lh.ControlVariate()):
+        with pytest.raises(ModelError, match="2 feature"):
+            estimator.bind(MODEL, open_data(np.zeros((50, 2))), PARAMS)
