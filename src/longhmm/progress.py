@@ -20,7 +20,8 @@ class Bar:
 
     def __init__(self, wanted: bool = True) -> None:
         self._wanted, self._began = wanted, time.monotonic()
-        self._text, self._unit, self._total, self._done = "", "steps", None, 0.0
+        self._text, self._unit, self._done = "", "steps", 0.0
+        self._total: float | None = None
         self._phase_began = self._began
         self._shown: Any = None
         self._task: Any = None

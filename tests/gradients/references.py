@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from jax.flatten_util import ravel_pytree
 from scipy import stats
 from scipy.special import logsumexp
 
+from longhmm.data.sequences import Sequences, open_data
 from longhmm.model.emissions import Emission
 from longhmm.model.hmm import HMM
 
@@ -111,3 +113,14 @@ def batch_means(samples: Array, batches: int = 200) -> tuple[Array, Array]:
     length = len(samples) // batches
     means = samples[: length * batches].reshape(batches, length, -1).mean(axis=1)
     return means.mean(axis=0), means.std(axis=0, ddof=1) / np.sqrt(batches)
+
+
+# Two states whose emissions overlap, seen from parameters away from the truth: typical and mean errors differ visibly.
+OVERLAPPING = normal_model(2, initial="stationary")
+AWAY = {"transition": np.array([[0.9, 0.1], [0.2, 0.8]]), "loc": np.array([-0.4, 0.7])}
+
+
+@cache
+def overlapping_data() -> Sequences:
+    """A hundred thousand observations of a chain with long stays."""
+    return open_data(simulate_normal(np.array([[0.97, 0.03], [0.06, 0.94]]), np.array([-1.0, 1.0]), 100_000, seed=3))

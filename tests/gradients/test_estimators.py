@@ -24,7 +24,7 @@ from gradients.references import (
     stationary_law,
 )
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.windows import Cells, gather
+from longhmm.data.windows import Cells, WindowBatch, gather
 from longhmm.errors import ModelError
 from longhmm.gradients.certificate import _cell_scores
 from longhmm.gradients.coordinates import score
@@ -89,7 +89,7 @@ def test_windows_that_hold_whole_sequences_need_no_buffer() -> None:
 COUNTED = {n_states: normal_model(n_states) for n_states in (1, 2, 3)}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     n_states=st.integers(1, 3),
     lengths=st.lists(st.integers(1, 8), min_size=4, max_size=4),
@@ -134,7 +134,7 @@ WINDOWS, BUFFER = lh.Windows(half_width=2, count=4), lh.FixedBuffer(32)
 
 @cache
 def buffered_draws() -> np.ndarray:
-    return many(lh.Buffered(WINDOWS, BUFFER).bind(MODEL, ragged(), PARAMS), MODEL, PARAMS, 8000)
+    return many(lh.Buffered(WINDOWS, BUFFER).bind(MODEL, ragged(), PARAMS), MODEL, PARAMS, 4000)
 
 
 def assert_mean(draws: np.ndarray, exact: np.ndarray) -> np.ndarray:
@@ -149,15 +149,6 @@ def test_the_mean_over_minibatches_is_the_full_gradient() -> None:
     assert (np.abs(exact) > 20 * error).sum() >= 3  # the test could tell a weight that is off by a fifth
 
 
-def test_noise_shrinks_with_the_number_of_windows() -> None:
-    windows = lh.Windows(half_width=2, count=16)
-    more = many(lh.Buffered(windows, BUFFER).bind(MODEL, ragged(), PARAMS), MODEL, PARAMS, 8000)
-    ratio = buffered_draws().var(axis=0) / more.var(axis=0)
-    # Independent windows would give 4; cells drawn without replacement, 16 of 86, give a little more.
-    assert (ratio > 3).all()
-    assert (ratio < 7).all()
-
-
 def test_iid_against_finite_differences_of_a_mixture() -> None:
     space = Coordinates(MODEL, PARAMS)
     y = ragged().read(0, ragged().length).values
@@ -168,13 +159,15 @@ def test_iid_against_finite_differences_of_a_mixture() -> None:
         with np.errstate(divide="ignore"):
             return float(logsumexp(np.log(natural["transition"].mean(axis=0)) + logs, axis=1).sum())
 
+    def mixture_score(params: dict, windows: WindowBatch) -> dict:
+        return score(MODEL, MODEL.unconstrain(params), mixture_statistics(MODEL, params, windows).total())
+
     expected = differences(mixture, space.vector)
     cells = Cells(ragged().offsets, 5)
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in MODEL.validate(PARAMS).items()}
         windows = gather(ragged(), cells.locate(np.arange(cells.n_cells), 0), 5)
-        statistics = mixture_statistics(MODEL, arrays, windows).total()
-        found = flat(score(MODEL, MODEL.unconstrain(arrays), statistics))
+        found = flat(jax.jit(mixture_score)(arrays, windows))
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
     whole = lh.IID(lh.Windows(half_width=2, count=10_000))
@@ -207,7 +200,7 @@ def test_control_variate_is_exact_at_its_centre() -> None:
 
 def test_control_variate_is_unbiased_near_its_centre_with_much_less_noise() -> None:
     bound = lh.ControlVariate(WINDOWS, BUFFER, centre=PARAMS).bind(MODEL, ragged(), NEAR)
-    draws = many(bound, MODEL, NEAR, 8000)
+    draws = many(bound, MODEL, NEAR, 4000)
     assert_mean(draws, flat(lh.gradient(MODEL, NEAR, ragged())))
     plain = many(lh.Buffered(WINDOWS, BUFFER).bind(MODEL, ragged(), NEAR), MODEL, NEAR, 2000)
     ratio = draws.var(axis=0) / plain.var(axis=0)
@@ -230,7 +223,7 @@ def test_control_variate_keeps_the_initial_law_of_the_parameters() -> None:
 SLOW = np.array([[0.99, 0.01], [0.04, 0.96]])
 MEANS = np.array([-0.5, 0.5])
 PAIR = normal_model(2, initial="stationary")
-LENGTH = 400_000
+LENGTH = 150_000
 
 
 @cache
@@ -253,7 +246,7 @@ def test_stationary_starts_have_scores_of_mean_zero_at_the_truth_without_any_buf
 
 def test_without_a_buffer_scores_are_biased_away_from_the_truth() -> None:
     away = {"transition": np.array([[0.9, 0.1], [0.2, 0.8]]), "loc": np.array([-0.8, 0.7])}
-    exact = cell_scores(away, 100, stationary_start)
+    exact = cell_scores(away, 60, stationary_start)
     mean, error = batch_means(cell_scores(away, 0, stationary_start) - exact)
     assert np.abs(mean / error).max() > 20, mean / error
     chosen = lh.LyapunovBuffer(tolerance=1e-3).estimate(PAIR, away, slow_data()).length

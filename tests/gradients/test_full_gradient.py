@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from model.configurations import named, names, observations
 from scipy import stats
 
 import longhmm as lh
@@ -14,6 +13,7 @@ from gradients.references import Coordinates, differences, flat, forward_log_lik
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.gradients.coordinates import prior_gradient
+from model.configurations import named, names, observations
 
 LENGTHS = [1, 9, 14]
 # One of every kind; the others take minutes to compile.

@@ -5,14 +5,17 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from scipy import stats
 
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ImpossibleObservationError, ModelError
 from longhmm.kernels.answers import decode, log_likelihood, sample_states, state_probabilities
-from longhmm.kernels.full_pass import posterior_pass
+from longhmm.kernels.full_pass import collect_weights, posterior_pass
 from longhmm.model.emissions import Emission
 from longhmm.model.families import Categorical, Gaussian, Poisson
 from longhmm.model.hmm import HMM
@@ -20,7 +23,7 @@ from longhmm.testing import Enumerated, enumerate_paths
 from model.configurations import Configuration, log_law, named, names, observations
 
 LENGTHS = (4, 1, 3)
-COPIES = 600  # of the three sequences, so that one draw of paths is 600 draws
+COPIES = 600  # of the three sequences, so that one draw of paths is many draws
 INITIAL = {2: np.array([0.3, 0.7]), 3: np.array([0.2, 0.5, 0.3])}
 TRANSITION = {
     2: np.array([[0.8, 0.2], [0.4, 0.6]]),
@@ -35,7 +38,9 @@ def log_densities(configuration: Configuration, y: np.ndarray) -> np.ndarray:
         law = configuration.law(configuration.params, k)
         for t, row in enumerate(y):
             if isinstance(law, list):
-                logs[t, k] = sum(float(log_law(one, value)) for one, value in zip(law, row, strict=True) if value == value)
+                logs[t, k] = sum(
+                    float(log_law(one, value)) for one, value in zip(law, row, strict=True) if value == value
+                )
             elif not np.isnan(row).any():
                 logs[t, k] = float(log_law(law, row))
     return logs
@@ -48,9 +53,8 @@ def few_observations(configuration: Configuration) -> tuple[np.ndarray, np.ndarr
     if y.shape[1] > 1 and isinstance(configuration.law(configuration.params, 0), list):
         y[6, 0] = np.nan
     states = np.full(len(y), -1)
-    states[3], states[5] = 1, 0
-    if configuration.name == "support-differs-by-state":
-        states[5] = -1  # the other state may be the only possible one
+    possible = np.isfinite(log_densities(configuration, y))
+    states[3], states[5] = np.argmax(possible[3]), np.argmax(possible[5])
     return y, states
 
 
@@ -165,27 +169,22 @@ def test_categorical_against_hmmlearn() -> None:
     peer.emissionprob_ = probs
     params = {"initial": initial, "transition": transition, "probs": probs}
     model = HMM(K, Categorical(4)).resolve(y)
-    peer_features = y.copy()
-    peer.n_features = 4
     peer.startprob_, peer.transmat_ = initial, transition
-    total, gamma = peer.score_samples(peer_features)
+    total, gamma = peer.score_samples(y)
     np.testing.assert_allclose(log_likelihood(model, params, y), total, rtol=1e-8)
     np.testing.assert_allclose(state_probabilities(model, params, y), gamma, atol=2e-7)
-    np.testing.assert_array_equal(decode(model, params, y), peer.decode(peer_features)[1])
+    np.testing.assert_array_equal(decode(model, params, y), peer.decode(y)[1])
 
 
 def test_the_smoother_against_dynamax() -> None:
-    import jax
     from dynamax.hidden_markov_model import hmm_smoother
-
-    from longhmm.kernels.full_pass import collect_weights
 
     rng, initial, transition = random_laws(4)
     y = rng.poisson(4.0, size=(T, 1))
     rate = np.array([0.7, 4.0, 11.0])
-    logs = named_poisson_logs(rate, y)
+    logs = stats.poisson.logpmf(y, rate)
     with jax.enable_x64(True):
-        peer = hmm_smoother(*map(jax.numpy.asarray, (initial, transition, logs)))
+        peer = hmm_smoother(*map(jnp.asarray, (initial, transition, logs)))
     params = {"initial": initial, "transition": transition, "rate": rate}
     results = list(posterior_pass(HMM(K, Poisson()).resolve(y), params, open_data(y), collect_weights))
     np.testing.assert_allclose(sum(result.log_likelihood for result in results), peer.marginal_loglik, rtol=1e-8)
@@ -194,12 +193,6 @@ def test_the_smoother_against_dynamax() -> None:
     transitions = np.asarray(peer.trans_probs)
     transitions = transitions.sum(0) if transitions.ndim == 3 else transitions
     np.testing.assert_allclose(sum(result.transitions for result in results), transitions, rtol=1e-8)
-
-
-def named_poisson_logs(rate: np.ndarray, y: np.ndarray) -> np.ndarray:
-    from scipy import stats
-
-    return stats.poisson.logpmf(y, rate[None, :])
 
 
 # What is refused ------------------------------------------------------------------------------------------------------
@@ -238,8 +231,8 @@ def test_a_transient_state_may_last() -> None:
     """The stationary law has no room for a state that is left for good; guesses that start from it must have."""
     model, params, _ = impossible_data()
     params = {**params, "transition": [[0.999, 0.001], [0.0, 1.0]], "initial": [1.0, 0.0]}
-    y = np.repeat([0, 1], [9000, 100])
-    expected = 8999 * np.log(0.999) + np.log(0.001)
+    y = np.repeat([0, 1], [2900, 100])
+    expected = 2899 * np.log(0.999) + np.log(0.001)
     np.testing.assert_allclose(log_likelihood(model, params, y), expected, rtol=1e-12)
     np.testing.assert_array_equal(decode(model, params, y), y)
 
@@ -294,11 +287,11 @@ class Undefined(Emission):
         super().__init__(None, level=dist.Normal(0.0, 1.0))
 
     def log_density(self, params: Any, y: Any) -> Any:
-        return np.nan * (y[..., None] > 5) + params["level"] * 0
+        return jnp.where(y[..., None] > 5, jnp.nan, params["level"])
 
 
 def test_a_density_that_is_not_a_number_is_refused_by_row() -> None:
     params = {"transition": [[0.9, 0.1], [0.1, 0.9]], "level": [0.0, 1.0]}
     for ask in (log_likelihood, state_probabilities, decode):
-        with pytest.raises(ModelError, match=r"not a number for row 0 of the array"):
+        with pytest.raises(ModelError, match=r"not a number for row 2 of the array"):
             ask(HMM(2, Undefined()), params, [1.0, 2.0, 7.0])

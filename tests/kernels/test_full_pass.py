@@ -62,7 +62,11 @@ def gathered(results: Any) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
     for result in results:
         assert result.start == position
         position = result.stop
-        total, first, transitions = total + result.log_likelihood, first + result.first, transitions + result.transitions
+        total, first, transitions = (
+            total + result.log_likelihood,
+            first + result.first,
+            transitions + result.transitions,
+        )
         rows.append(result.collected[result.own])
     return total, np.asarray(first), np.asarray(transitions), np.concatenate(rows)
 
@@ -284,9 +288,7 @@ MODELS = {n_states: given_model(n_states) for n_states in (1, 2, 5)}
     spread=st.sampled_from([0.01, 1.0, 20.0, 500.0]),
     stay=st.sampled_from([0.0, 0.9, 1.0]),
 )
-def test_any_shape(
-    n_states: int, lengths: list[int], seed: int, missing: float, spread: float, stay: float
-) -> None:
+def test_any_shape(n_states: int, lengths: list[int], seed: int, missing: float, spread: float, stay: float) -> None:
     rng = np.random.default_rng(seed)
     lengths = [*lengths, 13]  # at least four chunks, so that one compiled program serves all examples
     initial, transition, logs = random_chain(seed, n_states, sum(lengths), spread=spread, stay=stay)

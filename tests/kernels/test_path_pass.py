@@ -95,7 +95,9 @@ def test_best_paths_of_ragged_sequences_with_missing_rows_and_known_states() -> 
     cuts = np.cumsum([1, 2, 8, 9, 33, 200])
     data = open_data(values, lengths=[1, 2, 8, 9, 33, 200, 147], states=states)
     path = decode(MODEL, given_params(initial, transition), data)
-    scores = [path_score(initial, transition, *pair) for pair in zip(np.split(logs, cuts), np.split(path, cuts), strict=True)]
+    scores = [
+        path_score(initial, transition, *pair) for pair in zip(np.split(logs, cuts), np.split(path, cuts), strict=True)
+    ]
     best = reference(initial, transition, np.split(logs, cuts)).best_score
     np.testing.assert_allclose(sum(scores), best, rtol=1e-13)
     assert (path[states >= 0] == states[states >= 0]).all()

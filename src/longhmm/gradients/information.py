@@ -89,7 +89,10 @@ def score_differences(
     with jax.enable_x64(True):
         wide = {name: jnp.asarray(np.asarray(value, np.float64)) for name, value in centre.items()}
         for first in range(0, n_points, BATCH):
-            here = {name: jnp.asarray(np.asarray(value[first : first + BATCH], np.float64)) for name, value in points.items()}
+            here = {
+                name: jnp.asarray(np.asarray(value[first : first + BATCH], np.float64))
+                for name, value in points.items()
+            }
             size = next(iter(here.values())).shape[0]
             cells = rng.integers(layout.n_cells, size=size * CELLS_PER_POINT)
             batch = gather(sequences, layout.locate(cells, buffer), width)

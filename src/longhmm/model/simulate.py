@@ -24,9 +24,7 @@ PIECE = 512  # steps walked at a time from every state
 BLOCK = 128 * PIECE  # steps per block; fixed, so that a longer simulation begins with the shorter one
 
 
-def simulate(
-    model: HMM, params: Mapping[str, Any], length: int | Sequence[int], seed: int = 0
-) -> tuple[Any, Any]:
+def simulate(model: HMM, params: Mapping[str, Any], length: int | Sequence[int], seed: int = 0) -> tuple[Any, Any]:
     """Draw `(states, observations)` from a model.
 
     Args:

@@ -35,7 +35,7 @@ class Labelled(NamedTuple):
 
 def label_chains(model: HMM, chains: Chains, *, keep_order: bool = False) -> Labelled:
     """Constrain all draws in double precision and number the states; `keep_order` leaves their numbers alone."""
-    coordinates = {name: np.asarray(value, np.float64) for name, value in chains.coordinates.items()}
+    coordinates = {name: np.array(value, np.float64) for name, value in chains.coordinates.items()}  # own copies
     _check_shapes(model, coordinates)
     natural = constrain_draws(model, coordinates)
     mode = None if chains.mode is None else constrain_one(model, chains.mode)

@@ -20,8 +20,8 @@ from longhmm.posterior.convergence import effective_sizes
 from longhmm.posterior.posterior import Posterior
 from longhmm.progress import Bar
 from longhmm.run.compilation import cached_compilation
-from longhmm.run.session import Request, run_session
-from longhmm.run.tuning import Tuning, tune
+from longhmm.run.session import Request, find_tuning, run_session
+from longhmm.run.tuning import Tuning
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.matched_langevin import MatchedLangevin
 
@@ -81,20 +81,16 @@ def sample(
     sequences = open_data(data)
     model.check_dim(sequences)
     resolved = model.resolve(sequences)
+    chosen: Sampler = MatchedLangevin() if sampler is None else sampler
+    wanted = WANTED_SHARE * chains * draws if sampler is None else 0.0
+    request = Request(
+        resolved, sequences, chosen, windows, buffer, chains, draws, warmup, thin, init, seed, time_limit, checkpoint, wanted
+    )  # fmt: skip
+    notes: tuple[str, ...] = ()
     with cached_compilation(), Bar(progress) as bar:
-        found: Tuning | None = None
-        notes: tuple[str, ...] = ()
-        chosen = sampler or MatchedLangevin()
-        if sampler is None and checkpoint is None:
-            bar.phase("climbing to the mode", unit="rows")
-            options = {"windows": windows, "buffer": buffer, "init": init, "seed": seed}
-            found = tune(MatchedLangevin(), resolved, sequences, **options, progress=bar.advance)
-            if found.cheaper_exact:
-                chosen, notes = exact_sampler(found)
-        request = Request(
-            resolved, sequences, chosen, windows, buffer, chains, draws, warmup, thin, init, seed, time_limit,
-            checkpoint, WANTED_SHARE * chains * draws if sampler is None else 0.0,
-        )  # fmt: skip
+        found = find_tuning(request, bar) if isinstance(chosen, MatchedLangevin) else None
+        if sampler is None and found is not None and found.cheaper_exact:
+            request.sampler, notes = exact_sampler(found)
         result = run_session(request, bar, lambda flat: float(np.min(effective_sizes(flat))), found)
     settings = {**result.settings, "versions": versions()}
     return Posterior.from_chains(resolved, result._replace(settings=settings, notes=(*notes, *result.notes)), sequences)

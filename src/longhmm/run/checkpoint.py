@@ -31,7 +31,8 @@ def save(directory: str | os.PathLike[str], header: Mapping[str, Any], arrays: M
     place = Path(directory)
     place.mkdir(parents=True, exist_ok=True)
     body = io.BytesIO()
-    np.savez(body, **{name: np.asarray(value) for name, value in arrays.items()})
+    contents: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
+    np.savez(body, **contents)
     content = body.getvalue()
     document = {**header, "version": VERSION, "digest": hashlib.sha256(content).hexdigest()}
     top = json.dumps(document).encode()

@@ -19,7 +19,7 @@ def cached_compilation() -> Iterator[None]:
     The environment variable LONGHMM_COMPILATION_CACHE names the directory; "0" switches it off.
     """
     wanted = os.environ.get(SWITCH, "")
-    if wanted == "0" or jax.config.jax_compilation_cache_dir is not None:
+    if wanted == "0" or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         yield
         return
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

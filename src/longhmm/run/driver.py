@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +21,7 @@ import numpy as np
 from longhmm.errors import LongHMMError
 from longhmm.gradients.estimators import BoundEstimator
 from longhmm.model.hmm import HMM
-from longhmm.samplers.contract import Coordinates, Kernel, Sampler
+from longhmm.samplers.contract import Kernel, Sampler
 
 Recorded = dict[str, np.ndarray]
 BLOCK_STEPS = 2000  # steps between two looks at the clock, at most
@@ -80,7 +80,7 @@ class Driver:
         """The generator of one chain."""
         return jax.random.fold_in(self.key, chain)
 
-    def start(self, starts: Sequence[Coordinates]) -> Progressed:
+    def start(self, starts: Sequence[Mapping[str, Any]]) -> Progressed:
         """Initial states, one per chain."""
 
         def one(chain: int) -> Any:
@@ -256,6 +256,8 @@ def _by_hand(
             state, info = kernel.step(step_key, state, kernel.draw(draw_key))
             finite = finite and bool(info.finite)
         kept.append(jax.tree.map(np.asarray, _kept(kernel, state)))
-        stats.append({**{name: np.asarray(value) for name, value in _scalars(info).items()}, "finite": np.asarray(finite)})
+        stats.append(
+            {**{name: np.asarray(value) for name, value in _scalars(info).items()}, "finite": np.asarray(finite)}
+        )
     stack = partial(jax.tree.map, lambda *parts: np.stack(parts))
     return state, stack(*kept), stack(*stats)

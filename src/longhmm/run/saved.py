@@ -26,15 +26,15 @@ def to_arrays(run: Progressed) -> dict[str, np.ndarray]:
 
 def from_arrays(arrays: dict[str, np.ndarray], fresh: Progressed, kept: Any) -> Progressed:
     """The saved progress; `fresh` and `kept` (one record) give the shapes of the trees."""
-    shape = jax.tree.structure(fresh.states[0])
-    states = []
-    for chain in range(len(fresh.states)):
-        leaves = [arrays[f"state_{chain}_{position}"] for position in range(shape.num_leaves)]
-        states.append(jax.tree.unflatten(shape, leaves))
+
+    def like(tree: Any, prefix: str) -> Any:
+        positions = range(len(jax.tree.leaves(tree)))
+        return jax.tree.unflatten(jax.tree.structure(tree), [arrays[f"{prefix}_{each}"] for each in positions])
+
+    states = [like(state, f"state_{chain}") for chain, state in enumerate(fresh.states)]
     run = Progressed(states, int(arrays["steps"]), alive=[bool(each) for each in arrays["alive"]])
     if "draws_0" in arrays:
-        tree = jax.tree.structure(kept)
-        run.recorded = [jax.tree.unflatten(tree, [arrays[f"draws_{n}"] for n in range(tree.num_leaves)])]
+        run.recorded = [like(kept, "draws")]
         names = [name for name in arrays if name.startswith("stat_")]
         run.stats = [{name.removeprefix("stat_"): arrays[name] for name in names}]
     return run

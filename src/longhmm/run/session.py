@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -74,7 +75,7 @@ class Prepared:
     """A sampler ready to run: its estimator, starts, default lengths, and how records become coordinates."""
 
     estimator: BoundEstimator
-    starts: list[Mapping[str, np.ndarray]]
+    starts: list[dict[str, np.ndarray]]
     warmup: int
     thin: int
     expand: Callable[[Any], dict[str, np.ndarray]]
@@ -84,8 +85,28 @@ class Prepared:
     notes: list[str]
 
 
-def run_session(request: Request, bar: Bar, effective_size: EffectiveSize, found: tuning.Tuning | None) -> Chains:
-    """Run, or go on with, what was requested. `found` is a tuning already made for the default sampler."""
+def find_tuning(request: Request, bar: Bar) -> tuning.Tuning:
+    """The tuning of the default sampler: as the checkpoint has it, or found now."""
+    stored = checkpoint.load(request.checkpoint) if request.checkpoint is not None else None
+    if stored is not None and "tuning_factor" in stored[1]:
+        return tuning.from_arrays(request.model, request.sequences, stored[1])
+    bar.phase("climbing to the mode", unit="rows")
+    return tuning.tune(
+        request.sampler if isinstance(request.sampler, MatchedLangevin) else MatchedLangevin(),
+        request.model,
+        request.sequences,
+        windows=request.windows,
+        buffer=request.buffer,
+        init=request.init,
+        seed=request.seed,
+        progress=bar.advance,
+    )
+
+
+def run_session(
+    request: Request, bar: Bar, effective_size: EffectiveSize, found: tuning.Tuning | None = None
+) -> Chains:
+    """Run, or go on with, what was requested; `found` is the tuning that the default sampler needs."""
     stored = checkpoint.load(request.checkpoint) if request.checkpoint is not None else None
     mark = request.fingerprint()
     if stored is not None and stored[0]["fingerprint"] != mark:
@@ -94,7 +115,7 @@ def run_session(request: Request, bar: Bar, effective_size: EffectiveSize, found
             "directory, or delete it to start over."
         )
     deadline = None if request.time_limit is None else time.monotonic() + request.time_limit
-    prepared = prepare(request, bar, found, None if stored is None else stored[1])
+    prepared = prepare(request, found, None if stored is None else stored[1])
     driver = Driver(request.sampler, request.model, prepared.estimator, request.seed)
     run = driver.start(prepared.starts)
     thin, rounds = prepared.thin, 0
@@ -112,7 +133,7 @@ def run_session(request: Request, bar: Bar, effective_size: EffectiveSize, found
             request.draws - run.draws,
             thin,
             tick=lambda steps: bar.advance(steps * request.chains),
-            after_block=lambda current, thin=thin, rounds=rounds: saver.sometimes(current, thin, rounds),
+            after_block=partial(saver.sometimes, thin, rounds),
             deadline=deadline,
         )
         saver.now(run, thin, rounds)
@@ -142,40 +163,28 @@ class Saver:
         checkpoint.save(self.request.checkpoint, header, {**self.prepared.arrays, **saved.to_arrays(run)})
         self.last = time.monotonic()
 
-    def sometimes(self, run: Progressed, thin: int, rounds: int) -> None:
+    def sometimes(self, thin: int, rounds: int, run: Progressed) -> None:
         """Save if the last time was long ago."""
         if time.monotonic() - self.last > SAVE_EVERY:
             self.now(run, thin, rounds)
 
 
-def prepare(
-    request: Request, bar: Bar, found: tuning.Tuning | None, arrays: Mapping[str, np.ndarray] | None
-) -> Prepared:
-    """Tune the default sampler, or bind another one at its starting points."""
-    if isinstance(request.sampler, MatchedLangevin):
-        return _prepare_matched(request, bar, found, arrays)
-    return _prepare_other(request, arrays)
+def prepare(request: Request, found: tuning.Tuning | None, arrays: Mapping[str, np.ndarray] | None) -> Prepared:
+    """Make the default sampler ready from its tuning, or bind another one at its starting points."""
+    if request.sampler.name == MatchedLangevin.name:
+        assert found is not None
+        return _prepare_matched(request, found)
+    prepared = _prepare_other(request, found, arrays)
+    if found is not None:
+        prepared.arrays |= tuning.to_arrays(found)
+    return prepared
 
 
-def _prepare_matched(
-    request: Request, bar: Bar, found: tuning.Tuning | None, arrays: Mapping[str, np.ndarray] | None
-) -> Prepared:
-    assert isinstance(request.sampler, MatchedLangevin)
-    model, sequences = request.model, request.sequences
-    if arrays is not None:
-        found = tuning.from_arrays(model, sequences, arrays)
-    elif found is None:
-        bar.phase("climbing to the mode", unit="rows")
-        found = tuning.tune(
-            request.sampler, model, sequences,
-            windows=request.windows, buffer=request.buffer, init=request.init, seed=request.seed, progress=bar.advance,
-        )  # fmt: skip
+def _prepare_matched(request: Request, found: tuning.Tuning) -> Prepared:
     flat = Flat.like(found.mode.coordinates)
     centre = flat.ravel_numpy(found.estimator.control.centre)
     factor = np.asarray(found.estimator.factor, np.float64)
-    rng = np.random.default_rng([request.seed, 1])
-    # Chains begin spread out like the posterior itself, so that their agreement means something.
-    starts = [flat.unravel(centre + factor @ rng.normal(size=flat.size)) for _ in range(request.chains)]
+    starts = _spread(found, request)
     source = found.estimator.control.plain.source
     settings = {
         "step_size": found.step_size,
@@ -199,16 +208,18 @@ def _prepare_matched(
     def expand(offsets: np.ndarray) -> dict[str, np.ndarray]:
         return flat.unravel(centre + np.asarray(offsets, np.float64) @ factor.T)
 
-    return Prepared(
-        found.estimator, starts, warmup, thin, expand, settings, tuning.to_arrays(found), found, notes
-    )  # fmt: skip
+    return Prepared(found.estimator, starts, warmup, thin, expand, settings, tuning.to_arrays(found), found, notes)
 
 
-def _prepare_other(request: Request, arrays: Mapping[str, np.ndarray] | None) -> Prepared:
+def _prepare_other(request: Request, tuned: tuning.Tuning | None, arrays: Mapping[str, np.ndarray] | None) -> Prepared:
     model, sequences = request.model, request.sequences
+    starts: list[dict[str, np.ndarray]]
     if arrays is not None:
         bound_at = {name.removeprefix("bound_"): value for name, value in arrays.items() if name.startswith("bound_")}
         starts = [bound_at] * request.chains
+    elif tuned is not None:
+        starts = _spread(tuned, request)
+        bound_at = tuned.mode.coordinates
     else:
         guesses = (
             [dict(request.init)] * request.chains
@@ -219,16 +230,26 @@ def _prepare_other(request: Request, arrays: Mapping[str, np.ndarray] | None) ->
         bound_at = starts[0]
     buffer = request.buffer if arrays is None or "buffer" not in arrays else FixedBuffer(int(arrays["buffer"]))
     estimator = request.sampler.estimator(request.windows, buffer).bind(model, sequences, constrain(model, bound_at))
-    warmup = 1000 if request.warmup is None else request.warmup
+    usual = 1000 if tuned is None else 50  # a tuned start is in the posterior already
+    warmup = usual if request.warmup is None else request.warmup
     thin = 1 if request.thin is None else request.thin
 
     def expand(record: Any) -> dict[str, np.ndarray]:
         return {name: np.asarray(value, np.float64) for name, value in record.items()}
 
     found = {f"bound_{name}": np.asarray(value) for name, value in bound_at.items()}
-    prepared = Prepared(estimator, starts, warmup, thin, expand, {}, found, None, [])
+    prepared = Prepared(estimator, starts, warmup, thin, expand, {}, found, tuned, [])
     _note_buffer(prepared)
     return prepared
+
+
+def _spread(found: tuning.Tuning, request: Request) -> list[dict[str, np.ndarray]]:
+    """Starts spread out like the posterior itself, so that the agreement of chains means something."""
+    flat = Flat.like(found.mode.coordinates)
+    centre = flat.ravel_numpy(found.mode.coordinates)
+    factor = np.asarray(found.estimator.factor, np.float64)
+    rng = np.random.default_rng([request.seed, 1])
+    return [flat.unravel(centre + factor @ rng.normal(size=flat.size)) for _ in range(request.chains)]
 
 
 def _note_buffer(prepared: Prepared) -> None:
@@ -249,13 +270,15 @@ def warm_up(
     request: Request, prepared: Prepared, driver: Driver, run: Progressed, bar: Bar, deadline: float | None
 ) -> tuple[Progressed, Driver]:
     """Steps that are thrown away; a sampler on windows measures buffer and gap anew as the parameters move."""
-    moving = prepared.found is None and hasattr(prepared.estimator, "buffer")
+    moving = hasattr(prepared.estimator, "buffer")
     phases = WARM_UP_PHASES if moving else 1
     for phase in range(phases):
         steps = prepared.warmup * (phase + 1) // phases - prepared.warmup * phase // phases
         bar.phase(f"warming up, {_text(request, prepared)}", total=request.chains * steps)
         if steps:
-            driver.advance(run, steps, 1, record=False, tick=lambda n: bar.advance(n * request.chains), deadline=deadline)
+            driver.advance(
+                run, steps, 1, record=False, tick=lambda n: bar.advance(n * request.chains), deadline=deadline
+            )
         if moving and run.stopped is None:
             here = jax.tree.map(lambda each: np.asarray(each, np.float64), dict(run.states[0].coordinates))
             policy = request.sampler.estimator(request.windows, request.buffer)

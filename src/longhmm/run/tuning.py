@@ -138,7 +138,13 @@ def to_arrays(tuning: Tuning) -> dict[str, np.ndarray]:
     """A tuning as arrays for a checkpoint: a resumed run takes it as it was instead of tuning again."""
     estimator, mode = tuning.estimator, tuning.mode
     numbers = [mode.windows.half_width, estimator.control.plain.source.windows.count, mode.buffer, mode.passes]
-    floats = [tuning.step_size, tuning.noise, mode.log_posterior, mode.decrement, np.nan if mode.rival is None else mode.rival]
+    floats = [
+        tuning.step_size,
+        tuning.noise,
+        mode.log_posterior,
+        mode.decrement,
+        np.nan if mode.rival is None else mode.rival,
+    ]
     found = {"factor": estimator.factor, "noise_factor": estimator.noise_factor, "information": mode.information}
     found |= {"numbers": np.array(numbers), "floats": np.array(floats), "cheaper": np.array(tuning.cheaper_exact)}
     found |= {f"centre_{name}": value for name, value in mode.coordinates.items()}

@@ -61,7 +61,7 @@ def _evaluate_all(
         narrow = [
             {name: np.asarray(value, kinds[name]) for name, value in each.items()} for each in (likelihood, posterior)
         ]
-    return Evaluation(*narrow, totals, None)
+    return Evaluation(narrow[0], narrow[1], totals, None)
 
 
 def sequences_of(estimator: Any) -> Sequences:

@@ -10,7 +10,7 @@ where `g_hat` is the control-variate gradient, `xi'` is fresh standard normal no
 Averaging the noise of two neighbouring steps (Leimkuhler and Matthews 2013) makes the stationary law of a Gaussian
 target exact for every stable step size, and second-order accurate for others; plain Euler steps are only first-order,
 which shows on the skewed coordinates of rare transitions. Without averaging, the noise `2 h M - h^2 M (H + V) M` would
-be needed for the same covariance (F19), and skewed targets come out visibly wrong at the same step size.
+be needed for the same covariance, and skewed targets come out visibly wrong at the same step size (F22, F23).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.gradients.estimators import BoundControlVariate, ControlVariate
+from longhmm.gradients.estimators import BoundControlVariate, BoundEstimator, ControlVariate
 from longhmm.gradients.flat import Flat
 from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Coordinates, Kernel
@@ -93,8 +93,9 @@ class MatchedLangevin:
         chosen = {"windows": windows, "buffer": buffer}
         return ControlVariate(**{name: value for name, value in chosen.items() if value is not None})
 
-    def build(self, model: HMM, estimator: Tuned) -> Kernel:
+    def build(self, model: HMM, estimator: BoundEstimator) -> Kernel:
         """Tie the sampler to a tuned estimator."""
+        assert isinstance(estimator, Tuned)
         centre = estimator.control.centre
         flat = Flat.like(centre)
         start = flat.ravel(centre).astype(jnp.float32)

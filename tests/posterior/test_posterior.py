@@ -1,0 +1,182 @@
+"""Labelled draws: dimensions, thinning, means, summary, and what is shown of them."""
+
+import arviz as az
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+import xarray as xr
+
+from longhmm.errors import ModelError
+from longhmm.model.families import Categorical, Gaussian, GaussianMixture, Poisson, Tied, VonMises
+from longhmm.model.hmm import HMM
+from longhmm.posterior.convergence import effective_sizes
+from longhmm.posterior.diagnostics import Verdict
+from longhmm.posterior.labels import coordinate_dims, parameter_dims
+from longhmm.posterior.posterior import Posterior
+from posterior.fakes import chains_of, gaussian_model, known_states, small_posterior
+
+
+@pytest.fixture(scope="module")
+def known():
+    return known_states()
+
+
+@pytest.fixture(scope="module")
+def posterior(known):
+    return known.posterior()
+
+
+def test_dimensions_and_coordinates(posterior):
+    draws = posterior.draws
+    assert draws["transition"].dims == ("chain", "draw", "state", "to_state")
+    assert draws["mean"].dims == ("chain", "draw", "state", "feature")
+    assert dict(draws.sizes) == {"chain": 4, "draw": 500, "state": 2, "to_state": 2, "feature": 1}
+    assert set(draws.data_vars) == {"transition", "mean"}  # neither initial nor the fixed variance
+    assert draws["mean"].dtype == np.float64
+    assert float(draws["mean"].sel(chain=3, draw=499, state=1, feature=0)) == draws["mean"].values[3, 499, 1, 0]
+    assert posterior.unconstrained["transition"].dims == ("chain", "draw", "transition_coordinate")
+    assert posterior.sample_stats["log_likelihood"].dims == ("chain", "draw")
+
+
+def test_draws_are_the_natural_parameters(known, posterior):
+    natural = known.draw()
+    np.testing.assert_allclose(posterior.draws["transition"], natural["transition"], rtol=1e-12)
+    np.testing.assert_allclose(posterior.draws["mean"], natural["mean"], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("emission", "names"),
+    [
+        (Gaussian(dim=2), {"mean": ("state", "feature"), "covariance": ("state", "feature", "with_feature")}),
+        (Gaussian(dim=2, covariance="diagonal"), {"mean": ("state", "feature"), "variance": ("state", "feature")}),
+        (Categorical(4), {"probs": ("state", "category")}),
+        (GaussianMixture(2), dict.fromkeys(("weights", "means", "scales"), ("state", "component"))),
+        (Tied(Poisson(), levels=(0, 0, 1)), {"rate": ("level",)}),
+        (Poisson(dim=2), {"rate": ("state", "feature")}),
+    ],
+)
+def test_names_of_axes(emission, names):
+    assert parameter_dims(HMM(3, emission)) == {"transition": ("state", "to_state"), **names}
+
+
+def test_coordinates_with_fewer_numbers_have_their_own_axes():
+    assert coordinate_dims(HMM(3, Gaussian(dim=2)))["covariance"] == ("state", "covariance_coordinate")
+
+
+def test_parameters_of_one_draw_are_complete(posterior):
+    params = posterior.params_at(1, 7)
+    assert np.array_equal(params["mean"], posterior.draws["mean"].values[1, 7])
+    assert params["variance"].tolist() == [1.0, 1.0]
+    assert params["initial"].tolist() == [0.5, 0.5]
+    with pytest.raises(ModelError, match="chain 4 and draw 0"):
+        posterior.params_at(4, 0)
+
+
+def test_thinning_takes_evenly_from_all_chains(posterior):
+    picked = posterior.thinned(8)
+    assert [chain for chain, _ in picked] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [draw for _, draw in picked[:2]] == [125, 375]
+    assert len(set(posterior.thinned())) == 2000
+    assert len(posterior.thinned(10**6)) == 2000
+    assert len(list(posterior.iterate(5))) == 5
+    with pytest.raises(ModelError, match="at least 1"):
+        posterior.thinned(0)
+
+
+def test_mean_parameters(known, posterior):
+    params = posterior.mean_params()
+    exact = known.counts / known.counts.sum(axis=1, keepdims=True)
+    sd = np.sqrt(exact * (1 - exact) / (known.counts.sum(axis=1, keepdims=True) + 1))
+    assert np.all(np.abs(params["transition"] - exact) < 4 * sd / np.sqrt(2000))
+    np.testing.assert_allclose(params["transition"].sum(axis=1), 1.0, rtol=1e-15)
+    assert np.all(np.abs(params["mean"][:, 0] - known.mean) < 4 * known.sd / np.sqrt(2000))
+
+
+def test_angles_average_as_angles():
+    model = HMM(1, VonMises(loc=dist.VonMises(0.0, 0.1), concentration=2.0))
+    angles = np.array([np.pi - 0.1, -np.pi + 0.2, np.pi - 0.1, -np.pi + 0.2]).reshape(2, 2, 1)
+    natural = {"transition": np.ones((2, 2, 1, 1)), "loc": angles, "concentration": np.full((2, 2, 1), 2.0)}
+    posterior = Posterior.from_chains(model, chains_of(model, natural))
+    assert posterior.mean_params()["loc"][0] == pytest.approx(-np.pi + 0.05, abs=1e-6)
+
+
+def test_summary(posterior):
+    table = posterior.summary()
+    assert list(table.columns) == ["mean", "sd", "5%", "95%", "r_hat", "ess_bulk", "ess_tail"]
+    assert list(table.index) == [f"transition[{i}, {j}]" for i in (0, 1) for j in (0, 1)] + ["mean[0, 0]", "mean[1, 0]"]
+    values = posterior.draws["mean"].values[:, :, 1, 0]
+    row = table.loc["mean[1, 0]"]
+    assert row["mean"] == pytest.approx(values.mean())
+    assert row["sd"] == pytest.approx(values.std(ddof=1))
+    assert row["5%"] == pytest.approx(np.quantile(values, 0.05))
+    assert row["r_hat"] == pytest.approx(float(az.rhat(values)))
+    assert row["ess_bulk"] == pytest.approx(float(az.ess(values)))
+    assert "2.5%" in posterior.summary(interval=0.95)
+
+
+def test_entries_that_never_move_have_no_r_hat():
+    model = gaussian_model(2, fixed_rows={0: [0.3, 0.7]})
+    rng = np.random.default_rng(0)
+    transition = rng.dirichlet([2.0, 2.0], size=(4, 50, 2))
+    transition[:, :, 0] = [0.3, 0.7]
+    posterior = Posterior.from_chains(
+        model, chains_of(model, {"transition": transition, "mean": rng.normal(size=(4, 50, 2, 1))})
+    )
+    table = posterior.summary()
+    assert table.loc[["transition[0, 0]", "transition[0, 1]"], ["r_hat", "ess_bulk"]].isna().all().all()
+    assert table.loc["transition[1, 0]"].notna().all()
+
+
+def test_effective_sizes_see_autocorrelation():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(size=(4, 4000, 2))
+    series = noise.copy()
+    for t in range(1, 4000):
+        series[:, t, 1] = 0.8 * series[:, t - 1, 1] + noise[:, t, 1]
+    found = effective_sizes(series)
+    assert found[0] == pytest.approx(16000, rel=0.15)
+    assert found[1] == pytest.approx(16000 * 0.2 / 1.8, rel=0.2)
+
+
+def test_to_arviz(posterior):
+    data = posterior.to_arviz()
+    assert np.array_equal(data["posterior"]["mean"].values, posterior.draws["mean"].values)
+    assert "log_likelihood" in data["sample_stats"]
+    assert "unconstrained_posterior" in (data.groups() if callable(getattr(data, "groups", None)) else data.children)
+    assert float(az.rhat(data["posterior"].to_dataset() if isinstance(data["posterior"], xr.DataTree) else
+                         data["posterior"])["mean"].max()) < 1.05  # fmt: skip
+
+
+def test_repr_is_one_line(posterior):
+    text = repr(posterior)
+    assert text.startswith("Posterior(4 chains x 500 draws, HMM(n_states=2")
+    assert text.endswith("closed form, not yet diagnosed)")
+    assert "\n" not in text
+
+
+def test_notebook_page_is_short_and_escaped():
+    posterior = small_posterior(gaussian_model(3))
+    posterior.notes = ("<script>alert(1)</script>",)
+    posterior.verdict = Verdict("run longer", "R-hat of <b> is 2.")
+    page = posterior._repr_html_()
+    assert "<script>" not in page and "&lt;script&gt;" in page
+    assert "R-hat of &lt;b&gt;" in page
+    assert page.count("<tr>") == 4
+    mean = posterior.draws["mean"].values[:, :, 0, 0].mean()
+    assert f"{mean:.4g} ±" in page
+
+
+def test_coordinates_of_another_model_are_refused():
+    chains = chains_of(gaussian_model(), known_states(100).draw(2, 3))
+    with pytest.raises(ModelError, match="coordinates named"):
+        Posterior.from_chains(HMM(2, Poisson()), chains)
+
+
+def test_the_run_keeps_its_own_arrays(known):
+    chains = chains_of(known.model, known.draw(2, 5))
+    before = {name: value.copy() for name, value in chains.coordinates.items()}
+    posterior = Posterior.from_chains(known.model, chains, known.sequences)
+    posterior.settings["windows"]["count"] = 99
+    assert chains.settings["windows"]["count"] == 10
+    assert all(np.array_equal(before[name], chains.coordinates[name]) for name in before)
+    assert posterior.settings["data"]["length"] == 1500

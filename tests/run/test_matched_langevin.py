@@ -1,0 +1,122 @@
+"""The default sampler against posteriors that are known exactly, under real minibatch noise."""
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import longhmm as lh
+from longhmm.gradients.flat import Flat
+from longhmm.posterior.convergence import effective_sizes
+from longhmm.progress import Bar
+from longhmm.run.session import Request, run_session
+from longhmm.run.tuning import noise_factor, tune, whitening
+from longhmm.samplers.matched_langevin import MatchedLangevin
+
+
+def draw(model, data, seed=0, draws=1000, sampler=None, **options):
+    sequences = lh.open_data(data, **options)
+    sampler = sampler or MatchedLangevin()
+    found = tune(sampler, model.resolve(sequences), sequences, seed=seed)
+    request = Request(
+        model.resolve(sequences),
+        sequences,
+        sampler,
+        None,
+        None,
+        4,
+        draws,
+        None,
+        None,
+        None,
+        seed,
+        None,
+        None,
+        2 * draws,
+    )
+    chains = run_session(request, Bar(False), lambda flat: float(np.min(effective_sizes(flat))), found)
+    return chains, found
+
+
+def test_known_states_give_dirichlet_rows_and_a_normal_mean():
+    """All states known: rows are Dirichlet(a + counts), means normal. Rare transitions are skewed on purpose."""
+    rng = np.random.default_rng(0)
+    transition = np.array([[0.9, 0.0997, 0.0003], [0.2, 0.75, 0.05], [0.1, 0.3, 0.6]])
+    length = 30_000
+    states = np.zeros(length, int)
+    for t in range(1, length):
+        states[t] = rng.choice(3, p=transition[states[t - 1]])
+    y = rng.normal(np.array([-1.0, 0.0, 1.0])[states])
+    model = lh.HMM(3, lh.Emission(dist.Normal, loc=dist.Normal(0.0, 10.0), scale=1.0))
+    chains, found = draw(model, y, states=states, draws=1500)
+    assert found.noise > 0.05, "the test must run under real minibatch noise"
+    natural = [
+        lh.constrain(model, {k: v[c, d] for k, v in chains.coordinates.items()})
+        for c in range(4)
+        for d in range(0, 1500)
+    ]
+    rows = np.array([each["transition"] for each in natural]).reshape(4, 1500, 3, 3)
+    counts = np.zeros((3, 3))
+    np.add.at(counts, (states[:-1], states[1:]), 1)
+    for i in range(3):
+        exact = dist.Dirichlet(1.0 + counts[i])
+        mean, sd = np.asarray(exact.mean), np.sqrt(np.asarray(exact.variance))
+        for j in range(3):
+            size = effective_sizes(rows[:, :, i, j][..., None])[0]
+            assert abs(rows[:, :, i, j].mean() - mean[j]) < 4 * sd[j] / np.sqrt(size)
+            # The sampling sd of a standard deviation; exponential-like marginals have kurtosis up to nine.
+            assert abs(rows[:, :, i, j].std() / sd[j] - 1) < 4 * np.sqrt(2.0 / size)
+    locs = np.array([each["loc"] for each in natural]).reshape(4, 1500, 3)
+    for k in range(3):
+        n, total = (states == k).sum(), y[states == k].sum()
+        sd = 1 / np.sqrt(n + 0.01)
+        size = effective_sizes(locs[:, :, k][..., None])[0]
+        assert abs(locs[:, :, k].mean() - total * sd**2) < 4 * sd / np.sqrt(size)
+        assert abs(locs[:, :, k].std() / sd - 1) < 4 * np.sqrt(0.5 / size)
+
+
+def test_averaged_noise_is_exact_for_a_gaussian_and_compensates_gradient_noise():
+    """The linear recursion in closed form: the stationary covariance is I whatever the step size and the noise."""
+    rng = np.random.default_rng(1)
+    root = rng.normal(size=(3, 3))
+    noise = root @ root.T / 4
+    for step in (0.05, 0.2):
+        injected = noise_factor(noise, step)
+        # z' = (1 - h) z + h e + sqrt(2 h) C (xi + xi') / 2 as a linear system in (z, xi).
+        keep = np.block([[(1 - step) * np.eye(3), np.sqrt(2 * step) / 2 * injected], [np.zeros((3, 6))]])
+        enter = np.block(
+            [[np.sqrt(2 * step) / 2 * injected, step * np.linalg.cholesky(noise)], [np.eye(3), np.zeros((3, 3))]]
+        )
+        covariance = np.zeros((6, 6))
+        for _ in range(4000):
+            covariance = keep @ covariance @ keep.T + enter @ enter.T
+        np.testing.assert_allclose(covariance[:3, :3], np.eye(3), atol=1e-8)
+
+
+def test_whitening_inverts_the_information():
+    rng = np.random.default_rng(2)
+    root = rng.normal(size=(5, 5)) * np.logspace(0, 4, 5)
+    information = root @ root.T + np.eye(5)
+    factor = whitening(information)
+    np.testing.assert_allclose(factor.T @ information @ factor, np.eye(5), atol=1e-8)
+
+
+def test_same_seed_same_draws_and_other_seed_others():
+    model = lh.HMM(2, lh.Poisson())
+    params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+    _, counts = lh.simulate(model, params, length=30_000, seed=1)
+    one, two, three = (draw(model, counts, seed=seed, draws=50)[0] for seed in (5, 5, 6))
+    flat = Flat.like(one.mode)
+    np.testing.assert_array_equal(flat.ravel_numpy(one.coordinates), flat.ravel_numpy(two.coordinates))
+    assert np.abs(flat.ravel_numpy(one.coordinates) - flat.ravel_numpy(three.coordinates)).max() > 1e-6
+
+
+@pytest.mark.parametrize("place", ["memory", "file"])
+def test_data_in_a_file_give_the_same_draws(tmp_path, place):
+    model = lh.HMM(2, lh.Emission(dist.Normal, loc=dist.Normal(0.0, 10.0), scale=1.0))
+    params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "loc": [-1.0, 2.0]}
+    _, y = lh.simulate(model, params, length=20_000, seed=1)
+    np.save(tmp_path / "y.npy", y)
+    found = draw(model, y if place == "memory" else tmp_path / "y.npy", draws=20)[0]
+    flat = Flat.like(found.mode).ravel_numpy(found.coordinates)
+    reference = draw(model, y, draws=20)[0]
+    np.testing.assert_allclose(flat, Flat.like(reference.mode).ravel_numpy(reference.coordinates), rtol=2e-5, atol=2e-6)
