@@ -25,7 +25,7 @@ def run(problem, place, draws=120, seed=4):
     model, sequences = problem
     request = Request(model, sequences, MatchedLangevin(), None, None, 2, draws, None, 3, None, seed, None, place, 0.0)
     found = find_tuning(request, Bar(False))
-    chains = run_session(request, Bar(False), lambda flat: np.inf, found)
+    chains = run_session(request, Bar(False), found)
     return Flat.like(chains.mode).ravel_numpy(chains.coordinates), chains
 
 
@@ -34,10 +34,10 @@ def test_resumed_draws_are_the_same_bit_for_bit(problem, tmp_path, monkeypatch):
     blocks = []
     take = Driver._take
 
-    def interrupted(self, *arguments):
-        take(self, *arguments)
-        blocks.append(1)
-        if len(blocks) == 3:
+    def interrupted(self, progressed, outcome, steps, record):
+        take(self, progressed, outcome, steps, record)
+        blocks.append(record)
+        if sum(blocks) == 3:
             raise KeyboardInterrupt
 
     monkeypatch.setattr("longhmm.run.driver.BLOCK_DRAWS", 20)

@@ -6,8 +6,8 @@ import pytest
 
 import longhmm as lh
 from longhmm.gradients.flat import Flat
-from longhmm.posterior.convergence import effective_sizes
 from longhmm.progress import Bar
+from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.session import Request, run_session
 from longhmm.run.tuning import noise_factor, tune, whitening
 from longhmm.samplers.matched_langevin import MatchedLangevin
@@ -33,7 +33,7 @@ def draw(model, data, seed=0, draws=1000, sampler=None, **options):
         None,
         2 * draws,
     )
-    chains = run_session(request, Bar(False), lambda flat: float(np.min(effective_sizes(flat))), found)
+    chains = run_session(request, Bar(False), found)
     return chains, found
 
 
@@ -61,7 +61,7 @@ def test_known_states_give_dirichlet_rows_and_a_normal_mean():
         exact = dist.Dirichlet(1.0 + counts[i])
         mean, sd = np.asarray(exact.mean), np.sqrt(np.asarray(exact.variance))
         for j in range(3):
-            size = effective_sizes(rows[:, :, i, j][..., None])[0]
+            size = bulk_effective_size(rows[:, :, i, j][..., None])[0]
             assert abs(rows[:, :, i, j].mean() - mean[j]) < 4 * sd[j] / np.sqrt(size)
             # The sampling sd of a standard deviation; exponential-like marginals have kurtosis up to nine.
             assert abs(rows[:, :, i, j].std() / sd[j] - 1) < 4 * np.sqrt(2.0 / size)
@@ -69,7 +69,7 @@ def test_known_states_give_dirichlet_rows_and_a_normal_mean():
     for k in range(3):
         n, total = (states == k).sum(), y[states == k].sum()
         sd = 1 / np.sqrt(n + 0.01)
-        size = effective_sizes(locs[:, :, k][..., None])[0]
+        size = bulk_effective_size(locs[:, :, k][..., None])[0]
         assert abs(locs[:, :, k].mean() - total * sd**2) < 4 * sd / np.sqrt(size)
         assert abs(locs[:, :, k].std() / sd - 1) < 4 * np.sqrt(0.5 / size)
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 
 import longhmm as lh
 from longhmm.samplers.contract import Kernel
@@ -93,3 +94,32 @@ def dirichlet_moments(concentration: np.ndarray) -> tuple[np.ndarray, np.ndarray
     total = concentration.sum(axis=1, keepdims=True)
     mean = concentration / total
     return mean, np.sqrt(mean * (1 - mean) / (total + 1))
+
+
+def transitions_of(target: Target) -> Callable[[Any], jax.Array]:
+    return lambda state: target.model.transitions.constrain(state.coordinates["transition"])
+
+
+# One state: ordinary conjugate models -----------------------------------------------------------------------------------
+
+
+def normal_mean(length: int = 1000) -> tuple[Target, float, float]:
+    """K = 1, known variance: the mean is normal; its posterior mean and sd."""
+    variance, prior_mean, prior_sd = 1.5, 1.0, 2.0
+    y = np.random.default_rng(5).normal(3.0, np.sqrt(variance), length).astype(np.float32)
+    model = lh.HMM(1, lh.Gaussian(mean=dist.Normal(prior_mean, prior_sd), covariance=[[variance]]))
+    precision = length / variance + prior_sd**-2
+    mean = (y.sum(dtype=np.float64) / variance + prior_mean / prior_sd**2) / precision
+    return Target(model, lh.open_data(y), {"transition": [[1.0]], "mean": [[2.9]]}), mean, precision**-0.5
+
+
+def known_mean(length: int = 40) -> tuple[Target, float, np.ndarray]:
+    """K = 1, known mean, two features: the covariance is inverse Wishart; degrees of freedom and scale matrix."""
+    degrees, scale = 5.0, np.array([[2.0, 0.3], [0.3, 1.0]])
+    truth = np.array([[2.0, 0.8], [0.8, 1.0]])
+    y = np.random.default_rng(7).multivariate_normal(np.zeros(2), truth, length).astype(np.float32)
+    prior = dist.InverseWishart(degrees, scale_tril=np.linalg.cholesky(scale))
+    model = lh.HMM(1, lh.Gaussian(dim=2, mean=[[0.0, 0.0]], covariance=prior))
+    start = {"transition": [[1.0]], "covariance": truth[None]}
+    wide = y.astype(np.float64)
+    return Target(model, lh.open_data(y), start), degrees + length, scale + wide.T @ wide

@@ -64,8 +64,8 @@ def label_chains(model: HMM, chains: Chains, *, keep_order: bool = False) -> Lab
 def constrain_draws(model: HMM, coordinates: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Natural values `(chain, draw, ...)` of every inferred parameter; `initial` and constants are not among them."""
     lead = coordinates["transition"].shape[:2]
-    flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in coordinates.items()}
     total = lead[0] * lead[1]
+    flat = {name: value.reshape(total, *value.shape[2:]) for name, value in coordinates.items()}
     dims = parameter_dims(model)
     size = sum(int(np.prod(value.shape[1:])) for value in flat.values()) + model.n_states**2
     batch = int(np.clip(BATCH_ENTRIES // size, 1, total))

@@ -16,7 +16,6 @@ from longhmm.errors import ModelError
 from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.gradients.schemes import Windows
 from longhmm.model.hmm import HMM
-from longhmm.posterior.convergence import effective_sizes
 from longhmm.posterior.posterior import Posterior
 from longhmm.progress import Bar
 from longhmm.run.compilation import cached_compilation
@@ -84,14 +83,15 @@ def sample(
     chosen: Sampler = MatchedLangevin() if sampler is None else sampler
     wanted = WANTED_SHARE * chains * draws if sampler is None else 0.0
     request = Request(
-        resolved, sequences, chosen, windows, buffer, chains, draws, warmup, thin, init, seed, time_limit, checkpoint, wanted
+        resolved, sequences, chosen, windows, buffer, chains, draws, warmup, thin, init, seed, time_limit,
+        checkpoint, wanted,
     )  # fmt: skip
     notes: tuple[str, ...] = ()
     with cached_compilation(), Bar(progress) as bar:
         found = find_tuning(request, bar) if isinstance(chosen, MatchedLangevin) else None
         if sampler is None and found is not None and found.cheaper_exact:
             request.sampler, notes = exact_sampler(found)
-        result = run_session(request, bar, lambda flat: float(np.min(effective_sizes(flat))), found)
+        result = run_session(request, bar, found)
     settings = {**result.settings, "versions": versions()}
     return Posterior.from_chains(resolved, result._replace(settings=settings, notes=(*notes, *result.notes)), sequences)
 

@@ -62,7 +62,7 @@ def read_run(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, xr
     for name in document["groups"]:
         _check_group(place, name)
         try:
-            groups[name] = xr.load_dataset(
+            loaded = xr.load_dataset(
                 place / ARRAYS,
                 engine="zarr",
                 group=name,
@@ -71,6 +71,7 @@ def read_run(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, xr
                 mask_and_scale=False,
                 decode_times=False,
             )
+            groups[name] = loaded.drop_attrs().drop_encoding()
         except Exception as error:  # whatever Zarr trips over, the files are not what was written
             raise DataError(
                 f"{place / ARRAYS / name} cannot be read ({_one_line(error)}); "

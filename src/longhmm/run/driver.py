@@ -26,6 +26,7 @@ from longhmm.samplers.contract import Kernel, Sampler
 Recorded = dict[str, np.ndarray]
 BLOCK_STEPS = 2000  # steps between two looks at the clock, at most
 BLOCK_DRAWS = 100
+CTRL_C = "Ctrl-C"
 
 ADVICE = (
     "The chain left the region where the model is finite: use a smaller step size, more windows per step, or the "
@@ -122,7 +123,7 @@ class Driver:
                     run.stopped = "the time limit"
                     break
         except KeyboardInterrupt:
-            run.stopped = "Ctrl-C"
+            run.stopped = CTRL_C
         return run
 
     def _take(self, run: Progressed, outcome: list[Any], steps: int, record: bool) -> None:

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import Sequences
+from longhmm.errors import LongHMMError
 from longhmm.gradients.api import constrain, unconstrain
 from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.gradients.estimators import BoundEstimator
@@ -30,16 +31,14 @@ from longhmm.model.initialise import initial_params
 from longhmm.progress import Bar
 from longhmm.run import checkpoint, saved, tuning
 from longhmm.run.chains import Chains
-from longhmm.run.driver import Driver, Progressed
+from longhmm.run.driver import CTRL_C, Driver, Progressed
+from longhmm.run.effective_size import bulk_effective_size
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.matched_langevin import MatchedLangevin
 
 SAVE_EVERY = 30.0  # seconds between two checkpoints
 ROUNDS = 4  # how often the distance between draws is doubled to reach the wanted effective size
 WARM_UP_PHASES = 5  # buffer and gap are measured anew after each
-
-# (chain, draw, P) coordinates to the smallest effective sample size over coordinates.
-EffectiveSize = Callable[[np.ndarray], float]
 
 
 @dataclass
@@ -103,9 +102,7 @@ def find_tuning(request: Request, bar: Bar) -> tuning.Tuning:
     )
 
 
-def run_session(
-    request: Request, bar: Bar, effective_size: EffectiveSize, found: tuning.Tuning | None = None
-) -> Chains:
+def run_session(request: Request, bar: Bar, found: tuning.Tuning | None = None) -> Chains:
     """Run, or go on with, what was requested; `found` is the tuning that the default sampler needs."""
     stored = checkpoint.load(request.checkpoint) if request.checkpoint is not None else None
     mark = request.fingerprint()
@@ -125,6 +122,13 @@ def run_session(
         run = saved.from_arrays(stored[1], run, _one_record(driver, run))
     else:
         run, driver = warm_up(request, prepared, driver, run, bar, deadline)
+        if run.stopped == CTRL_C:
+            raise KeyboardInterrupt  # there is nothing to return yet
+        if run.stopped:
+            raise LongHMMError(
+                f"time_limit must leave time for the warm-up, but {request.time_limit:g} seconds had passed before the "
+                "first draw: allow more time, or a shorter warm-up."
+            )
         saver.now(run, thin, rounds)
     while True:
         bar.phase(_text(request, prepared), total=request.chains * (request.draws - run.draws) * thin)
@@ -140,7 +144,7 @@ def run_session(
         if run.stopped or request.thin is not None or rounds >= ROUNDS or not run.recorded:
             break
         flat = Flat.like(prepared.starts[0]).ravel_numpy(prepared.expand(run.draws_tree()))
-        if effective_size(flat) >= request.wanted_size:
+        if bulk_effective_size(flat).min() >= request.wanted_size:
             break
         # Too much alike: every second draw goes, and the rest is filled up with draws twice as far apart.
         run.recorded = [jax.tree.map(lambda each: each[:, 1::2], run.draws_tree())]

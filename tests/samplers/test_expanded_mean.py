@@ -1,0 +1,95 @@
+"""Steps of the rows of a transition matrix, on Dirichlet targets with exact counts: no minibatch, no windows."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longhmm.model.transitions import Transitions
+from longhmm.samplers.expanded_mean import CoxIngersollRoss, Mirror, Rows, normalised, slope
+from samplers.targets import dirichlet_moments
+
+COUNTS = np.array([[400.0, 30.0, 0.0], [5.0, 60.0, 20.0], [0.0, 0.0, 0.0]])
+PRIOR = np.array([[1.0, 1.0, 1.0], [2.0, 1.0, 0.5], [1.0, 0.0, 2.0]])
+TRANSITIONS = Transitions.build(3, PRIOR, None)
+
+
+def draws(policy, size, steps=2500, chains=400):
+    """`(step, chain, K, K)` draws of A with the exact counts, burn-in discarded."""
+    rows = Rows.of(TRANSITIONS)
+    counts = jnp.asarray(COUNTS, jnp.float32)
+    start = rows.expand(jnp.asarray(dirichlet_moments(PRIOR + COUNTS)[0], jnp.float32))
+    pace = size / (1.0 + counts.sum(1) / start.sum(1))
+
+    def one(expanded, key):
+        if isinstance(policy, Mirror):
+            drift = counts - normalised(expanded) * counts.sum(1, keepdims=True)
+            expanded, _ = policy.move(key, rows, expanded, drift, pace, None)
+        else:
+            expanded, _ = policy.move(key, rows, expanded, counts, pace)
+        return expanded, normalised(expanded)
+
+    def chain(key):
+        return jax.lax.scan(one, start, jax.random.split(key, steps))[1]
+
+    found = jax.jit(jax.vmap(chain, out_axes=1))(jax.random.split(jax.random.key(1), chains))
+    return np.asarray(found, np.float64)[steps // 5 :]
+
+
+def test_cox_ingersoll_ross_has_the_dirichlet_moments_near_empty_cells_too():
+    mean, sd = dirichlet_moments(PRIOR + COUNTS)
+    found = draws(CoxIngersollRoss(), 0.02)
+    allowed = PRIOR > 0
+    np.testing.assert_allclose(found.mean((0, 1))[allowed], mean[allowed], rtol=0.03)
+    np.testing.assert_allclose(found.std((0, 1))[allowed], sd[allowed], rtol=0.03)
+    assert np.all(found[..., ~allowed] == 0)
+
+
+def test_mirror_has_the_dirichlet_moments_but_for_near_empty_cells():
+    mean, sd = dirichlet_moments(PRIOR + COUNTS)
+    found = draws(Mirror(), 0.02)
+    full = COUNTS >= 5
+    np.testing.assert_allclose(found.mean((0, 1))[full], mean[full], rtol=0.02)
+    np.testing.assert_allclose(found.std((0, 1))[full], sd[full], rtol=0.03)
+    # The known bias of the reflection: an almost exponential cell comes out about 11 % high.
+    assert 0.07 < found.mean((0, 1))[0, 2] / mean[0, 2] - 1 < 0.15
+
+
+def test_slope_is_counts_less_their_share_of_the_row():
+    rng = np.random.default_rng(0)
+    law = rng.dirichlet(np.ones(3), 3)
+    law[2] = [0.3, 0.0, 0.7]
+    counts = rng.uniform(0, 50, (3, 3)) * (PRIOR > 0)
+
+    def log_likelihood(coordinates):
+        transition = TRANSITIONS.constrain(coordinates)
+        return jnp.sum(jnp.where(PRIOR > 0, counts * jnp.log(jnp.where(PRIOR > 0, transition, 1.0)), 0.0))
+
+    with jax.enable_x64(True):
+        gradient = jax.grad(log_likelihood)(TRANSITIONS.unconstrain(jnp.asarray(law)))
+        found = slope(TRANSITIONS, gradient)
+    np.testing.assert_allclose(found, counts - law * counts.sum(1, keepdims=True), atol=1e-9)
+
+
+@pytest.mark.parametrize("policy", [Mirror(), CoxIngersollRoss()])
+def test_forbidden_and_fixed_entries_stay(policy):
+    transitions = Transitions.build(3, PRIOR, {1: [0.2, 0.3, 0.5]})
+    rows = Rows.of(transitions)
+    law = jnp.asarray([[0.5, 0.25, 0.25], [0.2, 0.3, 0.5], [0.4, 0.0, 0.6]])
+    expanded = rows.expand(law)
+    extra = (None,) if isinstance(policy, Mirror) else ()
+    for seed in range(5):
+        counts = jnp.asarray(COUNTS, jnp.float32)
+        expanded, _ = policy.move(jax.random.key(seed), rows, expanded, counts, jnp.full(3, 1e-3), *extra)
+    np.testing.assert_array_equal(normalised(expanded)[1], law[1])
+    assert float(expanded[2, 1]) == 0.0
+    assert not np.allclose(normalised(expanded)[0], law[0], atol=1e-4)
+
+
+def test_many_counts_are_drawn_without_overflow():
+    rows = Rows.of(Transitions.build(2, 1.0, None))
+    counts = jnp.asarray([[2e9, 1e9], [1e3, 2e3]], jnp.float32)
+    start = rows.expand(normalised(counts))
+    pace = 0.01 / (1.0 + counts.sum(1) / start.sum(1))
+    moved, _ = CoxIngersollRoss().move(jax.random.key(0), rows, start, counts, pace)
+    np.testing.assert_allclose(moved[0], start[0], rtol=1e-4)
