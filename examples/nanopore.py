@@ -3,12 +3,13 @@
 Run it with `make demo`, or `python examples/nanopore.py`. It fits two states to half a million samples, decodes them,
 and leaves a table of events, a picture and a page in `runs/nanopore`.
 
-Which model? Two Gaussians already find the blockades (434 of them), but the filter of the amplifier catches a few
-samples on the way down and up, and to reach those the blocked Gaussian needs twice its true width and a mean of
-50.7 pA. Student's t, with its degrees of freedom fitted, forgives them: a blocked level of 48.3 pA, 438 events, and a
-log likelihood that is higher by 2,657. An independent threshold analysis of this file counts 418 events with a mean
-residence of 0.057 ms. Neighbouring samples are correlated (0.39), which no model here describes: levels and events are
-sound, but a formal uncertainty of the levels would come out too small.
+Which model? Several were tried, and the count of blockades depends on it: two Gaussians give 434, two Student's t with
+fitted degrees of freedom 438, with 4 degrees of freedom 408, three Gaussians 441. An independent analysis of this file
+counts 418, with a mean residence of 0.057 ms. Two Student's t are used here because their log likelihood is 2,657 above
+that of two Gaussians: samples lie between the levels, probably caught by the filter on the way, and to reach them the
+blocked Gaussian widens to a standard deviation of 12.6 pA around 50.7 pA, where Student's t stays at 48.3 pA with a
+scale of 6.4 pA. (Three Gaussians have a higher likelihood still, but split the open level in two.) The noise is
+correlated between neighbouring samples, which none of these models describes: formal uncertainties would be too small.
 """
 
 from __future__ import annotations

@@ -1,16 +1,29 @@
 """Checks that anyone can run: an oracle that enumerates every path, and identities between the algorithms.
 
-The oracle is written in plain NumPy, shares no code with the recursions it judges, and costs `K ** T`.
+The oracle is written in plain NumPy, shares no code with the recursions it judges, and costs `K ** T`. The identities
+need no oracle: they must hold for any model, and `check_coherence` tries them on yours.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import NamedTuple
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from longhmm.errors import LongHMMError
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.errors import DataError, LongHMMError, ModelError
+from longhmm.kernels.answers import decode, log_likelihood, sample_states
+from longhmm.kernels.full_pass import collect_weights, filter_pass, posterior_pass
+from longhmm.model.hmm import HMM
+from longhmm.model.simulate import simulate
+
+LONGEST = 20_000  # observations; more would say nothing more
+FEW_PATHS = 100_000  # up to this many the oracle is asked
 
 
 class Enumerated(NamedTuple):
@@ -72,3 +85,205 @@ def _path_scores(
 def _log_sum(scores: np.ndarray) -> float:
     peak = scores.max()
     return float(peak + np.log(np.exp(scores - peak).sum())) if np.isfinite(peak) else float("-inf")
+
+
+def check_coherence(model: HMM, params: Mapping[str, Any], data: Any, *, seed: int = 0) -> None:
+    """Try identities that every model must keep, on a short data set; the first one that fails is named.
+
+    Run it on an emission of your own: its density, its treatment of missing values, its draws and its derivatives are
+    compared with one another, and the answers with the sum over all paths where there are few.
+
+    Raises:
+        AssertionError: with a sentence that says which identity failed.
+
+    Example:
+        >>> import longhmm as lh
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> lh.testing.check_coherence(model, params, [0, 1, 9, 7])
+    """
+    sequences = open_data(data)
+    if sequences.length > LONGEST:
+        raise LongHMMError(f"check_coherence needs at most {LONGEST:,} observations, got {sequences.length:,}.")
+    case = _Case(model.resolve(sequences), params, sequences, np.random.default_rng(seed))
+    case.check_coordinates()
+    case.check_densities()
+    case.check_derivatives()
+    case.check_likelihood()
+    case.check_posteriors()
+    case.check_paths(seed)
+    case.check_draws(seed)
+
+
+class _Case:
+    """A model, its parameters and a short data set, and the identities they must keep."""
+
+    def __init__(self, model: HMM, params: Mapping[str, Any], sequences: Sequences, rng: np.random.Generator) -> None:
+        self.model, self.sequences, self.rng = model, sequences, rng
+        self.params = model.validate(params)
+        self.block: Any = sequences.read(0, sequences.length)
+        self.pieces = [slice(*bounds) for bounds in itertools.pairwise(sequences.offsets)]
+        with jax.enable_x64(True):
+            self.arrays = {name: jnp.asarray(value) for name, value in self.params.items()}
+            self.logs = np.asarray(jax.jit(partial(self._log_likelihoods, partial=True))(self.arrays))
+
+    def _log_likelihoods(self, params: Mapping[str, Any], *, partial: bool) -> jax.Array:
+        block = self.block
+        return self.model.log_likelihoods(params, block.values, block.observed, block.states, partial=partial)
+
+    def check_coordinates(self) -> None:
+        with jax.enable_x64(True):
+            back = jax.jit(lambda params: self.model.constrain(self.model.unconstrain(params)))(self.arrays)
+        for name, value in back.items():
+            if name != "initial":
+                _close(value, self.params[name], f"constrain(unconstrain(params)) must give '{name}' back")
+
+    def check_densities(self) -> None:
+        block, emission = self.block, self.model.emission
+        _require(not np.isnan(self.logs).any(), "log_density must be a number for every observation and state")
+        whole = block.observed.all(axis=1)
+        with jax.enable_x64(True):
+            quick = np.asarray(jax.jit(partial(self._log_likelihoods, partial=False))(self.arrays))
+            density, with_missing = jax.jit(emission.log_density), jax.jit(emission.log_density_missing)
+            missing = np.asarray(with_missing(self.arrays, block.values, np.zeros_like(block.observed)))
+            if whole.any():
+                values = block.values[whole]
+                plain = density(self.arrays, values if emission.vector_valued else values[:, 0])
+                direct = with_missing(self.arrays, values, block.observed[whole])
+                _close(direct, plain, "log_density_missing must equal log_density where nothing is missing")
+        _close(
+            quick[whole], self.logs[whole], "log_density_missing must not depend on partial= where nothing is missing"
+        )
+        _require(bool(np.all(missing == 0)), "log_density_missing must be 0 for every state where all is missing")
+
+    def check_derivatives(self) -> None:
+        possible = np.isfinite(self.logs)
+        weights = self.rng.normal(size=self.logs.shape) * possible
+
+        def weighted(coordinates: Mapping[str, jax.Array]) -> jax.Array:
+            logs = self._log_likelihoods(self.model.constrain(coordinates), partial=True)
+            return jnp.sum(jnp.where(possible, logs, 0.0) * weights)
+
+        with jax.enable_x64(True):
+            at = jax.jit(self.model.unconstrain)(self.arrays)
+            value, gradient = jax.jit(weighted), jax.jit(jax.grad(weighted))(at)
+            for name in at:
+                direction = jnp.asarray(self.rng.normal(size=at[name].shape))
+                slope = float(jnp.sum(gradient[name] * direction))
+                step = 1e-4
+                ahead, back, far, further = (
+                    float(value({**at, name: at[name] + size * step * direction})) for size in (1, -1, 2, -2)
+                )
+                expected = (8 * (ahead - back) - (far - further)) / (12 * step)  # error of order step ** 4
+                scale = 1.0 + abs(expected) + float(jnp.sum(jnp.abs(gradient[name] * direction)))
+                _require(
+                    abs(slope - expected) <= 1e-5 * scale,
+                    f"the derivative of log_density with respect to '{name}' must be that of its values (automatic "
+                    f"differentiation gave {slope:.8g}, finite differences {expected:.8g})",
+                )
+
+    def check_likelihood(self) -> None:
+        values = np.where(self.block.observed, self.block.values, np.nan)
+        states = self.block.states
+        pieces = [values[piece] for piece in self.pieces]
+        known = None if states is None else [states[piece] for piece in self.pieces]
+        total = self._log_likelihood(pieces, known)
+        _close(log_likelihood(self.model, self.params, self.sequences), total, "NaN must mean missing")
+        if len(pieces) > 1:
+            alone = [
+                self._log_likelihood([piece], None if known is None else [known[index]])
+                for index, piece in enumerate(pieces)
+            ]
+            _close(total, np.sum(alone), "log likelihoods of several sequences must add up")
+        else:
+            twice = self._log_likelihood(pieces * 2, None if known is None else known * 2)
+            _close(twice, 2 * total, "the same sequence twice must have twice the log likelihood")
+        longer = [np.concatenate([piece, np.full((1, piece.shape[1]), np.nan)]) for piece in pieces]
+        unknown = None if known is None else [np.append(piece, -1) for piece in known]
+        message = "a missing observation at the end must leave the log likelihood alone"
+        _close(self._log_likelihood(longer, unknown), total, message)
+
+    def _log_likelihood(self, pieces: list[np.ndarray], states: list[np.ndarray] | None) -> float:
+        return log_likelihood(self.model, self.params, open_data(pieces, states=states))
+
+    def check_posteriors(self) -> None:
+        smoothed = list(posterior_pass(self.model, self.params, self.sequences, collect_weights))
+        gamma = np.concatenate([result.collected[result.own] for result in smoothed])
+        causal = filter_pass(self.model, self.params, self.sequences, collect_weights)
+        filtered = np.concatenate([result.collected[result.own] for result in causal])
+        transitions = np.sum([result.transitions for result in smoothed], axis=0)
+        first = np.array([piece.start for piece in self.pieces])
+        last = np.array([piece.stop - 1 for piece in self.pieces])
+        _close(gamma.sum(1), np.ones(len(gamma)), "state probabilities must sum to one")
+        _close(filtered.sum(1), np.ones(len(gamma)), "filtered probabilities must sum to one")
+        _close(filtered[last], gamma[last], "filter and smoother must agree at the last time of a sequence")
+        arrivals, departures = np.delete(gamma, first, axis=0).sum(0), np.delete(gamma, last, axis=0).sum(0)
+        _close(transitions.sum(0), arrivals, "expected transitions into a state must equal its expected visits")
+        _close(transitions.sum(1), departures, "expected transitions out of a state must equal its expected visits")
+        total = sum(result.log_likelihood for result in smoothed)
+        _close(
+            log_likelihood(self.model, self.params, self.sequences), total, "both passes must give one log likelihood"
+        )
+        if all(self.model.n_states ** (piece.stop - piece.start) <= FEW_PATHS for piece in self.pieces):
+            laws = (self.params["initial"], self.params["transition"])
+            exact = [enumerate_paths(*laws, self.logs[piece]) for piece in self.pieces]
+            likelihood = np.sum([one.log_likelihood for one in exact])
+            _close(total, likelihood, "the log likelihood must be that of all paths together")
+            _close(
+                gamma, np.concatenate([one.gamma for one in exact]), "state probabilities must be those of all paths"
+            )
+            _close(
+                transitions, np.sum([one.xi.sum(0) for one in exact], axis=0), "transitions must be those of all paths"
+            )
+
+    def check_paths(self, seed: int) -> None:
+        best = self._score(decode(self.model, self.params, self.sequences), self.logs)
+        slack = 1e-9 * (1 + abs(best))
+        total = log_likelihood(self.model, self.params, self.sequences)
+        _require(best <= total + slack, "the most probable path must not be more probable than all paths together")
+        for path in sample_states(self.model, self.params, self.sequences, draws=3, seed=seed):
+            drawn = self._score(path, self.logs)
+            _require(np.isfinite(drawn), "a path drawn from the posterior must be possible")
+            _require(drawn <= best + slack, "no drawn path may have a higher score than the most probable one")
+
+    def check_draws(self, seed: int) -> None:
+        lengths = [piece.stop - piece.start for piece in self.pieces]
+        try:
+            states, observations = simulate(self.model, self.params, lengths, seed=seed)
+        except (ModelError, NotImplementedError):
+            return  # an emission of one's own need not know how to draw
+        drawn = open_data(observations)
+        try:
+            block: Any = drawn.read(0, drawn.length)
+            self.model.check_rows(drawn, block.values, block.observed, 0)
+        except DataError as error:
+            raise AssertionError(f"Draws must lie in the support of the emission: {error}") from None
+        with jax.enable_x64(True):
+            logs = np.asarray(jax.jit(self.model.log_likelihoods)(self.arrays, block.values, block.observed))
+        truth = np.concatenate(states)
+        _require(
+            bool(np.isfinite(logs[np.arange(len(truth)), truth]).all()),
+            "log_density must be finite for what sample draws, in the state that drew it",
+        )
+        best, true = (self._score(path, logs) for path in (decode(self.model, self.params, drawn), truth))
+        _require(true <= best + 1e-9 * (1 + abs(best)), "the true path may not score higher than the most probable one")
+
+    def _score(self, path: np.ndarray, logs: np.ndarray) -> float:
+        with np.errstate(divide="ignore"):
+            laws = np.log(self.params["initial"]), np.log(self.params["transition"])
+        parts = (_path_scores(*laws, logs[piece], path[None, piece].astype(int)) for piece in self.pieces)
+        return float(np.sum([part[0] for part in parts]))
+
+
+def _require(holds: bool, identity: str) -> None:
+    if not holds:
+        raise AssertionError(f"{identity[0].upper()}{identity[1:]}.")
+
+
+def _close(found: Any, expected: Any, identity: str) -> None:
+    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    with np.errstate(invalid="ignore"):
+        gap = np.where(found == expected, 0.0, np.abs(found - expected))
+        holds = found.shape == expected.shape and bool(np.all(gap <= 1e-8 * (1 + np.abs(expected))))
+    largest = f" (largest difference {np.max(gap):.3g})" if found.shape == expected.shape and gap.size else ""
+    _require(holds, identity + largest)

@@ -30,7 +30,7 @@ def errors() -> dict[int, tuple[np.ndarray, np.ndarray]]:
     complete = OVERLAPPING.validate(AWAY)
 
     def look(buffer: int) -> tuple[np.ndarray, np.ndarray]:
-        return _cell_scores(OVERLAPPING, complete, overlapping_data(), cells, picked, buffer, stationary_start)
+        return _cell_scores(OVERLAPPING, complete, overlapping_data(), cells, picked, buffer, stationary_start, 133)
 
     exact, laws = look(64)
     found = {buffer: look(buffer) for buffer in BUFFERS}
@@ -74,7 +74,7 @@ def test_the_typical_message_error_falls_at_the_lyapunov_rate() -> None:
 
 
 def test_the_typical_score_error_is_that_of_the_worse_side() -> None:
-    """A score hears errors from both sides; the larger one falls at the gap in the limit, and a little slower before."""
+    """A score hears errors from both sides; the larger one falls at the gap only in the limit, slower before."""
     rng = np.random.default_rng(0)
     left, right = (rng.integers(0, len(stretch_sums()[16]), 20_000) for _ in range(2))
     expected = slope([float(np.mean(np.logaddexp(stretch_sums()[B][left], stretch_sums()[B][right]))) for B in BUFFERS])
@@ -125,7 +125,7 @@ BLIND = {"transition": np.array([[0.995, 0.005], [0.01, 0.99]]), "loc": np.zeros
 def test_uninformative_emissions_need_what_the_second_eigenvalue_says() -> None:
     """Runs are lengthened until they are much longer than the answer: ln(delta / 2) / ln(0.985) = 503 steps."""
     found = LyapunovBuffer(tolerance=1e-3).estimate(OVERLAPPING, BLIND, overlapping_data())
-    assert found.gap == pytest.approx(np.log(0.985), rel=1e-4)
+    assert found.gap == pytest.approx(np.log(0.985), rel=1e-3)
     assert abs(found.needed - np.log(1e-3 / 2) / np.log(0.985)) <= 1.01
     assert found.length == 512
     assert not found.capped

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import jax
@@ -62,7 +63,8 @@ def close(found: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
 def test_all_cells_with_long_buffers_give_the_full_gradient(half_width: int, buffer: int, tolerance: float) -> None:
     cells = Cells(ragged().offsets, 2 * half_width + 1)
     complete = MODEL.validate(PARAMS)
-    found, _ = _cell_scores(MODEL, complete, ragged(), cells, np.arange(cells.n_cells), buffer, stationary_start)
+    every = np.arange(cells.n_cells)
+    found, _ = _cell_scores(MODEL, complete, ragged(), cells, every, buffer, stationary_start, width=300)
     close(found.sum(axis=0), flat(lh.gradient(MODEL, PARAMS, ragged(), prior=False)), tolerance)
 
 
@@ -89,7 +91,7 @@ def test_windows_that_hold_whole_sequences_need_no_buffer() -> None:
 COUNTED = {n_states: normal_model(n_states) for n_states in (1, 2, 3)}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     n_states=st.integers(1, 3),
     lengths=st.lists(st.integers(1, 8), min_size=4, max_size=4),
@@ -231,9 +233,10 @@ def slow_data() -> Sequences:
     return open_data(simulate_normal(SLOW, MEANS, LENGTH, seed=11))
 
 
-def cell_scores(params: dict, buffer: int, start) -> np.ndarray:
+def cell_scores(params: dict, buffer: int, start: Callable) -> np.ndarray:
     cells = Cells(slow_data().offsets, 5)
-    return _cell_scores(PAIR, PAIR.validate(params), slow_data(), cells, np.arange(cells.n_cells), buffer, start)[0]
+    every = np.arange(cells.n_cells)
+    return _cell_scores(PAIR, PAIR.validate(params), slow_data(), cells, every, buffer, start, width=125)[0]
 
 
 def test_stationary_starts_have_scores_of_mean_zero_at_the_truth_without_any_buffer() -> None:

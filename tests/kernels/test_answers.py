@@ -113,7 +113,7 @@ K, T = 3, 300
 
 def random_laws(seed: int) -> tuple[np.random.Generator, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
-    return rng, rng.dirichlet(np.ones(K)), 0.5 * np.eye(K) + 0.5 * rng.dirichlet(np.ones(K), size=K)
+    return rng, rng.dirichlet(np.ones(K)), 0.2 * np.eye(K) + 0.8 * rng.dirichlet(np.ones(K), size=K)
 
 
 def against_hmmlearn(peer: Any, model: HMM, params: dict[str, Any], y: np.ndarray) -> None:

@@ -5,12 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longhmm.messages.backward import backward_message
-from longhmm.messages.forward import filter_messages
-from longhmm.messages.forward_backward import forward_backward
-from longhmm.messages.path_sampling import sample_paths
-from longhmm.messages.viterbi import trace_back, viterbi_scores
+from longhmm.messages import backward, forward, forward_backward, path_sampling, viterbi
 from longhmm.testing import enumerate_paths
+
+# Compiled once for each shape, and not anew in every call.
+backward_message = jax.jit(backward.backward_message)
+filter_messages = jax.jit(forward.filter_messages)
+smooth_messages = jax.jit(forward_backward.forward_backward)
+sample_paths = jax.jit(path_sampling.sample_paths)
+trace_back = jax.jit(viterbi.trace_back)
+viterbi_scores = jax.jit(viterbi.viterbi_scores)
 
 CASES = [(1, 1, False), (1, 5, False), (2, 1, False), (2, 8, False), (3, 6, False), (4, 5, True), (5, 4, True)]
 
@@ -36,11 +40,13 @@ def start_of_sequence(n_states, n_windows):
 @pytest.mark.parametrize("spread", [2.0, 300.0])
 def test_every_recursion_against_all_paths(n_states, length, zeros, spread):
     n_windows = 3
-    initial, transition, log_likelihoods = random_chain(n_states * 10 + length, n_states, length, n_windows, zeros, spread)
+    initial, transition, log_likelihoods = random_chain(
+        n_states * 10 + length, n_states, length, n_windows, zeros, spread
+    )
     before, at_start = start_of_sequence(n_states, n_windows)
     with jax.enable_x64(True):
         filtered = filter_messages(*map(jnp.asarray, (before, at_start, initial, transition, log_likelihoods)))
-        smoothed = forward_backward(
+        smoothed = smooth_messages(
             jnp.asarray(before), jnp.zeros_like(before), jnp.asarray(at_start), jnp.asarray(initial),
             jnp.asarray(transition), jnp.asarray(log_likelihoods), jnp.ones((length, n_windows)),
         )  # fmt: skip
@@ -75,7 +81,7 @@ def test_core_weights_and_boundary_messages_select_and_condition():
     core = np.zeros((b - a, 1))
     core[1:3] = 1
     with jax.enable_x64(True):
-        smoothed = forward_backward(
+        smoothed = smooth_messages(
             jnp.log(exact.filtered[a - 1][:, None]), jnp.log(after[:, None]), jnp.zeros(1, bool),
             jnp.asarray(initial), jnp.asarray(transition), jnp.asarray(log_likelihoods[a:b]), jnp.asarray(core),
         )  # fmt: skip
@@ -96,7 +102,7 @@ def test_first_core_time_without_buffer_has_its_transition():
     padded = np.concatenate([np.zeros((1, n_states)), log_likelihoods[:, :, 0]])
     exact = enumerate_paths(before, transition, padded)
     with jax.enable_x64(True):
-        smoothed = forward_backward(
+        smoothed = smooth_messages(
             jnp.log(before[:, None]), jnp.zeros((n_states, 1)), jnp.zeros(1, bool), jnp.asarray(initial),
             jnp.asarray(transition), jnp.asarray(log_likelihoods), jnp.ones((4, 1)),
         )  # fmt: skip
@@ -137,3 +143,16 @@ def test_backward_message_against_matrix_products(zeros):
         for t in reversed(range(length)):
             expected = transition @ (np.exp(log_likelihoods[t, :, w]) * expected)
         np.testing.assert_allclose(message[:, w], expected / expected.max(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("zeros", [False, True])
+def test_a_backward_message_that_nothing_can_have_caused_is_minus_infinity(zeros):
+    _, transition, log_likelihoods = random_chain(33, 4, 6, 2, zeros)
+    log_likelihoods[3, :, 1] = -np.inf
+    with jax.enable_x64(True):
+        message = np.asarray(backward_message(jnp.zeros((4, 2)), jnp.asarray(transition), jnp.asarray(log_likelihoods)))
+    assert np.isneginf(message[:, 1]).all()
+    expected = np.ones(4)
+    for t in reversed(range(6)):
+        expected = transition @ (np.exp(log_likelihoods[t, :, 0]) * expected)
+    np.testing.assert_allclose(np.exp(message[:, 0]), expected / expected.max(), rtol=1e-12)

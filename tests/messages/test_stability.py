@@ -5,16 +5,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longhmm.messages.forward import filter_messages
-from longhmm.messages.forward_backward import forward_backward
+from longhmm.messages import forward, forward_backward
 from longhmm.messages.markov import mixing_time, stationary
 from longhmm.testing import enumerate_paths
+
+# Compiled once for each shape, and not anew in every call.
+filter_messages = jax.jit(forward.filter_messages)
+smooth_messages = jax.jit(forward_backward.forward_backward)
 
 
 def smooth(initial, transition, log_likelihoods, dtype, at_start=True):
     length, n_states, n_windows = log_likelihoods.shape
     with jax.enable_x64(dtype == np.float64):
-        smoothed = forward_backward(
+        smoothed = smooth_messages(
             jnp.full((n_states, n_windows), -np.log(n_states), dtype), jnp.zeros((n_states, n_windows), dtype),
             jnp.full(n_windows, at_start), jnp.asarray(initial, dtype), jnp.asarray(transition, dtype),
             jnp.asarray(log_likelihoods, dtype), jnp.ones((length, n_windows), dtype),
@@ -28,18 +31,18 @@ def test_a_path_lost_to_underflow_is_found_again(dtype):
     transition = np.array([[1.0, 0.0], [0.0, 1.0]])
     initial = np.array([0.5, 0.5])
     step = 60.0 if dtype == np.float32 else 400.0
-    log_likelihoods = np.zeros((7, 2, 1))
-    log_likelihoods[:3, 1, 0] = -step
-    log_likelihoods[3:, 0, 0] = -step
+    log_likelihoods = np.zeros((7, 2, 3))
+    log_likelihoods[:3, 1] = -step
+    log_likelihoods[3:, 0] = -step
     exact = enumerate_paths(initial, transition, log_likelihoods[:, :, 0])
     assert exact.gamma[0, 1] > 0.999
     smoothed = smooth(initial, transition, log_likelihoods, dtype)
     np.testing.assert_allclose(smoothed.gamma[:, :, 0], exact.gamma, atol=1e-6)
     np.testing.assert_allclose(smoothed.transitions[:, :, 0], exact.xi.sum(0), atol=1e-5)
     with jax.enable_x64(dtype == np.float64):
-        cast = (jnp.full((2, 1), np.log(0.5), dtype), jnp.ones(1, bool), jnp.asarray(initial, dtype))
+        cast = (jnp.full((2, 3), np.log(0.5), dtype), jnp.ones(3, bool), jnp.asarray(initial, dtype))
         filtered = filter_messages(*cast, jnp.asarray(transition, dtype), jnp.asarray(log_likelihoods, dtype))
-    np.testing.assert_allclose(np.asarray(filtered.log_normaliser).sum(), exact.log_likelihood, rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(filtered.log_normaliser).sum(0), exact.log_likelihood, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -58,7 +61,7 @@ def test_emissions_500_standard_deviations_away(dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_an_impossible_observation_is_named_and_leaves_other_windows_alone(dtype):
     transition = np.array([[1.0, 0.0], [0.0, 1.0]])
-    log_likelihoods = np.zeros((5, 2, 3))
+    log_likelihoods = np.zeros((7, 2, 3))
     log_likelihoods[0, 1, :] = -np.inf  # the chain must start, hence stay, in state 0
     log_likelihoods[3, 0, 1] = -np.inf  # which cannot have produced this
     log_likelihoods[2, :, 2] = -np.inf  # and nothing can have produced this
@@ -70,8 +73,10 @@ def test_an_impossible_observation_is_named_and_leaves_other_windows_alone(dtype
     assert not np.isnan(smoothed.gamma).any() and not np.isnan(smoothed.transitions).any()
 
 
-@pytest.mark.parametrize("n_states", [1, 2, 7, 16, 17, 64])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "n_states, dtype",
+    [(1, np.float64), (2, np.float32), (7, np.float64), (16, np.float32), (17, np.float32), (64, np.float64)],
+)
 def test_posteriors_sum_to_one_for_any_number_of_states(n_states, dtype):
     rng = np.random.default_rng(n_states)
     transition = rng.dirichlet(np.ones(n_states), size=n_states)
@@ -94,6 +99,7 @@ def test_gradients_through_the_recursion_are_finite_and_right():
     smoothed = smooth(np.full(3, 1 / 3), transition, log_likelihoods, np.float64)
 
     with jax.enable_x64(True):
+
         def log_likelihood(matrix):
             arguments = (jnp.full((3, 1), np.log(1 / 3)), jnp.ones(1, bool), jnp.full(3, 1 / 3))
             return filter_messages(*arguments, matrix, jnp.asarray(log_likelihoods)).log_normaliser.sum()

@@ -127,6 +127,14 @@ def test_entries_that_never_move_have_no_r_hat():
     assert table.loc["transition[1, 0]"].notna().all()
 
 
+def test_a_single_chain_is_compared_with_itself(known):
+    steady = known.posterior(known.draw(1, 400))
+    assert float(steady.summary()["r_hat"].max()) < 1.02
+    natural = known.draw(1, 400)
+    natural["mean"][0, 200:, 1] += 3 * known.sd[1]
+    assert float(known.posterior(natural).summary().loc["mean[1, 0]", "r_hat"]) > 1.5
+
+
 def test_effective_sizes_see_autocorrelation():
     rng = np.random.default_rng(0)
     noise = rng.normal(size=(4, 4000, 2))

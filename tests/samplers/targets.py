@@ -40,7 +40,9 @@ def prepare(sampler: Any, target: Target, windows: lh.Windows, buffer: int) -> t
     return kernel, kernel.init(jax.random.key(11), coordinates_of(target.model, target.params))
 
 
-def run(kernel: Kernel, state: Any, steps: int, keep: Callable[[Any], Any], seed: int = 0, chains: int = 4) -> np.ndarray:
+def run(
+    kernel: Kernel, state: Any, steps: int, keep: Callable[[Any], Any], seed: int = 0, chains: int = 4
+) -> np.ndarray:
     """`(chain, step, ...)`: `keep(state)` after every step, the first tenth left out."""
 
     def one(state: Any, key: jax.Array) -> tuple[Any, Any]:
@@ -66,10 +68,11 @@ def moments(draws: np.ndarray) -> Moments:
     variance = squares.mean(axis=0)
     root = np.sqrt(len(means))
     sd = np.sqrt(variance)
-    return Moments(mean, sd, means.std(axis=0, ddof=1) / root, squares.std(axis=0, ddof=1) / root / (2 * sd))
+    spread = squares.std(axis=0, ddof=1) / root
+    return Moments(mean, sd, means.std(axis=0, ddof=1) / root, spread / (2 * np.where(sd > 0, sd, 1.0)))
 
 
-# Dirichlet: all states known ------------------------------------------------------------------------------------------
+# Dirichlet: all states known --------------------------------------------------------------------------------------
 
 CONCENTRATION = np.array([[1.0, 2.0, 0.5], [1.0, 1.0, 1.0], [3.0, 0.0, 1.0]])
 
@@ -100,7 +103,7 @@ def transitions_of(target: Target) -> Callable[[Any], jax.Array]:
     return lambda state: target.model.transitions.constrain(state.coordinates["transition"])
 
 
-# One state: ordinary conjugate models -----------------------------------------------------------------------------------
+# One state: ordinary conjugate models -----------------------------------------------------------------------------
 
 
 def normal_mean(length: int = 1000) -> tuple[Target, float, float]:

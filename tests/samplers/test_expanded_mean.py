@@ -10,11 +10,11 @@ from longhmm.samplers.expanded_mean import CoxIngersollRoss, Mirror, Rows, norma
 from samplers.targets import dirichlet_moments
 
 COUNTS = np.array([[400.0, 30.0, 0.0], [5.0, 60.0, 20.0], [0.0, 0.0, 0.0]])
-PRIOR = np.array([[1.0, 1.0, 1.0], [2.0, 1.0, 0.5], [1.0, 0.0, 2.0]])
+PRIOR = np.array([[1.0, 1.0, 0.5], [2.0, 1.0, 0.5], [1.0, 0.0, 2.0]])
 TRANSITIONS = Transitions.build(3, PRIOR, None)
 
 
-def draws(policy, size, steps=2500, chains=400):
+def draws(policy, size, steps, chains):
     """`(step, chain, K, K)` draws of A with the exact counts, burn-in discarded."""
     rows = Rows.of(TRANSITIONS)
     counts = jnp.asarray(COUNTS, jnp.float32)
@@ -38,20 +38,20 @@ def draws(policy, size, steps=2500, chains=400):
 
 def test_cox_ingersoll_ross_has_the_dirichlet_moments_near_empty_cells_too():
     mean, sd = dirichlet_moments(PRIOR + COUNTS)
-    found = draws(CoxIngersollRoss(), 0.02)
+    found = draws(CoxIngersollRoss(), 0.2, 1000, 60)
     allowed = PRIOR > 0
-    np.testing.assert_allclose(found.mean((0, 1))[allowed], mean[allowed], rtol=0.03)
-    np.testing.assert_allclose(found.std((0, 1))[allowed], sd[allowed], rtol=0.03)
+    np.testing.assert_allclose(found.mean((0, 1))[allowed], mean[allowed], rtol=0.04)
+    np.testing.assert_allclose(found.std((0, 1))[allowed], sd[allowed], rtol=0.06)
     assert np.all(found[..., ~allowed] == 0)
 
 
 def test_mirror_has_the_dirichlet_moments_but_for_near_empty_cells():
     mean, sd = dirichlet_moments(PRIOR + COUNTS)
-    found = draws(Mirror(), 0.02)
+    found = draws(Mirror(), 0.02, 2500, 400)
     full = COUNTS >= 5
     np.testing.assert_allclose(found.mean((0, 1))[full], mean[full], rtol=0.02)
     np.testing.assert_allclose(found.std((0, 1))[full], sd[full], rtol=0.03)
-    # The known bias of the reflection: an almost exponential cell comes out about 11 % high.
+    # The known bias of the reflection: an empty cell with a = 1/2 comes out about 12 % high.
     assert 0.07 < found.mean((0, 1))[0, 2] / mean[0, 2] - 1 < 0.15
 
 

@@ -132,7 +132,6 @@ def test_chain_with_state_dependent_diffusion(sign, expected):
     keys = jax.random.split(jax.random.key(4), 6000)
     _, draws = jax.jit(lambda x: jax.lax.scan(one, x, keys))(jnp.full(500, expected))
     draws = np.asarray(draws)[1000:]
-    # The reflected Euler step is 11 % off for the exponential law, and hardly at all for Gamma(3, 1).
-    tolerance = 0.02 if sign > 0 else 0.15
-    assert abs(draws.mean() / expected - 1) < tolerance
-    assert abs(draws.std() / np.sqrt(expected) - 1) < tolerance
+    # Reflection at 0 makes the mean of the exponential law 1.5 % too high, and hardly touches Gamma(3, 1).
+    assert abs(draws.mean() / expected - 1) < 0.03
+    assert abs(draws.std() / np.sqrt(expected) - 1) < 0.03

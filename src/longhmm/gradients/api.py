@@ -61,8 +61,9 @@ def unconstrain(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     Example:
         >>> import longhmm as lh
         >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
-        >>> lh.unconstrain(model, {"transition": [[0.5, 0.5], [0.5, 0.5]], "rate": [1.0, 8.0]})["transition"]
-        array([0., 0.])
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> lh.unconstrain(model, params)["transition"].round(3)
+        array([ 1.554, -0.98 ])
     """
     complete = interior(model, params)
     with jax.enable_x64(True):

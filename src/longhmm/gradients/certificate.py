@@ -76,10 +76,7 @@ class Certificate:
             for row in self.rows
         ]
         gap = "not measured" if self.chosen.gap is None else f"{self.chosen.gap:.3g} per step"
-        tail = (
-            f"Lyapunov gap {gap}; chosen buffer {self.chosen.length}; "
-            f"{self.cells_used:,} of {self.n_cells:,} cells."
-        )
+        tail = f"Lyapunov gap {gap}; chosen buffer {self.chosen.length}; {self.cells_used:,} of {self.n_cells:,} cells."
         return "\n".join([head, *lines, tail])
 
     def plot(self, path: str | None = None) -> Any:
@@ -171,8 +168,9 @@ def certificate(
     spread = exact.std(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
     rows = []
+    widest = layout.width(max(buffers))  # one shape, and one compiled program, for all lengths
     for buffer in buffers:
-        found, entering = look(int(buffer), start)
+        found, entering = look(int(buffer), start, widest)
         error = (found - exact) / spread
         size = np.linalg.norm(error, axis=1)
         mean, sampling = error.mean(axis=0), error.std(axis=0) / np.sqrt(count)
@@ -195,7 +193,7 @@ def certificate(
     return Certificate(tuple(rows), chosen, rule.tolerance, layout.n_cells, count)
 
 
-Look = Callable[[int, StartLaw], tuple[np.ndarray, np.ndarray]]
+Look = Callable[..., tuple[np.ndarray, np.ndarray]]
 
 
 def _exact(look: Look, shortest: int, longest: int) -> tuple[np.ndarray, np.ndarray]:
@@ -217,29 +215,33 @@ def _cell_scores(
     picked: np.ndarray,
     buffer: int,
     start: StartLaw,
+    width: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores `(cells, P)` and the laws entering each core `(cells, K)`, in float64, in batches of bounded size."""
-    width = min(layout.width(buffer), int(np.diff(sequences.offsets).max()))
+    """Scores `(cells, P)` and the laws entering each core `(cells, K)`, in float64, in batches of bounded size.
+
+    Windows are padded to `width` times, by default as many as core and buffers have.
+    """
+    width = min(width or layout.width(buffer), int(np.diff(sequences.offsets).max()))
     batch = int(np.clip(BATCH_ENTRIES // (width * model.n_states), 1, len(picked)))
     all_scores, all_laws = [], []
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in params.items()}
         moves = model.given_initial(params) is None
+        law = start(arrays)
         for first in range(0, len(picked), batch):
             chosen = picked[first : first + batch]
             padded = np.concatenate([chosen, np.repeat(chosen[-1:], batch - len(chosen))])
             windows = gather(sequences, layout.locate(padded, buffer), width)
-            found, laws = _batch_scores(model, start, moves, arrays, windows)
+            found, laws = _batch_scores(model, moves, arrays, law, windows)
             all_scores.append(np.asarray(found)[: len(chosen)])
             all_laws.append(np.asarray(laws)[: len(chosen)])
     return np.concatenate(all_scores), np.concatenate(all_laws)
 
 
-@partial(jax.jit, static_argnames=("model", "start", "moves"))
+@partial(jax.jit, static_argnames=("model", "moves"))
 def _batch_scores(
-    model: HMM, start: StartLaw, moves: bool, params: Mapping[str, jax.Array], windows: WindowBatch
+    model: HMM, moves: bool, params: Mapping[str, jax.Array], law: jax.Array, windows: WindowBatch
 ) -> tuple[jax.Array, jax.Array]:
-    law = start(params)
     statistics = window_statistics(model, params, windows, law)
     found = scores(model, model.unconstrain(params), statistics, initial_moves=moves)
     flat = jnp.concatenate([jnp.reshape(found[name], (found[name].shape[0], -1)) for name in sorted(found)], axis=1)

@@ -6,6 +6,7 @@ no table of positions is needed. A block holds `lanes` chunks and one more on ei
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -16,10 +17,15 @@ from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells, gather
 from longhmm.model.hmm import HMM
 
+Params = Mapping[str, jax.Array]
+
 CHUNK_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 REACH = 64  # rows of the neighbours with which the edges of a chunk are first guessed
 STEP_OVERHEAD = 2000.0  # what one step of a recursion costs beside its arithmetic, in multiplications (two CPU cores)
-BLOCK_ENTRIES = 1 << 21  # numbers in one (time, state, chunk) array
+# Numbers in one (time, state, chunk) array: on a CPU what stays in its cache (five times faster than 2^21), on other
+# devices enough to keep them busy.
+BLOCK_ENTRIES = {"cpu": 1 << 16}
+BLOCK_ENTRIES_ELSEWHERE = 1 << 24
 RESIDENT_BYTES = 1 << 32  # data up to this size are kept by the device, larger ones are read again in every pass
 
 
@@ -48,8 +54,7 @@ class Lanes:
         self.chunk_length = min(CHUNK_LENGTHS, key=lambda n: _cost(lengths, n, n_states))
         self.cells = Cells(sequences.offsets, self.chunk_length)
         self.reach = min(REACH, self.chunk_length) if int(lengths.max()) > self.chunk_length else 0
-        most = max(1, BLOCK_ENTRIES // (n_states * self.chunk_length))
-        self.lanes = min(most, self.cells.n_cells)
+        self.lanes = min(_most_lanes(self.chunk_length, n_states), self.cells.n_cells)
         self.n_blocks = -(-self.cells.n_cells // self.lanes)
         floating = sequences.dtype.kind == "f"
         # Missing integers become NaN, so that one array says both what was seen and whether.
@@ -95,6 +100,42 @@ class Lanes:
         )
 
 
+class Program(NamedTuple):
+    """What is constant in a compiled pass: the model, the layout, and whether rows are observed in part."""
+
+    model: HMM
+    lanes: Lanes
+    partial_rows: bool
+    dtype: np.dtype
+
+    def block(self, stacked: LaneBlock | None, index: jax.Array) -> LaneBlock:
+        """Block `index`, from the device or, without stacked blocks, read on the host."""
+        if stacked is not None:
+            return jax.tree.map(lambda part: part[index], stacked)
+        shapes = self.lanes.shapes()
+        wide = jax.ShapeDtypeStruct((*shapes.values.shape, shapes.values.dtype.itemsize), np.uint8)
+
+        def read(at: Any) -> LaneBlock:
+            # It touches NumPy only: it must not wait for the program that waits for it. Values travel as bytes, since
+            # the thread that calls knows nothing of the scope's double precision and would cut them short.
+            block = self.lanes.read(int(at))
+            return block._replace(values=np.ascontiguousarray(block.values)[..., None].view(np.uint8))
+
+        block = jax.pure_callback(read, shapes._replace(values=wide), index.astype(jnp.int32))
+        if wide.shape[-1] == 1:
+            return block._replace(values=block.values[..., 0].view(shapes.values.dtype))
+        return block._replace(values=jax.lax.bitcast_convert_type(block.values, shapes.values.dtype))
+
+    def log_likelihoods(self, params: Params, block: LaneBlock) -> jax.Array:
+        """`(n, lanes + 2, K)`; 0 where missing and beyond the end of a chunk."""
+        inside = jnp.arange(block.values.shape[0])[:, None] < block.length
+        values, observed = block.values, jnp.broadcast_to(inside[..., None], block.values.shape)
+        if jnp.issubdtype(values.dtype, jnp.floating):
+            values, observed = values.astype(self.dtype), observed & ~jnp.isnan(values)
+        logs = self.model.log_likelihoods(params, values, observed, block.states, partial=self.partial_rows)
+        return logs.astype(self.dtype)
+
+
 def check_rows(model: HMM, sequences: Sequences, rows: int = 1 << 18) -> bool:
     """Look at all data once: refuse what the emission cannot have produced; True if a row is observed in part only."""
     model.check_dim(sequences)
@@ -106,9 +147,14 @@ def check_rows(model: HMM, sequences: Sequences, rows: int = 1 << 18) -> bool:
     return found
 
 
+def _most_lanes(chunk_length: int, n_states: int) -> int:
+    entries = BLOCK_ENTRIES.get(jax.default_backend(), BLOCK_ENTRIES_ELSEWHERE)
+    return max(1, entries // (n_states * chunk_length))
+
+
 def _cost(lengths: np.ndarray, chunk_length: int, n_states: int) -> float:
     """Estimated time of one pass: steps of the recursion, each with its overhead and its arithmetic."""
     reach = REACH if int(lengths.max()) > chunk_length else 0
     chunks = int((-(-lengths // chunk_length)).sum())
-    lanes = min(chunks, max(1, BLOCK_ENTRIES // (n_states * chunk_length)))
+    lanes = min(chunks, _most_lanes(chunk_length, n_states))
     return (chunk_length + reach) * (-(-chunks // lanes) * STEP_OVERHEAD + chunks * n_states * (n_states + 1.0))

@@ -3,14 +3,11 @@
 One evaluation is one pass over all data inside one program. Its derivative is Fisher's identity (F8): expected
 statistics at the same point, so nothing is differentiated through the recursions.
 
-Edges of chunks are guessed from neighbouring rows and the guess is proved, as `kernels.proofs` explains: first from a
-short reach, then from a whole chunk. Where both fail, the map that each chunk applies to messages is computed for
-every state, and messages are carried through these maps from end to end, which needs no guess.
+How the edges of chunks are found and proved is in `lane_edges`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -19,45 +16,34 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import Sequences
-from longhmm.kernels.edges import UNIFORM_SHARE, Edges, log_filtered
-from longhmm.kernels.lanes import LaneBlock, Lanes, check_rows
+from longhmm.kernels.edges import Edges
+from longhmm.kernels.lane_edges import (
+    CARRIED,
+    SHORT,
+    WHOLE_CHUNK,
+    carried_edges,
+    guessed_edges,
+    law_gap,
+    moved_law,
+    projective_gap,
+)
+from longhmm.kernels.lanes import LaneBlock, Lanes, Params, Program, check_rows
 from longhmm.kernels.proofs import TOLERANCE
 from longhmm.kernels.statistics import Statistics, free_emission
-from longhmm.messages.backward import backward_message
-from longhmm.messages.forward import filter_messages
 from longhmm.messages.forward_backward import forward_backward
-from longhmm.messages.markov import stationary
-from longhmm.messages.scaling import log_sum_exp, safe_log
 from longhmm.model.hmm import HMM
 
-Params = Mapping[str, jax.Array]
-SHORT, WHOLE_CHUNK, CARRIED = 0, 1, 2  # how edges are found, in the order in which it is tried
 # Messages in single precision never agree better than to rounding.
 TOLERANCES = {np.dtype(np.float64): TOLERANCE, np.dtype(np.float32): 1e-5}
 
 
-class Program(NamedTuple):
-    """What is constant in a compiled pass: the model, the layout, and whether rows are observed in part."""
+class Inputs(NamedTuple):
+    """The arrays behind a posterior: blocks of data (None: read on the host), the level to begin with, and the law of
+    first states where it is not the model's own."""
 
-    model: HMM
-    lanes: Lanes
-    partial_rows: bool
-    dtype: np.dtype
-
-    def block(self, stacked: LaneBlock | None, index: jax.Array) -> LaneBlock:
-        """Block `index`, from the device or, without stacked blocks, read on the host."""
-        if stacked is not None:
-            return jax.tree.map(lambda part: part[index], stacked)
-        # The callback is handed a number and returns NumPy arrays: it must not wait for the program that waits for it.
-        return jax.pure_callback(lambda at: self.lanes.read(int(at)), self.lanes.shapes(), index)
-
-    def log_likelihoods(self, params: Params, block: LaneBlock) -> jax.Array:
-        """`(n, lanes + 2, K)`; 0 where missing and beyond the end of a chunk."""
-        inside = jnp.arange(block.values.shape[0])[:, None] < block.length
-        values, observed = block.values, jnp.broadcast_to(inside[..., None], block.values.shape)
-        if jnp.issubdtype(values.dtype, jnp.floating):
-            values, observed = values.astype(self.dtype), observed & ~jnp.isnan(values)
-        return self.model.log_likelihoods(params, values, observed, block.states, partial=self.partial_rows)
+    data: LaneBlock | None
+    level: Any
+    initial: Any
 
 
 class Joint(NamedTuple):
@@ -67,46 +53,63 @@ class Joint(NamedTuple):
     after: jax.Array
 
 
+@jax.tree_util.register_pytree_node_class
 class ResidentPosterior:
     """Log posterior density of unconstrained coordinates, up to the evidence; `posterior(u)` may be differentiated.
 
-    It may be called inside compiled code, under `jax.enable_x64(True)`.
+    It may be called inside compiled code, under `jax.enable_x64(True)`, and may be handed to it as an argument: it is
+    a tree of arrays, the data among them.
 
     Args:
         model: the hidden Markov model; default priors are scaled to the data.
         sequences: the data; kept by the device where they fit, otherwise read in every pass.
         dtype: precision of the recursions. Sums are always float64.
+        initial: `(K,)`, law of the state of a sequence's first observation, if it is not the model's own.
     """
 
-    def __init__(self, model: HMM, sequences: Sequences, dtype: Any = np.float64) -> None:
-        self.model = model.resolve(sequences)
-        partial_rows = check_rows(self.model, sequences)
-        lanes = Lanes(sequences, self.model.n_states)
-        self.program = Program(self.model, lanes, partial_rows, np.dtype(dtype))
-        self.level = SHORT
+    def __init__(self, model: HMM, sequences: Sequences, dtype: Any = np.float64, initial: Any = None) -> None:
+        resolved = model.resolve(sequences)
+        partial_rows = check_rows(resolved, sequences)
+        lanes = Lanes(sequences, resolved.n_states)
+        self.program = Program(resolved, lanes, partial_rows, np.dtype(dtype))
         with jax.enable_x64(True):
-            self.data = lanes.stack() if lanes.fits else None
+            data = lanes.stack() if lanes.fits else None
+            level = jnp.asarray(SHORT, jnp.int32)
+            self.inputs = Inputs(data, level, None if initial is None else jnp.asarray(initial, jnp.float64))
+
+    @property
+    def model(self) -> HMM:
+        """The model, with default priors scaled to the data."""
+        return self.program.model
 
     def __call__(self, coordinates: Params) -> jax.Array:
         with jax.enable_x64(True):
-            return _log_posterior(self.program, self.data, self.level, _wide(coordinates))
+            return _log_posterior(self.program, self.inputs, _wide(coordinates))[0]
 
     def value_and_gradient(self, coordinates: Params) -> tuple[jax.Array, dict[str, jax.Array]]:
         """The log posterior and its gradient by name, from one pass."""
         with jax.enable_x64(True):
-            return _value_and_gradient(self.program, self.data, self.level, _wide(coordinates))
+            value, gradient, _ = _evaluate(self.program, self.inputs, _wide(coordinates))
+            return value, gradient
 
-    def statistics(self, coordinates: Params) -> Statistics:
-        """Expected statistics of all data, summed."""
-        with jax.enable_x64(True):
-            params = self.model.constrain(_wide(coordinates))
-            return _full_pass(self.program, self.data, self.level, params)[0]
-
-    def settle(self, coordinates: Params) -> None:
+    def settle(self, coordinates: Params) -> int:
         """Find out how edges are to be found near these coordinates, so that passes try nothing in vain."""
         with jax.enable_x64(True):
-            params = self.model.constrain(_wide(coordinates))
-            self.level = int(_full_pass(self.program, self.data, SHORT, params)[1])
+            anew = self.inputs._replace(level=jnp.asarray(SHORT, jnp.int32))
+            proved = _evaluate(self.program, anew, _wide(coordinates))[2]
+            self.inputs = self.inputs._replace(level=proved)
+            return int(proved)
+
+    def tree_flatten(self) -> tuple[tuple[Inputs], Program]:
+        """For JAX: arrays, and what is constant."""
+        return (self.inputs,), self.program
+
+    @classmethod
+    def tree_unflatten(cls, program: Program, children: tuple[Inputs]) -> ResidentPosterior:
+        """Inverse of `tree_flatten`."""
+        posterior = object.__new__(cls)
+        posterior.program, (posterior.inputs,) = program, children
+        return posterior
 
 
 def _wide(coordinates: Params) -> dict[str, jax.Array]:
@@ -114,36 +117,45 @@ def _wide(coordinates: Params) -> dict[str, jax.Array]:
 
 
 @partial(jax.jit, static_argnums=0)
-def _log_posterior(program: Program, data: LaneBlock | None, level: int, coordinates: Params) -> jax.Array:
+def _log_posterior(program: Program, inputs: Inputs, coordinates: Params) -> tuple[jax.Array, jax.Array]:
+    """The log posterior, and the level at which its edges were proved."""
     params = program.model.constrain(coordinates)
-    return _log_likelihood(program, data, level, params) + program.model.log_prior_unconstrained(coordinates)
+    if inputs.initial is not None:
+        params = {**params, "initial": inputs.initial}
+    value, proved = _log_likelihood(program, inputs, params)
+    return value + program.model.log_prior_unconstrained(coordinates), proved
 
 
 @partial(jax.jit, static_argnums=0)
-def _value_and_gradient(
-    program: Program, data: LaneBlock | None, level: int, coordinates: Params
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    return jax.value_and_grad(_log_posterior, argnums=3)(program, data, level, dict(coordinates))
+def _evaluate(
+    program: Program, inputs: Inputs, coordinates: Params
+) -> tuple[jax.Array, dict[str, jax.Array], jax.Array]:
+    both = jax.value_and_grad(_log_posterior, argnums=2, has_aux=True)
+    (value, proved), gradient = both(program, inputs, dict(coordinates))
+    return value, gradient, proved
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _log_likelihood(program: Program, data: LaneBlock | None, level: int, params: Params) -> jax.Array:
-    return _full_pass(program, data, level, params)[0].log_likelihood
+def _log_likelihood(program: Program, inputs: Inputs, params: Params) -> tuple[jax.Array, jax.Array]:
+    statistics, proved = _full_pass(program, inputs, params)
+    return statistics.log_likelihood, proved
 
 
 def _log_likelihood_forward(
-    program: Program, data: LaneBlock | None, level: int, params: Params
-) -> tuple[jax.Array, dict[str, jax.Array]]:
-    statistics = _full_pass(program, data, level, params)[0]
+    program: Program, inputs: Inputs, params: Params
+) -> tuple[tuple[jax.Array, jax.Array], dict[str, jax.Array]]:
+    statistics, proved = _full_pass(program, inputs, params)
     slopes = {name: jnp.zeros_like(value) for name, value in params.items()}
     # d/dA of n_ij log A_ij is n_ij / A_ij, and n_ij is 0 where A_ij is.
     for name, counts in (("transition", statistics.transitions), ("initial", statistics.first)):
         slopes[name] = counts / jnp.where(params[name] > 0, params[name], 1.0)
-    return statistics.log_likelihood, {**slopes, **statistics.emission}
+    return (statistics.log_likelihood, proved), {**slopes, **statistics.emission}
 
 
-def _log_likelihood_backward(program: Program, slopes: dict[str, jax.Array], outer: jax.Array) -> tuple[Any, ...]:
-    return None, None, jax.tree.map(lambda slope: outer * slope, slopes)
+def _log_likelihood_backward(
+    program: Program, slopes: dict[str, jax.Array], outer: tuple[jax.Array, Any]
+) -> tuple[Any, ...]:
+    return None, jax.tree.map(lambda slope: outer[0] * slope, slopes)
 
 
 _log_likelihood.defvjp(_log_likelihood_forward, _log_likelihood_backward)
@@ -153,10 +165,10 @@ _log_likelihood.defvjp(_log_likelihood_forward, _log_likelihood_backward)
 
 
 @partial(jax.jit, static_argnums=0)
-def _full_pass(program: Program, data: LaneBlock | None, level: int, params: Params) -> tuple[Statistics, jax.Array]:
+def _full_pass(program: Program, inputs: Inputs, params: Params) -> tuple[Statistics, jax.Array]:
     """Statistics of all data, and the level at which the edges were proved."""
     narrow = {name: jnp.asarray(value).astype(program.dtype) for name, value in params.items()}
-    first = jnp.where(program.lanes.reach > 0, jnp.asarray(level, jnp.int32), SHORT)
+    data, first = inputs.data, jnp.where(program.lanes.reach > 0, inputs.level, SHORT)
     one_piece = program.lanes.reach == program.lanes.chunk_length
 
     def again(carry: tuple[jax.Array, jax.Array, Statistics]) -> jax.Array:
@@ -173,8 +185,8 @@ def _full_pass(program: Program, data: LaneBlock | None, level: int, params: Par
     nothing = jax.tree.map(
         lambda shape: jnp.zeros(shape.shape, shape.dtype), jax.eval_shape(_pass, program, data, first, narrow)[1]
     )
-    level, _, statistics = jax.lax.while_loop(again, run, (first - 1, jnp.asarray(jnp.inf), nothing))
-    return statistics, level
+    proved, _, statistics = jax.lax.while_loop(again, run, (first - 1, jnp.asarray(jnp.inf), nothing))
+    return statistics, proved
 
 
 @partial(jax.jit, static_argnums=0)
@@ -184,7 +196,7 @@ def _pass(program: Program, data: LaneBlock | None, level: jax.Array, params: Pa
     shape = (n_blocks, n_states, program.lanes.lanes)
     given = Edges(jnp.zeros(shape, program.dtype), jnp.zeros(shape, program.dtype))
     if program.lanes.reach:
-        given = jax.lax.cond(level == CARRIED, lambda: _carried_edges(program, data, params), lambda: given)
+        given = jax.lax.cond(level == CARRIED, lambda: carried_edges(program, data, params), lambda: given)
 
     def step(carry: tuple[Joint, jax.Array, Statistics], inputs: tuple[jax.Array, Edges]) -> tuple[Any, None]:
         joint, gap, total = carry
@@ -222,7 +234,7 @@ def _block_pass(
     logs = jnp.swapaxes(rows, 1, 2)
     edges = given
     if program.lanes.reach:
-        guess = partial(_guessed_edges, program.lanes.reach, level, initial, transition, logs, block)
+        guess = partial(guessed_edges, program.lanes.reach, level, initial, transition, logs, block)
         edges = jax.lax.cond(level < CARRIED, guess, lambda: given)
     own = slice(1, -1)
     at_start, length = block.at_start[own], block.length[own]
@@ -230,8 +242,8 @@ def _block_pass(
     smoothed = forward_backward(edges.before, edges.after, at_start, initial, transition, logs[:, :, own], inside)
     leaving = jnp.concatenate([joint.leaving[:, None], smoothed.log_leaving], axis=1)
     after = jnp.concatenate([joint.after[:, None], edges.after], axis=1)
-    filtered_gap = _projective_gap(_moved(leaving[:, :-1], transition), _moved(edges.before, transition))
-    smoothed_gap = _law_gap(leaving[:, :-1] + after[:, :-1], edges.before + smoothed.log_entering)
+    filtered_gap = projective_gap(moved_law(leaving[:, :-1], transition), moved_law(edges.before, transition))
+    smoothed_gap = law_gap(leaving[:, :-1] + after[:, :-1], edges.before + smoothed.log_entering)
     gap = jnp.max(jnp.where(at_start, 0.0, jnp.maximum(filtered_gap, smoothed_gap)))
     gamma = jnp.where(inside[:, None, :], smoothed.gamma, 0.0)
     score = pull(jnp.pad(jnp.swapaxes(gamma, 1, 2), ((0, 0), (1, 1), (0, 0))))[0]
@@ -243,108 +255,3 @@ def _block_pass(
     )
     wide = jax.tree.map(lambda part: part.astype(jnp.result_type(float)), statistics)
     return Joint(leaving[:, -1], after[:, -1]), gap.astype(jnp.result_type(float)), wide
-
-
-# Edges ------------------------------------------------------------------------------------------------------------
-
-
-def _guessed_edges(
-    reach: int, level: jax.Array, initial: jax.Array, transition: jax.Array, logs: jax.Array, block: LaneBlock
-) -> Edges:
-    """Edges of the inner lanes from the last rows of the lane to the left and the first rows of the one to the right.
-
-    Both are worked through in pieces of `reach` rows: one piece, or all of the chunk.
-    """
-    shape, n_pieces = (logs.shape[1], logs.shape[2] - 2), logs.shape[0] // reach
-    law = jnp.log((1 - UNIFORM_SHARE) * stationary(transition) + UNIFORM_SHARE / shape[0])
-    left, right = logs[:, :, :-2], logs[:, :, 2:]
-
-    def piece_of(part: jax.Array, piece: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_slice_in_dim(part, piece * reach, reach)
-
-    def forward(piece: jax.Array, message: jax.Array) -> jax.Array:
-        at_start = block.at_start[:-2] & (piece == 0)
-        return log_filtered(message, at_start, initial, transition, piece_of(left, piece))[-1]
-
-    def backward(count: jax.Array, message: jax.Array) -> jax.Array:
-        message = backward_message(message, transition, piece_of(right, last - count))
-        return jnp.where(jnp.all(jnp.isneginf(message), axis=0), 0.0, message)
-
-    last = jnp.where(level == SHORT, 0, n_pieces - 1)
-    before = jax.lax.fori_loop(n_pieces - 1 - last, n_pieces, forward, jnp.broadcast_to(law[:, None], shape))
-    after = jax.lax.fori_loop(0, last + 1, backward, jnp.zeros(shape, logs.dtype))
-    return Edges(before, jnp.where(block.at_start[2:], 0.0, after))
-
-
-def _carried_edges(program: Program, data: LaneBlock | None, params: Params) -> Edges:
-    """All edges, `(n_blocks, K, lanes)`, without a guess: messages carried through the map of every chunk."""
-    transition, n_states = params["transition"], program.model.n_states
-
-    def maps(index: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        block = program.block(data, index)
-        logs = jnp.swapaxes(program.log_likelihoods(params, block), 1, 2)[:, :, 1:-1]
-        at_start = block.at_start[1:-1]
-
-        def from_state(state: jax.Array) -> jax.Array:
-            # Known to be in `state` before the chunk, or at its first time where it begins its sequence.
-            law = (jnp.arange(n_states) == state).astype(logs.dtype)
-            before = jnp.broadcast_to(safe_log(law)[:, None], (n_states, logs.shape[2]))
-            filtered = filter_messages(before, at_start, law, transition, logs)
-            return filtered.log_alpha[-1] + jnp.sum(filtered.log_normaliser, axis=0)
-
-        found = jax.lax.map(from_state, jnp.arange(n_states))
-        return jnp.moveaxis(found, 2, 0), at_start, block.at_start[2:]
-
-    log_maps, at_start, at_end = jax.lax.map(maps, jnp.arange(program.lanes.n_blocks))
-    flat = (log_maps.reshape(-1, n_states, n_states), at_start.reshape(-1), at_end.reshape(-1))
-    log_initial = safe_log(params["initial"])
-
-    def right(carry: jax.Array, inputs: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
-        log_map, starts, _ = inputs
-        law = log_sum_exp(jnp.where(starts, log_initial, carry)[:, None] + log_map, 0)
-        total = log_sum_exp(law, 0)
-        # After an impossible observation, ignorance: the pass itself finds that the likelihood is zero.
-        return jnp.where(jnp.isfinite(total), law - total, -jnp.log(float(n_states))), carry
-
-    def left(carry: jax.Array, inputs: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
-        log_map, _, ends = inputs
-        after = jnp.where(ends, 0.0, carry)
-        message = log_sum_exp(log_map + after, 1)
-        peak = jnp.max(message)
-        return jnp.where(jnp.isfinite(peak), message - peak, 0.0), after
-
-    _, before = jax.lax.scan(right, jnp.full(n_states, -np.log(n_states), program.dtype), flat)
-    _, after = jax.lax.scan(left, jnp.zeros(n_states, program.dtype), flat, reverse=True)
-    shape = (program.lanes.n_blocks, program.lanes.lanes, n_states)
-    return Edges(*(jnp.swapaxes(part.reshape(shape), 1, 2) for part in (before, after)))
-
-
-# Proofs -----------------------------------------------------------------------------------------------------------
-
-
-def _moved(log_laws: jax.Array, transition: jax.Array) -> jax.Array:
-    """Each law `(K, W)` one step on, largest entry 0: what is too small to matter is gone after the step."""
-    moved = log_sum_exp(log_laws[:, None, :] + safe_log(transition)[:, :, None], 0)
-    return moved - jnp.max(moved, axis=0)
-
-
-def _projective_gap(one: jax.Array, other: jax.Array) -> jax.Array:
-    """Largest difference of log odds, `(W,)`, less what rounding explains; infinite where only one is impossible."""
-    impossible = jnp.isneginf(one) & jnp.isneginf(other)
-    gap = jnp.abs(one - other) - _rounding(one.dtype) * jnp.abs(one)
-    return _or_infinite(jnp.max(jnp.where(impossible, 0.0, gap), axis=0))
-
-
-def _law_gap(one: jax.Array, other: jax.Array) -> jax.Array:
-    """Total variation between laws given as log weights, `(W,)`, less what rounding explains."""
-    distance = 0.5 * jnp.sum(jnp.abs(jax.nn.softmax(one, axis=0) - jax.nn.softmax(other, axis=0)), axis=0)
-    size = jnp.max(jnp.where(jnp.isneginf(one), 0.0, jnp.abs(one)), axis=0)
-    return _or_infinite(distance - _rounding(one.dtype) * size)
-
-
-def _rounding(dtype: Any) -> float:
-    return 64 * float(jnp.finfo(dtype).eps)
-
-
-def _or_infinite(gap: jax.Array) -> jax.Array:
-    return jnp.where(jnp.isnan(gap), jnp.inf, gap)

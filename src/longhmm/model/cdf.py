@@ -50,7 +50,7 @@ def _from_distribution(
     try:
         distribution = emission._build(params)
         upper = distribution.cdf(at)
-    except (NotImplementedError, AttributeError, TypeError):
+    except (NotImplementedError, AttributeError, ImportError, TypeError):
         return None
     lower = upper
     if emission.support.is_discrete:

@@ -37,7 +37,7 @@ def initial_params(model: HMM, data: Any, *, restarts: int = 4, seed: int = 0) -
         >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
         >>> starts = initial_params(model, [0, 1, 0, 9, 8, 9, 1, 0] * 50, restarts=2)
         >>> starts[0]["rate"].round(1).tolist()
-        [0.4, 8.6]
+        [0.4, 8.7]
     """
     sequences = open_data(data)
     resolved = model.resolve(sequences)

@@ -13,6 +13,7 @@ from longhmm.posterior.labels import SAMPLE_DIMS, entry_names, labelled
 if TYPE_CHECKING:
     import pandas as pd
 
+SHORTEST = 8  # draws per chain
 TAILS = (0.05, 0.95)  # ArviZ's own choice has changed between versions
 
 
@@ -26,17 +27,29 @@ def arviz() -> Any:
 
 
 def convergence(draws: xr.Dataset) -> dict[str, xr.Dataset]:
-    """`r_hat`, `ess_bulk` and `ess_tail` of every entry; NaN for entries that never move, such as fixed transitions."""
+    """`r_hat`, `ess_bulk` and `ess_tail` of every entry; NaN for entries that never move, such as fixed transitions.
+
+    A single chain is compared with itself: its two halves count as chains. Fewer than eight draws tell nothing.
+    """
+    if draws.sizes["draw"] < SHORTEST:
+        nothing = draws.isel(chain=0, draw=0, drop=True) * np.nan
+        return dict.fromkeys(("r_hat", "ess_bulk", "ess_tail"), nothing)
     az = arviz()
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # about constants and short chains: both become NaN
         found = {
-            "r_hat": az.rhat(draws),
+            "r_hat": az.rhat(_halves(draws) if draws.sizes["chain"] == 1 else draws),
             "ess_bulk": az.ess(draws, method="bulk"),
             "ess_tail": az.ess(draws, method="tail", prob=TAILS),
         }
     moves = draws.max(SAMPLE_DIMS) > draws.min(SAMPLE_DIMS)
     return {name: each.where(moves) for name, each in found.items()}
+
+
+def _halves(draws: xr.Dataset) -> xr.Dataset:
+    half = draws.sizes["draw"] // 2
+    parts = [draws.isel(draw=slice(start, start + half)).assign_coords(draw=np.arange(half)) for start in (0, half)]
+    return xr.concat([part.assign_coords(chain=[index]) for index, part in enumerate(parts)], dim="chain")
 
 
 def effective_sizes(draws: np.ndarray) -> np.ndarray:

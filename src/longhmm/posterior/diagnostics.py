@@ -113,7 +113,7 @@ def _modes(posterior: Posterior, details: dict[str, Any]) -> tuple[Kind, str] | 
     noted = [note for note in posterior.notes if "another mode" in note.lower()]
     if noted:
         return "another mode is as good", noted[0]
-    if posterior.n_chains < 2 or posterior.n_draws < 8:
+    if posterior.n_chains < 2:
         return None
     together = _extreme(convergence(posterior.draws)["r_hat"], np.nanmax)
     alone = [
@@ -138,12 +138,15 @@ def _chains(posterior: Posterior, details: dict[str, Any]) -> tuple[Kind, str] |
     details.update(r_hat=r_hat, r_hat_of=where, ess=ess, ess_of=poorest)
     if np.isnan(r_hat) or np.isnan(ess):
         return "run longer", f"{posterior.n_draws} draws per chain are too few to judge."
+    complaints = []
     if r_hat > MOST_R_HAT:
-        return "run longer", f"R-hat of {where} is {r_hat:.3f}, above {MOST_R_HAT}."
+        complaints.append(f"R-hat of {where} is {r_hat:.3f}, above {MOST_R_HAT}")
     if ess < LEAST_ESS:
         factor = int(np.ceil(LEAST_ESS / max(ess, 1.0)))
-        return "run longer", f"ESS of {poorest} is {ess:.0f}, below {LEAST_ESS:.0f}; {factor} times the draws would do."
-    return None
+        complaints.append(
+            f"ESS of {poorest} is {ess:.0f}, below {LEAST_ESS:.0f} (at least {factor} times the draws are needed)"
+        )
+    return ("run longer", f"{'; '.join(complaints)}.") if complaints else None
 
 
 def _bias(

@@ -52,7 +52,8 @@ def dwell(
     for name, values in quantities.items():
         table[name] = values.mean(axis=0)
         for end, level in (("lower", (1 - interval) / 2), ("upper", (1 + interval) / 2)):
-            table[f"{name}_{end}"] = np.quantile(values, level, axis=0)
+            # A value that occurs, not one between two: a state that is never left lasts for ever.
+            table[f"{name}_{end}"] = np.quantile(values, level, axis=0, method="inverted_cdf")
     return pd.DataFrame(table, index=pd.RangeIndex(posterior.model.n_states, name="state"))
 
 

@@ -96,11 +96,15 @@ def stein(draws: np.ndarray, points: np.ndarray, gradients: np.ndarray) -> Stein
     newton = centred + gradients @ covariance  # a Gaussian target: its mean minus that of the draws, at every point
     sd = np.sqrt(variance)
     shift_error = np.sqrt(newton.var(axis=0, ddof=1) / n / variance + 1.0 / size)
-    product = centred * newton / variance
-    # The mean of the products would count a shift as width: `newton` is taken about its own mean.
-    product = product - centred * newton.mean(axis=0) / variance
-    ratio = 1.0 - product.mean(axis=0)
-    ratio_error = np.sqrt(product.var(axis=0, ddof=1) / n + 2.0 / size)
+    # Draws that are too wide make `newton` fall as `centred` rises. The slope, rather than a mean of products over the
+    # variance of all draws, has no error from where the few points happen to lie.
+    inside = centred - centred.mean(axis=0)
+    leverage = np.sum(inside**2, axis=0)
+    slope = np.sum(inside * newton, axis=0) / leverage
+    left = newton - newton.mean(axis=0) - slope * inside
+    ratio = 1.0 - slope
+    slope_variance = np.sum((inside * left) ** 2, axis=0) / leverage**2 * n / max(n - 2, 1)
+    ratio_error = np.sqrt(slope_variance + 2.0 * ratio**2 / size)
     width = np.sqrt(np.maximum(ratio, 0.0))
     # The error of a square root, away from zero.
     return Stein(-newton.mean(axis=0) / sd, shift_error, width, ratio_error / (2 * np.maximum(width, 0.5)))

@@ -109,6 +109,9 @@ def _check_group(place: Path, name: str) -> None:
     folder = place / ARRAYS / name
     if not (folder / "zarr.json").is_file():
         raise DataError(f"{folder} is missing; the run is damaged, restore a copy of it.")
+    old = next(folder.rglob(".z*"), None)  # metadata of Zarr's older format, which can hold pickled objects
+    if old is not None:
+        raise DataError(f"{old} is not part of a run as save(...) writes them; the run is not opened.")
     for file in sorted(folder.rglob("zarr.json")):
         try:
             metadata = json.loads(file.read_text(encoding="utf-8"))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ from longhmm.gradients.estimators import BoundControlVariate, BoundFullData, Bou
 from longhmm.gradients.full_data import full_statistics
 from longhmm.kernels.statistics import Statistics
 from longhmm.model.hmm import HMM
+from longhmm.samplers.contract import Kernel
 
 
 class Evaluation(NamedTuple):
@@ -52,16 +54,26 @@ def _evaluate_all(
     kinds = {name: value.dtype for name, value in coordinates.items()}
     with jax.enable_x64(True):
         wide = {name: jnp.asarray(np.asarray(value), jnp.float64) for name, value in coordinates.items()}
-        params = jax.tree.map(np.asarray, model.constrain(wide))
+        params = jax.tree.map(np.asarray, _constrained(model, wide))
         if estimator.initial is not None:
             params = {**params, "initial": estimator.initial}
         totals = full_statistics(model, params, data)
-        likelihood = score(model, wide, totals, initial_moves=estimator.initial is None)
-        posterior = add(likelihood, prior_gradient(model, wide))
-        narrow = [
-            {name: np.asarray(value, kinds[name]) for name, value in each.items()} for each in (likelihood, posterior)
-        ]
+        found = _gradients(model, estimator.initial is None, wide, totals)
+        narrow = [{name: np.asarray(value, kinds[name]) for name, value in each.items()} for each in found]
     return Evaluation(narrow[0], narrow[1], totals, None)
+
+
+@partial(jax.jit, static_argnames=("model",))
+def _constrained(model: HMM, coordinates: dict[str, jax.Array]) -> dict[str, jax.Array]:
+    return model.constrain(coordinates)
+
+
+@partial(jax.jit, static_argnames=("model", "moves"))
+def _gradients(
+    model: HMM, moves: bool, coordinates: dict[str, jax.Array], totals: Statistics
+) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+    likelihood = score(model, coordinates, totals, initial_moves=moves)
+    return likelihood, add(likelihood, prior_gradient(model, coordinates))
 
 
 def sequences_of(estimator: Any) -> Sequences:
@@ -80,6 +92,12 @@ def sequences_of(estimator: Any) -> Sequences:
 def is_compiled(estimator: Any) -> bool:
     """Whether steps with this estimator may run inside compiled code: all but passes over the whole data."""
     return not isinstance(estimator, BoundFullData)
+
+
+def kernel_of(estimator: Any, init: Callable[..., Any], step: Callable[..., Any]) -> Kernel:
+    """The kernel of a sampler; a step that may be compiled is, also where it is called on its own."""
+    compiled = is_compiled(estimator)
+    return Kernel(init, jax.jit(step) if compiled else step, estimator.draw, compiled)
 
 
 def chosen(windows: Any, buffer: Any) -> dict[str, Any]:

@@ -154,7 +154,7 @@ def fit_em(
         >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
         >>> fit = lh.fit_em(model, [0, 1, 0, 9, 8, 9, 1, 0] * 50)
         >>> fit.params["rate"].round(1).tolist()
-        [0.4, 8.7]
+        [0.4, 8.6]
     """
     if max_iterations < 0 or restarts < 1:
         raise ModelError(

@@ -121,6 +121,7 @@ def _block_counts(model: HMM, blocks: EmissionBlocks, visits: jax.Array) -> jax.
     return visits if blocks.n_blocks == model.n_states else jnp.full(blocks.n_blocks, jnp.sum(visits))
 
 
+@jax.jit
 def inverse_factor(matrix: jax.Array) -> jax.Array:
     """L with `L L^T` the inverse of a positive definite matrix `(..., p, p)`, scaled to unit diagonal on the way."""
     size = matrix.shape[-1]
@@ -190,20 +191,21 @@ class InverseInformation:
 
     def factor(self, model: HMM, estimator: Any, coordinates: Mapping[str, jax.Array]) -> jax.Array:
         """L with `D = L L^T`, as a matrix."""
-        blocks = EmissionBlocks.like(coordinates)
+        blocks, flat = EmissionBlocks.like(coordinates), Flat.like(coordinates)
         found = information(model, blocks, dict(coordinates), pilot(estimator))
-        flat = Flat.like(coordinates)
-        rows = inverse_factor(_row_information(model, coordinates["transition"], found.departures))
-        cells = inverse_factor(found.emission) if blocks.size else found.emission
+        rows = _row_information(model, coordinates["transition"], found.departures)
         # Where each coordinate of each part stands in the flat vector.
         place = flat.unravel(np.arange(flat.size))
-        whole = jnp.zeros((flat.size, flat.size), rows.dtype)
-        whole = whole.at[np.ix_(place["transition"], place["transition"])].set(rows)
-        for block, at in zip(cells, np.asarray(blocks.ravel(place)), strict=True):
-            whole = whole.at[np.ix_(at, at)].set(block)
-        return whole
+        parts = [(place["transition"], np.asarray(inverse_factor(rows)))] if rows.size else []
+        if blocks.size:
+            parts += zip(np.asarray(blocks.ravel(place)), np.asarray(inverse_factor(found.emission)), strict=True)
+        whole = np.zeros((flat.size, flat.size), rows.dtype)
+        for at, part in parts:
+            whole[np.ix_(at, at)] = part
+        return jnp.asarray(whole)
 
 
+@partial(jax.jit, static_argnames=("model",))
 def _row_information(model: HMM, coordinates: jax.Array, departures: jax.Array) -> jax.Array:
     """Information about the coordinates of all rows from `departures` known transitions, Dirichlet prior included."""
     law = model.transitions.constrain(coordinates)

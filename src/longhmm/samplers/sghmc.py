@@ -14,7 +14,7 @@ from longhmm.gradients.flat import Flat
 from longhmm.model.hmm import HMM
 from longhmm.samplers import gradient_noise, recipe
 from longhmm.samplers.contract import Coordinates, Kernel
-from longhmm.samplers.evaluation import all_finite, chosen, evaluate, is_compiled
+from longhmm.samplers.evaluation import all_finite, chosen, evaluate, kernel_of
 from longhmm.samplers.preconditioning import Given, Identity, InverseInformation
 from longhmm.samplers.schedules import Schedule, as_schedule
 
@@ -129,7 +129,7 @@ class SGHMC:
             finite = all_finite((theta, momentum, slope))
             return after, SGHMCInfo(seen.posterior, finite, clipped, jnp.mean(momentum**2), size)
 
-        return Kernel(init, step, estimator.draw, is_compiled(estimator))
+        return kernel_of(estimator, init, step)
 
 
 def kick(

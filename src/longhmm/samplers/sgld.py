@@ -13,7 +13,7 @@ from longhmm.gradients.flat import Flat
 from longhmm.model.hmm import HMM
 from longhmm.samplers import gradient_noise, recipe
 from longhmm.samplers.contract import Coordinates, Kernel
-from longhmm.samplers.evaluation import all_finite, chosen, evaluate, is_compiled
+from longhmm.samplers.evaluation import all_finite, chosen, evaluate, kernel_of
 from longhmm.samplers.preconditioning import Given, Identity, InverseInformation
 from longhmm.samplers.schedules import Schedule, as_schedule
 
@@ -114,4 +114,4 @@ class SGLD:
             after = SGLDState(flat.unravel(moved.theta), state.factor, state.steps + 1, noise)
             return after, SGLDInfo(seen.posterior, finite, moved.clipped, size)
 
-        return Kernel(init, step, estimator.draw, is_compiled(estimator))
+        return kernel_of(estimator, init, step)

@@ -27,7 +27,7 @@ from longhmm.samplers.alternating import Alternating, alternate
 from longhmm.samplers.blocks import EmissionBlocks
 from longhmm.samplers.contract import Coordinates, Kernel
 from longhmm.samplers.emission_moves import EmissionMove, GaussianMetric, Preconditioned
-from longhmm.samplers.evaluation import Evaluation, all_finite, chosen, evaluate, is_compiled
+from longhmm.samplers.evaluation import Evaluation, all_finite, chosen, evaluate, is_compiled, kernel_of
 from longhmm.samplers.expanded_mean import CoxIngersollRoss, Mirror, Rows, normalised, slope
 from longhmm.samplers.preconditioning import information, inverse_factor, pilot
 from longhmm.samplers.schedules import Schedule, as_schedule
@@ -125,6 +125,8 @@ class SGRLD:
         >>> bool(info.finite)
         True
 
+    Reference: Ma, Foti and Fox (2017), as above; Patterson and Teh (NeurIPS 2013) for the expanded mean.
+
     Differs from the paper: rows, not columns, of A sum to one; the prior is Dirichlet, where a flat one on Ahat is
     improper; the term `A n_hat[i,.]` is kept; Gamma has the sign and the size that keep the target; all emissions move
     unconstrained; one joint step per minibatch, where the paper reports averages of iterates, which are no draws.
@@ -211,7 +213,7 @@ class SGRLD:
             finite = all_finite((moved.coordinates, moved.expanded, gradient))
             return moved._replace(steps=state.steps + 1), SGRLDInfo(gradient, finite, clipped, refused, size)
 
-        return Kernel(init, step, estimator.draw, compiled)
+        return kernel_of(estimator, init, step)
 
     # Parts of a step ------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,263 @@
+"""Hamiltonian Monte Carlo on the exact marginal likelihood: NUTS, and HMC with a fixed number of leapfrogs.
+
+The moves are BlackJAX's. Every leapfrog is one pass over all data, and the states are summed out, so that the chain
+lives on the parameters alone. What it draws is the exact posterior up to Monte Carlo error: the yardstick of others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.errors import LongHMMError, ModelError
+from longhmm.gradients.flat import Flat
+from longhmm.gradients.resident_data import BoundResidentData, ResidentData
+from longhmm.kernels.resident import ResidentPosterior
+from longhmm.model.hmm import HMM
+from longhmm.samplers.contract import Coordinates, Kernel
+
+STEP_SIZE_STEPS = 100  # for the step size alone, where the mass matrix is given
+LARGEST_SD = 3.0  # of the first guess of the mass matrix, in unconstrained coordinates
+JITTER = 0.2  # HMC: the step size varies by this share, so that no period of the dynamics resonates with its length
+
+
+class HMCState(NamedTuple):
+    """Where the chain is, and what its moves are made with.
+
+    Attributes:
+        log_posterior: log posterior density of the coordinates, up to the evidence.
+        gradient: its gradient, flat `(P,)`.
+        step_size: of the leapfrogs.
+        inverse_mass: `(P, P)`, an estimate of the posterior covariance in flat coordinates (names sorted).
+    """
+
+    coordinates: Coordinates
+    log_posterior: jax.Array
+    gradient: jax.Array
+    step_size: jax.Array
+    inverse_mass: jax.Array
+
+
+class HMCInfo(NamedTuple):
+    """What a step reports.
+
+    Attributes:
+        gradient: of the log posterior, by name, at the coordinates before the step.
+        finite: whether the new state is finite.
+        acceptance: mean Metropolis probability over the trajectory.
+        diverged: whether the energy error passed 1000 somewhere on the trajectory.
+        leapfrogs: passes over the data.
+        log_posterior: at the new coordinates.
+    """
+
+    gradient: Coordinates
+    finite: jax.Array
+    acceptance: jax.Array
+    diverged: jax.Array
+    leapfrogs: jax.Array
+    log_posterior: jax.Array
+
+
+@dataclass(frozen=True, eq=False)
+class NUTS:
+    """The no-U-turn sampler: it finds out by itself how far to go.
+
+    Args:
+        target_acceptance: mean Metropolis probability at which the step size is adapted.
+        inverse_mass: `(P, P)` posterior covariance in flat unconstrained coordinates, such as the inverse of the
+            observed information at the mode. None: adapted, from the curvature at the start on.
+        step_size: None: adapted.
+        max_tree_depth: trajectories have at most 2^depth leapfrogs.
+        adaptation_steps: steps that `init` spends on adaptation if the mass matrix is not given.
+
+    `init` adapts; it is deterministic given its key. References: Hoffman and Gelman (2014); Betancourt (2017).
+    """
+
+    target_acceptance: float = 0.8
+    inverse_mass: Any = None
+    step_size: float | None = None
+    max_tree_depth: int = 8
+    adaptation_steps: int = 300
+    name: ClassVar[str] = "NUTS"
+    x64: ClassVar[bool] = True
+
+    def estimator(self, windows: Any, buffer: Any) -> ResidentData:
+        """All data; windows and buffer play no part."""
+        return ResidentData()
+
+    def build(self, model: HMM, estimator: BoundResidentData) -> Kernel:
+        """Tie the sampler to the exact posterior."""
+        return _build(self, estimator.posterior)
+
+    def algorithm(self) -> tuple[Any, dict[str, int]]:
+        """BlackJAX's algorithm and its own settings."""
+        return _blackjax().nuts, {"max_num_doublings": self.max_tree_depth}
+
+
+@dataclass(frozen=True, eq=False)
+class HMC:
+    """Hamiltonian Monte Carlo with `leapfrogs` steps per move; the step size is jittered by 20 %.
+
+    Args:
+        step_size: None: adapted.
+        leapfrogs: steps of each trajectory.
+        inverse_mass, target_acceptance, adaptation_steps: as for `NUTS`.
+    """
+
+    step_size: float | None = None
+    leapfrogs: int = 8
+    inverse_mass: Any = None
+    target_acceptance: float = 0.8
+    adaptation_steps: int = 300
+    name: ClassVar[str] = "HMC"
+    x64: ClassVar[bool] = True
+
+    def estimator(self, windows: Any, buffer: Any) -> ResidentData:
+        """All data; windows and buffer play no part."""
+        return ResidentData()
+
+    def build(self, model: HMM, estimator: BoundResidentData) -> Kernel:
+        """Tie the sampler to the exact posterior."""
+        return _build(self, estimator.posterior)
+
+    def algorithm(self) -> tuple[Any, dict[str, int]]:
+        """BlackJAX's algorithm and its own settings."""
+        return _blackjax().hmc, {"num_integration_steps": self.leapfrogs}
+
+
+def _blackjax() -> Any:
+    try:
+        import blackjax
+    except ImportError:
+        raise LongHMMError("NUTS and HMC need BlackJAX: pip install blackjax.") from None
+    return blackjax
+
+
+def _build(sampler: NUTS | HMC, posterior: ResidentPosterior) -> Kernel:
+    def init(key: jax.Array, coordinates: Coordinates) -> HMCState:
+        flat = Flat.like(coordinates)
+        posterior.settle(coordinates)
+        given = sampler.inverse_mass is not None
+        guess = _checked(sampler.inverse_mass, flat.size) if given else curvature(posterior, coordinates)
+        with jax.enable_x64(True):
+            position, mass = flat.ravel(coordinates).astype(jnp.float64), jnp.asarray(guess)
+            step_size = sampler.step_size
+            if not given:
+                position, adapted, mass = _adapt(sampler, flat, posterior, key, position, mass)
+                step_size = adapted if step_size is None else step_size
+            elif step_size is None:
+                position, step_size = _adapt_step_size(sampler, flat, posterior, key, position, mass)
+            value, gradient = posterior.value_and_gradient(flat.unravel(position))
+            size = jnp.asarray(step_size, jnp.float64)
+            return HMCState(flat.unravel(position), value, flat.ravel(gradient), size, mass)
+
+    def step(key: jax.Array, state: HMCState, minibatch: None) -> tuple[HMCState, HMCInfo]:
+        flat = Flat.like(state.coordinates)
+        position = flat.ravel(state.coordinates)
+        start = _blackjax().mcmc.hmc.HMCState(position, state.log_posterior, state.gradient)
+        new, info = _move(sampler, flat, posterior, key, start, state.step_size, state.inverse_mass)
+        moved = HMCState(
+            flat.unravel(new.position), new.logdensity, new.logdensity_grad, state.step_size, state.inverse_mass
+        )
+        finite = jnp.isfinite(new.logdensity) & jnp.all(jnp.isfinite(new.position))
+        leapfrogs = jnp.asarray(info.num_integration_steps)
+        report = HMCInfo(
+            flat.unravel(state.gradient), finite, info.acceptance_rate, info.is_divergent, leapfrogs, new.logdensity
+        )
+        return moved, report
+
+    return Kernel(init, step, lambda key: None, True)
+
+
+def _move(
+    sampler: NUTS | HMC,
+    flat: Flat,
+    posterior: ResidentPosterior,
+    key: jax.Array,
+    start: Any,
+    step_size: jax.Array,
+    mass: jax.Array,
+) -> tuple[Any, Any]:
+    algorithm, settings = sampler.algorithm()
+    if isinstance(sampler, HMC):
+        key, jitter = jax.random.split(key)
+        step_size = step_size * jax.random.uniform(jitter, (), mass.dtype, 1 - JITTER, 1 + JITTER)
+    kernel = algorithm.build_kernel()
+    return kernel(key, start, lambda vector: posterior(flat.unravel(vector)), step_size, mass, **settings)
+
+
+def curvature(posterior: ResidentPosterior, coordinates: Coordinates, width: float = 1e-4) -> np.ndarray:
+    """A first guess of the posterior covariance: the inverse of the curvature here, every eigenvalue made positive.
+
+    Central differences of the exact gradient, two passes per coordinate.
+    """
+    flat = Flat.like(coordinates)
+    at = flat.ravel_numpy(coordinates)
+
+    def gradient(vector: np.ndarray) -> np.ndarray:
+        return flat.ravel_numpy(posterior.value_and_gradient(flat.unravel(vector))[1])
+
+    steps = width * np.eye(flat.size)
+    hessian = np.stack([(gradient(at + step) - gradient(at - step)) / (2 * width) for step in steps])
+    if not np.all(np.isfinite(hessian)):
+        raise ModelError(
+            "NUTS and HMC must start where the log posterior is finite and smooth, but its second derivatives there "
+            "are not finite: start from another point, such as the mode."
+        )
+    values, vectors = np.linalg.eigh(-0.5 * (hessian + hessian.T))
+    return np.asarray((vectors / np.maximum(np.abs(values), LARGEST_SD**-2)) @ vectors.T)
+
+
+def _checked(inverse_mass: Any, size: int) -> np.ndarray:
+    mass = np.asarray(inverse_mass, np.float64)
+    if mass.shape != (size, size) or not np.all(np.isfinite(mass)) or np.linalg.eigvalsh(mass).min() <= 0:
+        raise ModelError(
+            f"inverse_mass must be a positive definite matrix of shape ({size}, {size}), one row per unconstrained "
+            f"coordinate, names sorted; got shape {mass.shape}: leave it out to have it adapted."
+        )
+    return mass
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _adapt(
+    sampler: NUTS | HMC, flat: Flat, posterior: ResidentPosterior, key: jax.Array, position: jax.Array, mass: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Stan's windows: step size and dense mass matrix; returns where it ended, the step size and the inverse mass."""
+    algorithm, settings = sampler.algorithm()
+    warm_up = _blackjax().window_adaptation(
+        algorithm,
+        lambda vector: posterior(flat.unravel(vector)),
+        is_mass_matrix_diagonal=False,
+        initial_inverse_mass_matrix=mass,
+        target_acceptance_rate=sampler.target_acceptance,
+        adaptation_info_fn=lambda *_: (),
+        **settings,
+    )
+    (state, found), _ = warm_up.run(key, position, num_steps=sampler.adaptation_steps)
+    return state.position, found["step_size"], found["inverse_mass_matrix"]
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _adapt_step_size(
+    sampler: NUTS | HMC, flat: Flat, posterior: ResidentPosterior, key: jax.Array, position: jax.Array, mass: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Dual averaging alone; returns where it ended and the step size."""
+    from blackjax.adaptation.step_size import dual_averaging_adaptation
+
+    begin, update, final = dual_averaging_adaptation(sampler.target_acceptance)
+    value, slope = jax.value_and_grad(lambda vector: posterior(flat.unravel(vector)))(position)
+    start = _blackjax().mcmc.hmc.HMCState(position, value, slope)
+
+    def one(carry: Any, key: jax.Array) -> tuple[Any, None]:
+        state, averaging = carry
+        state, info = _move(sampler, flat, posterior, key, state, jnp.exp(averaging.log_step_size), mass)
+        return (state, update(averaging, info.acceptance_rate)), None
+
+    first = (start, begin(position.shape[0] ** -0.25))
+    (state, averaging), _ = jax.lax.scan(one, first, jax.random.split(key, STEP_SIZE_STEPS))
+    return state.position, final(averaging)

@@ -1,0 +1,209 @@
+"""Blocked Gibbs sampling: all states at once, then the transition matrix, then the emission, each given the others.
+
+    x    ~ P(x | y, A, phi)                     forward filtering, backward sampling (F7)
+    A_i  ~ Dirichlet(a_i + n_i)                 n[i, j] steps from i to j in x; fixed rows and forbidden entries stay
+    phi  ~ p(phi | x, y)                        in closed form where priors are conjugate, otherwise Hamiltonian steps
+                                                with a Metropolis test
+
+Draws are exact up to Monte Carlo error. Where states are well told apart a sweep is nearly an independent draw; where
+they are not, `x` and the parameters hold one another fast and NUTS, which sums `x` out, mixes better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from longhmm.gradients.resident_data import BoundResidentData, ResidentData
+from longhmm.kernels.lane_paths import DrawnPaths, draw_paths
+from longhmm.kernels.resident import ResidentPosterior
+from longhmm.messages.scaling import safe_log
+from longhmm.model import parametrisation
+from longhmm.model.hmm import HMM
+from longhmm.model.newton import Coordinates as FlatEmission
+from longhmm.samplers.conditional_moves import ConditionalDensity, Metric, adapted, first_step_size, metric_at, move
+from longhmm.samplers.conjugate import Conditional, conditional_of, draw_dirichlet
+from longhmm.samplers.conjugate_priors import grouped
+from longhmm.samplers.contract import Coordinates, Kernel
+
+Params = dict[str, jax.Array]
+
+
+class GibbsState(NamedTuple):
+    """Where the chain is; `metric` is None where the emission has a closed form."""
+
+    coordinates: Coordinates
+    metric: Metric | None
+
+
+class GibbsInfo(NamedTuple):
+    """What a sweep reports.
+
+    Attributes:
+        gradient: zeros; none is used.
+        finite: whether all new coordinates are finite.
+        log_likelihood: `log p(y)` with the states summed out, at the parameters before the sweep.
+        acceptance: of the emission's Hamiltonian steps; 1 where it has a closed form.
+        transitions_accepted: always 1 unless `initial` is the stationary law, which a Dirichlet draw leaves out.
+    """
+
+    gradient: Coordinates
+    finite: jax.Array
+    log_likelihood: jax.Array
+    acceptance: jax.Array
+    transitions_accepted: jax.Array
+
+
+@dataclass(frozen=True)
+class Gibbs:
+    """Blocked Gibbs sampling on all data.
+
+    Args:
+        adaptation_steps: sweeps that `init` spends on the step size of an emission without a closed form.
+
+    Closed forms: Gaussian (normal or flat mean; inverse-Wishart covariance, inverse-gamma variance), Poisson (gamma,
+    exponential or flat), Bernoulli (beta or uniform), Categorical (Dirichlet or flat), tied or not.
+    Reference: Scott (2002), Bayesian methods for hidden Markov models.
+    """
+
+    adaptation_steps: int = 60
+    name: ClassVar[str] = "Gibbs"
+    x64: ClassVar[bool] = True
+
+    def estimator(self, windows: Any, buffer: Any) -> ResidentData:
+        """All data; windows and buffer play no part."""
+        return ResidentData()
+
+    def build(self, model: HMM, estimator: BoundResidentData) -> Kernel:
+        """Tie the sampler to a model and data."""
+        posterior = estimator.posterior
+        program = posterior.program
+        conditional = conditional_of(program.model, program.partial_rows)
+
+        def init(key: jax.Array, coordinates: Coordinates) -> GibbsState:
+            if conditional is not None or not FlatEmission(program.model.emission.parameters(model.n_states)).size:
+                return GibbsState(dict(coordinates), None)
+            with jax.enable_x64(True):
+                return _adapt(posterior, dict(coordinates), key, self.adaptation_steps)
+
+        def step(key: jax.Array, state: GibbsState, minibatch: None) -> tuple[GibbsState, GibbsInfo]:
+            return sweep(posterior, conditional, key, state)
+
+        return Kernel(init, step, lambda key: None, True)
+
+
+def sweep(
+    posterior: ResidentPosterior, conditional: Conditional | None, key: jax.Array, state: GibbsState
+) -> tuple[GibbsState, GibbsInfo]:
+    """States, transitions, emission, in this order."""
+    path_key, transition_key, emission_key = jax.random.split(key, 3)
+    params = _params(posterior, state.coordinates)
+    paths = draw_paths(posterior.program, posterior.inputs.data, params, path_key)
+    transition, accepted = _draw_transition(transition_key, posterior, params, paths)
+    if conditional is not None:
+        emission = _closed_form(emission_key, posterior, conditional, params, paths.states)
+        acceptance = jnp.ones(())
+    elif state.metric is not None:
+        density = ConditionalDensity(posterior.program, posterior.inputs.data, params)
+        vector, acceptance = move(
+            emission_key, density, state.metric, density.coordinates.flatten(params), paths.states
+        )
+        emission = density.coordinates.params(vector)
+    else:
+        emission, acceptance = {}, jnp.ones(())
+    table = posterior.model.emission.parameters(posterior.model.n_states)
+    coordinates = {
+        "transition": posterior.model.transitions.unconstrain(transition),
+        **parametrisation.unconstrain(table, {**params, **emission}),
+    }
+    finite = jnp.isfinite(paths.log_likelihood)
+    for value in coordinates.values():
+        finite = finite & jnp.all(jnp.isfinite(value))
+    nothing = jax.tree.map(jnp.zeros_like, coordinates)
+    info = GibbsInfo(nothing, finite, paths.log_likelihood, acceptance, accepted)
+    return GibbsState(coordinates, state.metric), info
+
+
+def _params(posterior: ResidentPosterior, coordinates: Coordinates) -> Params:
+    wide = {name: jnp.asarray(value, jnp.float64) for name, value in coordinates.items()}
+    params = posterior.model.constrain(wide)
+    return params if posterior.inputs.initial is None else {**params, "initial": posterior.inputs.initial}
+
+
+def _draw_transition(
+    key: jax.Array, posterior: ResidentPosterior, params: Params, paths: DrawnPaths
+) -> tuple[jax.Array, jax.Array]:
+    """Dirichlet rows. If `initial` moves with them, the first states have a say, through a Metropolis test."""
+    model = posterior.model
+    draw_key, test_key = jax.random.split(key)
+    rows = draw_dirichlet(draw_key, model.transitions.concentration + paths.transitions, model.transitions.allowed)
+    proposal = jnp.where(model.transitions.free_rows[:, None], rows, params["transition"])
+    if not isinstance(model.initial, str) or posterior.inputs.initial is not None:
+        return proposal, jnp.ones(())
+    terms = paths.first * (safe_log(model.initial_law(proposal)) - safe_log(params["initial"]))
+    ratio = jnp.sum(jnp.where(paths.first > 0, terms, 0.0))
+    accepted = jnp.log(jax.random.uniform(test_key, (), ratio.dtype)) < ratio
+    return jnp.where(accepted, proposal, params["transition"]), accepted.astype(float)
+
+
+def _closed_form(
+    key: jax.Array, posterior: ResidentPosterior, conditional: Conditional, params: Params, states: jax.Array
+) -> Params:
+    program = posterior.program
+    emission, levels = grouped(program.model.emission, program.model.n_states)
+    groups = jnp.asarray(levels)
+
+    def one(index: jax.Array, states: jax.Array) -> Any:
+        block = program.block(posterior.inputs.data, index)
+        values, inside = block.values[:, 1:-1], jnp.arange(states.shape[0])[:, None] < block.length[1:-1]
+        observed = jnp.broadcast_to(inside[..., None], values.shape)
+        if jnp.issubdtype(values.dtype, jnp.floating):
+            observed, values = observed & ~jnp.isnan(values), values.astype(jnp.float64)
+        if not emission.factorises:
+            observed = jnp.broadcast_to(jnp.all(observed, axis=-1, keepdims=True), observed.shape)
+        weights = jax.nn.one_hot(groups[states], int(levels.max()) + 1, dtype=jnp.float64) * inside[..., None]
+        rows = (part.reshape(-1, part.shape[-1]) for part in (values, observed, weights))
+        return conditional.statistics(params, *rows)
+
+    def add(total: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, one(*inputs)), None
+
+    shapes = jax.eval_shape(one, jnp.asarray(0), states[0])
+    zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+    totals, _ = jax.lax.scan(add, zeros, (jnp.arange(program.lanes.n_blocks), states))
+    return conditional.draw(key, params, totals)
+
+
+@partial(jax.jit, static_argnums=3)
+def _adapt(posterior: ResidentPosterior, coordinates: Params, key: jax.Array, steps: int) -> GibbsState:
+    """Sweeps that find the step size, with the metric measured anew after a third and two thirds of them."""
+
+    def measured(key: jax.Array, coordinates: Coordinates, step_size: jax.Array) -> Metric:
+        params = _params(posterior, coordinates)
+        paths = draw_paths(posterior.program, posterior.inputs.data, params, key)
+        density = ConditionalDensity(posterior.program, posterior.inputs.data, params)
+        return metric_at(density, density.coordinates.flatten(params), paths.states, step_size)
+
+    def one(state: GibbsState, inputs: tuple[jax.Array, jax.Array]) -> tuple[GibbsState, None]:
+        count, key = inputs
+        state, info = sweep(posterior, None, key, state)
+        assert state.metric is not None
+        return state._replace(metric=adapted(state.metric, info.acceptance, count)), None
+
+    size = FlatEmission(posterior.model.emission.parameters(posterior.model.n_states)).size
+    step_size = jnp.asarray(first_step_size(size))
+    each = max(steps // 3, 1)
+
+    def phase(carry: Any, key: jax.Array) -> tuple[Any, Metric]:
+        metric_key, sweep_key = jax.random.split(key)
+        state = GibbsState(carry[0], measured(metric_key, *carry))
+        state, _ = jax.lax.scan(one, state, (jnp.arange(each), jax.random.split(sweep_key, each)))
+        assert state.metric is not None
+        return (state.coordinates, state.metric.step_size), state.metric
+
+    (last, _), metrics = jax.lax.scan(phase, (coordinates, step_size), jax.random.split(key, 3))
+    return GibbsState(last, jax.tree.map(lambda part: part[-1], metrics))

@@ -1,0 +1,123 @@
+"""The posterior as one compiled function against the streamed pass, which shares neither layout nor loop with it."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import longhmm as lh
+from longhmm.data.sequences import open_data
+from longhmm.errors import DataError
+from longhmm.gradients.full_data import log_posterior_and_gradient
+from longhmm.kernels import lanes
+from longhmm.kernels.resident import CARRIED, SHORT, ResidentPosterior
+
+
+def sticky(n_states: int, stay: float) -> np.ndarray:
+    return np.full((n_states, n_states), (1 - stay) / (n_states - 1)) + np.eye(n_states) * (
+        stay - (1 - stay) / (n_states - 1)
+    )
+
+
+def separated() -> tuple[lh.HMM, dict, dict]:
+    """Two features, some values missing one by one, three sequences, one of a single row."""
+    model = lh.HMM(3, lh.Gaussian(dim=2))
+    params = {
+        "transition": sticky(3, 0.9),
+        "mean": np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0]]),
+        "covariance": np.stack([np.eye(2), [[1.0, 0.4], [0.4, 1.0]], np.eye(2)]),
+    }
+    _, y = lh.simulate(model, params, 1500, seed=1)
+    y = np.array(y, np.float64)
+    y[np.random.default_rng(0).random(y.shape) < 0.1] = np.nan
+    return model, params, {"data": [y[:700], y[700:701], y[701:]]}
+
+
+def slow() -> tuple[lh.HMM, dict, dict]:
+    """States that hardly differ and hardly ever change: no neighbourhood tells where a chunk begins."""
+    model = lh.HMM(2, lh.Poisson(), initial="stationary")
+    params = {"transition": np.array([[0.9995, 0.0005], [0.001, 0.999]]), "rate": np.array([4.0, 4.2])}
+    _, y = lh.simulate(model, params, 1200, seed=2)
+    return model, params, {"data": np.asarray(y), "mask": np.arange(1200) % 7 == 3}
+
+
+def zeros() -> tuple[lh.HMM, dict, dict]:
+    """A cycle with structural zeros, a fixed row, and states that are known here and there."""
+    prior = np.array([[1.0, 2.0, 0.0], [0.0, 1.0, 1.0], [1.0, 0.0, 1.0]])
+    model = lh.HMM(3, lh.Gaussian(), transition_prior=prior, fixed_rows={2: [0.3, 0.0, 0.7]})
+    params = {
+        "transition": np.array([[0.9, 0.1, 0.0], [0.0, 0.8, 0.2], [0.3, 0.0, 0.7]]),
+        "mean": np.array([[0.0], [1.0], [3.0]]),
+        "covariance": np.ones((3, 1, 1)),
+    }
+    states, y = lh.simulate(model, params, 1000, seed=3)
+    return model, params, {"data": np.asarray(y), "states": np.where(np.arange(1000) % 50 == 0, states, -1)}
+
+
+CASES = {"separated": (separated, SHORT), "slow": (slow, CARRIED), "zeros": (zeros, None)}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_equals_the_streamed_pass(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, level = CASES[case]
+    model, params, given = make()
+    if case == "separated":
+        # Several blocks, so that messages are proved across them, and read on the host in every pass.
+        monkeypatch.setattr(lanes, "CHUNK_LENGTHS", (128,))
+        monkeypatch.setattr(lanes, "BLOCK_ENTRIES", {"cpu": 3 * 128 * 4})
+        monkeypatch.setattr(lanes, "BLOCK_ENTRIES_ELSEWHERE", 3 * 128 * 4)
+        monkeypatch.setattr(lanes, "RESIDENT_BYTES", 0)
+    sequences = open_data(given.pop("data"), **given)
+    model = model.resolve(sequences)
+    posterior = ResidentPosterior(model, sequences)
+    assert (posterior.inputs.data is None) == (case == "separated")
+    u = lh.unconstrain(model, params)
+    expected_value, expected = log_posterior_and_gradient(model, params, sequences)
+    value, gradient = posterior.value_and_gradient(u)
+    np.testing.assert_allclose(value, expected_value, rtol=1e-12)
+    for name, slope in expected.items():
+        np.testing.assert_allclose(gradient[name], slope, rtol=1e-10, atol=1e-9, err_msg=name)
+    found = posterior.settle(u)
+    assert level is None or found == level
+    again, _ = posterior.value_and_gradient(u)
+    np.testing.assert_allclose(again, expected_value, rtol=1e-12)
+
+
+def test_inside_compiled_code_and_under_its_own_derivative() -> None:
+    """`jax.grad` of the function is the Fisher gradient, and finite differences of its values agree."""
+    model, params, given = slow()
+    sequences = open_data(given["data"][:300])
+    model = model.resolve(sequences)
+    posterior = ResidentPosterior(model, sequences)
+    u = lh.unconstrain(model, params)
+    with jax.enable_x64(True):
+        wide = {name: jnp.asarray(value) for name, value in u.items()}
+        slope = jax.jit(jax.grad(lambda at: 2.0 * posterior(at)))(wide)
+        for name in u:
+            for index in range(u[name].size):
+                moved = [{**u, name: u[name] + sign * 1e-5 * np.eye(u[name].size)[index]} for sign in (1, -1)]
+                difference = (float(posterior(moved[0])) - float(posterior(moved[1]))) / 2e-5
+                assert float(slope[name][index]) == pytest.approx(2 * difference, rel=1e-6, abs=1e-5)
+
+
+def test_single_precision_recursions_keep_double_precision_sums() -> None:
+    model, params, given = slow()
+    sequences = open_data(given["data"])
+    model = model.resolve(sequences)
+    u = lh.unconstrain(model, params)
+    narrow = ResidentPosterior(model, sequences, dtype=np.float32)(u)
+    assert narrow.dtype == np.float64
+    assert float(narrow) == pytest.approx(float(ResidentPosterior(model, sequences)(u)), rel=1e-6)
+
+
+def test_impossible_data() -> None:
+    """Data outside the support are refused; a path that does not exist has log likelihood minus infinity."""
+    counts = lh.HMM(2, lh.Poisson(rate=np.array([1.0, 2.0])))
+    with pytest.raises(DataError, match="row 2"):
+        ResidentPosterior(counts, open_data(np.array([1.0, 2.0, -1.0])))
+    prior = np.array([[1.0, 0.0], [1.0, 1.0]])  # state 0 is never left
+    known = open_data(np.array([1, 2, 3]), states=np.array([0, 1, 1]))
+    model = lh.HMM(2, lh.Poisson(rate=np.array([1.0, 2.0])), transition_prior=prior)
+    posterior = ResidentPosterior(model, known)
+    params = {"transition": np.array([[1.0, 0.0], [0.5, 0.5]])}
+    assert float(posterior(lh.unconstrain(model, params))) == -np.inf

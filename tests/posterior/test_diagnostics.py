@@ -1,0 +1,307 @@
+"""Checks on draws: silent on exact ones, loud on draws that are off and on models that do not fit."""
+
+import re
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+
+from longhmm.data.sequences import open_data
+from longhmm.errors import ModelError
+from longhmm.gradients.cell_scores import cell_scores
+from longhmm.gradients.full_data import log_posterior_and_gradient
+from longhmm.model.families import Gaussian, GaussianMixture, Poisson, StudentT, Tied, VonMises
+from longhmm.model.hmm import HMM
+from longhmm.model.simulate import simulate
+from longhmm.posterior.diagnostics import errors_allowed, verdict
+from longhmm.posterior.posterior import Posterior
+from longhmm.posterior.residuals import residuals
+from longhmm.posterior.sandwich import sandwich
+from longhmm.posterior.stein import exact_gradients, flatten, stein
+from posterior.fakes import chains_of, gaussian_model, known_states, unconstrained
+
+
+@pytest.fixture(scope="module")
+def known():
+    return known_states()
+
+
+def distorted(known, shift=0.0, width=1.0, draws=1000):
+    """Exact draws whose mean of state 1 is shifted, in sd, and spread too wide."""
+    natural = known.draw(4, draws)
+    centre = known.mean[1]
+    natural["mean"][:, :, 1, 0] = centre + width * (natural["mean"][:, :, 1, 0] - centre) + shift * known.sd[1]
+    return natural
+
+
+def check(known, natural, n=24):
+    coordinates = unconstrained(known.model, natural)
+    return stein(flatten(coordinates), *exact_gradients(known.model, coordinates, known.sequences, n))
+
+
+# Coordinates are flat in the order of their names: mean[0], mean[1], transition[0], transition[1].
+
+
+def test_exact_draws_pass(known):
+    found = check(known, known.draw(4, 1000))
+    assert np.all(np.abs(found.shift) < 3.5 * found.shift_error)
+    assert np.all(np.abs(found.sd_ratio - 1) < 3.5 * found.sd_ratio_error)
+    # Few gradients are enough: the error is that of 4,000 draws, not that of 24 gradients.
+    assert np.all(found.shift_error < 0.05)
+    assert np.all(found.sd_ratio_error < 0.06)
+
+
+def test_a_shift_is_measured(known):
+    found = check(known, distorted(known, shift=0.3))
+    assert found.shift[1] == pytest.approx(0.3, abs=4 * found.shift_error[1])
+    assert np.all(np.abs(found.shift[[0, 2, 3]]) < 0.1)
+    assert np.all(np.abs(found.sd_ratio - 1) < 0.06)
+
+
+def test_too_wide_draws_are_measured(known):
+    found = check(known, distorted(known, width=1.15))
+    assert found.sd_ratio[1] == pytest.approx(1.15, abs=4 * found.sd_ratio_error[1])
+    assert np.all(np.abs(found.sd_ratio[[0, 2, 3]] - 1) < 0.06)
+    assert np.all(np.abs(found.shift) < 0.1)
+
+
+def test_errors_are_honest(known):
+    """Over repetitions, shift and width scatter by what they report, seen from closed-form gradients."""
+    rng = np.random.default_rng(0)
+    t_shift, t_width = [], []
+    for _ in range(200):
+        draws = rng.gamma(20.0, size=(4, 100, 1))  # skewed: g = 19 / u - 1
+        points = draws.reshape(-1, 1)[::10]
+        found = stein(draws, points, 19.0 / points - 1.0)
+        t_shift.append(found.shift[0] / found.shift_error[0])
+        t_width.append((found.sd_ratio[0] - 1) / found.sd_ratio_error[0])
+    for t in (t_shift, t_width):
+        assert 0.5 < np.std(t) < 1.3
+        assert abs(np.mean(t)) < 0.6
+
+
+def test_gradients_belong_to_their_draws(known):
+    natural = known.draw(2, 10)
+    coordinates = unconstrained(known.model, natural)
+    points, gradients = exact_gradients(known.model, coordinates, known.sequences, 5)
+    params = {name: value[0, 2] for name, value in natural.items()}
+    assert points[0, :2] == pytest.approx(params["mean"][:, 0])  # the draw in the middle of the first fifth
+    gradient = log_posterior_and_gradient(known.model, params, known.sequences)[1]
+    np.testing.assert_allclose(
+        gradients[0], np.concatenate([gradient["mean"].ravel(), gradient["transition"]]), rtol=1e-6
+    )
+    with pytest.raises(ModelError, match="equal arrays"):
+        stein(flatten(coordinates), points, gradients[:2])
+
+
+def test_cell_scores_add_up_to_the_gradient():
+    model = gaussian_model()
+    params = {"transition": np.array([[0.9, 0.1], [0.2, 0.8]]), "mean": np.array([[-1.0], [1.5]])}
+    data = open_data(simulate(model, params, 900, seed=2)[1])
+    away = {**params, "mean": params["mean"] + 0.2}
+    scores, n_cells = cell_scores(model, away, data, 50)
+    assert scores.shape == (18, 4) and n_cells == 18
+    exact = log_posterior_and_gradient(model, away, data, prior=False)[1]
+    np.testing.assert_allclose(
+        scores.sum(axis=0), np.concatenate([exact["mean"].ravel(), exact["transition"]]), rtol=1e-7
+    )
+
+
+def one_state(values):
+    """One Gaussian state of unit variance: the posterior of its mean has variance 1 / T."""
+    model = gaussian_model(1)
+    mean = values.mean()
+    params = {"transition": np.ones((1, 1)), "mean": np.array([[mean]])}
+    return model, params, np.array([[1 / len(values)]]), open_data(values)
+
+
+def coloured(length, correlation, seed=0):
+    """Unit variance, neighbouring values correlated."""
+    noise = np.random.default_rng(seed).normal(size=length)
+    values = noise.copy()
+    for t in range(1, length):
+        values[t] = correlation * values[t - 1] + np.sqrt(1 - correlation**2) * noise[t]
+    return values
+
+
+def test_sandwich_is_one_for_a_model_that_fits():
+    found = sandwich(*one_state(np.random.default_rng(1).normal(size=40_000)))
+    assert found.ratio[0] == pytest.approx(1.0, abs=4 * found.error[0])
+    assert found.error[0] < 0.08
+    assert found.core_length >= 128
+
+
+def test_sandwich_measures_coloured_noise():
+    """The mean of autoregressive noise has (1 + r) / (1 - r) times the variance of white noise."""
+    found = sandwich(*one_state(coloured(60_000, 0.6)))
+    assert found.ratio[0] == pytest.approx(2.0, rel=0.15)
+    assert found.ratio[0] - 3 * found.error[0] > 1.5
+
+
+def test_sandwich_of_a_hidden_chain_that_fits(known):
+    """States hidden this time, two per cell apart, the covariance from the curvature of the log posterior."""
+    model = gaussian_model()
+    params = {"transition": np.array([[0.9, 0.1], [0.2, 0.8]]), "mean": np.array([[-1.0], [2.0]])}
+    data = open_data(simulate(model, params, 30_000, seed=5)[1])
+    point = np.array(
+        [-1.0, 2.0, *unconstrained(model, {k: v[None, None] for k, v in params.items()})["transition"][0, 0]]
+    )
+    rows = []
+    for index in range(4):
+        step = np.eye(4)[index] * 1e-4
+        ends = []
+        for at in (point + step, point - step):
+            coordinates = {"mean": at[None, None, :2, None], "transition": at[None, None, 2:]}
+            ends.append(exact_gradients(model, coordinates, data, 1)[1][0])
+        rows.append((ends[1] - ends[0]) / 2e-4)
+    information = np.array(rows)
+    found = sandwich(model, params, np.linalg.inv(0.5 * (information + information.T)), data, cells=300)
+    assert np.all(np.abs(found.ratio - 1) < 4 * found.error)
+
+
+def test_residuals_of_a_model_that_fits(known):
+    model = gaussian_model()
+    params = {"transition": np.array([[0.9, 0.1], [0.2, 0.8]]), "mean": np.array([[-1.0], [2.0]])}
+    values = simulate(model, params, 30_000, seed=6)[1]
+    found = residuals(model, params, open_data(values))
+    assert abs(found.autocorrelation[0]) < 4 * found.autocorrelation_error[0] < 0.03
+    assert found.distance[0] < 1.63 / np.sqrt(30_000)  # the 1 % point of Kolmogorov's statistic
+    part = residuals(model, params, open_data(values), most=20_000)
+    assert np.isfinite(part.values).sum() == 20_000 - 2 * 100
+    np.testing.assert_allclose(part.values[200:5000], found.values[2700:7500], atol=1e-8)
+    wrong = residuals(model, {**params, "mean": params["mean"] + 0.3}, open_data(values))
+    assert wrong.distance[0] > 0.05
+
+
+def test_residuals_see_colour():
+    model, params, _, data = one_state(coloured(20_000, 0.3))
+    found = residuals(model, params, data)
+    assert found.autocorrelation[0] == pytest.approx(0.3, abs=0.03)
+
+
+def test_residuals_skip_what_is_missing():
+    values = np.random.default_rng(0).normal(size=2000)
+    values[::7] = np.nan
+    model, params, _, _ = one_state(values[np.isfinite(values)])
+    found = residuals(model, params, open_data(values))
+    assert np.array_equal(np.isnan(found.values[:, 0]), np.isnan(values))
+    np.testing.assert_allclose(found.values[1:6, 0], values[1:6] - params["mean"][0, 0], atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("emission", "params", "dim"),
+    [
+        (Poisson(rate=dist.Gamma(1.0, 1.0)), {"rate": [1.0, 6.0]}, 1),
+        (
+            StudentT(df=dist.Gamma(2.0, 0.1), loc=dist.Normal(0, 1), scale=dist.HalfNormal(1.0)),
+            {"df": [4.0, 9.0], "loc": [-1.0, 1.0], "scale": [0.5, 1.0]},
+            1,
+        ),
+        (
+            GaussianMixture(2),
+            {
+                "weights": [[0.3, 0.7], [0.5, 0.5]],
+                "means": [[-2.0, 0.0], [1.0, 4.0]],
+                "scales": [[1.0, 0.5], [1.0, 2.0]],
+            },
+            1,
+        ),
+        (
+            Gaussian(dim=2),
+            {"mean": [[0.0, 1.0], [2.0, -1.0]], "covariance": [[[1.0, 0.5], [0.5, 2.0]], [[1.0, 0.0], [0.0, 0.5]]]},
+            2,
+        ),
+        (Tied(Poisson(dim=2), levels=(1, 0)), {"rate": [[1.0, 9.0], [4.0, 2.0]]}, 2),
+    ],
+)
+def test_residuals_are_normal_for_every_kind_of_emission(emission, params, dim):
+    model = HMM(2, emission)
+    params = {"transition": np.array([[0.8, 0.2], [0.3, 0.7]]), **{k: np.array(v) for k, v in params.items()}}
+    found = residuals(model, params, open_data(simulate(model, params, 4000, seed=8)[1]))
+    assert found.values.shape == (4000, dim)
+    for feature in range(dim):
+        assert stats.kstest(found.values[:, feature], "norm").pvalue > 1e-3
+        assert abs(found.autocorrelation[feature]) < 4 * found.autocorrelation_error[feature]
+
+
+def test_no_distribution_function_no_residuals():
+    model = HMM(1, VonMises(loc=0.0, concentration=1.0))
+    params = {"transition": np.ones((1, 1)), "loc": [0.0], "concentration": [1.0]}
+    assert residuals(model, params, open_data(np.zeros(30))) is None
+
+
+# Verdicts -------------------------------------------------------------------------------------------------------
+
+
+def test_exact_draws_of_a_model_that_fits_are_trusted(known):
+    posterior = known.posterior(known.draw(4, 1000))
+    found = posterior.diagnose(known.sequences)
+    assert found.kind == "trust", found
+    assert posterior.verdict is found
+    assert found.details["r_hat"] < 1.01
+    assert "trust" in repr(posterior)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [({"shift": 0.4}, r"mean of mean\[1, 0\] is off by \+0\.[34]"), ({"width": 1.15}, r"sd of mean\[1, 0\] is 1\.1")],
+)
+def test_biased_draws_are_called_biased(known, options, reason):
+    found = verdict(known.posterior(distorted(known, **options)), known.sequences, gradients=24)
+    assert found.kind == "biased"
+    assert re.search(reason, found.reason), found.reason
+
+
+def test_short_chains_must_run_longer(known):
+    found = verdict(known.posterior(known.draw(4, 80, seed=2)))
+    assert found.kind == "run longer"
+    assert "ESS" in found.reason and "2 times the draws" in found.reason
+    few = verdict(known.posterior(known.draw(2, 2)))
+    assert few.kind == "run longer"
+
+
+def test_chains_that_disagree_must_run_longer(known):
+    natural = known.draw(4, 1000)
+    natural["mean"][2, :, 1] += 0.5 * known.sd[1]
+    found = verdict(known.posterior(natural))
+    assert found.kind == "run longer"
+    assert "R-hat of mean[1, 0]" in found.reason
+
+
+def test_chains_in_separate_places_mean_another_mode(known):
+    natural = known.draw(4, 500)
+    natural["mean"][2, :, 1] += 20 * known.sd[1]
+    assert verdict(known.posterior(natural)).kind == "another mode is as good"
+    noted = known.posterior(notes=("another mode is as good: log density -12.3 against -12.4",))
+    assert verdict(noted).kind == "another mode is as good"
+    assert "-12.3" in verdict(noted).reason
+
+
+def test_without_data_there_is_no_trust(known):
+    found = verdict(known.posterior(known.draw(4, 1000)))
+    assert found.kind == "chains agree, rest unchecked"
+    assert "pass the data" in found.reason
+
+
+def test_coloured_noise_does_not_fit():
+    values = coloured(20_000, 0.5)
+    model, _, _, data = one_state(values)
+    draws = values.mean() + np.random.default_rng(3).normal(size=(4, 600, 1, 1)) / np.sqrt(len(values))
+    natural = {"transition": np.ones((4, 600, 1, 1)), "mean": draws}
+    found = verdict(Posterior.from_chains(model, chains_of(model, natural), data), data, gradients=8)
+    assert found.kind == "the model does not fit", found
+    assert found.details["sandwich"] == pytest.approx(np.sqrt(3), rel=0.2)
+    assert found.details["autocorrelation"] == pytest.approx(0.5, abs=0.05)
+
+
+def test_draws_that_are_not_finite_are_reported(known):
+    posterior = known.posterior(known.draw(4, 200))
+    posterior.unconstrained["mean"][1, 3] = np.nan
+    found = verdict(posterior)
+    assert found.kind == "run longer" and "1 draws are not finite" in found.reason
+
+
+def test_many_numbers_are_allowed_more():
+    assert errors_allowed(1) == 2.0
+    assert errors_allowed(100) == pytest.approx(stats.norm.isf(0.025 / 100))

@@ -1,0 +1,222 @@
+"""SG-RLD beyond its targets: estimators, structure, noise estimates, refusals."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import longhmm as lh
+from longhmm.errors import ModelError
+from longhmm.samplers import gradient_noise
+from longhmm.samplers.alternating import Alternating
+from longhmm.samplers.batch_rld import BatchRLD
+from longhmm.samplers.blocks import EmissionBlocks
+from longhmm.samplers.emission_moves import GaussianMetric
+from longhmm.samplers.evaluation import evaluate
+from longhmm.samplers.expanded_mean import CoxIngersollRoss, normalised
+from longhmm.samplers.preconditioning import Given, Identity, InverseInformation, information, inverse_factor, pilot
+from longhmm.samplers.sghmc import SGHMC
+from longhmm.samplers.sgld import SGLD
+from longhmm.samplers.sgrld import SGRLD
+from samplers.targets import CONCENTRATION, coordinates_of, dirichlet_moments, known_states
+
+WINDOWS, BUFFER = lh.Windows(5, 20), lh.FixedBuffer(4)
+TRANSITION = [[0.9, 0.1], [0.2, 0.8]]
+EMISSIONS = {
+    "gaussian": (lh.Gaussian(2), {"mean": [[0.0, 1.0], [3.0, 2.0]], "covariance": [np.eye(2), 2 * np.eye(2)]}),
+    "diagonal": (lh.Gaussian(2, "diagonal"), {"mean": [[0.0, 1.0], [3.0, 2.0]], "variance": np.ones((2, 2))}),
+    "student": (
+        lh.Emission(dist.StudentT, df=4.0, loc=dist.Normal(0, 10), scale=dist.HalfNormal(5)),
+        {"loc": [0.0, 4.0], "scale": [1.0, 2.0]},
+    ),
+    "categorical": (lh.Categorical(3), {"probs": [[0.6, 0.3, 0.1], [0.1, 0.2, 0.7]]}),
+    "tied": (lh.Tied(lh.Poisson(), levels=(0, 0)), {"rate": [3.0]}),
+}
+
+
+def problem(emission, params, length=2000, **options):
+    model = lh.HMM(2, emission, **options)
+    params = {"transition": TRANSITION, **params}
+    complete = {**params, "df": [4.0, 4.0]} if "loc" in params else params
+    _, y = lh.simulate(model, complete, length, seed=1)
+    return model.resolve(y), lh.open_data(y), params
+
+
+def step_some(sampler, model, data, params, estimator=None, steps=5):
+    estimator = (estimator or sampler.estimator(WINDOWS, BUFFER)).bind(model, data, params)
+    kernel = sampler.build(model, estimator)
+    state = kernel.init(jax.random.key(0), coordinates_of(model, params))
+    for number in range(steps):
+        state, info = kernel.step(jax.random.key(2 * number + 1), state, kernel.draw(jax.random.key(2 * number)))
+        assert bool(info.finite)
+    return state, info
+
+
+@pytest.mark.parametrize("name", EMISSIONS)
+@pytest.mark.parametrize("sampler", [SGRLD(0.05), SGRLD.paper(1e-5, 2)], ids=["default", "paper"])
+def test_every_emission_moves_and_stays_valid(name, sampler):
+    model, data, params = problem(*EMISSIONS[name])
+    state, _ = step_some(sampler, model, data, params)
+    with jax.enable_x64(True):
+        wide = {key: jnp.asarray(np.asarray(value, np.float64)) for key, value in state.coordinates.items()}
+        model.validate(jax.tree.map(np.asarray, model.constrain(wide)))
+    np.testing.assert_allclose(normalised(state.expanded), model.constrain(state.coordinates)["transition"], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [lh.Buffered(WINDOWS, BUFFER), lh.IID(WINDOWS), lh.ControlVariate(WINDOWS, BUFFER), lh.FullData()],
+    ids=lambda policy: type(policy).__name__,
+)
+def test_every_estimator_serves(estimator):
+    model, data, params = problem(*EMISSIONS["gaussian"])
+    step_some(SGRLD(0.05), model, data, params, estimator, steps=2)
+
+
+def test_counts_and_gradient_forms_agree_on_full_data():
+    """The reflected step takes its drift from the gradient; it must be the expected counts less their share."""
+    target, posterior = known_states(300)
+    bound = lh.FullData().bind(target.model, target.data, target.params)
+    seen = evaluate(target.model, bound, coordinates_of(target.model, target.params), target.data)
+    np.testing.assert_allclose(seen.totals.transitions, posterior - CONCENTRATION, atol=1e-6)
+
+
+def test_batch_rld_samples_the_dirichlet_posterior():
+    target, posterior = known_states(300)
+    mean, sd = dirichlet_moments(posterior)
+    sampler = BatchRLD(0.3, transitions=CoxIngersollRoss())
+    kernel = sampler.build(target.model, sampler.estimator(None, None).bind(target.model, target.data, target.params))
+    assert not kernel.compiled
+    state = kernel.init(jax.random.key(0), coordinates_of(target.model, target.params))
+    draws = []
+    for key in jax.random.split(jax.random.key(3), 150):
+        state, info = kernel.step(key, state, kernel.draw(key))
+        draws.append(np.asarray(normalised(state.expanded)))
+    assert bool(info.finite)
+    draws = np.array(draws[15:])
+    visited = posterior > 10
+    assert np.abs((draws.mean(0) - mean)[visited] / sd[visited]).max() < 0.7
+    np.testing.assert_allclose((draws.std(0) / sd)[visited].mean(), 1.0, atol=0.25)
+
+
+def test_fixed_rows_and_forbidden_transitions_stay():
+    emission = lh.Poisson(rate=[1.0, 4.0, 9.0])
+    prior = np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
+    model = lh.HMM(3, emission, transition_prior=prior, fixed_rows={2: [0.5, 0.25, 0.25]})
+    params = {"transition": [[0.8, 0.2, 0.0], [0.1, 0.8, 0.1], [0.5, 0.25, 0.25]]}
+    _, y = lh.simulate(model, params, 1000, seed=0)
+    state, _ = step_some(SGRLD(0.1), model, lh.open_data(y), params)
+    found = np.asarray(model.constrain(state.coordinates)["transition"])
+    assert found[0, 2] == 0.0 and np.array_equal(found[2], np.float32([0.5, 0.25, 0.25]))
+    assert not np.allclose(found[1], params["transition"][1], atol=1e-4)
+
+
+# Noise ------------------------------------------------------------------------------------------------------------
+
+
+def test_estimated_gradient_noise_is_the_noise_of_the_gradient():
+    model, data, params = problem(*EMISSIONS["gaussian"], length=3000)
+    bound = lh.Buffered(WINDOWS, BUFFER).bind(model, data, params)
+    at = coordinates_of(model, params)
+
+    @jax.jit
+    def one(key):
+        minibatch = bound.draw(key)
+        seen = evaluate(model, bound, at, minibatch)
+        found = gradient_noise.window_scores(bound, at, seen.windows)
+        guess = {name: gradient_noise.variance(value, minibatch) for name, value in found.items()}
+        return seen.likelihood, guess
+
+    gradients, guesses = jax.lax.map(one, jax.random.split(jax.random.key(0), 3000), batch_size=20)
+    for name, value in gradients.items():
+        np.testing.assert_allclose(guesses[name].mean(0), value.var(0), rtol=0.15)
+
+
+def test_moving_average_is_plain_first_and_forgets_later():
+    average = jnp.zeros(())
+    for index in range(5):
+        average = gradient_noise.averaged(average, jnp.asarray(float(index)), jnp.asarray(index))
+    np.testing.assert_allclose(average, 2.0)
+    later = gradient_noise.averaged(jnp.asarray(1.0), jnp.asarray(2.0), jnp.asarray(10**6))
+    np.testing.assert_allclose(later, 1.01, rtol=1e-6)
+
+
+# Preconditioners --------------------------------------------------------------------------------------------------
+
+
+def test_information_of_a_gaussian_is_known():
+    """One state: `n / Sigma` for the mean, `n / 2` per log standard deviation squared, in known coordinates."""
+    y = np.random.default_rng(0).normal(1.0, 2.0, 5000).astype(np.float32)
+    emission = lh.Emission(dist.Normal, loc=dist.Normal(0, 100), scale=dist.LogNormal(0, 10))
+    model, params = lh.HMM(1, emission), {"transition": [[1.0]], "loc": [1.0], "scale": [2.0]}
+    bound = lh.Buffered(WINDOWS, lh.FixedBuffer(0)).bind(model, lh.open_data(y), params)
+    at = coordinates_of(model, params)
+    found = np.asarray(information(model, EmissionBlocks.like(at), at, pilot(bound)).emission[0])
+    # Coordinates are (loc, log scale): information n/4 and 2n.
+    np.testing.assert_allclose(np.diag(found), [5000 / 4, 2 * 5000], rtol=0.06)
+    factor = np.asarray(inverse_factor(jnp.asarray(found)))
+    np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(found), rtol=1e-3, atol=1e-7)
+
+
+def test_information_adds_the_prior():
+    emission = lh.Emission(dist.Normal, loc=dist.Normal(0, 0.01), scale=1.0)
+    model, params = lh.HMM(1, emission), {"transition": [[1.0]], "loc": [0.0]}
+    bound = lh.Buffered(lh.Windows(2, 2), lh.FixedBuffer(0)).bind(model, lh.open_data(np.zeros(20)), params)
+    at = coordinates_of(model, params)
+    found = information(model, EmissionBlocks.like(at), at, pilot(bound)).emission
+    np.testing.assert_allclose(found[0, 0, 0], 1e4, rtol=1e-3)
+
+
+def test_flat_preconditioners():
+    model, data, params = problem(*EMISSIONS["gaussian"])
+    bound = lh.Buffered(WINDOWS, BUFFER).bind(model, data, params)
+    at = coordinates_of(model, params)
+    size = sum(value.size for value in at.values())
+    assert np.array_equal(Identity().factor(model, bound, at), np.ones(size))
+    np.testing.assert_allclose(Given(4.0).factor(model, bound, at), np.full(size, 2.0))
+    np.testing.assert_allclose(Given(9.0 * np.eye(size)).factor(model, bound, at), 3.0 * np.eye(size), rtol=1e-6)
+    factor = np.asarray(InverseInformation().factor(model, bound, at), np.float64)
+    assert factor.shape == (size, size) and np.linalg.matrix_rank(factor) == size
+    # 2000 observations: posterior standard deviations of a few hundredths.
+    widths = np.sqrt(np.diag(factor @ factor.T))
+    assert widths.min() > 0.01 and widths.max() < 0.3
+    for wrong in (-1.0, {"mean": 1.0}, np.diag([-1.0] + [1.0] * (size - 1)), np.ones(3)):
+        with pytest.raises(ModelError, match="value must"):
+            Given(wrong).factor(model, bound, at)
+
+
+def test_refresh_follows_the_chain():
+    model, data, params = problem(*EMISSIONS["gaussian"])
+    sampler = SGRLD(0.05)
+    bound = sampler.estimator(WINDOWS, BUFFER).bind(model, data, params)
+    state, _ = step_some(sampler, model, data, params)
+    fresh = sampler.refresh(model, bound, state)
+    assert not np.allclose(fresh.factor, state.factor)
+    jax.tree.map(np.testing.assert_array_equal, fresh.coordinates, state.coordinates)
+
+
+# Refusals ---------------------------------------------------------------------------------------------------------
+
+
+def test_refusals():
+    model, data, params = problem(*EMISSIONS["gaussian"])
+    controlled = lh.ControlVariate(WINDOWS, BUFFER).bind(model, data, params)
+    for sampler in (SGRLD(0.1, transitions=CoxIngersollRoss()), SGRLD.paper(1e-5)):
+        with pytest.raises(ModelError, match="needs expected counts, which control variates do not give"):
+            sampler.build(model, controlled)
+    for sampler in (SGRLD(0.1, noise_correction=True), SGLD(0.1, noise_correction=True), SGHMC(noise_correction=True)):
+        with pytest.raises(ModelError, match=r"noise_correction of .* needs the scores of independent windows"):
+            sampler.build(model, controlled)
+        with pytest.raises(ModelError, match="at least 2 windows"):
+            sampler.build(model, lh.Buffered(lh.Windows(5, 1), BUFFER).bind(model, data, params))
+    stationary, data, params = problem(*EMISSIONS["gaussian"], initial="stationary")
+    with pytest.raises(ModelError, match="initial='stationary'"):
+        bound = lh.Buffered(WINDOWS, BUFFER).bind(stationary, data, params)
+        SGRLD(0.1, transitions=CoxIngersollRoss()).build(stationary, bound)
+    with pytest.raises(ModelError, match="noise_correction must go with"):
+        SGRLD(0.1, emission=GaussianMetric(), noise_correction=True)
+    with pytest.raises(ModelError, match="inner_steps must be"):
+        Alternating(0)
+    with pytest.raises(ModelError, match="friction must be"):
+        SGHMC(0.1, friction=0.0)
