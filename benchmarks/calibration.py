@@ -234,7 +234,8 @@ def table(results: list[dict[str, Any]]) -> str:
         lines.append(
             f"| {result['case']} | {result['length']:,} | {found['worst_shift']:.3f} | "
             f"{found['worst_sd_ratio']:.3f} | {rare} | {found['least_ess']:,.0f} | {found['least_exact_ess']:,.0f} | "
-            f"{result['seconds']:.0f} | {result['exact_seconds']:.0f} ({result['exact_workers']}) | {'yes' if found['holds'] else 'no'} |"
+            f"{result['seconds']:.0f} | {result['exact_seconds']:.0f} ({result['exact_workers']}) | "
+            f"{'yes' if found['holds'] else 'no'} |"
         )
     return "\n".join(lines)
 

@@ -13,7 +13,7 @@ PACKAGE = "longhmm"
 
 # A module may import from its own step and from the steps before it.
 FLOW = (
-    {"errors"},
+    {"errors", "progress"},
     {"data", "datasets"},
     {"messages"},
     {"model"},

@@ -77,6 +77,11 @@ class Lanes:
         length[real], at_start[real] = windows.length, windows.at_start
         return LaneBlock(values, states, length, at_start)
 
+    def layout(self) -> Layout:
+        """What a program needs to know; it holds on to the data only if it has to read them."""
+        reader = None if self.fits else self
+        return Layout(self.chunk_length, self.reach, self.lanes, self.n_blocks, reader)
+
     @property
     def fits(self) -> bool:
         """Whether all blocks may be kept at once."""
@@ -100,11 +105,21 @@ class Lanes:
         )
 
 
+class Layout(NamedTuple):
+    """The numbers of a layout; equal ones share a compiled program. `reader` is None where the device keeps the data."""
+
+    chunk_length: int
+    reach: int
+    lanes: int
+    n_blocks: int
+    reader: Lanes | None
+
+
 class Program(NamedTuple):
     """What is constant in a compiled pass: the model, the layout, and whether rows are observed in part."""
 
     model: HMM
-    lanes: Lanes
+    lanes: Layout
     partial_rows: bool
     dtype: np.dtype
 
@@ -112,13 +127,15 @@ class Program(NamedTuple):
         """Block `index`, from the device or, without stacked blocks, read on the host."""
         if stacked is not None:
             return jax.tree.map(lambda part: part[index], stacked)
-        shapes = self.lanes.shapes()
+        reader = self.lanes.reader
+        assert reader is not None
+        shapes = reader.shapes()
         wide = jax.ShapeDtypeStruct((*shapes.values.shape, shapes.values.dtype.itemsize), np.uint8)
 
         def read(at: Any) -> LaneBlock:
             # It touches NumPy only: it must not wait for the program that waits for it. Values travel as bytes, since
             # the thread that calls knows nothing of the scope's double precision and would cut them short.
-            block = self.lanes.read(int(at))
+            block = reader.read(int(at))
             return block._replace(values=np.ascontiguousarray(block.values)[..., None].view(np.uint8))
 
         block = jax.pure_callback(read, shapes._replace(values=wide), index.astype(jnp.int32))

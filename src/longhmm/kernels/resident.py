@@ -71,7 +71,7 @@ class ResidentPosterior:
         resolved = model.resolve(sequences)
         partial_rows = check_rows(resolved, sequences)
         lanes = Lanes(sequences, resolved.n_states)
-        self.program = Program(resolved, lanes, partial_rows, np.dtype(dtype))
+        self.program = Program(resolved, lanes.layout(), partial_rows, np.dtype(dtype))
         with jax.enable_x64(True):
             data = lanes.stack() if lanes.fits else None
             level = jnp.asarray(SHORT, jnp.int32)

@@ -6,19 +6,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+WHISPER = 1e-18
+UNROLLED_STATES = 16  # up to here the loops over states are written out, which compiles to a few fused operations
+
 
 def stationary(transition: jax.Array) -> jax.Array:
     """Stationary distribution `pi = pi A`, `(K,)`, differentiable with respect to `A`.
 
-    A whisper of uniform jumps (2e-12 in double precision) makes the answer unique for reducible chains, and is far
-    below any probability that data could tell from zero.
+    States are eliminated one after the other (Grassmann, Taksar and Heyman 1985). Nothing is ever subtracted, so every
+    entry is accurate to rounding even in single precision and for chains that hardly move. A whisper of jumps between
+    all states makes the answer unique for reducible chains, far below any probability that data could tell from zero.
     """
     n_states = transition.shape[0]
-    whisper = float(jnp.finfo(transition.dtype).eps) ** 0.75
-    mixed = (1 - whisper) * transition + whisper / n_states
-    # pi (I - A) = 0 and pi 1 = 1, added up into one regular system.
-    system = jnp.eye(n_states, dtype=transition.dtype) - mixed.T + 1.0
-    law = jnp.maximum(jnp.linalg.solve(system, jnp.ones(n_states, transition.dtype)), 0.0)
+    states = jnp.arange(n_states)
+    unroll = n_states <= UNROLLED_STATES
+
+    def eliminate(chain: jax.Array, last: jax.Array) -> tuple[jax.Array, None]:
+        before = states < last
+        out = jnp.where(before, chain[last], 0.0)
+        into = jnp.where(before, chain[:, last], 0.0) / jnp.sum(out)
+        chain = chain + into[:, None] * out[None, :]
+        return jnp.where((states == last)[None, :] & before[:, None], into[:, None], chain), None
+
+    def insert(law: jax.Array, state: jax.Array) -> tuple[jax.Array, None]:
+        weight = jnp.sum(jnp.where(states < state, law * reduced[:, state], 0.0))
+        return jnp.where(states == state, weight, law), None
+
+    reduced, _ = jax.lax.scan(eliminate, transition + WHISPER, states[:0:-1], unroll=unroll)
+    law, _ = jax.lax.scan(insert, (states == 0).astype(transition.dtype), states[1:], unroll=unroll)
     return law / jnp.sum(law)
 
 

@@ -6,7 +6,7 @@ parameter values: it is a description, made once, that compiled code treats as a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -215,26 +215,13 @@ class Emission:
         mean = mean.reshape(mean.shape[0], -1)[:, 0]
         return jnp.where(jnp.isfinite(mean), mean, fallback)
 
-    # -- data and storage ----------------------------------------------------------------------------------------
+    # -- data ---------------------------------------------------------------------------------------------------
 
     def check(self, values: np.ndarray, observed: np.ndarray, describe: Callable[[int], str]) -> None:
         """Raise a DataError that names the first observed value, of (n, D), outside the support."""
         data_checks.check_dim(values.shape[1], self._dim, self.name)
         inside = self._inside(np.where(observed, values, 0))
         data_checks.check_values(values, observed, inside, self.support, self.name, describe)
-
-    def to_config(self) -> dict[str, Any]:
-        """A description in plain numbers and names, from which `from_config` rebuilds the emission."""
-        from longhmm.model.config import emission_to_config
-
-        return emission_to_config(self)
-
-    @staticmethod
-    def from_config(config: Mapping[str, Any]) -> Emission:
-        """Rebuild an emission from `to_config`; only names that longhmm and NumPyro define are accepted."""
-        from longhmm.model.config import emission_from_config
-
-        return emission_from_config(config)
 
     # -- exponential families ------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ def _split(draws: np.ndarray) -> np.ndarray:
 
 def _rank_normalised(draws: np.ndarray) -> np.ndarray:
     flat = draws.ravel()
-    values, inverse, counts = np.unique(flat, return_inverse=True, return_counts=True)
+    _, inverse, counts = np.unique(flat, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     ranks = (last - 0.5 * (counts - 1))[inverse]  # ties share the mean of their ranks
     with jax.enable_x64(True):

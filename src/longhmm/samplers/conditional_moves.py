@@ -39,7 +39,9 @@ class ConditionalDensity:
     def value_and_gradient(self, vector: jax.Array, states: jax.Array) -> tuple[jax.Array, jax.Array]:
         """At coordinates `(P,)`, with states `(n_blocks, n, lanes)`; one block of rows in memory at a time."""
 
-        def one(total: tuple[jax.Array, jax.Array], inputs: tuple[jax.Array, jax.Array]) -> tuple[tuple[jax.Array, jax.Array], None]:
+        def one(
+            total: tuple[jax.Array, jax.Array], inputs: tuple[jax.Array, jax.Array]
+        ) -> tuple[tuple[jax.Array, jax.Array], None]:
             block = self.program.block(self.data, inputs[0])
             value, slope = jax.value_and_grad(lambda at: self._rows(at, block, inputs[1]))(vector)
             return (total[0] + value, total[1] + slope), None

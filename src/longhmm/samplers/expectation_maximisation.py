@@ -20,9 +20,9 @@ from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.subsample import subsample_stretches
+from longhmm.progress import Bar
 from longhmm.samplers.expected_statistics import Expected, expect, sums_suffice
 from longhmm.samplers.maximisation import between, log_prior, maximise
-from longhmm.samplers.progress import RowsBar
 from longhmm.samplers.whole_data import WholeData
 
 HALVINGS = 30
@@ -164,7 +164,8 @@ def fit_em(
     resolved = model.resolve(sequences)
     full = WholeData(resolved, sequences)
     start = init if init is not None else _best_start(full, restarts, seed, prior)
-    with RowsBar(progress, total=(max_iterations + 1) * sequences.length) as bar:
+    with Bar(progress) as bar:
+        bar.phase("EM", total=(max_iterations + 1) * sequences.length, unit="rows")
         sampler = ExpectationMaximisation(prior=prior, progress=bar.advance)
         state = sampler.init(start, full)
         trace, converged = [state.log_posterior], False

@@ -1,0 +1,191 @@
+"""Stochastic variational inference: a mean-field approximation fitted by natural gradients on buffered windows.
+
+    q(A, phi) = prod_i Dirichlet(A_i | w_i)  prod_k q(phi_k)
+
+The local step runs forward-backward over windows with `exp E_q log A` and `exp E_q log p(y | k)` in place of
+transitions and densities; the global step moves the natural parameters of `q` towards what the scaled statistics of
+the windows ask for, at a rate that falls like `(n + delay)^-forgetting` (Robbins and Monro). In a conjugate family that
+is the same as a running average of the statistics, which is what is kept.
+
+It is fast, and it is a reference to compare with: a mean-field `q` leaves out the correlation between states and
+parameters, so its standard deviations are too small wherever states are hard to tell apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import digamma
+
+from longhmm.errors import ModelError
+from longhmm.gradients.estimators import BoundWindows, Buffered
+from longhmm.gradients.minibatch import Minibatch
+from longhmm.kernels.statistics import smooth_windows
+from longhmm.messages.markov import stationary
+from longhmm.messages.scaling import safe_log
+from longhmm.model.hmm import HMM
+from longhmm.samplers.conjugate import draw_dirichlet
+from longhmm.samplers.conjugate_priors import grouped
+from longhmm.samplers.contract import Coordinates, Kernel
+from longhmm.samplers.variational_families import Family, family_of
+
+
+class SVIState(NamedTuple):
+    """The approximation `q`.
+
+    Attributes:
+        coordinates: unconstrained image of the mean of `q`.
+        transitions: `(K, K)`, running expected number of steps from i to j in all data; `w = concentration + this`.
+        sums: running expected sums of the emission.
+        emission: `q` of the emission's parameters.
+        centre: `(D,)`, what Gaussian observations are measured from.
+        count: steps taken.
+    """
+
+    coordinates: Coordinates
+    transitions: jax.Array
+    sums: Any
+    emission: Any
+    centre: jax.Array
+    count: jax.Array
+
+
+class SVIInfo(NamedTuple):
+    """Zeros for the gradient, whether all is finite, and the learning rate of the step."""
+
+    gradient: Coordinates
+    finite: jax.Array
+    rate: jax.Array
+
+
+@dataclass(frozen=True)
+class StochasticVariational:
+    """SVI for hidden Markov models (Foti, Xu, Laird and Fox 2014).
+
+    Args:
+        forgetting: the learning rate of step n is `(n + delay)^-forgetting`, between 1/2 and 1.
+        delay: at least 1.
+
+    `initial` is taken as known; if it is the stationary law, that of the mean of `q`. A row of a Gaussian with full
+    covariance that is observed in part counts as missing. The paper's buffer grows until answers settle; here it is
+    the Lyapunov buffer, as everywhere, and statistics are scaled by N/S over cells, which is unbiased.
+    """
+
+    forgetting: float = 0.6
+    delay: float = 10.0
+    name: ClassVar[str] = "SVI"
+
+    def __post_init__(self) -> None:
+        if not 0.5 < self.forgetting <= 1.0 or self.delay < 1.0:
+            raise ModelError(
+                f"forgetting must lie in (0.5, 1] and delay must be at least 1, got {self.forgetting!r} and "
+                f"{self.delay!r}."
+            )
+
+    def estimator(self, windows: Any, buffer: Any) -> Buffered:
+        """Buffered windows, as the user wants them."""
+        chosen = {"windows": windows, "buffer": buffer}
+        return Buffered(**{name: value for name, value in chosen.items() if value is not None})
+
+    def build(self, model: HMM, estimator: BoundWindows) -> Kernel:
+        """Tie the sampler to a model and windows."""
+        length = float(estimator.source.cells.offsets[-1])
+        family_of(model, np.zeros(model.dim))  # complains now if the emission is not supported
+
+        def init(key: jax.Array, coordinates: Coordinates) -> SVIState:
+            params = model.constrain(coordinates)
+            transition = params["transition"]
+            centre = jnp.mean(params["mean"], axis=0) if "mean" in params else jnp.zeros(model.dim, transition.dtype)
+            family = family_of(model, centre)
+            visits = length * stationary(transition)
+            _, levels = grouped(model.emission, model.n_states)
+            groups = jax.ops.segment_sum(visits, jnp.asarray(levels), int(levels.max()) + 1)
+            sums = family.pretend(params, groups)
+            state = SVIState({}, visits[:, None] * transition, sums, family.start, centre, jnp.zeros(()))
+            return _settled(model, family, state)
+
+        def step(key: jax.Array, state: SVIState, minibatch: Minibatch) -> tuple[SVIState, SVIInfo]:
+            family = family_of(model, state.centre)
+            transitions, sums = _expect(model, family, estimator.initial, state, minibatch)
+            rate = (state.count + self.delay) ** -self.forgetting
+            running, seen = (state.transitions, state.sums), (transitions, sums)
+            moved = jax.tree.map(lambda old, new: (1 - rate) * old + rate * new, running, seen)
+            new = state._replace(transitions=moved[0], sums=moved[1], count=state.count + 1)
+            new = _settled(model, family, new)
+            finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(value)) for value in new.coordinates.values()]))
+            return new, SVIInfo(jax.tree.map(jnp.zeros_like, new.coordinates), finite, rate)
+
+        return Kernel(init, step, estimator.draw, True)
+
+
+def draw_from_posterior(model: HMM, key: jax.Array, state: SVIState, n: int) -> Coordinates:
+    """`n` independent draws from `q`, as unconstrained coordinates with a leading axis."""
+    family = family_of(model, state.centre)
+    concentration = model.transitions.concentration + state.transitions
+
+    def one(key: jax.Array) -> Coordinates:
+        transition_key, emission_key = jax.random.split(key)
+        rows = draw_dirichlet(transition_key, concentration, model.transitions.allowed)
+        return model.unconstrain(
+            {"transition": _with_known_rows(model, rows), **family.draw(emission_key, state.emission)}
+        )
+
+    return jax.vmap(one)(jax.random.split(key, n))
+
+
+def _with_known_rows(model: HMM, rows: jax.Array) -> jax.Array:
+    """Rows that are fixed, or have one allowed entry, as they are."""
+    known = np.where(model.transitions.allowed, 1.0, 0.0)
+    for row, law in model.transitions.fixed_rows.items():
+        known[row] = law
+    return jnp.where(model.transitions.free_rows[:, None], rows, jnp.asarray(known, rows.dtype))
+
+
+def _settled(model: HMM, family: Family, state: SVIState) -> SVIState:
+    """The state with `q` and its mean made from its running sums."""
+    emission = family.update(state.emission, state.sums)
+    weights = jnp.where(model.transitions.allowed, model.transitions.concentration + state.transitions, 0.0)
+    mean = _with_known_rows(model, weights / jnp.sum(weights, axis=1, keepdims=True))
+    coordinates = model.unconstrain({"transition": mean, **family.mean(emission)})
+    return state._replace(coordinates=coordinates, emission=emission)
+
+
+def _expected_log_transition(model: HMM, state: SVIState) -> jax.Array:
+    allowed = model.transitions.allowed
+    weights = jnp.where(allowed, model.transitions.concentration + state.transitions, 1.0)
+    total = jnp.sum(jnp.where(allowed, weights, 0.0), axis=1, keepdims=True)
+    logs = jnp.where(allowed, digamma(weights) - digamma(total), -jnp.inf)
+    return jnp.where(model.transitions.free_rows[:, None], logs, safe_log(_with_known_rows(model, weights)))
+
+
+def _expect(model: HMM, family: Family, initial: Any, state: SVIState, minibatch: Minibatch) -> tuple[jax.Array, Any]:
+    """The local step: expected transitions and sums of the cores, scaled to all data."""
+    windows = minibatch.windows
+    n_windows, width, dim = windows.values.shape
+    _, levels = grouped(model.emission, model.n_states)
+    values, observed = windows.values.reshape(-1, dim), windows.observed.reshape(-1, dim)
+    logs = family.expected(state.emission, values, observed)[:, levels].reshape(n_windows, width, -1)
+    if windows.states is not None:
+        known = windows.states[..., None]
+        logs = jnp.where((known >= 0) & (known != jnp.arange(model.n_states)), -jnp.inf, logs)
+    # exp E log A has rows that sum to less than one. The sums are moved into the densities of the times that have a
+    # successor, and the rows made proper, so that padding beyond the end of a sequence changes nothing.
+    log_transition = _expected_log_transition(model, state)
+    log_sums = jax.nn.logsumexp(log_transition, axis=1)
+    has_next = jnp.arange(width) < windows.length[:, None] - 1
+    logs = logs + jnp.where(has_next[..., None], log_sums, 0.0)
+    mean = model.constrain(state.coordinates)
+    start = stationary(mean["transition"]) * jnp.exp(log_sums)
+    law = mean["initial"] if initial is None else jnp.asarray(initial, start.dtype)
+    proper = {"transition": jnp.exp(log_transition - log_sums[:, None]), "initial": law}
+    _, gamma, smoothed = smooth_windows(proper, windows, start / jnp.sum(start), logs)
+    weights = jnp.moveaxis(gamma, 2, 0).reshape(-1, model.n_states)
+    groups = weights @ jax.nn.one_hot(levels, int(levels.max()) + 1, dtype=weights.dtype)
+    if not grouped(model.emission, model.n_states)[0].factorises:
+        observed = jnp.broadcast_to(jnp.all(observed, axis=-1, keepdims=True), observed.shape)
+    sums = family.conditional.statistics({}, values, observed, groups)
+    return jax.tree.map(lambda part: minibatch.weight * part, (jnp.sum(smoothed.transitions, axis=2), sums))
