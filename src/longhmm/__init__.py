@@ -10,22 +10,108 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+if TYPE_CHECKING:
+    from longhmm import datasets as datasets
+    from longhmm import testing as testing
+    from longhmm.data.sequences import Sequences as Sequences
+    from longhmm.data.sequences import open_data as open_data
+    from longhmm.errors import DataError as DataError
+    from longhmm.errors import ImpossibleObservationError as ImpossibleObservationError
+    from longhmm.errors import LongHMMError as LongHMMError
+    from longhmm.errors import ModelError as ModelError
+    from longhmm.gradients.api import constrain as constrain
+    from longhmm.gradients.api import gradient as gradient
+    from longhmm.gradients.api import log_prior as log_prior
+    from longhmm.gradients.api import unconstrain as unconstrain
+    from longhmm.gradients.buffer_length import FixedBuffer as FixedBuffer
+    from longhmm.gradients.buffer_length import LyapunovBuffer as LyapunovBuffer
+    from longhmm.gradients.certificate import Certificate as Certificate
+    from longhmm.gradients.certificate import certificate as certificate
+    from longhmm.gradients.estimators import IID as IID
+    from longhmm.gradients.estimators import Buffered as Buffered
+    from longhmm.gradients.estimators import ControlVariate as ControlVariate
+    from longhmm.gradients.estimators import FullData as FullData
+    from longhmm.gradients.estimators import stationary_start as stationary_start
+    from longhmm.gradients.estimators import uniform_start as uniform_start
+    from longhmm.gradients.schemes import Windows as Windows
+    from longhmm.kernels.answers import decode as decode
+    from longhmm.kernels.answers import log_likelihood as log_likelihood
+    from longhmm.kernels.answers import sample_states as sample_states
+    from longhmm.kernels.answers import state_probabilities as state_probabilities
+    from longhmm.model.emissions import Emission as Emission
+    from longhmm.model.families import Bernoulli as Bernoulli
+    from longhmm.model.families import Categorical as Categorical
+    from longhmm.model.families import Gamma as Gamma
+    from longhmm.model.families import Gaussian as Gaussian
+    from longhmm.model.families import GaussianMixture as GaussianMixture
+    from longhmm.model.families import LogNormal as LogNormal
+    from longhmm.model.families import NegativeBinomial as NegativeBinomial
+    from longhmm.model.families import Poisson as Poisson
+    from longhmm.model.families import StudentT as StudentT
+    from longhmm.model.families import Tied as Tied
+    from longhmm.model.families import VonMises as VonMises
+    from longhmm.model.hmm import HMM as HMM
+    from longhmm.model.initialise import initial_params as initial_params
+    from longhmm.model.simulate import simulate as simulate
+    from longhmm.model.transitions import Sticky as Sticky
+    from longhmm.posterior.compare import compare as compare
+    from longhmm.posterior.load import load as load
+    from longhmm.posterior.posterior import Posterior as Posterior
+    from longhmm.posterior.sample import sample as sample
+    from longhmm.samplers.batch_rld import BatchRLD as BatchRLD
+    from longhmm.samplers.expanded_mean import CoxIngersollRoss as CoxIngersollRoss
+    from longhmm.samplers.expanded_mean import Mirror as Mirror
+    from longhmm.samplers.expectation_maximisation import fit_em as fit_em
+    from longhmm.samplers.full_data_hmc import HMC as HMC
+    from longhmm.samplers.full_data_hmc import NUTS as NUTS
+    from longhmm.samplers.gibbs import Gibbs as Gibbs
+    from longhmm.samplers.matched_langevin import MatchedLangevin as MatchedLangevin
+    from longhmm.samplers.schedules import Constant as Constant
+    from longhmm.samplers.schedules import PolynomialDecay as PolynomialDecay
+    from longhmm.samplers.sghmc import SGHMC as SGHMC
+    from longhmm.samplers.sgld import SGLD as SGLD
+    from longhmm.samplers.sgrld import SGRLD as SGRLD
+
 _WHERE = {
-    "longhmm.data.sequences": ("Sequences", "open_data"),
-    "longhmm.errors": ("DataError", "ImpossibleObservationError", "LongHMMError", "ModelError"),
-    "longhmm.gradients.api": ("constrain", "gradient", "log_prior", "unconstrain"),
-    "longhmm.gradients.buffer_length": ("FixedBuffer", "LyapunovBuffer"),
-    "longhmm.gradients.certificate": ("Certificate", "certificate"),
+    "longhmm.data.sequences": (
+        "Sequences",
+        "open_data",
+    ),
+    "longhmm.errors": (
+        "DataError",
+        "ImpossibleObservationError",
+        "LongHMMError",
+        "ModelError",
+    ),
+    "longhmm.gradients.api": (
+        "constrain",
+        "gradient",
+        "log_prior",
+        "unconstrain",
+    ),
+    "longhmm.gradients.buffer_length": (
+        "FixedBuffer",
+        "LyapunovBuffer",
+    ),
+    "longhmm.gradients.certificate": (
+        "Certificate",
+        "certificate",
+    ),
     "longhmm.gradients.estimators": (
-        "IID",
         "Buffered",
         "ControlVariate",
         "FullData",
+        "IID",
         "stationary_start",
         "uniform_start",
     ),
     "longhmm.gradients.schemes": ("Windows",),
-    "longhmm.kernels.answers": ("decode", "log_likelihood", "sample_states", "state_probabilities"),
+    "longhmm.kernels.answers": (
+        "decode",
+        "log_likelihood",
+        "sample_states",
+        "state_probabilities",
+    ),
     "longhmm.model.emissions": ("Emission",),
     "longhmm.model.families": (
         "Bernoulli",
@@ -44,7 +130,29 @@ _WHERE = {
     "longhmm.model.initialise": ("initial_params",),
     "longhmm.model.simulate": ("simulate",),
     "longhmm.model.transitions": ("Sticky",),
+    "longhmm.posterior.compare": ("compare",),
+    "longhmm.posterior.load": ("load",),
+    "longhmm.posterior.posterior": ("Posterior",),
+    "longhmm.posterior.sample": ("sample",),
+    "longhmm.samplers.batch_rld": ("BatchRLD",),
+    "longhmm.samplers.expanded_mean": (
+        "CoxIngersollRoss",
+        "Mirror",
+    ),
     "longhmm.samplers.expectation_maximisation": ("fit_em",),
+    "longhmm.samplers.full_data_hmc": (
+        "HMC",
+        "NUTS",
+    ),
+    "longhmm.samplers.gibbs": ("Gibbs",),
+    "longhmm.samplers.matched_langevin": ("MatchedLangevin",),
+    "longhmm.samplers.schedules": (
+        "Constant",
+        "PolynomialDecay",
+    ),
+    "longhmm.samplers.sghmc": ("SGHMC",),
+    "longhmm.samplers.sgld": ("SGLD",),
+    "longhmm.samplers.sgrld": ("SGRLD",),
 }
 _MODULES = ("datasets", "testing")
 _PUBLIC = {name: module for module, names in _WHERE.items() for name in names}
@@ -64,9 +172,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
-
-
-if TYPE_CHECKING:
-    from longhmm import datasets as datasets
-    from longhmm import testing as testing
-    from longhmm.data.sequences import Sequences as Sequences

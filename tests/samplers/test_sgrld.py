@@ -97,7 +97,7 @@ def test_batch_rld_samples_the_dirichlet_posterior():
     draws = np.array(draws[15:])
     visited = posterior > 10
     assert np.abs((draws.mean(0) - mean)[visited] / sd[visited]).max() < 0.7
-    np.testing.assert_allclose((draws.std(0) / sd)[visited].mean(), 1.0, atol=0.25)
+    np.testing.assert_allclose((draws.std(0)[visited] / sd[visited]).mean(), 1.0, atol=0.25)
 
 
 def test_fixed_rows_and_forbidden_transitions_stay():
@@ -146,15 +146,18 @@ def test_moving_average_is_plain_first_and_forgets_later():
 
 
 def test_information_of_a_gaussian_is_known():
-    """One state: `n / Sigma` for the mean, `n / 2` per log standard deviation squared, in known coordinates."""
+    """One state, all data in the pilot: the sum of squared scores of (loc, log scale), one average more, the prior."""
     y = np.random.default_rng(0).normal(1.0, 2.0, 5000).astype(np.float32)
     emission = lh.Emission(dist.Normal, loc=dist.Normal(0, 100), scale=dist.LogNormal(0, 10))
     model, params = lh.HMM(1, emission), {"transition": [[1.0]], "loc": [1.0], "scale": [2.0]}
     bound = lh.Buffered(WINDOWS, lh.FixedBuffer(0)).bind(model, lh.open_data(y), params)
     at = coordinates_of(model, params)
     found = np.asarray(information(model, EmissionBlocks.like(at), at, pilot(bound)).emission[0])
-    # Coordinates are (loc, log scale): information n/4 and 2n.
-    np.testing.assert_allclose(np.diag(found), [5000 / 4, 2 * 5000], rtol=0.06)
+    residual = y.astype(np.float64) - 1.0
+    scores = np.stack([residual / 4, residual**2 / 4 - 1], axis=1)
+    expected = (1 + 1 / 5000) * scores.T @ scores + np.diag([1e-4, 1e-2])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+    np.testing.assert_allclose(np.diag(found), [5000 / 4, 2 * 5000], rtol=0.1)  # n / variance and 2 n
     factor = np.asarray(inverse_factor(jnp.asarray(found)))
     np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(found), rtol=1e-3, atol=1e-7)
 

@@ -31,7 +31,7 @@ def log_likelihood(model: HMM, params: Mapping[str, Any], data: Any) -> float:
         >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
         >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
         >>> round(lh.log_likelihood(model, params, [0, 1, 9, 7]), 6)
-        -9.011127
+        -9.373309
     """
     sequences = open_data(data)
     try:

@@ -174,7 +174,7 @@ class Given:
                 return jnp.asarray(np.linalg.cholesky(given), vector.dtype)
             except np.linalg.LinAlgError:
                 raise ModelError("value must be a positive definite matrix, got one that is not.") from None
-        if given.ndim > 1 or not np.all(given > 0):
+        if given.shape not in ((), (flat.size,)) or not np.all(given > 0):
             raise ModelError(
                 f"value must be positive: a number, an array for each coordinate name, or a matrix "
                 f"({flat.size}, {flat.size}), got {self.value!r}."

@@ -14,6 +14,7 @@ parameters, so its standard deviations are too small wherever states are hard to
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -43,7 +44,7 @@ class SVIState(NamedTuple):
         sums: running expected sums of the emission.
         emission: `q` of the emission's parameters.
         centre: `(D,)`, what Gaussian observations are measured from.
-        count: steps taken.
+        steps: steps taken.
     """
 
     coordinates: Coordinates
@@ -51,7 +52,7 @@ class SVIState(NamedTuple):
     sums: Any
     emission: Any
     centre: jax.Array
-    count: jax.Array
+    steps: jax.Array
 
 
 class SVIInfo(NamedTuple):
@@ -96,6 +97,7 @@ class StochasticVariational:
         length = float(estimator.source.cells.offsets[-1])
         family_of(model, np.zeros(model.dim))  # complains now if the emission is not supported
 
+        @jax.jit  # compiled code takes NumPy's constants in the precision of its scope
         def init(key: jax.Array, coordinates: Coordinates) -> SVIState:
             params = model.constrain(coordinates)
             transition = params["transition"]
@@ -111,10 +113,10 @@ class StochasticVariational:
         def step(key: jax.Array, state: SVIState, minibatch: Minibatch) -> tuple[SVIState, SVIInfo]:
             family = family_of(model, state.centre)
             transitions, sums = _expect(model, family, estimator.initial, state, minibatch)
-            rate = (state.count + self.delay) ** -self.forgetting
+            rate = (state.steps + self.delay) ** -self.forgetting
             running, seen = (state.transitions, state.sums), (transitions, sums)
             moved = jax.tree.map(lambda old, new: (1 - rate) * old + rate * new, running, seen)
-            new = state._replace(transitions=moved[0], sums=moved[1], count=state.count + 1)
+            new = state._replace(transitions=moved[0], sums=moved[1], steps=state.steps + 1)
             new = _settled(model, family, new)
             finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(value)) for value in new.coordinates.values()]))
             return new, SVIInfo(jax.tree.map(jnp.zeros_like, new.coordinates), finite, rate)
@@ -122,6 +124,7 @@ class StochasticVariational:
         return Kernel(init, step, estimator.draw, True)
 
 
+@partial(jax.jit, static_argnames=("model", "n"))
 def draw_from_posterior(model: HMM, key: jax.Array, state: SVIState, n: int) -> Coordinates:
     """`n` independent draws from `q`, as unconstrained coordinates with a leading axis."""
     family = family_of(model, state.centre)
