@@ -97,11 +97,8 @@ def test_a_forgetful_model_is_proved_from_short_neighbourhoods(tiny_blocks: None
     assert set(routes.reaches) == {8, 40}
 
 
-@pytest.mark.parametrize("lanes", [1, 64])
-def test_answers_do_not_depend_on_the_size_of_blocks(
-    tiny_blocks: None, monkeypatch: pytest.MonkeyPatch, lanes: int
-) -> None:
-    monkeypatch.setattr(blocks, "MESSAGE_ENTRIES", lanes * K * CHUNK)
+def test_one_chunk_to_a_block_gives_the_same(tiny_blocks: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blocks, "MESSAGE_ENTRIES", K * CHUNK)
     monkeypatch.setattr(proofs, "REACHES", (40,))
     initial, transition, logs = random_chain(2, K, T, stay=0.1)
     check_one_sequence(initial, transition, logs)

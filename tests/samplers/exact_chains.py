@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from samplers.targets import Moments, moments
 
 import longhmm as lh
 from longhmm.kernels.resident import ResidentPosterior
+from samplers.targets import Moments, moments
 
 
 @partial(jax.jit, static_argnames=("sampler", "model", "draws"))

@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from samplers.exact_chains import assert_moments, assert_same_law, run
-from samplers.targets import dirichlet_moments, known_states, normal_mean
 
 import longhmm as lh
 from longhmm.errors import ModelError
 from longhmm.samplers.full_data_hmc import HMC, NUTS
 from longhmm.samplers.gibbs import Gibbs
+from samplers.exact_chains import assert_moments, assert_same_law, run
+from samplers.targets import dirichlet_moments, known_states, normal_mean
 
 TRANSITION = np.array([[0.9, 0.1], [0.2, 0.8]])
 

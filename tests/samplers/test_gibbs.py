@@ -4,13 +4,13 @@ import jax
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from samplers.exact_chains import assert_moments, joint_chain, run
-from samplers.targets import dirichlet_moments, known_mean, known_states, normal_mean
 from scipy import special
 
 import longhmm as lh
 from longhmm.kernels import lanes
 from longhmm.samplers.gibbs import Gibbs
+from samplers.exact_chains import assert_moments, joint_chain, run
+from samplers.targets import dirichlet_moments, known_mean, known_states, normal_mean
 
 
 def test_known_states_give_dirichlet_rows() -> None:

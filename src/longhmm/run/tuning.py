@@ -16,7 +16,7 @@ from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.gradients.coordinates import prior_gradient
 from longhmm.gradients.estimators import BoundControlVariate, Buffered
 from longhmm.gradients.flat import Flat
-from longhmm.gradients.information import score_differences
+from longhmm.gradients.information import CELLS_PER_POINT, score_differences
 from longhmm.gradients.schemes import Windows
 from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
@@ -25,7 +25,7 @@ from longhmm.samplers.matched_langevin import MatchedLangevin, Tuned
 
 COUNTS = (16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
 STEP_OVERHEAD = 2000  # what a step costs beside its windows, in observations
-NOISE_POINTS = 192  # points at which the noise of the gradient is measured
+NOISE_POINTS = 256  # points at which the noise of the gradient is measured
 EXACT_GRADIENTS = 4  # full gradients that an exact sampler spends per effective draw, about
 
 
@@ -102,9 +102,11 @@ def window_noise(model: HMM, mode: Mode, sequences: Sequences, factor: np.ndarra
     differences = score_differences(
         model, mode.coordinates, flat.unravel(points), sequences, mode.windows, mode.buffer, seed=seed
     )
-    whitened = differences @ factor
+    # The spread among cells at one point; between points the mean moves too, but that is the drift itself.
+    whitened = (differences @ factor).reshape(NOISE_POINTS, CELLS_PER_POINT, flat.size)
+    residual = (whitened - whitened.mean(axis=1, keepdims=True)).reshape(-1, flat.size)
     n_cells = Cells(sequences.offsets, mode.windows.core_length).n_cells
-    return n_cells**2 * np.atleast_2d(np.cov(whitened, rowvar=False))
+    return n_cells**2 * (residual.T @ residual) / (NOISE_POINTS * (CELLS_PER_POINT - 1))
 
 
 def noise_factor(noise: np.ndarray, step: float) -> np.ndarray:
