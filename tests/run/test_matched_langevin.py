@@ -100,23 +100,25 @@ def test_whitening_inverts_the_information():
     np.testing.assert_allclose(factor.T @ information @ factor, np.eye(5), atol=1e-8)
 
 
-def test_same_seed_same_draws_and_other_seed_others():
+def test_same_seed_same_draws():
     model = lh.HMM(2, lh.Poisson())
     params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
     _, counts = lh.simulate(model, params, length=30_000, seed=1)
-    one, two, three = (draw(model, counts, seed=seed, draws=50)[0] for seed in (5, 5, 6))
+    one, two = (draw(model, counts, seed=5, draws=20)[0] for _ in range(2))
     flat = Flat.like(one.mode)
     np.testing.assert_array_equal(flat.ravel_numpy(one.coordinates), flat.ravel_numpy(two.coordinates))
-    assert np.abs(flat.ravel_numpy(one.coordinates) - flat.ravel_numpy(three.coordinates)).max() > 1e-6
+    chains = flat.ravel_numpy(one.coordinates)
+    assert np.abs(chains[0] - chains[1]).max() > 1e-6  # and the chains of one run are not the same
 
 
-@pytest.mark.parametrize("place", ["memory", "file"])
-def test_data_in_a_file_give_the_same_draws(tmp_path, place):
+@pytest.mark.slow
+def test_data_in_a_file_give_the_same_draws(tmp_path):
     model = lh.HMM(2, lh.Emission(dist.Normal, loc=dist.Normal(0.0, 10.0), scale=1.0))
     params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "loc": [-1.0, 2.0]}
     _, y = lh.simulate(model, params, length=20_000, seed=1)
     np.save(tmp_path / "y.npy", y)
-    found = draw(model, y if place == "memory" else tmp_path / "y.npy", draws=20)[0]
-    flat = Flat.like(found.mode).ravel_numpy(found.coordinates)
-    reference = draw(model, y, draws=20)[0]
-    np.testing.assert_allclose(flat, Flat.like(reference.mode).ravel_numpy(reference.coordinates), rtol=2e-5, atol=2e-6)
+    found, reference = draw(model, tmp_path / "y.npy", draws=20)[0], draw(model, y, draws=20)[0]
+    flat = Flat.like(found.mode)
+    np.testing.assert_allclose(
+        flat.ravel_numpy(found.coordinates), flat.ravel_numpy(reference.coordinates), rtol=2e-5, atol=2e-6
+    )

@@ -41,7 +41,7 @@ def test_known_states_give_the_exact_dirichlet_rows() -> None:
     target, concentration = known_states(420)
     everything = lh.Windows(half_width=10, count=20)
     model, state = fit(target.model, target.data, target.params, 400, everything)
-    weights = np.asarray(model.transitions.concentration + state.transitions)
+    weights = model.transitions.concentration + np.asarray(state.transitions, np.float64)
     possible = concentration > 0
     np.testing.assert_allclose(weights[possible], concentration[possible], rtol=1e-3)
     draws = draw_from_posterior(model, jax.random.key(2), state, 4000)
@@ -103,7 +103,7 @@ def test_unsupported_emissions_are_named() -> None:
     model = lh.HMM(2, lh.StudentT())
     data = lh.open_data(np.random.default_rng(0).normal(size=100))
     params = {"transition": TRANSITION, "df": [4.0, 4.0], "loc": [0.0, 1.0], "scale": [1.0, 1.0]}
-    with pytest.raises(ModelError, match="supports Gaussian with normal mean.*Bernoulli"):
+    with pytest.raises(ModelError, match=r"supports Gaussian with normal mean.*Bernoulli"):
         fit(model, data, params, 1, lh.Windows(half_width=5, count=2))
     with pytest.raises(ModelError, match="forgetting must lie in"):
         StochasticVariational(forgetting=0.4)

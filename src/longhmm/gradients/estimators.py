@@ -188,6 +188,11 @@ class BoundWindows:
     statistics: WindowStatistics
     initial: np.ndarray | None
 
+    @property
+    def draws_on_host(self) -> bool:
+        """Whether windows are read from files, outside compiled code."""
+        return not self.source.on_device
+
     def draw(self, key: jax.Array) -> Minibatch:
         """Windows at random, each cell with probability S/N."""
         return self.source.draw(key)
@@ -256,6 +261,11 @@ class BoundControlVariate:
     plain: BoundWindows
     centre: dict[str, np.ndarray]
     exact: dict[str, np.ndarray]
+
+    @property
+    def draws_on_host(self) -> bool:
+        """Whether windows are read from files, outside compiled code."""
+        return self.plain.draws_on_host
 
     def draw(self, key: jax.Array) -> Minibatch:
         """Windows at random, each cell with probability S/N."""

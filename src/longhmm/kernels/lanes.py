@@ -106,7 +106,7 @@ class Lanes:
 
 
 class Layout(NamedTuple):
-    """The numbers of a layout; equal ones share a compiled program. `reader` is None where the device keeps the data."""
+    """The numbers of a layout; equal ones share a compiled program. `reader` is None if the device keeps the data."""
 
     chunk_length: int
     reach: int

@@ -16,7 +16,7 @@ import numpy as np
 
 from longhmm.errors import LongHMMError, ModelError
 from longhmm.gradients.flat import Flat
-from longhmm.gradients.resident_data import BoundResidentData, ResidentData
+from longhmm.gradients.resident_data import ResidentData
 from longhmm.kernels.resident import ResidentPosterior
 from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Coordinates, Kernel
@@ -90,8 +90,8 @@ class NUTS:
         """All data; windows and buffer play no part."""
         return ResidentData()
 
-    def build(self, model: HMM, estimator: BoundResidentData) -> Kernel:
-        """Tie the sampler to the exact posterior."""
+    def build(self, model: HMM, estimator: Any) -> Kernel:
+        """Tie the sampler to the exact posterior (a bound `ResidentData`)."""
         return _build(self, estimator.posterior)
 
     def algorithm(self) -> tuple[Any, dict[str, int]]:
@@ -121,8 +121,8 @@ class HMC:
         """All data; windows and buffer play no part."""
         return ResidentData()
 
-    def build(self, model: HMM, estimator: BoundResidentData) -> Kernel:
-        """Tie the sampler to the exact posterior."""
+    def build(self, model: HMM, estimator: Any) -> Kernel:
+        """Tie the sampler to the exact posterior (a bound `ResidentData`)."""
         return _build(self, estimator.posterior)
 
     def algorithm(self) -> tuple[Any, dict[str, int]]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.gradients.resident_data import BoundResidentData, ResidentData
+from longhmm.gradients.resident_data import ResidentData
 from longhmm.kernels.lane_paths import DrawnPaths, draw_paths
 from longhmm.kernels.resident import ResidentPosterior
 from longhmm.messages.scaling import safe_log
@@ -78,8 +78,8 @@ class Gibbs:
         """All data; windows and buffer play no part."""
         return ResidentData()
 
-    def build(self, model: HMM, estimator: BoundResidentData) -> Kernel:
-        """Tie the sampler to a model and data."""
+    def build(self, model: HMM, estimator: Any) -> Kernel:
+        """Tie the sampler to a model and data (a bound `ResidentData`)."""
         posterior = estimator.posterior
         program = posterior.program
         conditional = conditional_of(program.model, program.partial_rows)
@@ -140,7 +140,8 @@ def _draw_transition(
     """Dirichlet rows. If `initial` moves with them, the first states have a say, through a Metropolis test."""
     model = posterior.model
     draw_key, test_key = jax.random.split(key)
-    rows = draw_dirichlet(draw_key, model.transitions.concentration + paths.transitions, model.transitions.allowed)
+    concentration = jnp.asarray(model.transitions.concentration, paths.transitions.dtype)
+    rows = draw_dirichlet(draw_key, concentration + paths.transitions, model.transitions.allowed)
     proposal = jnp.where(model.transitions.free_rows[:, None], rows, params["transition"])
     if not isinstance(model.initial, str) or posterior.inputs.initial is not None:
         return proposal, jnp.ones(())

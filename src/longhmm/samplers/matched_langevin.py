@@ -66,6 +66,11 @@ class Tuned:
     noise_factor: Any
     step_size: Any
 
+    @property
+    def draws_on_host(self) -> bool:
+        """Whether windows are read from files, outside compiled code."""
+        return self.control.draws_on_host
+
     def draw(self, key: jax.Array) -> Any:
         """A minibatch of windows."""
         return self.control.draw(key)

@@ -23,7 +23,7 @@ import numpy as np
 from jax.scipy.special import digamma
 
 from longhmm.errors import ModelError
-from longhmm.gradients.estimators import BoundWindows, Buffered
+from longhmm.gradients.estimators import Buffered
 from longhmm.gradients.minibatch import Minibatch
 from longhmm.kernels.statistics import smooth_windows
 from longhmm.messages.markov import stationary
@@ -92,12 +92,12 @@ class StochasticVariational:
         chosen = {"windows": windows, "buffer": buffer}
         return Buffered(**{name: value for name, value in chosen.items() if value is not None})
 
-    def build(self, model: HMM, estimator: BoundWindows) -> Kernel:
-        """Tie the sampler to a model and windows."""
+    def build(self, model: HMM, estimator: Any) -> Kernel:
+        """Tie the sampler to a model and windows (a bound `Buffered`)."""
         length = float(estimator.source.cells.offsets[-1])
         family_of(model, np.zeros(model.dim))  # complains now if the emission is not supported
 
-        @jax.jit  # compiled code takes NumPy's constants in the precision of its scope
+        @jax.jit
         def init(key: jax.Array, coordinates: Coordinates) -> SVIState:
             params = model.constrain(coordinates)
             transition = params["transition"]
@@ -128,7 +128,7 @@ class StochasticVariational:
 def draw_from_posterior(model: HMM, key: jax.Array, state: SVIState, n: int) -> Coordinates:
     """`n` independent draws from `q`, as unconstrained coordinates with a leading axis."""
     family = family_of(model, state.centre)
-    concentration = model.transitions.concentration + state.transitions
+    concentration = _weights(model, state)
 
     def one(key: jax.Array) -> Coordinates:
         transition_key, emission_key = jax.random.split(key)
@@ -138,6 +138,12 @@ def draw_from_posterior(model: HMM, key: jax.Array, state: SVIState, n: int) -> 
         )
 
     return jax.vmap(one)(jax.random.split(key, n))
+
+
+def _weights(model: HMM, state: SVIState) -> jax.Array:
+    """Concentrations `w` of the rows of `A`."""
+    # With its type said: JAX may remember an array of NumPy's in the precision of another scope.
+    return jnp.asarray(model.transitions.concentration, state.transitions.dtype) + state.transitions
 
 
 def _with_known_rows(model: HMM, rows: jax.Array) -> jax.Array:
@@ -151,7 +157,7 @@ def _with_known_rows(model: HMM, rows: jax.Array) -> jax.Array:
 def _settled(model: HMM, family: Family, state: SVIState) -> SVIState:
     """The state with `q` and its mean made from its running sums."""
     emission = family.update(state.emission, state.sums)
-    weights = jnp.where(model.transitions.allowed, model.transitions.concentration + state.transitions, 0.0)
+    weights = jnp.where(model.transitions.allowed, _weights(model, state), 0.0)
     mean = _with_known_rows(model, weights / jnp.sum(weights, axis=1, keepdims=True))
     coordinates = model.unconstrain({"transition": mean, **family.mean(emission)})
     return state._replace(coordinates=coordinates, emission=emission)
@@ -159,7 +165,7 @@ def _settled(model: HMM, family: Family, state: SVIState) -> SVIState:
 
 def _expected_log_transition(model: HMM, state: SVIState) -> jax.Array:
     allowed = model.transitions.allowed
-    weights = jnp.where(allowed, model.transitions.concentration + state.transitions, 1.0)
+    weights = jnp.where(allowed, _weights(model, state), 1.0)
     total = jnp.sum(jnp.where(allowed, weights, 0.0), axis=1, keepdims=True)
     logs = jnp.where(allowed, digamma(weights) - digamma(total), -jnp.inf)
     return jnp.where(model.transitions.free_rows[:, None], logs, safe_log(_with_known_rows(model, weights)))

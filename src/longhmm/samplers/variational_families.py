@@ -16,6 +16,7 @@ from jax.scipy.special import digamma, gammaln
 from longhmm.errors import ModelError
 from longhmm.model.categories import Bernoulli, Categorical
 from longhmm.model.counts import Poisson
+from longhmm.model.emissions import Emission
 from longhmm.model.gaussian import Gaussian
 from longhmm.model.hmm import HMM
 from longhmm.model.multivariate_normal import LOG_2PI
@@ -23,7 +24,7 @@ from longhmm.samplers import conjugate_priors as priors
 from longhmm.samplers.conjugate import Conditional, Moments, conditional_of, draw_dirichlet, draw_inverse_wishart
 
 SUPPORTED = (
-    "Gaussian with normal mean and inverse-Wishart covariance, Poisson with gamma rate, Categorical with Dirichlet "
+    "Gaussian with normal mean and full inverse-Wishart covariance, Poisson with gamma rate, Categorical with Dirichlet "
     "probs, and Bernoulli with beta probs"
 )
 
@@ -54,8 +55,9 @@ def family_of(model: HMM, centre: Any) -> Family:
     emission, levels = priors.grouped(model.emission, model.n_states)
     table = emission.parameters(int(levels.max()) + 1)
     conditional = conditional_of(model, False)
-    free = all(parameter.is_free for parameter in table.values())
-    if conditional is not None and free:
+    if not any(parameter.is_free for parameter in table.values()):
+        return _known(emission, table)
+    if conditional is not None and all(parameter.is_free for parameter in table.values()):
         if isinstance(emission, Gaussian) and emission.covariance_kind == "full":
             return _gaussian(table, conditional, centre)
         if isinstance(emission, Poisson):
@@ -66,6 +68,24 @@ def family_of(model: HMM, centre: Any) -> Family:
             return _categorical(table["probs"], conditional)
     raise ModelError(
         f"Stochastic variational inference supports {SUPPORTED}, got {emission!r}: choose one of these, or a sampler."
+    )
+
+
+def _known(emission: Emission, table: Any) -> Family:
+    """All parameters are fixed: there is nothing to approximate."""
+
+    def expected(q: Any, values: jax.Array, observed: jax.Array) -> jax.Array:
+        params = {name: jnp.asarray(parameter.value, jnp.result_type(float)) for name, parameter in table.items()}
+        return emission.log_density_missing(params, values, observed)
+
+    return Family(
+        Conditional(lambda *_: (), lambda *_: {}),
+        lambda *_: (),
+        lambda *_: (),
+        (),
+        expected,
+        lambda q: {},
+        lambda *_: {},
     )
 
 
