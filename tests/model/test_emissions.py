@@ -364,3 +364,18 @@ def test_priors_survive_storage(prior: dist.Distribution) -> None:
     params = {"loc": np.zeros(2), "scale": np.array([0.7, 1.9])}
     expected_value = float(np.sum(np.broadcast_to(prior.log_prob(params["scale"]), 2)))
     assert float(again.log_prior(params)) == pytest.approx(expected_value, rel=1e-7)
+
+
+def test_a_subclass_with_several_features_counts_partly_missing_rows_as_missing():
+    class Ring(Emission):
+        def __init__(self):
+            super().__init__(None, dim=2, radius=dist.HalfNormal(5.0))
+
+        def log_density(self, params, y):
+            distance = jnp.sqrt(jnp.sum(y**2, axis=-1, keepdims=True) + 1e-12)
+            return -0.5 * (distance - params["radius"]) ** 2
+
+    y = jnp.asarray([[3.0, 4.0], [3.0, jnp.nan], [jnp.nan, jnp.nan]])
+    params = {"radius": jnp.asarray([5.0, 4.0])}
+    found = Ring().log_density_missing(params, y, ~jnp.isnan(y))
+    np.testing.assert_allclose(found, [[0.0, -0.5], [0.0, 0.0], [0.0, 0.0]], atol=1e-6)

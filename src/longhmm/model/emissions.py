@@ -156,7 +156,7 @@ class Emission:
         if partial and self._dim > 1 and self.factorises:
             filled = jnp.where(observed, y, self._fill(y.dtype))
             return jnp.sum(jnp.where(observed[..., None, :], self._feature_log_density(params, filled), 0), -1)
-        if partial and self._dim > 1:
+        if partial and self._dim > 1 and self._distribution is not None:
             distribution = self._build(params)
             filled = jnp.where(observed, y, self._fill(y.dtype))
             if isinstance(distribution, Independent) and distribution.base_dist.event_dim == 0:

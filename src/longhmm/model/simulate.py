@@ -18,6 +18,7 @@ import numpy as np
 from longhmm.errors import ModelError
 
 if TYPE_CHECKING:
+    from longhmm.model.emissions import Emission
     from longhmm.model.hmm import HMM
 
 PIECE = 512  # steps walked at a time from every state
@@ -62,18 +63,23 @@ def _one_sequence(
     state_key, observation_key = jax.random.split(key)
     states = simulate_states(params["initial"], params["transition"], length, state_key)
     single = {name: jnp.asarray(np.asarray(value), jnp.float32) for name, value in params.items()}
-    draw = jax.jit(model.emission.sample)
     observations = None
     for index, start in enumerate(range(0, length, BLOCK)):
         piece = states[start : start + BLOCK]
         padded = np.zeros(BLOCK, np.int32)
         padded[: len(piece)] = piece
-        values = np.asarray(draw(jax.random.fold_in(observation_key, index), single, jnp.asarray(padded)))
+        key = jax.random.fold_in(observation_key, index)
+        values = np.asarray(_observe(model.emission, key, single, jnp.asarray(padded)))
         if observations is None:
             observations = np.empty((length, values.shape[1]), values.dtype)
         observations[start : start + len(piece)] = values[: len(piece)]
     assert observations is not None
     return states, observations
+
+
+@partial(jax.jit, static_argnames=("emission",))
+def _observe(emission: Emission, key: jax.Array, params: Mapping[str, jax.Array], states: jax.Array) -> jax.Array:
+    return emission.sample(key, dict(params), states)
 
 
 def simulate_states(initial: np.ndarray, transition: np.ndarray, length: int, key: jax.Array) -> np.ndarray:
@@ -95,7 +101,7 @@ def simulate_states(initial: np.ndarray, transition: np.ndarray, length: int, ke
     return states
 
 
-@partial(jax.jit)
+@jax.jit
 def _walk(key: jax.Array, cumulative: jax.Array, last: jax.Array) -> jax.Array:
     """`BLOCK` further states of the chain after state `last`."""
     n_states = cumulative.shape[0]
