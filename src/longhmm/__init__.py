@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from longhmm.samplers.sghmc import SGHMC as SGHMC
     from longhmm.samplers.sgld import SGLD as SGLD
     from longhmm.samplers.sgrld import SGRLD as SGRLD
+    from longhmm.samplers.stochastic_variational import StochasticVariational as StochasticVariational
 
 _WHERE = {
     "longhmm.data.sequences": (
@@ -153,6 +154,7 @@ _WHERE = {
     "longhmm.samplers.sghmc": ("SGHMC",),
     "longhmm.samplers.sgld": ("SGLD",),
     "longhmm.samplers.sgrld": ("SGRLD",),
+    "longhmm.samplers.stochastic_variational": ("StochasticVariational",),
 }
 _MODULES = ("datasets", "testing")
 _PUBLIC = {name: module for module, names in _WHERE.items() for name in names}

@@ -79,7 +79,7 @@ def test_equals_the_streamed_pass(case: str, monkeypatch: pytest.MonkeyPatch) ->
         np.testing.assert_allclose(gradient[name], slope, rtol=1e-10, atol=1e-9, err_msg=name)
     found = posterior.settle(u)
     assert level is None or found == level
-    again, _ = posterior.value_and_gradient(u)
+    again, _ = posterior.at_level(found).value_and_gradient(u)
     np.testing.assert_allclose(again, expected_value, rtol=1e-12)
 
 

@@ -39,7 +39,8 @@ def run(
             init_key, run_key = jax.random.split(jax.random.key(1000 * seed + chain))
             state = sampler.build(model, estimator).init(init_key, at)
             kept, info = _scan(sampler, model, draws, estimator, state, run_key)
-            assert bool(jnp.all(info.finite))
+            info = jax.tree.map(np.asarray, info)
+            assert info.finite.all()
             found.append(jax.tree.map(np.asarray, kept))
     return jax.tree.map(lambda *parts: np.stack(parts)[:, draws // 10 :], *found), info
 
@@ -85,7 +86,11 @@ def joint_chain(
 
     def with_data(estimator: Any, y: jax.Array) -> Any:
         blank = estimator.posterior.inputs.data.values
-        rows = jnp.zeros((layout.lanes * layout.chunk_length, y.shape[1]), blank.dtype).at[:length].set(y)
+        rows = (
+            jnp.zeros((layout.lanes * layout.chunk_length, y.shape[1]), blank.dtype)
+            .at[:length]
+            .set(y.astype(blank.dtype))
+        )
         lanes = jnp.swapaxes(rows.reshape(layout.lanes, layout.chunk_length, -1), 0, 1)
         return jax.tree_util.tree_map_with_path(
             lambda path, leaf: leaf.at[0, :, 1:-1].set(lanes) if path[-1].name == "values" else leaf, estimator

@@ -21,7 +21,7 @@ Params = Mapping[str, jax.Array]
 
 CHUNK_LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 REACH = 64  # rows of the neighbours with which the edges of a chunk are first guessed
-STEP_OVERHEAD = 2000.0  # what one step of a recursion costs beside its arithmetic, in multiplications (two CPU cores)
+STEP_OVERHEAD = 500.0  # what one step of a recursion costs beside its arithmetic, in multiplications (two CPU cores)
 # Numbers in one (time, state, chunk) array: on a CPU what stays in its cache (five times faster than 2^21), on other
 # devices enough to keep them busy.
 BLOCK_ENTRIES = {"cpu": 1 << 16}

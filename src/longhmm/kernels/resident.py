@@ -93,12 +93,14 @@ class ResidentPosterior:
             return value, gradient
 
     def settle(self, coordinates: Params) -> int:
-        """Find out how edges are to be found near these coordinates, so that passes try nothing in vain."""
+        """Find out how edges are to be found near these coordinates; see `at_level`."""
         with jax.enable_x64(True):
-            anew = self.inputs._replace(level=jnp.asarray(SHORT, jnp.int32))
-            proved = _evaluate(self.program, anew, _wide(coordinates))[2]
-            self.inputs = self.inputs._replace(level=proved)
-            return int(proved)
+            return int(_evaluate(self.program, self.at_level(SHORT).inputs, _wide(coordinates))[2])
+
+    def at_level(self, level: Any) -> ResidentPosterior:
+        """The same posterior whose passes begin at the level that `settle` found, so that they try nothing in vain."""
+        inputs = self.inputs._replace(level=jnp.asarray(level, jnp.int32))
+        return ResidentPosterior.tree_unflatten(self.program, (inputs,))
 
     def tree_flatten(self) -> tuple[tuple[Inputs], Program]:
         """For JAX: arrays, and what is constant."""

@@ -17,7 +17,7 @@ from longhmm.errors import ImpossibleObservationError
 from longhmm.gradients.api import constrain, unconstrain
 from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.gradients.flat import Flat
-from longhmm.gradients.full_data import log_posterior_and_gradient
+from longhmm.gradients.full_data import full_statistics, log_posterior_and_gradient
 from longhmm.gradients.information import observed_information
 from longhmm.gradients.schemes import Windows
 from longhmm.kernels.full_pass import Progress
@@ -144,6 +144,23 @@ def _inside(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return complete
 
 
+def _with_best_rows(
+    model: HMM, coordinates: Mapping[str, np.ndarray], sequences: Sequences, progress: Progress | None
+) -> dict[str, np.ndarray]:
+    """The same coordinates with the transition rows that are best for the expected transitions of these data.
+
+    In unconstrained coordinates that is `(n + a) / sum (n + a)`. A transition that is never seen moves with the length
+    of the data, and Newton steps would follow its logarithm by at most one unit at a time.
+    """
+    params = constrain(model, coordinates)
+    counts = full_statistics(model, params, sequences, progress).transitions
+    allowed = model.transitions.allowed
+    weights = np.where(allowed, counts + model.transitions.concentration, 0.0)
+    rows = weights / weights.sum(axis=1, keepdims=True)
+    free = model.transitions.free_rows[:, None]
+    return unconstrain(model, {**params, "transition": np.where(free, rows, params["transition"])})
+
+
 def _newton(
     model: HMM,
     coordinates: Mapping[str, np.ndarray],
@@ -155,7 +172,7 @@ def _newton(
 ) -> Mode:
     """Newton steps with exact gradients, each halved until the log posterior rises."""
     flat = Flat.like(coordinates)
-    here = np.asarray(flat.ravel_numpy(coordinates))
+    here = flat.ravel_numpy(_with_best_rows(model, coordinates, sequences, progress))
 
     def look(vector: np.ndarray) -> tuple[float, np.ndarray]:
         params = constrain(model, flat.unravel(vector))
@@ -166,7 +183,7 @@ def _newton(
         return _positive(observed_information(model, flat.unravel(vector), sequences, windows, buffer, seed=seed))
 
     value, slope = look(here)
-    passes = 1
+    passes = 2
     information, measured_at = curvature(here), here
     decrement, before = np.inf, np.inf
     for _ in range(NEWTON_STEPS):

@@ -34,6 +34,7 @@ class HMCState(NamedTuple):
         gradient: its gradient, flat `(P,)`.
         step_size: of the leapfrogs.
         inverse_mass: `(P, P)`, an estimate of the posterior covariance in flat coordinates (names sorted).
+        level: how passes find the edges of chunks first; kept here so that a resumed chain is the same chain.
     """
 
     coordinates: Coordinates
@@ -41,6 +42,7 @@ class HMCState(NamedTuple):
     gradient: jax.Array
     step_size: jax.Array
     inverse_mass: jax.Array
+    level: jax.Array
 
 
 class HMCInfo(NamedTuple):
@@ -63,7 +65,7 @@ class HMCInfo(NamedTuple):
     log_posterior: jax.Array
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class NUTS:
     """The no-U-turn sampler: it finds out by itself how far to go.
 
@@ -86,6 +88,9 @@ class NUTS:
     name: ClassVar[str] = "NUTS"
     x64: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inverse_mass", _rows(self.inverse_mass))
+
     def estimator(self, windows: Any, buffer: Any) -> ResidentData:
         """All data; windows and buffer play no part."""
         return ResidentData()
@@ -99,7 +104,7 @@ class NUTS:
         return _blackjax().nuts, {"max_num_doublings": self.max_tree_depth}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class HMC:
     """Hamiltonian Monte Carlo with `leapfrogs` steps per move; the step size is jittered by 20 %.
 
@@ -117,6 +122,9 @@ class HMC:
     name: ClassVar[str] = "HMC"
     x64: ClassVar[bool] = True
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inverse_mass", _rows(self.inverse_mass))
+
     def estimator(self, windows: Any, buffer: Any) -> ResidentData:
         """All data; windows and buffer play no part."""
         return ResidentData()
@@ -130,6 +138,11 @@ class HMC:
         return _blackjax().hmc, {"num_integration_steps": self.leapfrogs}
 
 
+def _rows(matrix: Any) -> tuple[tuple[float, ...], ...] | None:
+    """A matrix that can be compared and hashed, so that equal policies share their compiled programs."""
+    return None if matrix is None else tuple(map(tuple, np.atleast_2d(np.asarray(matrix, np.float64)).tolist()))
+
+
 def _blackjax() -> Any:
     try:
         import blackjax
@@ -138,10 +151,10 @@ def _blackjax() -> Any:
     return blackjax
 
 
-def _build(sampler: NUTS | HMC, posterior: ResidentPosterior) -> Kernel:
+def _build(sampler: NUTS | HMC, unsettled: ResidentPosterior) -> Kernel:
     def init(key: jax.Array, coordinates: Coordinates) -> HMCState:
         flat = Flat.like(coordinates)
-        posterior.settle(coordinates)
+        posterior = unsettled.at_level(unsettled.settle(coordinates))
         given = sampler.inverse_mass is not None
         guess = _checked(sampler.inverse_mass, flat.size) if given else curvature(posterior, coordinates)
         with jax.enable_x64(True):
@@ -154,15 +167,15 @@ def _build(sampler: NUTS | HMC, posterior: ResidentPosterior) -> Kernel:
                 position, step_size = _adapt_step_size(sampler, flat, posterior, key, position, mass)
             value, gradient = posterior.value_and_gradient(flat.unravel(position))
             size = jnp.asarray(step_size, jnp.float64)
-            return HMCState(flat.unravel(position), value, flat.ravel(gradient), size, mass)
+            return HMCState(flat.unravel(position), value, flat.ravel(gradient), size, mass, posterior.inputs.level)
 
     def step(key: jax.Array, state: HMCState, minibatch: None) -> tuple[HMCState, HMCInfo]:
         flat = Flat.like(state.coordinates)
-        position = flat.ravel(state.coordinates)
-        start = _blackjax().mcmc.hmc.HMCState(position, state.log_posterior, state.gradient)
+        posterior = unsettled.at_level(state.level)
+        start = _blackjax().mcmc.hmc.HMCState(flat.ravel(state.coordinates), state.log_posterior, state.gradient)
         new, info = _move(sampler, flat, posterior, key, start, state.step_size, state.inverse_mass)
-        moved = HMCState(
-            flat.unravel(new.position), new.logdensity, new.logdensity_grad, state.step_size, state.inverse_mass
+        moved = state._replace(
+            coordinates=flat.unravel(new.position), log_posterior=new.logdensity, gradient=new.logdensity_grad
         )
         finite = jnp.isfinite(new.logdensity) & jnp.all(jnp.isfinite(new.position))
         leapfrogs = jnp.asarray(info.num_integration_steps)

@@ -24,8 +24,8 @@ from longhmm.samplers import conjugate_priors as priors
 from longhmm.samplers.conjugate import Conditional, Moments, conditional_of, draw_dirichlet, draw_inverse_wishart
 
 SUPPORTED = (
-    "Gaussian with normal mean and full inverse-Wishart covariance, Poisson with gamma rate, Categorical with Dirichlet "
-    "probs, and Bernoulli with beta probs"
+    "Gaussian with normal mean and full inverse-Wishart covariance, Poisson with gamma rate, Categorical with "
+    "Dirichlet probs, and Bernoulli with beta probs"
 )
 
 
