@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import Sequences
+from longhmm.data.windows import WindowBatch
 from longhmm.gradients.buffer_length import BufferEstimate, FixedBuffer, LyapunovBuffer
 from longhmm.gradients.coordinates import Coordinates, add, interior, prior_gradient, scale, score
 from longhmm.gradients.full_data import log_posterior_and_gradient
@@ -152,6 +153,8 @@ def _bind_windows(
 ) -> BoundWindows:
     model.check_dim(sequences)
     complete = model.validate(params)
+    if sequences.in_memory:
+        model.check_data(sequences)  # what lies in files is checked as it is read
     source = MinibatchSource(sequences, windows, found.length, mixing_time(complete["transition"]))
     return BoundWindows(model, source, found, statistics, model.given_initial(complete))
 
@@ -195,7 +198,14 @@ class BoundWindows:
 
     def draw(self, key: jax.Array) -> Minibatch:
         """Windows at random, each cell with probability S/N."""
-        return self.source.draw(key)
+        minibatch = self.source.draw(key)
+        if self.draws_on_host:
+            self._check(minibatch.windows)
+        return minibatch
+
+    def _check(self, windows: WindowBatch) -> None:
+        values, observed = (np.reshape(each, (-1, each.shape[2])) for each in (windows.values, windows.observed))
+        self.model.emission.check(values, observed, lambda row: f"a value in a window of {self.source.sequences.name}")
 
     def estimate(
         self, coordinates: Mapping[str, jax.Array], minibatch: Minibatch, *, prior: bool = True

@@ -30,7 +30,7 @@ def read_block(
     """
     block = plan.read(index, reach)
     start = plan.position(index, reach, 0)
-    model.check_rows(plan.sequences, block.values, block.observed, start)
+    model.check_rows(plan.sequences, block.values, block.observed, start, block.states)
     partly = bool(np.any(block.observed.any(axis=1) != block.observed.all(axis=1)))
     with jax.enable_x64(True):
         logs, first = _log_likelihoods(model, partly, params, block.values, block.observed, block.states)

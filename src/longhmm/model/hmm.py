@@ -12,7 +12,7 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.windows import WindowBatch
-from longhmm.errors import ModelError
+from longhmm.errors import DataError, ModelError
 from longhmm.messages.markov import stationary
 from longhmm.model import parametrisation
 from longhmm.model.emissions import Emission
@@ -98,9 +98,29 @@ class HMM:
                 f"{self.dim}: choose columns, or give the emission dim={sequences.dim}."
             )
 
-    def check_rows(self, sequences: Sequences, values: np.ndarray, observed: np.ndarray, start: int) -> None:
-        """Refuse observations, read from position `start` on, that the emission cannot have produced."""
+    def check_rows(
+        self,
+        sequences: Sequences,
+        values: np.ndarray,
+        observed: np.ndarray,
+        start: int,
+        states: np.ndarray | None = None,
+    ) -> None:
+        """Refuse rows, read from position `start` on, that the model cannot have: observations and known states."""
         self.emission.check(values, observed, lambda row: sequences.describe(start + row))
+        if states is not None and states.size and states.max() >= self.n_states:
+            row = int(np.argmax(states >= self.n_states))
+            raise DataError(
+                f"The known state at {sequences.describe(start + row)} is {states[row]}, but the model has states 0 to "
+                f"{self.n_states - 1}: mark unknown states with -1, or raise n_states."
+            )
+
+    def check_data(self, sequences: Sequences) -> None:
+        """Check every row of data in memory, a million values at a time."""
+        rows = max(1, (1 << 20) // sequences.dim)
+        for start in range(0, sequences.length, rows):
+            block = sequences.read(start, min(start + rows, sequences.length))
+            self.check_rows(sequences, block.values, block.observed, start, block.states)
 
     # Parameters -------------------------------------------------------------------------------------------------
 
