@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import jax
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 SWITCH = "LONGHMM_COMPILATION_CACHE"
+SHORTEST = 0.2  # seconds of compilation below which a program is not worth keeping
 
 
 @contextmanager
@@ -29,12 +31,14 @@ def cached_compilation() -> Iterator[None]:
     except OSError:  # a home that cannot be written to costs only the second start
         yield
         return
-    settings = {"jax_compilation_cache_dir": str(place), "jax_persistent_cache_min_compile_time_secs": 0.2}
+    settings = {"jax_compilation_cache_dir": str(place), "jax_persistent_cache_min_compile_time_secs": SHORTEST}
     before = {name: getattr(jax.config, name) for name in settings}
     for name, value in settings.items():
         jax.config.update(name, value)
+    reset_cache()  # JAX decides once whether it has a cache: let it look again
     try:
         yield
     finally:
         for name, value in before.items():
             jax.config.update(name, value)
+        reset_cache()  # otherwise JAX would go on using the directory it has opened

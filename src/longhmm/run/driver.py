@@ -74,6 +74,7 @@ class Driver:
         self.sampler, self.model, self.estimator = sampler, model, estimator
         self.key = jax.random.key(seed)
         self.x64 = bool(getattr(sampler, "x64", False))
+        self._compiled_once: set[Any] = set()
         with jax.enable_x64(self.x64):
             self.kernel = sampler.build(model, estimator)
 
@@ -90,7 +91,7 @@ class Driver:
                 at = {name: jnp.asarray(np.asarray(value, kind)) for name, value in starts[chain].items()}
                 return self.kernel.init(jax.random.fold_in(self.chain_key(chain), 2**31 - 1), at)
 
-        return Progressed(self._side_by_side(one, len(starts)), alive=[True] * len(starts))
+        return Progressed(self._side_by_side(one, len(starts), "init"), alive=[True] * len(starts))
 
     def advance(
         self,
@@ -112,7 +113,7 @@ class Driver:
         try:
             while remaining > 0:
                 count = min(size, remaining)
-                outcome = self._side_by_side(partial(self._block, run, count, thin), len(run.states))
+                outcome = self._side_by_side(partial(self._block, run, count, thin), len(run.states), count)
                 self._take(run, outcome, count * thin, record)
                 remaining -= count
                 if tick is not None:
@@ -166,12 +167,17 @@ class Driver:
         gather = partial(jax.tree.map, lambda *parts: np.stack([np.asarray(part) for part in parts]))
         return state, gather(*kept), gather(*stats)
 
-    def _side_by_side(self, work: Callable[[int], Any], n_chains: int) -> list[Any]:
-        """One thread per chain, as many at a time as there are cores: compiled code runs outside Python's lock."""
-        if n_chains == 1:
-            return [work(0)]
+    def _side_by_side(self, work: Callable[[int], Any], n_chains: int, program: Any) -> list[Any]:
+        """One thread per chain, as many at a time as there are cores: compiled code runs outside Python's lock.
+
+        The first time a program is needed, the first chain runs alone: compiling the same program in several threads
+        would be a waste, and JAX's store of compiled programs does not bear it.
+        """
+        alone = 0 if program in self._compiled_once else 1
+        done = [work(chain) for chain in range(alone)]
+        self._compiled_once.add(program)
         with ThreadPoolExecutor(min(n_chains, os.cpu_count() or 1)) as pool:
-            return list(pool.map(work, range(n_chains)))
+            return done + list(pool.map(work, range(alone, n_chains)))
 
 
 def _block_draws(draws: int, thin: int) -> int:
