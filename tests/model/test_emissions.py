@@ -343,7 +343,7 @@ def test_stored_names_are_never_more_than_names() -> None:
         emission_from_config(config)
     unknown = Gaussian(mean=dist.SoftLaplace(0.0, 1.0))
     with pytest.raises(ModelError, match="prior of 'mean' is a SoftLaplace"):
-        unknown.to_config()
+        emission_to_config(unknown)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from scipy import integrate, stats
 
 from longhmm.errors import DataError, ModelError
 from longhmm.model.angles import widest_gap
+from longhmm.model.config import emission_from_config, emission_to_config
 from longhmm.model.emissions import Emission
 from longhmm.model.families import (
     Bernoulli,
@@ -110,8 +111,8 @@ def test_default_priors_wait_for_the_data_and_are_finite(family: Emission) -> No
         return [one.log_prior(constrain(one.parameters(n_states), u)) for one, u in zip(both, coordinates, strict=True)]
 
     assert np.all(np.isfinite(log_priors(origins)))
-    assert set(Emission.from_config(both[0].to_config()).names) == set(family.names)
-    assert Emission.from_config(family.to_config()).is_resolved is False
+    assert set(emission_from_config(emission_to_config(both[0])).names) == set(family.names)
+    assert emission_from_config(emission_to_config(family)).is_resolved is False
 
 
 def test_unresolved_priors_are_refused_with_the_remedy() -> None:
