@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from longhmm.model.initialise import initial_params as initial_params
     from longhmm.model.simulate import simulate as simulate
     from longhmm.model.transitions import Sticky as Sticky
+    from longhmm.posterior import plots as plots
     from longhmm.posterior.compare import compare as compare
     from longhmm.posterior.load import load as load
     from longhmm.posterior.posterior import Posterior as Posterior
@@ -156,7 +157,7 @@ _WHERE = {
     "longhmm.samplers.sgrld": ("SGRLD",),
     "longhmm.samplers.stochastic_variational": ("StochasticVariational",),
 }
-_MODULES = ("datasets", "testing")
+_MODULES = {"datasets": "longhmm.datasets", "plots": "longhmm.posterior.plots", "testing": "longhmm.testing"}
 _PUBLIC = {name: module for module, names in _WHERE.items() for name in names}
 
 __all__ = [*sorted(_PUBLIC), *_MODULES]
@@ -168,7 +169,7 @@ def __getattr__(name: str) -> Any:
         globals()[name] = found
         return found
     if name in _MODULES:
-        return importlib.import_module(f"longhmm.{name}")
+        return importlib.import_module(_MODULES[name])
     raise AttributeError(f"module 'longhmm' has no attribute {name!r}")
 
 

@@ -1,0 +1,70 @@
+"""Min-max envelopes: a long record reduced to a few points that still show every spike.
+
+Keeping every hundredth sample would lose most short events; the smallest and the largest value of every hundred lose
+none.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from longhmm.data.sequences import Sequences
+from longhmm.errors import DataError
+
+READ_AT_ONCE = 1 << 20  # rows
+
+
+class Envelope(NamedTuple):
+    """Bin `i` covers the positions from `start + i * step` to the next bin's, or to `stop`.
+
+    Attributes:
+        start, stop: the positions covered, `stop` exclusive.
+        step: positions per bin; the last bin may have fewer.
+        low, high: `(bins, D)` float64, the smallest and largest observed value; NaN where nothing was observed.
+    """
+
+    start: int
+    stop: int
+    step: int
+    low: np.ndarray
+    high: np.ndarray
+
+
+def step_for(length: int, bins: int) -> int:
+    """The smallest power of two of positions per bin that needs no more than `bins` bins."""
+    step = 1
+    while -(-length // step) > bins:
+        step *= 2
+    return step
+
+
+def envelope(sequences: Sequences, start: int = 0, stop: int | None = None, *, bins: int = 2000) -> Envelope:
+    """Smallest and largest values of `[start, stop)` in at most `bins` bins; reads blocks, never the whole."""
+    stop = sequences.length if stop is None else stop
+    if not 0 <= start < stop <= sequences.length:
+        raise DataError(
+            f"start and stop must satisfy 0 <= start < stop <= {sequences.length}, got start {start} and stop {stop}."
+        )
+    if bins < 1:
+        raise DataError(f"bins must be at least 1, got {bins!r}.")
+    step = step_for(stop - start, bins)
+    parts = []
+    rows = max(step, READ_AT_ONCE // step * step)
+    for at in range(start, stop, rows):
+        block = sequences.read(at, min(at + rows, stop))
+        values = np.where(block.observed, block.values, np.nan)
+        cuts = np.arange(0, len(values), step)
+        # fmin and fmax pass over NaN, and give NaN only where there is nothing else.
+        parts.append((np.fmin.reduceat(values, cuts, axis=0), np.fmax.reduceat(values, cuts, axis=0)))
+    low, high = (np.concatenate([part[side] for part in parts]).astype(np.float64) for side in (0, 1))
+    return Envelope(start, stop, step, low, high)
+
+
+def excerpt(sequences: Sequences, start: int, stop: int) -> list[np.ndarray]:
+    """Rows `[start, stop)` as arrays in memory, one per sequence, NaN where missing."""
+    block = sequences.read(start, stop)
+    values = np.where(block.observed, block.values, np.nan) if not block.observed.all() else block.values
+    inside = sequences.offsets[(sequences.offsets > start) & (sequences.offsets < stop)] - start
+    return np.split(np.asarray(values), inside)

@@ -1,0 +1,92 @@
+"""What all pictures share: colours that colour-blind readers can tell apart, axes, texts that are never formulas."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure
+
+# Hues after Okabe and Ito, with a contrast of at least 3 on white and on the dark ground of the page; the first four
+# also differ for readers who do not see red or green.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#9A6CE0", "#A67C00", "#C2478A", "#3D8FD1", "#7A7A7A")
+INK = "#1b1f24"
+SOFT = "#8a9099"
+FONT_SIZE = 10.0
+MOST_PANELS = 12  # small multiples beyond this are too small to read
+
+
+def colour(state: int) -> str:
+    """The colour of a state, the same in every picture; from the ninth state on they repeat."""
+    return PALETTE[state % len(PALETTE)]
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """A figure that belongs to no window and no global state, with nothing behind it."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.patch.set_alpha(0.0)
+    return figure
+
+
+def tidy(axes: Axes, *, title: str | None = None, x: str | None = None, y: str | None = None) -> None:
+    """Plain axes: no box, one ink, labels as given."""
+    axes.patch.set_alpha(0.0)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(SOFT)
+    axes.tick_params(colors=INK, labelsize=FONT_SIZE - 1)
+    if title is not None:
+        axes.set_title(plain(title), loc="left", fontsize=FONT_SIZE + 1, color=INK)
+    if x is not None:
+        axes.set_xlabel(plain(x), fontsize=FONT_SIZE, color=INK)
+    if y is not None:
+        axes.set_ylabel(plain(y), fontsize=FONT_SIZE, color=INK)
+
+
+def legend(axes: Axes, **options: Any) -> None:
+    """A legend without a box."""
+    axes.legend(frameon=False, fontsize=FONT_SIZE - 1, labelcolor=INK, **options)
+
+
+def plain(text: str) -> str:
+    """A text as it is: two dollar signs would otherwise start a formula."""
+    return text.replace("$", r"\$")
+
+
+def with_unit(name: str, unit: str) -> str:
+    return f"{name} ({unit})" if unit else name
+
+
+def time_axis(length: float, rate: float | None) -> tuple[float, str]:
+    """Factor from samples to the unit that suits `length` samples, and the label of the axis."""
+    if rate is None:
+        return 1.0, "sample"
+    seconds = length / rate
+    for limit, factor, name in ((2e-3, 1e6, "µs"), (2.0, 1e3, "ms"), (600.0, 1.0, "s"), (36_000.0, 1 / 60, "min")):
+        if seconds <= limit:
+            return factor / rate, f"time ({name})"
+    return 1 / 3600 / rate, "time (h)"
+
+
+def few_ticks(axis: Axis) -> None:
+    """Ticks of a logarithmic axis at 1, 2 and 5 of every decade, as plain numbers; fewer over many decades."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    low, high = sorted(axis.get_view_interval())
+    decades = np.log10(max(high, 1e-300) / max(low, 1e-300))
+    subs = (1.0, 2.0, 5.0) if decades < 2.2 else (1.0,)
+    axis.set_major_locator(LogLocator(subs=subs, numticks=10))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+
+
+def geometric(start: float, stop: float, count: int) -> np.ndarray:
+    """Whole-number edges that grow by a constant factor, for lengths counted in samples."""
+    return np.unique(np.round(np.geomspace(max(start, 1.0), max(stop, start + 1.0, 2.0), count)).astype(np.int64))
