@@ -6,6 +6,7 @@ import pytest
 
 import longhmm as lh
 from longhmm.gradients.flat import Flat
+from longhmm.posterior.draws import constrain_draws
 from longhmm.progress import Bar
 from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.session import Request, run_session
@@ -47,14 +48,10 @@ def test_known_states_give_dirichlet_rows_and_a_normal_mean():
         states[t] = rng.choice(3, p=transition[states[t - 1]])
     y = rng.normal(np.array([-1.0, 0.0, 1.0])[states])
     model = lh.HMM(3, lh.Emission(dist.Normal, loc=dist.Normal(0.0, 10.0), scale=1.0))
-    chains, found = draw(model, y, states=states, draws=1500)
+    chains, found = draw(model, y, states=states, draws=1200)
     assert found.noise > 0.05, "the test must run under real minibatch noise"
-    natural = [
-        lh.constrain(model, {k: v[c, d] for k, v in chains.coordinates.items()})
-        for c in range(4)
-        for d in range(0, 1500)
-    ]
-    rows = np.array([each["transition"] for each in natural]).reshape(4, 1500, 3, 3)
+    natural = constrain_draws(model, chains.coordinates)
+    rows = natural["transition"]
     counts = np.zeros((3, 3))
     np.add.at(counts, (states[:-1], states[1:]), 1)
     for i in range(3):
@@ -65,7 +62,7 @@ def test_known_states_give_dirichlet_rows_and_a_normal_mean():
             assert abs(rows[:, :, i, j].mean() - mean[j]) < 4 * sd[j] / np.sqrt(size)
             # The sampling sd of a standard deviation; exponential-like marginals have kurtosis up to nine.
             assert abs(rows[:, :, i, j].std() / sd[j] - 1) < 4 * np.sqrt(2.0 / size)
-    locs = np.array([each["loc"] for each in natural]).reshape(4, 1500, 3)
+    locs = natural["loc"]
     for k in range(3):
         n, total = (states == k).sum(), y[states == k].sum()
         sd = 1 / np.sqrt(n + 0.01)
@@ -100,6 +97,7 @@ def test_whitening_inverts_the_information():
     np.testing.assert_allclose(factor.T @ information @ factor, np.eye(5), atol=1e-8)
 
 
+@pytest.mark.slow
 def test_same_seed_same_draws():
     model = lh.HMM(2, lh.Poisson())
     params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}

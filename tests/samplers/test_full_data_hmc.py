@@ -1,7 +1,6 @@
 """NUTS and HMC on the exact marginal likelihood: known posteriors, and agreement with Gibbs sampling."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -23,8 +22,11 @@ def test_nuts_on_one_state_gives_the_conjugate_posterior() -> None:
     assert_moments(draws["mean"][..., 0, 0], mean, sd)
     assert 0.7 < float(info.acceptance.mean()) < 0.97
     assert not bool(info.diverged.any())
-    again, _ = run(sampler, target.model, target.data, target.params, 4000)
-    np.testing.assert_array_equal(again["mean"], draws["mean"])
+    estimator = sampler.estimator(None, None).bind(target.model, target.data, target.params)
+    with pytest.raises(ModelError, match=r"inverse_mass must be a positive definite matrix of shape \(1, 1\)"):
+        NUTS(inverse_mass=np.eye(3)).build(target.model, estimator).init(
+            jax.random.key(0), lh.unconstrain(target.model, target.params)
+        )
 
 
 @pytest.mark.slow
@@ -36,22 +38,6 @@ def test_adapted_samplers_on_dirichlet_rows(sampler: NUTS | HMC) -> None:
     mean, sd = dirichlet_moments(concentration)
     possible = concentration > 0
     assert_moments(draws["transition"][..., possible], mean[possible], sd[possible])
-
-
-def test_step_reports_the_gradient_before_it() -> None:
-    target, _, sd = normal_mean(200)
-    sampler = NUTS(inverse_mass=[[sd**2]], step_size=0.5)
-    estimator = sampler.estimator(None, None).bind(target.model, target.data, target.params)
-    kernel = sampler.build(target.model, estimator)
-    with jax.enable_x64(True):
-        at = {name: jnp.asarray(value) for name, value in lh.unconstrain(target.model, target.params).items()}
-        state = kernel.init(jax.random.key(0), at)
-        _, info = kernel.step(jax.random.key(1), state, kernel.draw(jax.random.key(2)))
-    expected = lh.gradient(target.model, target.params, target.data)
-    np.testing.assert_allclose(info.gradient["mean"], expected["mean"], rtol=1e-9)
-    assert int(info.leapfrogs) >= 1
-    with pytest.raises(ModelError, match=r"inverse_mass must be a positive definite matrix of shape \(1, 1\)"):
-        NUTS(inverse_mass=np.eye(3)).build(target.model, estimator).init(jax.random.key(0), at)
 
 
 @pytest.mark.slow

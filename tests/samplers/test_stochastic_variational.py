@@ -55,11 +55,11 @@ def test_means_are_near_and_spreads_too_small() -> None:
     """Overlapping states: against Gibbs draws, with windows drawn at random."""
     model = lh.HMM(2, lh.Gaussian())
     params = {"transition": TRANSITION, "mean": [[0.0], [2.0]], "covariance": np.ones((2, 1, 1))}
-    _, y = lh.simulate(model, params, 5000, seed=6)
+    _, y = lh.simulate(model, params, 2000, seed=6)
     data = lh.open_data(np.asarray(y))
-    exact, _ = run(Gibbs(), model, data, params, 2500, chains=1)
+    exact, _ = run(Gibbs(), model, data, params, 1500, chains=1)
     off = {"transition": [[0.7, 0.3], [0.4, 0.6]], "mean": [[0.4], [1.7]], "covariance": np.ones((2, 1, 1)) * 1.4}
-    model, state = fit(model, data, off, 3000, lh.Windows(half_width=25, count=30))
+    model, state = fit(model, data, off, 1500, lh.Windows(half_width=25, count=20))
     draws = draw_from_posterior(model, jax.random.key(2), state, 3000)
     natural = jax.tree.map(np.asarray, jax.vmap(model.constrain)(draws))
     for name in ("transition", "mean", "covariance"):
