@@ -1,13 +1,16 @@
 """Stopped at any block, a run goes on to the same draws bit for bit; damaged checkpoints are told, not trusted."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import longhmm as lh
 from longhmm.gradients.flat import Flat
 from longhmm.progress import Bar
-from longhmm.run import checkpoint
+from longhmm.run import checkpoint, recentring
 from longhmm.run.driver import Driver
+from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.session import Request, find_tuning, run_session
 from longhmm.samplers.matched_langevin import MatchedLangevin
 
@@ -31,12 +34,13 @@ def run(problem, place, draws=120, seed=4):
 
 def test_resumed_draws_are_the_same_bit_for_bit(problem, tmp_path, monkeypatch):
     whole, _ = run(problem, tmp_path / "whole")
+    assert np.abs(whole[0] - whole[1]).max() > 1e-6  # the chains of one run are not the same
     blocks = []
     take = Driver._take
 
     def interrupted(self, progressed, outcome, steps, record):
         take(self, progressed, outcome, steps, record)
-        blocks.append(record)
+        blocks.append(steps == 20 * 3)  # after the warm-up, whose steps are not thinned
         if sum(blocks) == 3:
             raise KeyboardInterrupt
 
@@ -53,9 +57,22 @@ def test_resumed_draws_are_the_same_bit_for_bit(problem, tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_of_another_run_is_refused(problem, tmp_path):
-    run(problem, tmp_path, draws=5)
-    with pytest.raises(checkpoint.CheckpointError, match="other data or settings"):
-        run(problem, tmp_path, draws=5, seed=5)
+    def request(**changes):
+        asked = [*problem, MatchedLangevin(), None, None, 2, 5, None, 3, None, 4, None, tmp_path, 0.0]
+        return dataclasses.replace(Request(*asked), **changes)
+
+    first = request()
+    checkpoint.save(tmp_path, {"fingerprint": first.fingerprint(), "thin": 3, "rounds": 0}, {})
+    other_data = lh.open_data(problem[1].read(0, 500).values)
+    for changed in (
+        {"seed": 5},
+        {"sampler": MatchedLangevin(0.1)},
+        {"windows": lh.Windows(5)},
+        {"sequences": other_data},
+    ):
+        with pytest.raises(checkpoint.CheckpointError, match="other data or settings"):
+            run_session(request(**changed), Bar(False))
+    assert request(draws=500, time_limit=3.0).fingerprint() == first.fingerprint()
 
 
 def test_damage_is_noticed(tmp_path):
@@ -83,3 +100,41 @@ def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
     monkeypatch.undo()
     assert checkpoint.load(tmp_path)[0]["thin"] == 1
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_centre_that_is_far_off_is_moved_to_the_chains(problem, tmp_path):
+    """Control variates about a point four sds away: moved once, same posterior, kept on resuming."""
+    model, sequences = problem
+    asked = [model, sequences, MatchedLangevin(), None, None, 2, 300, None, 6, None, 4, None, None, 0.0]
+    request = Request(*asked)
+    found = find_tuning(request, Bar(False))
+    whitened = np.eye(found.estimator.factor.shape[0])[:1] * 4
+    far = recentring.centre_of(found, whitened[None])
+    slope = recentring.exact_slope(model, far, sequences)
+    straight, moved = (
+        run_session(request, Bar(False), each) for each in (found, recentring.recentred(found, far, slope))
+    )
+    assert "recentred" not in straight.settings and moved.settings["recentred"] == 1
+    flat = Flat.like(found.mode.coordinates)
+    one, other = (flat.ravel_numpy(each.coordinates) for each in (straight, moved))
+    sizes = [bulk_effective_size(each) for each in (one, other)]
+    sd = one.std(axis=(0, 1))
+    shift = (one.mean(axis=(0, 1)) - other.mean(axis=(0, 1))) / sd
+    assert np.all(np.abs(shift) < 4 * np.sqrt(1 / sizes[0] + 1 / sizes[1]))
+    spread = np.sqrt(0.5 / sizes[0] + 0.5 / sizes[1])
+    assert np.all(np.abs(other.std(axis=(0, 1)) / sd - 1) < 4 * spread)
+    # Going on, the centre is the one it was moved to.
+    longer = run_session(dataclasses.replace(request, draws=320), Bar(False), found, moved.stored)
+    np.testing.assert_array_equal(flat.ravel_numpy(longer.coordinates)[:, :300], other)
+    assert np.abs(flat.ravel_numpy(longer.coordinates)[:, 300:].mean(axis=(0, 1)) - one.mean(axis=(0, 1))).max() < 1
+
+
+def test_what_counts_as_drift():
+    rng = np.random.default_rng(0)
+    at_rest = rng.normal(size=(4, 100, 3))
+    assert not recentring.drifted(at_rest)
+    skewed = np.log(rng.exponential(size=(4, 100, 3)))  # the most skewed coordinate there is, about its mode
+    assert not recentring.drifted(skewed)
+    assert recentring.drifted(at_rest + np.array([0.0, -2.0, 0.0]))
+    apart = at_rest + 3 * np.array([1, -1, 1, 1])[:, None, None]  # separate modes are another matter
+    assert not recentring.drifted(apart)

@@ -72,12 +72,14 @@ def verdict(
     gradients: int = 32,
     cells: int = 400,
     gradient: Gradient | None = None,
+    half_step: bool = False,
 ) -> Verdict:
     """Judge a posterior. Every limit is passed only if it is passed by more than its standard error accounts for.
 
     - run longer: R-hat above 1.01, or bulk or tail ESS below 400, of any parameter.
     - another mode is as good: the run found one, or its chains are steady but far apart.
-    - biased: the mean of a coordinate is off by more than 0.1 posterior sd, or its sd by more than 10 %.
+    - biased: the mean of a coordinate is off by more than 0.1 posterior sd, or its sd by more than 10 %; or the run
+      had to leave out windows.
     - the model does not fit: sandwich sd more than 1.5 times the posterior's, or lag-1 autocorrelation of residuals
       above 0.1.
     - trust: none of these.
@@ -87,6 +89,8 @@ def verdict(
         gradients: at how many draws to evaluate the exact gradient, one pass over the data each; 0 leaves it out.
         cells: how many stretches of data to compare for the sandwich.
         gradient: a function from coordinates by name to the exact gradient, instead of passes over the data.
+        half_step: run the chains again for a short while with half the step, and compare. Off by default, since exact
+            gradients see the same error, and more, for less; samplers without a step size have nothing to halve.
     """
     details: dict[str, Any] = {}
     found = _modes(posterior, details) or _chains(posterior, details)
@@ -100,8 +104,11 @@ def verdict(
             details,
         )
     sequences = open_data(data)
-    if gradients > 0 or gradient is not None:
+    found = _left_out(posterior)
+    if found is None and (gradients > 0 or gradient is not None):
         found = _bias(posterior, sequences, max(gradients, 2), gradient, details)
+    if found is None and half_step:
+        found = _halved(posterior, sequences, details)
     found = found or _fit(posterior, sequences, cells, details)
     if found is not None:
         return Verdict(*found, details)
@@ -173,6 +180,38 @@ def _bias(
         return "biased", f"the mean of {names[far]} is off by {found.shift[far]:+.2f} posterior sd."
     if width_excess[wide] > MOST_WIDTH:
         return "biased", f"the sd of {names[wide]} is {found.sd_ratio[wide]:.2f} times that of the target."
+    return None
+
+
+def _left_out(posterior: Posterior) -> tuple[Kind, str] | None:
+    noted = [note for note in posterior.notes if note.startswith("biased: ")]
+    return ("biased", f"{noted[0].removeprefix('biased: ')}.") if noted else None
+
+
+def _halved(posterior: Posterior, sequences: Sequences, details: dict[str, Any]) -> tuple[Kind, str] | None:
+    from longhmm.posterior.half_step import compare_halved
+
+    found = compare_halved(posterior, sequences)
+    if found is None:
+        details["half_step"] = "this sampler has no step to halve"
+        return None
+    names = _coordinate_names(_coordinates(posterior))
+    limit = errors_allowed(len(names))
+    shift_excess = np.abs(found.shift) - limit * found.shift_error
+    width_excess = np.abs(found.sd_ratio - 1.0) - limit * found.sd_ratio_error
+    far, wide = int(np.argmax(shift_excess)), int(np.argmax(width_excess))
+    details.update(
+        half_step_shift=float(found.shift[far]),
+        half_step_shift_error=float(found.shift_error[far]),
+        half_step_shift_of=names[far],
+        half_step_sd_ratio=float(found.sd_ratio[wide]),
+        half_step_sd_ratio_error=float(found.sd_ratio_error[wide]),
+        half_step_sd_ratio_of=names[wide],
+    )
+    if shift_excess[far] > MOST_SHIFT:
+        return "biased", f"half the step moves the mean of {names[far]} by {-found.shift[far]:+.2f} posterior sd."
+    if width_excess[wide] > MOST_WIDTH:
+        return "biased", f"the sd of {names[wide]} is {found.sd_ratio[wide]:.2f} times that at half the step."
     return None
 
 

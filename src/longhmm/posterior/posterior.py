@@ -21,8 +21,10 @@ from longhmm.posterior.diagnostics import Verdict, verdict
 from longhmm.posterior.draws import label_chains, mean_of
 from longhmm.posterior.dwell import dwell
 from longhmm.posterior.events import events
+from longhmm.posterior.extend import extend
 from longhmm.posterior.forecast import Forecast, forecast
 from longhmm.posterior.labels import labelled, parameter_dims
+from longhmm.posterior.origin import Origin
 from longhmm.posterior.probabilities import state_probabilities
 from longhmm.posterior.score import PredictiveScore, Score, predictive_log_prob, score
 from longhmm.run.chains import Chains
@@ -45,6 +47,7 @@ class Posterior:
         mode: natural parameters at the mode, or None.
         information: observed information at the mode, unconstrained names in sorted order, or None.
         verdict: what the checks say, or None before `diagnose`.
+        origin: what the run needs to go on, or None after loading.
     """
 
     def __init__(
@@ -67,6 +70,7 @@ class Posterior:
         self.mode = None if mode is None else dict(mode)
         self.information = information
         self.verdict = verdict
+        self.origin: Origin | None = None
 
     @classmethod
     def from_chains(cls, model: HMM, chains: Chains, data: Sequences | Mapping[str, Any] | None = None) -> Posterior:
@@ -93,6 +97,14 @@ class Posterior:
             mode=found.mode,
             information=found.information,
         )
+
+    def extend(self, draws: int, data: Any = None, **options: Any) -> Posterior:
+        """Go on from where the run stopped, with `draws` more draws of each chain: see `extend.extend`."""
+        return extend(self, draws, data, **options)
+
+    def take(self, other: Posterior) -> None:
+        """Become what `other` is."""
+        self.__dict__.update(other.__dict__)
 
     # Draws ------------------------------------------------------------------------------------------------------
 

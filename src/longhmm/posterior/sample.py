@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Mapping
-from importlib.metadata import version
 from typing import Any
 
-import jax
 import numpy as np
 
 from longhmm.data.sequences import open_data
@@ -16,15 +13,11 @@ from longhmm.errors import ModelError
 from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.gradients.schemes import Windows
 from longhmm.model.hmm import HMM
+from longhmm.posterior.origin import Origin, go, wanted_size
 from longhmm.posterior.posterior import Posterior
-from longhmm.progress import Bar
-from longhmm.run.compilation import cached_compilation
-from longhmm.run.session import Request, find_tuning, run_session
-from longhmm.run.tuning import Tuning
+from longhmm.run.request import Request
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.matched_langevin import MatchedLangevin
-
-WANTED_SHARE = 0.5  # effective draws per draw of the default sampler
 
 
 def sample(
@@ -81,42 +74,11 @@ def sample(
     model.check_dim(sequences)
     resolved = model.resolve(sequences)
     chosen: Sampler = MatchedLangevin() if sampler is None else sampler
-    wanted = WANTED_SHARE * chains * draws if sampler is None else 0.0
     request = Request(
-        resolved, sequences, chosen, windows, buffer, chains, draws, warmup, thin, init, seed, time_limit,
-        checkpoint, wanted,
+        resolved, sequences, chosen, windows, buffer, chains, draws, warmup, thin, init, seed, time_limit, checkpoint,
+        wanted_size(sampler is None, chains, draws),
     )  # fmt: skip
-    notes: tuple[str, ...] = ()
-    with cached_compilation(), Bar(progress) as bar:
-        found = find_tuning(request, bar) if isinstance(chosen, MatchedLangevin) else None
-        if sampler is None and found is not None and found.cheaper_exact:
-            request.sampler, notes = exact_sampler(found)
-        result = run_session(request, bar, found)
-    settings = {**result.settings, "versions": versions()}
-    return Posterior.from_chains(resolved, result._replace(settings=settings, notes=(*notes, *result.notes)), sequences)
-
-
-def exact_sampler(found: Tuning) -> tuple[Sampler, tuple[str, ...]]:
-    """The full-data sampler, preconditioned by what tuning found, and the note that says so."""
-    from longhmm.samplers.full_data_hmc import NUTS
-
-    return NUTS(inverse_mass=np.linalg.inv(found.mode.information)), (
-        "the exact full-data sampler (NUTS) was used: for data of this length it costs less per draw than windows",
-    )
-
-
-def versions() -> dict[str, str]:
-    """Versions of what computed the draws."""
-    names = ("longhmm", "jax", "jaxlib", "numpyro", "numpy")
-    return {"python": platform.python_version(), "backend": jax.default_backend()} | {
-        name: _version(name) for name in names
-    }
-
-
-def _version(name: str) -> str:
-    from importlib.metadata import PackageNotFoundError
-
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return "unknown"
+    result, origin = go(Origin(request, sampler is None), progress)
+    posterior = Posterior.from_chains(resolved, result, sequences)
+    posterior.origin = origin
+    return posterior

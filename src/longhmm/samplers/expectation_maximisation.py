@@ -14,13 +14,16 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 
-from longhmm.data.sequences import open_data
+from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ImpossibleObservationError, ModelError
+from longhmm.gradients.api import constrain, unconstrain
+from longhmm.gradients.estimators import FullData
 from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.subsample import subsample_stretches
 from longhmm.progress import Bar
+from longhmm.samplers.contract import Coordinates, Kernel
 from longhmm.samplers.expected_statistics import Expected, expect, sums_suffice
 from longhmm.samplers.maximisation import between, log_prior, maximise
 from longhmm.samplers.whole_data import WholeData
@@ -29,18 +32,22 @@ HALVINGS = 30
 TRIAL_ITERATIONS = 15  # what every start gets on the subsample before the best is chosen
 # Passes agree to rounding only: a fall of the log posterior by less than this share of it is none.
 ROUNDING = 1e-12
+LEAST = 1e-12  # transitions below this have no coordinates worth the name
+UNUSED: Any = None  # EM draws nothing; the place of a random key
 
 
 class EMState(NamedTuple):
     """Parameters with what one pass found at them.
 
     Attributes:
+        coordinates: unconstrained image of `params`, transitions of probability zero lifted to `LEAST`.
         params: natural parameters, `initial` only where it was given and differs from the model's own.
         expected: the statistics of the pass at `params`.
         log_posterior: `log p(y | params)`, plus the log prior density of natural parameters if there is a prior.
         by_sums: whether sufficient statistics are used.
     """
 
+    coordinates: dict[str, np.ndarray]
     params: dict[str, np.ndarray]
     expected: Expected
     log_posterior: float
@@ -48,8 +55,13 @@ class EMState(NamedTuple):
 
 
 class EMInfo(NamedTuple):
-    """What a step achieved: the values after it, the gain, and how often the step was halved."""
+    """What a step achieved: the values after it, the gain, and how often the step was halved.
 
+    `gradient` is zero, since none is used.
+    """
+
+    gradient: dict[str, np.ndarray]
+    finite: bool
     log_likelihood: float
     log_posterior: float
     gain: float
@@ -58,16 +70,54 @@ class EMInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class ExpectationMaximisation:
-    """EM under the contract of all samplers; its minibatch is `WholeData`.
+    """EM under the contract of all samplers: a step is one iteration, and the random key is not used.
+
+        theta' = argmax Q(theta | theta_now), halved towards theta_now until the log posterior does not fall
+
+    All draws of a chain that has converged are the same point, the mode of the density of natural parameters.
 
     Args:
         prior: climb the posterior density of natural parameters; False climbs the likelihood.
         progress: called with the number of rows after every block.
+
+    Example:
+        >>> import jax, longhmm as lh
+        >>> from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> states, y = lh.simulate(model, params, 200, seed=0)
+        >>> model, sampler = model.resolve(y), ExpectationMaximisation()
+        >>> kernel = sampler.build(model, sampler.estimator(None, None).bind(model, lh.open_data(y), params))
+        >>> state = kernel.init(jax.random.key(0), lh.unconstrain(model, params))
+        >>> state, info = kernel.step(jax.random.key(1), state, kernel.draw(jax.random.key(2)))
+        >>> info.gain > 0
+        True
+
+    Reference: Dempster, Laird and Rubin (1977); Lange (1995) for the Newton step. Differs from Baum-Welch by the
+    prior, and by the halving.
     """
 
     prior: bool = True
     progress: Progress | None = None
-    compiled: ClassVar[bool] = False
+    name: ClassVar[str] = "EM"
+    x64: ClassVar[bool] = True
+
+    def estimator(self, windows: Any, buffer: Any) -> FullData:
+        """All data; windows and buffer play no part."""
+        return FullData()
+
+    def build(self, model: HMM, estimator: Any) -> Kernel:
+        """Tie EM to a model and data (a bound `FullData`)."""
+
+        def init(key: jax.Array, coordinates: Coordinates) -> EMState:
+            params = constrain(model, coordinates)
+            given = {} if estimator.initial is None else {"initial": estimator.initial}
+            return self.init({**params, **given}, WholeData(model, estimator.sequences))
+
+        def step(key: jax.Array, state: EMState, minibatch: Sequences) -> tuple[EMState, EMInfo]:
+            return self.step(key, state, WholeData(model, minibatch))
+
+        return Kernel(init, step, estimator.draw, False)
 
     def init(self, params: Mapping[str, Any], minibatch: WholeData) -> EMState:
         """Run the first pass at given parameters."""
@@ -92,13 +142,27 @@ class ExpectationMaximisation:
                 continue  # the step left the region in which the data are possible
             if new.log_posterior >= least:
                 gain = new.log_posterior - state.log_posterior
-                return new, EMInfo(new.expected.log_likelihood, new.log_posterior, gain, halvings)
-        return state, EMInfo(state.expected.log_likelihood, state.log_posterior, 0.0, HALVINGS)
+                return new, _report(new, gain, halvings)
+        return state, _report(state, 0.0, HALVINGS)
 
     def _at(self, params: dict[str, np.ndarray], data: WholeData, by_sums: bool) -> EMState:
         expected = expect(data, params, by_sums=by_sums, progress=self.progress)
         value = expected.log_likelihood + (log_prior(data.model, params) if self.prior else 0.0)
-        return EMState(params, expected, value, by_sums)
+        return EMState(_coordinates(data.model, params), params, expected, value, by_sums)
+
+
+def _report(state: EMState, gain: float, halvings: int) -> EMInfo:
+    nothing = {name: np.zeros_like(value) for name, value in state.coordinates.items()}
+    finite = bool(np.isfinite(state.log_posterior))
+    return EMInfo(nothing, finite, state.expected.log_likelihood, state.log_posterior, gain, halvings)
+
+
+def _coordinates(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Unconstrained coordinates of parameters that may have transitions of probability zero."""
+    complete = model.validate(params)
+    free = model.transitions.allowed & model.transitions.free_rows[:, None]
+    lifted = np.where(free, np.maximum(complete["transition"], LEAST), complete["transition"])
+    return unconstrain(model, {**complete, "transition": lifted / lifted.sum(axis=1, keepdims=True)})
 
 
 class EMFit(NamedTuple):
@@ -166,11 +230,10 @@ def fit_em(
     start = init if init is not None else _best_start(full, restarts, seed, prior)
     with Bar(progress) as bar:
         bar.phase("EM", total=(max_iterations + 1) * sequences.length, unit="rows")
-        sampler = ExpectationMaximisation(prior=prior, progress=bar.advance)
-        state = sampler.init(start, full)
+        kernel, state = _started(ExpectationMaximisation(prior=prior, progress=bar.advance), full, start)
         trace, converged = [state.log_posterior], False
         while not converged and len(trace) <= max_iterations:
-            state, info = sampler.step(None, state, full)
+            state, info = kernel.step(UNUSED, state, sequences)
             trace.append(info.log_posterior)
             bar.describe(f"EM iteration {len(trace) - 1}, log posterior {info.log_posterior:,.1f}")
             converged = left_to_gain(trace) < max(tolerance, 1e-11 * abs(trace[-1]))
@@ -188,6 +251,13 @@ def left_to_gain(trace: list[float]) -> float:
     return gain * max(rate / (1.0 - rate), 1.0)
 
 
+def _started(sampler: ExpectationMaximisation, data: WholeData, params: Mapping[str, Any]) -> tuple[Kernel, EMState]:
+    """The kernel of EM on some data, and its state after a first pass at `params`."""
+    kernel = sampler.build(data.model, sampler.estimator(None, None).bind(data.model, data.sequences, params))
+    at: Any = _coordinates(data.model, params)
+    return kernel, kernel.init(UNUSED, at)
+
+
 def _best_start(full: WholeData, restarts: int, seed: int, prior: bool) -> dict[str, np.ndarray]:
     """The start that gets furthest on the subsample."""
     starts = initial_params(full.model, full.sequences, restarts=restarts, seed=seed)
@@ -196,15 +266,14 @@ def _best_start(full: WholeData, restarts: int, seed: int, prior: bool) -> dict[
     stretches = subsample_stretches(full.sequences)
     whole = sum(map(len, stretches)) == full.sequences.length
     trial = full if whole or full.sequences.has_states else WholeData(full.model, open_data(stretches))
-    sampler = ExpectationMaximisation(prior=prior)
     best: EMState | None = None
     for start in starts:
         try:
-            state = sampler.init(start, trial)
+            kernel, state = _started(ExpectationMaximisation(prior=prior), trial, start)
         except ImpossibleObservationError:
             continue
         for _ in range(TRIAL_ITERATIONS):
-            state, _ = sampler.step(None, state, trial)
+            state, _ = kernel.step(UNUSED, state, trial.sequences)
         if best is None or state.log_posterior > best.log_posterior:
             best = state
     return starts[0] if best is None else best.params

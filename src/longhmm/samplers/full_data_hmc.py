@@ -67,7 +67,9 @@ class HMCInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class NUTS:
-    """The no-U-turn sampler: it finds out by itself how far to go.
+    """The no-U-turn sampler: it finds out by itself how far to go. Each leapfrog, with M the mass matrix, is
+
+        r' = r + h/2 grad log p(u | y),     u' = u + h M^-1 r',     r'' = r' + h/2 grad log p(u' | y)
 
     Args:
         target_acceptance: mean Metropolis probability at which the step size is adapted.
@@ -77,7 +79,23 @@ class NUTS:
         max_tree_depth: trajectories have at most 2^depth leapfrogs.
         adaptation_steps: steps that `init` spends on adaptation if the mass matrix is not given.
 
-    `init` adapts; it is deterministic given its key. References: Hoffman and Gelman (2014); Betancourt (2017).
+    `init` adapts; it is deterministic given its key.
+
+    Example:
+        >>> import jax, numpy, longhmm as lh
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> states, y = lh.simulate(model, params, 300, seed=0)
+        >>> model, sampler = model.resolve(y), lh.NUTS(step_size=0.3, inverse_mass=0.01 * numpy.eye(4))
+        >>> with jax.enable_x64(True):
+        ...     kernel = sampler.build(model, sampler.estimator(None, None).bind(model, lh.open_data(y), params))
+        ...     start = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
+        ...     state, info = kernel.step(jax.random.key(1), kernel.init(jax.random.key(0), start), None)
+        >>> bool(info.diverged)
+        False
+
+    References: Hoffman and Gelman (2014); Betancourt (2017). Differs by a dense mass matrix, which begins at the
+    curvature of the start.
     """
 
     target_acceptance: float = 0.8
@@ -106,12 +124,21 @@ class NUTS:
 
 @dataclass(frozen=True)
 class HMC:
-    """Hamiltonian Monte Carlo with `leapfrogs` steps per move; the step size is jittered by 20 %.
+    """Hamiltonian Monte Carlo with `leapfrogs` steps per move, each
+
+        r' = r + h/2 grad log p(u | y),     u' = u + h M^-1 r',     r'' = r' + h/2 grad log p(u' | y)
 
     Args:
         step_size: None: adapted.
         leapfrogs: steps of each trajectory.
         inverse_mass, target_acceptance, adaptation_steps: as for `NUTS`.
+
+    Example:
+        >>> import longhmm as lh
+        >>> lh.HMC(leapfrogs=4).name
+        'HMC'
+
+    Reference: Neal (2011), MCMC using Hamiltonian dynamics. Differs by the step size, which is jittered by 20 %.
     """
 
     step_size: float | None = None

@@ -62,12 +62,28 @@ class GibbsInfo(NamedTuple):
 class Gibbs:
     """Blocked Gibbs sampling on all data.
 
+        x' ~ P(x | y, A, phi),     A_i' ~ Dirichlet(a_i + n_i(x')),     phi' ~ p(phi | x', y)
+
     Args:
         adaptation_steps: sweeps that `init` spends on the step size of an emission without a closed form.
 
+    Example:
+        >>> import jax, longhmm as lh
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> states, y = lh.simulate(model, params, 300, seed=0)
+        >>> model, sampler = model.resolve(y), lh.Gibbs()
+        >>> with jax.enable_x64(True):
+        ...     kernel = sampler.build(model, sampler.estimator(None, None).bind(model, lh.open_data(y), params))
+        ...     start = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
+        ...     state, info = kernel.step(jax.random.key(1), kernel.init(jax.random.key(0), start), None)
+        >>> bool(info.finite)
+        True
+
     Closed forms: Gaussian (normal or flat mean; inverse-Wishart covariance, inverse-gamma variance), Poisson (gamma,
     exponential or flat), Bernoulli (beta or uniform), Categorical (Dirichlet or flat), tied or not.
-    Reference: Scott (2002), Bayesian methods for hidden Markov models.
+    Reference: Scott (2002), Bayesian methods for hidden Markov models. Differs by the Hamiltonian steps for emissions
+    without a closed form, and by the Metropolis test where `initial` moves with the transitions.
     """
 
     adaptation_steps: int = 60

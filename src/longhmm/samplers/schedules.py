@@ -56,6 +56,21 @@ class PolynomialDecay:
         return self.step * (1.0 + step_index / self.offset) ** (-self.power)
 
 
+@dataclass(frozen=True)
+class Scaled:
+    """Another schedule times a number."""
+
+    schedule: Schedule
+    factor: float
+
+    def __post_init__(self) -> None:
+        _positive("factor", self.factor)
+
+    def at(self, step_index: Any) -> Any:
+        """The size of step `step_index`."""
+        return self.factor * self.schedule.at(step_index)
+
+
 def as_schedule(step_size: float | Schedule) -> Schedule:
     """A bare number means a constant step size."""
     if hasattr(step_size, "at"):

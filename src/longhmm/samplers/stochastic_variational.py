@@ -56,20 +56,38 @@ class SVIState(NamedTuple):
 
 
 class SVIInfo(NamedTuple):
-    """Zeros for the gradient, whether all is finite, and the learning rate of the step."""
+    """Zeros for the gradient, whether all is finite, the learning rate of the step, and impossible windows."""
 
     gradient: Coordinates
     finite: jax.Array
     rate: jax.Array
+    impossible: jax.Array
 
 
 @dataclass(frozen=True)
 class StochasticVariational:
-    """SVI for hidden Markov models (Foti, Xu, Laird and Fox 2014).
+    """SVI for hidden Markov models. With rate `r_n = (n + delay)^-forgetting` and the scaled statistics of windows,
+
+        w' = (1 - r_n) w + r_n (concentration + n_hat),     and alike for the sums of the emission
 
     Args:
         forgetting: the learning rate of step n is `(n + delay)^-forgetting`, between 1/2 and 1.
         delay: at least 1.
+
+    Example:
+        >>> import jax, longhmm as lh
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> states, y = lh.simulate(model, params, 2000, seed=0)
+        >>> model, sampler, data = model.resolve(y), lh.StochasticVariational(), lh.open_data(y)
+        >>> estimator = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
+        >>> kernel = sampler.build(model, estimator)
+        >>> state = kernel.init(jax.random.key(0), jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params)))
+        >>> state, info = kernel.step(jax.random.key(1), state, kernel.draw(jax.random.key(2)))
+        >>> bool(info.finite)
+        True
+
+    Reference: Foti, Xu, Laird and Fox (NeurIPS 2014). Differs in buffer and scale, as said below.
 
     `initial` is taken as known; if it is the stationary law, that of the mean of `q`. A row of a Gaussian with full
     covariance that is observed in part counts as missing. The paper's buffer grows until answers settle; here it is
@@ -112,14 +130,14 @@ class StochasticVariational:
 
         def step(key: jax.Array, state: SVIState, minibatch: Minibatch) -> tuple[SVIState, SVIInfo]:
             family = family_of(model, state.centre)
-            transitions, sums = _expect(model, family, estimator.initial, state, minibatch)
+            transitions, sums, lost = _expect(model, family, estimator.initial, state, minibatch)
             rate = (state.steps + self.delay) ** -self.forgetting
             running, seen = (state.transitions, state.sums), (transitions, sums)
             moved = jax.tree.map(lambda old, new: (1 - rate) * old + rate * new, running, seen)
             new = state._replace(transitions=moved[0], sums=moved[1], steps=state.steps + 1)
             new = _settled(model, family, new)
             finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(value)) for value in new.coordinates.values()]))
-            return new, SVIInfo(jax.tree.map(jnp.zeros_like, new.coordinates), finite, rate)
+            return new, SVIInfo(jax.tree.map(jnp.zeros_like, new.coordinates), finite, rate, lost)
 
         return Kernel(init, step, estimator.draw, True)
 
@@ -171,8 +189,10 @@ def _expected_log_transition(model: HMM, state: SVIState) -> jax.Array:
     return jnp.where(model.transitions.free_rows[:, None], logs, safe_log(_with_known_rows(model, weights)))
 
 
-def _expect(model: HMM, family: Family, initial: Any, state: SVIState, minibatch: Minibatch) -> tuple[jax.Array, Any]:
-    """The local step: expected transitions and sums of the cores, scaled to all data."""
+def _expect(
+    model: HMM, family: Family, initial: Any, state: SVIState, minibatch: Minibatch
+) -> tuple[jax.Array, Any, jax.Array]:
+    """The local step: expected transitions and sums of the cores, scaled to all data; and impossible windows."""
     windows = minibatch.windows
     n_windows, width, dim = windows.values.shape
     _, levels = grouped(model.emission, model.n_states)
@@ -197,4 +217,6 @@ def _expect(model: HMM, family: Family, initial: Any, state: SVIState, minibatch
     if not grouped(model.emission, model.n_states)[0].factorises:
         observed = jnp.broadcast_to(jnp.all(observed, axis=-1, keepdims=True), observed.shape)
     sums = family.conditional.statistics({}, values, observed, groups)
-    return jax.tree.map(lambda part: minibatch.weight * part, (jnp.sum(smoothed.transitions, axis=2), sums))
+    scaled = jax.tree.map(lambda part: minibatch.weight * part, (jnp.sum(smoothed.transitions, axis=2), sums))
+    lost = jnp.sum(jnp.sum(gamma, axis=(0, 1)) < 0.5).astype(jnp.int32)  # a core has at least one time
+    return *scaled, lost

@@ -1,0 +1,122 @@
+"""Where a posterior came from: a request that can be carried out, and goes on from where it stopped."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from longhmm.data.sequences import open_data
+from longhmm.errors import ModelError
+from longhmm.progress import Bar
+from longhmm.run import policies
+from longhmm.run.chains import Chains, Stored
+from longhmm.run.compilation import cached_compilation
+from longhmm.run.request import Request
+from longhmm.run.session import find_tuning, run_session
+from longhmm.run.tuning import Tuning
+from longhmm.samplers.contract import Sampler
+from longhmm.samplers.matched_langevin import MatchedLangevin
+
+if TYPE_CHECKING:
+    from longhmm.posterior.posterior import Posterior
+
+WANTED_SHARE = 0.5  # effective draws per draw of the default sampler
+PLAIN = ("chains", "draws", "warmup", "thin", "seed")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A request, whether its sampler was left to us, and where its run stopped (None: in its checkpoint)."""
+
+    request: Request
+    automatic: bool
+    stored: Stored | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """The request as plain values; a sampler that is not longhmm's own is left out."""
+        request = self.request
+        found: dict[str, Any] = {name: getattr(request, name) for name in PLAIN}
+        found["automatic"] = self.automatic
+        for name in ("sampler", "windows", "buffer"):
+            try:
+                found[name] = policies.to_config(getattr(request, name))
+            except ModelError:
+                found[name] = None
+        return found
+
+
+def wanted_size(automatic: bool, chains: int, draws: int) -> float:
+    """Effective draws that the run should reach by spacing its draws; only the default sampler promises any."""
+    return WANTED_SHARE * chains * draws if automatic else 0.0
+
+
+def go(origin: Origin, progress: bool) -> tuple[Chains, Origin]:
+    """Start a run, or go on with one; what it leaves behind, and from where it can go on again."""
+    request = origin.request
+    notes: tuple[str, ...] = ()
+    with cached_compilation(), Bar(progress) as bar:
+        matched = isinstance(request.sampler, MatchedLangevin)
+        found = find_tuning(request, bar, origin.stored) if matched else None
+        if origin.automatic and found is not None and found.cheaper_exact:
+            sampler, notes = exact_sampler(found)
+            request = replace(request, sampler=sampler)
+        result = run_session(request, bar, found, origin.stored)
+    settings = {**result.settings, "request": origin.settings(), "versions": versions()}
+    if request.checkpoint is not None:
+        settings["checkpoint"] = os.path.abspath(request.checkpoint)
+    result = result._replace(settings=settings, notes=(*notes, *result.notes))
+    return result, replace(origin, stored=result.stored)
+
+
+def exact_sampler(found: Tuning) -> tuple[Sampler, tuple[str, ...]]:
+    """The full-data sampler, preconditioned by what tuning found, and the note that says so."""
+    from longhmm.samplers.full_data_hmc import NUTS
+
+    return NUTS(inverse_mass=np.linalg.inv(found.mode.information)), (
+        "the exact full-data sampler (NUTS) was used: for data of this length it costs less per draw than windows",
+    )
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computed the draws."""
+    names = ("longhmm", "jax", "jaxlib", "numpyro", "numpy")
+    return {"python": platform.python_version(), "backend": jax.default_backend()} | {
+        name: _version(name) for name in names
+    }
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def origin_of(posterior: Posterior, data: Any, sampler: Sampler | None) -> Origin:
+    """The origin of a posterior that was read from disk: what it asked for, and the checkpoint of its run."""
+    settings = posterior.settings
+    asked, place = settings.get("request"), settings.get("checkpoint")
+    if not isinstance(asked, dict) or place is None:
+        raise ModelError(
+            "This posterior cannot go on, since its run kept no checkpoint: sample with checkpoint='folder', or extend "
+            "before saving."
+        )
+    if data is None:
+        raise ModelError(
+            "data must be the data of the run where a posterior was loaded, got None: extend(draws, data)."
+        )
+    chosen = policies.from_config(asked.get("sampler")) if sampler is None else sampler
+    if chosen is None:
+        raise ModelError("sampler must be given: the run used one of your own, which is not stored with it.")
+    windows, buffer = (policies.from_config(asked.get(name)) for name in ("windows", "buffer"))
+    request = Request(
+        posterior.model, open_data(data), chosen, windows, buffer, asked["chains"], asked["draws"], asked["warmup"],
+        asked["thin"], None, asked["seed"], None, place, 0.0,
+    )  # fmt: skip
+    return Origin(request, bool(asked["automatic"]))

@@ -1,0 +1,51 @@
+"""What a user should know of a run beside its draws, one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from longhmm.gradients.minibatch import MinibatchSource
+from longhmm.run.driver import Progressed
+from longhmm.run.preparation import Prepared
+from longhmm.run.request import Request
+
+
+def remarks(request: Request, prepared: Prepared, run: Progressed, stats: Mapping[str, np.ndarray]) -> list[str]:
+    """Diverged chains, an early end, crowded windows, impossible windows."""
+    found = []
+    lost = int((~np.asarray(run.alive)).sum())
+    if lost:
+        found.append(f"run longer: {lost} chain(s) diverged and were left out; use a smaller step size")
+    if run.stopped:
+        found.append(f"stopped early by {run.stopped}, with {run.draws} of {request.draws} draws per chain")
+    source = prepared.source()
+    if source is not None:
+        found += crowded(source) + impossible(source, stats)
+    return found
+
+
+def crowded(source: MinibatchSource) -> list[str]:
+    """Windows that had to be drawn closer together than the data's memory asks for."""
+    rotation = source.rotation
+    if not rotation.shrunk:
+        return []
+    return [
+        f"windows are crowded: {rotation.count} windows of {source.cells.width(source.buffer)} rows do not fit into "
+        f"{int(source.cells.offsets[-1]):,} rows with a mixing time between them, so that neighbours say much the "
+        "same and gradients are noisier than their spread suggests; use fewer windows, or an exact sampler"
+    ]
+
+
+def impossible(source: MinibatchSource, stats: Mapping[str, np.ndarray]) -> list[str]:
+    """Windows with observations that no state can have produced, which the gradient had to leave out."""
+    counts = np.asarray(stats.get("impossible", 0))
+    if not counts.any():
+        return []
+    total = source.rotation.count * counts.size
+    return [
+        f"biased: at least {int(counts.sum()):,} of {total:,} windows looked at hold observations that no state can "
+        "produce at the parameters of that step, and were left out of the gradient; check the data, or start elsewhere "
+        "(init)"
+    ]
