@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check bench docs dist clean
+.PHONY: help demo test test-all check bench calibrate docs dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -28,6 +28,12 @@ check: $(VENV)/.dev ## lint, formatting and types
 
 bench: $(VENV)/.dev ## measure speed, after checking that the answers agree
 	$(BIN)/python benchmarks/run.py
+
+calibrate: $(VENV)/.dev ## compare every method with exact posteriors, in full (about two hours on two cores)
+	$(BIN)/python benchmarks/calibration.py --workers $(WORKERS) --out docs/calibration
+	$(BIN)/python benchmarks/sbc.py --workers $(WORKERS) --out docs/calibration
+	$(BIN)/python benchmarks/methods.py --workers $(WORKERS) --out docs/calibration
+	$(BIN)/python benchmarks/report.py
 
 docs: $(VENV)/.docs ## build the pages into site/
 	$(BIN)/mkdocs build --strict --quiet

@@ -60,6 +60,11 @@ def case(name: str) -> tuple[Any, dict[str, Any], int]:
             {"transition": [[0.98, 0.02], [0.05, 0.95]], "df": [4.0, 8.0], "loc": [-1.0, 1.5], "scale": [0.7, 1.0]},
             30_000,
         ),
+        "rare3": (
+            lh.HMM(3, lh.Poisson()),
+            {"transition": [[0.95, 0.0499, 0.0001], [0.04, 0.9, 0.06], [0.02, 0.08, 0.9]], "rate": [1.0, 4.0, 12.0]},
+            30_000,
+        ),
         "poisson2": (
             lh.HMM(2, lh.Poisson()),
             {"transition": [[0.99, 0.01], [0.02, 0.98]], "rate": [2.0, 4.0]},
@@ -242,7 +247,7 @@ def table(results: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", default="gaussian3,cycles8,lognormal2,poisson2,poisson3,student2")
+    parser.add_argument("--cases", default="gaussian3,cycles8,lognormal2,poisson2,poisson3,rare3,student2")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--effective", type=int, default=5000, help="effective draws wanted on both sides")
     parser.add_argument("--out", default="calibration")
@@ -255,7 +260,7 @@ def main() -> None:
         (place / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         print(table([result]).splitlines()[-1], flush=True)
     results = [json.loads(file.read_text()) for file in sorted(place.glob("*.json"))]
-    (place / "table.md").write_text(table(results) + "\n")
+    (place / "table.md").write_text(table([result for result in results if "rows" in result]) + "\n")
 
 
 if __name__ == "__main__":

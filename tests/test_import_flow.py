@@ -22,7 +22,7 @@ FLOW = (
     {"samplers"},
     {"run"},
     {"posterior"},
-    {"experiments", "sklearn", "cli", "testing", "__init__", "__main__"},
+    {"experiments", "sklearn", "cli", "testing", "calibration", "__init__", "__main__"},
 )
 RANK = {name: rank for rank, names in enumerate(FLOW) for name in names}
 # The recursions take arrays and return arrays, whatever lies to their left.

@@ -1,0 +1,252 @@
+"""Every method side by side on one posterior: bias, width, shape of rare transitions, speed, data touched.
+
+The yardstick is NumPyro's No-U-Turn sampler on the exact log posterior, as in `calibration.py`. Every method gets the
+same time (--seconds, tuning and compilation included) and the draws it makes in it. Needs JAX, NumPyro and NumPy; NUTS
+and HMC also need BlackJAX and are left out where that is missing. Writes `methods-CASE.json` to --out; `report.py`
+makes the table from it.
+
+    python benchmarks/methods.py --case rare3 --seconds 60 --workers 2 --out docs/calibration
+"""
+
+import argparse
+import importlib.util
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from calibration import ONE_THREAD, compare, data_of, exact_chain, natural
+
+CHAINS = 4
+
+
+@dataclass(frozen=True)
+class With:
+    """A sampler on an estimator that is not its own."""
+
+    sampler: Any
+    policy: Any
+    name: str
+
+    def estimator(self, windows: Any, buffer: Any) -> Any:
+        return self.policy
+
+    def build(self, model: Any, estimator: Any) -> Any:
+        return self.sampler.build(model, estimator)
+
+
+def samplers(length: int) -> dict[str, tuple[Any, Any, Any]]:
+    """By name: sampler, windows, buffer."""
+    import longhmm as lh
+    from longhmm.samplers.preconditioning import InverseInformation
+
+    windows = lh.Windows(half_width=10, count=100)
+    corrected = lh.SGRLD(0.05, noise_correction=True)
+    found = {
+        "default": (lh.MatchedLangevin(), None, None),
+        "SG-RLD, corrected": (corrected, windows, None),
+        "SG-RLD, the paper's settings": (lh.SGRLD.paper(0.05 / length), windows, None),
+        "SGLD": (lh.SGLD(0.05, InverseInformation()), windows, None),
+        "SGHMC": (lh.SGHMC(0.1), windows, None),
+        "SG-RLD without buffers": (corrected, windows, lh.FixedBuffer(0)),
+        "SG-RLD on i.i.d. gradients": (With(lh.SGRLD(0.05), lh.IID(windows), "iid"), None, None),
+        "batch RLD": (lh.BatchRLD(0.2), None, None),
+        "Gibbs": (lh.Gibbs(), None, None),
+    }
+    if importlib.util.find_spec("blackjax") is not None:
+        found |= {"NUTS": (lh.NUTS(), None, None), "HMC": (lh.HMC(), None, None)}
+    return found
+
+
+def run_method(case: str, name: str, init: dict[str, np.ndarray], seconds: float, seed: int) -> dict[str, Any]:
+    """Draws of one method as natural columns, with what they cost."""
+    from longhmm.progress import Bar
+    from longhmm.run.request import Request
+    from longhmm.run.session import find_tuning, run_session
+    from longhmm.samplers.matched_langevin import MatchedLangevin
+
+    model, sequences = data_of(case)
+    sampler, windows, buffer = samplers(sequences.length)[name]
+    start = None if isinstance(sampler, MatchedLangevin) else init
+    request = Request(
+        model, sequences, sampler, windows, buffer, CHAINS, 1_000_000, None, 1, start, seed, None, None, 0.0
+    )
+    began = time.perf_counter()
+    bar, found = Bar(False), None
+    if start is None:
+        found = find_tuning(request, bar)
+        request = replace(request, thin=None, wanted_size=0.0)
+    left = max(seconds - (time.perf_counter() - began), 0.3 * seconds)
+    warmup = 50 if "adaptation_steps" in getattr(sampler, "__dataclass_fields__", {}) else None
+    request = replace(request, time_limit=left, warmup=20 if name == "batch RLD" else warmup)
+    chains = run_session(request, bar, found)
+    return {
+        "columns": natural(model, chains.coordinates),
+        "seconds": time.perf_counter() - began,
+        "touched": touched(chains, sequences.length),
+    }
+
+
+def touched(chains: Any, length: int) -> float:
+    """Observations read by all steps of all chains, warm-up included."""
+    settings, stats = chains.settings, chains.stats
+    steps = settings["steps"] * CHAINS
+    if "leapfrogs" in stats:
+        return float(steps * stats["leapfrogs"].mean() * length)
+    if "buffer" not in settings:
+        return float(steps * length)
+    half_width, count = settings.get("half_width", 10), settings.get("windows", 100)
+    each = count * (2 * half_width + 1 + 2 * settings["buffer"])
+    return float(steps * each * (2 if "gradient_noise" in settings else 1))
+
+
+def run_variational(case: str, init: dict[str, np.ndarray], seconds: float, seed: int) -> dict[str, Any]:
+    """SVI for half of the time, then draws from its approximation."""
+    import jax
+    import jax.numpy as jnp
+
+    import longhmm as lh
+    from longhmm.samplers.stochastic_variational import StochasticVariational, draw_from_posterior
+
+    model, sequences = data_of(case)
+    sampler, windows = StochasticVariational(), lh.Windows(half_width=25, count=40)
+    began = time.perf_counter()
+    estimator = sampler.estimator(windows, None).bind(model, sequences, init)
+    kernel = sampler.build(model, estimator)
+
+    @jax.jit
+    def many(state: Any, key: jax.Array) -> Any:
+        def one(state: Any, key: jax.Array) -> tuple[Any, None]:
+            draw_key, step_key = jax.random.split(key)
+            return kernel.step(step_key, state, kernel.draw(draw_key))[0], None
+
+        return jax.lax.scan(one, state, jax.random.split(key, 500))[0]
+
+    start = {name: jnp.asarray(value, jnp.float32) for name, value in lh.unconstrain(model, init).items()}
+    state, blocks = kernel.init(jax.random.key(seed), start), 0
+    while time.perf_counter() - began < seconds / 2 or blocks < 4:
+        state, blocks = jax.block_until_ready(many(state, jax.random.key(seed + blocks))), blocks + 1
+    draws = draw_from_posterior(model, jax.random.key(seed + 10**6), state, 8000)
+    chains = {name: np.asarray(value, np.float64).reshape(4, 2000, *value.shape[1:]) for name, value in draws.items()}
+    width = 2 * windows.half_width + 1 + 2 * estimator.buffer.length
+    return {
+        "columns": natural(model, chains),
+        "seconds": time.perf_counter() - began,
+        "touched": float(500 * blocks * windows.count * width),
+    }
+
+
+def run_em(case: str, exact: dict[str, np.ndarray]) -> dict[str, Any]:
+    """The mode of the natural density, as a point: its distance from the posterior mean in posterior sds."""
+    import longhmm as lh
+
+    model, sequences = data_of(case)
+    began = time.perf_counter()
+    fit = lh.fit_em(model, sequences, progress=False, tolerance=1e-6)
+    seconds = time.perf_counter() - began
+    rows = []
+    for name, draws in exact.items():
+        parameter, _, index = name.partition("[")
+        entry = tuple(int(each) for each in index.rstrip("]").split(","))
+        shift = (float(fit.params[parameter][entry]) - draws.mean()) / draws.std()
+        rows.append({"parameter": name, "shift": float(shift), "rare": is_rare(name, draws)})
+    return {
+        "method": "EM (a point)",
+        "worst_shift": worst_by(rows, lambda row: abs(row["shift"])),
+        "seconds": seconds,
+        "touched": float((fit.n_iterations + 1) * sequences.length),
+        "rows": rows,
+    }
+
+
+def is_rare(name: str, draws: np.ndarray) -> bool:
+    from calibration import RARE
+
+    return bool(name.startswith("transition") and draws.mean() < RARE)
+
+
+def worst_by(rows: list[dict[str, Any]], size: Callable[[dict[str, Any]], float]) -> float:
+    return max((size(row) for row in rows if not row["rare"]), default=0.0)
+
+
+def summary(name: str, made: dict[str, Any], exact: dict[str, np.ndarray]) -> dict[str, Any]:
+    rows = compare(made["columns"], exact)
+    common = [row for row in rows if not row["rare"]]
+    least = min(row["ess"] for row in rows)
+    return {
+        "method": name,
+        "worst_shift": max(abs(row["shift"]) for row in common),
+        "worst_shift_error": max(common, key=lambda row: abs(row["shift"]))["shift_error"],
+        "worst_sd_ratio": max((row["sd_ratio"] for row in common), key=lambda ratio: abs(np.log(max(ratio, 1e-9)))),
+        "worst_kolmogorov": max((row["kolmogorov"] for row in rows if row["rare"]), default=None),
+        "least_ess": least,
+        "ess_per_second": least / made["seconds"],
+        "seconds": made["seconds"],
+        "touched": made["touched"],
+        "rows": rows,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--case", default="rare3")
+    parser.add_argument("--seconds", type=float, default=60.0, help="time of every method")
+    parser.add_argument("--effective", type=int, default=5000, help="effective draws wanted of the yardstick")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--methods", default="", help="some of the methods, separated by semicolons")
+    parser.add_argument("--out", default="docs/calibration")
+    options = parser.parse_args()
+    os.environ.setdefault("XLA_FLAGS", ONE_THREAD)
+    from longhmm.gradients.api import constrain
+    from longhmm.gradients.flat import Flat
+    from longhmm.run.mode import find_mode
+    from longhmm.run.tuning import whitening
+
+    model, sequences = data_of(options.case)
+    mode = find_mode(model, sequences)
+    factor = whitening(mode.information)
+    each = -(-options.effective * 5 // 4 // options.workers)
+    jobs = [(options.case, mode.coordinates, factor, 100 + worker, each) for worker in range(options.workers)]
+    began = time.perf_counter()
+    with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
+        whitened = np.stack(pool.map(exact_chain, jobs))
+    yardstick = time.perf_counter() - began
+    flat = Flat.like(mode.coordinates)
+    exact = natural(model, flat.unravel(flat.ravel_numpy(mode.coordinates) + whitened @ factor.T))
+    init = constrain(model, mode.coordinates)
+    names = [*samplers(sequences.length), "SVI", "EM (a point)"]
+    wanted = [name for name in names if not options.methods or name in options.methods.split(";")]
+    results = []
+    for seed, name in enumerate(wanted):
+        try:
+            if name == "EM (a point)":
+                results.append(run_em(options.case, exact))
+            elif name == "SVI":
+                results.append(summary(name, run_variational(options.case, init, options.seconds, seed), exact))
+            else:
+                results.append(summary(name, run_method(options.case, name, init, options.seconds, seed), exact))
+        except ValueError as error:  # a sampler that diverges says so in a sentence, and that is its result
+            results.append({"method": name, "failed": str(error)})
+        shown = {key: value for key, value in results[-1].items() if key != "rows"}
+        print(json.dumps(shown), flush=True)
+    document = {
+        "case": options.case,
+        "length": sequences.length,
+        "n_states": model.n_states,
+        "seconds_each": options.seconds,
+        "yardstick_seconds": yardstick,
+        "yardstick_workers": options.workers,
+        "methods": results,
+    }
+    place = Path(options.out)
+    place.mkdir(parents=True, exist_ok=True)
+    (place / f"methods-{options.case}.json").write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""The tables of docs/calibration.md and the picture of ranks, from the JSON files that the other programs wrote.
+
+python benchmarks/report.py --folder docs/calibration --page docs/calibration.md
+"""
+
+import argparse
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from calibration import table
+
+
+def method_table(document: dict[str, Any]) -> str:
+    """One row per method."""
+    lines = [
+        f"{document['n_states']} states, {document['length']:,} observations (`{document['case']}`), "
+        f"{document['seconds_each']:g} seconds for each method:",
+        "",
+        "| method | worst mean shift (sd) | worst sd ratio | worst Kolmogorov distance, rare transitions | least ESS | "
+        "ESS per second | observations touched |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in document["methods"]:
+        if "failed" in row:
+            lines.append(f"| {row['method']} | {row['failed']} | | | | | |")
+            continue
+        numbers = [
+            f"{row['worst_shift']:.2f}",
+            _shown(row.get("worst_sd_ratio"), ".2f"),
+            _shown(row.get("worst_kolmogorov"), ".3f"),
+            _shown(row.get("least_ess"), ",.0f"),
+            _shown(row.get("ess_per_second"), ",.1f"),
+            f"{row['touched']:.1e}",
+        ]
+        lines.append(f"| {row['method']} | {' | '.join(numbers)} |")
+    return "\n".join(lines)
+
+
+def rank_table(results: list[dict[str, Any]]) -> str:
+    """One row per method and model."""
+    lines = [
+        "| method | model | T | data sets | smallest p of P numbers | sd of ranks, over uniform | right at 1 % |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        widths = result["widths"]
+        failed = f", {len(result['failed'])} failed" if result["failed"] else ""
+        lines.append(
+            f"| {result['method']} | {result['model']} | {result['length']:,} | {result['replications']}{failed} | "
+            f"{min(result['p_values']):.3f} of {len(widths)} | {min(widths):.2f} to {max(widths):.2f} | "
+            f"{'yes' if result['right'] else 'no'} |"
+        )
+    return "\n".join(lines)
+
+
+def rank_picture(results: list[dict[str, Any]], file: Path) -> None:
+    """Histograms of ranks, one panel per number, with the band that 99 % of uniform bins fall into."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from scipy.stats import binom
+
+    wide = max(len(result["names"]) for result in results)
+    figure, axes = plt.subplots(
+        len(results), wide, figsize=(1.5 * wide, 1.6 * len(results)), squeeze=False, sharey="row"
+    )
+    for row, result in zip(axes, results, strict=True):
+        total, bins = result["replications"], len(result["counts"][0])
+        band = binom.interval(0.99, total, 1 / bins)
+        for panel, name, counts in zip(row, result["names"], result["counts"], strict=False):
+            panel.axhspan(*band, color="#d9e2ec")
+            panel.bar(range(bins), counts, width=1.0, color="#30638e")
+            panel.set_title(name, fontsize=7)
+            panel.set_xticks([])
+            panel.tick_params(labelsize=6)
+        for panel in row[len(result["names"]) :]:
+            panel.set_visible(False)
+        row[0].set_ylabel(f"{result['method']}\n{result['model']}", fontsize=7)
+    figure.tight_layout()
+    figure.savefig(file, dpi=120)
+    plt.close(figure)
+
+
+def between(page: str, mark: str, text: str) -> str:
+    """The page with what stands between two markers replaced."""
+    pattern = re.compile(rf"(<!-- {mark}:begin -->\n).*?(<!-- {mark}:end -->)", re.DOTALL)
+    if not pattern.search(page):
+        raise SystemExit(f"The page must hold the markers <!-- {mark}:begin --> and <!-- {mark}:end -->.")
+    return pattern.sub(lambda match: f"{match[1]}\n{text}\n\n{match[2]}", page)
+
+
+def _shown(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=Path("docs/calibration"))
+    parser.add_argument("--page", type=Path, default=Path("docs/calibration.md"))
+    options = parser.parse_args()
+    files = {file.name: json.loads(file.read_text()) for file in sorted(options.folder.glob("*.json"))}
+    page = options.page.read_text()
+    cases = [found for found in files.values() if "rows" in found]
+    if cases:
+        page = between(page, "cases", table(cases))
+    methods = [found for name, found in files.items() if name.startswith("methods-")]
+    if methods:
+        page = between(page, "methods", "\n\n".join(method_table(found) for found in methods))
+    ranks = [found for name, found in files.items() if name.startswith("sbc-")]
+    if ranks:
+        rank_picture(ranks, options.folder / "ranks.png")
+        picture = f"![Histograms of ranks]({options.folder.name}/ranks.png)"
+        page = between(page, "ranks", f"{rank_table(ranks)}\n\n{picture}")
+    options.page.write_text(page)
+
+
+if __name__ == "__main__":
+    main()

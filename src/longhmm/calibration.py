@@ -1,0 +1,180 @@
+"""Simulation-based calibration: is a sampler right on data whose parameters were drawn from its own prior?
+
+Parameters are drawn from the prior, data from the parameters, and draws from the posterior of the data. If those are
+right, the true value is as likely to rank first among the draws as anywhere else. Too narrow a posterior pushes ranks
+to both ends, too wide a one to the middle, a shifted one to one end (Cook, Gelman and Rubin 2006; Talts and others
+2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.errors import LongHMMError, ModelError
+from longhmm.model.hmm import HMM
+from longhmm.model.parameter import draw_prior
+from longhmm.model.simulate import simulate
+from longhmm.progress import Bar
+from longhmm.run.request import Request
+from longhmm.run.session import find_tuning, run_session
+from longhmm.samplers.contract import Sampler
+from longhmm.samplers.matched_langevin import MatchedLangevin
+
+# Draws of coordinates by name, `(chain, draw, ...)`, for a model, data, a point to start from, and a seed.
+Method = Callable[[HMM, Sequences, dict[str, np.ndarray], int], dict[str, np.ndarray]]
+BINS = 10
+
+
+class Ranks(NamedTuple):
+    """Where true values lie among posterior draws.
+
+    Attributes:
+        names: of the P numbers that were ranked, `transition[0, 1]` and the like.
+        ranks: `(replication, P)`, how many draws lie below the true value.
+        draws: L; ranks go from 0 to L.
+        failed: sentences of replications that gave no draws; they are not in `ranks`.
+    """
+
+    names: tuple[str, ...]
+    ranks: np.ndarray
+    draws: int
+    failed: tuple[str, ...]
+
+    def p_values(self) -> np.ndarray:
+        """`(P,)`, chance of ranks at least as uneven over ten bins if the sampler is right."""
+        from scipy.stats import chi2
+
+        counts = self.counts()
+        expected = len(self.ranks) / BINS
+        return np.asarray(chi2.sf(((counts - expected) ** 2 / expected).sum(axis=1), BINS - 1))
+
+    def counts(self) -> np.ndarray:
+        """`(P, 10)`, ranks in each of ten equal bins."""
+        edges = np.linspace(0, self.draws + 1, BINS + 1)
+        return np.stack([np.histogram(column, edges)[0] for column in self.ranks.T])
+
+    def widths(self) -> np.ndarray:
+        """`(P,)`, sd of ranks over that of a uniform law: above 1 for too narrow posteriors, below for too wide."""
+        uniform = np.sqrt(((self.draws + 1) ** 2 - 1) / 12)
+        return np.asarray(self.ranks.std(axis=0) / uniform)
+
+    def right(self, level: float = 0.01) -> bool:
+        """Whether no number is unevenly ranked, at `level` for all of them together."""
+        return bool(self.p_values().min() * len(self.names) > level)
+
+
+def rank_truth(truth: np.ndarray, draws: np.ndarray, keep: int) -> np.ndarray:
+    """`(P,)` ranks of `truth` `(P,)` among `keep` of the draws `(n, P)`, evenly spaced."""
+    if keep > len(draws):
+        raise ModelError(f"keep must be at most the number of draws, {len(draws)}, got {keep!r}.")
+    kept = draws[np.arange(keep) * len(draws) // keep]
+    return np.asarray((kept < truth).sum(axis=0))
+
+
+def simulated_ranks(
+    model: HMM, method: Method, *, length: int, replications: int, keep: int = 99, seed: int = 0
+) -> Ranks:
+    """Ranks over data sets simulated from the prior of a model.
+
+    Args:
+        model: with proper priors of its own, different between states so that their numbers mean something.
+        method: what is to be judged; see `by_sampler`.
+        length: observations in every data set.
+        replications: number of data sets.
+        keep: draws among which the truth is ranked; with BINS bins, one less than a multiple of 10.
+        seed: data set i of one seed is the same whatever the method.
+    """
+    rows, failed, names = [], [], columns(model)
+    for index in range(replications):
+        params = prior_params(model, jax.random.key(1_000_003 * seed + index))
+        sequences = open_data(simulate(model, params, length, seed=1_000_003 * seed + index)[1])
+        try:
+            coordinates = method(model, sequences, params, index)
+        except LongHMMError as error:
+            failed.append(str(error))
+            continue
+        rows.append(rank_truth(_flat(model, params), natural_draws(model, coordinates), keep))
+    return Ranks(names, np.array(rows), keep, tuple(failed))
+
+
+def by_sampler(
+    sampler: Sampler, *, chains: int = 2, draws: int = 200, warmup: int | None = None, **options: Any
+) -> Method:
+    """A method for `simulated_ranks`: runs of a sampler. The default finds its own start, others begin at the truth."""
+
+    def method(model: HMM, data: Sequences, params: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+        matched = isinstance(sampler, MatchedLangevin)
+        init = None if matched else params
+        windows, buffer, thin = (options.get(name) for name in ("windows", "buffer", "thin"))
+        request = Request(
+            model, data, sampler, windows, buffer, chains, draws, warmup, thin, init, seed, None, None,
+            0.5 * chains * draws if matched else 0.0,
+        )  # fmt: skip
+        bar = Bar(False)
+        return run_session(request, bar, find_tuning(request, bar) if matched else None).coordinates
+
+    return method
+
+
+def prior_params(model: HMM, key: jax.Array) -> dict[str, np.ndarray]:
+    """Natural parameters drawn from the prior; rows of `transition` are Dirichlet, fixed rows stay."""
+    table = model.emission.parameters(model.n_states)
+    keys = jax.random.split(key, len(table) + 1)
+    with jax.enable_x64(True):
+        params = {
+            name: np.asarray(draw_prior(each, table[name])) for name, each in zip(sorted(table), keys, strict=False)
+        }
+        allowed = model.transitions.allowed
+        shape = jnp.where(allowed, jnp.asarray(model.transitions.concentration), 1.0)
+        gammas = jnp.where(allowed, jax.random.gamma(keys[-1], shape), 0.0)
+        rows = np.asarray(gammas / gammas.sum(axis=1, keepdims=True))
+    for row, law in model.transitions.fixed_rows.items():
+        rows = rows.copy()
+        rows[row] = law
+    return model.validate({**params, "transition": rows})
+
+
+def natural_draws(model: HMM, coordinates: dict[str, np.ndarray]) -> np.ndarray:
+    """`(n, P)`, draws of the numbers that `columns` names."""
+    flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in coordinates.items()}
+    with jax.enable_x64(True):
+        found = jax.jit(jax.vmap(model.constrain))({name: jnp.asarray(value) for name, value in flat.items()})
+    return np.stack([np.asarray(found[name][:, *index]) for name, index in _entries(model)], axis=1)
+
+
+def columns(model: HMM) -> tuple[str, ...]:
+    """Names of the numbers that are ranked: all but the last of each free row, and every free emission parameter."""
+    return tuple(f"{name}[{', '.join(map(str, index))}]" for name, index in _entries(model))
+
+
+def _entries(model: HMM) -> list[tuple[str, tuple[int, ...]]]:
+    found: list[tuple[str, tuple[int, ...]]] = []
+    for row in range(model.n_states):
+        allowed = np.flatnonzero(model.transitions.allowed[row])
+        if model.transitions.free_rows[row]:
+            found += [("transition", (row, int(column))) for column in allowed[:-1]]
+    for name, parameter in sorted(model.emission.parameters(model.n_states).items()):
+        if parameter.is_free:
+            found += [(name, index) for index in np.ndindex(*parameter.shape)]
+    return found
+
+
+def _flat(model: HMM, params: dict[str, np.ndarray]) -> np.ndarray:
+    return np.array([np.asarray(params[name])[index] for name, index in _entries(model)])
+
+
+def scaled(method: Method, factor: float) -> Method:
+    """The same method with its draws pulled towards their mean (or away): wrong on purpose, to see that it shows."""
+
+    def wrong(model: HMM, data: Sequences, params: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+        found = method(model, data, params, seed)
+        means = {name: value.mean(axis=(0, 1), keepdims=True) for name, value in found.items()}
+        return {name: means[name] + factor * (value - means[name]) for name, value in found.items()}
+
+    return wrong

@@ -1,0 +1,70 @@
+"""Simulation-based calibration: right where the sampler is, and it sees one that is not."""
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import longhmm as lh
+from longhmm.calibration import Ranks, by_sampler, columns, prior_params, rank_truth, scaled, simulated_ranks
+from longhmm.errors import ModelError
+from samplers.targets import dirichlet_moments
+
+PRIOR = np.array([[18.0, 2.0], [4.0, 16.0]])
+MODEL = lh.HMM(2, lh.Poisson(rate=dist.Gamma(np.array([20.0, 80.0]), 10.0)), transition_prior=PRIOR)
+
+
+def conjugate_ranks(width, shift=0.0, replications=2000):
+    """A normal mean with known variance: exact draws made wider and shifted, in posterior sds."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for _ in range(replications):
+        truth = rng.normal()
+        mean, sd = 0.8 * (truth + 0.5 * rng.normal()), np.sqrt(0.2)
+        rows.append(rank_truth(np.array([truth]), mean + sd * (shift + width * rng.normal(size=(99, 1))), 99))
+    return Ranks(("mean[0]",), np.array(rows), 99, ())
+
+
+def test_ranks_of_exact_draws_are_uniform_and_others_are_not():
+    right = conjugate_ranks(1.0)
+    assert right.right() and right.widths()[0] == pytest.approx(1.0, abs=0.04)
+    narrow, wide, shifted = conjugate_ranks(0.85), conjugate_ranks(1.15), conjugate_ranks(1.0, 0.2)
+    assert not narrow.right() and narrow.widths()[0] > 1.04
+    assert not wide.right() and wide.widths()[0] < 0.96
+    assert not shifted.right()
+    assert right.counts().sum() == 2000 and right.counts().shape == (1, 10)
+
+
+def test_parameters_come_from_the_prior():
+    import jax
+
+    drawn = [prior_params(MODEL, jax.random.key(index)) for index in range(400)]
+    rates = np.array([each["rate"] for each in drawn])
+    np.testing.assert_allclose(rates.mean(0), [2.0, 8.0], atol=4 * np.sqrt([0.2, 0.8]).max() / 20)
+    rows = np.array([each["transition"] for each in drawn])
+    mean, sd = dirichlet_moments(PRIOR)
+    np.testing.assert_array_less(np.abs(rows.mean(0) - mean), 4 * sd / 20)
+    np.testing.assert_allclose(rows.std(0), sd, rtol=0.2)
+    assert columns(MODEL) == ("transition[0, 0]", "transition[1, 0]", "rate[0]", "rate[1]")
+
+
+def test_gibbs_is_calibrated_and_a_mis_scaled_posterior_is_seen():
+    method = by_sampler(lh.Gibbs(), chains=1, draws=396, warmup=20)
+    found = simulated_ranks(MODEL, method, length=80, replications=60)
+    assert found.ranks.shape == (60, 4) and not found.failed
+    assert found.right(), found.p_values()
+    narrow = simulated_ranks(MODEL, scaled(method, 0.4), length=80, replications=60)
+    assert not narrow.right() and np.all(narrow.widths() > found.widths())
+
+
+@pytest.mark.slow
+def test_the_default_is_calibrated_and_a_mis_scaled_one_is_seen():
+    method = by_sampler(lh.MatchedLangevin(), chains=2, draws=150)
+    found = simulated_ranks(MODEL, method, length=3000, replications=100)
+    assert found.right(), found.p_values()
+    assert np.all(np.abs(found.widths() - 1) < 0.2)
+    assert not simulated_ranks(MODEL, scaled(method, 0.5), length=3000, replications=100).right()
+
+
+def test_too_few_draws_are_refused():
+    with pytest.raises(ModelError, match="at most the number of draws, 5, got 9"):
+        rank_truth(np.zeros(1), np.zeros((5, 1)), 9)
