@@ -16,10 +16,10 @@ demo: $(VENV)/.runtime ## fit a real nanopore recording
 	$(BIN)/python examples/nanopore.py
 
 test: $(VENV)/.dev ## run the fast tests
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test-all: $(VENV)/.dev ## run every test
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 check: $(VENV)/.dev ## lint, formatting and types
 	$(BIN)/ruff check .
