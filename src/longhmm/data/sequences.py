@@ -45,10 +45,14 @@ class Sequences:
         self._mask, self._states = mask, states
         self.has_mask, self.has_states = mask is not None, states is not None
         self.in_memory = all(isinstance(part, ArraySource) for part in (source, mask, states) if part is not None)
+        # True where every value is known to be there: in memory, with no mask and no NaN.
+        self.complete = self.in_memory and mask is None
         if self.in_memory:
             rows = max(1, _CHECKED_AT_ONCE // self.dim)
             for start in range(0, self.length, rows):
-                self._check(start, *self._raw(start, min(start + rows, self.length)))
+                values, missing, known = self._raw(start, min(start + rows, self.length))
+                self._check(start, values, missing, known)
+                self.complete = self.complete and _all_finite(values)
 
     def read(self, start: int, stop: int) -> Block:
         """Positions `start` to `stop` (exclusive), whether or not they lie in one sequence; nothing else is read."""
@@ -103,7 +107,7 @@ class Sequences:
         self._check_states(states, start)
 
     def _check_values(self, values: np.ndarray, mask: np.ndarray | None, start: int) -> None:
-        if values.dtype.kind != "f":
+        if _all_finite(values):
             return
         infinite = np.isinf(values)
         if mask is not None:
@@ -131,6 +135,14 @@ class Sequences:
                 f"states must be -1 (unknown) or a state counted from 0, but is {states[row, 0]} at position "
                 f"{start + row} ({self.describe(start + row)}); mark unknown states with -1"
             )
+
+
+def _all_finite(values: np.ndarray) -> bool:
+    """Whether no value is NaN or infinite: a sum is not finite if one of its terms is not, and costs little."""
+    if values.dtype.kind != "f":
+        return True
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(values.sum()))
 
 
 def _block(values: np.ndarray, mask: np.ndarray | None, states: np.ndarray | None) -> Block:

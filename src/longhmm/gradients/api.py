@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import open_data
-from longhmm.gradients.coordinates import interior
+from longhmm.gradients.coordinates import interior, prior_gradient
 from longhmm.gradients.estimators import Estimator
 from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.model.hmm import HMM
@@ -67,21 +68,56 @@ def unconstrain(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """
     complete = interior(model, params)
     with jax.enable_x64(True):
-        found = model.unconstrain({name: jnp.asarray(value) for name, value in complete.items()})
-        return jax.tree.map(np.asarray, found)
+        return jax.tree.map(np.asarray, _unconstrain(model, _wide(complete)))
 
 
 def constrain(model: HMM, coordinates: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Unconstrained coordinates to natural parameters, in float64: the inverse of `unconstrain`."""
     with jax.enable_x64(True):
-        wide = {name: jnp.asarray(np.asarray(value), jnp.float64) for name, value in coordinates.items()}
-        return jax.tree.map(np.asarray, model.constrain(wide))
+        return jax.tree.map(np.asarray, _constrain(model, _wide(coordinates)))
 
 
 def log_prior(model: HMM, params: Mapping[str, Any], *, unconstrained: bool = True) -> float:
     """Log prior density: of the unconstrained coordinates (Jacobian included), or of the natural parameters."""
     with jax.enable_x64(True):
         if not unconstrained:
-            complete = model.validate(params)
-            return float(model.log_prior({name: jnp.asarray(value) for name, value in complete.items()}))
-        return float(model.log_prior_unconstrained(jax.tree.map(jnp.asarray, unconstrain(model, params))))
+            return float(_natural_log_prior(model, _wide(model.validate(params))))
+        return float(_log_prior(model, _wide(unconstrain(model, params))))
+
+
+def log_prior_gradient(model: HMM, coordinates: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Gradient of the log prior density of the coordinates, Jacobian included, in float64."""
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, _log_prior_gradient(model, _wide(coordinates)))
+
+
+def _wide(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value, np.float64) for name, value in arrays.items()}
+
+
+# Compiled as a whole: one operation at a time, each would be compiled by itself.
+
+
+@partial(jax.jit, static_argnums=0)
+def _unconstrain(model: HMM, params: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    return dict(model.unconstrain(params))
+
+
+@partial(jax.jit, static_argnums=0)
+def _constrain(model: HMM, coordinates: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    return dict(model.constrain(coordinates))
+
+
+@partial(jax.jit, static_argnums=0)
+def _natural_log_prior(model: HMM, params: Mapping[str, jax.Array]) -> jax.Array:
+    return model.log_prior(params)
+
+
+@partial(jax.jit, static_argnums=0)
+def _log_prior_gradient(model: HMM, coordinates: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    return prior_gradient(model, coordinates)
+
+
+@partial(jax.jit, static_argnums=0)
+def _log_prior(model: HMM, coordinates: Mapping[str, jax.Array]) -> jax.Array:
+    return model.log_prior_unconstrained(coordinates)

@@ -25,12 +25,23 @@ from longhmm.gradients.coordinates import Coordinates, add, interior, prior_grad
 from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.gradients.minibatch import Minibatch, MinibatchSource
 from longhmm.gradients.schemes import Windows
+from longhmm.kernels import native
+from longhmm.kernels.forms import expected_log_density
+from longhmm.kernels.fused_windows import FusedSums, given_statistics, placed_sums, statistics_of
 from longhmm.kernels.statistics import Statistics, mixture_statistics, window_statistics
 from longhmm.messages.markov import mixing_time, stationary
+from longhmm.messages.scaling import safe_log
 from longhmm.model.hmm import HMM
 
 StartLaw = Callable[[Mapping[str, jax.Array]], jax.Array]
-WindowStatistics = Callable[[HMM, Mapping[str, jax.Array], Minibatch], Statistics]  # compared by value
+
+
+class WindowStatistics(Protocol):
+    """Statistics of a minibatch, summed or of every window. Compared by value, so that compiled code is shared."""
+
+    def __call__(
+        self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, *, per_window: bool
+    ) -> Statistics: ...
 
 
 class GradientEstimate(NamedTuple):
@@ -38,7 +49,8 @@ class GradientEstimate(NamedTuple):
 
     Attributes:
         gradient: by name, as `constrain` takes them.
-        statistics: expected statistics of every window, unscaled (None for the full-data gradient).
+        statistics: expected statistics of the windows, unscaled: summed, or with a leading axis where those of every
+            window were asked for. None for the full-data gradient.
     """
 
     gradient: dict[str, Any]
@@ -51,7 +63,9 @@ class BoundEstimator(Protocol):
     def draw(self, key: jax.Array) -> Any:
         """A minibatch."""
 
-    def estimate(self, coordinates: Mapping[str, jax.Array], minibatch: Any, *, prior: bool = True) -> GradientEstimate:
+    def estimate(
+        self, coordinates: Mapping[str, jax.Array], minibatch: Any, *, prior: bool = True, per_window: bool = False
+    ) -> GradientEstimate:
         """The gradient of the log posterior, or of the log likelihood, at these coordinates."""
 
 
@@ -99,7 +113,12 @@ class BoundFullData:
         return self.sequences
 
     def estimate(
-        self, coordinates: Mapping[str, jax.Array], minibatch: Sequences, *, prior: bool = True
+        self,
+        coordinates: Mapping[str, jax.Array],
+        minibatch: Sequences,
+        *,
+        prior: bool = True,
+        per_window: bool = False,
     ) -> GradientEstimate:
         with jax.enable_x64(True):
             wide = {name: jnp.asarray(np.asarray(value), jnp.float64) for name, value in coordinates.items()}
@@ -129,7 +148,9 @@ class Buffered:
 
     def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundWindows:
         found = self.buffer.estimate(model, params, sequences)
-        return _bind_windows(model, sequences, params, self.windows, found, BufferedStatistics(self.start))
+        spans = (self.windows.core_length, found.length)
+        statistics = BufferedStatistics(self.start, native.usable(), *spans)
+        return _bind_windows(model, sequences, params, self.windows, found, statistics)
 
 
 @dataclass(frozen=True)
@@ -155,22 +176,41 @@ def _bind_windows(
     complete = model.validate(params)
     if sequences.in_memory:
         model.check_data(sequences)  # what lies in files is checked as it is read
-    source = MinibatchSource(sequences, windows, found.length, mixing_time(complete["transition"]))
+    source = MinibatchSource(sequences, windows, found.length, mixing_time(complete["transition"]), model)
     return BoundWindows(model, source, found, statistics, model.given_initial(complete))
 
 
 @dataclass(frozen=True)
 class BufferedStatistics:
-    """Statistics of buffered windows. Equal for equal `start`, so that what was compiled for one serves the other."""
+    """Statistics of buffered windows, by the fused kernel where `fused`, else by the reference."""
 
     start: StartLaw
+    fused: bool
+    core_length: int
+    buffer: int
 
-    def __call__(self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch) -> Statistics:
-        return window_statistics(model, params, minibatch.windows, jax.lax.stop_gradient(self.start(params)))
+    def __call__(
+        self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, *, per_window: bool
+    ) -> Statistics:
+        spans = (self.core_length, self.buffer)
+        if self.fused and minibatch.placed is not None:
+            sums = placed_sums(model, params, minibatch.placed, self.law(params), *spans, per_window=True)
+            found = jax.vmap(partial(statistics_of, model, params))(sums)
+        elif self.fused:
+            found = given_statistics(model, params, minibatch.windows, self.law(params), *spans)
+        else:
+            law = jax.lax.stop_gradient(self.start(params))
+            found = window_statistics(model, params, minibatch.windows, law)
+        return found if per_window else found.total()
+
+    def law(self, params: Mapping[str, jax.Array]) -> jax.Array | None:
+        """The law before a window, for the kernel; None for the stationary one, which it finds by itself."""
+        return None if self.start is stationary_start else jax.lax.stop_gradient(self.start(params))
 
 
-def _mixture(model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch) -> Statistics:
-    return mixture_statistics(model, params, minibatch.windows)
+def _mixture(model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, *, per_window: bool) -> Statistics:
+    found = mixture_statistics(model, params, minibatch.windows)
+    return found if per_window else found.total()
 
 
 @partial(
@@ -196,6 +236,11 @@ class BoundWindows:
         """Whether windows are read from files, outside compiled code."""
         return not self.source.on_device
 
+    @property
+    def shares_calls(self) -> bool:
+        """Whether chains are best run together: the fused kernel serves them all in one call."""
+        return isinstance(self.statistics, BufferedStatistics) and self.statistics.fused
+
     def draw(self, key: jax.Array) -> Minibatch:
         """Windows at random, each cell with probability S/N."""
         minibatch = self.source.draw(key)
@@ -208,16 +253,23 @@ class BoundWindows:
         self.model.emission.check(values, observed, lambda row: f"a value in a window of {self.source.sequences.name}")
 
     def estimate(
-        self, coordinates: Mapping[str, jax.Array], minibatch: Minibatch, *, prior: bool = True
+        self,
+        coordinates: Mapping[str, jax.Array],
+        minibatch: Minibatch,
+        *,
+        prior: bool = True,
+        per_window: bool = False,
     ) -> GradientEstimate:
-        return _window_estimate(self.model, self.statistics, prior, dict(coordinates), self.initial, minibatch)
+        how = (self.statistics, prior, per_window)
+        return _window_estimate(self.model, *how, dict(coordinates), self.initial, minibatch)
 
 
-@partial(jax.jit, static_argnames=("model", "statistics", "prior"))
+@partial(jax.jit, static_argnames=("model", "statistics", "prior", "per_window"))
 def _window_estimate(
     model: HMM,
     statistics: WindowStatistics,
     prior: bool,
+    per_window: bool,
     coordinates: Coordinates,
     initial: Any,
     minibatch: Minibatch,
@@ -225,12 +277,40 @@ def _window_estimate(
     params = model.constrain(coordinates)
     if initial is not None:
         params = {**params, "initial": jnp.asarray(initial, params["transition"].dtype)}
-    found = statistics(model, params, minibatch)
-    gradient = score(model, coordinates, found.total(), initial_moves=initial is None)
+    if not per_window and minibatch.placed is not None and isinstance(statistics, BufferedStatistics):
+        spans = (statistics.core_length, statistics.buffer)
+        sums = placed_sums(model, params, minibatch.placed, statistics.law(params), *spans)
+        gradient = _from_sums(model, coordinates, params, sums, initial is None, minibatch, prior)
+        return GradientEstimate(gradient, statistics_of(model, params, sums))
+    found = statistics(model, params, minibatch, per_window=per_window)
+    total = found.total() if per_window else found
+    gradient = score(model, coordinates, total, initial_moves=initial is None)
     gradient = scale(minibatch.weight, gradient)
     if prior:
         gradient = add(gradient, prior_gradient(model, coordinates))
     return GradientEstimate(gradient, found)
+
+
+def _from_sums(
+    model: HMM,
+    coordinates: Coordinates,
+    params: Mapping[str, jax.Array],
+    sums: FusedSums,
+    initial_moves: bool,
+    minibatch: Minibatch,
+    prior: bool,
+) -> Coordinates:
+    """The gradient from what the fused kernel summed up: the same as `score`, in one derivative (F8)."""
+
+    def complete_data(at: Coordinates) -> jax.Array:
+        natural = model.constrain(at)
+        total = jnp.sum(sums.transitions * safe_log(natural["transition"]))
+        if initial_moves:
+            total = total + jnp.sum(sums.first * safe_log(natural["initial"]))
+        total = minibatch.weight * (total + expected_log_density(model, params, natural, sums.sums))
+        return total + model.log_prior_unconstrained(at) if prior else total
+
+    return jax.grad(complete_data)(coordinates)
 
 
 # Control variates -----------------------------------------------------------------------------------------------
@@ -277,30 +357,50 @@ class BoundControlVariate:
         """Whether windows are read from files, outside compiled code."""
         return self.plain.draws_on_host
 
+    @property
+    def shares_calls(self) -> bool:
+        """Whether chains are best run together."""
+        return self.plain.shares_calls
+
     def draw(self, key: jax.Array) -> Minibatch:
         """Windows at random, each cell with probability S/N."""
         return self.plain.draw(key)
 
     def estimate(
-        self, coordinates: Mapping[str, jax.Array], minibatch: Minibatch, *, prior: bool = True
+        self,
+        coordinates: Mapping[str, jax.Array],
+        minibatch: Minibatch,
+        *,
+        prior: bool = True,
+        per_window: bool = False,
     ) -> GradientEstimate:
         plain = self.plain
         fixed = (self.centre, self.exact, plain.initial)
-        return _controlled(plain.model, plain.statistics, prior, dict(coordinates), *fixed, minibatch)
+        how = (plain.statistics, prior, per_window)
+        return _controlled(plain.model, *how, dict(coordinates), *fixed, minibatch)
 
 
-@partial(jax.jit, static_argnames=("model", "statistics", "prior"))
+@partial(jax.jit, static_argnames=("model", "statistics", "prior", "per_window"))
 def _controlled(
     model: HMM,
     statistics: WindowStatistics,
     prior: bool,
+    per_window: bool,
     coordinates: Coordinates,
     centre: Coordinates,
     exact: Coordinates,
     initial: Any,
     minibatch: Minibatch,
 ) -> GradientEstimate:
-    here = _window_estimate(model, statistics, prior, coordinates, initial, minibatch)
-    there = _window_estimate(model, statistics, False, jax.tree.map(jnp.asarray, centre), initial, minibatch)
-    gradient = add(jax.tree.map(jnp.asarray, exact), here.gradient, scale(-1.0, there.gradient))
-    return GradientEstimate(gradient, here.statistics)
+    def at(point: Coordinates) -> GradientEstimate:
+        return _window_estimate(model, statistics, False, per_window, point, initial, minibatch)
+
+    # One program serves both points, and the fused kernel serves both in one call. The reference takes one after the
+    # other: side by side, its branches for rare underflow would all be computed.
+    together = isinstance(statistics, BufferedStatistics) and statistics.fused
+    over = jax.vmap(at) if together else partial(jax.lax.map, at)
+    found = over(jax.tree.map(lambda here, home: jnp.stack([here, home]), coordinates, dict(centre)))
+    gradient = {name: exact[name] + found.gradient[name][0] - found.gradient[name][1] for name in coordinates}
+    if prior:
+        gradient = add(gradient, prior_gradient(model, coordinates))
+    return GradientEstimate(gradient, jax.tree.map(lambda each: each[0], found.statistics))

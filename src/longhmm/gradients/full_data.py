@@ -13,7 +13,9 @@ import numpy as np
 from longhmm.data.sequences import Sequences
 from longhmm.gradients.coordinates import Coordinates, add, prior_gradient, score
 from longhmm.kernels.blocks import Block
+from longhmm.kernels.forms import slopes
 from longhmm.kernels.full_pass import Progress, posterior_pass
+from longhmm.kernels.fused_pass import fused_totals
 from longhmm.kernels.statistics import Statistics, free_emission
 from longhmm.model.hmm import HMM
 
@@ -31,12 +33,24 @@ def full_statistics(
     model: HMM, params: Mapping[str, Any], sequences: Sequences, progress: Progress | None = None
 ) -> Statistics:
     """Expected statistics of all data at natural parameters, summed in float64."""
+    complete = model.validate(params)
+    fused = fused_totals(model, complete, sequences, collect_emission_score, progress=progress)
+    if fused is not None:
+        emission = fused.collected
+        if fused.sums is not None:
+            with jax.enable_x64(True):
+                arrays = {name: jnp.asarray(value) for name, value in complete.items()}
+                emission = jax.tree.map(np.asarray, _emission_slopes(model, arrays, fused.sums))
+        return Statistics(fused.first, fused.transitions, emission, np.float64(fused.log_likelihood))
     totals: Statistics | None = None
     for result in posterior_pass(model, params, sequences, collect_emission_score, progress):
         part = Statistics(result.first, result.transitions, result.collected, np.float64(result.log_likelihood))
         totals = part if totals is None else jax.tree.map(np.add, totals, part)
     assert totals is not None
     return totals
+
+
+_emission_slopes = jax.jit(slopes, static_argnums=0)
 
 
 def log_posterior_and_gradient(
@@ -52,9 +66,15 @@ def log_posterior_and_gradient(
     With `prior=False`, the log likelihood and its gradient.
     """
     complete = model.validate(params)
-    statistics = full_statistics(model, complete, sequences, progress)
+    return gradient_from(model, complete, full_statistics(model, complete, sequences, progress), prior=prior)
+
+
+def gradient_from(
+    model: HMM, complete: Mapping[str, np.ndarray], statistics: Statistics, *, prior: bool = True
+) -> tuple[float, dict[str, np.ndarray]]:
+    """`log_posterior_and_gradient` at checked parameters, from the statistics of all data there."""
     with jax.enable_x64(True):
-        arrays = {name: jnp.asarray(value) for name, value in complete.items()}
+        arrays = {name: np.asarray(value) for name, value in complete.items()}
         moves = model.given_initial(complete) is None
         value, gradient = _finish(model, prior, moves, arrays, statistics)
         return float(value), jax.tree.map(np.asarray, gradient)

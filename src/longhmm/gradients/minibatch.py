@@ -15,13 +15,21 @@ import numpy as np
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells, WindowBatch, gather, locate
 from longhmm.gradients.schemes import INT32_LIMIT, Rotation, Windows
+from longhmm.kernels.fused_windows import Placed, place
+from longhmm.kernels.rows import fused_rows
+from longhmm.model.hmm import HMM
 
 
 class Minibatch(NamedTuple):
-    """Windows, and the weight with which each one's core enters the sum over all data."""
+    """Windows, and the weight with which each one's core enters the sum over all data.
+
+    `placed` says where the same windows lie in the data, for the fused kernel; None where they must be copied. Inside
+    compiled code only the one that is used costs anything.
+    """
 
     windows: WindowBatch
     weight: Any
+    placed: Placed | None = None
 
 
 class DeviceData(NamedTuple):
@@ -32,10 +40,14 @@ class DeviceData(NamedTuple):
     states: jax.Array | None
     offsets: jax.Array
     cell_offsets: jax.Array
+    rows: jax.Array | None
 
 
-def to_device(sequences: Sequences, cells: Cells) -> DeviceData:
-    """Put data that lie in memory onto the device, once; floats as float32, with NaN for what is missing."""
+def to_device(sequences: Sequences, cells: Cells, model: HMM | None) -> DeviceData:
+    """Put data that lie in memory onto the device, once; floats as float32, with NaN for what is missing.
+
+    With a model, also the numbers that the fused kernel reads, where it can.
+    """
     block = sequences.read(0, sequences.length)
     floating = block.values.dtype.kind == "f"
     values, observed = block.values, None
@@ -46,9 +58,9 @@ def to_device(sequences: Sequences, cells: Cells) -> DeviceData:
     elif not block.observed.all():
         observed = jnp.asarray(block.observed)
     states = None if block.states is None else jnp.asarray(block.states)
-    return DeviceData(
-        jnp.asarray(values), observed, states, jnp.asarray(cells.offsets), jnp.asarray(cells.cell_offsets)
-    )
+    on_device = jnp.asarray(values)
+    rows = None if model is None else fused_rows(model, sequences, on_device)
+    return DeviceData(on_device, observed, states, jnp.asarray(cells.offsets), jnp.asarray(cells.cell_offsets), rows)
 
 
 def take_windows(data: DeviceData, cells: jax.Array, core_length: int, buffer: int) -> WindowBatch:
@@ -83,13 +95,15 @@ class MinibatchSource:
     A pytree whose only leaves are the data on the device, so that compiled code takes them as arguments.
     """
 
-    def __init__(self, sequences: Sequences, windows: Windows, buffer: int, mixing_time: float) -> None:
+    def __init__(
+        self, sequences: Sequences, windows: Windows, buffer: int, mixing_time: float, model: HMM | None = None
+    ) -> None:
         self.sequences, self.windows, self.buffer = sequences, windows, buffer
         self.cells = Cells(sequences.offsets, windows.core_length)
         self.rotation = Rotation.plan(self.cells.n_cells, windows, buffer, mixing_time)
         # Positions inside compiled code are 32-bit; longer data are read on the host, where they are 64-bit.
         self.on_device = sequences.in_memory and sequences.length * sequences.dim < INT32_LIMIT
-        self.data = to_device(sequences, self.cells) if self.on_device else None
+        self.data = to_device(sequences, self.cells, model) if self.on_device else None
 
     def tree_flatten(self) -> tuple[tuple[DeviceData | None], tuple[Any, ...]]:
         """The device data, and everything else as a constant of compiled code (which must not keep the data alive)."""
@@ -129,5 +143,8 @@ def _draw_cells(rotation: Rotation, key: jax.Array) -> jax.Array:
 
 @partial(jax.jit, static_argnames=("rotation", "core_length", "buffer"))
 def _draw_on_device(rotation: Rotation, core_length: int, buffer: int, data: DeviceData, key: jax.Array) -> Minibatch:
-    windows = take_windows(data, rotation.draw(key), core_length, buffer)
-    return Minibatch(windows, jnp.float32(rotation.weight))
+    cells = rotation.draw(key)
+    placed = None
+    if data.rows is not None:
+        placed = place(data.rows, locate(jnp, data.cell_offsets, data.offsets, core_length, cells, buffer))
+    return Minibatch(take_windows(data, cells, core_length, buffer), jnp.float32(rotation.weight), placed)

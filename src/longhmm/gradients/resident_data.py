@@ -43,7 +43,7 @@ class BoundResidentData:
         """Nothing: all data are used, and the posterior holds them."""
 
     def estimate(
-        self, coordinates: Mapping[str, jax.Array], minibatch: None, *, prior: bool = True
+        self, coordinates: Mapping[str, jax.Array], minibatch: None, *, prior: bool = True, per_window: bool = False
     ) -> GradientEstimate:
         """The exact gradient of the log posterior, or of the log likelihood."""
         _, gradient = self.posterior.value_and_gradient(coordinates)

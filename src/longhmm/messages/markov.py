@@ -37,6 +37,19 @@ def stationary(transition: jax.Array) -> jax.Array:
     return law / jnp.sum(law)
 
 
+def stationary_law(transition: np.ndarray) -> np.ndarray:
+    """The same as `stationary`, on the host."""
+    chain = np.array(transition, np.float64) + WHISPER
+    n_states = len(chain)
+    for last in range(n_states - 1, 0, -1):
+        chain[:last, last] /= chain[last, :last].sum()
+        chain[:last, :last] += np.outer(chain[:last, last], chain[last, :last])
+    law = np.ones(n_states)
+    for state in range(1, n_states):
+        law[state] = law[:state] @ chain[:state, state]
+    return law / law.sum()
+
+
 def mixing_time(transition: np.ndarray, *, cap: float = 1e6) -> float:
     """Steps until the chain forgets its state, `1 / (1 - |lambda_2|)` (F14), capped where it never does."""
     transition = np.asarray(transition, dtype=np.float64)

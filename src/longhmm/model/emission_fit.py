@@ -15,6 +15,8 @@ from numpyro.distributions import biject_to, constraints
 
 from longhmm.errors import ModelError
 from longhmm.model.emissions import Emission
+from longhmm.model.gaussian import Gaussian
+from longhmm.model.gaussian_mode import gaussian_mode
 from longhmm.model.newton import Coordinates, Derivatives, climb
 from longhmm.model.parameter import Parameter, draw_prior
 
@@ -30,6 +32,9 @@ def fit_groups(
 
     A group without rows of its own is jittered by a posterior standard deviation, so that no two states are twins.
     """
+    closed = _closed_form(emission, n_groups, groups)
+    if closed is not None:
+        return closed
     coordinates = Coordinates(emission.parameters(n_groups))
     with jax.enable_x64(True):
         rows, weights = _table(groups, emission, rng)
@@ -45,7 +50,24 @@ def fit_groups(
         point = summit.point + _jitter(coordinates, summit.derivatives, empty, rng)
         if not np.isfinite(float(_derivatives(emission, n_groups, jnp.asarray(point), *data).value)):
             point = summit.point
-        return {name: np.asarray(value) for name, value in coordinates.params(jnp.asarray(point)).items()}
+        return {name: np.asarray(value) for name, value in _natural(emission, n_groups, point).items()}
+
+
+@partial(jax.jit, static_argnames=("emission", "n_groups"))
+def _natural(emission: Emission, n_groups: int, point: jax.Array) -> dict[str, jax.Array]:
+    return Coordinates(emission.parameters(n_groups)).params(point)
+
+
+def _closed_form(emission: Emission, n_groups: int, groups: list[np.ndarray]) -> dict[str, np.ndarray] | None:
+    """The best Gaussian of every group, where groups are large enough and priors have a closed form."""
+    if type(emission) is not Gaussian or min(len(group) for group in groups) < 4 * (emission.dim + 1):
+        return None
+    centre = np.mean([group.mean(axis=0) for group in groups], axis=0)
+    with jax.enable_x64(True):
+        statistics = [np.asarray(emission.sufficient_statistics(group - centre)).sum(axis=0) for group in groups]
+    counts = np.array([len(group) for group in groups], np.float64)
+    start = {"mean": np.stack([group.mean(axis=0) for group in groups])}
+    return gaussian_mode(emission, n_groups, start, np.stack(statistics), counts, centre, prior=True)
 
 
 def _table(groups: list[np.ndarray], emission: Emission, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ import numpy as np
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.windows import WindowBatch
 from longhmm.errors import DataError, ModelError
-from longhmm.messages.markov import stationary
+from longhmm.messages.markov import stationary, stationary_law
 from longhmm.model import parametrisation
 from longhmm.model.emissions import Emission
 from longhmm.model.subsample import subsample
@@ -150,8 +150,9 @@ class HMM:
         return complete
 
     def _initial_numpy(self, transition: np.ndarray) -> np.ndarray:
-        with jax.enable_x64(True):
-            return np.asarray(self.initial_law(jnp.asarray(transition, jnp.float64)))
+        if isinstance(self.initial, str):
+            return stationary_law(transition)
+        return np.asarray(self.initial, np.float64)
 
     def initial_law(self, transition: jax.Array) -> jax.Array:
         """`(K,)`, law of the state of a sequence's first observation, given the transition matrix."""

@@ -54,6 +54,28 @@ def marginal_log_density(mean: jax.Array, covariance: jax.Array, y: jax.Array, o
     return -0.5 * jnp.sum(z * z, -1) - _half_log_det(factor) - 0.5 * n_observed * LOG_2PI
 
 
+def whitening(covariance: jax.Array) -> jax.Array:
+    """Rows of M `(K, D (D + 1) / 2)`, lower triangular, with `M covariance M^T = I`: the inverse Cholesky factor."""
+    features = covariance.shape[-1]
+    if features > UNROLLED:
+        factor = jnp.linalg.cholesky(covariance)
+        identity = jnp.broadcast_to(jnp.eye(features, dtype=factor.dtype), factor.shape)
+        inverse = jax.scipy.linalg.solve_triangular(factor, identity, lower=True)
+        return jnp.stack([inverse[:, i, j] for i in range(features) for j in range(i + 1)], axis=1)
+    entries = _entries(covariance)
+    rows: list[list[jax.Array]] = []
+    inverse_rows: list[list[jax.Array]] = []
+    for i in range(features):
+        rows.append([])
+        for j in range(i):
+            entry = entries[i][j] - sum((rows[i][m] * rows[j][m] for m in range(j)), 0.0)
+            rows[i].append(entry * inverse_rows[j][j])
+        diagonal = jax.lax.rsqrt(entries[i][i] - sum((rows[i][m] ** 2 for m in range(i)), 0.0))
+        solved = [-diagonal * sum(rows[i][m] * inverse_rows[m][j] for m in range(j, i)) for j in range(i)]
+        inverse_rows.append([*solved, diagonal])
+    return jnp.stack([entry for row in inverse_rows for entry in row], axis=1)
+
+
 def _entries(covariance: jax.Array) -> list[list[jax.Array]]:
     """The lower triangle, entry by entry, symmetrised so that the gradient is the symmetric one."""
     features = covariance.shape[-1]

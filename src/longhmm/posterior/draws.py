@@ -13,6 +13,7 @@ import xarray as xr
 from numpyro.distributions import constraints
 
 from longhmm.errors import ModelError
+from longhmm.gradients.api import constrain
 from longhmm.gradients.flat import Flat
 from longhmm.model.hmm import HMM
 from longhmm.posterior.labels import SAMPLE_DIMS, coordinate_dims, labelled, parameter_dims
@@ -82,9 +83,7 @@ def constrain_draws(model: HMM, coordinates: Mapping[str, np.ndarray]) -> dict[s
 
 def constrain_one(model: HMM, coordinates: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Complete natural parameters, constants and initial law included, at one point."""
-    with jax.enable_x64(True):
-        wide = {name: jnp.asarray(np.asarray(value), jnp.float64) for name, value in coordinates.items()}
-        return {name: np.asarray(value) for name, value in model.constrain(wide).items()}
+    return constrain(model, coordinates)
 
 
 def mean_of(model: HMM, natural: Mapping[str, np.ndarray], axes: tuple[int, ...] = (0,)) -> dict[str, np.ndarray]:

@@ -1,4 +1,6 @@
-"""The only loop: compiled blocks of steps, chains side by side in threads, progress, interruption, checkpoints.
+"""The only loop: compiled blocks of steps, chains together or side by side, progress, interruption, checkpoints.
+
+Where the fused kernel serves all chains in one call, they run together as one program; otherwise each has a thread.
 
 The random numbers of a step depend on the seed, the chain and the number of the step alone, so that neither the length
 of a block nor an interruption changes a draw.
@@ -6,6 +8,7 @@ of a block nor an interruption changes a draw.
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -77,6 +80,8 @@ class Driver:
         self._compiled_once: set[Any] = set()
         with jax.enable_x64(self.x64):
             self.kernel = sampler.build(model, estimator)
+        on_host = getattr(estimator, "draws_on_host", False)
+        self._together = self.kernel.compiled and not on_host and getattr(estimator, "shares_calls", False)
 
     def chain_key(self, chain: int) -> jax.Array:
         """The generator of one chain."""
@@ -108,12 +113,15 @@ class Driver:
 
         Ctrl-C and the deadline (a moment of `time.monotonic`) end it early, between blocks, with all draws so far.
         """
-        size = _block_draws(draws, thin)
+        size = int(np.clip(BLOCK_STEPS // max(thin, 1), 1, BLOCK_DRAWS))
         remaining = draws
         try:
             while remaining > 0:
                 count = min(size, remaining)
-                outcome = self._side_by_side(partial(self._block, run, count, thin), len(run.states), count)
+                if self._together:
+                    outcome = self._blocks_together(run, count, thin)
+                else:
+                    outcome = self._side_by_side(partial(self._block, run, count, thin), len(run.states), "block")
                 self._take(run, outcome, count * thin, record)
                 remaining -= count
                 if tick is not None:
@@ -149,9 +157,21 @@ class Driver:
             if getattr(self.estimator, "draws_on_host", False):
                 state, kept, stats = self._from_host(state, key, run.steps, count, thin)
             else:
-                arguments = (self.estimator, state, key, run.steps, thin)
-                state, kept, stats = _compiled(self.sampler, self.model, count, *arguments)
-            return state, jax.tree.map(np.asarray, kept), jax.tree.map(np.asarray, stats)
+                arguments = (self.estimator, state, key, run.steps, thin, count)
+                state, kept, stats = _compiled(self.sampler, self.model, *arguments)
+            cut = partial(jax.tree.map, lambda each: np.asarray(each)[:count])
+            return state, cut(kept), cut(stats)
+
+    def _blocks_together(self, run: Progressed, count: int, thin: int) -> list[tuple[Any, Any, dict[str, np.ndarray]]]:
+        """All chains as one program."""
+        chains = range(len(run.states))
+        with jax.enable_x64(self.x64):
+            states = jax.tree.map(lambda *parts: jnp.stack(parts), *run.states)
+            keys = jnp.stack([self.chain_key(chain) for chain in chains])
+            found = _compiled_together(self.sampler, self.model, self.estimator, states, keys, run.steps, thin, count)
+            state, kept, stats = jax.tree.map(np.asarray, found)
+            kept, stats = jax.tree.map(lambda each: each[:, :count], (kept, stats))
+        return [jax.tree.map(operator.itemgetter(chain), (state, kept, stats)) for chain in chains]
 
     def _from_host(self, state: Any, key: jax.Array, first: int, count: int, thin: int) -> tuple[Any, Any, Any]:
         """For data that lie in files: windows are read here, the steps of one draw run compiled."""
@@ -180,13 +200,6 @@ class Driver:
             return done + list(pool.map(work, range(alone, n_chains)))
 
 
-def _block_draws(draws: int, thin: int) -> int:
-    """Draws per block: a divisor of `draws` where possible, so that one program serves all blocks."""
-    most = int(np.clip(BLOCK_STEPS // max(thin, 1), 1, BLOCK_DRAWS))
-    divisors = [size for size in range(1, min(most, draws) + 1) if draws % size == 0]
-    return divisors[-1] if divisors[-1] * 4 >= min(most, draws) else min(most, draws)
-
-
 def _scalars(info: Any) -> dict[str, jax.Array]:
     fields = {name: getattr(info, name) for name in info._fields}
     return {name: value for name, value in fields.items() if not isinstance(value, dict) and jnp.ndim(value) == 0}
@@ -201,18 +214,21 @@ def _merge(before: dict[str, jax.Array], now: dict[str, jax.Array]) -> dict[str,
     return {**now, "finite": before["finite"] & now["finite"]}
 
 
-@partial(jax.jit, static_argnames=("sampler", "model", "count"))
+@partial(jax.jit, static_argnames=("sampler", "model"))
 def _compiled(
     sampler: Sampler,
     model: HMM,
-    count: int,
     estimator: BoundEstimator,
     state: Any,
     key: jax.Array,
     first: jax.Array,
     thin: jax.Array,
+    count: jax.Array,
 ) -> tuple[Any, Any, Any]:
-    """`count` draws, `thin` steps apart, beginning with step number `first`."""
+    """`count` draws, at most `BLOCK_DRAWS`, `thin` steps apart, beginning with step number `first`.
+
+    There is room for `BLOCK_DRAWS` in what comes back, so that one program serves blocks of every length.
+    """
     kernel = sampler.build(model, estimator)
 
     def one_step(number: jax.Array, state: Any) -> tuple[Any, dict[str, jax.Array]]:
@@ -228,11 +244,40 @@ def _compiled(
             state, now = one_step(begin + each, state)
             return state, _merge(stats, now)
 
-        state, stats = jax.lax.fori_loop(1, thin, body, one_step(begin, state))
+        # Beginning with statistics that say nothing, so that the step is compiled once.
+        shapes = jax.eval_shape(one_step, begin, state)[1]
+        nothing = {name: jnp.ones(each.shape, each.dtype) for name, each in shapes.items()}
+        state, stats = jax.lax.fori_loop(0, thin, body, (state, nothing))
         return state, (_kept(kernel, state), stats)
 
-    state, (kept, stats) = jax.lax.scan(one_draw, state, jnp.arange(count))
+    def record(draw: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        state, room = carry
+        state, found = one_draw(state, draw)
+        return state, jax.tree.map(lambda each, new: each.at[draw].set(new), room, found)
+
+    shapes = jax.eval_shape(one_draw, state, jnp.zeros((), jnp.int32))[1]
+    room = jax.tree.map(lambda each: jnp.zeros((BLOCK_DRAWS, *each.shape), each.dtype), shapes)
+    state, (kept, stats) = jax.lax.fori_loop(0, count, record, (state, room))
     return state, kept, stats
+
+
+@partial(jax.jit, static_argnames=("sampler", "model"))
+def _compiled_together(
+    sampler: Sampler,
+    model: HMM,
+    estimator: BoundEstimator,
+    states: Any,
+    keys: jax.Array,
+    first: jax.Array,
+    thin: jax.Array,
+    count: jax.Array,
+) -> tuple[Any, Any, Any]:
+    """`_compiled` for all chains, stacked along the leading axis."""
+
+    def one(state: Any, key: jax.Array) -> tuple[Any, Any, Any]:
+        return _compiled(sampler, model, estimator, state, key, first, thin, count)
+
+    return jax.vmap(one)(states, keys)
 
 
 @partial(jax.jit, static_argnames=("sampler", "model"))

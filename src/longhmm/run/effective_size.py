@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import jax
 import numpy as np
-from jax.scipy.special import ndtri
+from scipy.special import ndtri
 
 
 def bulk_effective_size(draws: np.ndarray) -> np.ndarray:
@@ -22,8 +21,7 @@ def _rank_normalised(draws: np.ndarray) -> np.ndarray:
     _, inverse, counts = np.unique(flat, return_inverse=True, return_counts=True)
     last = np.cumsum(counts)
     ranks = (last - 0.5 * (counts - 1))[inverse]  # ties share the mean of their ranks
-    with jax.enable_x64(True):
-        return np.asarray(ndtri((ranks - 0.375) / (flat.size + 0.25))).reshape(draws.shape)
+    return np.asarray(ndtri((ranks - 0.375) / (flat.size + 0.25))).reshape(draws.shape)
 
 
 def _effective_size(draws: np.ndarray) -> float:

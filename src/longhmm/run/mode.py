@@ -12,23 +12,23 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError
 from longhmm.gradients.api import constrain, unconstrain
 from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
+from longhmm.gradients.curvature import information_by_differences, part_of
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.full_data import full_statistics, log_posterior_and_gradient
 from longhmm.gradients.information import observed_information
 from longhmm.gradients.schemes import Windows
+from longhmm.kernels import native
 from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import initial_params
-from longhmm.model.subsample import subsample_stretches
 from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
 from longhmm.samplers.whole_data import WholeData
 
 LEVELS = (1 << 15, 1 << 20)  # observations used before all of them are
-STRETCH = 2048
 EM_STEPS = 40
 NEWTON_STEPS = 12
 SETTLED = 0.01  # squared length of the remaining Newton step, in posterior standard deviations
@@ -73,7 +73,7 @@ def find_mode(
     progress: Progress | None = None,
 ) -> Mode:
     """Climb to the best mode found from several starts."""
-    levels = [_part(sequences, size) for size in LEVELS if sequences.length > 2 * size]
+    levels = [part_of(sequences, size) for size in LEVELS if sequences.length > 2 * size]
     levels.append(sequences)
     start, rival = _climb_starts(model, levels[0], sequences, init, restarts, seed)
     coordinates = unconstrain(model, _inside(model, start))
@@ -88,15 +88,6 @@ def find_mode(
     scale = sequences.length / levels[0].length
     close = rival is not None and rival * scale > -RIVAL
     return mode._replace(rival=rival if close else None)
-
-
-def _part(sequences: Sequences, size: int) -> Sequences:
-    """About `size` observations in stretches spread over the data."""
-    pieces = max(size // STRETCH, 1)
-    stretches = subsample_stretches(sequences, pieces=pieces, piece_length=STRETCH)
-    if sequences.dtype.kind in "iu" and not any(np.isnan(each).any() for each in stretches):
-        stretches = [each.astype(sequences.dtype) for each in stretches]
-    return open_data(stretches)
 
 
 def _climb_starts(
@@ -180,6 +171,8 @@ def _newton(
         return value, flat.ravel_numpy(slope)
 
     def curvature(vector: np.ndarray) -> np.ndarray:
+        if native.available():
+            return _positive(information_by_differences(model, flat.unravel(vector), sequences))
         return _positive(observed_information(model, flat.unravel(vector), sequences, windows, buffer, seed=seed))
 
     value, slope = look(here)

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells
-from longhmm.gradients.api import constrain
+from longhmm.gradients.api import constrain, log_prior_gradient
 from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
-from longhmm.gradients.coordinates import prior_gradient
 from longhmm.gradients.estimators import BoundControlVariate, Buffered
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.information import CELLS_PER_POINT, score_differences
@@ -127,9 +124,8 @@ def _bind(
     params = constrain(model, mode.coordinates)
     shape = Windows(mode.windows.half_width, count)
     plain = Buffered(shape, FixedBuffer(mode.buffer)).bind(model, sequences, params)
-    with jax.enable_x64(True):
-        prior = prior_gradient(model, {name: jnp.asarray(value) for name, value in mode.coordinates.items()})
-        exact = {name: mode.gradient[name] - np.asarray(slope) for name, slope in prior.items()}
+    prior = log_prior_gradient(model, mode.coordinates)
+    exact = {name: mode.gradient[name] - slope for name, slope in prior.items()}
     narrow = {name: value.astype(np.float32) for name, value in exact.items()}
     centre = {name: value.astype(np.float32) for name, value in mode.coordinates.items()}
     control = BoundControlVariate(plain, centre, narrow)

@@ -27,7 +27,7 @@ class Evaluation(NamedTuple):
         likelihood: estimate of the gradient of the log likelihood, by name.
         posterior: the same with the prior's gradient, Jacobian included.
         totals: expected statistics scaled to all data; None under control variates, where they could be negative.
-        windows: expected statistics of every window, unscaled; None where there are no windows.
+        windows: expected statistics of every window, unscaled, where they were asked for.
     """
 
     likelihood: dict[str, Any]
@@ -36,16 +36,19 @@ class Evaluation(NamedTuple):
     windows: Statistics | None
 
 
-def evaluate(model: HMM, estimator: Any, coordinates: Mapping[str, jax.Array], minibatch: Any) -> Evaluation:
+def evaluate(
+    model: HMM, estimator: Any, coordinates: Mapping[str, jax.Array], minibatch: Any, *, per_window: bool = False
+) -> Evaluation:
     """Gradient and statistics of a minibatch, or of all data, at the given coordinates."""
     if isinstance(estimator, BoundFullData):
         return _evaluate_all(model, estimator, coordinates, minibatch)
-    found = estimator.estimate(coordinates, minibatch, prior=False)
+    found = estimator.estimate(coordinates, minibatch, prior=False, per_window=per_window)
     posterior = add(found.gradient, prior_gradient(model, coordinates))
     if not isinstance(estimator, BoundWindows):
         return Evaluation(found.gradient, posterior, None, None)
-    totals = jax.tree.map(lambda each: minibatch.weight * each, found.statistics.total())
-    return Evaluation(found.gradient, posterior, totals, found.statistics)
+    total = found.statistics.total() if per_window else found.statistics
+    totals = jax.tree.map(lambda each: minibatch.weight * each, total)
+    return Evaluation(found.gradient, posterior, totals, found.statistics if per_window else None)
 
 
 def _evaluate_all(

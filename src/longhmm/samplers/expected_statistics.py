@@ -18,7 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.kernels.blocks import Block
+from longhmm.kernels.forms import sufficient_sums
 from longhmm.kernels.full_pass import Progress, posterior_pass
+from longhmm.kernels.fused_pass import fused_totals
 from longhmm.model.emissions import Emission
 from longhmm.model.gaussian import Gaussian
 from longhmm.model.hmm import HMM
@@ -75,6 +77,16 @@ class Expected(NamedTuple):
 def expect(data: WholeData, params: Mapping[str, Any], *, by_sums: bool, progress: Progress | None = None) -> Expected:
     """One exact pass over the data; `by_sums` asks for sufficient statistics, which only some emissions have."""
     collect = collect_sums if by_sums else collect_slopes
+    complete = data.model.validate(params)
+    fused = fused_totals(data.model, complete, data.sequences, collect, progress=progress)
+    if fused is not None and (fused.sums is None or by_sums):
+        found = fused.collected
+        if fused.sums is not None:
+            centre = np.asarray(centre_of(data.model.emission, complete))
+            found = Sums(*sufficient_sums(data.model, complete, fused.sums, centre), centre)
+        elif by_sums:
+            found = found._replace(centre=np.asarray(centre_of(data.model.emission, complete)))
+        return Expected(fused.log_likelihood, fused.first, fused.transitions, found)
     likelihoods, total = [], None
     for block in posterior_pass(data.model, params, data.sequences, collect, progress):
         likelihoods.append(block.log_likelihood)

@@ -71,13 +71,20 @@ class Tuned:
         """Whether windows are read from files, outside compiled code."""
         return self.control.draws_on_host
 
+    @property
+    def shares_calls(self) -> bool:
+        """Whether chains are best run together."""
+        return self.control.shares_calls
+
     def draw(self, key: jax.Array) -> Any:
         """A minibatch of windows."""
         return self.control.draw(key)
 
-    def estimate(self, coordinates: Mapping[str, jax.Array], minibatch: Any, *, prior: bool = True) -> Any:
+    def estimate(
+        self, coordinates: Mapping[str, jax.Array], minibatch: Any, *, prior: bool = True, per_window: bool = False
+    ) -> Any:
         """The control-variate gradient."""
-        return self.control.estimate(coordinates, minibatch, prior=prior)
+        return self.control.estimate(coordinates, minibatch, prior=prior, per_window=per_window)
 
 
 @dataclass(frozen=True)

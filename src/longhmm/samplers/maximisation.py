@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.model.gaussian_mode import gaussian_mode
 from longhmm.model.hmm import HMM
 from longhmm.model.newton import Coordinates, Derivatives, climb, uphill
 from longhmm.samplers.expected_statistics import Expected, Slopes, Sums, recentred
@@ -36,10 +37,9 @@ def between(model: HMM, old: Arrays, new: Arrays, fraction: float) -> Arrays:
     """A point on the way from old to new parameters: straight in A and in the emission's coordinates."""
     if fraction == 1.0:
         return new
-    coordinates = Coordinates(model.emission.parameters(model.n_states))
     with jax.enable_x64(True):
-        ends = [np.asarray(coordinates.flatten(each)) for each in (old, new)]
-        emission = coordinates.params(jnp.asarray(ends[0] + fraction * (ends[1] - ends[0])))
+        ends = [np.asarray(_flatten(model, each)) for each in (old, new)]
+        emission = _natural(model, ends[0] + fraction * (ends[1] - ends[0]))
         transition = old["transition"] + fraction * (new["transition"] - old["transition"])
         return {"transition": transition, **jax.tree.map(np.asarray, emission)}
 
@@ -98,8 +98,11 @@ def _transition_derivatives(model: HMM, u: jax.Array, weights: jax.Array, first:
 
 
 def _next_emission(model: HMM, params: Arrays, collected: Sums | Slopes, prior: bool) -> Arrays:
-    coordinates = Coordinates(model.emission.parameters(model.n_states))
-    start = np.asarray(coordinates.flatten(params))
+    if isinstance(collected, Sums):
+        closed = gaussian_mode(model.emission, model.n_states, params, *collected, prior=prior)
+        if closed is not None:
+            return closed
+    start = np.asarray(_flatten(model, params))
     if start.size == 0:
         new = start
     elif isinstance(collected, Sums):
@@ -111,7 +114,17 @@ def _next_emission(model: HMM, params: Arrays, collected: Sums | Slopes, prior: 
             known = _prior_derivatives(model, jnp.asarray(start))
             gradient, hessian = gradient + np.asarray(known.gradient), hessian + np.asarray(known.hessian)
         new = start + uphill(gradient, hessian)
-    return jax.tree.map(np.asarray, coordinates.params(jnp.asarray(new)))
+    return jax.tree.map(np.asarray, _natural(model, new))
+
+
+@partial(jax.jit, static_argnames="model")
+def _flatten(model: HMM, params: Mapping[str, jax.Array]) -> jax.Array:
+    return Coordinates(model.emission.parameters(model.n_states)).flatten(params)
+
+
+@partial(jax.jit, static_argnames="model")
+def _natural(model: HMM, vector: jax.Array) -> dict[str, jax.Array]:
+    return Coordinates(model.emission.parameters(model.n_states)).params(vector)
 
 
 @partial(jax.jit, static_argnames=("model", "prior"))

@@ -115,7 +115,7 @@ class SGHMC:
 
         def step(key: jax.Array, state: SGHMCState, minibatch: Any) -> tuple[SGHMCState, SGHMCInfo]:
             flat, factor = Flat.like(state.coordinates), state.factor
-            seen = evaluate(model, estimator, state.coordinates, minibatch)
+            seen = evaluate(model, estimator, state.coordinates, minibatch, per_window=self.noise_correction)
             noise = state.noise
             if noise is not None:
                 found = gradient_noise.window_scores(estimator, state.coordinates, seen.windows)  # type: ignore[arg-type]

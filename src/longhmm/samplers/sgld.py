@@ -101,7 +101,7 @@ class SGLD:
 
         def step(key: jax.Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, SGLDInfo]:
             flat = Flat.like(state.coordinates)
-            seen = evaluate(model, estimator, state.coordinates, minibatch)
+            seen = evaluate(model, estimator, state.coordinates, minibatch, per_window=self.noise_correction)
             noise = state.noise
             if noise is not None:
                 found = gradient_noise.window_scores(estimator, state.coordinates, seen.windows)  # type: ignore[arg-type]

@@ -188,7 +188,7 @@ class SGRLD:
             return SGRLDState(dict(coordinates), expanded, pace, factor, jnp.zeros((), jnp.int32), noise)
 
         def look(state: SGRLDState, minibatch: Any) -> Evaluation:
-            return evaluate(model, estimator, state.coordinates, minibatch)
+            return evaluate(model, estimator, state.coordinates, minibatch, per_window=self.noise_correction)
 
         rows_step = jax.jit(partial(self._move_rows, model, rows))
         emission_step = jax.jit(partial(self._move_emission, model))

@@ -1,0 +1,57 @@
+"""Builds the fused kernel where there is a C++ compiler; without one the package installs and runs in pure JAX."""
+
+from __future__ import annotations
+
+import platform
+from pathlib import Path
+from typing import Any
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+SOURCES = Path("src/longhmm/kernels/native")
+COMMON = ["-O3", "-g0", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-Wno-psabi"]
+# One file for each instruction set; which of them runs is decided by the processor, when the library is loaded.
+INSTRUCTIONS = {"variant_baseline.cc": []}
+if platform.machine().lower() in ("x86_64", "amd64"):
+    INSTRUCTIONS["variant_avx2.cc"] = ["-mavx2", "-mfma"]
+    INSTRUCTIONS["variant_avx512.cc"] = [
+        "-mavx512f",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mavx512bw",
+        "-mfma",
+        "-mprefer-vector-width=512",
+    ]
+
+
+class BuildKernel(build_ext):
+    """Compiles each source with the flags of its own instruction set."""
+
+    def build_extension(self, ext: Any) -> None:
+        import jaxlib
+
+        include = str(Path(jaxlib.__file__).parent / "include")
+        objects = []
+        for source in ext.sources:
+            flags = COMMON + INSTRUCTIONS.get(Path(source).name, [])
+            objects += self.compiler.compile(
+                [source], output_dir=self.build_temp, extra_postargs=[*flags, "-isystem", include], depends=ext.depends
+            )
+        self.compiler.link_shared_object(
+            objects, self.get_ext_fullpath(ext.name), target_lang="c++", extra_postargs=["-pthread"]
+        )
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "longhmm.kernels.native.library",
+            sources=[str(SOURCES / name) for name in ("dispatch.cc", "plain.cc", "compiled.cc", *INSTRUCTIONS)],
+            depends=[str(path) for path in sorted(SOURCES.glob("*.h"))],
+            language="c++",
+            optional=True,
+        )
+    ],
+    cmdclass={"build_ext": BuildKernel},
+)

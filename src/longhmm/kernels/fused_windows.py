@@ -1,0 +1,166 @@
+"""Statistics of windows by the fused kernel, from inside compiled programs; equal to `window_statistics`.
+
+Where an emission has a form of its own (see `forms`) the kernel reads the rows of the windows straight from the data;
+otherwise JAX computes the log likelihoods, and the kernel does the rest. Under `jax.vmap` all chains share one call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.windows import WindowBatch, WindowIndex
+from longhmm.kernels import native
+from longhmm.kernels.forms import Form, form_of, packs, slopes
+from longhmm.kernels.statistics import Statistics, free_emission
+from longhmm.model.hmm import HMM
+
+Params = Mapping[str, jax.Array]
+
+
+class Placed(NamedTuple):
+    """Windows that have not been copied: rows of numbers, and where each window lies in them.
+
+    Attributes:
+        rows: `(n, width)`, NaN where missing (see `forms.numbers`).
+        begin: `(W,)`, row of the first core time.
+        left, core, right: `(W,)`, times before the core, in it, and behind it.
+        at_start: `(W,)`, 1 where the window begins its sequence.
+    """
+
+    rows: Any
+    begin: Any
+    left: Any
+    core: Any
+    right: Any
+    at_start: Any
+
+
+def place(rows: Any, index: WindowIndex) -> Placed:
+    """Windows where they lie in the data."""
+    short = (
+        index.start + index.core_start,
+        index.core_start,
+        index.core_stop - index.core_start,
+        index.length - index.core_stop,
+        index.at_start,
+    )
+    return Placed(rows, *(jnp.asarray(each).astype(jnp.int32) for each in short))
+
+
+class FusedSums(NamedTuple):
+    """What the kernel found in some windows, summed or with a leading axis W.
+
+    Attributes:
+        log_likelihood: of the cores, without `log h(y)`, which no parameter moves.
+        first, transitions: expected first states and transitions.
+        sums: `(..., K, sums)`, what the emission's form asks for.
+    """
+
+    log_likelihood: jax.Array
+    first: jax.Array
+    transitions: jax.Array
+    sums: jax.Array
+
+
+def placed_sums(
+    model: HMM,
+    params: Params,
+    placed: Placed,
+    start: jax.Array | None,
+    core_length: int,
+    buffer: int,
+    *,
+    per_window: bool = False,
+) -> FusedSums:
+    """Sums over the cores, read from the data where they lie.
+
+    `start` None means that windows begin from the stationary law of the transition matrix.
+    """
+    spans = (buffer, core_length, buffer)
+    found = _call(form_of(model), placed, params, start, packs(model, params), spans, per_window=per_window, gamma=1)
+    return FusedSums(*found[:4])
+
+
+def statistics_of(model: HMM, params: Params, found: FusedSums) -> Statistics:
+    """Expected statistics from the sums of one set of windows."""
+    return Statistics(found.first, found.transitions, slopes(model, params, found.sums), found.log_likelihood)
+
+
+def given_statistics(
+    model: HMM, params: Params, windows: WindowBatch, start: jax.Array | None, core_length: int, buffer: int
+) -> Statistics:
+    """Expected statistics of every window's core, with log likelihoods computed by JAX."""
+
+    def logs_of_one(window: tuple[Any, Any, Any]) -> tuple[jax.Array, Any]:
+        def logs(values: dict[str, jax.Array]) -> jax.Array:
+            return model.log_likelihoods({**params, **values}, *window)
+
+        return jax.vjp(logs, free_emission(model, params))
+
+    logs, pull = jax.vmap(logs_of_one)((windows.values, windows.observed, windows.states))
+    count, width, n_states = logs.shape
+    inside = jnp.arange(width) < windows.length[:, None]
+    rows = jnp.where(inside[..., None], logs, 0.0).reshape(-1, n_states)
+    index = WindowIndex(
+        jnp.arange(count) * width, windows.length, windows.core_start, windows.core_stop, windows.at_start
+    )
+    form = Form(native.GIVEN, n_states, 0, 0)
+    none = jnp.zeros((n_states, 1), logs.dtype)
+    likelihoods, first, transitions, _, gamma = _call(
+        form,
+        place(rows, index),
+        params,
+        start,
+        none,
+        (buffer, core_length, buffer),
+        per_window=True,
+        gamma=count * width,
+    )
+    weights = gamma.reshape(logs.shape)
+    emission = jax.vmap(lambda one, weight: one(weight)[0])(pull, weights)
+    return Statistics(first, transitions, emission, likelihoods)
+
+
+def _call(
+    form: Form,
+    placed: Placed,
+    params: Params,
+    start: jax.Array | None,
+    state_packs: jax.Array,
+    spans: tuple[int, int, int],
+    *,
+    per_window: bool,
+    gamma: int,
+) -> Sequence[jax.Array]:
+    """Log likelihood, first states, transitions, sums and posteriors."""
+    native.register()
+    kind = params["transition"].dtype
+    n = params["transition"].shape[-1]
+    lead = (placed.begin.shape[-1],) if per_window else ()
+    shapes = (lead, (*lead, n), (*lead, n, n), (*lead, n, form.sums), (gamma, n) if gamma > 1 else (1, 1))
+    target = "longhmm_windows_f64" if kind == jnp.float64 else "longhmm_windows_f32"
+    run = jax.ffi.ffi_call(target, [jax.ShapeDtypeStruct(shape, kind) for shape in shapes], vmap_method="expand_dims")
+    return run(
+        placed.rows.astype(kind),
+        placed.begin,
+        placed.left,
+        placed.core,
+        placed.right,
+        placed.at_start,
+        params["transition"],
+        params["initial"].astype(kind),
+        (params["initial"] if start is None else start).astype(kind),
+        state_packs.astype(kind),
+        kind=np.int32(form.kind),
+        max_left=np.int32(spans[0]),
+        max_core=np.int32(spans[1]),
+        max_right=np.int32(spans[2]),
+        per_window=np.int32(per_window),
+        stationary_start=np.int32(start is None),
+        threads=np.int32(native.threads()),
+    )

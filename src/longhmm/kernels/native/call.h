@@ -1,0 +1,86 @@
+// What one call of the kernel is given and gives back. Shared by all instruction sets: plain data, no code.
+#pragma once
+
+#include <cstdint>
+
+// How the log likelihood of a row is computed from its numbers f[0 .. width).
+enum Kind : int32_t {
+  GAUSSIAN = 0,  // pack of a state: constant, mean, rows of a lower triangle M with M^T M the precision
+  LINEAR = 1,    // pack of a state: constant, one coefficient for each number
+  TABLE = 2,     // pack of a state: one log probability for each value of the only number, 0, 1, 2, ...
+  GIVEN = 3,     // the numbers are the log likelihoods themselves; no pack
+};
+
+// A point is one set of parameters. Points are grouped in chains: the points of a chain look at the same windows.
+struct Call {
+  // Data: rows of `width` numbers; NaN means that a row is missing.
+  const void* rows;
+  int32_t wide_rows;  // 1: double, 0: float
+  int32_t width;
+  int32_t kind;
+  int32_t pack;  // numbers per state in `packs`
+
+  // Windows, `chains` times `windows` of them: the core [begin, begin + core) and what lies around it.
+  const int32_t* left;
+  const int32_t* core;
+  const int32_t* right;
+  const int32_t* at_start;  // 1 where the row `begin - left` is the first of its sequence
+  const int64_t* begin;
+  int64_t windows;
+  int32_t chains;
+  int32_t points;  // of each chain
+  int32_t max_left, max_core, max_right;
+
+  // Parameters, `chains * points` of each, in double precision.
+  int32_t states;
+  const double* transition;  // (K, K)
+  const double* initial;     // (K)
+  const double* start;       // (K): law of the state before a window that does not begin its sequence
+  const double* packs;       // (K, pack)
+  const double* before;      // optional, (windows, K): law before each window, in place of `start`
+  const double* after;       // optional, (windows, K): message from behind each window, in place of ones
+
+  // Sums, (chains, points, ...), or (chains, points, windows, ...) where `per_window`.
+  int32_t per_window;
+  double* log_likelihood;  // ()
+  double* first;           // (K)
+  double* transitions;     // (K, K)
+  double* statistics;      // (K, sums)
+
+  // Optional: posteriors of core rows, at (row - origin) * K + k, smoothed or filtered, in the recursion's precision.
+  void* gamma;
+  int64_t gamma_origin;
+  // Optional, (windows, K) each: the messages at both edges of every core, for proofs.
+  double* edge_before;
+  double* edge_leaving;
+  double* edge_after;
+  double* edge_entering;
+
+  int32_t forward_only;
+  int32_t threads;
+  int64_t impossible;  // out: a row that no reachable state allows, or -1
+  int64_t careful;     // out: windows redone on logarithms
+};
+
+inline int sums_of(int kind, int width, int pack) {
+  switch (kind) {
+    case GAUSSIAN:
+      return 1 + width + width * (width + 1) / 2;
+    case LINEAR:
+      return 1 + width;
+    case TABLE:
+      return pack;
+    default:
+      return 0;
+  }
+}
+
+// Where results of a run of windows go: one sum, or one entry for each window.
+struct Sums {
+  double* log_likelihood;
+  double* first;
+  double* transitions;
+  double* statistics;
+  int64_t impossible;
+  int64_t careful;
+};

@@ -1,0 +1,189 @@
+// The interface for compiled JAX programs: window statistics inside a loop, many chains in one call.
+#include <algorithm>
+#include <vector>
+
+#include "dispatch.h"
+#include "xla/ffi/api/ffi.h"
+
+namespace ffi = xla::ffi;
+
+namespace {
+
+// Product of all dimensions but the last `own`: how many sets of something an operand holds.
+template <class Buffer>
+int64_t sets(const Buffer& buffer, size_t own) {
+  const auto dimensions = buffer.dimensions();
+  int64_t count = 1;
+  for (size_t i = 0; i + own < dimensions.size(); ++i) count *= dimensions[i];
+  return count;
+}
+
+// Whether sets of windows are the outer ones: after a dimension that windows share, none in which they differ.
+template <class Windows, class Output>
+bool nested(const Windows& windows, const Output& output, size_t own) {
+  const auto given = windows.dimensions(), wanted = output.dimensions();
+  if (given.size() - 1 != wanted.size() - own) return given.size() == 1;
+  bool shared = false;
+  for (size_t i = 0; i + 1 < given.size(); ++i) {
+    if (shared && given[i] > 1) return false;
+    shared |= given[i] == 1 && wanted[i] > 1;
+  }
+  return true;
+}
+
+// Parameters in double precision, one set for each point; those that all chains share are repeated.
+template <class T>
+std::vector<double> spread(const T* from, int64_t given, int64_t wanted, int64_t size) {
+  std::vector<double> result(wanted * size);
+  for (int64_t i = 0; i < wanted * size; ++i) result[i] = double(from[i % (given * size)]);
+  return result;
+}
+
+// The law at which a chain rests, by eliminating one state after the other: nothing is ever subtracted.
+void stationary_law(const double* transition, int n, double* law) {
+  std::vector<double> chain(transition, transition + n * n);
+  for (double& entry : chain) entry += 1e-18;  // a whisper of jumps makes the answer unique
+  for (int last = n - 1; last > 0; --last) {
+    double out = 0;
+    for (int j = 0; j < last; ++j) out += chain[last * n + j];
+    for (int i = 0; i < last; ++i) {
+      const double into = chain[i * n + last] / out;
+      chain[i * n + last] = into;
+      for (int j = 0; j < last; ++j) chain[i * n + j] += into * chain[last * n + j];
+    }
+  }
+  double total = law[0] = 1;
+  for (int state = 1; state < n; ++state) {
+    law[state] = 0;
+    for (int i = 0; i < state; ++i) law[state] += law[i] * chain[i * n + state];
+    total += law[state];
+  }
+  for (int state = 0; state < n; ++state) law[state] /= total;
+}
+
+template <class T>
+void narrow(const std::vector<double>& from, T* to) {
+  for (size_t i = 0; i < from.size(); ++i) to[i] = T(from[i]);
+}
+
+template <ffi::DataType type>
+ffi::Error window_statistics(ffi::Buffer<type> rows, ffi::Buffer<ffi::S32> begin, ffi::Buffer<ffi::S32> left,
+                             ffi::Buffer<ffi::S32> core, ffi::Buffer<ffi::S32> right, ffi::Buffer<ffi::S32> at_start,
+                             ffi::Buffer<type> transition, ffi::Buffer<type> initial, ffi::Buffer<type> start,
+                             ffi::Buffer<type> packs, ffi::Result<ffi::Buffer<type>> log_likelihood,
+                             ffi::Result<ffi::Buffer<type>> first, ffi::Result<ffi::Buffer<type>> transitions,
+                             ffi::Result<ffi::Buffer<type>> statistics_out, ffi::Result<ffi::Buffer<type>> gamma,
+                             int32_t kind, int32_t max_left, int32_t max_core, int32_t max_right, int32_t per_window,
+                             int32_t stationary_start, int32_t threads) {
+  const auto row_dimensions = rows.dimensions();
+  const auto law = initial.dimensions();
+  const int64_t states = law.back();
+  const int64_t windows = begin.dimensions().back();
+  const int64_t chains = sets(begin, 1);
+  const int64_t given = std::max(std::max(sets(transition, 2), sets(initial, 1)),
+                                 std::max(sets(start, 1), sets(packs, 2)));
+  const int64_t total = std::max(sets(*log_likelihood, per_window ? 1 : 0), given);
+  if (chains == 0 || total % chains != 0)
+    return ffi::Error::InvalidArgument("window_statistics: sets of windows and of parameters do not fit together");
+
+  if (!nested(begin, *log_likelihood, per_window ? 1 : 0))
+    return ffi::Error::InvalidArgument("window_statistics: windows may not vary faster than parameters");
+
+  std::vector<int64_t> wide_begin(begin.typed_data(), begin.typed_data() + begin.element_count());
+  const int32_t* places[4] = {left.typed_data(), core.typed_data(), right.typed_data(), at_start.typed_data()};
+  std::vector<int32_t> repeated[4];
+  if (kind == GIVEN) {
+    // Log likelihoods belong to a point: every point has its own rows, so it gets its own windows.
+    const int64_t own = row_dimensions[row_dimensions.size() - 2], sources = sets(rows, 2);
+    const std::vector<int64_t> once = wide_begin;
+    wide_begin.resize(total * windows);
+    for (int64_t point = 0; point < total; ++point)
+      for (int64_t w = 0; w < windows; ++w)
+        wide_begin[point * windows + w] = once[(point * chains / total) * windows + w] + (point % sources) * own;
+    for (int i = 0; i < 4; ++i) {
+      repeated[i].resize(total * windows);
+      for (int64_t point = 0; point < total; ++point)
+        std::copy_n(places[i] + (point * chains / total) * windows, windows, repeated[i].data() + point * windows);
+      places[i] = repeated[i].data();
+    }
+  }
+  const int64_t pack = packs.dimensions().back();
+  const auto A = spread(transition.typed_data(), sets(transition, 2), total, states * states);
+  const auto pi = spread(initial.typed_data(), sets(initial, 1), total, states);
+  auto law_before = spread(start.typed_data(), sets(start, 1), total, states);
+  if (stationary_start)
+    for (int64_t point = 0; point < total; ++point)
+      stationary_law(A.data() + point * states * states, int(states), law_before.data() + point * states);
+  const auto all_packs = spread(packs.typed_data(), sets(packs, 2), total, states * pack);
+
+  std::vector<double> logs(log_likelihood->element_count()), firsts(first->element_count());
+  std::vector<double> moves(transitions->element_count()), sums(statistics_out->element_count());
+  Call call{};
+  call.rows = rows.typed_data();
+  call.wide_rows = type == ffi::F64;
+  call.width = int32_t(row_dimensions.back());
+  call.kind = kind;
+  call.pack = kind == GIVEN ? 0 : int32_t(pack);
+  call.left = places[0];
+  call.core = places[1];
+  call.right = places[2];
+  call.at_start = places[3];
+  call.begin = wide_begin.data();
+  call.windows = windows;
+  call.chains = int32_t(kind == GIVEN ? total : chains);
+  call.points = int32_t(kind == GIVEN ? 1 : total / chains);
+  call.max_left = max_left;
+  call.max_core = max_core;
+  call.max_right = max_right;
+  call.states = int32_t(states);
+  call.transition = A.data();
+  call.initial = pi.data();
+  call.start = law_before.data();
+  call.packs = all_packs.data();
+  call.per_window = per_window;
+  call.log_likelihood = logs.data();
+  call.first = firsts.data();
+  call.transitions = moves.data();
+  call.statistics = sums.data();
+  call.gamma = kind == GIVEN ? gamma->typed_data() : nullptr;
+  call.threads = threads;
+  if (call.gamma) std::fill_n(gamma->typed_data(), gamma->element_count(), 0);
+  statistics(call, type == ffi::F64);
+  narrow(logs, log_likelihood->typed_data());
+  narrow(firsts, first->typed_data());
+  narrow(moves, transitions->typed_data());
+  narrow(sums, statistics_out->typed_data());
+  return ffi::Error::Success();
+}
+
+template <ffi::DataType type>
+auto binding() {
+  return ffi::Ffi::Bind()
+      .Arg<ffi::Buffer<type>>()
+      .template Arg<ffi::Buffer<ffi::S32>>()
+      .template Arg<ffi::Buffer<ffi::S32>>()
+      .template Arg<ffi::Buffer<ffi::S32>>()
+      .template Arg<ffi::Buffer<ffi::S32>>()
+      .template Arg<ffi::Buffer<ffi::S32>>()
+      .template Arg<ffi::Buffer<type>>()
+      .template Arg<ffi::Buffer<type>>()
+      .template Arg<ffi::Buffer<type>>()
+      .template Arg<ffi::Buffer<type>>()
+      .template Ret<ffi::Buffer<type>>()
+      .template Ret<ffi::Buffer<type>>()
+      .template Ret<ffi::Buffer<type>>()
+      .template Ret<ffi::Buffer<type>>()
+      .template Ret<ffi::Buffer<type>>()
+      .template Attr<int32_t>("kind")
+      .template Attr<int32_t>("max_left")
+      .template Attr<int32_t>("max_core")
+      .template Attr<int32_t>("max_right")
+      .template Attr<int32_t>("per_window")
+      .template Attr<int32_t>("stationary_start")
+      .template Attr<int32_t>("threads");
+}
+
+}  // namespace
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(longhmm_windows_f32, window_statistics<ffi::F32>, binding<ffi::F32>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(longhmm_windows_f64, window_statistics<ffi::F64>, binding<ffi::F64>());

@@ -1,0 +1,113 @@
+// From a call to threads and to the processor's own instructions. One build serves every processor of its kind.
+#include "dispatch.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#define DECLARE(name)                                                                                      \
+  namespace name {                                                                                         \
+  void run(const Call& call, int wide, int64_t point, int64_t begin, int64_t stop, Sums& out);             \
+  }
+DECLARE(baseline)
+#ifdef __x86_64__
+DECLARE(avx2)
+DECLARE(avx512)
+#endif
+#undef DECLARE
+
+namespace {
+
+struct Path {
+  const char* name;
+  int vector_bytes;
+  void (*run)(const Call&, int, int64_t, int64_t, int64_t, Sums&);
+};
+
+Path choose() {
+#ifdef __x86_64__
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512bw"))
+    return {"AVX-512", 64, avx512::run};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"AVX2", 32, avx2::run};
+#endif
+  return {"baseline", 16, baseline::run};
+}
+
+const Path& path() {
+  static const Path chosen = choose();
+  return chosen;
+}
+
+// Groups that are added one after the other, whatever the number of threads: the order of sums is fixed.
+constexpr int64_t BATCH = 8;
+// Below this many rows a thread costs more than it brings.
+constexpr int64_t ROWS_PER_THREAD = 20000;
+
+}  // namespace
+
+const char* instruction_set() { return path().name; }
+
+void statistics(Call& call, int wide) {
+  const int lanes = path().vector_bytes / (wide ? 8 : 4);
+  const int64_t n = call.states, n_sums = sums_of(call.kind, call.width, call.pack);
+  const int64_t points = int64_t(call.chains) * call.points;
+  const int64_t groups = (call.windows + lanes - 1) / lanes, batches = (groups + BATCH - 1) / BATCH;
+  const int64_t outputs = call.per_window ? points * call.windows : points;
+  std::fill_n(call.log_likelihood, outputs, 0.0);
+  std::fill_n(call.first, outputs * n, 0.0);
+  std::fill_n(call.transitions, outputs * n * n, 0.0);
+  std::fill_n(call.statistics, outputs * n * n_sums, 0.0);
+
+  const int64_t size = 1 + n + n * n + n * n_sums;
+  const bool direct = call.per_window || batches == 1;
+  std::vector<double> partial(direct ? 0 : points * batches * size, 0.0);
+  std::vector<Sums> done(points * batches);
+  auto work = [&](int64_t task) {
+    const int64_t point = task / batches, batch = task % batches;
+    Sums& out = done[task];
+    if (call.per_window) {
+      out = {call.log_likelihood, call.first, call.transitions, call.statistics, -1, 0};
+    } else if (direct) {
+      out = {call.log_likelihood + point, call.first + point * n, call.transitions + point * n * n,
+             call.statistics + point * n * n_sums, -1, 0};
+    } else {
+      double* at = partial.data() + task * size;
+      out = {at, at + 1, at + 1 + n, at + 1 + n + n * n, -1, 0};
+    }
+    path().run(call, wide, point, batch * BATCH, std::min(groups, (batch + 1) * BATCH), out);
+  };
+
+  const int64_t tasks = points * batches;
+  const int64_t rows = points * call.windows * (call.max_left + call.max_core + call.max_right);
+  const int64_t threads = std::min<int64_t>({call.threads, tasks, rows / ROWS_PER_THREAD});
+  if (threads <= 1) {
+    for (int64_t task = 0; task < tasks; ++task) work(task);
+  } else {
+    std::atomic<int64_t> next{0};
+    auto loop = [&] {
+      for (int64_t task; (task = next.fetch_add(1)) < tasks;) work(task);
+    };
+    std::vector<std::thread> pool;
+    for (int64_t i = 1; i < threads; ++i) pool.emplace_back(loop);
+    loop();
+    for (std::thread& thread : pool) thread.join();
+  }
+
+  call.impossible = -1;
+  call.careful = 0;
+  for (int64_t task = 0; task < tasks; ++task) {
+    const Sums& from = done[task];
+    call.careful += from.careful;
+    if (from.impossible >= 0 && (call.impossible < 0 || from.impossible < call.impossible))
+      call.impossible = from.impossible;
+    if (direct) continue;
+    const int64_t point = task / batches;
+    call.log_likelihood[point] += from.log_likelihood[0];
+    for (int64_t i = 0; i < n; ++i) call.first[point * n + i] += from.first[i];
+    for (int64_t i = 0; i < n * n; ++i) call.transitions[point * n * n + i] += from.transitions[i];
+    for (int64_t i = 0; i < n * n_sums; ++i) call.statistics[point * n * n_sums + i] += from.statistics[i];
+  }
+}

@@ -1,0 +1,193 @@
+// Rows to likelihoods, and posteriors to sums: the two ends of the kernel that know what an observation is.
+//
+// Gaussian densities are computed from differences to each state's own mean, and their sums are sums of such
+// differences: the natural form (products of raw values) would cancel when means are large against the spread.
+#pragma once
+
+#include "call.h"
+#include "vectors.h"
+
+namespace VARIANT {
+
+// Numbers of one group of windows, in the order (row, number, window); present is 1 or 0.
+template <class T>
+struct Rows {
+  Vec<T>* values;
+  Vec<T>* present;
+  int width;
+};
+
+template <class T, int D>
+inline void gaussian_logs(const Vec<T>* y, const T* pack, int pack_size, int width, int states, Vec<T>* logs) {
+  const int d = D ? D : width;
+  for (int k = 0; k < states; ++k) {
+    const T* mean = pack + int64_t(k) * pack_size + 1;
+    const T* whitening = mean + d;
+    Vec<T> square{};
+    for (int i = 0; i < d; ++i) {
+      Vec<T> z{};
+      for (int j = 0; j <= i; ++j) z += *whitening++ * (y[j] - mean[j]);
+      square += z * z;
+    }
+    logs[k] = mean[-1] - T(0.5) * square;
+  }
+}
+
+// The sums of a block of rows: states outermost, so that a state's sums stay in registers over all its rows.
+template <class T, int D>
+inline void gaussian_sums(const Vec<T>* y, int rows, const T* pack, int pack_size, int width, int states,
+                          const Vec<T>* gamma, Vec<T>* sums) {
+  const int d = D ? D : width;
+  constexpr int held = D ? 1 + D + D * (D + 1) / 2 : 1;
+  for (int k = 0; k < states; ++k) {
+    const T* mean = pack + int64_t(k) * pack_size + 1;
+    if constexpr (D > 0) {
+      Vec<T> sum[held];
+      for (int i = 0; i < held; ++i) sum[i] = sums[i];
+      for (int r = 0; r < rows; ++r) {
+        const Vec<T> g = gamma[int64_t(r) * states + k];
+        const Vec<T>* row = y + r * D;
+        sum[0] += g;
+        for (int i = 0, at = 1 + D; i < D; ++i) {
+          const Vec<T> weighted = g * (row[i] - mean[i]);
+          sum[1 + i] += weighted;
+          for (int j = i; j < D; ++j) sum[at++] += weighted * (row[j] - mean[j]);
+        }
+      }
+      for (int i = 0; i < held; ++i) sums[i] = sum[i];
+      sums += held;
+    } else {
+      Vec<T>* second = sums;
+      for (int r = 0; r < rows; ++r) {
+        const Vec<T> g = gamma[int64_t(r) * states + k];
+        const Vec<T>* row = y + int64_t(r) * d;
+        sums[0] += g;
+        second = sums + 1 + d;
+        for (int i = 0; i < d; ++i) {
+          const Vec<T> weighted = g * (row[i] - mean[i]);
+          sums[1 + i] += weighted;
+          for (int j = i; j < d; ++j) *second++ += weighted * (row[j] - mean[j]);
+        }
+      }
+      sums = second;
+    }
+  }
+}
+
+template <class T>
+inline void linear_logs(const Vec<T>* y, const T* pack, int width, int states, Vec<T>* logs) {
+  for (int k = 0; k < states; ++k) {
+    Vec<T> value = all(*pack++);
+    for (int i = 0; i < width; ++i) value += *pack++ * y[i];
+    logs[k] = value;
+  }
+}
+
+template <class T>
+inline void linear_sums(const Vec<T>* y, int rows, int width, int states, const Vec<T>* gamma, Vec<T>* sums) {
+  for (int k = 0; k < states; ++k) {
+    Vec<T> visits{};
+    for (int r = 0; r < rows; ++r) visits += gamma[int64_t(r) * states + k];
+    *sums++ += visits;
+    for (int i = 0; i < width; ++i) {
+      Vec<T> sum{};
+      for (int r = 0; r < rows; ++r) sum += gamma[int64_t(r) * states + k] * y[int64_t(r) * width + i];
+      *sums++ += sum;
+    }
+  }
+}
+
+template <class T>
+inline void table_logs(const Vec<T>* y, const T* pack, int pack_size, int states, Vec<T>* logs) {
+  for (int lane = 0; lane < Vector<T>::lanes; ++lane) {
+    const int code = int(y[0][lane]);
+    for (int k = 0; k < states; ++k) logs[k][lane] = pack[int64_t(k) * pack_size + code];
+  }
+}
+
+template <class T>
+inline void table_sums(const Vec<T>* y, int rows, int pack_size, int states, const Vec<T>* gamma, Vec<T>* sums) {
+  for (int r = 0; r < rows; ++r)
+    for (int lane = 0; lane < Vector<T>::lanes; ++lane) {
+      const int code = int(y[r][lane]);
+      for (int k = 0; k < states; ++k)
+        sums[int64_t(k) * pack_size + code][lane] += gamma[int64_t(r) * states + k][lane];
+    }
+}
+
+template <class T>
+inline void row_logs(const Call& call, const T* pack, const Vec<T>* y, Vec<T>* logs) {
+  switch (call.kind) {
+    case GAUSSIAN:
+      switch (call.width) {
+        case 1:
+          return gaussian_logs<T, 1>(y, pack, call.pack, 1, call.states, logs);
+        case 2:
+          return gaussian_logs<T, 2>(y, pack, call.pack, 2, call.states, logs);
+        case 3:
+          return gaussian_logs<T, 3>(y, pack, call.pack, 3, call.states, logs);
+        default:
+          return gaussian_logs<T, 0>(y, pack, call.pack, call.width, call.states, logs);
+      }
+    case LINEAR:
+      return linear_logs<T>(y, pack, call.width, call.states, logs);
+    case TABLE:
+      return table_logs<T>(y, pack, call.pack, call.states, logs);
+    default:
+      for (int k = 0; k < call.states; ++k) logs[k] = y[k];
+  }
+}
+
+template <class T>
+inline void block_sums(const Call& call, const T* pack, const Vec<T>* y, int rows, const Vec<T>* gamma, Vec<T>* sums) {
+  const int n = call.states;
+  switch (call.kind) {
+    case GAUSSIAN:
+      switch (call.width) {
+        case 1:
+          return gaussian_sums<T, 1>(y, rows, pack, call.pack, 1, n, gamma, sums);
+        case 2:
+          return gaussian_sums<T, 2>(y, rows, pack, call.pack, 2, n, gamma, sums);
+        case 3:
+          return gaussian_sums<T, 3>(y, rows, pack, call.pack, 3, n, gamma, sums);
+        default:
+          return gaussian_sums<T, 0>(y, rows, pack, call.pack, call.width, n, gamma, sums);
+      }
+    case LINEAR:
+      return linear_sums<T>(y, rows, call.width, n, gamma, sums);
+    case TABLE:
+      return table_sums<T>(y, rows, call.pack, n, gamma, sums);
+    default:
+      return;
+  }
+}
+
+// Copy the rows of one window into its lane; rows outside the window are NaN, which means missing.
+template <class T, class Source>
+inline void load_lane(const Call& call, const Source* source, int64_t window, int lane, Vec<T>* values) {
+  const int64_t width = call.width;
+  const int64_t before = (call.max_left - call.left[window]) * width;
+  const int64_t inside = int64_t(call.left[window] + call.core[window] + call.right[window]) * width;
+  const int64_t total = int64_t(call.max_left + call.max_core + call.max_right) * width;
+  const Source* from = source + (call.begin[window] - call.left[window]) * width - before;
+  T* to = reinterpret_cast<T*>(values) + lane;
+  constexpr int step = Vector<T>::lanes;
+  const T missing = std::numeric_limits<T>::quiet_NaN();
+  for (int64_t i = 0; i < before; ++i) to[i * step] = missing;
+  for (int64_t i = before; i < before + inside; ++i) to[i * step] = T(from[i]);
+  for (int64_t i = before + inside; i < total; ++i) to[i * step] = missing;
+}
+
+// Which rows are there; the numbers of the others become zero.
+template <class T>
+inline void find_present(Rows<T> rows, int total) {
+  for (int r = 0; r < total; ++r) {
+    Vec<T>* row = rows.values + int64_t(r) * rows.width;
+    Bits<T> here = row[0] == row[0];
+    for (int i = 1; i < rows.width; ++i) here &= row[i] == row[i];
+    rows.present[r] = here ? all(T(1)) : Vec<T>{};
+    for (int i = 0; i < rows.width; ++i) row[i] = here ? row[i] : Vec<T>{};
+  }
+}
+
+}  // namespace VARIANT

@@ -1,0 +1,11 @@
+// The interface for NumPy arrays, through ctypes.
+#include "dispatch.h"
+
+extern "C" {
+
+const char* longhmm_instruction_set() { return instruction_set(); }
+
+int64_t longhmm_call_size() { return sizeof(Call); }
+
+void longhmm_statistics(Call* call, int32_t wide) { statistics(*call, wide); }
+}

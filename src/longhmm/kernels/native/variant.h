@@ -1,0 +1,57 @@
+// The entry of one instruction set: `run` walks through groups of windows; see dispatch.cc for the threads.
+#pragma once
+
+#include "group.h"
+
+namespace VARIANT {
+
+template <class T, int K>
+void run_groups(const Call& call, int64_t point_index, int64_t begin, int64_t stop, Sums& out) {
+  static thread_local Scratch<T> scratch;
+  constexpr int W = Vector<T>::lanes;
+  const Point<T> point(call, point_index);
+  const int64_t chain = point_index / call.points;
+  const int64_t n = call.states, n_sums = sums_of(call.kind, call.width, call.pack);
+  for (int64_t group = begin; group < stop; ++group) {
+    const int64_t window = group * W;
+    const int count = int(std::min<int64_t>(W, call.windows - window));
+    Sums here = out;
+    if (call.per_window) {
+      const int64_t at = point_index * call.windows + window;
+      here.log_likelihood += at;
+      here.first += at * n;
+      here.transitions += at * n * n;
+      here.statistics += at * n * n_sums;
+    }
+    run_group<T, K>(call, point, chain, window, count, scratch, here);
+    out.impossible = here.impossible;
+    out.careful = here.careful;
+  }
+}
+
+template <class T>
+void run_precision(const Call& call, int64_t point, int64_t begin, int64_t stop, Sums& out) {
+  switch (call.states) {
+#define STATES(k) \
+  case k:         \
+    return run_groups<T, k>(call, point, begin, stop, out);
+    STATES(2)
+    STATES(3)
+    STATES(4)
+    STATES(8)
+    STATES(16)
+#undef STATES
+    default:
+      return run_groups<T, 0>(call, point, begin, stop, out);
+  }
+}
+
+// Groups [begin, stop) of one point, in single or double precision.
+void run(const Call& call, int wide, int64_t point, int64_t begin, int64_t stop, Sums& out) {
+  if (wide)
+    run_precision<double>(call, point, begin, stop, out);
+  else
+    run_precision<float>(call, point, begin, stop, out);
+}
+
+}  // namespace VARIANT

@@ -1,0 +1,3 @@
+#define VARIANT avx2
+#define VECTOR_BYTES 32
+#include "variant.h"

@@ -1,0 +1,3 @@
+#define VARIANT baseline
+#define VECTOR_BYTES 16
+#include "variant.h"
