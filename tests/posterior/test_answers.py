@@ -10,6 +10,7 @@ from longhmm.posterior.posterior import Posterior
 from longhmm.testing import enumerate_paths
 from posterior.fakes import chains_of, gaussian_model, known_states, small_posterior
 
+LEVELS = ["level", "level_lower", "level_upper"]
 DATA = [np.array([0.3, -1.0, 2.2, np.nan, 1.9]), np.array([-2.0, 0.4, 0.1])]
 
 
@@ -97,7 +98,7 @@ def test_a_state_that_is_never_left_lasts_for_ever():
 def test_events(posterior):
     path = np.array([0, 0, 2, 2, 1, 1, 1, 0])
     table = posterior.events(DATA, rate=2.0, path=path)
-    assert list(table.columns) == ["sequence", "start", "end", "start_s", "end_s", "state", "level"]
+    assert list(table.columns) == ["sequence", "start", "end", "start_s", "end_s", "state", *LEVELS]
     rows = table[["sequence", "start", "end", "state"]].to_numpy().tolist()
     # The visit to state 1 is cut where the second sequence begins.
     assert rows == [[0, 0, 2, 0], [0, 2, 4, 2], [0, 4, 5, 1], [1, 0, 2, 1], [1, 2, 3, 0]]

@@ -93,6 +93,8 @@ class ArraySource:
     """Values that lie in memory, shaped (time, feature); `read` hands out views that cannot be written to."""
 
     in_memory = True
+    rate: float | None = None  # samples per second, where the file says
+    unit: str | None = None
 
     def __init__(self, array: Any, name: str = "the array", columns: Columns = None) -> None:
         values = np.asarray(array)
@@ -122,6 +124,8 @@ class SlicedSource:
     """
 
     in_memory = False
+    rate: float | None = None
+    unit: str | None = None
 
     def __init__(self, array: Any, name: str, columns: Columns = None, reopen: Callable[[], Any] | None = None) -> None:
         self.name = name

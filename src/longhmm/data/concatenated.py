@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,12 @@ from longhmm.errors import DataError
 
 # Operating systems commonly allow about a thousand open files to a program.
 _FILES_OPEN = 64
+
+
+def in_common(parts: Sequence[Source], name: str) -> Any:
+    """What all parts say about themselves, or None where they differ."""
+    said = {getattr(part, name, None) for part in parts}
+    return said.pop() if len(said) == 1 else None
 
 
 class ConcatenatedSource:
@@ -33,6 +40,8 @@ class ConcatenatedSource:
                     f"has {self.dim}; give every sequence the same features, for example with columns=[...]"
                 )
         self.dtype = np.result_type(*{part.dtype for part in self.parts})
+        self.rate: float | None = in_common(self.parts, "rate")
+        self.unit: str | None = in_common(self.parts, "unit")
         more = len(self.parts) - 1
         self.name = self.parts[0].name + (f" and {more} more" if more else "")
         self._open: OrderedDict[int, None] = OrderedDict()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,10 @@ import numpy as np
 
 from longhmm.data.array_source import ArraySource, Columns, SlicedSource, one_line
 from longhmm.errors import DataError
+
+# What people call the number of samples per second, and the seconds from one sample to the next.
+RATES = {"rate", "rate_hz", "fs", "sampling_rate", "sample_rate", "sampling_frequency"}
+INTERVALS = {"dt", "dt_s", "sampling_interval", "sample_interval"}
 
 
 def open_npy(path: Path, columns: Columns = None) -> SlicedSource:
@@ -56,8 +61,10 @@ def open_npz(path: Path, dataset: str | None = None, columns: Columns = None) ->
     """One array of an .npz archive, loaded whole because its bytes are packed (use .npy for what exceeds memory)."""
     try:
         with np.load(path, allow_pickle=False) as archive:
-            name = _choose(dataset, archive.files, archive.files, str(path))
-            return ArraySource(archive[name], f"{path}[{name}]", columns)
+            name = choose(dataset, archive.files, _worth_choosing(archive), str(path))
+            source = ArraySource(archive[name], f"{path}[{name}]", columns)
+            source.rate = rate_among({key: archive[key] for key in archive.files if key in RATES | INTERVALS})
+            return source
     except DataError:
         raise
     except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
@@ -65,6 +72,21 @@ def open_npz(path: Path, dataset: str | None = None, columns: Columns = None) ->
             f"{path} is not a readable .npz file ({one_line(error)}); "
             "write it again with numpy.savez, as arrays of numbers"
         ) from error
+
+
+def _worth_choosing(archive: Any) -> list[str]:
+    """Names of the arrays with an axis of time; single numbers beside them describe the recording."""
+    return [name for name in archive.files if archive[name].ndim] or list(archive.files)
+
+
+def rate_among(values: Mapping[str, Any]) -> float | None:
+    """Samples per second, where one of the usual names holds it (or the time between samples), else None."""
+    for name, value in values.items():
+        known = np.asarray(value)
+        if known.size == 1 and known.dtype.kind in "iuf" and float(known.reshape(())) > 0:
+            number = float(known.reshape(()))
+            return number if name in RATES else 1.0 / number
+    return None
 
 
 def open_zarr(store: Any, dataset: str | None = None, columns: Columns = None) -> SlicedSource:
@@ -83,17 +105,20 @@ def open_zarr(store: Any, dataset: str | None = None, columns: Columns = None) -
 
 def open_hdf5(path: Path, dataset: str | None = None, columns: Columns = None) -> SlicedSource:
     """A dataset of an HDF5 file: the one named, or the only numeric one."""
-    node = _hdf5_file(path)
-    chosen = _choose(dataset, *_arrays_in(node), str(path))
+    node = hdf5_file(path)
+    chosen = choose(dataset, *_arrays_in(node), str(path))
     reopen = functools.partial(_hdf5_dataset, path, chosen)
-    return SlicedSource(node[chosen], f"{path}[{chosen}]", columns, reopen=reopen)
+    source = SlicedSource(node[chosen], f"{path}[{chosen}]", columns, reopen=reopen)
+    source.rate = _rate_of(node[chosen])
+    return source
 
 
-def _hdf5_file(path: Path) -> Any:
+def hdf5_file(path: Path, extra: str = "hdf5") -> Any:
+    """An HDF5 file, opened for reading; `extra` brings the library along."""
     try:
         import h5py
     except ImportError as error:
-        raise DataError(f"reading {path} needs h5py; install it with: pip install 'longhmm[hdf5]'") from error
+        raise DataError(f"reading {path} needs h5py; install it with: pip install 'longhmm[{extra}]'") from error
     try:
         return h5py.File(path, "r")
     except OSError as error:
@@ -103,7 +128,7 @@ def _hdf5_file(path: Path) -> Any:
 
 
 def _hdf5_dataset(path: Path, dataset: str) -> Any:
-    return _hdf5_file(path)[dataset]
+    return hdf5_file(path)[dataset]
 
 
 def open_node(node: Any, name: str, dataset: str | None = None, columns: Columns = None) -> SlicedSource:
@@ -111,9 +136,18 @@ def open_node(node: Any, name: str, dataset: str | None = None, columns: Columns
     if hasattr(node, "shape"):
         if dataset is not None:
             raise DataError(f"dataset={dataset!r} was given but {name} is itself an array; leave dataset out")
-        return SlicedSource(node, name, columns)
-    chosen = _choose(dataset, *_arrays_in(node), name)
-    return SlicedSource(node[chosen], f"{name}[{chosen}]", columns)
+        source = SlicedSource(node, name, columns)
+        source.rate = _rate_of(node)
+        return source
+    chosen = choose(dataset, *_arrays_in(node), name)
+    source = SlicedSource(node[chosen], f"{name}[{chosen}]", columns)
+    source.rate = _rate_of(node[chosen])
+    return source
+
+
+def _rate_of(node: Any) -> float | None:
+    """The sampling rate among the attributes of an array, if it is there."""
+    return rate_among({name: node.attrs[name] for name in node.attrs if name in RATES | INTERVALS})
 
 
 def _arrays_in(group: Any) -> tuple[list[str], list[str]]:
@@ -128,7 +162,8 @@ def _arrays_in(group: Any) -> tuple[list[str], list[str]]:
     return [name for name, _ in arrays], numeric
 
 
-def _choose(dataset: str | None, names: list[str], candidates: list[str], source: str) -> str:
+def choose(dataset: str | None, names: list[str], candidates: list[str], source: str) -> str:
+    """The array that was asked for, or the only candidate."""
     if dataset is not None:
         wanted = dataset.strip("/")
         if wanted not in names:

@@ -27,7 +27,7 @@ def is_many(data: Any) -> bool:
 def cut(lengths: Any, source: Source) -> np.ndarray:
     """Offsets of the sequences into which `lengths` cuts one source (None: it is one sequence)."""
     if lengths is None:
-        return np.array([0, source.length], np.int64)
+        return _offsets(_sweeps(source))
     sizes = np.asarray(lengths)
     if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or sizes.size == 0 or sizes.min() < 1:
         held = f"{sizes.dtype} of shape {sizes.shape}" + (f", smallest {sizes.min()}" if sizes.size else "")
@@ -36,6 +36,11 @@ def cut(lengths: Any, source: Source) -> np.ndarray:
     if total != source.length:
         raise DataError(f"lengths must sum to the {source.length} rows of {source.name} but sum to {total}; mend them")
     return _offsets(sizes)
+
+
+def _sweeps(source: Source) -> list[int]:
+    """Lengths of the sequences of which a recording says that it consists."""
+    return getattr(source, "lengths", None) or [source.length]
 
 
 def _offsets(lengths: Any) -> np.ndarray:
@@ -69,8 +74,10 @@ def join(items: list[Any], what: str, dataset: str | None = None, columns: Colum
     joined = ConcatenatedSource(parts)
     in_memory = [part.values for part in parts if isinstance(part, ArraySource)]
     if len(in_memory) == len(parts):
-        return ArraySource(np.concatenate(in_memory), title), joined.starts
-    return joined, joined.starts
+        whole = ArraySource(np.concatenate(in_memory), title)
+        whole.rate, whole.unit = joined.rate, joined.unit
+        return whole, joined.starts
+    return joined, _offsets([length for part in parts for length in _sweeps(part)])
 
 
 def _alike(items: list[Any]) -> bool:

@@ -33,6 +33,7 @@ class Sequences:
 
     `mask` (nonzero = missing) has one feature or as many as the data, `states` has one; both are sources themselves,
     so that they may be as long as the data. What lies in memory is checked here, once; the rest whenever it is read.
+    `rate` (samples per second) and `unit` are what the files say, or None.
     """
 
     def __init__(
@@ -41,6 +42,8 @@ class Sequences:
         self.source = source
         self.offsets = np.asarray(offsets, np.int64)
         self.length, self.dim, self.dtype, self.name = source.length, source.dim, np.dtype(source.dtype), source.name
+        self.rate: float | None = getattr(source, "rate", None)
+        self.unit: str | None = getattr(source, "unit", None)
         self.n_sequences = len(self.offsets) - 1
         self._mask, self._states = mask, states
         self.has_mask, self.has_states = mask is not None, states is not None

@@ -8,14 +8,18 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from longhmm.data.abf import open_abf
 from longhmm.data.array_source import ArraySource, Columns, SlicedSource, column_indices, one_line
 from longhmm.data.csv_source import CSVSource
+from longhmm.data.edf import open_edf
 from longhmm.data.file_sources import open_hdf5, open_node, open_npy, open_npz, open_zarr
+from longhmm.data.nwb import open_nwb
 from longhmm.data.parquet_source import ParquetSource
+from longhmm.data.wfdb_record import open_wfdb
 from longhmm.errors import DataError
 
-SUPPORTED = ".npy, .npz, .zarr, .h5, .hdf5, .parquet, .csv, .tsv, .txt"
-_WITH_DATASETS = {".npz", ".zarr", ".h5", ".hdf5"}
+SUPPORTED = ".npy, .npz, .zarr, .h5, .hdf5, .nwb, .parquet, .csv, .tsv, .txt, .abf, .edf, .bdf, .hea"
+_WITH_DATASETS = {".npz", ".zarr", ".h5", ".hdf5", ".nwb"}
 
 
 class Source(Protocol):
@@ -96,6 +100,14 @@ def _open_path(given: str | Path, dataset: str | None, columns: Columns) -> Sour
             return open_zarr(path, dataset, columns)
         case ".h5" | ".hdf5":
             return open_hdf5(path, dataset, columns)
+        case ".nwb":
+            return open_nwb(path, dataset, columns)
+        case ".abf":
+            return open_abf(path, columns)
+        case ".edf" | ".bdf":
+            return open_edf(path, columns)
+        case ".hea" | ".dat":
+            return open_wfdb(path, columns)
         case ".parquet":
             return ParquetSource(path, columns)
         case ".csv" | ".tsv" | ".txt":

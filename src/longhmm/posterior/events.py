@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.posterior.decode import decode
+from longhmm.posterior.levels import levels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,16 +19,26 @@ if TYPE_CHECKING:
 
 
 def events(
-    posterior: Posterior, data: Any, *, rate: float | None = None, path: np.ndarray | None = None
+    posterior: Posterior,
+    data: Any,
+    *,
+    rate: float | None = None,
+    path: np.ndarray | None = None,
+    interval: float = 0.9,
+    preprocessing: Preprocessing | None = None,
 ) -> pd.DataFrame:
     """One row per visit to a state: when it began and ended, which state, and at what level.
 
     Columns: `sequence`; `start` (inclusive) and `end` (exclusive) in samples, counted from the start of the sequence;
     `start_s` and `end_s` in seconds where `rate` (samples per second) is given; `state`; `level`, the emission's
-    location in the units of the data. An event never runs from one sequence into the next.
+    location in the units of the data, with the ends of its central interval, `level_lower` and `level_upper`. An event
+    never runs from one sequence into the next.
 
     Args:
         path: states `(T,)`, if they were decoded already; otherwise the most probable path at the posterior mean.
+        interval: probability of the interval of the level, over draws of the parameters.
+        preprocessing: what was done to a recording to make `data` of it. Samples, rate and levels are then those of the
+            recording: with every n-th sample kept, an event of the model covers n times as many samples of the file.
     """
     import pandas as pd
 
@@ -43,16 +53,15 @@ def events(
     ends = np.append(starts[1:], sequences.length)
     number = np.searchsorted(sequences.offsets, starts, side="right") - 1
     origin = sequences.offsets[number]
-    table: dict[str, np.ndarray] = {"sequence": number, "start": starts - origin, "end": ends - origin}
+    every = 1 if preprocessing is None else preprocessing.decimate
+    table: dict[str, np.ndarray] = {
+        "sequence": number,
+        "start": (starts - origin) * every,
+        "end": (ends - origin) * every,
+    }
     if rate is not None:
         table["start_s"], table["end_s"] = table["start"] / rate, table["end"] / rate
     table["state"] = states[starts].astype(np.int64)
-    table["level"] = levels(posterior)[table["state"]]
+    for name, values in levels(posterior, interval=interval, preprocessing=preprocessing).items():
+        table[str(name)] = values.to_numpy()[table["state"]]
     return pd.DataFrame(table)
-
-
-def levels(posterior: Posterior) -> np.ndarray:
-    """`(K,)`, first component of the emission's location in each state, at the posterior mean."""
-    with jax.enable_x64(True):
-        params = {name: jnp.asarray(value) for name, value in posterior.mean_params().items()}
-        return np.asarray(posterior.model.emission.location(params))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import numpy as np
 
@@ -14,15 +15,18 @@ from longhmm.posterior.diagnostics import Verdict
 from longhmm.posterior.labels import coordinate_dims, parameter_shapes
 from longhmm.posterior.posterior import Posterior
 
+INSIDE_RUN = "posterior"  # where a run of the command line keeps its posterior
+
 
 def load(path: str | os.PathLike[str], model: HMM | None = None) -> Posterior:
-    """Read what `Posterior.save` wrote. Nothing in the directory can run code.
+    """Read what `Posterior.save` or `longhmm fit` wrote. Nothing in the directory can run code.
 
     Args:
         path: the directory.
         model: the model of the run, needed if it contains code of your own (a subclass, a function).
     """
-    document, groups = store.read_run(path)
+    inner = Path(path) / INSIDE_RUN
+    document, groups = store.read_run(inner if (inner / store.DOCUMENT).is_file() else path)
     damaged = DataError(f"{path} does not hold a complete posterior; the run is damaged, restore a copy of it.")
     if model is None:
         if document.get("model") is None:

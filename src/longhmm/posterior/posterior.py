@@ -176,9 +176,11 @@ class Posterior:
         """States and observations after the end of the data: see `forecast.forecast`."""
         return forecast(self, data, steps, **options)
 
-    def events(self, data: Any, *, rate: float | None = None, path: np.ndarray | None = None) -> pd.DataFrame:
+    def events(
+        self, data: Any, *, rate: float | None = None, path: np.ndarray | None = None, **options: Any
+    ) -> pd.DataFrame:
         """The decoded path as a table of events: see `events.events`."""
-        return events(self, data, rate=rate, path=path)
+        return events(self, data, rate=rate, path=path, **options)
 
     def dwell(self, *, rate: float | None = None, interval: float = 0.9, data: Any = None) -> pd.DataFrame:
         """How long states last and how often they occur: see `dwell.dwell`."""

@@ -1,0 +1,1 @@
+"""Models and experiments that others have published, to be run again."""
