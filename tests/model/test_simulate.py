@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 import pytest
 
 from longhmm.errors import ModelError
+from longhmm.experiments.models import lognormal, rc
 from longhmm.model import simulate as module
 from longhmm.model.emissions import Emission
 from longhmm.model.families import Gaussian
@@ -30,6 +31,10 @@ LENGTH = 3 * module.BLOCK + 777  # several blocks, the last one short
 @pytest.fixture(scope="module")
 def drawn() -> tuple[np.ndarray, np.ndarray]:
     return simulate(MODEL, PARAMS, LENGTH, seed=1)
+
+
+def whole_path(initial, transition, length, key):
+    return np.concatenate(list(module.state_pieces(initial, transition, length, key)))[:length]
 
 
 def test_shapes_and_types(drawn: tuple[np.ndarray, np.ndarray]) -> None:
@@ -59,9 +64,9 @@ def test_pieces_are_joined_where_walks_from_different_states_never_meet() -> Non
     """A cycle goes round for ever, and a chain that never moves stays: over pieces and over blocks."""
     length = 2 * module.BLOCK + 100
     initial, key = np.array([0.0, 1.0, 0.0]), jax.random.key(0)
-    around = module.simulate_states(initial, np.roll(np.eye(K), 1, axis=1), length, key)
+    around = whole_path(initial, np.roll(np.eye(K), 1, axis=1), length, key)
     np.testing.assert_array_equal(around, (1 + np.arange(length)) % K)
-    assert (module.simulate_states(initial, np.eye(K), length, key) == 1).all()
+    assert (whole_path(initial, np.eye(K), length, key) == 1).all()
 
 
 def test_a_state_does_not_depend_on_the_one_before_the_last(drawn: tuple[np.ndarray, np.ndarray]) -> None:
@@ -106,7 +111,7 @@ def test_first_states_have_the_initial_law() -> None:
     """Over many sequences; states alone, since each costs a whole block of observations."""
     initial, transition = np.array(PARAMS["initial"]), np.array(PARAMS["transition"])
     keys = jax.random.split(jax.random.key(0), 400)
-    first = [module.simulate_states(initial, transition, 1, key)[0] for key in keys]
+    first = [whole_path(initial, transition, 1, key)[0] for key in keys]
     shares = np.bincount(first, minlength=K) / len(first)
     assert shares[0] == 0 and abs(shares[1] - 0.25) < 5 * np.sqrt(0.25 * 0.75 / 400)
 
@@ -121,7 +126,7 @@ def test_rare_transitions_occur_as_often_as_they_should() -> None:
     """A probability of 2e-5 is met, neither lost nor inflated."""
     transition = np.array([[1 - 2e-5, 2e-5], [0.5, 0.5]])
     length = 40 * module.BLOCK
-    states = module.simulate_states(np.array([1.0, 0.0]), transition, length, jax.random.key(2))
+    states = whole_path(np.array([1.0, 0.0]), transition, length, jax.random.key(2))
     jumps, visits = np.sum((states[:-1] == 0) & (states[1:] == 1)), np.sum(states[:-1] == 0)
     expected = 2e-5 * visits
     assert abs(jumps - expected) < 5 * np.sqrt(expected)
@@ -153,3 +158,15 @@ def test_twenty_million_draws_take_well_under_a_minute() -> None:
     states, observations = simulate(HMM(n_states, Gaussian(2)), params, 20_000_000)
     assert time.perf_counter() - began < 60
     assert len(states) == len(observations) == 20_000_000
+
+
+@pytest.mark.parametrize("emission", ["one feature", "two features"])
+def test_files_hold_what_arrays_hold(tmp_path, emission):
+    model, params = rc() if emission == "two features" else lognormal()
+    length = module.BLOCK + 5
+    states, values = module.simulate(model, params, length, seed=4)
+    module.simulate_to_file(model, params, length, tmp_path / "y.npy", states_file=tmp_path / "x.npy", seed=4)
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy").reshape(values.shape), values)
+    np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), states)
+    with pytest.raises(ModelError, match="length must be at least 1"):
+        module.simulate_to_file(model, params, 0, tmp_path / "y.npy")

@@ -22,6 +22,9 @@ SUPPORTED = ".npy, .npz, .zarr, .h5, .hdf5, .nwb, .parquet, .csv, .tsv, .txt, .a
 _WITH_DATASETS = {".npz", ".zarr", ".h5", ".hdf5", ".nwb"}
 
 
+EXAMPLE = "example:"
+
+
 class Source(Protocol):
     """Observations shaped (time, feature) that are read by rows; errors call them by `name`."""
 
@@ -79,6 +82,8 @@ def open_source(obj: Any, *, dataset: str | None = None, columns: Columns = None
 
 
 def _open_path(given: str | Path, dataset: str | None, columns: Columns) -> Source:
+    if str(given).startswith(EXAMPLE):
+        return _open_example(str(given), columns)
     if "://" in str(given):  # only Zarr reads from an address
         return open_zarr(str(given), dataset, columns)
     path = Path(given).expanduser()
@@ -113,6 +118,18 @@ def _open_path(given: str | Path, dataset: str | None, columns: Columns) -> Sour
         case ".csv" | ".tsv" | ".txt":
             return CSVSource(path, columns)
     raise DataError(f"{path} has the unknown ending {path.suffix!r}; convert it to one of {SUPPORTED}")
+
+
+def _open_example(given: str, columns: Columns) -> Source:
+    """A recording that comes with the package, by name: "example:nanopore"."""
+    from longhmm import datasets
+
+    if given.removeprefix(EXAMPLE) != "nanopore":
+        raise DataError(f"{given!r} is no recording that comes with longhmm; the only one is 'example:nanopore'")
+    recording = datasets.nanopore()
+    source = ArraySource(recording.values, given, columns)
+    source.rate, source.unit = recording.rate_hz, recording.unit
+    return source
 
 
 def _is_node(obj: Any) -> bool:

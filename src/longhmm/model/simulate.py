@@ -7,7 +7,8 @@ work grows K-fold and runs in wide vectors instead of one step at a time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -58,23 +59,62 @@ def simulate(model: HMM, params: Mapping[str, Any], length: int | Sequence[int],
 def _one_sequence(
     model: HMM, params: dict[str, np.ndarray], length: int, key: jax.Array
 ) -> tuple[np.ndarray, np.ndarray]:
+    states = np.empty(length if length > 0 else 0, np.int32)
+    observations = None
+    for start, piece, values in _pieces(model, params, length, key):
+        if observations is None:
+            observations = np.empty((length, values.shape[1]), values.dtype)
+        states[start : start + len(piece)] = piece
+        observations[start : start + len(piece)] = values
+    assert observations is not None
+    return states, observations
+
+
+def simulate_to_file(
+    model: HMM,
+    params: Mapping[str, Any],
+    length: int,
+    file: str | os.PathLike[str],
+    *,
+    states_file: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+) -> None:
+    """Draw what `simulate` draws, straight into an .npy file: memory holds one piece at a time.
+
+    Args:
+        file: for the observations, `(length,)` where there is one feature, else `(length, dim)`.
+        states_file: for the states, if they are wanted.
+    """
+    out = kept = None
+    for start, piece, values in _pieces(model, model.validate(params), length, jax.random.key(seed)):
+        if out is None:
+            shape = (length,) if values.shape[1] == 1 else (length, values.shape[1])
+            out = np.lib.format.open_memmap(file, mode="w+", dtype=values.dtype, shape=shape)
+            if states_file is not None:
+                kept = np.lib.format.open_memmap(states_file, mode="w+", dtype=np.int32, shape=(length,))
+        out[start : start + len(piece)] = values.reshape(len(piece), *out.shape[1:])
+        if kept is not None:
+            kept[start : start + len(piece)] = piece
+    for mapped in (out, kept):
+        if mapped is not None:
+            mapped.flush()
+
+
+def _pieces(
+    model: HMM, params: Mapping[str, np.ndarray], length: int, key: jax.Array
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Where each piece begins, its states, and its observations."""
     if length < 1:
         raise ModelError(f"length must be at least 1, got {length}.")
     state_key, observation_key = jax.random.split(key)
-    states = simulate_states(params["initial"], params["transition"], length, state_key)
     single = {name: jnp.asarray(np.asarray(value), jnp.float32) for name, value in params.items()}
-    observations = None
-    for index, start in enumerate(range(0, length, BLOCK)):
-        piece = states[start : start + BLOCK]
-        padded = np.zeros(BLOCK, np.int32)
-        padded[: len(piece)] = piece
-        key = jax.random.fold_in(observation_key, index)
-        values = np.asarray(_observe(model.emission, key, single, jnp.asarray(padded)))
-        if observations is None:
-            observations = np.empty((length, values.shape[1]), values.dtype)
-        observations[start : start + len(piece)] = values[: len(piece)]
-    assert observations is not None
-    return states, observations
+    walks = state_pieces(params["initial"], params["transition"], length, state_key)
+    for index, padded in enumerate(walks):
+        start = index * BLOCK
+        count = min(BLOCK, length - start)
+        one = jax.random.fold_in(observation_key, index)
+        values = np.asarray(_observe(model.emission, one, single, jnp.asarray(padded)))
+        yield start, padded[:count], values[:count]
 
 
 @partial(jax.jit, static_argnames=("emission",))
@@ -82,9 +122,8 @@ def _observe(emission: Emission, key: jax.Array, params: Mapping[str, jax.Array]
     return emission.sample(key, dict(params), states)
 
 
-def simulate_states(initial: np.ndarray, transition: np.ndarray, length: int, key: jax.Array) -> np.ndarray:
-    """Draw a path of the Markov chain, `(length,)` int32."""
-    states = np.empty(length, np.int32)
+def state_pieces(initial: np.ndarray, transition: np.ndarray, length: int, key: jax.Array) -> Iterator[np.ndarray]:
+    """A path of the Markov chain in pieces of `BLOCK` states, int32; the last piece is as long as the others."""
     # Double precision, since a float32 uniform cannot fall into an interval of probability 1e-8.
     with jax.enable_x64(True):
         cumulative = jnp.cumsum(jnp.asarray(transition, jnp.float64), axis=1)
@@ -92,13 +131,12 @@ def simulate_states(initial: np.ndarray, transition: np.ndarray, length: int, ke
         row = np.cumsum(np.asarray(initial, np.float64))
         uniform = float(jax.random.uniform(jax.random.fold_in(key, 0), dtype=jnp.float64))
         last = int(np.sum(row <= uniform * row[-1]))
-        states[0] = last
-        for index, start in enumerate(range(1, length, BLOCK)):
+    for index in range(-(-length // BLOCK)):
+        with jax.enable_x64(True):
             path = np.asarray(_walk(jax.random.fold_in(key, index + 1), cumulative, jnp.asarray(last)))
-            piece = path[: min(BLOCK, length - start)]
-            states[start : start + len(piece)] = piece
-            last = int(path[-1])
-    return states
+        # The state before the walk comes first, so that the last step of the walk begins the next piece.
+        yield np.concatenate([[last], path[:-1]]).astype(np.int32)
+        last = int(path[-1])
 
 
 @jax.jit

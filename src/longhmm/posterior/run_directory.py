@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,9 +49,14 @@ class RunDirectory:
         self.request = dict(request)
 
     @classmethod
-    def create(cls, path: str | os.PathLike[str], request: Mapping[str, Any]) -> RunDirectory:
-        """Make the directory with its request; it must not hold anything yet."""
+    def create(
+        cls, path: str | os.PathLike[str], request: Mapping[str, Any], *, overwrite: bool = False
+    ) -> RunDirectory:
+        """Make the directory with its request; it must not hold anything yet, or a run that may be overwritten."""
         place = Path(path)
+        if overwrite and (place / REQUEST).is_file():
+            cls.open(place)  # nothing but a run is ever removed
+            shutil.rmtree(place)
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise DataError(f"{place} exists already; choose another directory for the run, or remove it first.")
         try:

@@ -14,18 +14,25 @@ SWITCH = "LONGHMM_COMPILATION_CACHE"
 SHORTEST = 0.2  # seconds of compilation below which a program is not worth keeping
 
 
+def cache_directory() -> Path | None:
+    """Where compiled programs are kept, or None where that is switched off."""
+    wanted = os.environ.get(SWITCH, "")
+    if wanted == "0":
+        return None
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return Path(wanted) if wanted else home / "longhmm" / "compiled"
+
+
 @contextmanager
 def cached_compilation() -> Iterator[None]:
     """Use JAX's persistent compilation cache meanwhile, unless the user has set one up or switched it off.
 
     The environment variable LONGHMM_COMPILATION_CACHE names the directory; "0" switches it off.
     """
-    wanted = os.environ.get(SWITCH, "")
-    if wanted == "0" or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
+    place = cache_directory()
+    if place is None or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
         yield
         return
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    place = Path(wanted) if wanted else home / "longhmm" / "compiled"
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError:  # a home that cannot be written to costs only the second start

@@ -1,0 +1,51 @@
+"""The command line. Nothing heavy is imported until a command runs, so that help and completion answer at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from longhmm.cli.compare import compare
+from longhmm.cli.decode import decode
+from longhmm.cli.doctor import doctor
+from longhmm.cli.fit import fit
+from longhmm.cli.report import report
+from longhmm.cli.resume import resume
+from longhmm.cli.simulate import simulate
+from longhmm.cli.view import view
+
+app = typer.Typer(
+    name="longhmm",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode="rich",
+)
+for command in (fit, resume, decode, report, compare, simulate, view, doctor):
+    app.command()(command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from longhmm import __version__
+
+        typer.echo(f"longhmm {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def top(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Bayesian hidden Markov models for very long recordings.
+
+    Begin with: longhmm fit recording.npy --states 3 --out run
+    """
+
+
+def main() -> None:
+    """Entry point of the command `longhmm`."""
+    app()

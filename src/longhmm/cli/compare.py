@@ -1,0 +1,88 @@
+"""`longhmm compare`: how many states the data support."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from longhmm.cli import options
+from longhmm.cli.output import Output, guarded
+
+
+@guarded
+def compare(
+    recordings: options.Recordings,
+    states: Annotated[
+        str, typer.Option(help="Numbers of states: a range such as 1..5, or a list such as 2,3,5.", show_default=False)
+    ],
+    held_out: Annotated[
+        float, typer.Option(min=0.01, max=0.9, help="Share of the recording, at its end, on which models are judged.")
+    ] = 0.1,
+    column: options.Columns = None,
+    dataset: options.Dataset = None,
+    decimate: options.Decimate = 1,
+    log: options.Log = False,
+    detrend: options.Detrend = False,
+    normalise: options.Normalise = False,
+    emission: options.Emission = None,
+    prior: options.Priors = None,
+    stay: options.Stay = None,
+    sampler: options.Sampler = options.SamplerName.auto,
+    chains: options.Chains = 4,
+    draws: options.Draws = 500,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Fit models with several numbers of states and rank them by how well they predict data they have not seen."""
+    from longhmm.cli.guess import Guess, guess_emission
+    from longhmm.cli.model import build_model
+    from longhmm.cli.recordings import chosen_columns, open_recordings, steps_of
+    from longhmm.cli.running import sampler_of
+    from longhmm.data.sequences import Sequences
+    from longhmm.model.hmm import HMM
+    from longhmm.posterior.compare import compare as rank
+    from longhmm.posterior.posterior import Posterior
+    from longhmm.posterior.sample import sample
+
+    numbers = parse_states(states)
+    said = Output(as_json)
+    recording = open_recordings(recordings, dataset, chosen_columns(column))
+    steps = steps_of(decimate=decimate, log=log, detrend=detrend, normalise=normalise, sequences=recording)
+    data = steps.apply(recording)
+    guess = guess_emission(data) if emission is None else Guess(emission, "as asked for")
+    said.say(f"{recording.name}: {data.length:,} samples; emission: {guess.name} ({guess.reason})")
+    models = {
+        f"{n} state{'s' if n > 1 else ''}": build_model(guess.name, n, data, priors=prior or [], stay=stay)
+        for n in numbers
+    }
+
+    def fitted(model: HMM, training: Sequences) -> Posterior:
+        said.say(f"Fitting {model.n_states} state(s) ...")
+        return sample(model, training, sampler=sampler_of(sampler), chains=chains, draws=draws, seed=seed)
+
+    ranked = rank(models, data, held_out=held_out, fit=fitted)
+    said.frame("Held-out log predictive density, the best first", ranked)
+    said.say(
+        "A difference below twice its error is no reason to prefer the larger model; more states than the data need "
+        "often describe noise."
+    )
+    said.result({"recording": recording.name, "held_out": held_out, "emission": str(guess.name), "models": ranked})
+
+
+def parse_states(text: str) -> list[int]:
+    """`1..5` or `2,3,5` as numbers of states."""
+    from longhmm.errors import ModelError
+
+    wrong = ModelError(f"--states must be a range such as 1..5 or a list such as 2,3,5, got {text!r}.")
+    try:
+        if ".." in text:
+            first, last = (int(part) for part in text.split(".."))
+            found = list(range(first, last + 1))
+        else:
+            found = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise wrong from None
+    if not found or min(found) < 1 or len(set(found)) < len(found) or max(found) > 1000:
+        raise wrong
+    return found

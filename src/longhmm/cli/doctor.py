@@ -1,0 +1,88 @@
+"""`longhmm doctor`: what longhmm finds on this machine."""
+
+from __future__ import annotations
+
+import platform
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from typing import Any
+
+from longhmm.cli import options
+from longhmm.cli.output import Output, guarded
+
+LIBRARIES = ("longhmm", "jax", "jaxlib", "numpyro", "blackjax", "numpy", "scipy", "xarray", "zarr", "arviz", "pandas")
+EXTRAS = {
+    "hdf5": "h5py",
+    "nwb": "h5py",
+    "parquet": "pyarrow",
+    "abf": "pyabf",
+    "edf": "pyedflib",
+    "wfdb": "wfdb",
+    "sklearn": "sklearn",
+}
+
+
+@guarded
+def doctor(as_json: options.Json = False) -> None:
+    """Show devices, kernels, versions, optional libraries and the cache of compiled programs."""
+    said = Output(as_json)
+    document: dict[str, Any] = {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "devices": devices(),
+        "kernels": kernels(),
+        "versions": {name: installed(name) for name in LIBRARIES},
+        "extras": {extra: find_spec(module) is not None for extra, module in EXTRAS.items()},
+        "cache": cache(),
+    }
+    said.say(f"Python {document['python']} on {document['system']}")
+    for device in document["devices"]:
+        said.say(f"Device: {device}")
+    for name, state in document["kernels"].items():
+        said.say(f"Kernel {name}: {state}")
+    said.table("Versions", ("library", "version"), [(k, v or "not installed") for k, v in document["versions"].items()])
+    rows = [
+        (extra, EXTRAS[extra], "yes" if there else f"no: pip install 'longhmm[{extra}]'")
+        for extra, there in document["extras"].items()
+    ]
+    said.table("Optional", ("extra", "library", "installed"), rows)
+    said.say(f"Cache of compiled programs: {document['cache']}")
+    said.result(document)
+
+
+def devices() -> list[str]:
+    """What JAX would compute on, or why it cannot."""
+    try:
+        import jax
+
+        return [f"{device.platform} {device.device_kind}" for device in jax.devices()]
+    except Exception as error:  # a broken driver must be shown, not stop the doctor
+        return [f"none: {' '.join(str(error).split())}"]
+
+
+def kernels() -> dict[str, str]:
+    """The compiled recursions that are there."""
+    found = {"reference": "JAX, everywhere"}
+    try:
+        found["native"] = str(import_module("longhmm.kernels.native").status())
+    except (ImportError, AttributeError):
+        found["native"] = "not part of this installation"
+    return found
+
+
+def installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def cache() -> str:
+    from longhmm.run.compilation import cache_directory
+
+    place = cache_directory()
+    if place is None:
+        return "switched off"
+    size = sum(file.stat().st_size for file in place.glob("*") if file.is_file()) if place.is_dir() else 0
+    return f"{place} ({size / 1e6:.0f} MB)"

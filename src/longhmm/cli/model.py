@@ -1,0 +1,102 @@
+"""A model from the words of the command line."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+import jax
+
+from longhmm.cli.options import EmissionName
+from longhmm.data.sequences import Sequences
+from longhmm.errors import ModelError
+from longhmm.model import families
+from longhmm.model.config import PRIORS, prior_from_config
+from longhmm.model.emissions import Emission
+from longhmm.model.hmm import HMM
+from longhmm.model.transitions import Sticky
+
+FAMILIES: dict[EmissionName, type[Emission]] = {
+    EmissionName.gaussian: families.Gaussian,
+    EmissionName.student_t: families.StudentT,
+    EmissionName.lognormal: families.LogNormal,
+    EmissionName.gamma: families.Gamma,
+    EmissionName.poisson: families.Poisson,
+    EmissionName.negative_binomial: families.NegativeBinomial,
+    EmissionName.categorical: families.Categorical,
+    EmissionName.bernoulli: families.Bernoulli,
+    EmissionName.von_mises: families.VonMises,
+    EmissionName.gaussian_mixture: families.GaussianMixture,
+}
+ONE_FEATURE = (EmissionName.categorical, EmissionName.gaussian_mixture)
+ROWS_AT_ONCE = 1 << 20
+MOST_FULL = 16  # features whose covariances are all estimated; with more, each has only a variance
+
+
+def build_model(name: EmissionName, n_states: int, data: Sequences, *, priors: list[str], stay: float | None) -> HMM:
+    """The model that was asked for."""
+    dim = data.dim
+    given = dict(parse_prior(text) for text in priors)
+    options: dict[str, Any] = {}
+    if name == EmissionName.categorical:
+        options["n_categories"] = _categories(data)
+    if name == EmissionName.gaussian_mixture:
+        options["n_components"] = 2
+    if name in ONE_FEATURE:
+        if dim > 1:
+            raise ModelError(
+                f"the emission {name} describes one feature, but the data have {dim}: choose one with --column."
+            )
+    else:
+        options["dim"] = dim
+    if (name == EmissionName.gaussian and "variance" in given) or (name == EmissionName.gaussian and dim > MOST_FULL):
+        options["covariance"] = "diagonal"
+    try:
+        emission = FAMILIES[name](**{**options, **given})
+    except TypeError:
+        known = ", ".join(FAMILIES[name](**options).names)
+        raise ModelError(
+            f"--prior must name a parameter of the emission {name} ({known}), got {sorted(given)}."
+        ) from None
+    if stay is not None and not stay > 0:
+        raise ModelError(f"--stay must be a positive number, got {stay:g}.")
+    return HMM(n_states, emission, transition_prior=1.0 if stay is None else Sticky(stay=stay))
+
+
+def _categories(data: Sequences) -> int:
+    """One more than the largest value: a rare category may be missing from any sample of the data."""
+    largest = 0
+    for start in range(0, data.length, ROWS_AT_ONCE):
+        block = data.read(start, min(start + ROWS_AT_ONCE, data.length))
+        known = block.values[block.observed]
+        largest = max(largest, int(known.max())) if known.size else largest
+    return largest + 1
+
+
+def parse_prior(text: str) -> tuple[str, Any]:
+    """`name=Normal(0, 1)` or `name=4` as the name and its prior or fixed value; only known names are ever called."""
+    name, found, right = text.partition("=")
+    name = name.strip()
+    wrong = ModelError(
+        f"--prior must look like 'loc=Normal(0, 10)' or 'df=4', with one of {', '.join(sorted(PRIORS))}; got {text!r}."
+    )
+    if not found or not name.isidentifier():
+        raise wrong
+    try:
+        tree = ast.parse(right.strip(), mode="eval").body
+        if not isinstance(tree, ast.Call):
+            return name, ast.literal_eval(tree)
+        kind = tree.func.id if isinstance(tree.func, ast.Name) else ""
+        names = PRIORS.get(kind)
+        if names is None:
+            raise wrong
+        args = dict(zip(names, (ast.literal_eval(each) for each in tree.args), strict=False))
+        args |= {str(each.arg): ast.literal_eval(each.value) for each in tree.keywords}
+        if len(tree.args) > len(names) or set(args) != set(names):
+            raise ModelError(f"--prior {name}={kind}(...) needs the numbers {', '.join(names)}; got {text!r}.")
+        with jax.enable_x64(True):
+            return name, prior_from_config({"distribution": kind, "args": args})
+    except (SyntaxError, ValueError, RecursionError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise wrong from None

@@ -1,0 +1,108 @@
+"""What commands print: tables and sentences for people, or exactly one JSON document for programs."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import typer
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+FAILED, INTERRUPTED = 1, 130
+
+
+class Output:
+    """Standard output for people; with `as_json` all words go to standard error, and `result` alone is printed."""
+
+    def __init__(self, as_json: bool) -> None:
+        from rich.console import Console
+
+        self.as_json = as_json
+        self.console = Console(stderr=as_json, highlight=False)
+
+    def say(self, text: str, style: str | None = None) -> None:
+        """One line; brackets in it are not markup."""
+        self.console.print(text, style=style, markup=False, soft_wrap=True)
+
+    def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Rows of values, numbers to the right."""
+        from rich.table import Table
+
+        drawn = Table(title=title, title_justify="left")
+        listed = [[shown(value) for value in row] for row in rows]
+        for index, name in enumerate(columns):
+            drawn.add_column(name, justify="left" if index == 0 else "right", no_wrap=index == 0)
+        for row in listed:
+            drawn.add_row(*row)
+        self.console.print(drawn)
+
+    def frame(self, title: str, frame: pd.DataFrame) -> None:
+        """A data frame with its index in front."""
+        named = frame.reset_index()
+        self.table(title, [str(name) for name in named.columns], named.itertuples(index=False, name=None))
+
+    def result(self, document: Mapping[str, Any]) -> None:
+        """The JSON document, if one was asked for."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(plain(document), allow_nan=False) + "\n")
+            sys.stdout.flush()
+
+
+def guarded(command: Command) -> Command:
+    """Problems that the user can mend end in one sentence and a code other than zero, not in a traceback."""
+
+    @functools.wraps(command)
+    def run(*args: Any, **options: Any) -> Any:
+        as_json = bool(options.get("as_json"))
+        from longhmm.errors import LongHMMError
+
+        try:
+            return command(*args, **options)
+        except LongHMMError as error:
+            fail(" ".join(str(error).split()), as_json)
+        except OSError as error:
+            named = f" {error.filename}" if error.filename else ""
+            fail(f"the system refused{named}: {error.strerror or error}.", as_json)
+        except MemoryError:
+            fail("there is not enough memory: decimate the recording, or choose fewer columns.", as_json)
+        except KeyboardInterrupt:
+            fail("stopped.", as_json, INTERRUPTED)
+
+    return run  # type: ignore[return-value]
+
+
+def fail(sentence: str, as_json: bool, code: int = FAILED) -> None:
+    """Say what is wrong and stop."""
+    typer.echo(f"longhmm: {sentence}", err=True)
+    if as_json:
+        sys.stdout.write(json.dumps({"error": sentence}) + "\n")
+    raise typer.Exit(code)
+
+
+def shown(value: Any) -> str:
+    """A value as people like to read it."""
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.4g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def plain(value: Any) -> Any:
+    """Nested values as JSON has them: no NumPy, no NaN, no infinities."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if hasattr(value, "to_dict") and hasattr(value, "columns"):
+        return plain(value.reset_index().to_dict(orient="records"))
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,0 +1,121 @@
+"""Sampling for a run directory, to begin with and after a stop, and what is said when it is done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from longhmm.cli.options import SamplerName
+from longhmm.cli.output import INTERRUPTED, Output
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from longhmm.posterior.posterior import Posterior
+    from longhmm.posterior.run_directory import RunDirectory
+    from longhmm.samplers.contract import Sampler
+
+
+def sampler_of(name: str) -> Sampler | None:
+    """The sampler by the name that the command line uses; None lets `sample` choose."""
+    import longhmm as lh
+
+    match SamplerName(name):
+        case SamplerName.auto:
+            return None
+        case SamplerName.langevin:
+            return lh.MatchedLangevin()
+        case SamplerName.nuts:
+            return lh.NUTS()
+        case SamplerName.hmc:
+            return lh.HMC()
+        case SamplerName.gibbs:
+            return lh.Gibbs()
+        case SamplerName.sgrld:
+            return lh.SGRLD()
+
+
+def draw(run: RunDirectory, out: Output, *, time_limit: float | None, draws: int | None = None) -> int:
+    """Sample until the run is complete, keep the posterior, and show it; returns the exit code."""
+    from longhmm.model.model_config import model_from_config
+    from longhmm.posterior.sample import sample
+
+    wanted = run.request["sample"]
+    fitted, held, continues = run.split()
+    try:
+        posterior = sample(
+            model_from_config(run.request["model"]),
+            fitted,
+            sampler=sampler_of(wanted["sampler"]),
+            chains=wanted["chains"],
+            draws=wanted["draws"] if draws is None else draws,
+            seed=wanted["seed"],
+            time_limit=time_limit,
+            checkpoint=run.path,
+        )
+    except KeyboardInterrupt:
+        out.say(f"Stopped before the first draw; `longhmm resume {run.path}` starts over.")
+        out.result({"run": str(run.path), "stopped": "Ctrl-C", "draws": 0})
+        return INTERRUPTED
+    run.save(posterior)  # before the checks, which take a while
+    out.say("Checking the result ...")
+    posterior.diagnose(fitted)
+    run.save(posterior)
+    score = None
+    if held is not None:
+        score = posterior.score(held, after=fitted if continues else None)
+    document = describe(run, posterior, out)
+    if score is not None:
+        out.say(f"Held out: {score}")
+        document["held_out"] = {"per_observation": score.per_observation, "log_density": score.log_density}
+    stopped = next((note for note in posterior.notes if note.startswith("stopped early")), None)
+    if stopped is not None:
+        out.say(f"{stopped.capitalize()}; `longhmm resume {run.path}` goes on.")
+    out.result({**document, "stopped": stopped})
+    return INTERRUPTED if stopped is not None and "Ctrl-C" in stopped else 0
+
+
+def _short(summary: pd.DataFrame) -> pd.DataFrame:
+    """The columns that fit on a narrow terminal; the smaller of the two effective sizes stands for both."""
+    sizes = summary[["ess_bulk", "ess_tail"]].min(axis=1)
+    return summary.drop(columns=["ess_bulk", "ess_tail"]).assign(ess=sizes)
+
+
+def describe(run: RunDirectory, posterior: Posterior, out: Output) -> dict[str, Any]:
+    """Show the states, the parameters and the verdict; the same as a document."""
+    from longhmm.posterior.levels import levels
+
+    unit = f" ({run.unit})" if run.unit else ""
+    states = levels(posterior, preprocessing=run.preprocessing).join(posterior.dwell(rate=run.model_rate))
+    summary = posterior.summary()
+    lasting = "dwell" if run.rate is None else "dwell_s"
+    shown = states[["level", "level_lower", "level_upper", lasting, "stationary"]].rename(
+        columns={
+            "level": f"level{unit}",
+            "level_lower": "from",
+            "level_upper": "to",
+            "dwell": "mean stay (samples)",
+            "dwell_s": "mean stay (s)",
+            "stationary": "share of time",
+        }
+    )
+    out.frame("States, with 90 % intervals of their levels", shown)
+    out.frame("Parameters", _short(summary))
+    for note in posterior.notes:
+        out.say(f"Note: {note}.")
+    verdict = posterior.verdict
+    if verdict is not None:
+        out.say(f"Verdict: {verdict}", "bold green" if verdict.kind == "trust" else "bold yellow")
+    out.say(f"Run: {run.path}")
+    return {
+        "run": str(run.path),
+        "model": repr(posterior.model),
+        "states": states,
+        "summary": summary,
+        "verdict": None if verdict is None else verdict.to_dict(),
+        "notes": list(posterior.notes),
+        "chains": posterior.n_chains,
+        "draws": posterior.n_draws,
+        "sampler": posterior.settings.get("sampler"),
+        "rate": run.rate,
+        "unit": run.unit,
+    }

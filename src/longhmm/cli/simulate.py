@@ -1,0 +1,60 @@
+"""`longhmm simulate`: data from a published model, of any length."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longhmm.cli import options
+from longhmm.cli.output import Output, guarded
+
+
+class Published(StrEnum):
+    """Models whose data can be simulated."""
+
+    rc = "rc"
+    dd = "dd"
+    rc_hard = "rc-hard"
+    lognormal = "lognormal"
+
+
+@guarded
+def simulate(
+    name: Annotated[Published, typer.Argument(help="Which model.", show_default=False)],
+    length: Annotated[int, typer.Option(min=1, help="Number of observations.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="File for the observations, .npy.", show_default=False)],
+    states: Annotated[Path | None, typer.Option(help="File for the true states, .npy.")] = None,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Draw observations of a published model: diagonally dominant (dd), reversed cycles (rc, rc-hard) or log-normal.
+
+    Written piece by piece, so that twenty million observations need little memory.
+    """
+    from longhmm.errors import DataError
+    from longhmm.experiments import models
+    from longhmm.model.simulate import simulate_to_file
+
+    for file in (out, states):
+        if file is not None and file.suffix != ".npy":
+            raise DataError(f"{file} must end in .npy.")
+        if file is not None and not file.absolute().parent.is_dir():
+            raise DataError(f"the folder of {file} does not exist; make it first, or choose another place.")
+    said = Output(as_json)
+    model, params = getattr(models, name.value.replace("-", "_"))()
+    simulate_to_file(model, params, length, out, states_file=states, seed=seed)
+    said.say(f"{length:,} observations of {name.value}: {out}")
+    if states is not None:
+        said.say(f"States: {states}")
+    said.result(
+        {
+            "model": name.value,
+            "length": length,
+            "out": str(out),
+            "states": None if states is None else str(states),
+            "params": params,
+        }
+    )
