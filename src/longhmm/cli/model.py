@@ -10,25 +10,11 @@ import jax
 from longhmm.cli.options import EmissionName
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
-from longhmm.model import families
 from longhmm.model.config import PRIORS, prior_from_config
-from longhmm.model.emissions import Emission
+from longhmm.model.families import BY_NAME, ONE_FEATURE
 from longhmm.model.hmm import HMM
 from longhmm.model.transitions import Sticky
 
-FAMILIES: dict[EmissionName, type[Emission]] = {
-    EmissionName.gaussian: families.Gaussian,
-    EmissionName.student_t: families.StudentT,
-    EmissionName.lognormal: families.LogNormal,
-    EmissionName.gamma: families.Gamma,
-    EmissionName.poisson: families.Poisson,
-    EmissionName.negative_binomial: families.NegativeBinomial,
-    EmissionName.categorical: families.Categorical,
-    EmissionName.bernoulli: families.Bernoulli,
-    EmissionName.von_mises: families.VonMises,
-    EmissionName.gaussian_mixture: families.GaussianMixture,
-}
-ONE_FEATURE = (EmissionName.categorical, EmissionName.gaussian_mixture)
 ROWS_AT_ONCE = 1 << 20
 MOST_FULL = 16  # features whose covariances are all estimated; with more, each has only a variance
 
@@ -52,9 +38,9 @@ def build_model(name: EmissionName, n_states: int, data: Sequences, *, priors: l
     if (name == EmissionName.gaussian and "variance" in given) or (name == EmissionName.gaussian and dim > MOST_FULL):
         options["covariance"] = "diagonal"
     try:
-        emission = FAMILIES[name](**{**options, **given})
+        emission = BY_NAME[name](**{**options, **given})
     except TypeError:
-        known = ", ".join(FAMILIES[name](**options).names)
+        known = ", ".join(BY_NAME[name](**options).names)
         raise ModelError(
             f"--prior must name a parameter of the emission {name} ({known}), got {sorted(given)}."
         ) from None

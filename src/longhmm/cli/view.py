@@ -17,7 +17,7 @@ def view(
         list[str] | None,
         typer.Argument(help="The recording, if it is no longer where it was.", metavar="RECORDING..."),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 takes a free one.")] = 8765,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 takes a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = True,
 ) -> None:
     """Serve the page of a run on this machine, with the recording at full resolution. Ctrl-C ends it."""

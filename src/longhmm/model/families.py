@@ -11,7 +11,24 @@ from longhmm.model.ordered import OrderedNormal
 from longhmm.model.positive import Gamma, LogNormal
 from longhmm.model.tied import Tied
 
+# What a user may write instead of a class; each takes `dim` but the two that describe one feature only.
+BY_NAME: dict[str, type[Emission]] = {
+    "gaussian": Gaussian,
+    "student-t": StudentT,
+    "lognormal": LogNormal,
+    "gamma": Gamma,
+    "poisson": Poisson,
+    "negative-binomial": NegativeBinomial,
+    "categorical": Categorical,
+    "bernoulli": Bernoulli,
+    "von-mises": VonMises,
+    "gaussian-mixture": GaussianMixture,
+}
+ONE_FEATURE = ("categorical", "gaussian-mixture")
+
 __all__ = [
+    "BY_NAME",
+    "ONE_FEATURE",
     "Bernoulli",
     "Categorical",
     "Emission",

@@ -14,7 +14,7 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.windows import WindowBatch
 from longhmm.errors import DataError, ModelError
 from longhmm.messages.markov import stationary, stationary_law
-from longhmm.model import parametrisation
+from longhmm.model import parametrisation, show
 from longhmm.model.emissions import Emission
 from longhmm.model.subsample import subsample
 from longhmm.model.summary import summarise
@@ -66,6 +66,9 @@ class HMM:
 
     def __repr__(self) -> str:
         return f"HMM(n_states={self.n_states}, emission={self.emission!r})"
+
+    def _repr_html_(self) -> str:
+        return show.as_html(self)
 
     # Data -----------------------------------------------------------------------------------------------------
 

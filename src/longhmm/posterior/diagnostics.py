@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -52,6 +53,11 @@ class Verdict:
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.reason}"
+
+    def _repr_html_(self) -> str:
+        numbers = {name: f"{each:.4g}" if isinstance(each, float) else str(each) for name, each in self.details.items()}
+        rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(each)}</td></tr>" for name, each in numbers.items())
+        return f"<p><b>{escape(self.kind)}</b>: {escape(self.reason)}</p><table><tbody>{rows}</tbody></table>"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for storage."""

@@ -1,0 +1,149 @@
+"""The library as a scikit-learn estimator, for pipelines and people who know `fit` and `predict`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.errors import LongHMMError, ModelError
+from longhmm.model.emissions import Emission
+from longhmm.model.families import BY_NAME, ONE_FEATURE
+from longhmm.model.hmm import HMM
+from longhmm.model.simulate import simulate
+from longhmm.posterior.sample import sample
+
+try:
+    from sklearn.base import BaseEstimator
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise LongHMMError("longhmm.sklearn needs scikit-learn; install it with: pip install 'longhmm[sklearn]'") from error
+
+if TYPE_CHECKING:
+    from longhmm.posterior.posterior import Posterior
+
+
+class BayesianHMM(BaseEstimator):
+    """A hidden Markov model whose parameters are drawn from their posterior.
+
+    Rows of `X` are consecutive observations; NaN marks missing values; `lengths` cuts `X` into sequences. As rows
+    depend on their neighbours, predictions for part of `X`, or for its rows in another order, are other predictions.
+
+    Args:
+        n_states: number of hidden states.
+        emission: "gaussian", "student-t", "lognormal", "gamma", "poisson", "negative-binomial", "categorical",
+            "bernoulli", "von-mises" or "gaussian-mixture", or an `Emission` with priors of your own.
+        transition_prior: as `HMM` takes it.
+        sampler: as `sample` takes it; None chooses.
+        chains, draws: number of chains, and draws kept of each.
+        predict_draws: draws over which `predict_proba` and `score` average.
+        time_limit: seconds after which drawing stops.
+        progress: show a bar.
+        random_state: seed, or NumPy's generator.
+
+    Attributes:
+        posterior_: the `Posterior`, with draws, summary, verdict and all further answers.
+        transition_: `(K, K)`, posterior mean of the transition matrix.
+        n_features_in_: number of features.
+
+    Example:
+        >>> import numpy as np
+        >>> from longhmm.sklearn import BayesianHMM
+        >>> BayesianHMM(n_states=3, emission="poisson")
+        BayesianHMM(emission='poisson', n_states=3)
+    """
+
+    def __init__(
+        self,
+        n_states: int = 2,
+        emission: str | Emission = "gaussian",
+        *,
+        transition_prior: Any = 1.0,
+        sampler: Any = None,
+        chains: int = 4,
+        draws: int = 1000,
+        predict_draws: int = 20,
+        time_limit: float | None = None,
+        progress: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.n_states = n_states
+        self.emission = emission
+        self.transition_prior = transition_prior
+        self.sampler = sampler
+        self.chains = chains
+        self.draws = draws
+        self.predict_draws = predict_draws
+        self.time_limit = time_limit
+        self.progress = progress
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> BayesianHMM:
+        """Draw from the posterior given `X`, `(n_samples, n_features)`; `y` is ignored."""
+        sequences = self._sequences(X, lengths, reset=True)
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        emission = _emission(self.emission, sequences.dim)
+        model = HMM(self.n_states, emission, transition_prior=self.transition_prior)
+        self.posterior_: Posterior = sample(
+            model,
+            sequences,
+            sampler=self.sampler,
+            chains=self.chains,
+            draws=self.draws,
+            seed=seed,
+            time_limit=self.time_limit,
+            progress=self.progress,
+        )
+        self.transition_ = self.posterior_.mean_params()["transition"]
+        return self
+
+    def predict(self, X: Any, *, lengths: Any = None) -> np.ndarray:
+        """`(n_samples,)`, the most probable path of states at the posterior mean."""
+        check_is_fitted(self)
+        return self.posterior_.decode(self._sequences(X, lengths)).astype(np.int64)
+
+    def predict_proba(self, X: Any, *, lengths: Any = None) -> np.ndarray:
+        """`(n_samples, n_states)`, the probability of every state given all of `X`, averaged over draws."""
+        check_is_fitted(self)
+        return self.posterior_.state_probabilities(self._sequences(X, lengths), draws=self.predict_draws)
+
+    def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
+        """Log predictive density of `X` per observation, averaged over draws; larger is better."""
+        check_is_fitted(self)
+        return self.posterior_.score(self._sequences(X, lengths), draws=self.predict_draws).per_observation
+
+    def sample(self, n_samples: int = 1, *, random_state: Any = None) -> tuple[np.ndarray, np.ndarray]:
+        """`X (n_samples, n_features)` and `states (n_samples,)`, simulated with one draw of the parameters."""
+        check_is_fitted(self)
+        rng = check_random_state(random_state)
+        chain, draw = rng.randint(self.posterior_.n_chains), rng.randint(self.posterior_.n_draws)
+        params = self.posterior_.params_at(int(chain), int(draw))
+        seed = int(rng.randint(np.iinfo(np.int32).max))
+        states, values = simulate(self.posterior_.model, params, n_samples, seed=seed)
+        return values, states
+
+    def _sequences(self, X: Any, lengths: Any, *, reset: bool = False) -> Sequences:
+        values = validate_data(
+            self,
+            X,
+            reset=reset,
+            dtype=[np.float64, np.float32, np.int64, np.int32],
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=2 if reset else 1,
+        )
+        return open_data(values, lengths=lengths)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
+
+def _emission(given: str | Emission, dim: int) -> Emission:
+    if isinstance(given, Emission):
+        return given
+    if given not in BY_NAME:
+        raise ModelError(f"emission must be an Emission or one of {', '.join(BY_NAME)}, got {given!r}.")
+    return BY_NAME[given]() if given in ONE_FEATURE else BY_NAME[given](dim=dim)  # type: ignore[call-arg]
