@@ -1,0 +1,81 @@
+"""Pieces of HTML. Whatever comes from outside (names of files, units, notes, settings) goes through `text`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from longhmm.posterior.plots.style import colour
+
+
+class Safe(str):
+    """A piece that is HTML already."""
+
+
+def text(value: object) -> Safe:
+    """Anything as text: what is not `Safe` is escaped."""
+    return value if isinstance(value, Safe) else Safe(escape(str(value)))
+
+
+def element(name: str, content: object = "", **attributes: str) -> Safe:
+    """`<name ...>content</name>`; a trailing underscore in a name of an attribute is dropped."""
+    given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
+    return Safe(f"<{name}{given}>{text(content)}</{name}>")
+
+
+def join(parts: Iterable[object], between: str = "\n") -> Safe:
+    return Safe(between.join(text(part) for part in parts))
+
+
+def table(head: Sequence[object], rows: Iterable[Sequence[object]], caption: str) -> Safe:
+    """A table that scrolls by itself on a narrow screen; cells that are `<td>` or `<th>` already stay as they are."""
+    top = element("tr", join((element("th", each, scope="col") for each in head), ""))
+    body = join((element("tr", join(map(_cell, row), "")) for row in rows), "\n")
+    inside = join([element("thead", top), element("tbody", body)])
+    whole = element("table", inside, aria_label=caption)
+    return element("div", whole, class_="scroll", tabindex="0", role="group", aria_label=caption)
+
+
+def _cell(value: object) -> Safe:
+    if isinstance(value, Safe) and value.startswith(("<td", "<th")):
+        return value
+    return element("td", value)
+
+
+def state_label(state: int) -> Safe:
+    """The number of a state with its colour."""
+    swatch = element("span", "", class_="swatch", style=f"background:{colour(state)}")
+    return element("th", Safe(f"{swatch}{state}"), scope="row")
+
+
+def with_interval(middle: str, low: str, high: str) -> Safe:
+    return element("td", Safe(f"{text(middle)}<small>{text(low)} to {text(high)}</small>"))
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number with so many digits that matter, without exponents where it can be read without."""
+    if value != value:
+        return "–"
+    if value == 0 or 1e-3 <= abs(value) < 1e6:
+        shown = f"{value:,.{digits}g}" if abs(value) < 10**digits else f"{value:,.0f}"
+        return shown.replace("-", "−")
+    if abs(value) == float("inf"):
+        return "∞"
+    return f"{value:.{digits - 1}g}".replace("-", "−")
+
+
+def digits_for(low: float, high: float, least: int = 3, most: int = 7) -> int:
+    """So many digits that the ends of an interval differ."""
+    import math
+
+    size, width = max(abs(low), abs(high)), high - low
+    if not (width > 0 and math.isfinite(size)):
+        return 4
+    return int(min(max(math.ceil(math.log10(size / width)) + 2, least), most))
+
+
+def duration(seconds: float) -> str:
+    for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (120.0, 1.0, "s"), (7200.0, 1 / 60, "min")):
+        if seconds < limit:
+            return f"{number(seconds * factor, 3)} {unit}"
+    return f"{number(seconds / 3600, 3)} h"

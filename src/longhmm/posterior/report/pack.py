@@ -1,0 +1,174 @@
+"""The recording in a form that a browser unpacks: bins of a fixed number of samples, as bytes in base64.
+
+Coarser bins are made from these in the browser. Each layer has a limit of its own, so that a page stays small however
+long the record is: 20 million samples take about 12 MB.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from longhmm.data.envelopes import READ_AT_ONCE, Envelope, envelope, step_for
+from longhmm.data.sequences import Sequences
+from longhmm.posterior.plots.style import colour
+from longhmm.posterior.report.scan import Scan
+
+TRACE_BINS = 1 << 20  # over all features together
+MASK_BYTES = 1 << 20
+SHARE_BYTES = 3 << 20
+MOST_FEATURES = 4
+MOST_EVENTS = 100_000
+MOST_ENDS = 5_000
+MISSING = 65535  # the code of a bin in which nothing was observed; others go from 0 to 65534
+SAMPLED = 200_000  # observations from which the range of the picture is taken
+
+
+class Range(NamedTuple):
+    """Of one feature: smallest and largest value, and the part of that range which the picture shows at first."""
+
+    low: float
+    high: float
+    view: tuple[float, float]
+
+
+def ranges(sequences: Sequences, levels: np.ndarray) -> list[Range]:
+    """The range of each feature that is shown; outliers far from everything else are left out of the first view."""
+    bounds = envelope(sequences, bins=1)
+    count = min(max(1, SAMPLED // 1000), max(1, sequences.length // 1000))
+    starts = np.linspace(0, max(sequences.length - 1000, 0), count).astype(np.int64)
+    parts = [sequences.read(int(at), int(min(at + 1000, sequences.length))) for at in starts]
+    values = np.concatenate([np.where(part.observed, part.values, np.nan) for part in parts])
+    found = []
+    for feature in range(min(sequences.dim, MOST_FEATURES)):
+        low, high = float(bounds.low[0, feature]), float(bounds.high[0, feature])
+        known = values[:, feature][np.isfinite(values[:, feature])]
+        if not np.isfinite(low):
+            low, high = 0.0, 1.0
+        if low == high:
+            low, high = low - 0.5, high + 0.5
+        view = (low, high)
+        if len(known):
+            near = list(np.quantile(known, [0.0005, 0.9995]))
+            if feature < levels.shape[1]:
+                near += [float(levels[:, feature].min()), float(levels[:, feature].max())]
+            width = max(near) - min(near)
+            if 0 < 2.5 * width < high - low:
+                view = (min(near) - 0.2 * width, max(near) + 0.2 * width)
+        room = 0.04 * (view[1] - view[0])
+        found.append(Range(low, high, (view[0] - room, view[1] + room)))
+    return found
+
+
+def pack_stretch(
+    sequences: Sequences,
+    found: Scan | None,
+    scales: list[Range],
+    start: int = 0,
+    stop: int | None = None,
+    bins: int = TRACE_BINS,
+) -> dict[str, Any]:
+    """The rows `[start, stop)`: smallest and largest values, states visited and their mean probabilities, by bin."""
+    stop = sequences.length if stop is None else stop
+    bounds = envelope(sequences, start, stop, bins=max(1, bins // len(scales)))
+    packed: dict[str, Any] = {
+        "start": start,
+        "stop": stop,
+        "step": bounds.step,
+        "features": [_codes(bounds, feature, scale) for feature, scale in enumerate(scales)],
+        "masks": [],
+        "shares": [],
+        "mask_step": 1,
+        "share_step": 1,
+    }
+    if found is not None:
+        n_states = found.shares.shape[1]
+        planes = -(-n_states // 8)
+        mask_step = step_for(stop - start, min(bins, MASK_BYTES // planes))
+        share_step = step_for(stop - start, min(bins, SHARE_BYTES // n_states))
+        packed["masks"] = [_pack(_visited(found.path[start:stop], plane, mask_step)) for plane in range(planes)]
+        # The last state has what the others leave.
+        shares = _mean_shares(found.shares[start:stop, :-1], share_step)
+        packed["shares"] = [_pack(np.ascontiguousarray(column)) for column in shares.T]
+        packed |= {"mask_step": mask_step, "share_step": share_step}
+    return packed
+
+
+def pack_recording(
+    sequences: Sequences,
+    found: Scan | None,
+    scales: list[Range],
+    levels: np.ndarray,
+    *,
+    rate: float | None,
+    unit: str,
+    live: bool = False,
+) -> dict[str, Any]:
+    """Everything the page needs to draw the recording."""
+    starts, states = visits(sequences, None if found is None else found.path)
+    shown = min(len(starts), MOST_EVENTS)
+    ends = sequences.offsets[1:-1]
+    return {
+        "length": sequences.length,
+        "rate": rate,
+        "unit": unit,
+        "live": live,
+        "features": [scale._asdict() for scale in scales],
+        "levels": levels.tolist(),
+        "colours": [colour(state) for state in range(len(levels))],
+        "ends": (ends if len(ends) <= MOST_ENDS else ends[:0]).tolist(),
+        "stretch": pack_stretch(sequences, found, scales),
+        "visits": {
+            "start": _pack(starts[:shown].astype(np.uint32 if sequences.length < 2**32 else np.float64)),
+            "state": _pack(states[:shown].astype(np.uint8 if len(levels) <= 256 else np.uint16)),
+            "complete": shown == len(starts),
+            "end": int(starts[shown]) if shown < len(starts) else sequences.length,
+        },
+    }
+
+
+def visits(sequences: Sequences, path: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Where visits to states begin, and to which; a sequence begins with a visit of its own."""
+    if path is None:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    starts = np.union1d(np.flatnonzero(path[1:] != path[:-1]) + 1, sequences.offsets[:-1])
+    return starts, path[starts]
+
+
+def _codes(bounds: Envelope, feature: int, scale: Range) -> dict[str, Any]:
+    low, high = (
+        np.round((side[:, feature] - scale.low) / (scale.high - scale.low) * (MISSING - 1))
+        for side in (bounds.low, bounds.high)
+    )
+    missing = np.isnan(low)
+    packed = {"low": _pack(np.where(missing, MISSING, low).astype(np.uint16))}
+    if bounds.step > 1 or missing.any():
+        packed["high"] = _pack(np.where(missing, 0, high).astype(np.uint16))
+    return packed
+
+
+def _visited(path: np.ndarray, plane: int, step: int) -> np.ndarray:
+    """Bit `k` is set where state `8 plane + k` occurs in the bin."""
+    found = []
+    for start in range(0, len(path), max(step, READ_AT_ONCE // step * step)):
+        part = path[start : start + max(step, READ_AT_ONCE // step * step)].astype(np.int64) - 8 * plane
+        bits = np.where((part >= 0) & (part < 8), 1 << np.clip(part, 0, 7), 0).astype(np.uint8)
+        found.append(np.bitwise_or.reduceat(bits, np.arange(0, len(bits), step)))
+    return np.concatenate(found)
+
+
+def _mean_shares(shares: np.ndarray, step: int) -> np.ndarray:
+    found = []
+    for start in range(0, len(shares), max(step, READ_AT_ONCE // step * step)):
+        part = shares[start : start + max(step, READ_AT_ONCE // step * step)]
+        cuts = np.arange(0, len(part), step)
+        counts = np.diff(np.append(cuts, len(part)))[:, None]
+        found.append(np.round(np.add.reduceat(part, cuts, axis=0, dtype=np.int64) / counts).astype(np.uint8))
+    return np.concatenate(found)
+
+
+def _pack(array: np.ndarray) -> dict[str, str]:
+    little = array.astype(array.dtype.newbyteorder("<"))
+    return {"kind": array.dtype.str[1:], "data": base64.b64encode(little.tobytes()).decode("ascii")}
