@@ -9,15 +9,11 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-import longhmm as lh
 from longhmm import plots
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.posterior.plots.amplitudes import expected_counts, histogram
-from longhmm.posterior.plots.dwell_times import whole_visits
 from longhmm.posterior.plots.style import PALETTE, colour, few_ticks, new_figure, plain, time_axis
-from longhmm.posterior.posterior import Posterior
-from posterior.fakes import chains_of, gaussian_model, known_states, small_posterior
+from posterior.fakes import gaussian_model, known_states, small_posterior
 
 DARK = "#14171b"  # the ground of the page at night
 
@@ -113,64 +109,47 @@ def test_segmentation_of_few_samples_shows_each(known, posterior, path, laws):
 
 def test_segmentation_decodes_by_itself(known, posterior):
     free = open_data(known.sequences.read(0, 1200).values)
-    figure = plots.segmentation(posterior, free, start=0, stop=1200)
-    assert len(figure.axes) == 2
+    figure = plots.segmentation(posterior, free, start=0, stop=400)
+    dots = {line.get_color(): line for line in figure.axes[0].lines if line.get_marker() == "."}
+    path = posterior.decode(free)[:400]
+    assert [len(dots[colour(state)].get_ydata()) for state in (0, 1)] == np.bincount(path).tolist()
     with pytest.raises(DataError, match="path must have 1200 rows"):
         plots.segmentation(posterior, free, path=np.zeros(3, int))
     with pytest.raises(ModelError, match="one column per state"):
         plots.segmentation(posterior, free, probabilities=np.zeros((1200, 3)))
 
 
-def test_amplitudes_add_up(known, posterior):
-    edges, counts = histogram(known.sequences, 0, discrete=False)
+def test_amplitudes_show_counts_and_expectations(known, posterior):
+    figure = plots.amplitudes(posterior, known.sequences, unit="$ furlongs $")
+    axes = figure.axes[0]
+    counts, edges, _ = axes.patches[0].get_data()
     values = known.sequences.read(0, known.sequences.length).values[:, 0]
     np.testing.assert_array_equal(counts, np.histogram(values, edges)[0])
-    assert counts.sum() >= known.sequences.length - 2
-    expected = expected_counts(posterior, edges, 0)
     mean = posterior.mean_params()["mean"][:, 0]
-    np.testing.assert_allclose(expected, np.diff(ndtr(edges[:, None] - mean), axis=0), atol=1e-12)
-    rendered(plots.amplitudes(posterior, known.sequences, unit="$ furlongs $"))
+    share = posterior.dwell()["stationary"].to_numpy()
+    expected = len(values) * share * np.diff(ndtr(edges[:, None] - mean), axis=0)
+    for state in (0, 1):
+        drawn = axes.lines[state].get_ydata()
+        inside = expected[:, state] > 1  # the average over draws, against the law at their mean
+        np.testing.assert_allclose(drawn[inside], expected[inside, state], rtol=0.05)
+    np.testing.assert_allclose(axes.lines[2].get_ydata(), axes.lines[0].get_ydata() + axes.lines[1].get_ydata())
+    rendered(figure)
 
 
-def test_amplitudes_of_counts_have_a_bin_for_every_number():
-    model = lh.HMM(2, lh.Poisson())
-    rng = np.random.default_rng(0)
-    natural = {"transition": rng.dirichlet([5, 5], size=(2, 4, 2)), "rate": np.tile([2.0, 9.0], (2, 4, 1))}
-    counts = open_data(rng.poisson(4.0, 500))
-    posterior = Posterior.from_chains(model.resolve(counts), chains_of(model.resolve(counts), natural))
-    edges, seen = histogram(counts, 0, discrete=True)
-    np.testing.assert_array_equal(seen, np.bincount(counts.read(0, 500).values[:, 0])[: len(seen)])
-    from scipy.stats import poisson
-
-    whole = (edges[:-1] + 0.5).astype(int)
-    np.testing.assert_allclose(expected_counts(posterior, edges, 0), poisson.pmf(whole[:, None], [2.0, 9.0]), atol=1e-6)
-
-
-def test_outliers_do_not_flatten_the_histogram():
-    values = np.random.default_rng(0).normal(size=300_000)
-    values[5] = 1e6
-    edges, counts = histogram(open_data(values), 0, discrete=False)
-    assert edges[-1] < 100 and counts.sum() > 299_000
-
-
-def test_dwell_times_leave_out_visits_that_were_cut(known, posterior, path):
-    table = posterior.events(known.sequences, path=path)
-    whole = whole_visits(table, 2)
-    assert sum(map(len, whole)) == len(table) - 2
+def test_dwell_times_show_whole_visits_and_the_geometric_law(known, posterior, path):
     two = open_data([known.sequences.read(0, 1000).values, known.sequences.read(1000, 3000).values])
     table = posterior.events(two, path=path)
-    assert sum(map(len, whole_visits(table, 2))) == len(table) - 4
     figure = plots.dwell_times(posterior, table, rate=1000.0)
-    drawn = [patch.get_data() for patch in figure.axes[0].patches]
-    observed, fitted = drawn[0].values, drawn[1].values
-    lengths = whole_visits(table, 2)[0]
-    assert observed.sum() == len(lengths)
-    # the fitted law in the same bins, summed by hand over the lengths of each
-    stay = posterior.mean_params()["transition"][0, 0]
-    law = np.bincount(np.arange(1, 400), stay ** np.arange(399) * (1 - stay))
-    edges = np.round(drawn[1].edges / drawn[1].edges[0]).astype(int)
-    by_hand = [len(lengths) * law[a:b].sum() for a, b in pairwise(edges)]
-    np.testing.assert_allclose(fitted, by_hand, rtol=1e-6)
+    drawn = [[patch.get_data() for patch in axes.patches] for axes in figure.axes]
+    assert sum(observed.values.sum() for observed, _ in drawn) == len(table) - 4  # two are cut in each sequence
+    observed, fitted = drawn[0]
+    # the law summed by hand over the lengths of each bin; edges lie half a sample beyond whole numbers
+    stay = np.asarray(posterior.draws["transition"])[..., 0, 0].reshape(-1, 1)
+    law = np.concatenate([[0], (stay ** np.arange(999) * (1 - stay)).mean(axis=0)])
+    edges = np.round(fitted.edges / fitted.edges[0] / 2 - 0.5).astype(int)
+    by_hand = [observed.values.sum() * law[a + 1 : b + 1].sum() for a, b in pairwise(edges)]
+    assert edges[0] == 0
+    np.testing.assert_allclose(fitted.values, by_hand, rtol=1e-9)
     rendered(figure)
 
 

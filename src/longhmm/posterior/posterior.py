@@ -6,6 +6,7 @@ import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -190,6 +191,12 @@ class Posterior:
         """Run the checks (see `verdict`) and keep what they say; without data only the chains can be judged."""
         self.verdict = verdict(self, data, **options)
         return self.verdict
+
+    def report(self, data: Any = None, path: str | os.PathLike[str] = "report.html", **options: Any) -> Path:
+        """Write a page about this posterior, one HTML file that carries all it shows: see `report.write.report`."""
+        from longhmm.posterior.report.write import report
+
+        return report(self, data, path, **options)
 
     # Storage ----------------------------------------------------------------------------------------------------
 

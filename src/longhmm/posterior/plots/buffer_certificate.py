@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from longhmm.gradients.certificate import certificate
-from longhmm.posterior.plots.style import SOFT, tidy
+from longhmm.posterior.plots.style import SOFT, legend, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,8 +24,12 @@ def buffer_certificate(posterior: Posterior, data: Any, *, cells: int = 2000) ->
     figure: Figure = certificate(posterior.model, params, data, cells=cells).plot()
     figure.patch.set_alpha(0.0)
     axes = figure.axes[0]
-    tidy(axes, title="", x=axes.get_xlabel(), y="error")
+    axes.set_title("")
+    tidy(axes, x=axes.get_xlabel(), y="error")
+    legend(axes)
     # Below the rounding of a double nothing can be learnt.
-    axes.set_ylim(bottom=max(axes.get_ylim()[0], 1e-16))
+    seen = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.lines if line.get_marker() != "None"])
+    seen = seen[np.isfinite(seen)]
+    axes.set_ylim(max(seen.min(initial=1.0) / 3, 1e-16), 3 * seen.max(initial=1e-15))
     axes.grid(color=SOFT, alpha=0.2)
     return figure

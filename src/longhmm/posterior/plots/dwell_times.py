@@ -6,25 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from longhmm.posterior.plots.style import (
-    MOST_PANELS,
-    SOFT,
-    colour,
-    few_ticks,
-    geometric,
-    legend,
-    new_figure,
-    tidy,
-    time_axis,
-)
+from longhmm.posterior.dwell_histogram import dwell_histogram
+from longhmm.posterior.plots.style import MOST_PANELS, SOFT, colour, few_ticks, legend, new_figure, tidy, time_axis
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
     from longhmm.posterior.posterior import Posterior
-
-EDGES = 31
 
 
 def dwell_times(posterior: Posterior, events: pd.DataFrame, *, rate: float | None = None) -> Figure:
@@ -37,45 +26,34 @@ def dwell_times(posterior: Posterior, events: pd.DataFrame, *, rate: float | Non
         events: the table that `posterior.events(data)` returns.
         rate: samples per second.
     """
-    k = posterior.model.n_states
-    panels = min(k, MOST_PANELS)
+    panels = min(posterior.model.n_states, MOST_PANELS)
     columns = min(panels, 3)
     rows = -(-panels // columns)
     figure = new_figure(3.7 * columns, 2.7 * rows)
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    lengths = whole_visits(events, k)
-    stay = np.diagonal(posterior.mean_params()["transition"])
-    for state, axes in enumerate(grid):
-        if state >= panels:
-            axes.set_axis_off()
-            continue
-        longest = max(int(lengths[state].max(initial=1)), 10)
-        scale, label = time_axis(float(np.median(lengths[state])) if len(lengths[state]) else longest, rate)
-        edges = geometric(1, longest + 1, EDGES)
-        counts = np.histogram(lengths[state], edges)[0]
-        axes.stairs(counts, scale * edges, fill=True, color=colour(state), alpha=0.35)
-        # P(a <= length < b) of a geometric law
-        expected = len(lengths[state]) * (stay[state] ** (edges[:-1] - 1) - stay[state] ** (edges[1:] - 1))
-        axes.stairs(expected, scale * edges, color=colour(state), linewidth=1.8, label="fitted")
+    for axes in grid[panels:]:
+        axes.set_axis_off()
+    whole = dwell_histogram(posterior, events)
+    for state, axes in enumerate(grid[:panels]):
+        mine = whole[whole["state"] == state]
+        counts, expected = mine["count"].to_numpy(), mine["expected"].to_numpy()
+        shown = int(np.flatnonzero((counts > 0) | (expected > 0.5)).max(initial=0)) + 1
+        edges = np.append(mine["lower"], mine["upper"].iloc[-1])[: shown + 1]
+        scale, label = time_axis(float(edges[-1]), rate)
+        # The bin (a, b] of whole numbers, drawn from a + 1/2 to b + 1/2: a logarithmic axis has no 0.
+        edges = scale * (edges + 0.5)
+        axes.stairs(counts[:shown], edges, fill=True, color=colour(state), alpha=0.35)
+        axes.stairs(expected[:shown], edges, color=colour(state), linewidth=1.8, label="fitted")
         axes.set_xscale("log")
+        axes.set_xlim(edges[0], edges[-1])
         few_ticks(axes.xaxis)
         axes.set_yscale("function", functions=(_root, np.square))
         axes.set_ylim(bottom=0)
         label = label.replace("time", "duration") if rate is not None else "duration (samples)"
-        tidy(axes, title=f"state {state}, {len(lengths[state]):,} whole visits", x=label, y="visits")
+        tidy(axes, title=f"state {state}, {counts.sum():,} whole visits", x=label, y="visits")
         axes.grid(axis="y", color=SOFT, alpha=0.2)
         legend(axes)
     return figure
-
-
-def whole_visits(events: pd.DataFrame, n_states: int) -> list[np.ndarray]:
-    """Lengths of the visits to each state, in samples, without the first and last of every sequence."""
-    sequence = events["sequence"].to_numpy()
-    change = np.flatnonzero(np.diff(sequence)) + 1
-    whole = np.ones(len(events), bool)
-    whole[np.concatenate([[0], change, change - 1, [len(events) - 1]])] = False
-    lengths, state = (events["end"] - events["start"]).to_numpy(), events["state"].to_numpy()
-    return [lengths[whole & (state == each)] for each in range(n_states)]
 
 
 def _root(values: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from longhmm.posterior.labels import entry_names
+from longhmm.posterior.plots.numbers import with_sd
 from longhmm.posterior.plots.style import FONT_SIZE, INK, SOFT, colour, few_ticks, new_figure, plain, tidy
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def forest(posterior: Posterior) -> Figure:
             few_ticks(axes.xaxis)
         for row in rows:  # where intervals are too narrow to be seen, their numbers are not
             axes.annotate(
-                f"{draws[:, row].mean():.4g} ± {draws[:, row].std(ddof=1):.1g}", (1.01, row), va="center",
+                with_sd(draws[:, row].mean(), draws[:, row].std(ddof=1)), (1.01, row), va="center",
                 xycoords=axes.get_yaxis_transform(), fontsize=FONT_SIZE - 1, color=INK, annotation_clip=False,
             )  # fmt: skip
         axes.set_yticks(rows, [plain(label) for label in labels])

@@ -9,6 +9,7 @@ import numpy as np
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.posterior.plots.style import SOFT, colour, legend, new_figure, tidy
+from longhmm.posterior.quantile_plot import quantiles
 from longhmm.posterior.residuals import Residuals, residuals
 
 if TYPE_CHECKING:
@@ -17,21 +18,19 @@ if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior
 
 LAGS = 30
-POINTS = 400
 MOST_FEATURES = 4
 
 
 def residual_check(posterior: Posterior, data: Any, *, found: Residuals | None = None, most: int = 100_000) -> Figure:
     """Pseudo-residuals against normal quantiles, and their correlation from one observation to the next ones.
 
-    If the model is right they are independent standard normals: points on the line, correlations near 0.
+    If the model is right they are independent standard normals: points within the band (95 % at each point),
+    correlations near 0.
 
     Args:
         found: the residuals, if they are known already.
         most: how many observations to look at.
     """
-    from scipy.special import ndtri
-
     sequences = open_data(data)
     if found is None:
         params = posterior.mean_params() if posterior.mode is None else posterior.mode
@@ -45,13 +44,11 @@ def residual_check(posterior: Posterior, data: Any, *, found: Residuals | None =
     left, right = figure.subplots(1, 2)
     for feature in range(min(found.values.shape[1], MOST_FEATURES)):
         column = found.values[:, feature]
-        known = np.sort(column[np.isfinite(column)])
-        if len(known) < 2:
+        if np.isfinite(column).sum() < 2:
             continue
-        # Even steps in the normal quantile, so that the tails are as well drawn as the middle.
-        edge = float(ndtri(0.5 / len(known)))
-        normal = np.linspace(edge, -edge, min(POINTS, len(known)))
-        left.plot(normal, np.quantile(known, _normal_cdf(normal)), ".", color=colour(feature), markersize=4)
+        points = quantiles(found, feature)
+        left.fill_between(points.expected, points.lower, points.upper, color=SOFT, alpha=0.35, linewidth=0)
+        left.plot(points.expected, points.found, ".", color=colour(feature), markersize=4)
         lags = np.arange(1, LAGS + 1)
         if together:
             label = f"feature {feature}" if found.values.shape[1] > 1 else None
@@ -78,9 +75,3 @@ def _correlations(column: np.ndarray) -> np.ndarray:
         seen = np.isfinite(products)
         found.append(products[seen].mean() / variance if seen.any() else np.nan)
     return np.array(found)
-
-
-def _normal_cdf(values: np.ndarray) -> np.ndarray:
-    from scipy.special import ndtr
-
-    return np.asarray(ndtr(values))

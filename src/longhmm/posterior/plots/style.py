@@ -85,8 +85,3 @@ def few_ticks(axis: Axis) -> None:
     axis.set_major_locator(LogLocator(subs=subs, numticks=10))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-
-
-def geometric(start: float, stop: float, count: int) -> np.ndarray:
-    """Whole-number edges that grow by a constant factor, for lengths counted in samples."""
-    return np.unique(np.round(np.geomspace(max(start, 1.0), max(stop, start + 1.0, 2.0), count)).astype(np.int64))

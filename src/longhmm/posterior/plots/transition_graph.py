@@ -54,7 +54,7 @@ def transition_graph(posterior: Posterior) -> Figure:
                 between = place[b] - place[a]
                 aside = np.array([-between[1], between[0]]) / np.linalg.norm(between)
                 # Nearer to the start of the arrow: at the middle those of crossing arrows would meet.
-                x, y = place[a] + 0.36 * between + (0.10 * np.linalg.norm(between) + 0.11) * aside
+                x, y = place[a] + 0.36 * between + (0.11 * np.linalg.norm(between) + 0.19) * aside
                 axes.text(x, y, f"{mean[a, b]:.2g}", ha="center", va="center", fontsize=FONT_SIZE - 1, color=INK)
     for state in range(k):
         axes.add_patch(Circle(tuple(place[state]), radius[state], facecolor=colour(state), edgecolor="none"))
@@ -63,8 +63,10 @@ def transition_graph(posterior: Posterior) -> Figure:
             x, y, str(state), ha="center", va="center", fontsize=FONT_SIZE + 3, fontweight="bold", color="#ffffff"
         )
         outward = place[state] / max(float(np.linalg.norm(place[state])), 1e-9)
-        x, y = place[state] + (radius[state] + 0.2) * outward
-        axes.text(x, y, _share(share[state]), ha="center", va="center", fontsize=FONT_SIZE - 1, color=SOFT)
+        x, y = place[state] + (radius[state] + 0.08) * outward
+        side = "center" if abs(outward[0]) < 0.3 else "left" if outward[0] > 0 else "right"
+        above = "center" if abs(outward[0]) >= 0.3 else "bottom" if outward[1] > 0 else "top"
+        axes.text(x, y, _share(share[state]), ha=side, va=above, fontsize=FONT_SIZE - 1, color=SOFT)
     tall = 0.95 if k <= 2 else 1.7
     axes.set(xlim=(-2.4, 2.4), ylim=(-tall, tall), aspect="equal")
     return figure

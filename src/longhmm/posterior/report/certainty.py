@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from longhmm.errors import LongHMMError
 from longhmm.posterior import plots
-from longhmm.posterior.report.findings import picture
-from longhmm.posterior.report.html import Safe, digits_for, element, join, number, table
+from longhmm.posterior.plots.numbers import digits_for, number
+from longhmm.posterior.report.findings import picture, tried
+from longhmm.posterior.report.html import Safe, element, join, table
 from longhmm.posterior.report.subject import Subject
 from longhmm.posterior.report.words import DETAILS
 
@@ -26,8 +24,13 @@ def parameter_table(subject: Subject) -> Safe:
     for name, row in summary.head(MOST_ROWS).iterrows():
         digits = digits_for(row[low], row[high])
         cells: list[object] = [element("th", str(name), scope="row")]
-        cells += [number(row["mean"], digits), number(row["sd"], 2), number(row[low], digits), number(row[high], digits)]
-        cells.append(_flagged(number(row["r_hat"], 4), row["r_hat"] > 1.01))
+        cells += [
+            number(row["mean"], digits),
+            number(row["sd"], 2),
+            number(row[low], digits),
+            number(row[high], digits),
+        ]
+        cells.append(_flagged(f"{row['r_hat']:.3f}" if np.isfinite(row["r_hat"]) else "–", row["r_hat"] > 1.01))
         cells += [_flagged(f"{row[each]:,.0f}" if np.isfinite(row[each]) else "–", row[each] < 400) for each in _SIZES]
         rows.append(cells)
     found = table(["parameter", "mean", "sd", low, high, "R-hat", "ESS bulk", "ESS tail"], rows, "parameters")
@@ -41,7 +44,11 @@ _SIZES = ("ess_bulk", "ess_tail")
 
 
 def _flagged(shown: str, wrong: bool) -> Safe:
-    return element("td", Safe(f"{shown} <span aria-label='outside the limit'>▲</span>"), class_="flag") if wrong else element("td", shown)
+    return (
+        element("td", Safe(f"{shown} <span aria-label='outside the limit'>▲</span>"), class_="flag")
+        if wrong
+        else element("td", shown)
+    )
 
 
 def sure(subject: Subject) -> Safe:
@@ -49,8 +56,8 @@ def sure(subject: Subject) -> Safe:
         [
             element(
                 "p",
-                "Every number comes with the interval that holds it with 90 % probability, given the model. Intervals know "
-                "nothing of a wrong model: that is what the verdict is for.",
+                "Every number comes with the interval that holds it with 90 % probability, given the model. Intervals "
+                "know nothing of a wrong model: that is what the verdict is for.",
             ),
             picture(
                 plots.forest(subject.posterior),
@@ -85,8 +92,8 @@ def diagnostics(subject: Subject) -> Safe:
         picture(
             plots.chain_traces(subject.posterior, entries=4),
             "chains",
-            "The parameters on which the chains agree least: every chain in its colour, and on the right its ranks among all "
-            "draws. Chains that agree overlap on the left and stay near the dotted line on the right.",
+            "The parameters on which the chains agree least: every chain in its colour, and on the right its ranks "
+            "among all draws. Chains that agree overlap on the left and stay near the dotted line on the right.",
             wide=True,
         )
     )
@@ -94,30 +101,24 @@ def diagnostics(subject: Subject) -> Safe:
     if data is not None and subject.found is not None:
         parts.append(element("h3", "Predictive check"))
         parts.append(
-            _tried(
+            tried(
                 lambda: plots.residual_check(subject.posterior, data),
                 "residuals",
-                "Each observation against its prediction from those before. If the model is right the points lie on the line, "
-                "and neighbouring residuals have nothing in common.",
+                "Each observation against its prediction from those before. If the model is right the points lie on "
+                "the line, and neighbouring residuals have nothing in common.",
+                wide=True,
             )
         )
         parts.append(element("h3", "Buffer certificate"))
         parts.append(
-            _tried(
+            tried(
                 lambda: plots.buffer_certificate(subject.posterior, data, cells=CELLS),
                 "certificate",
                 "What a window loses by not seeing the whole recording, by the length of its margin (the buffer).",
+                wide=True,
             )
         )
     return join(parts)
-
-
-def _tried(draw: Callable[[], Any], name: str, caption: str) -> Safe:
-    """A picture, or the sentence that says why there is none."""
-    try:
-        return picture(draw(), name, caption, wide=True)
-    except LongHMMError as error:
-        return element("p", f"Not drawn: {error}", class_="hint")
 
 
 def made(subject: Subject) -> Safe:

@@ -32,7 +32,7 @@ class EventTable {
       swatch.style.background = packed.colours[own];
       const label = document.createElement("td");
       label.append(swatch, String(own));
-      const cells = [this.view.time(start, start), this.view.time(stop, stop), this.long(stop - start)].map((text) => {
+      const cells = [this.long(start), this.long(stop), this.long(stop - start)].map((text) => {
         const cell = document.createElement("td");
         cell.textContent = text;
         return cell;
@@ -56,7 +56,7 @@ class EventTable {
 
   long(samples) {
     const { factor, unit } = this.view.unit(samples);
-    return unit ? `${plainNumber(samples * factor)} ${unit}` : samples.toLocaleString("en");
+    return unit ? `${Number((samples * factor).toPrecision(7)).toLocaleString("en", { maximumFractionDigits: 4 })} ${unit}` : samples.toLocaleString("en");
   }
 }
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import numpy as np
 
+from longhmm.errors import LongHMMError
 from longhmm.posterior import plots
 from longhmm.posterior.levels import level_draws
+from longhmm.posterior.plots.numbers import digits_for, number
 from longhmm.posterior.report.html import (
     Safe,
-    digits_for,
     duration,
     element,
     join,
-    number,
     state_label,
     table,
     text,
@@ -22,6 +25,9 @@ from longhmm.posterior.report.inline import inline_svg
 from longhmm.posterior.report.pack import MOST_EVENTS
 from longhmm.posterior.report.subject import Subject
 from longhmm.posterior.report.words import advice
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 INTERVAL = (0.05, 0.95)
 MOST_STATES = 40  # in tables of states by states
@@ -53,7 +59,9 @@ def cards(subject: Subject) -> Safe:
     if subject.events is not None:
         facts.append((f"{len(subject.events):,}", "visits to states"))
     facts.append((f"{posterior.n_chains * posterior.n_draws:,}", f"draws in {posterior.n_chains} chains"))
-    return element("ul", join(element("li", Safe(f"<b>{text(a)}</b><span>{text(b)}</span>")) for a, b in facts), class_="cards")
+    return element(
+        "ul", join(element("li", Safe(f"<b>{text(a)}</b><span>{text(b)}</span>")) for a, b in facts), class_="cards"
+    )
 
 
 def in_words(subject: Subject) -> Safe:
@@ -68,8 +76,8 @@ def in_words(subject: Subject) -> Safe:
         share = dwell["stationary"][state] if subject.found is None else subject.found.occupancy[state]
         lasts = duration(dwell["dwell_s"][state]) if subject.rate else f"{number(dwell['dwell'][state], 3)} samples"
         said.append(
-            f"State {state} lies at {_with_unit(number(levels[state]), subject.unit)}, takes {percent(share)} of the time "
-            f"and lasts {lasts} on average."
+            f"State {state} lies at {_with_unit(number(levels[state]), subject.unit)}, takes {percent(share)} of the "
+            f"time and lasts {lasts} on average."
         )
     return element("p", " ".join(said))
 
@@ -124,11 +132,11 @@ def transition_table(subject: Subject) -> Safe:
 
 def pictures_found(subject: Subject) -> Safe:
     parts = []
-    if subject.data is not None:
-        occupancy = None if subject.found is None else subject.found.occupancy
+    data = subject.data
+    if data is not None and subject.found is not None:
         parts.append(
-            picture(
-                plots.amplitudes(subject.posterior, subject.data, unit=_model_unit(subject), occupancy=occupancy),
+            tried(
+                lambda: plots.amplitudes(subject.posterior, data, unit=_model_unit(subject)),
                 "amplitudes",
                 "All observations (grey) and what the model expects of each state, on a logarithmic scale.",
             )
@@ -148,16 +156,24 @@ def pictures_found(subject: Subject) -> Safe:
             picture(
                 figure,
                 "dwell",
-                "How long visits last (bars) and the fitted geometric law (line), in logarithmic bins. Bars above the line "
-                "at the short end point to missed or spurious events, two humps to a state that hides two.",
+                "How long visits last (bars) and the fitted geometric law (line), in logarithmic bins. Bars above the "
+                "line at the short end point to missed or spurious events, two humps to a state that hides two.",
             )
         )
     return join(found)
 
 
-def picture(figure: object, name: str, caption: str, *, wide: bool = False) -> Safe:
-    drawing = Safe(inline_svg(figure, name, caption))  # type: ignore[arg-type]
+def picture(figure: Figure, name: str, caption: str, *, wide: bool = False) -> Safe:
+    drawing = Safe(inline_svg(figure, name, caption))
     return element("figure", join([drawing, element("figcaption", caption)]), class_="wide" if wide else "plain")
+
+
+def tried(draw: Callable[[], Figure], name: str, caption: str, *, wide: bool = False) -> Safe:
+    """A picture, or the sentence that says why there is none."""
+    try:
+        return picture(draw(), name, caption, wide=wide)
+    except LongHMMError as error:
+        return element("p", f"Not drawn: {error}", class_="hint")
 
 
 def trace_block(subject: Subject) -> Safe:
@@ -172,7 +188,9 @@ def trace_block(subject: Subject) -> Safe:
     def button(do: str, sign: str, label: str) -> Safe:
         return element("button", sign, type="button", data_do=do, aria_label=label, title=label)
 
-    choose = element("select", _options(subject, rarest), class_="trace-state", aria_label="state of the event to go to")
+    choose = element(
+        "select", _options(subject, rarest), class_="trace-state", aria_label="state of the event to go to"
+    )
     fit = Safe('<label><input type="checkbox" class="trace-fit"> fit height</label>')
     bar = [
         button("out", "−", "zoom out"), button("in", "+", "zoom in"), button("left", "←", "move left"),
@@ -194,8 +212,8 @@ def trace_block(subject: Subject) -> Safe:
     )
     canvas = element(
         "canvas", "", class_="trace-main", tabindex="0", role="img",
-        aria_label="The recording with decoded levels, and the probabilities of states below. Arrow keys move, plus and "
-        "minus zoom, Home shows everything.",
+        aria_label="The recording with decoded levels, and the probabilities of states below. Arrow keys move, plus "
+        "and minus zoom, Home shows everything.",
     )  # fmt: skip
     parts = [
         element("div", join(bar), class_="bar"),

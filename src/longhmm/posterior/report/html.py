@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from longhmm.posterior.plots.numbers import number
 from longhmm.posterior.plots.style import colour
 
 
@@ -52,30 +53,8 @@ def with_interval(middle: str, low: str, high: str) -> Safe:
     return element("td", Safe(f"{text(middle)}<small>{text(low)} to {text(high)}</small>"))
 
 
-def number(value: float, digits: int = 4) -> str:
-    """A number with so many digits that matter, without exponents where it can be read without."""
-    if value != value:
-        return "–"
-    if value == 0 or 1e-3 <= abs(value) < 1e6:
-        shown = f"{value:,.{digits}g}" if abs(value) < 10**digits else f"{value:,.0f}"
-        return shown.replace("-", "−")
-    if abs(value) == float("inf"):
-        return "∞"
-    return f"{value:.{digits - 1}g}".replace("-", "−")
-
-
-def digits_for(low: float, high: float, least: int = 3, most: int = 7) -> int:
-    """So many digits that the ends of an interval differ."""
-    import math
-
-    size, width = max(abs(low), abs(high)), high - low
-    if not (width > 0 and math.isfinite(size)):
-        return 4
-    return int(min(max(math.ceil(math.log10(size / width)) + 2, least), most))
-
-
 def duration(seconds: float) -> str:
     for limit, factor, unit in ((1e-3, 1e6, "µs"), (1.0, 1e3, "ms"), (120.0, 1.0, "s"), (7200.0, 1 / 60, "min")):
-        if seconds < limit:
+        if seconds < 0.9995 * limit:
             return f"{number(seconds * factor, 3)} {unit}"
     return f"{number(seconds / 3600, 3)} h"

@@ -68,10 +68,11 @@ def pack_stretch(
     scales: list[Range],
     start: int = 0,
     stop: int | None = None,
-    bins: int = TRACE_BINS,
+    bins: int | None = None,
 ) -> dict[str, Any]:
     """The rows `[start, stop)`: smallest and largest values, states visited and their mean probabilities, by bin."""
     stop = sequences.length if stop is None else stop
+    bins = TRACE_BINS if bins is None else bins
     bounds = envelope(sequences, start, stop, bins=max(1, bins // len(scales)))
     packed: dict[str, Any] = {
         "start": start,

@@ -57,7 +57,8 @@ def build_page(subject: Subject, *, live: bool = False) -> str:
 
 
 def _facts(subject: Subject) -> str:
-    parts = [repr(subject.posterior.model)]
+    model = subject.posterior.model
+    parts = [f"Hidden Markov model with {model.n_states} states, {model.emission.name} emission"]
     sampler = subject.posterior.settings.get("sampler")
     if isinstance(sampler, str):
         parts.append(sampler)
@@ -69,9 +70,10 @@ def _facts(subject: Subject) -> str:
 def _document(title: str, body: Safe, script: str, stored: Any, live: bool) -> str:
     # Only this very script may run, and only a live page may ask for anything, from where it came itself.
     mark = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    own = "'self'" if live else "'none'"
     policy = (
         f"default-src 'none'; script-src 'sha256-{mark}'; style-src 'unsafe-inline'; img-src data:; "
-        f"connect-src {"'self'" if live else "'none'"}; base-uri 'none'; form-action 'none'"
+        f"connect-src {own}; base-uri 'none'; form-action 'none'"
     )
     data = "" if stored is None else f'<script type="application/json" id="recording">{_json(stored)}</script>'
     return f"""<!doctype html>

@@ -80,7 +80,7 @@ def _saved_posterior(place: Path, data: Any) -> Subject:
 def _described(steps: dict[str, Any]) -> str:
     said = []
     if steps.get("decimate", 1) > 1:
-        said.append(f"every {steps['decimate']}th sample was kept")
+        said.append(f"one sample in {steps['decimate']} was kept")
     for key, words in (("log", "logarithms were taken"), ("detrend", "a slow trend was subtracted")):
         if steps.get(key):
             said.append(words)

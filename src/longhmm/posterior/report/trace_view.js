@@ -247,7 +247,7 @@ class TraceView {
       pen.fillRect(box.left, y(tick), box.count, 0.5);
       pen.globalAlpha = 1;
     }
-    return { low: Array.from(lows, value), high: Array.from(highs, value) };
+    return { low: Array.from(lows, value), high: Array.from(highs, value), bottom, top };
   }
 
   dots(pen, source, low, value, y, box, hue) {

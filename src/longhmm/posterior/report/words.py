@@ -28,8 +28,8 @@ ADVICE = {
         "care",
         "…",
         "Run it longer",
-        "There are too few independent draws to be sure of the intervals. Ask for more draws, or let the run go on; what "
-        "is shown here is provisional.",
+        "There are too few independent draws to be sure of the intervals. Ask for more draws, or let the run go on; "
+        "what is shown here is provisional.",
     ),
     "biased": Advice(
         "bad",
@@ -43,8 +43,8 @@ ADVICE = {
         "!",
         "The model does not describe these data",
         "The levels and events can still be a fair picture, but the intervals are too narrow. Look at the predictive "
-        "check below; try another emission (such as Student's t), another number of states, or fewer samples per second "
-        "where neighbouring samples are correlated.",
+        "check below; try another emission (such as Student's t), another number of states, or fewer samples per "
+        "second where neighbouring samples are correlated.",
     ),
     "another mode is as good": Advice(
         "bad",

@@ -1,0 +1,148 @@
+"""The page of a run with the recording itself behind it, on this machine only.
+
+A page in a file holds a long recording in bins of many samples. Served from here, it asks for the samples themselves
+when it is zoomed in. The server listens on 127.0.0.1, answers two addresses (`/` and `/envelope`), and refuses requests
+that name another host: a page from elsewhere cannot make a browser read the recording under a name of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from longhmm.errors import DataError, LongHMMError
+from longhmm.posterior.report.pack import pack_stretch, ranges
+from longhmm.posterior.report.page import build_page
+from longhmm.posterior.report.run_report import open_run
+from longhmm.posterior.report.subject import Subject
+
+ADDRESS = "127.0.0.1"
+MOST_BINS = 1 << 15
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Viewer(ThreadingHTTPServer):
+    """A server for one run; `url` is where to look."""
+
+    daemon_threads = True
+
+    def __init__(self, subject: Subject, port: int = 0) -> None:
+        if subject.data is None:
+            raise DataError("The viewer needs the recording, and it cannot be read; give the file as recording.")
+        self.subject = subject
+        self.scales = ranges(subject.data, subject.levels)
+        self.page = build_page(subject, live=True).encode("utf-8")
+        try:
+            super().__init__((ADDRESS, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise DataError(f"port {port} cannot be used ({error}); give another one, or 0 for any.") from None
+        own = self.server_address[1]
+        self.hosts = {f"{name}:{own}" for name in (ADDRESS, "localhost")}
+
+    @property
+    def url(self) -> str:
+        return f"http://{ADDRESS}:{self.server_address[1]}/"
+
+    def envelope(self, start: int, stop: int, bins: int) -> dict[str, Any]:
+        """A stretch of the recording, packed like the page packs the whole."""
+        data = self.subject.data
+        assert data is not None
+        if not 0 <= start < stop <= data.length:
+            raise DataError(f"start and stop must satisfy 0 <= start < stop <= {data.length}, got {start} and {stop}.")
+        if not 1 <= bins <= MOST_BINS:
+            raise DataError(f"bins must lie between 1 and {MOST_BINS}, got {bins}.")
+        return pack_stretch(data, self.subject.found, self.scales, start, stop, bins * len(self.scales))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Viewer
+    server_version, sys_version = "longhmm", ""
+    timeout = 30
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        if self.headers.get("Host") not in self.server.hosts:
+            self._send(HTTPStatus.FORBIDDEN, b"This server answers to its own address only.\n", "text/plain")
+            return
+        asked = urlsplit(self.path)
+        if asked.path == "/":
+            self._send(HTTPStatus.OK, self.server.page, "text/html")
+        elif asked.path == "/envelope":
+            try:
+                found = self.server.envelope(**_numbers(asked.query))
+            except LongHMMError as error:
+                self._send(HTTPStatus.BAD_REQUEST, f"{error}\n".encode(), "text/plain")
+                return
+            self._send(HTTPStatus.OK, json.dumps(found, separators=(",", ":")).encode("ascii"), "application/json")
+        else:
+            self._send(HTTPStatus.NOT_FOUND, b"There is nothing here.\n", "text/plain")
+
+    def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
+        self.send_response(status)
+        self.send_header("Content-Type", f"{kind}; charset=utf-8")
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in HEADERS.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: the terminal belongs to the person."""
+
+
+def _numbers(query: str) -> dict[str, int]:
+    names = ("start", "stop", "bins")
+    given = parse_qs(query, max_num_fields=10)
+    try:
+        return {name: int(given[name][0]) for name in names}
+    except (KeyError, ValueError):
+        raise DataError(f"envelope needs {', '.join(names)} as whole numbers, got {query[:100]!r}.") from None
+
+
+def serve(
+    run_dir: str | os.PathLike[str],
+    recording: Any = None,
+    port: int = 0,
+    open_browser: bool = True,
+    *,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Show a run with its recording in the browser, until interrupted.
+
+    Args:
+        run_dir: a directory that `longhmm fit` or `Posterior.save` made.
+        recording: the recording; by default the one of the run.
+        port: to listen on; 0 takes any that is free.
+        open_browser: whether to open the page.
+        ready: called with the address once the server listens, instead of printing it.
+    """
+    with Viewer(open_run(run_dir, recording), port) as viewer:
+        (ready or _say)(viewer.url)
+        if open_browser:
+            import webbrowser
+
+            webbrowser.open(viewer.url)
+        with suppress(KeyboardInterrupt):
+            viewer.serve_forever()
+
+
+def _say(url: str) -> None:
+    print(f"Showing the run at {url} (stop with Ctrl-C)", flush=True)
