@@ -152,6 +152,13 @@ def test_wrong_answers_are_named(name: str, sentence: str, monkeypatch: pytest.M
         check_coherence(HMM(2, Normal2()), params, open_data(data, lengths=LENGTHS))
 
 
+@pytest.mark.slow
+def test_data_with_more_paths_than_a_64_bit_number_can_count_are_not_enumerated() -> None:
+    model, params = HMM(2, Poisson()), {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+    counts = np.random.default_rng(0).poisson(3.0, 300)
+    check_coherence(model.resolve(counts), params, counts)
+
+
 def test_long_data_are_refused() -> None:
     with pytest.raises(LongHMMError, match="at most 20,000"):
         check_coherence(HMM(2, Gaussian()), {}, np.zeros(30_000))

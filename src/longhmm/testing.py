@@ -224,7 +224,7 @@ class _Case:
         _close(
             log_likelihood(self.model, self.params, self.sequences), total, "both passes must give one log likelihood"
         )
-        if all(self.model.n_states ** (piece.stop - piece.start) <= FEW_PATHS for piece in self.pieces):
+        if all(self.model.n_states ** int(piece.stop - piece.start) <= FEW_PATHS for piece in self.pieces):
             laws = (self.params["initial"], self.params["transition"])
             exact = [enumerate_paths(*laws, self.logs[piece]) for piece in self.pieces]
             likelihood = np.sum([one.log_likelihood for one in exact])
