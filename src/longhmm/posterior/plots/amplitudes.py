@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 BINS = 160
 DRAWS = 30
 MOST_FEATURES = 4
-LEGEND_UP_TO = 8
+LEGEND_UP_TO = 5  # states; with more it would hide the curves, and their colours are those of all pictures
 
 
 def amplitudes(posterior: Posterior, data: Any, *, unit: str = "", log: bool = True) -> Figure:

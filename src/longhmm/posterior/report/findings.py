@@ -122,26 +122,31 @@ def transition_table(subject: Subject) -> Safe:
         for b in range(k):
             digits = digits_for(low[a, b], high[a, b], 2, 6)
             inside = Safe(
-                f"{text(number(mean[a, b], digits))}<small>{text(number(low[a, b], digits))} to "
-                f"{text(number(high[a, b], digits))}</small>"
+                f"{text(_small(mean[a, b], digits))}<small>{text(_small(low[a, b], digits))} to "
+                f"{text(_small(high[a, b], digits))}</small>"
             )
             cells.append(element("td", inside, class_="heat", style=f"--heat:{float(np.sqrt(mean[a, b])):.2f}"))
         rows.append(cells)
     return table(["from \\ to", *map(str, range(k))], rows, "transition probabilities per sample")
 
 
+def _small(probability: float, digits: int) -> str:
+    """A probability; one in a billion is as good as none."""
+    return number(probability, digits) if probability >= 1e-9 else "0"
+
+
 def pictures_found(subject: Subject) -> Safe:
-    parts = []
+    found = []
     data = subject.data
     if data is not None and subject.found is not None:
-        parts.append(
+        found.append(
             tried(
                 lambda: plots.amplitudes(subject.posterior, data, unit=_model_unit(subject)),
                 "amplitudes",
                 "All observations (grey) and what the model expects of each state, on a logarithmic scale.",
             )
         )
-    parts.append(
+    found.append(
         picture(
             plots.transition_graph(subject.posterior),
             "graph",
@@ -149,7 +154,8 @@ def pictures_found(subject: Subject) -> Safe:
             "per sample.",
         )
     )
-    found = [element("div", join(parts), class_="pair")]
+    if subject.posterior.model.dim == 1:  # small enough to stand side by side
+        found = [element("div", join(found), class_="pair")]
     if subject.events is not None:
         figure = plots.dwell_times(subject.posterior, subject.events, rate=subject.rate)
         found.append(
