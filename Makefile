@@ -12,8 +12,10 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-demo: $(VENV)/.runtime ## fit a real nanopore recording
-	$(BIN)/python examples/nanopore.py
+demo: $(VENV)/.runtime ## fit a real nanopore recording, decode it, and write a page
+	$(BIN)/longhmm fit example:nanopore --states 2 --out runs/nanopore --overwrite
+	$(BIN)/longhmm decode runs/nanopore --out runs/nanopore/events.csv
+	$(BIN)/longhmm report runs/nanopore
 
 test: $(VENV)/.dev ## run the fast tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "not slow"

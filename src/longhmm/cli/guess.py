@@ -36,9 +36,7 @@ def guess_emission(sequences: Sequences) -> Guess:
     if known.max() <= 1:
         return Guess(EmissionName.bernoulli, "all values are 0 or 1")
     # In any mixture of Poisson laws the variance is at least the mean: what varies less is no count of events.
-    narrow = any(
-        column.var() < 0.9 * column.mean() for column in (each[np.isfinite(each)] for each in values.T) if column.size
-    )
+    narrow = any(_varies_less_than_counts(column[np.isfinite(column)]) for column in values.T)
     if narrow and known.max() < MOST_CATEGORIES and sequences.dim == 1:
         return Guess(
             EmissionName.categorical, "the values are few whole numbers that vary less than counts would, like labels"
@@ -46,6 +44,12 @@ def guess_emission(sequences: Sequences) -> Guess:
     if narrow or known.mean() > LARGE_COUNTS:
         return Guess(EmissionName.gaussian, "the values are whole numbers too large or too alike for counts")
     return Guess(EmissionName.poisson, "the values are counts; if they are labels, give --emission categorical")
+
+
+def _varies_less_than_counts(column: np.ndarray) -> bool:
+    """Whether the variance lies below the mean by more than chance: four standard errors of their ratio."""
+    n = len(column)
+    return n > 0 and bool(column.var() < column.mean() * (1 - 4 * np.sqrt(2 / n)))
 
 
 def _of_real_numbers(known: np.ndarray, dim: int) -> Guess:

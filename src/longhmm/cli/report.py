@@ -23,9 +23,21 @@ def report(
 ) -> None:
     """Write one self-contained page: the verdict, what was found, how sure, and the recording to zoom into."""
     from longhmm.cli.recordings import located
+    from longhmm.cli.running import show_states, show_verdict
+    from longhmm.errors import DataError
+    from longhmm.posterior.load import load
     from longhmm.posterior.report import write_report
+    from longhmm.posterior.run_directory import REQUEST, RunDirectory
+    from longhmm.posterior.store import DOCUMENT
 
     said = Output(as_json)
+    is_run = (run / REQUEST).is_file() or not (run / DOCUMENT).is_file()  # else it is what Posterior.save wrote
+    found = RunDirectory.open(run) if is_run else None
+    posterior = load(run) if found is None else found.posterior()
+    if out is not None and not out.absolute().parent.is_dir():
+        raise DataError(f"the folder of {out} does not exist; make it first, or choose another place.")
     page = write_report(run, out, located(recordings) if recordings else None)
+    states = None if found is None else show_states(found, posterior, said)
+    verdict = show_verdict(posterior, said)
     said.say(f"Page: {page}")
-    said.result({"run": str(run), "page": str(page)})
+    said.result({"run": str(run), "page": str(page), "states": states, "verdict": verdict})

@@ -80,13 +80,12 @@ def _short(summary: pd.DataFrame) -> pd.DataFrame:
     return summary.drop(columns=["ess_bulk", "ess_tail"]).assign(ess=sizes)
 
 
-def describe(run: RunDirectory, posterior: Posterior, out: Output) -> dict[str, Any]:
-    """Show the states, the parameters and the verdict; the same as a document."""
+def show_states(run: RunDirectory, posterior: Posterior, out: Output) -> pd.DataFrame:
+    """The table of levels and stays; returned with all its columns."""
     from longhmm.posterior.levels import levels
 
     unit = f" ({run.unit})" if run.unit else ""
     states = levels(posterior, preprocessing=run.preprocessing).join(posterior.dwell(rate=run.model_rate))
-    summary = posterior.summary()
     lasting = "dwell" if run.rate is None else "dwell_s"
     shown = states[["level", "level_lower", "level_upper", lasting, "stationary"]].rename(
         columns={
@@ -99,19 +98,33 @@ def describe(run: RunDirectory, posterior: Posterior, out: Output) -> dict[str, 
         }
     )
     out.frame("States, with 90 % intervals of their levels", shown)
-    out.frame("Parameters", _short(summary))
+    return states
+
+
+def show_verdict(posterior: Posterior, out: Output) -> dict[str, Any] | None:
+    """Notes and verdict in words; the verdict is returned as a document."""
     for note in posterior.notes:
         out.say(f"Note: {note}.")
     verdict = posterior.verdict
-    if verdict is not None:
-        out.say(f"Verdict: {verdict}", "bold green" if verdict.kind == "trust" else "bold yellow")
+    if verdict is None:
+        return None
+    out.say(f"Verdict: {verdict}", "bold green" if verdict.kind == "trust" else "bold yellow")
+    return verdict.to_dict()
+
+
+def describe(run: RunDirectory, posterior: Posterior, out: Output) -> dict[str, Any]:
+    """Show the states, the parameters and the verdict; the same as a document."""
+    states = show_states(run, posterior, out)
+    summary = posterior.summary()
+    out.frame("Parameters", _short(summary))
+    verdict = show_verdict(posterior, out)
     out.say(f"Run: {run.path}")
     return {
         "run": str(run.path),
         "model": repr(posterior.model),
         "states": states,
         "summary": summary,
-        "verdict": None if verdict is None else verdict.to_dict(),
+        "verdict": verdict,
         "notes": list(posterior.notes),
         "chains": posterior.n_chains,
         "draws": posterior.n_draws,

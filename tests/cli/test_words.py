@@ -1,0 +1,131 @@
+"""From words to models: guesses of the emission, priors, numbers of states, and JSON."""
+
+import json
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+from longhmm.cli.compare import parse_states
+from longhmm.cli.guess import guess_emission
+from longhmm.cli.model import build_model, parse_prior
+from longhmm.cli.options import EmissionName
+from longhmm.cli.output import plain, shown
+from longhmm.cli.recordings import chosen_columns, located
+from longhmm.data import open_data
+from longhmm.errors import DataError, ModelError
+from longhmm.model.families import BY_NAME
+from longhmm.model.model_config import model_from_config, model_to_config
+
+RNG = np.random.default_rng(0)
+SWITCHING = np.repeat(RNG.integers(0, 2, 50), 40)
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        (np.where(SWITCHING, 137.0, 48.0) + RNG.normal(0, 7, 2000), "gaussian"),
+        (np.abs(RNG.normal(100, 5, (500, 3))), "gaussian"),
+        (RNG.lognormal(np.where(SWITCHING, 4, 0), 2.0), "lognormal"),
+        (RNG.poisson(np.where(SWITCHING, 12, 2)), "poisson"),
+        (RNG.poisson(np.where(SWITCHING, 12.0, 2.0)).astype(float), "poisson"),
+        (RNG.integers(0, 2, (500, 10)).astype(np.uint8), "bernoulli"),
+        (RNG.integers(0, 4, 2000), "categorical"),
+        (RNG.integers(-2000, 2000, 500).astype(np.int16), "gaussian"),
+        (np.rint(RNG.normal(30000, 20, 500)).astype(np.uint16), "gaussian"),
+    ],
+)
+def test_the_type_of_the_data_suggests_an_emission(values, wanted):
+    guess = guess_emission(open_data(values))
+    assert guess.name == wanted
+    assert guess.reason
+    model = build_model(guess.name, 2, open_data(values), priors=[], stay=None)
+    assert model.dim == open_data(values).dim
+    resolved = model.resolve(values)
+    stored = json.loads(json.dumps(model_to_config(model)))
+    assert repr(model_from_config(stored).resolve(values)) == repr(resolved)  # a run can be taken up again
+
+
+def test_missing_values_do_not_matter_but_nothing_at_all_does():
+    values = RNG.poisson(3.0, 300).astype(float)
+    values[::7] = np.nan
+    assert guess_emission(open_data(values)).name == "poisson"
+    with pytest.raises(DataError, match="has no values to look at"):
+        guess_emission(open_data(np.full(10, np.nan)))
+
+
+def test_every_emission_has_a_name():
+    assert {str(name) for name in EmissionName} == set(BY_NAME)
+
+
+def test_rare_categories_are_counted():
+    values = np.zeros(300_000, np.int64)
+    values[123_456] = 7
+    assert build_model(EmissionName.categorical, 2, open_data(values), priors=[], stay=None).emission.n_categories == 8
+
+
+def test_priors_are_parsed_and_nothing_else_is_run():
+    name, prior = parse_prior("loc = Normal(50, 20)")
+    assert name == "loc"
+    assert isinstance(prior, dist.Normal)
+    assert (float(prior.loc), float(prior.scale)) == (50.0, 20.0)
+    assert parse_prior("df=4") == ("df", 4)
+    assert parse_prior("loc=[48, 137]") == ("loc", [48, 137])
+    assert np.shape(parse_prior("loc=Normal([48, 137], scale=[5, 5])")[1].loc) == (2,)
+    for text in ("loc", "=3", "loc=Normal(0", "loc=__import__('os')", "loc=Normal(open('x'), 1)", "loc=Uniform2(0, 1)"):
+        with pytest.raises(ModelError, match="--prior must look like"):
+            parse_prior(text)
+    with pytest.raises(ModelError, match="needs the numbers loc, scale"):
+        parse_prior("loc=Normal(3)")
+
+
+def test_priors_and_weights_reach_the_model():
+    data = open_data(RNG.normal(size=100))
+    model = build_model(EmissionName.student_t, 3, data, priors=["df=4", "scale=HalfNormal(5)"], stay=20.0)
+    assert repr(model.emission) == "StudentT(df=4, scale=HalfNormal)"
+    np.testing.assert_array_equal(np.diag(model.transitions.concentration), 20.0)
+    with pytest.raises(ModelError, match="describes one feature, but the data have 2"):
+        build_model(EmissionName.gaussian_mixture, 2, open_data(RNG.normal(size=(9, 2))), priors=[], stay=None)
+
+
+def test_numbers_of_states():
+    assert parse_states("1..4") == [1, 2, 3, 4]
+    assert parse_states("2,5,3") == [2, 5, 3]
+    for text in ("", "a", "0..3", "3..1", "2,2", "1..2..3"):
+        with pytest.raises(ModelError, match="--states must be a range"):
+            parse_states(text)
+
+
+def test_places_and_columns(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert located(["a.npy", "example:nanopore", "s3://bucket/a"]) == [
+        str(tmp_path / "a.npy"),
+        "example:nanopore",
+        "s3://bucket/a",
+    ]
+    assert chosen_columns(["1", "voltage"]) == [1, "voltage"]
+    assert chosen_columns(None) is None
+
+
+def test_json_has_no_numpy_and_no_nan():
+    document = {
+        "a": np.float32(1.5),
+        "b": np.array([1.0, np.nan]),
+        "c": (np.inf, tmp := "x"),
+        3: None,
+        "d": np.bool_(1),
+    }
+    assert json.loads(json.dumps(plain(document), allow_nan=False)) == {
+        "a": 1.5,
+        "b": [1.0, None],
+        "c": [None, tmp],
+        "3": None,
+        "d": True,
+    }
+    assert [shown(value) for value in (1234567.0, 0.000123456, 12345, float("nan"), "x")] == [
+        "1,234,567",
+        "0.0001235",
+        "12,345",
+        "",
+        "x",
+    ]
