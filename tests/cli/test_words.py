@@ -10,7 +10,7 @@ from longhmm.cli.compare import parse_states
 from longhmm.cli.guess import guess_emission
 from longhmm.cli.model import build_model, parse_prior
 from longhmm.cli.options import EmissionName
-from longhmm.cli.output import plain, shown
+from longhmm.cli.output import plain, seconds, shown
 from longhmm.cli.recordings import chosen_columns, located
 from longhmm.data import open_data
 from longhmm.errors import DataError, ModelError
@@ -84,6 +84,10 @@ def test_priors_and_weights_reach_the_model():
     model = build_model(EmissionName.student_t, 3, data, priors=["df=4", "scale=HalfNormal(5)"], stay=20.0)
     assert repr(model.emission) == "StudentT(df=4, scale=HalfNormal)"
     np.testing.assert_array_equal(np.diag(model.transitions.concentration), 20.0)
+    assert "variance" in build_model(EmissionName.gaussian, 2, data, priors=[], stay=None).emission.names
+    two = open_data(RNG.normal(size=(9, 2)))
+    assert "covariance" in build_model(EmissionName.gaussian, 2, two, priors=[], stay=None).emission.names
+    assert "variance" in build_model(EmissionName.gaussian, 2, two, priors=["variance=1"], stay=None).emission.names
     with pytest.raises(ModelError, match="describes one feature, but the data have 2"):
         build_model(EmissionName.gaussian_mixture, 2, open_data(RNG.normal(size=(9, 2))), priors=[], stay=None)
 
@@ -129,3 +133,4 @@ def test_json_has_no_numpy_and_no_nan():
         "",
         "x",
     ]
+    assert [seconds(value) for value in (2.5, 0.002243, 5.577e-05, 3e-9)] == ["2.5 s", "2.243 ms", "55.77 µs", "3 ns"]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from longhmm.cli import options
-from longhmm.cli.output import Output, guarded
+from longhmm.cli.output import Output, guarded, seconds
 
 MORE = "Further outputs"
 
@@ -92,7 +92,10 @@ def decode(
     rows["occupancy"] = length.sum() / (table["end"] - table["start"]).sum()
     if rate is not None:
         rows["mean_length_s"] = rows["mean_length"] / rate
-    said.frame(f"{len(table):,} events in {recording.length:,} samples", rows)
+    people = rows.rename(columns={"mean_length": "mean length (samples)", "mean_length_s": "mean length"})
+    if rate is not None:
+        people["mean length"] = [seconds(each) for each in people["mean length"]]
+    said.frame(f"{len(table):,} events in {recording.length:,} samples", people)
     for what, file in written.items():
         said.say(f"{what}: {file}")
     said.result(

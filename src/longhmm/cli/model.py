@@ -35,8 +35,10 @@ def build_model(name: EmissionName, n_states: int, data: Sequences, *, priors: l
             )
     else:
         options["dim"] = dim
-    if (name == EmissionName.gaussian and "variance" in given) or (name == EmissionName.gaussian and dim > MOST_FULL):
-        options["covariance"] = "diagonal"
+    if name == EmissionName.gaussian and "covariance" not in given:
+        # Of one feature the three kinds are the same model; a variance is the easiest to read.
+        kind = "spherical" if dim == 1 else "diagonal" if "variance" in given or dim > MOST_FULL else "full"
+        options["covariance"] = kind
     try:
         emission = BY_NAME[name](**{**options, **given})
     except TypeError:

@@ -33,9 +33,10 @@ class Output:
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Rows of values, numbers to the right."""
+        from rich.box import SIMPLE_HEAD
         from rich.table import Table
 
-        drawn = Table(title=title, title_justify="left")
+        drawn = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         listed = [[shown(value) for value in row] for row in rows]
         for index, name in enumerate(columns):
             drawn.add_column(name, justify="left" if index == 0 else "right", no_wrap=index == 0)
@@ -91,6 +92,14 @@ def shown(value: Any) -> str:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def seconds(value: float) -> str:
+    """A time with the unit that suits it."""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if value >= size:
+            return f"{value / size:.4g} {unit}"
+    return f"{value * 1e9:.4g} ns"
 
 
 def plain(value: Any) -> Any:

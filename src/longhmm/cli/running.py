@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from longhmm.cli.options import SamplerName
-from longhmm.cli.output import INTERRUPTED, Output
+from longhmm.cli.output import INTERRUPTED, Output, seconds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,13 +87,16 @@ def show_states(run: RunDirectory, posterior: Posterior, out: Output) -> pd.Data
     unit = f" ({run.unit})" if run.unit else ""
     states = levels(posterior, preprocessing=run.preprocessing).join(posterior.dwell(rate=run.model_rate))
     lasting = "dwell" if run.rate is None else "dwell_s"
-    shown = states[["level", "level_lower", "level_upper", lasting, "stationary"]].rename(
+    picked = states[["level", "level_lower", "level_upper", lasting, "stationary"]]
+    if lasting == "dwell_s":
+        picked = picked.assign(dwell_s=[seconds(each) for each in picked["dwell_s"]])
+    shown = picked.rename(
         columns={
             "level": f"level{unit}",
             "level_lower": "from",
             "level_upper": "to",
             "dwell": "mean stay (samples)",
-            "dwell_s": "mean stay (s)",
+            "dwell_s": "mean stay",
             "stationary": "share of time",
         }
     )
