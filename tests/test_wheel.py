@@ -29,7 +29,10 @@ from longhmm.datasets import nanopore
 assert longhmm.__file__.startswith(sys.prefix), longhmm.__file__
 names = [module.name for module in pkgutil.walk_packages(longhmm.__path__, "longhmm.")]
 for name in names:
-    importlib.import_module(name)
+    try:
+        importlib.import_module(name)
+    except ImportError as error:
+        assert name == "longhmm.sklearn" and "pip install 'longhmm[sklearn]'" in str(error), (name, error)
 assert nanopore().values.shape == (499_999,)
 print(len(names), "modules")
 """

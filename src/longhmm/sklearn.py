@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.errors import LongHMMError, ModelError
+from longhmm.errors import ModelError
 from longhmm.model.emissions import Emission
 from longhmm.model.families import BY_NAME, ONE_FEATURE
 from longhmm.model.hmm import HMM
@@ -19,7 +19,7 @@ try:
     from sklearn.utils import check_random_state
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
-    raise LongHMMError("longhmm.sklearn needs scikit-learn; install it with: pip install 'longhmm[sklearn]'") from error
+    raise ImportError("longhmm.sklearn needs scikit-learn; install it with: pip install 'longhmm[sklearn]'") from error
 
 if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior

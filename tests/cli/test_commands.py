@@ -193,9 +193,28 @@ def test_doctor_sees_devices_versions_and_extras():
     assert "native" in printed["kernels"]
 
 
+def test_report_writes_the_page_and_says_the_verdict(known):
+    folder, _ = known
+    printed = json.loads(call("report", folder / "run", "--out", folder / "page.html", "--json"))
+    assert printed["page"] == str(folder / "page.html")
+    assert (folder / "page.html").read_text().lower().startswith("<!doctype html>")
+    assert [round(state["level"]) for state in printed["states"]] == [8, 14]
+
+
+def test_view_serves_the_recording_that_was_given(known, monkeypatch):
+    from longhmm.posterior import viewer
+
+    calls = []
+    monkeypatch.setattr(viewer, "serve", lambda *args, **options: calls.append((args, options)))
+    folder, _ = known
+    call("view", folder / "run", folder / "y.npz", "--no-browser", "--port", 1234)
+    assert calls == [((folder / "run", [str(folder / "y.npz")]), {"port": 1234, "open_browser": False})]
+
+
 def test_bad_input_fails_with_one_sentence(known, tmp_path):
     folder, _ = known
     np.save(tmp_path / "y.npy", np.arange(10.0))
+    np.save(tmp_path / "real.npy", np.arange(10.0) / 3)
     (tmp_path / "a.xyz").write_text("?")
     (tmp_path / "broken.npy").write_bytes(b"\x93NUMPY nonsense")
     out = ("--states", 2, "--out", tmp_path / "new")
@@ -213,7 +232,10 @@ def test_bad_input_fails_with_one_sentence(known, tmp_path):
         (("fit", tmp_path / "y.npy", *out, "--prior", "colour=Normal(0, 1)"), "must name a parameter"),
         (("fit", tmp_path / "y.npy", *out, "--prior", "mean=exit()"), "--prior must look like"),
         (("fit", tmp_path / "y.npy", *out, "--stay", 0), "--stay must be a positive number"),
+        (("fit", tmp_path / "y.npy", "--states", 11, "--out", tmp_path / "new"), "must not exceed the 10 samples"),
+        (("fit", tmp_path / "real.npy", *out, "--emission", "poisson"), "a Poisson emission needs"),
         (("resume", tmp_path), "is not a run"),
+        (("resume", tmp_path / "y.npy"), "is not a run"),
         (("decode", tmp_path / "nowhere"), "does not exist"),
         (("decode", folder / "run", "--out", tmp_path / "no" / "e.csv"), "the folder of"),
         (("decode", folder / "run", "--out", tmp_path / "e.xls"), "unknown ending '.xls'"),

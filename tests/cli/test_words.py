@@ -18,6 +18,7 @@ from longhmm.model.families import BY_NAME
 from longhmm.model.model_config import model_from_config, model_to_config
 
 RNG = np.random.default_rng(0)
+NO_NUMBERS = ("loc='x'", "loc=None", "loc=True", "loc={}", "loc=Normal('a', 1)", "loc=Normal([0, [1]], 1)", "loc=1j")
 SWITCHING = np.repeat(RNG.integers(0, 2, 50), 40)
 
 
@@ -72,7 +73,15 @@ def test_priors_are_parsed_and_nothing_else_is_run():
     assert parse_prior("df=4") == ("df", 4)
     assert parse_prior("loc=[48, 137]") == ("loc", [48, 137])
     assert np.shape(parse_prior("loc=Normal([48, 137], scale=[5, 5])")[1].loc) == (2,)
-    for text in ("loc", "=3", "loc=Normal(0", "loc=__import__('os')", "loc=Normal(open('x'), 1)", "loc=Uniform2(0, 1)"):
+    for text in (
+        "loc",
+        "=3",
+        "loc=Normal(0",
+        "loc=__import__('os')",
+        "loc=Normal(open('x'), 1)",
+        "loc=Uniform2(0, 1)",
+        *NO_NUMBERS,
+    ):
         with pytest.raises(ModelError, match="--prior must look like"):
             parse_prior(text)
     with pytest.raises(ModelError, match="needs the numbers loc, scale"):

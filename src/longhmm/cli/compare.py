@@ -35,6 +35,7 @@ def compare(
     as_json: options.Json = False,
 ) -> None:
     """Fit models with several numbers of states and rank them by how well they predict data they have not seen."""
+    from longhmm.cli.checks import check
     from longhmm.cli.guess import Guess, guess_emission
     from longhmm.cli.model import build_model
     from longhmm.cli.recordings import chosen_columns, open_recordings, steps_of
@@ -56,6 +57,8 @@ def compare(
         f"{n} state{'s' if n > 1 else ''}": build_model(guess.name, n, data, priors=prior or [], stay=stay)
         for n in numbers
     }
+    for model in models.values():
+        check(model, data, held_out)
 
     def fitted(model: HMM, training: Sequences) -> Posterior:
         said.say(f"Fitting {model.n_states} state(s) ...")

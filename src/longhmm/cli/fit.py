@@ -49,6 +49,7 @@ def fit(
 
     Example: longhmm fit recording.abf --states 3 --out run
     """
+    from longhmm.cli.checks import check
     from longhmm.cli.guess import Guess, guess_emission
     from longhmm.cli.model import build_model
     from longhmm.cli.recordings import checked_rate, chosen_columns, located, open_recordings, steps_of
@@ -72,6 +73,7 @@ def fit(
     guess = guess_emission(data) if emission is None else Guess(emission, "as asked for")
     said.say(f"Emission: {guess.name} ({guess.reason})")
     model = build_model(guess.name, states, data, priors=prior or [], stay=stay)
+    check(model, data, held_out)
     request = {
         "recordings": located(recordings),
         "dataset": dataset,

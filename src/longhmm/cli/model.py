@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 import jax
+import numpy as np
 
 from longhmm.cli.options import EmissionName
 from longhmm.data.sequences import Sequences
@@ -73,13 +74,13 @@ def parse_prior(text: str) -> tuple[str, Any]:
     try:
         tree = ast.parse(right.strip(), mode="eval").body
         if not isinstance(tree, ast.Call):
-            return name, ast.literal_eval(tree)
+            return name, _numbers(tree)
         kind = tree.func.id if isinstance(tree.func, ast.Name) else ""
         names = PRIORS.get(kind)
         if names is None:
             raise wrong
-        args = dict(zip(names, (ast.literal_eval(each) for each in tree.args), strict=False))
-        args |= {str(each.arg): ast.literal_eval(each.value) for each in tree.keywords}
+        args = dict(zip(names, (_numbers(each) for each in tree.args), strict=False))
+        args |= {str(each.arg): _numbers(each.value) for each in tree.keywords}
         if len(tree.args) > len(names) or set(args) != set(names):
             raise ModelError(f"--prior {name}={kind}(...) needs the numbers {', '.join(names)}; got {text!r}.")
         with jax.enable_x64(True):
@@ -88,3 +89,11 @@ def parse_prior(text: str) -> tuple[str, Any]:
         if isinstance(error, ModelError):
             raise
         raise wrong from None
+
+
+def _numbers(node: ast.expr) -> Any:
+    """A number, or lists of numbers: the only values that a prior may have."""
+    value = ast.literal_eval(node)
+    if np.asarray(value).dtype.kind not in "iuf":
+        raise ValueError("not a number")
+    return value

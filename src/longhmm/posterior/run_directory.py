@@ -77,7 +77,7 @@ class RunDirectory:
             raise DataError(f"{place} does not exist; give the directory that `longhmm fit --out` made.")
         try:
             request = json.loads((place / REQUEST).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise DataError(f"{place} is not a run of `longhmm fit` (it has no {REQUEST}).") from None
         except (OSError, ValueError, RecursionError):
             raise DataError(f"{place / REQUEST} cannot be read; the run is damaged, restore a copy of it.") from None
