@@ -56,6 +56,22 @@ def test_resumed_draws_are_the_same_bit_for_bit(problem, tmp_path, monkeypatch):
     np.testing.assert_array_equal(longer[:, :120], whole)
 
 
+def test_a_stop_before_the_first_draw_leaves_a_run_that_can_be_taken_up(problem, tmp_path, monkeypatch):
+    whole, _ = run(problem, tmp_path / "whole", draws=5)
+    take = Driver._take
+
+    def interrupted(self, progressed, outcome, steps, record):
+        if record:
+            raise KeyboardInterrupt
+        take(self, progressed, outcome, steps, record)
+
+    monkeypatch.setattr(Driver, "_take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(problem, tmp_path / "cut", draws=5)
+    monkeypatch.setattr(Driver, "_take", take)
+    np.testing.assert_array_equal(run(problem, tmp_path / "cut", draws=5)[0], whole)
+
+
 def test_a_checkpoint_of_another_run_is_refused(problem, tmp_path):
     def request(**changes):
         asked = [*problem, MatchedLangevin(), None, None, 2, 5, None, 3, None, 4, None, tmp_path, 0.0]

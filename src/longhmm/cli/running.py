@@ -53,7 +53,7 @@ def draw(run: RunDirectory, out: Output, *, time_limit: float | None, draws: int
             checkpoint=run.path,
         )
     except KeyboardInterrupt:
-        out.say(f"Stopped before the first draw; `longhmm resume {run.path}` starts over.")
+        out.say(f"Stopped with nothing to show yet; `longhmm resume {run.path}` takes the run up again.")
         out.result({"run": str(run.path), "stopped": "Ctrl-C", "draws": 0})
         return INTERRUPTED
     run.save(posterior)  # before the checks, which take a while

@@ -106,6 +106,8 @@ def run_session(request: Request, bar: Bar, found: tuning.Tuning | None = None, 
         run.recorded = [jax.tree.map(lambda each: each[:, 1::2], run.draws_tree())]
         run.stats = [{name: value[:, 1::2] for name, value in run.stats_tree().items()}]
         thin, rounds = 2 * thin, rounds + 1
+    if not run.recorded:  # only Ctrl-C ends before the first block is complete
+        raise KeyboardInterrupt
     return _finish(request, prepared, run, thin, keeper.all(run, thin, rounds))
 
 
