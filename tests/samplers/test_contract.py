@@ -85,7 +85,7 @@ def test_policy_is_a_small_frozen_object(name):
         assert list(inspect.signature(getattr(sampler, method)).parameters) == arguments
 
 
-@pytest.mark.parametrize("name", [name for name in REGISTERED if name != "MatchedLangevin"])
+@pytest.mark.parametrize("name", REGISTERED)
 def test_docstring_has_equations_example_and_reference(name):
     text = class_of(name).__doc__
     assert "' = " in text or "' ~ " in text

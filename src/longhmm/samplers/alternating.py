@@ -44,8 +44,9 @@ def alternate(
     look: Callable[[Any], Any],
     rows_step: Callable[..., Any],
     emission_step: Callable[..., Any],
-) -> tuple[Any, tuple[Any, jax.Array, jax.Array]]:
-    """The next state, and the gradient at the first point with the shares of clipped and of refused directions.
+) -> tuple[Any, tuple[Any, jax.Array, jax.Array, jax.Array]]:
+    """The next state, and of the first point the gradient, the shares of clipped and of refused directions, and windows
+    that are impossible there.
 
     Args:
         policy: how often.
@@ -54,7 +55,7 @@ def alternate(
         rows_step, emission_step: one step of either block, given key, state, step size and what `look` saw.
     """
     rows_keys, emission_keys = jax.random.split(key, (2, policy.inner_steps))
-    gradient = look(state).posterior
+    first = look(state)
 
     def move_rows(state: Any, key: jax.Array) -> tuple[Any, Any]:
         expanded, law, clipped = rows_step(key, state, size, look(state))
@@ -74,7 +75,7 @@ def alternate(
     # Natural parameters are averaged, as in the paper; supports are convex, so that the mean lies inside.
     natural = {name: jnp.mean(values, axis=0) for name, values in natural.items()}
     state = state._replace(coordinates=model.unconstrain({**model.constrain(state.coordinates), **natural}))
-    return state, (gradient, jnp.mean(clipped), jnp.mean(refused))
+    return state, (first.posterior, jnp.mean(clipped), jnp.mean(refused), first.impossible)
 
 
 def _repeat(compiled: bool, body: Callable[[Any, Any], tuple[Any, Any]], state: Any, keys: jax.Array) -> Any:

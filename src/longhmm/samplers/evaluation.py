@@ -28,12 +28,24 @@ class Evaluation(NamedTuple):
         posterior: the same with the prior's gradient, Jacobian included.
         totals: expected statistics scaled to all data; None under control variates, where they could be negative.
         windows: expected statistics of every window, unscaled, where they were asked for.
+        impossible: how many windows had to be left out, see `impossible_windows`.
     """
 
     likelihood: dict[str, Any]
     posterior: dict[str, Any]
     totals: Statistics | None
     windows: Statistics | None
+    impossible: Any
+
+
+def impossible_windows(statistics: Statistics | None) -> jax.Array:
+    """How many windows hold observations that no state can produce, so that they were left out.
+
+    Their likelihood is zero. Where statistics are summed over windows, one stands for however many there are.
+    """
+    if statistics is None:
+        return jnp.zeros((), jnp.int32)
+    return jnp.sum(~jnp.isfinite(statistics.log_likelihood)).astype(jnp.int32)
 
 
 def evaluate(
@@ -44,11 +56,12 @@ def evaluate(
         return _evaluate_all(model, estimator, coordinates, minibatch)
     found = estimator.estimate(coordinates, minibatch, prior=False, per_window=per_window)
     posterior = add(found.gradient, prior_gradient(model, coordinates))
+    lost = impossible_windows(found.statistics)
     if not isinstance(estimator, BoundWindows):
-        return Evaluation(found.gradient, posterior, None, None)
+        return Evaluation(found.gradient, posterior, None, None, lost)
     total = found.statistics.total() if per_window else found.statistics
     totals = jax.tree.map(lambda each: minibatch.weight * each, total)
-    return Evaluation(found.gradient, posterior, totals, found.statistics if per_window else None)
+    return Evaluation(found.gradient, posterior, totals, found.statistics if per_window else None, lost)
 
 
 def _evaluate_all(
@@ -63,7 +76,7 @@ def _evaluate_all(
         totals = full_statistics(model, params, data)
         found = _gradients(model, estimator.initial is None, wide, totals)
         narrow = [{name: np.asarray(value, kinds[name]) for name, value in each.items()} for each in found]
-    return Evaluation(narrow[0], narrow[1], totals, None)
+    return Evaluation(narrow[0], narrow[1], totals, None, jnp.zeros((), jnp.int32))
 
 
 @partial(jax.jit, static_argnames=("model",))

@@ -27,6 +27,7 @@ from longhmm.gradients.estimators import BoundControlVariate, BoundEstimator, Co
 from longhmm.gradients.flat import Flat
 from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Coordinates, Kernel
+from longhmm.samplers.evaluation import impossible_windows
 
 
 class MatchedState(NamedTuple):
@@ -38,11 +39,12 @@ class MatchedState(NamedTuple):
 
 
 class MatchedInfo(NamedTuple):
-    """The gradient used, whether all was finite, and the length of the drift in whitened coordinates."""
+    """The gradient used, whether all was finite, the length of the drift when whitened, and impossible windows."""
 
     gradient: Coordinates
     finite: jax.Array
     drift: jax.Array
+    impossible: jax.Array
 
 
 @partial(
@@ -91,9 +93,19 @@ class Tuned:
 class MatchedLangevin:
     """The default sampler; everything it needs is tuned automatically.
 
+        z' = z + h L^T g_hat(theta) + sqrt(2 h) C (xi + xi') / 2
+
     Args:
         largest_step: upper limit of the step size h.
         noise_share: how much of the stationary variance may come from the gradient's noise before it is compensated.
+
+    Example:
+        >>> import longhmm as lh
+        >>> lh.MatchedLangevin(largest_step=0.1)
+        MatchedLangevin(largest_step=0.1, noise_share=0.25)
+
+    References: Leimkuhler and Matthews (2013) for the averaged noise; Baker, Fearnhead, Fox and Nemeth (2019) for
+    control variates. Differs from both by the noise C, which leaves out what the gradient's own noise adds.
     """
 
     largest_step: float = 0.25
@@ -124,14 +136,13 @@ class MatchedLangevin:
             return MatchedState(place(offset), offset, jax.random.normal(key, offset.shape, offset.dtype))
 
         def step(key: jax.Array, state: MatchedState, minibatch: Any) -> tuple[MatchedState, MatchedInfo]:
-            gradient = estimator.estimate(state.coordinates, minibatch).gradient
-            drift = step_size * (factor.T @ flat.ravel(gradient))
+            found = estimator.estimate(state.coordinates, minibatch)
+            drift = step_size * (factor.T @ flat.ravel(found.gradient))
             noise = jax.random.normal(key, state.offset.shape, state.offset.dtype)
             offset = state.offset + drift + spread @ (0.5 * (state.noise + noise))
             finite = jnp.all(jnp.isfinite(offset))
-            return MatchedState(place(offset), offset, noise), MatchedInfo(
-                gradient, finite, jnp.sqrt(jnp.sum(drift**2))
-            )
+            length, lost = jnp.sqrt(jnp.sum(drift**2)), impossible_windows(found.statistics)
+            return MatchedState(place(offset), offset, noise), MatchedInfo(found.gradient, finite, length, lost)
 
         # Only the offset is kept: in float32 it is precise to a millionth of a posterior standard deviation.
         return Kernel(init, step, estimator.draw, True, lambda state: state.offset)

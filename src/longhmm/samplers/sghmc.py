@@ -38,13 +38,14 @@ class SGHMCState(NamedTuple):
 
 
 class SGHMCInfo(NamedTuple):
-    """Beside gradient and finiteness: the share of directions whose noise was clipped, mean r^2 (1 at rest), and h."""
+    """Beside gradient and finiteness: clipped directions, mean r^2 (1 at rest), h, and impossible windows."""
 
     gradient: Coordinates
     finite: jax.Array
     clipped: jax.Array
     temperature: jax.Array
     step_size: jax.Array
+    impossible: jax.Array
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class SGHMC:
             theta = flat.ravel(state.coordinates) + recipe.scaled(factor, size * momentum)
             after = SGHMCState(flat.unravel(theta), momentum, factor, state.steps + 1, noise)
             finite = all_finite((theta, momentum, slope))
-            return after, SGHMCInfo(seen.posterior, finite, clipped, jnp.mean(momentum**2), size)
+            return after, SGHMCInfo(seen.posterior, finite, clipped, jnp.mean(momentum**2), size, seen.impossible)
 
         return kernel_of(estimator, init, step)
 

@@ -35,12 +35,13 @@ class SGLDState(NamedTuple):
 
 
 class SGLDInfo(NamedTuple):
-    """Beside gradient and finiteness: the share of directions whose noise was clipped, and h."""
+    """Beside gradient and finiteness: the share of directions whose noise was clipped, h, and impossible windows."""
 
     gradient: Coordinates
     finite: jax.Array
     clipped: jax.Array
     step_size: jax.Array
+    impossible: jax.Array
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,6 @@ class SGLD:
             moved = recipe.step(recipe.Factored(state.factor), key, theta, gradient, size, noise)
             finite = all_finite((moved.theta, gradient))
             after = SGLDState(flat.unravel(moved.theta), state.factor, state.steps + 1, noise)
-            return after, SGLDInfo(seen.posterior, finite, moved.clipped, size)
+            return after, SGLDInfo(seen.posterior, finite, moved.clipped, size, seen.impossible)
 
         return kernel_of(estimator, init, step)

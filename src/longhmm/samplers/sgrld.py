@@ -67,6 +67,7 @@ class SGRLDInfo(NamedTuple):
         clipped: share of directions in which the gradient's noise alone exceeds what should be injected.
         refused: share of covariance proposals that were not positive definite (`GaussianMetric` only).
         step_size: h of this step.
+        impossible: windows that had to be left out, since no state can have produced what they hold.
     """
 
     gradient: Coordinates
@@ -74,6 +75,7 @@ class SGRLDInfo(NamedTuple):
     clipped: jax.Array
     refused: jax.Array
     step_size: jax.Array
+    impossible: jax.Array
 
 
 @dataclass(frozen=True)
@@ -208,10 +210,12 @@ class SGRLD:
                 emission = emission_step(emission_key, state, size, seen)
                 moved = state._replace(expanded=expanded, coordinates={**emission.coordinates, "transition": law})
                 clipped = 0.5 * (rows_clipped + emission.clipped)
-                info = (seen.posterior, clipped, emission.refused)
-            gradient, clipped, refused = info
+                info = (seen.posterior, clipped, emission.refused, seen.impossible)
+            gradient, clipped, refused, impossible = info
             finite = all_finite((moved.coordinates, moved.expanded, gradient))
-            return moved._replace(steps=state.steps + 1), SGRLDInfo(gradient, finite, clipped, refused, size)
+            return moved._replace(steps=state.steps + 1), SGRLDInfo(
+                gradient, finite, clipped, refused, size, impossible
+            )
 
         return kernel_of(estimator, init, step)
 
