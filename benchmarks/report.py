@@ -19,12 +19,12 @@ def method_table(document: dict[str, Any]) -> str:
         f"{document['seconds_each']:g} seconds for each method:",
         "",
         "| method | worst mean shift (sd) | worst sd ratio | worst Kolmogorov distance, rare transitions | least ESS | "
-        "ESS per second | observations touched |",
-        "|---|---|---|---|---|---|---|",
+        "ESS per second | seconds before the first draw | observations touched |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for row in document["methods"]:
         if "failed" in row:
-            lines.append(f"| {row['method']} | {row['failed']} | | | | | |")
+            lines.append(f"| {row['method']} | {row['failed']} | | | | | | |")
             continue
         numbers = [
             f"{row['worst_shift']:.2f}",
@@ -32,6 +32,7 @@ def method_table(document: dict[str, Any]) -> str:
             _shown(row.get("worst_kolmogorov"), ".3f"),
             _shown(row.get("least_ess"), ",.0f"),
             _shown(row.get("ess_per_second"), ",.1f"),
+            f"{row['setup_seconds']:.0f}",
             f"{row['touched']:.1e}",
         ]
         lines.append(f"| {row['method']} | {' | '.join(numbers)} |")
