@@ -38,14 +38,18 @@ class Evaluation(NamedTuple):
     impossible: Any
 
 
-def impossible_windows(statistics: Statistics | None) -> jax.Array:
-    """How many windows hold observations that no state can produce, so that they were left out.
+def impossible_windows(statistics: Statistics | None, minibatch: Any) -> jax.Array:
+    """At least how many windows hold observations that no state can produce, so that they were left out.
 
-    Their likelihood is zero. Where statistics are summed over windows, one stands for however many there are.
+    Every time in a core adds one to the expected first states or transitions, whatever was observed; only windows
+    whose likelihood is zero add nothing.
     """
     if statistics is None:
         return jnp.zeros((), jnp.int32)
-    return jnp.sum(~jnp.isfinite(statistics.log_likelihood)).astype(jnp.int32)
+    windows = minibatch.windows
+    cores = windows.core_stop - windows.core_start if minibatch.placed is None else minibatch.placed.core
+    lost = jnp.sum(cores) - jnp.sum(statistics.first) - jnp.sum(statistics.transitions)
+    return jnp.where(lost > 0.5, jnp.ceil((lost - 0.5) / jnp.max(cores)), 0.0).astype(jnp.int32)
 
 
 def evaluate(
@@ -56,7 +60,7 @@ def evaluate(
         return _evaluate_all(model, estimator, coordinates, minibatch)
     found = estimator.estimate(coordinates, minibatch, prior=False, per_window=per_window)
     posterior = add(found.gradient, prior_gradient(model, coordinates))
-    lost = impossible_windows(found.statistics)
+    lost = impossible_windows(found.statistics, minibatch)
     if not isinstance(estimator, BoundWindows):
         return Evaluation(found.gradient, posterior, None, None, lost)
     total = found.statistics.total() if per_window else found.statistics

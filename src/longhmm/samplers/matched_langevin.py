@@ -141,7 +141,7 @@ class MatchedLangevin:
             noise = jax.random.normal(key, state.offset.shape, state.offset.dtype)
             offset = state.offset + drift + spread @ (0.5 * (state.noise + noise))
             finite = jnp.all(jnp.isfinite(offset))
-            length, lost = jnp.sqrt(jnp.sum(drift**2)), impossible_windows(found.statistics)
+            length, lost = jnp.sqrt(jnp.sum(drift**2)), impossible_windows(found.statistics, minibatch)
             return MatchedState(place(offset), offset, noise), MatchedInfo(found.gradient, finite, length, lost)
 
         # Only the offset is kept: in float32 it is precise to a millionth of a posterior standard deviation.
