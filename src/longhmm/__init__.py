@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from longhmm.gradients.buffer_length import LyapunovBuffer as LyapunovBuffer
     from longhmm.gradients.certificate import Certificate as Certificate
     from longhmm.gradients.certificate import certificate as certificate
+    from longhmm.gradients.control_variate import ControlVariate as ControlVariate
     from longhmm.gradients.estimators import IID as IID
     from longhmm.gradients.estimators import Buffered as Buffered
-    from longhmm.gradients.estimators import ControlVariate as ControlVariate
     from longhmm.gradients.estimators import FullData as FullData
     from longhmm.gradients.estimators import stationary_start as stationary_start
     from longhmm.gradients.estimators import uniform_start as uniform_start
@@ -99,9 +99,9 @@ _WHERE = {
         "Certificate",
         "certificate",
     ),
+    "longhmm.gradients.control_variate": ("ControlVariate",),
     "longhmm.gradients.estimators": (
         "Buffered",
-        "ControlVariate",
         "FullData",
         "IID",
         "stationary_start",

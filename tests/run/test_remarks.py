@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.gradients.estimators import BoundControlVariate
+from longhmm.gradients.control_variate import BoundControlVariate
 from longhmm.run.remarks import crowded, impossible
 from longhmm.samplers.matched_langevin import Tuned
 from samplers.targets import coordinates_of

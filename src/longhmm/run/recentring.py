@@ -14,7 +14,7 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.gradients.api import constrain
-from longhmm.gradients.estimators import BoundControlVariate
+from longhmm.gradients.control_variate import BoundControlVariate
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.model.hmm import HMM

@@ -11,7 +11,8 @@ from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells
 from longhmm.gradients.api import constrain, log_prior_gradient
 from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
-from longhmm.gradients.estimators import BoundControlVariate, Buffered
+from longhmm.gradients.control_variate import BoundControlVariate
+from longhmm.gradients.estimators import Buffered
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.information import CELLS_PER_POINT, score_differences
 from longhmm.gradients.schemes import Windows

@@ -12,8 +12,9 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
+from longhmm.gradients.control_variate import BoundControlVariate
 from longhmm.gradients.coordinates import add, prior_gradient, score
-from longhmm.gradients.estimators import BoundControlVariate, BoundFullData, BoundWindows
+from longhmm.gradients.estimators import BoundFullData, BoundWindows
 from longhmm.gradients.full_data import full_statistics
 from longhmm.kernels.statistics import Statistics
 from longhmm.model.hmm import HMM

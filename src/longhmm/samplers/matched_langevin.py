@@ -23,7 +23,8 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.gradients.estimators import BoundControlVariate, BoundEstimator, ControlVariate
+from longhmm.gradients.control_variate import BoundControlVariate, ControlVariate
+from longhmm.gradients.estimators import BoundEstimator
 from longhmm.gradients.flat import Flat
 from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Coordinates, Kernel

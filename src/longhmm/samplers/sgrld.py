@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 
 from longhmm.errors import ModelError
+from longhmm.gradients.control_variate import BoundControlVariate
 from longhmm.gradients.estimators import (
-    BoundControlVariate,
     BoundEstimator,
     Buffered,
     StartLaw,

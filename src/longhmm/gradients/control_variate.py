@@ -1,0 +1,120 @@
+"""Control variates: windows only estimate how the gradient differs from one that is known exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.sequences import Sequences
+from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
+from longhmm.gradients.coordinates import Coordinates, add, interior, prior_gradient
+from longhmm.gradients.estimators import (
+    BoundWindows,
+    Buffered,
+    BufferedStatistics,
+    GradientEstimate,
+    StartLaw,
+    WindowStatistics,
+    stationary_start,
+    window_estimate,
+)
+from longhmm.gradients.full_data import log_posterior_and_gradient
+from longhmm.gradients.minibatch import Minibatch
+from longhmm.gradients.schemes import Windows
+from longhmm.model.hmm import HMM
+
+
+@dataclass(frozen=True)
+class ControlVariate:
+    """Buffered windows that only estimate the difference to a centre where the gradient is known exactly.
+
+    `g(theta) = G* + (N/S) sum_c [g_c(theta) - g_c(theta*)] + grad log prior(theta)`, with the same cells at both points
+    and G* the exact gradient of the log likelihood: at the centre both the noise and the bias of the buffer vanish.
+
+    Args:
+        centre: natural parameters `theta*`; None takes the parameters the estimator is bound at.
+    """
+
+    windows: Windows = field(default_factory=Windows)
+    buffer: LyapunovBuffer | FixedBuffer = field(default_factory=LyapunovBuffer)
+    start: StartLaw = stationary_start
+    centre: Mapping[str, Any] | None = None
+
+    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundControlVariate:
+        plain = Buffered(self.windows, self.buffer, self.start).bind(model, sequences, params)
+        centre = interior(model, params if self.centre is None else self.centre)
+        if plain.initial is not None:
+            centre = {**centre, "initial": plain.initial}
+        _, gradient = log_posterior_and_gradient(model, centre, sequences, prior=False)
+        with jax.enable_x64(True):
+            coordinates = jax.tree.map(np.asarray, model.unconstrain({k: jnp.asarray(v) for k, v in centre.items()}))
+        return BoundControlVariate(plain, coordinates, gradient)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("plain", "centre", "exact"), meta_fields=())
+@dataclass(frozen=True, eq=False)
+class BoundControlVariate:
+    """Control-variate gradients: `centre`, coordinates of theta*; `exact`, the gradient of the log likelihood there."""
+
+    plain: BoundWindows
+    centre: dict[str, np.ndarray]
+    exact: dict[str, np.ndarray]
+
+    @property
+    def draws_on_host(self) -> bool:
+        """Whether windows are read from files, outside compiled code."""
+        return self.plain.draws_on_host
+
+    @property
+    def shares_calls(self) -> bool:
+        """Whether chains are best run together."""
+        return self.plain.shares_calls
+
+    def draw(self, key: jax.Array) -> Minibatch:
+        """Windows at random, each cell with probability S/N."""
+        return self.plain.draw(key)
+
+    def estimate(
+        self,
+        coordinates: Mapping[str, jax.Array],
+        minibatch: Minibatch,
+        *,
+        prior: bool = True,
+        per_window: bool = False,
+    ) -> GradientEstimate:
+        plain = self.plain
+        fixed = (self.centre, self.exact, plain.initial)
+        how = (plain.statistics, prior, per_window)
+        return _controlled(plain.model, *how, dict(coordinates), *fixed, minibatch)
+
+
+@partial(jax.jit, static_argnames=("model", "statistics", "prior", "per_window"))
+def _controlled(
+    model: HMM,
+    statistics: WindowStatistics,
+    prior: bool,
+    per_window: bool,
+    coordinates: Coordinates,
+    centre: Coordinates,
+    exact: Coordinates,
+    initial: Any,
+    minibatch: Minibatch,
+) -> GradientEstimate:
+    def at(point: Coordinates) -> GradientEstimate:
+        return window_estimate(model, statistics, False, per_window, point, initial, minibatch)
+
+    # One program serves both points, and the fused kernel serves both in one call. The reference takes one after the
+    # other: side by side, its branches for rare underflow would all be computed.
+    together = isinstance(statistics, BufferedStatistics) and statistics.fused
+    over = jax.vmap(at) if together else partial(jax.lax.map, at)
+    found = over(jax.tree.map(lambda here, home: jnp.stack([here, home]), coordinates, dict(centre)))
+    gradient = {name: exact[name] + found.gradient[name][0] - found.gradient[name][1] for name in coordinates}
+    if prior:
+        gradient = add(gradient, prior_gradient(model, coordinates))
+    return GradientEstimate(gradient, jax.tree.map(lambda each: each[0], found.statistics))
