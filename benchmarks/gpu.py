@@ -1,0 +1,208 @@
+"""The fused GPU kernel against the JAX reference: results first, then times. Needs only JAX, NumPyro and NumPy.
+
+    PYTHONPATH=src python benchmarks/gpu.py --out gpu.json
+
+Every layout of the kernel is tried; one that fails is reported with its error, and the others go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import longhmm as lh
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.windows import Cells, locate
+from longhmm.gradients.full_data import full_statistics
+from longhmm.gradients.minibatch import take_windows, to_device
+from longhmm.kernels import pallas_windows
+from longhmm.kernels.forms import form_of, packs, slopes
+from longhmm.kernels.fused_windows import place
+from longhmm.kernels.gpu_pass import Laid, block_sums
+from longhmm.kernels.pallas_kernel import Config
+from longhmm.kernels.resident import ResidentPosterior
+from longhmm.kernels.rows import Reader
+from longhmm.kernels.statistics import window_statistics
+
+SPLIT = [Config(held=True), Config(held=True, splits=16), Config(held=False), Config(lanes=64, warps=2)]
+FUSED = [Config(fused_counts=True), Config(fused_counts=True, held=False)]
+CHUNKS = (296, 592, 1184)
+
+
+@cache
+def make(n: int, length: int) -> tuple[lh.HMM, dict[str, np.ndarray], np.ndarray]:
+    """A model with n states in the plane, and data; a short simulation repeated, since only the time matters."""
+    rng = np.random.default_rng(n)
+    model = lh.HMM(n, lh.Gaussian(dim=2))
+    angle = 2 * np.pi * np.arange(n) / n
+    params = {
+        "transition": 0.9 * np.eye(n) + 0.1 / n,
+        "mean": 0.7 * n * np.stack([np.cos(angle), np.sin(angle)], axis=1),
+        "covariance": np.tile(np.array([[1.0, 0.3], [0.3, 1.0]]), (n, 1, 1)),
+    }
+    _, y = lh.simulate(model, params, min(length, 50_000), seed=int(rng.integers(1 << 30)))
+    return model, model.validate(params), np.resize(np.asarray(y, np.float32), (length, 2))
+
+
+def timed(run: Callable[[], Any], repeats: int, inner: int = 1) -> float:
+    """Median seconds of one call, after a warm-up."""
+    jax.block_until_ready(run())
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        for _ in range(inner):
+            found = run()
+        jax.block_until_ready(found)
+        times.append((time.perf_counter() - begin) / inner)
+    return float(np.median(times))
+
+
+def tried(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """What `work` found, or the error that stopped it."""
+    begin = time.perf_counter()
+    try:
+        found = {"name": name, **work()}
+    except Exception as error:
+        found = {"name": name, "error": f"{type(error).__name__}: {str(error)[:600]}"}
+    found["spent_seconds"] = round(time.perf_counter() - begin, 2)
+    print(json.dumps(found), flush=True)
+    return found
+
+
+def full_gradient(model: lh.HMM, params: Mapping[str, np.ndarray], y: Sequences, laid: Laid, repeats: int) -> Any:
+    """Seconds of one pass from parameters to the gradient's statistics, data on the device; everything else counted."""
+
+    @jax.jit
+    def run(block: Any, arrays: Any, ends: Any) -> Any:
+        sums = block_sums(model, laid.plan(block), block, arrays, ends)
+        return sums, slopes(model, arrays, sums.sums)
+
+    with jax.enable_x64(True):
+        arrays = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
+        ends = jnp.ones((2, model.n_states), jnp.float32)
+        (block,) = laid.blocks
+        # Several passes follow each other without waiting for the host, as they do in a sampler.
+        seconds = timed(lambda: run(block, arrays, ends), repeats, 5)
+        sums = jax.device_get(run(block, arrays, ends)[0])
+    return seconds, sums
+
+
+def accuracy(n: int, length: int) -> dict[str, Any]:
+    """Largest relative error of the log likelihood and of the gradient against the float64 reference."""
+    model, params, y = make(n, length)
+    sequences = open_data(y)
+    found = Laid(Reader(model, sequences, {}), 32).totals(model, params)
+    if found is None:
+        return {"proved": False}
+    with jax.enable_x64(True):
+        arrays = {name: jnp.asarray(value) for name, value in params.items()}
+        emission = jax.tree.map(np.asarray, slopes(model, arrays, jnp.asarray(found.sums)))
+    with_reference = reference_statistics(model, params, sequences)
+    value = with_reference.log_likelihood
+    errors = {
+        "log_likelihood": abs(found.log_likelihood - value) / abs(value),
+        "transitions": relative(found.transitions, with_reference.transitions),
+        "first": relative(found.first, with_reference.first),
+        **{name: relative(emission[name], slope) for name, slope in with_reference.emission.items()},
+    }
+    return {"proved": True, "relative_errors": {name: float(each) for name, each in errors.items()}}
+
+
+def reference_statistics(model: lh.HMM, params: Mapping[str, np.ndarray], sequences: Sequences) -> Any:
+    """The streamed float64 pass, without any fused kernel."""
+    usable, pallas_windows.usable = pallas_windows.usable, lambda: False
+    try:
+        return full_statistics(model, params, sequences)
+    finally:
+        pallas_windows.usable = usable
+
+
+def relative(found: np.ndarray, expected: np.ndarray) -> float:
+    """Largest error against the largest entry."""
+    return float(np.max(np.abs(found - expected)) / np.max(np.abs(expected)))
+
+
+def jax_full(model: lh.HMM, params: Mapping[str, np.ndarray], sequences: Sequences, repeats: int) -> dict[str, Any]:
+    """The same with JAX alone, in single precision as well."""
+    posterior = ResidentPosterior(model, sequences, dtype=np.float32)
+    u = lh.unconstrain(model, params)
+    return {"ms": 1e3 * timed(lambda: posterior.value_and_gradient(u), repeats)}
+
+
+def minibatch(n: int, count: int, repeats: int, *, fused: bool) -> dict[str, Any]:
+    """Statistics of `count` windows of 41 drawn inside the program, summed; many steps in one program."""
+    model, params, y = make(n, 1_000_000)
+    sequences = open_data(y)
+    cells = Cells(sequences.offsets, 21)
+    data = to_device(sequences, cells, None)
+    narrow = {name: jnp.asarray(value, jnp.float32) for name, value in params.items()}
+    start, steps = jnp.full(n, 1.0 / n, jnp.float32), 50
+
+    def one(total: Any, key: Any) -> Any:
+        own = jax.random.randint(key, (count,), 0, cells.n_cells)
+        if fused:
+            index = locate(jnp, data.cell_offsets, data.offsets, 21, own, 10)
+            laws = (narrow["transition"], narrow["initial"], start)
+            found = pallas_windows.window_sums(
+                form_of(model), place(data.values, index), laws, packs(model, narrow), (10, 21, 10), per_window=False
+            )
+            counts = found[2]
+        else:
+            counts = window_statistics(model, narrow, take_windows(data, own, 21, 10), start).total().transitions
+        return total + counts, None
+
+    run = jax.jit(lambda key: jax.lax.scan(one, jnp.zeros((n, n), jnp.float32), jax.random.split(key, steps))[0])
+    return {"us_per_step": 1e6 * timed(lambda: run(jax.random.key(0)), repeats) / steps}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, required=True, help="where the JSON goes")
+    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--states", type=int, nargs="*", default=[8, 2, 4, 16, 32])
+    parser.add_argument("--windows", type=int, nargs="*", default=[100, 1000, 10000])
+    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--seconds", type=float, default=300.0, help="no new measurement begins after so long")
+    options = parser.parse_args()
+    began = time.perf_counter()
+    report: dict[str, Any] = {"device": jax.devices()[0].device_kind, "jax": jax.__version__, "rows": options.rows}
+    results: list[dict[str, Any]] = []
+
+    def measure(name: str, work: Callable[[], dict[str, Any]]) -> None:
+        if time.perf_counter() - began < options.seconds:
+            results.append(tried(name, work))
+            options.out.write_text(json.dumps({**report, "results": results}, indent=1))
+
+    def layout(n: int, made: tuple[Any, Any, Sequences], chunk: int, config: Config) -> dict[str, Any]:
+        model, params, sequences = made
+        laid = Laid(Reader(model, sequences, {}), 32, chunk=chunk, config=config)
+        seconds, sums = full_gradient(model, params, sequences, laid, options.repeats)
+        return {"ms": 1e3 * seconds, "gap": float(sums.gap), "lost": bool(sums.lost)}
+
+    for n in options.states:
+        measure(f"accuracy K={n}", partial(accuracy, n, 100_000))
+        model, params, y = make(n, options.rows)
+        sequences = open_data(y)
+        for chunk in CHUNKS if n == 8 else CHUNKS[1:2]:
+            for config in (SPLIT + FUSED) if n <= 8 else [Config(held=False), Config(held=True)]:
+                name = f"pallas full gradient K={n} chunk={chunk} {config}"
+                measure(name, partial(layout, n, (model, params, sequences), chunk, config))
+        measure(f"jax full gradient K={n}", partial(jax_full, model, params, sequences, 3))
+        for count in options.windows if n in (8,) else []:
+            for fused in (True, False):
+                name = f"{'pallas' if fused else 'jax'} minibatch K={n} windows={count}"
+                measure(name, partial(minibatch, n, count, 5, fused=fused))
+    print(f"{time.perf_counter() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

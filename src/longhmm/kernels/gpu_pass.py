@@ -1,0 +1,204 @@
+"""Full passes on a GPU: all data as long windows side by side, recursions in float32, sums in float64, edges proved.
+
+Data are laid out once, the numbers of neighbouring windows next to each other, so that the lanes of a program read
+consecutive memory. What comes into a chunk from its neighbours is found by starting `reach` rows before it and ending
+as many behind it, and proved afterwards, as on the CPU (see `fused_pass`), to what single precision can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.sequences import Sequences
+from longhmm.data.windows import Cells
+from longhmm.kernels import pallas_windows
+from longhmm.kernels.forms import packs
+from longhmm.kernels.fused_pass import Totals
+from longhmm.kernels.native import GIVEN
+from longhmm.kernels.pallas_kernel import Config, Lanes, Plan, run_windows
+from longhmm.kernels.rows import Reader
+from longhmm.model.hmm import HMM
+from longhmm.model.tied import Tied
+
+CHUNK = 592  # rows of a window: enough programs for every processor of a large GPU at twenty million rows
+LEAST_CHUNK = 64
+REACHES = (32, 128, 512)
+BLOCK_ENTRIES = 1 << 28  # forward messages of a block, rows times states: one gigabyte
+TOLERANCE = 1e-5  # log odds, or total variation, below which two messages in single precision count as the same
+
+
+class Block(NamedTuple):
+    """Windows that run side by side: flat rows `(time, number, window)`, their places, and which of them follow on
+    their left neighbour within one sequence."""
+
+    rows: jax.Array
+    lanes: Lanes
+    joined: jax.Array
+
+
+class BlockSums(NamedTuple):
+    """Sums over a block in float64, the messages at the edges of its windows, and whether underflow lost anything."""
+
+    log_likelihood: jax.Array
+    first: jax.Array
+    transitions: jax.Array
+    sums: jax.Array
+    gap: jax.Array
+    ends: jax.Array
+    lost: jax.Array
+
+
+class Laid:
+    """Data on the device, ready for passes with one reach. It does not keep the data it was made from alive."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        reach: int,
+        *,
+        chunk: int | None = None,
+        config: Config | None = None,
+        interpret: bool = False,
+    ) -> None:
+        sequences, n = reader.sequences, reader.model.n_states
+        self.longest = int(np.diff(sequences.offsets).max())
+        self.reach, self._base = reach, reader.log_base_measure()
+        config = pallas_windows.config_for(n) if config is None else config
+        cells = Cells(sequences.offsets, chunk or int(np.clip(sequences.length // 4096, LEAST_CHUNK, CHUNK)))
+        spans = (reach, cells.core_length, reach)
+        self._plan = Plan(reader.form, n, *spans, 0, 0, 0, config, interpret)
+        per_block = max(1, BLOCK_ENTRIES // n // sum(spans) // config.lanes) * config.lanes
+        self.blocks = [
+            _lay(reader, cells, np.arange(begin, min(begin + per_block, cells.n_cells)), self._plan)
+            for begin in range(0, cells.n_cells, per_block)
+        ]
+
+    def plan(self, block: Block) -> Plan:
+        """The kernel's constants for one block."""
+        count = block.lanes.origin.shape[0]
+        return self._plan._replace(row_stride=self._plan.form.width * count, number_stride=count)
+
+    def totals(self, model: HMM, params: Mapping[str, np.ndarray]) -> Totals | None:
+        """Sums over all data at checked parameters; None where edges are not proved or underflow lost something."""
+        with jax.enable_x64(True):
+            arrays = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
+            ends = jnp.ones((2, model.n_states), jnp.float32)
+            found = []
+            for block in self.blocks:
+                found.append(block_sums(model, self.plan(block), block, arrays, ends))
+                ends = found[-1].ends
+            parts = jax.device_get(found)
+        if any(part.lost for part in parts) or not max(part.gap for part in parts) <= TOLERANCE:
+            return None
+        likelihood, first, transitions, sums = (np.sum([part[i] for part in parts], axis=0) for i in range(4))
+        if not np.isfinite(likelihood):
+            return None
+        return Totals(float(likelihood) + self._base, first, transitions, sums, None)
+
+
+def _lay(reader: Reader, cells: Cells, own: np.ndarray, plan: Plan) -> Block:
+    index = cells.locate(own, plan.left)
+    first = int(index.start[0])
+    rows = reader.read(first, int(index.start[-1] + index.length[-1])).astype(np.float32)
+    spare = -len(own) % plan.config.lanes
+    parts = (
+        index.start + index.core_start - first - plan.left,
+        plan.left - index.core_start,
+        plan.left - index.core_start + index.length,
+        index.core_stop - index.core_start,
+        index.at_start,
+    )
+    # A lane without a window has no rows of its own, and no core.
+    origin, *rest = (jnp.asarray(np.pad(np.asarray(each, np.int32), (0, spare))) for each in parts)
+    joined = ~np.asarray(cells.locate(own, 0).at_start, bool)
+    laid = _lay_out(jnp.asarray(rows), origin, plan.left + plan.core + plan.right)
+    columns = jnp.arange(len(own) + spare, dtype=jnp.int32)
+    return Block(laid, Lanes(columns, *rest), jnp.asarray(joined))
+
+
+def gpu_totals(model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences) -> Totals | None:
+    """Sums over all data at checked parameters by the GPU kernel, or None where it cannot give them.
+
+    It cannot without a GPU, for data that lie in files, for emissions without a form of their own, for states that are
+    known and rows that are observed in part, and where chunks do not forget what came before them.
+    """
+    if not (pallas_windows.usable() and pallas_windows.serves(model.n_states) and sequences.in_memory):
+        return None
+    reader = Reader(model, sequences, {})
+    if reader.form.kind == GIVEN:
+        return None
+    inner = model.emission.emission if isinstance(model.emission, Tied) else model.emission
+    known = _laid.setdefault(sequences, {})
+    key = (reader.form, type(inner), model.n_states)
+    # The reach that sufficed before is likely to do so again.
+    begin = REACHES.index(known[key].reach) if key in known else 0
+    for reach in REACHES[begin:]:
+        if key not in known or known[key].reach != reach:
+            known[key] = Laid(reader, reach)
+        found = known[key].totals(model, params)
+        if found is not None or reach >= known[key].longest:
+            return found
+    return None
+
+
+_laid: WeakKeyDictionary[Sequences, dict[Any, Laid]] = WeakKeyDictionary()
+
+
+@partial(jax.jit, static_argnums=2)
+def _lay_out(rows: jax.Array, origin: jax.Array, total: int) -> jax.Array:
+    """Flat `(time, number, window)`; rows outside a window hold anything."""
+    at = jnp.arange(total, dtype=jnp.int32)[:, None] + origin
+    return jnp.swapaxes(rows[jnp.clip(at, 0, rows.shape[0] - 1)], 1, 2).reshape(-1)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def block_sums(model: HMM, plan: Plan, block: Block, params: Mapping[str, jax.Array], ends: jax.Array) -> BlockSums:
+    """One block; `ends (2, K)` are the messages leaving and behind the last window of the block before."""
+    n, count = plan.states, block.joined.shape[0]
+    narrow = {name: value.astype(jnp.float32) for name, value in params.items()}
+    laws = (narrow["transition"], narrow["initial"], jnp.full(n, 1.0 / n, jnp.float32))
+    wide_packs = packs(model, params).astype(jnp.float32)
+    with jax.enable_x64(False):
+        found = run_windows(plan, block.rows, block.lanes, pallas_windows.flat_laws(plan.form, laws, wide_packs))
+    before, leaving, after, entering = found.edges[..., :count]
+    leaving_before = jnp.concatenate([ends[0][:, None], leaving[:, :-1]], axis=1)
+    after_before = jnp.concatenate([ends[1][:, None], after[:, :-1]], axis=1)
+    gap = jnp.maximum(
+        _odds_gap(_moved(laws[0], leaving_before), _moved(laws[0], before)),
+        _law_gap(leaving_before * after_before, leaving_before * entering),
+    )
+    total = partial(jnp.sum, axis=-1, dtype=jnp.float64)
+    return BlockSums(
+        total(found.log_likelihood),
+        total(found.first),
+        total(found.transitions) * params["transition"],
+        total(found.sums),
+        jnp.max(jnp.where(block.joined, gap, 0.0)),
+        jnp.stack([leaving[:, -1], after[:, -1]]),
+        jnp.any(found.lost[:count]),
+    )
+
+
+def _moved(transition: jax.Array, laws: jax.Array) -> jax.Array:
+    """Laws `(K, W)` one step on, in full single precision, which a GPU does not use unless it is told to."""
+    return jnp.matmul(transition.T, laws, precision=jax.lax.Precision.HIGHEST)
+
+
+def _odds_gap(one: jax.Array, other: jax.Array) -> jax.Array:
+    """Largest difference of log odds of corresponding columns; infinite where zeros differ."""
+    ratio = jnp.where((one == 0) & (other == 0), 1.0, one / other)
+    logs = jnp.log(ratio / jnp.max(jnp.where(one == 0, 0.0, ratio), axis=0))
+    possible = ~((one == 0) & (other == 0))
+    return jnp.max(jnp.where(possible, jnp.abs(logs), 0.0), axis=0)
+
+
+def _law_gap(one: jax.Array, other: jax.Array) -> jax.Array:
+    """Total variation between corresponding columns, once normalised."""
+    return 0.5 * jnp.sum(jnp.abs(one / jnp.sum(one, axis=0) - other / jnp.sum(other, axis=0)), axis=0)

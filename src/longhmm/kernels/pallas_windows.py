@@ -1,0 +1,140 @@
+"""Statistics of windows by the fused GPU kernel, in the same terms as the C++ kernel; see `pallas_kernel`.
+
+Windows that underflow may have harmed are done again by the reference, one at a time: a loop that usually has nothing
+to do, which stays true when many chains share the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from longhmm.kernels.careful_windows import careful_window
+from longhmm.kernels.forms import Form
+from longhmm.kernels.pallas_kernel import Config, Found, Lanes, Laws, Plan, run_windows
+from longhmm.kernels.pallas_rows import scaled_packs
+
+MOST_STATES = 32
+HELD_STATES = 8  # up to here the transition matrix fits into registers
+
+
+def usable() -> bool:
+    """Whether compiled JAX programs run on a GPU that the kernel was written for."""
+    return jax.default_backend() == "gpu" and "nvidia" in jax.devices()[0].device_kind.lower()
+
+
+def status() -> str:
+    """One line on the GPU kernel, for people."""
+    if usable():
+        return f"GPU kernel: Pallas on {jax.devices()[0].device_kind}"
+    return "GPU kernel: not used, there is no NVIDIA GPU that JAX can see"
+
+
+def serves(n_states: int) -> bool:
+    """Whether the kernel can run models with so many states."""
+    return n_states <= MOST_STATES
+
+
+def config_for(n_states: int) -> Config:
+    """The layout that was fastest for so many states."""
+    return Config(held=n_states <= HELD_STATES, fused_counts=n_states <= 4)
+
+
+def window_sums(
+    form: Form,
+    placed: Any,
+    laws: tuple[jax.Array, jax.Array, jax.Array],
+    packs: jax.Array,
+    spans: tuple[int, int, int],
+    *,
+    per_window: bool,
+    gamma: int = 0,
+    config: Config | None = None,
+    interpret: bool = False,
+) -> Sequence[jax.Array]:
+    """Log likelihood, first states, transitions, sums, and posteriors of core rows (others are 0), in float32.
+
+    Args:
+        placed: rows `(n, width)` and the places of W windows in them (see `fused_windows.Placed`).
+        laws: transition matrix, law of first states, and law of the state before a window.
+        packs: `(K, pack)` (see `forms.packs`).
+        spans: the longest left margin, core and right margin.
+        per_window: results of each window (leading axis W), rather than their sum.
+        gamma: number of rows whose posteriors are asked for, or 0.
+    """
+    narrow = jax.enable_x64(False)
+    with narrow:
+        laws = tuple(each.astype(jnp.float32) for each in laws)  # type: ignore[assignment]
+        packs = packs.astype(jnp.float32)
+        n = laws[0].shape[-1]
+        config = config_for(n) if config is None else config
+        rows = placed.rows.astype(jnp.float32)
+        plan = Plan(form, n, *spans, form.width, 1, gamma, config, interpret)
+        count = placed.begin.shape[0]
+        spare = -count % config.lanes
+        begin, left, core, right, opens = (
+            jnp.pad(each.astype(jnp.int32), (0, spare)) for each in placed[1:6]
+        )  # a lane without a window has no rows
+        lanes = Lanes((begin - spans[0]) * form.width, spans[0] - left, spans[0] + core + right, core, opens)
+        found = run_windows(plan, rows.reshape(-1), lanes, flat_laws(form, laws, packs))
+        results = _by_window(found, laws[0], count)
+        results = (*results, _only_cores(found.gamma, begin[:count], core[:count]))
+        lost = found.lost[:count]
+        results = _redo_lost(form, rows, lanes, spans, laws, packs, lost, results)
+        return results if per_window else (*(jnp.sum(each, axis=0) for each in results[:4]), results[4])
+
+
+def flat_laws(form: Form, laws: tuple[jax.Array, jax.Array, jax.Array], packs: jax.Array) -> Laws:
+    """Parameters as the kernel reads them."""
+    transition, initial, start = laws
+    flat = scaled_packs(form, packs).reshape(-1) if form.pack else jnp.zeros(1, jnp.float32)
+    return Laws(transition.reshape(-1), initial, start, flat)
+
+
+def _by_window(found: Found, transition: jax.Array, count: int) -> tuple[jax.Array, ...]:
+    return (
+        found.log_likelihood[:count],
+        found.first[:, :count].T,
+        jnp.moveaxis(found.transitions[..., :count], -1, 0) * transition,
+        jnp.moveaxis(found.sums[..., :count], -1, 0),
+    )
+
+
+def _only_cores(gamma: jax.Array, begin: jax.Array, core: jax.Array) -> jax.Array:
+    """Posteriors with 0 in rows that no core owns, where the kernel wrote nothing."""
+    edges = jnp.zeros(gamma.shape[0] + 1, jnp.int32).at[begin].add(1).at[begin + core].add(-1)
+    return jnp.where(jnp.cumsum(edges)[:-1, None] > 0, gamma, 0.0)
+
+
+def _redo_lost(
+    form: Form,
+    rows: jax.Array,
+    lanes: Lanes,
+    spans: tuple[int, int, int],
+    laws: tuple[jax.Array, jax.Array, jax.Array],
+    packs: jax.Array,
+    lost: jax.Array,
+    results: tuple[jax.Array, ...],
+) -> tuple[jax.Array, ...]:
+    total = sum(spans)
+    times = jnp.arange(total)
+
+    def one(carry: tuple[jax.Array, tuple[jax.Array, ...]]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+        lost, results = carry
+        window = jnp.argmax(lost)
+        place = lanes.origin[window] // form.width + times
+        inside = (times >= lanes.begin[window]) & (times < lanes.stop[window])
+        values = jnp.where(inside[:, None], rows[jnp.where(inside, place, 0)], jnp.nan)
+        core = (spans[0], spans[0] + lanes.core[window])
+        opening = (lanes.opens[window] != 0, lanes.begin[window])
+        *parts, gamma = careful_window(form, values, *core, opening, laws, packs)
+        kept = tuple(each.at[window].set(part) for each, part in zip(results[:4], parts, strict=True))
+        mine = (times >= core[0]) & (times < core[1])
+        everywhere = results[4].shape[0]
+        spread = results[4].at[jnp.where(mine, place, everywhere)].set(gamma, mode="drop")
+        return lost.at[window].set(False), (*kept, spread)
+
+    return jax.lax.while_loop(lambda carry: jnp.any(carry[0]), one, (lost, results))[1]
