@@ -108,7 +108,7 @@ def test_an_interrupted_save_leaves_the_old_run(saved, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr(xr.Dataset, "to_zarr", fails)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(DataError, match="disk full"):
         make().save(saved)
     monkeypatch.undo()
     assert load(saved).n_draws == 7

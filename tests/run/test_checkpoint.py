@@ -91,31 +91,26 @@ def test_a_checkpoint_of_another_run_is_refused(problem, tmp_path):
     assert request(draws=500, time_limit=3.0).fingerprint() == first.fingerprint()
 
 
-def test_damage_is_noticed(tmp_path):
-    checkpoint.save(tmp_path, {"thin": 1}, {"x": np.arange(10)})
-    header, arrays = checkpoint.load(tmp_path)
-    assert header["thin"] == 1 and np.array_equal(arrays["x"], np.arange(10))
-    file = tmp_path / checkpoint.NAME
-    content = file.read_bytes()
-    for damaged in (content[:-3], content[:20], b"", content[:-1] + bytes([content[-1] ^ 1])):
-        file.write_bytes(damaged)
-        with pytest.raises(checkpoint.CheckpointError, match="damaged"):
-            checkpoint.load(tmp_path)
-    assert checkpoint.load(tmp_path / "nothing") is None
+def test_a_stop_before_the_warm_up_keeps_the_tuning(problem, tmp_path, monkeypatch):
+    whole, _ = run(problem, tmp_path / "whole", draws=5)
+    model, sequences = problem
+    request = Request(model, sequences, MatchedLangevin(), None, None, 2, 5, None, 3, None, 4, None, tmp_path, 0.0)
+    find_tuning(request, Bar(False))
+    assert not (tmp_path / checkpoint.NAME).exists()
+
+    def again(*args, **options):
+        raise AssertionError("tuned a second time")
+
+    monkeypatch.setattr("longhmm.run.tuning.tune", again)
+    np.testing.assert_array_equal(run(problem, tmp_path, draws=5)[0], whole)
+    with pytest.raises(checkpoint.CheckpointError, match="other data or settings"):
+        find_tuning(dataclasses.replace(request, seed=5, checkpoint=_only_tuning(tmp_path)), Bar(False))
 
 
-def test_a_failed_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
-    checkpoint.save(tmp_path, {"thin": 1}, {"x": np.arange(3)})
-
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(checkpoint.CheckpointError, match="No space left"):
-        checkpoint.save(tmp_path, {"thin": 2}, {"x": np.arange(4)})
-    monkeypatch.undo()
-    assert checkpoint.load(tmp_path)[0]["thin"] == 1
-    assert len(list(tmp_path.iterdir())) == 1
+def _only_tuning(place):
+    (place / checkpoint.NAME).unlink()
+    (place / (checkpoint.NAME + checkpoint.BEFORE)).unlink()
+    return place
 
 
 def test_a_centre_that_is_far_off_is_moved_to_the_chains(problem, tmp_path):

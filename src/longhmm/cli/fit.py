@@ -57,6 +57,7 @@ def fit(
     from longhmm.errors import LongHMMError
     from longhmm.model.model_config import model_to_config
     from longhmm.posterior.run_directory import RunDirectory
+    from longhmm.run.lock import locked
 
     if time_limit is not None and not time_limit > 0:
         raise LongHMMError(f"--time-limit must be a positive number of seconds, got {time_limit:g}.")
@@ -87,6 +88,7 @@ def fit(
         "sample": {"sampler": str(sampler), "chains": chains, "draws": draws, "seed": seed, "time_limit": time_limit},
     }
     run = RunDirectory.create(out, request, overwrite=overwrite)
-    code = draw(run, said, time_limit=time_limit)
+    with locked(run.path):
+        code = draw(run, said, time_limit=time_limit)
     if code:
         raise typer.Exit(code)

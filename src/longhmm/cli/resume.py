@@ -25,6 +25,7 @@ def resume(
     """
     from longhmm.cli.running import describe, draw
     from longhmm.posterior.run_directory import RunDirectory
+    from longhmm.run.lock import locked
 
     said = Output(as_json)
     found = RunDirectory.open(run)
@@ -35,6 +36,7 @@ def resume(
             said.say(f"{run} is finished: {posterior.n_draws:,} draws of each chain.")
             said.result({**describe(found, posterior, said), "stopped": None})
             return
-    code = draw(found, said, time_limit=time_limit, draws=wanted)
+    with locked(found.path):
+        code = draw(found, said, time_limit=time_limit, draws=wanted)
     if code:
         raise typer.Exit(code)

@@ -17,6 +17,7 @@ from longhmm.progress import Bar
 from longhmm.run import policies
 from longhmm.run.chains import Chains, Stored
 from longhmm.run.compilation import cached_compilation
+from longhmm.run.lock import locked
 from longhmm.run.request import Request
 from longhmm.run.session import find_tuning, run_session
 from longhmm.run.tuning import Tuning
@@ -60,7 +61,7 @@ def go(origin: Origin, progress: bool) -> tuple[Chains, Origin]:
     """Start a run, or go on with one; what it leaves behind, and from where it can go on again."""
     request = origin.request
     notes: tuple[str, ...] = ()
-    with cached_compilation(), Bar(progress) as bar:
+    with locked(request.checkpoint), cached_compilation(), Bar(progress) as bar:
         matched = isinstance(request.sampler, MatchedLangevin)
         found = find_tuning(request, bar, origin.stored) if matched else None
         if origin.automatic and found is not None and found.cheaper_exact:

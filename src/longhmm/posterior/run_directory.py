@@ -1,7 +1,8 @@
 """The directory of a run of the command line: what was asked for, where the data lie, and what came of it.
 
     run.json            the request: recordings, preprocessing, model, settings of the sampler
-    checkpoint.npz      the state of the chains, for going on after a stop
+    tuning.npz          what was found by full passes over the data, before the first draw
+    checkpoint.npz      the state of the chains, for going on after a stop; checkpoint.npz.before is the one before it
     posterior/          the result, as `Posterior.save` writes it
 
 The request is there before computing begins, so that a run that was killed can be taken up again.
@@ -24,6 +25,7 @@ from longhmm.errors import DataError
 from longhmm.posterior.events import events
 from longhmm.posterior.load import INSIDE_RUN, load
 from longhmm.posterior.split import split
+from longhmm.run.lock import locked
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +58,8 @@ class RunDirectory:
         place = Path(path)
         if overwrite and (place / REQUEST).is_file():
             cls.open(place)  # nothing but a run is ever removed
-            shutil.rmtree(place)
+            with locked(place):
+                shutil.rmtree(place)
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise DataError(f"{place} exists already; choose another directory for the run, or remove it first.")
         try:

@@ -5,6 +5,7 @@ A directory is written under another name beside its place and then renamed, so 
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import shutil
@@ -31,11 +32,10 @@ def write_run(path: str | os.PathLike[str], document: Mapping[str, Any], groups:
     place = Path(path)
     if place.exists() and not _is_run(place) and not (place.is_dir() and not any(place.iterdir())):
         raise DataError(f"{place} exists and is not a saved longhmm run; choose another place, or remove it first.")
-    place.parent.mkdir(parents=True, exist_ok=True)
     mark = uuid.uuid4().hex[:12]
     fresh, old = (place.with_name(f".{place.name}.{kind}-{mark}") for kind in ("new", "old"))
-    fresh.mkdir()
     try:
+        fresh.mkdir(parents=True)
         for name, data in groups.items():
             plain = data.drop_attrs().drop_encoding()
             plain.to_zarr(fresh / ARRAYS, group=name, mode="w", zarr_format=3, consolidated=False)
@@ -47,6 +47,11 @@ def write_run(path: str | os.PathLike[str], document: Mapping[str, Any], groups:
         if place.exists():
             os.rename(place, old)  # a directory cannot replace one that is not empty in one step
         os.rename(fresh, place)
+    except OSError as error:
+        raise DataError(
+            f"{place} could not be written ({error.strerror or error}); free some space or choose another place, "
+            "what was there before is untouched."
+        ) from None
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         if old.exists() and not place.exists():
@@ -57,6 +62,7 @@ def write_run(path: str | os.PathLike[str], document: Mapping[str, Any], groups:
 def read_run(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, xr.Dataset]]:
     """The JSON document and the datasets of a saved run, checked before anything is opened."""
     place = Path(path)
+    _recover(place)
     document = _read_document(place)
     groups = {}
     for name in document["groups"]:
@@ -78,6 +84,15 @@ def read_run(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, xr
                 "the run is damaged, restore a copy of it."
             ) from None
     return document, groups
+
+
+def _recover(place: Path) -> None:
+    """Put a run back that was moved aside by a save that was killed before the new one stood in its place."""
+    if not place.exists() and place.parent.is_dir():
+        for old in sorted(place.parent.glob(f".{glob.escape(place.name)}.old-*")):
+            if _is_run(old):
+                os.rename(old, place)
+                return
 
 
 def _read_document(place: Path) -> dict[str, Any]:

@@ -1,15 +1,19 @@
 """Checkpoints: the state of a run on disk, written so that being killed at any moment loses nothing already saved.
 
-One file holds everything: arrays in NumPy's own format (never pickled) and a JSON header with a version and a digest.
-It is written beside the old one and put in its place in a single rename.
+One file holds everything: a JSON header, and arrays in NumPy's own format (never pickled), under one digest. It is
+written beside the old one and put in its place by renaming; the one before is kept, should the newest be damaged later.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import json
 import os
+import warnings
+import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,60 +22,111 @@ import numpy as np
 
 from longhmm.errors import LongHMMError
 
-VERSION = 1
+VERSION = 2
 NAME = "checkpoint.npz"
+TUNING = "tuning.npz"  # what full passes over the data have found, before there are any draws
+BEFORE = ".before"  # ending of the checkpoint before the newest
+MAGIC = b"longhmm\0"
+Contents = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 
 class CheckpointError(LongHMMError):
     """A checkpoint that cannot be used; the text says what to do."""
 
 
-def save(directory: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-    """Replace the checkpoint in `directory`, atomically."""
+def save(
+    directory: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], name: str = NAME
+) -> None:
+    """Replace the checkpoint in `directory`; at every moment, either the new one or the one before is there whole."""
     place = Path(directory)
-    place.mkdir(parents=True, exist_ok=True)
-    body = io.BytesIO()
-    contents: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
-    np.savez(body, **contents)
-    content = body.getvalue()
-    document = {**header, "version": VERSION, "digest": hashlib.sha256(content).hexdigest()}
-    top = json.dumps(document).encode()
-    temporary = place / f".{NAME}.{os.getpid()}"
+    content = packed(header, arrays)
+    temporary = place / f".{name}.{os.getpid()}"
     try:
+        place.mkdir(parents=True, exist_ok=True)
+        for left in place.glob(f".{name}.*"):  # by a process that was killed while it wrote
+            left.unlink(missing_ok=True)
         with open(temporary, "wb") as file:
-            file.write(len(top).to_bytes(8, "little"))
-            file.write(top)
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, place / NAME)
+        if (place / name).exists():
+            os.replace(place / name, place / (name + BEFORE))
+        os.replace(temporary, place / name)
+        _sync(place)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise CheckpointError(
             f"The checkpoint in {place} could not be written ({error.strerror}): free some space or choose another "
             "directory; what was saved before is untouched."
         ) from None
 
 
-def load(directory: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-    """The header and arrays of the checkpoint in `directory`, verified; None if there is none yet."""
-    file = Path(directory) / NAME
-    if not file.exists():
-        return None
+def load(directory: str | os.PathLike[str], name: str = NAME) -> Contents | None:
+    """The header and arrays of the checkpoint in `directory`, verified; None if there is none yet.
+
+    If the newest is damaged, the one before is taken, with a warning: the run goes on from there to the same draws.
+    """
+    newest = Path(directory) / name
+    before = newest.with_name(name + BEFORE)
+    found = [file for file in (newest, before) if file.is_file()]
+    for file in found:
+        contents = _read(file)
+        if contents is not None:
+            if file is before and newest.is_file():
+                warnings.warn(f"{newest} is damaged; going on from the checkpoint before it.", stacklevel=2)
+            return contents
+    if found:
+        raise CheckpointError(
+            f"{newest} is damaged, and there is no whole one before it: delete {' and '.join(map(str, found))} to "
+            "start this run over."
+        )
+    return None
+
+
+def packed(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
+    """A checkpoint as bytes: magic, version, length of the header, digest of everything else, header, arrays."""
+    body = io.BytesIO()
+    contents: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
+    np.savez(body, **contents)
+    top = json.dumps(header).encode()
+    front, rest = MAGIC + _number(VERSION) + _number(len(top)), top + body.getvalue()
+    return front + hashlib.sha256(front + rest).digest() + rest
+
+
+def _read(file: Path) -> Contents | None:
+    """The contents of a checkpoint, or None if it is damaged."""
     try:
         raw = file.read_bytes()
-        size = int.from_bytes(raw[:8], "little")
-        header = json.loads(raw[8 : 8 + size])
-        content = raw[8 + size :]
-        intact = hashlib.sha256(content).hexdigest() == header["digest"]
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
-        intact, header, content = False, {}, b""
-    if not intact:
-        raise CheckpointError(f"{file} is damaged: delete it to start this run over.")
-    if header["version"] != VERSION:
+    except OSError as error:
+        raise CheckpointError(f"{file} could not be read ({error.strerror}): check its permissions.") from None
+    front, digest, rest = raw[:24], raw[24:56], raw[56:]
+    if not raw.startswith(MAGIC) or hashlib.sha256(front + rest).digest() != digest:
+        return None
+    version, size = (int.from_bytes(raw[start : start + 8], "little") for start in (8, 16))
+    if version != VERSION:
         raise CheckpointError(
-            f"{file} was written by another version of longhmm (format {header['version']}, this is {VERSION}): finish "
-            "it with that version, or delete it to start over."
+            f"{file} was written by another version of longhmm (format {version}, this is {VERSION}): finish it with "
+            "that version, or delete it to start over."
         )
-    with np.load(io.BytesIO(content), allow_pickle=False) as stored:
-        return header, {name: stored[name] for name in stored.files}
+    try:
+        header = json.loads(rest[:size])
+        with np.load(io.BytesIO(rest[size:]), allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+    except (ValueError, OSError, EOFError, RecursionError, zipfile.BadZipFile, zlib.error):
+        return None  # not written by `save`, whatever its digest says
+    return (header, arrays) if isinstance(header, dict) else None
+
+
+def _number(value: int) -> bytes:
+    return value.to_bytes(8, "little")
+
+
+def _sync(place: Path) -> None:
+    """Make a renaming last through a loss of power, where the system lets a directory be synchronised."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

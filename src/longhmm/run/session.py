@@ -7,6 +7,7 @@ draws. Nothing else influences a draw, so a run that goes on is the same run.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -41,8 +42,12 @@ def find_tuning(request: Request, bar: Bar, stored: Stored | None = None) -> tun
     stored = stored or find_stored(request)
     if stored is not None and "tuning_factor" in stored.arrays:
         return tuning.from_arrays(request.model, request.sequences, stored.arrays)
+    kept = checkpoint.load(request.checkpoint, checkpoint.TUNING) if request.checkpoint is not None else None
+    if kept is not None:  # the run was stopped before its first checkpoint
+        _check_mark(request, kept[0])
+        return tuning.from_arrays(request.model, request.sequences, kept[1])
     bar.phase("climbing to the mode", unit="rows")
-    return tuning.tune(
+    found = tuning.tune(
         request.sampler if isinstance(request.sampler, MatchedLangevin) else MatchedLangevin(),
         request.model,
         request.sequences,
@@ -52,6 +57,19 @@ def find_tuning(request: Request, bar: Bar, stored: Stored | None = None) -> tun
         seed=request.seed,
         progress=bar.advance,
     )
+    if request.checkpoint is not None:
+        header = {"fingerprint": request.fingerprint()}
+        checkpoint.save(request.checkpoint, header, tuning.to_arrays(found), checkpoint.TUNING)
+    return found
+
+
+def _check_mark(request: Request, header: Mapping[str, Any]) -> None:
+    """Refuse what was saved by a run whose draws would differ."""
+    if header.get("fingerprint") != request.fingerprint():
+        raise checkpoint.CheckpointError(
+            f"The checkpoint in {request.checkpoint} belongs to a run with other data or settings: choose another "
+            "directory, or delete it to start over."
+        )
 
 
 def run_session(request: Request, bar: Bar, found: tuning.Tuning | None = None, stored: Stored | None = None) -> Chains:
@@ -62,18 +80,14 @@ def run_session(request: Request, bar: Bar, found: tuning.Tuning | None = None, 
         stored: the earlier part of the run; None looks for it in the checkpoint.
     """
     stored = stored or find_stored(request)
-    mark = request.fingerprint()
-    if stored is not None and stored.header["fingerprint"] != mark:
-        raise checkpoint.CheckpointError(
-            f"The checkpoint in {request.checkpoint} belongs to a run with other data or settings: choose another "
-            "directory, or delete it to start over."
-        )
+    if stored is not None:
+        _check_mark(request, stored.header)
     deadline = None if request.time_limit is None else time.monotonic() + request.time_limit
     prepared = prepare(request, found, None if stored is None else stored.arrays)
     driver = Driver(request.sampler, request.model, prepared.estimator, request.seed)
     run = driver.start(prepared.starts)
     thin, rounds = prepared.thin, 0
-    keeper = Keeper(request, mark, prepared)
+    keeper = Keeper(request, request.fingerprint(), prepared)
     if stored is not None:
         thin, rounds = stored.header["thin"], stored.header["rounds"]
         run = saved.from_arrays(stored.arrays, run, _one_record(driver, run))

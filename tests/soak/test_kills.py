@@ -1,0 +1,15 @@
+"""The kills of `make soak` in small."""
+
+import pytest
+
+from soak.kills import kill_fits, kill_writers
+
+
+def test_a_process_killed_while_it_writes_loses_nothing(tmp_path):
+    assert kill_writers(tmp_path, 4).lost == []
+
+
+@pytest.mark.slow
+def test_a_fit_killed_at_random_moments_ends_in_the_same_draws(tmp_path):
+    outcome = kill_fits(tmp_path, 3)
+    assert outcome == (3, [])
