@@ -28,6 +28,10 @@ if platform.machine().lower() in ("x86_64", "amd64"):
 class BuildKernel(build_ext):
     """Compiles each source with the flags of its own instruction set."""
 
+    def get_ext_filename(self, fullname: str) -> str:
+        # It is loaded by name, knows nothing of Python, and so serves every version.
+        return str(Path(*fullname.split(".")).with_suffix(".so"))
+
     def build_extension(self, ext: Any) -> None:
         import jaxlib
 

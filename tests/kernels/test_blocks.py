@@ -18,7 +18,7 @@ from scipy import stats
 
 import longhmm
 from longhmm.data.sequences import open_data
-from longhmm.kernels import blocks
+from longhmm.kernels import blocks, fused_pass, native, rows
 from longhmm.kernels.answers import decode, log_likelihood, state_probabilities
 from longhmm.kernels.blocks import Plan
 from longhmm.model.emissions import Emission
@@ -89,8 +89,12 @@ class Recording:
         return part
 
 
-def test_a_pass_reads_little_more_than_the_data(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_pass_reads_little_more_than_the_data(fused: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     length, block = 100_000, 16 * 1024
+    monkeypatch.setattr(native, "_switched_off", not fused)
+    monkeypatch.setattr(rows, "COPIED_ROWS", block)
+    monkeypatch.setattr(fused_pass, "COPIED_ROWS", block)
     monkeypatch.setattr(blocks, "MESSAGE_ENTRIES", 2 * block)
     rng = np.random.default_rng(0)
     model = HMM(2, NORMAL)
@@ -99,7 +103,7 @@ def test_a_pass_reads_little_more_than_the_data(monkeypatch: pytest.MonkeyPatch)
         source = Recording(rng.normal(size=length).astype(np.float32))
         ask(model, params, open_data(source))
         assert length * passes <= source.rows < 1.05 * length * passes
-        assert source.longest <= block + 2 * 64
+        assert source.longest <= block + 2 * 512
 
 
 MEASURE = """

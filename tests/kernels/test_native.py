@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kernels.references import given_model, given_params, reference
 
+from kernels.references import given_model, given_params, reference
 from longhmm.data.sequences import open_data
 from longhmm.data.windows import Cells, gather
 from longhmm.errors import ImpossibleObservationError

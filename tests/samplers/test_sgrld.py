@@ -130,7 +130,7 @@ def test_estimated_gradient_noise_is_the_noise_of_the_gradient():
     @jax.jit
     def one(key):
         minibatch = bound.draw(key)
-        seen = evaluate(model, bound, at, minibatch)
+        seen = evaluate(model, bound, at, minibatch, per_window=True)
         found = gradient_noise.window_scores(bound, at, seen.windows)
         guess = {name: gradient_noise.variance(value, minibatch) for name, value in found.items()}
         return seen.likelihood, guess

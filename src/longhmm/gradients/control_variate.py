@@ -26,6 +26,7 @@ from longhmm.gradients.estimators import (
 )
 from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.gradients.minibatch import Minibatch
+from longhmm.gradients.rare import Rare, rare_score
 from longhmm.gradients.schemes import Windows
 from longhmm.model.hmm import HMM
 
@@ -57,7 +58,7 @@ class ControlVariate:
         return BoundControlVariate(plain, coordinates, gradient)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("plain", "centre", "exact"), meta_fields=())
+@partial(jax.tree_util.register_dataclass, data_fields=("plain", "centre", "exact", "rare"), meta_fields=())
 @dataclass(frozen=True, eq=False)
 class BoundControlVariate:
     """Control-variate gradients: `centre`, coordinates of theta*; `exact`, the gradient of the log likelihood there."""
@@ -65,6 +66,7 @@ class BoundControlVariate:
     plain: BoundWindows
     centre: dict[str, np.ndarray]
     exact: dict[str, np.ndarray]
+    rare: Rare | None = None
 
     @property
     def draws_on_host(self) -> bool:
@@ -89,7 +91,7 @@ class BoundControlVariate:
         per_window: bool = False,
     ) -> GradientEstimate:
         plain = self.plain
-        fixed = (self.centre, self.exact, plain.initial)
+        fixed = (self.centre, self.exact, self.rare, plain.initial)
         how = (plain.statistics, prior, per_window)
         return _controlled(plain.model, *how, dict(coordinates), *fixed, minibatch)
 
@@ -103,6 +105,7 @@ def _controlled(
     coordinates: Coordinates,
     centre: Coordinates,
     exact: Coordinates,
+    rare: Rare | None,
     initial: Any,
     minibatch: Minibatch,
 ) -> GradientEstimate:
@@ -115,6 +118,15 @@ def _controlled(
     over = jax.vmap(at) if together else partial(jax.lax.map, at)
     found = over(jax.tree.map(lambda here, home: jnp.stack([here, home]), coordinates, dict(centre)))
     gradient = {name: exact[name] + found.gradient[name][0] - found.gradient[name][1] for name in coordinates}
+    if rare is not None:
+        seen = minibatch.weight * _home_transitions(found.statistics, per_window)
+        gradient = add(gradient, rare_score(model, coordinates, dict(centre), rare.share * (rare.counts - seen)))
     if prior:
         gradient = add(gradient, prior_gradient(model, coordinates))
     return GradientEstimate(gradient, jax.tree.map(lambda each: each[0], found.statistics))
+
+
+def _home_transitions(statistics: Any, per_window: bool) -> jax.Array:
+    """Expected transitions of the minibatch at the centre."""
+    home = statistics.transitions[1]
+    return jnp.sum(home, axis=0) if per_window else home

@@ -18,6 +18,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells, WindowBatch, gather
 from longhmm.gradients.coordinates import score, scores
 from longhmm.gradients.flat import Flat
+from longhmm.gradients.rare import rare_score
 from longhmm.gradients.schemes import Windows
 from longhmm.kernels.statistics import window_statistics
 from longhmm.messages.markov import stationary
@@ -73,12 +74,14 @@ def score_differences(
     sequences: Sequences,
     windows: Windows,
     buffer: int,
+    share: np.ndarray,
     *,
     seed: int = 0,
 ) -> np.ndarray:
     """`(n, P)` differences `g_c(theta) - g_c(theta*)`, each at its own point and its own random cell.
 
-    `points` holds n coordinates by name, `(n, *shape)`. Their covariance is the noise of one control-variate window.
+    `share` is that of `Rare`: what control variates know of rare transitions is taken off. `points` holds n coordinates
+    by name, `(n, *shape)`. The covariance of the differences is the noise of one control-variate window.
     """
     layout = Cells(sequences.offsets, windows.core_length)
     flat = Flat.like(centre)
@@ -96,7 +99,7 @@ def score_differences(
             size = next(iter(here.values())).shape[0]
             cells = rng.integers(layout.n_cells, size=size * CELLS_PER_POINT)
             batch = gather(sequences, layout.locate(cells, buffer), width)
-            found.append(np.asarray(_differences(model, flat, wide, here, batch)))
+            found.append(np.asarray(_differences(model, flat, wide, here, batch, np.asarray(share, np.float64))))
     return np.concatenate(found)
 
 
@@ -104,18 +107,25 @@ CELLS_PER_POINT = 16
 
 
 @partial(jax.jit, static_argnames=("model", "flat"))
-def _differences(model: HMM, flat: Flat, centre: Any, points: Any, batch: WindowBatch) -> jax.Array:
+def _differences(model: HMM, flat: Flat, centre: Any, points: Any, batch: WindowBatch, share: jax.Array) -> jax.Array:
     n_points = next(iter(points.values())).shape[0]
 
-    def at(coordinates: Any, windows: WindowBatch) -> jax.Array:
+    def at(coordinates: Any, windows: WindowBatch) -> tuple[jax.Array, jax.Array]:
         params = model.constrain(coordinates)
         statistics = window_statistics(model, params, windows, stationary(params["transition"]))
-        return flat.ravel(scores(model, coordinates, statistics))
+        return flat.ravel(scores(model, coordinates, statistics)), statistics.transitions
 
-    grouped = jax.tree.map(lambda each: each.reshape((n_points, CELLS_PER_POINT, *each.shape[1:])), batch)
-    away = jax.lax.map(lambda pair: at(*pair), (points, grouped))
-    home = at(centre, batch)
-    return away.reshape(home.shape) - home
+    def grouped(tree: Any) -> Any:
+        return jax.tree.map(lambda each: each.reshape((n_points, CELLS_PER_POINT, *each.shape[1:])), tree)
+
+    home, counts = at(centre, batch)
+
+    def away(inputs: tuple[Any, WindowBatch, jax.Array]) -> jax.Array:
+        coordinates, windows, known = inputs
+        foreseen = jax.vmap(lambda each: rare_score(model, coordinates, centre, share * each))(known)
+        return at(coordinates, windows)[0] - flat.ravel(foreseen)
+
+    return jax.lax.map(away, (points, grouped(batch), grouped(counts))).reshape(home.shape) - home
 
 
 @partial(jax.jit, static_argnames=("model", "flat"))

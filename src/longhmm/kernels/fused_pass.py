@@ -28,7 +28,7 @@ from longhmm.model.hmm import HMM
 CHUNK = 512  # rows of a chunk: its messages stay in the second cache
 LEAST_CHUNK = 64
 REACHES = (32, 128, 512)
-PROBE = 128  # chunks with which a reach is tried before all data are run
+PROBE = 16  # chunks with which a reach is tried before all data are run, where that is a small part of them
 UNIFORM_SHARE = 1e-3  # of the guess before a chunk: no state is taken to be impossible
 
 
@@ -129,7 +129,7 @@ class _FusedPass:
 
     def probe(self, reach: int) -> bool:
         """Whether the first chunks agree, which is cheap to find out."""
-        if self.cells.n_cells <= PROBE:
+        if self.cells.n_cells <= 64 * PROBE:
             return True
         _, edges = self._run(0, PROBE, reach, measure=False)
         return self._agree(edges, 0, PROBE)

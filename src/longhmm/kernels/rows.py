@@ -39,7 +39,7 @@ class Reader:
             self.params = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
         self.form = form_of(model)
         # A row that is seen in part has a density of its own, and a known state rules others out.
-        if sequences.has_states or partly_observed(model, sequences):
+        if partly_observed(model, sequences) or sequences.has_states:
             self.form = Form(native.GIVEN, model.n_states, 0, 0)
         inner = model.emission.emission if isinstance(model.emission, Tied) else model.emission
         self._raw = isinstance(inner, Gaussian) and not sequences.has_mask and sequences.dtype.kind == "f"
@@ -108,7 +108,7 @@ def fused_rows(model: HMM, sequences: Sequences, values: jax.Array) -> jax.Array
 def partly_observed(model: HMM, sequences: Sequences) -> bool:
     """Whether a row is observed in part only; data in memory are checked against the emission's support on the way."""
     emission = model.emission
-    if sequences.complete and emission.support is constraints.real:
+    if sequences.complete and not sequences.has_states and emission.support is constraints.real:
         return False
     if not sequences.in_memory:
         return sequences.dim > 1 and (sequences.has_mask or sequences.dtype.kind == "f")

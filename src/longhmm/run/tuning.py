@@ -15,6 +15,7 @@ from longhmm.gradients.control_variate import BoundControlVariate
 from longhmm.gradients.estimators import Buffered
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.information import CELLS_PER_POINT, score_differences
+from longhmm.gradients.rare import Rare, find_rare
 from longhmm.gradients.schemes import Windows
 from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
@@ -61,7 +62,8 @@ def tune(
     """Climb to the mode, measure curvature and noise there, and choose windows and step size by formula."""
     mode = find_mode(model, sequences, windows=windows, buffer=buffer, init=init, seed=seed, progress=progress)
     factor = whitening(mode.information)
-    per_window = window_noise(model, mode, sequences, factor, seed)
+    rare = find_rare(model, constrain(model, mode.coordinates), sequences)
+    per_window = window_noise(model, mode, sequences, factor, rare, seed)
     n_cells = Cells(sequences.offsets, mode.windows.core_length).n_cells
     counts = [windows.count] if windows is not None else [count for count in COUNTS if count <= n_cells] or [n_cells]
     width = mode.windows.core_length + 2 * mode.buffer
@@ -73,7 +75,7 @@ def tune(
         cost = (STEP_OVERHEAD + 2 * count * width) * (2 - step) / step
         choices.append((cost, count, step, largest, noise))
     cost, count, step, largest, noise = min(choices, key=lambda choice: choice[0])
-    estimator = _bind(model, sequences, mode, count, factor, noise_factor(noise, step), step)
+    estimator = _bind(model, sequences, mode, count, factor, noise_factor(noise, step), step, rare)
     exact_cost = EXACT_GRADIENTS * (STEP_OVERHEAD + sequences.length)
     return Tuning(estimator, mode, step, (2 - step) / step, largest, exact_cost < cost)
 
@@ -91,14 +93,14 @@ def whitening(information: np.ndarray) -> np.ndarray:
     return (scale[:, None] * vectors) / np.sqrt(values)
 
 
-def window_noise(model: HMM, mode: Mode, sequences: Sequences, factor: np.ndarray, seed: int) -> np.ndarray:
+def window_noise(model: HMM, mode: Mode, sequences: Sequences, factor: np.ndarray, rare: Rare, seed: int) -> np.ndarray:
     """`(P, P)`, V for a single window: `N^2 Cov(g_c(theta) - g_c(theta*))` whitened, averaged over the posterior."""
     flat = Flat.like(mode.coordinates)
     rng = np.random.default_rng(seed)
     centre = flat.ravel_numpy(mode.coordinates)
     points = centre + rng.normal(size=(NOISE_POINTS, flat.size)) @ factor.T
     differences = score_differences(
-        model, mode.coordinates, flat.unravel(points), sequences, mode.windows, mode.buffer, seed=seed
+        model, mode.coordinates, flat.unravel(points), sequences, mode.windows, mode.buffer, rare.share, seed=seed
     )
     # The spread among cells at one point; between points the mean moves too, but that is the drift itself.
     whitened = (differences @ factor).reshape(NOISE_POINTS, CELLS_PER_POINT, flat.size)
@@ -121,6 +123,7 @@ def _bind(
     factor: np.ndarray,
     injected: np.ndarray,
     step: float,
+    rare: Rare,
 ) -> Tuned:
     params = constrain(model, mode.coordinates)
     shape = Windows(mode.windows.half_width, count)
@@ -129,7 +132,7 @@ def _bind(
     exact = {name: mode.gradient[name] - slope for name, slope in prior.items()}
     narrow = {name: value.astype(np.float32) for name, value in exact.items()}
     centre = {name: value.astype(np.float32) for name, value in mode.coordinates.items()}
-    control = BoundControlVariate(plain, centre, narrow)
+    control = BoundControlVariate(plain, centre, narrow, rare)
     return Tuned(control, factor.astype(np.float32), injected.astype(np.float32), np.float32(step))
 
 
@@ -145,6 +148,9 @@ def to_arrays(tuning: Tuning) -> dict[str, np.ndarray]:
         np.nan if mode.rival is None else mode.rival,
     ]
     found = {"factor": estimator.factor, "noise_factor": estimator.noise_factor, "information": mode.information}
+    rare = estimator.control.rare
+    if rare is not None:
+        found |= {"rare_counts": rare.counts, "rare_share": rare.share}
     found |= {"numbers": np.array(numbers), "floats": np.array(floats), "cheaper": np.array(tuning.cheaper_exact)}
     found |= {f"centre_{name}": value for name, value in mode.coordinates.items()}
     found |= {f"slope_{name}": value for name, value in mode.gradient.items()}
@@ -172,5 +178,6 @@ def from_arrays(model: HMM, sequences: Sequences, arrays: Mapping[str, np.ndarra
         buffer,
     )
     factors = arrays["tuning_factor"], arrays["tuning_noise_factor"]
-    estimator = _bind(model, sequences, mode, count, *factors, step)
+    rare = Rare(arrays["tuning_rare_counts"], arrays["tuning_rare_share"])
+    estimator = _bind(model, sequences, mode, count, *factors, step, rare)
     return Tuning(estimator, mode, step, (2 - step) / step, noise, bool(arrays["tuning_cheaper"]))

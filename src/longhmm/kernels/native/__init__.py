@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -62,20 +61,16 @@ def library() -> ctypes.CDLL | None:
     """The loaded library, or None where there is none."""
     if os.environ.get("LONGHMM_NATIVE", "1") == "0":
         return None
-    for suffix in EXTENSION_SUFFIXES:
-        path = Path(__file__).with_name(f"library{suffix}")
-        if path.exists():
-            try:
-                found = ctypes.CDLL(str(path))
-            except OSError:
-                return None
-            found.longhmm_instruction_set.restype = ctypes.c_char_p
-            found.longhmm_call_size.restype = ctypes.c_int64
-            found.longhmm_statistics.argtypes = (ctypes.POINTER(Call), ctypes.c_int32)
-            found.longhmm_statistics.restype = None
-            # A library of another version must not be fed structures it does not know.
-            return found if found.longhmm_call_size() == ctypes.sizeof(Call) else None
-    return None
+    try:
+        found = ctypes.CDLL(str(Path(__file__).with_name("library.so")))
+    except OSError:
+        return None
+    found.longhmm_instruction_set.restype = ctypes.c_char_p
+    found.longhmm_call_size.restype = ctypes.c_int64
+    found.longhmm_statistics.argtypes = (ctypes.POINTER(Call), ctypes.c_int32)
+    found.longhmm_statistics.restype = None
+    # A library of another version must not be fed structures it does not know.
+    return found if found.longhmm_call_size() == ctypes.sizeof(Call) else None
 
 
 def available() -> bool:
