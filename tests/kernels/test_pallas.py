@@ -12,14 +12,17 @@ import pytest
 import longhmm as lh
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.windows import Cells, gather
+from longhmm.kernels import gpu_pass, native, pallas_windows
 from longhmm.kernels.forms import form_of, packs
-from longhmm.kernels.fused_windows import FusedSums, Placed, place, statistics_of
-from longhmm.kernels.pallas_kernel import Config
+from longhmm.kernels.fused_pass import fused_totals
+from longhmm.kernels.fused_windows import FusedSums, Placed, given_statistics, place, placed_sums, statistics_of
+from longhmm.kernels.pallas_plan import Config
 from longhmm.kernels.pallas_windows import window_sums
 from longhmm.kernels.rows import _numbers
 from longhmm.kernels.statistics import Statistics, window_statistics
 
 CORE, BUFFER = 6, 3
+QUICK = {"xla_backend_optimization_level": 0}  # these programs run once: compiling them is all that takes time
 # Float32 recursions over a dozen rows, and sums of at most that many terms.
 TOLERANCE = {"rtol": 2e-4, "atol": 2e-4}
 
@@ -52,8 +55,14 @@ def categories(n: int) -> tuple[lh.HMM, dict[str, Any]]:
 
 def data(model: lh.HMM, params: Mapping[str, Any], *, missing: bool) -> Sequences:
     """Three sequences, of which one is shorter than a core and one ends with a short core."""
-    _, y = lh.simulate(model, params, 40, seed=1)
-    y = np.array(y)
+    rng = np.random.default_rng(0)
+    states = rng.integers(model.n_states, size=40)
+    if "mean" in params:
+        y = params["mean"][states] + rng.normal(size=(40, model.dim))
+    elif "rate" in params:
+        y = rng.poisson(params["rate"][states])
+    else:
+        y = rng.integers(5, size=40)
     mask = np.zeros(40, bool)
     if missing:
         mask[[0, 5, 6, 7, 21, 39]] = True
@@ -67,7 +76,7 @@ def reference(model: lh.HMM, params: Mapping[str, Any], sequences: Sequences, st
     windows = gather(sequences, cells.locate(np.arange(cells.n_cells), BUFFER), cells.width(BUFFER))
     with jax.enable_x64(True):
         wide = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
-        run = jax.jit(partial(window_statistics, model))
+        run = jax.jit(partial(window_statistics, model), compiler_options=QUICK)
         return jax.tree.map(np.asarray, run(wide, windows, jnp.asarray(start)))
 
 
@@ -82,7 +91,7 @@ def by_kernel(
         rows = np.asarray(_numbers(model, block.values, block.observed), np.float32)
     how: dict[str, Any] = {"per_window": True, "config": config, "interpret": True}
 
-    @jax.jit
+    @partial(jax.jit, compiler_options=QUICK)
     def run(placed: Placed, params: Mapping[str, jax.Array], start: jax.Array) -> Statistics:
         laws = (params["transition"], params["initial"], start)
         found = window_sums(form_of(model), placed, laws, packs(model, params), (BUFFER, CORE, BUFFER), **how)
@@ -115,7 +124,7 @@ def base_measure(model: lh.HMM, sequences: Sequences) -> np.ndarray:
     return np.asarray(jnp.sum(jnp.where(windows.observed[..., 0], logs, 0.0), axis=1))
 
 
-SPLIT, FUSED = Config(held=True, fused_counts=False, splits=4), Config(held=False, fused_counts=True)
+SPLIT, FUSED = Config(held=True, fused_counts=False, splits=4, tile=2), Config(held=False, fused_counts=True)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +134,7 @@ SPLIT, FUSED = Config(held=True, fused_counts=False, splits=4), Config(held=Fals
         (gaussian(2, 2, kind="diagonal"), True, None),
         (gaussian(3, 3), True, SPLIT),
         (gaussian(8, 2), True, FUSED),
-        (gaussian(17, 1), False, None),
+        pytest.param(gaussian(17, 1), False, None, marks=pytest.mark.slow),
         (counts(2), True, None),
         (categories(3), True, None),
     ],
@@ -133,3 +142,89 @@ SPLIT, FUSED = Config(held=True, fused_counts=False, splits=4), Config(held=Fals
 )
 def test_equals_the_reference(made: Any, missing: bool, config: Config | None) -> None:
     compare(*made, missing=missing, config=config)
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything believes that there is a GPU; the kernel itself knows better, and is interpreted."""
+    monkeypatch.setattr(native, "usable", lambda: False)
+    monkeypatch.setattr(pallas_windows, "usable", lambda: True)
+
+
+def test_chains_share_a_call_and_lost_windows_are_redone(on_a_gpu: None) -> None:
+    """A jump of probability 1e-30 there and back: single precision cannot hold the messages of that window."""
+    model = lh.HMM(2, lh.Gaussian(), initial="stationary")
+    leave = 1e-30
+    complete = model.validate(
+        {
+            "transition": np.array([[1 - leave, leave], [leave, 1 - leave]]),
+            "mean": np.array([[0.0], [8.0]]),
+            "covariance": np.ones((2, 1, 1)),
+        }
+    )
+    y = np.random.default_rng(0).normal(size=(36, 1)).astype(np.float32)
+    y[20:22] += 60.0
+    sequences = open_data(y)
+    expected = reference(model, complete, sequences, np.array([0.5, 0.5]))
+    assert expected.log_likelihood.min() < -100
+    narrow = {name: jnp.asarray(value, jnp.float32) for name, value in complete.items()}
+    cells = Cells(sequences.offsets, CORE)
+    chains = np.array([[0, 1, 4], [3, 2, 3]])
+    index = cells.locate(chains.ravel(), BUFFER)
+    index = type(index)(*(np.reshape(each, chains.shape) for each in index))
+
+    @partial(jax.jit, compiler_options=QUICK)
+    def run(params: Mapping[str, jax.Array], rows: jax.Array) -> Any:
+        one = lambda own: placed_sums(model, params, place(rows, own), None, CORE, BUFFER)  # noqa: E731
+        return jax.vmap(one)(index)
+
+    found = run(narrow, jnp.asarray(y))
+    for chain, own in enumerate(chains):
+        np.testing.assert_allclose(found.log_likelihood[chain], expected.log_likelihood[own].sum(), rtol=1e-5)
+        np.testing.assert_allclose(found.first[chain], expected.first[own].sum(0), atol=1e-5)
+        np.testing.assert_allclose(found.transitions[chain], expected.transitions[own].sum(0), **TOLERANCE)
+
+
+def test_log_likelihoods_may_be_handed_over(on_a_gpu: None) -> None:
+    rng = np.random.default_rng(3)
+    model = lh.HMM(2, lh.StudentT())
+    found_at = {"transition": matrix(2, rng), "df": np.array([4.0, 9.0]), "loc": np.array([0.0, 3.0])}
+    complete = model.validate({**found_at, "scale": np.ones(2)})
+    sequences = open_data([rng.standard_t(4, size=18), rng.standard_t(4, size=3)])
+    start = np.array([0.3, 0.7])
+    expected = reference(model, complete, sequences, start)
+    cells = Cells(sequences.offsets, CORE)
+    windows = gather(sequences, cells.locate(np.arange(cells.n_cells), BUFFER), cells.width(BUFFER))
+    narrow = {name: jnp.asarray(value, jnp.float32) for name, value in complete.items()}
+    windows = windows._replace(values=windows.values.astype(np.float32))
+
+    @partial(jax.jit, compiler_options=QUICK)
+    def run(params: Mapping[str, jax.Array], windows: Any, start: jax.Array) -> Statistics:
+        return given_statistics(model, params, windows, start, CORE, BUFFER)
+
+    found = run(narrow, windows, jnp.asarray(start, jnp.float32))
+    jax.tree.map(partial(np.testing.assert_allclose, **TOLERANCE), found, expected)
+
+
+def test_a_full_pass_equals_the_streamed_one(on_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, params = gaussian(2, 1)
+    complete = model.validate({**params, "transition": np.array([[0.8, 0.2], [0.3, 0.7]])})
+    rng = np.random.default_rng(5)
+    y = complete["mean"][rng.integers(2, size=900)] + rng.normal(size=(900, 1))
+    y[[3, 500]] = np.nan
+    sequences = open_data([y[:640], y[640:641], y[641:]])
+    monkeypatch.setattr(gpu_pass, "BLOCK_ENTRIES", 2 * 128 * 2)  # several blocks, whose joints must agree as well
+    found = gpu_pass.gpu_totals(model, complete, sequences)
+    expected = fused_totals(model, complete, sequences)
+    assert found is not None
+    if expected is None:
+        pytest.skip("the C++ kernel, with which to compare, was not built")
+    np.testing.assert_allclose(found.log_likelihood, expected.log_likelihood, rtol=1e-6)
+    np.testing.assert_allclose(found.first, expected.first, atol=1e-5)
+    np.testing.assert_allclose(found.transitions, expected.transitions, rtol=1e-6, atol=1e-3)
+    np.testing.assert_allclose(found.sums, expected.sums, rtol=1e-4, atol=1e-3)
+    # States that hardly ever change and hardly differ: no reach proves anything, and nothing is given out.
+    alike = {"mean": np.array([[40.0], [40.01]]), "covariance": np.ones((2, 1, 1))}
+    slow = model.validate({**alike, "transition": np.array([[0.9999, 1e-4], [1e-4, 0.9999]])})
+    monkeypatch.setattr(gpu_pass, "REACHES", (32,))
+    assert gpu_pass.gpu_totals(model, slow, sequences) is None

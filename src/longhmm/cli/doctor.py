@@ -68,6 +68,10 @@ def kernels() -> dict[str, str]:
         found["native"] = str(import_module("longhmm.kernels.native").status())
     except (ImportError, AttributeError):
         found["native"] = "not part of this installation"
+    try:
+        found["pallas"] = str(import_module("longhmm.kernels.pallas_windows").status())
+    except Exception as error:  # as above: JAX may find a GPU that it cannot use
+        found["pallas"] = f"not used: {' '.join(str(error).split())}"
     return found
 
 

@@ -25,7 +25,7 @@ from longhmm.gradients.coordinates import Coordinates, add, prior_gradient, scal
 from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.gradients.minibatch import Minibatch, MinibatchSource
 from longhmm.gradients.schemes import Windows
-from longhmm.kernels import native
+from longhmm.kernels.backends import fused
 from longhmm.kernels.forms import expected_log_density
 from longhmm.kernels.fused_windows import FusedSums, given_statistics, placed_sums, statistics_of
 from longhmm.kernels.statistics import Statistics, mixture_statistics, window_statistics
@@ -149,7 +149,7 @@ class Buffered:
     def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundWindows:
         found = self.buffer.estimate(model, params, sequences)
         spans = (self.windows.core_length, found.length)
-        statistics = BufferedStatistics(self.start, native.usable(), *spans)
+        statistics = BufferedStatistics(self.start, fused(model.n_states), *spans)
         return _bind_windows(model, sequences, params, self.windows, found, statistics)
 
 

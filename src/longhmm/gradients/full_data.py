@@ -16,6 +16,7 @@ from longhmm.kernels.blocks import Block
 from longhmm.kernels.forms import slopes
 from longhmm.kernels.full_pass import Progress, posterior_pass
 from longhmm.kernels.fused_pass import fused_totals
+from longhmm.kernels.gpu_pass import gpu_totals
 from longhmm.kernels.statistics import Statistics, free_emission
 from longhmm.model.hmm import HMM
 
@@ -34,7 +35,9 @@ def full_statistics(
 ) -> Statistics:
     """Expected statistics of all data at natural parameters, summed in float64."""
     complete = model.validate(params)
-    fused = fused_totals(model, complete, sequences, collect_emission_score, progress=progress)
+    fused = gpu_totals(model, complete, sequences, progress)
+    if fused is None:
+        fused = fused_totals(model, complete, sequences, collect_emission_score, progress=progress)
     if fused is not None:
         emission = fused.collected
         if fused.sums is not None:

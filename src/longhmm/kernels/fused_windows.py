@@ -1,5 +1,6 @@
 """Statistics of windows by the fused kernel, from inside compiled programs; equal to `window_statistics`.
 
+Which kernel that is, C++ or Pallas, depends on where compiled programs run (see `backends`).
 Where an emission has a form of its own (see `forms`) the kernel reads the rows of the windows straight from the data;
 otherwise JAX computes the log likelihoods, and the kernel does the rest. Under `jax.vmap` all chains share one call.
 """
@@ -14,9 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.windows import WindowBatch, WindowIndex
-from longhmm.kernels import native
+from longhmm.kernels import backends, native
 from longhmm.kernels.forms import Form, form_of, packs, slopes
+from longhmm.kernels.pallas_windows import window_sums
 from longhmm.kernels.statistics import Statistics, free_emission
+from longhmm.messages.markov import stationary
 from longhmm.model.hmm import HMM
 
 Params = Mapping[str, jax.Array]
@@ -138,9 +141,15 @@ def _call(
     gamma: int,
 ) -> Sequence[jax.Array]:
     """Log likelihood, first states, transitions, sums and posteriors."""
-    native.register()
     kind = params["transition"].dtype
     n = params["transition"].shape[-1]
+    if backends.windows_backend(n) == backends.PALLAS:
+        law = jax.lax.stop_gradient(stationary(params["transition"])) if start is None else start
+        laws = (params["transition"], params["initial"], law)
+        asked = gamma if gamma > 1 else 0
+        found = window_sums(form, placed, laws, state_packs, spans, per_window=per_window, gamma=asked)
+        return [each.astype(kind) for each in found]
+    native.register()
     lead = (placed.begin.shape[-1],) if per_window else ()
     shapes = (lead, (*lead, n), (*lead, n, n), (*lead, n, form.sums), (gamma, n) if gamma > 1 else (1, 1))
     target = "longhmm_windows_f64" if kind == jnp.float64 else "longhmm_windows_f32"

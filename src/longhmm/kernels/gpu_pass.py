@@ -20,9 +20,11 @@ from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells
 from longhmm.kernels import pallas_windows
 from longhmm.kernels.forms import packs
+from longhmm.kernels.full_pass import Progress
 from longhmm.kernels.fused_pass import Totals
 from longhmm.kernels.native import GIVEN
-from longhmm.kernels.pallas_kernel import Config, Lanes, Plan, run_windows
+from longhmm.kernels.pallas_kernel import run_windows
+from longhmm.kernels.pallas_plan import Config, Lanes, Plan
 from longhmm.kernels.rows import Reader
 from longhmm.model.hmm import HMM
 from longhmm.model.tied import Tied
@@ -65,7 +67,7 @@ class Laid:
         *,
         chunk: int | None = None,
         config: Config | None = None,
-        interpret: bool = False,
+        interpret: bool | None = None,
     ) -> None:
         sequences, n = reader.sequences, reader.model.n_states
         self.longest = int(np.diff(sequences.offsets).max())
@@ -73,6 +75,7 @@ class Laid:
         config = pallas_windows.config_for(n) if config is None else config
         cells = Cells(sequences.offsets, chunk or int(np.clip(sequences.length // 4096, LEAST_CHUNK, CHUNK)))
         spans = (reach, cells.core_length, reach)
+        interpret = pallas_windows.interpreted() if interpret is None else interpret
         self._plan = Plan(reader.form, n, *spans, 0, 0, 0, config, interpret)
         per_block = max(1, BLOCK_ENTRIES // n // sum(spans) // config.lanes) * config.lanes
         self.blocks = [
@@ -123,7 +126,9 @@ def _lay(reader: Reader, cells: Cells, own: np.ndarray, plan: Plan) -> Block:
     return Block(laid, Lanes(columns, *rest), jnp.asarray(joined))
 
 
-def gpu_totals(model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences) -> Totals | None:
+def gpu_totals(
+    model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences, progress: Progress | None = None
+) -> Totals | None:
     """Sums over all data at checked parameters by the GPU kernel, or None where it cannot give them.
 
     It cannot without a GPU, for data that lie in files, for emissions without a form of their own, for states that are
@@ -143,6 +148,8 @@ def gpu_totals(model: HMM, params: Mapping[str, np.ndarray], sequences: Sequence
         if key not in known or known[key].reach != reach:
             known[key] = Laid(reader, reach)
         found = known[key].totals(model, params)
+        if found is not None and progress is not None:
+            progress(sequences.length)
         if found is not None or reach >= known[key].longest:
             return found
     return None

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,91 +19,13 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from longhmm.kernels.forms import Form
 from longhmm.kernels.native import TABLE
+from longhmm.kernels.pallas_counts import count_transitions
+from longhmm.kernels.pallas_plan import Found, Lanes, Laws, Plan
 from longhmm.kernels.pallas_rows import add_sums, likelihoods
 
 TINY = float(np.finfo(np.float32).tiny)
 EPSILON = float(np.finfo(np.float32).eps)
-TILE = 8  # states on each side of a tile of transitions, which stays in registers
-
-
-class Config(NamedTuple):
-    """How the work is laid out on the device.
-
-    Attributes:
-        lanes, warps: windows and warps of a program.
-        held: keep the transition matrix and the packs in registers, rather than reading them for every row.
-        fused_counts: count transitions in the backward pass, rather than in a pass of their own.
-        splits: programs that share the rows of a window in that pass of its own.
-    """
-
-    lanes: int = 32
-    warps: int = 1
-    held: bool = True
-    fused_counts: bool = False
-    splits: int = 8
-
-
-class Plan(NamedTuple):
-    """What is constant in a compiled kernel.
-
-    Attributes:
-        form, states: the emission, and K.
-        left, core, right: the longest margins and core.
-        row_stride, number_stride: distance, in the flat rows, of the next time and of the next number of a row.
-        gamma: rows of posteriors that are asked for, or 0.
-        config: how to run it.
-        interpret: run it without a GPU, slowly.
-    """
-
-    form: Form
-    states: int
-    left: int
-    core: int
-    right: int
-    row_stride: int
-    number_stride: int
-    gamma: int
-    config: Config
-    interpret: bool
-
-
-class Lanes(NamedTuple):
-    """Arrays that describe windows, `(W,)` int32 each, W a multiple of the lanes.
-
-    `origin` is where the number 0 of row 0 would lie (row `left` is the first of the core), `begin` and `stop` bound
-    the rows that belong to the window, `core` counts its core rows, `opens` is 1 where row `begin` opens a sequence.
-    """
-
-    origin: Any
-    begin: Any
-    stop: Any
-    core: Any
-    opens: Any
-
-
-class Laws(NamedTuple):
-    """Flat parameters in float32: `(K K)`, `(K)`, `(K)`, and `(K pack)` from `scaled_packs`."""
-
-    transition: Any
-    initial: Any
-    start: Any
-    packs: Any
-
-
-class Found(NamedTuple):
-    """Results by window, the last axis W: log likelihood, first states `(K, W)`, transitions `(K, K, W)` without the
-    factor A, sums `(K, sums, W)`, edge messages `(4, K, W)` (before, leaving, after, entering), a flag where underflow
-    may have lost something, and posteriors of core rows `(gamma, K)` (others hold anything)."""
-
-    log_likelihood: jax.Array
-    first: jax.Array
-    transitions: jax.Array
-    sums: jax.Array
-    edges: jax.Array
-    lost: jax.Array
-    gamma: jax.Array
 
 
 def run_windows(plan: Plan, rows: jax.Array, lanes: Lanes, laws: Laws) -> Found:
@@ -125,10 +47,10 @@ def run_windows(plan: Plan, rows: jax.Array, lanes: Lanes, laws: Laws) -> Found:
             one((max(1, n * plan.form.sums * count),), jnp.float32),
             one((2 * n, count), jnp.float32),
             one((count,), jnp.int32),
-            one((max(1, plan.gamma * n),), jnp.float32),
+            one(((plan.gamma + plan.config.lanes) * n,), jnp.float32),
         ),
     )(rows, *lanes, *laws, alpha)
-    counts = result.reshape(n, n, count) if fused else _count(plan, count, alpha, result)
+    counts = result.reshape(n, n, count) if fused else count_transitions(plan, count, alpha, result)
     own = alpha.reshape(plan.core + 1, n, count)
     return Found(
         log_likelihood,
@@ -305,9 +227,11 @@ def _backward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
             for k in range(n):
                 result[r * n + k, read.own] = weighted[k]
         if plan.gamma:
-            at = ((read.origin // plan.row_stride) + plan.left + r) * n
+            # Rows of the margins go to rows behind the last, one for each lane.
+            nowhere = plan.gamma + lane - read.lane
+            at = jnp.where(mine, read.origin // plan.row_stride + plan.left + r, nowhere) * n
             for k in range(n):
-                triton.store(gamma_out.at[at + k], gamma[k], mask=mine)
+                triton.store(gamma_out.at[at + k], gamma[k])
         weight = jnp.where(mine & present, 1.0, 0.0)
         observed = [each * weight for each in gamma]
         if read.table:
@@ -343,44 +267,6 @@ def _backward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
         sums_out[pl.ds(at * count + read.lane, size)] = each
     bound = EPSILON / TINY / total / n
     lost_out[read.own] = jnp.where((least > TINY) & (highest < bound), 0, 1).astype(jnp.int32)
-
-
-def _count(plan: Plan, count: int, alpha: jax.Array, weighted: jax.Array) -> jax.Array:
-    """`sum_t alpha[t - 1, i] weighted[t, j]` of every window, `(K, K, W)`, a tile of states at a time."""
-    n = plan.states
-    side = min(TILE, n)
-    tiles = -(-n // side)
-    splits = min(plan.config.splits, plan.core)
-    found = pl.pallas_call(
-        partial(_count_tile, plan, side, tiles, splits),
-        out_shape=jax.ShapeDtypeStruct((splits * tiles * tiles * side * side, count), jnp.float32),
-        grid=(count // plan.config.lanes, splits, tiles * tiles),
-        compiler_params=triton.CompilerParams(num_warps=plan.config.warps, num_stages=1),
-        interpret=plan.interpret,
-    )(alpha, weighted)
-    found = found.reshape(splits, tiles, tiles, side, side, count).sum(axis=0)
-    return found.transpose(0, 2, 1, 3, 4).reshape(tiles * side, tiles * side, count)[:n, :n]
-
-
-def _count_tile(plan: Plan, side: int, tiles: int, splits: int, alpha: Any, weighted: Any, out: Any) -> None:
-    n, size = plan.states, plan.config.lanes
-    own = pl.ds(pl.program_id(0) * size, size)
-    split, tile = pl.program_id(1), pl.program_id(2)
-    rows = -(-plan.core // splits)
-    # States beyond the last repeat it; what they give is cut off.
-    from_states = [jnp.minimum(tile // tiles * side + i, n - 1) for i in range(side)]
-    to_states = [jnp.minimum(tile % tiles * side + j, n - 1) for j in range(side)]
-
-    def step(r: Any, counts: Any) -> Any:
-        before = [alpha[r * n + i, own] for i in from_states]
-        after = [weighted[r * n + j, own] for j in to_states]
-        return tuple(counts[i * side + j] + before[i] * after[j] for i in range(side) for j in range(side))
-
-    begin = split * rows
-    zero = jnp.zeros((size,), jnp.float32)
-    counts = jax.lax.fori_loop(begin, jnp.minimum(begin + rows, plan.core), step, (zero,) * (side * side))
-    for at, each in enumerate(counts):
-        out[(split * tiles * tiles + tile) * side * side + at, own] = each
 
 
 def _sum(terms: Any) -> jax.Array:

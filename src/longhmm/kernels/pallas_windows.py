@@ -14,11 +14,12 @@ import jax.numpy as jnp
 
 from longhmm.kernels.careful_windows import careful_window
 from longhmm.kernels.forms import Form
-from longhmm.kernels.pallas_kernel import Config, Found, Lanes, Laws, Plan, run_windows
+from longhmm.kernels.pallas_kernel import run_windows
+from longhmm.kernels.pallas_plan import Config, Found, Lanes, Laws, Plan
 from longhmm.kernels.pallas_rows import scaled_packs
 
 MOST_STATES = 32
-HELD_STATES = 8  # up to here the transition matrix fits into registers
+HELD_STATES = 8  # up to here the transition matrix and the counts of transitions stay in registers
 
 
 def usable() -> bool:
@@ -29,8 +30,13 @@ def usable() -> bool:
 def status() -> str:
     """One line on the GPU kernel, for people."""
     if usable():
-        return f"GPU kernel: Pallas on {jax.devices()[0].device_kind}"
-    return "GPU kernel: not used, there is no NVIDIA GPU that JAX can see"
+        return f"runs on {jax.devices()[0].device_kind}, up to {MOST_STATES} states"
+    return "not used: JAX sees no NVIDIA GPU"
+
+
+def interpreted() -> bool:
+    """Whether the kernel must do without a GPU: slow, for tests."""
+    return jax.default_backend() != "gpu"
 
 
 def serves(n_states: int) -> bool:
@@ -40,7 +46,7 @@ def serves(n_states: int) -> bool:
 
 def config_for(n_states: int) -> Config:
     """The layout that was fastest for so many states."""
-    return Config(held=n_states <= HELD_STATES, fused_counts=n_states <= 4)
+    return Config(held=n_states <= HELD_STATES, fused_counts=n_states <= HELD_STATES)
 
 
 def window_sums(
@@ -53,7 +59,7 @@ def window_sums(
     per_window: bool,
     gamma: int = 0,
     config: Config | None = None,
-    interpret: bool = False,
+    interpret: bool | None = None,
 ) -> Sequence[jax.Array]:
     """Log likelihood, first states, transitions, sums, and posteriors of core rows (others are 0), in float32.
 
@@ -64,9 +70,11 @@ def window_sums(
         spans: the longest left margin, core and right margin.
         per_window: results of each window (leading axis W), rather than their sum.
         gamma: number of rows whose posteriors are asked for, or 0.
+        config: the layout on the device; the fastest known where None.
+        interpret: run without a GPU, slowly; where None, if there is none.
     """
-    narrow = jax.enable_x64(False)
-    with narrow:
+    interpret = interpreted() if interpret is None else interpret
+    with jax.enable_x64(False):
         laws = tuple(each.astype(jnp.float32) for each in laws)  # type: ignore[assignment]
         packs = packs.astype(jnp.float32)
         n = laws[0].shape[-1]

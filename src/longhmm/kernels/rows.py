@@ -15,6 +15,7 @@ from numpyro.distributions import constraints
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.kernels import native
+from longhmm.kernels.backends import fused
 from longhmm.kernels.forms import Form, form_of, log_base_measure, numbers
 from longhmm.kernels.full_pass import Collector
 from longhmm.model.gaussian import Gaussian
@@ -92,7 +93,9 @@ class Reader:
 def fused_rows(model: HMM, sequences: Sequences, values: jax.Array) -> jax.Array | None:
     """The numbers `(T, width)` float32 of data on the device, or None where log likelihoods must be handed over."""
     form = form_of(model)
-    if not native.usable() or form.kind == native.GIVEN or sequences.has_states or partly_observed(model, sequences):
+    if not fused(model.n_states) or form.kind == native.GIVEN:
+        return None
+    if sequences.has_states or partly_observed(model, sequences):
         return None
     inner = model.emission.emission if isinstance(model.emission, Tied) else model.emission
     if isinstance(inner, Gaussian) and values.dtype == jnp.float32:
