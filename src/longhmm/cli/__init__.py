@@ -11,6 +11,7 @@ from longhmm.cli.decode import decode
 from longhmm.cli.doctor import doctor
 from longhmm.cli.fit import fit
 from longhmm.cli.report import report
+from longhmm.cli.reproduce import reproduce
 from longhmm.cli.resume import resume
 from longhmm.cli.simulate import simulate
 from longhmm.cli.view import view
@@ -22,7 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
 )
-for command in (fit, resume, decode, report, compare, simulate, view, doctor):
+for command in (fit, resume, decode, report, compare, simulate, reproduce, view, doctor):
     app.command()(command)
 
 

@@ -1,0 +1,76 @@
+"""`longhmm reproduce`: the experiments of the paper from the seed to figures and a table."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from longhmm.cli import options
+from longhmm.cli.output import Output, guarded, plain
+
+
+class Experiment(StrEnum):
+    """What can be run again."""
+
+    dd = "dd"
+    rc = "rc"
+    rc_hard = "rc-hard"
+    lognormal = "lognormal"
+    ion = "ion"
+    variational = "variational"
+    all = "all"
+
+
+class Scale(StrEnum):
+    """How large."""
+
+    tiny = "tiny"
+    small = "small"
+    paper = "paper"
+
+
+@guarded
+def reproduce(
+    name: Annotated[Experiment, typer.Argument(help="Which experiment.", show_default=False)],
+    scale: Annotated[
+        Scale, typer.Option(help="paper: the published sizes; small: minutes; tiny: seconds, only to see that it runs.")
+    ] = Scale.paper,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for figures, table and curves.", show_default="./reproduction/NAME-SCALE"),
+    ] = None,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Run the experiments of Ma, Foti and Fox (2017) again, and say which of their claims hold."""
+    from longhmm.experiments import catalogue, claims
+    from longhmm.experiments.document import short
+    from longhmm.experiments.report import COLUMNS, write_report, write_summary
+
+    said = Output(as_json)
+    names = catalogue.NAMES if name is Experiment.all else (name.value,)
+    folder = Path("reproduction") / f"{name.value}-{scale.value}" if out is None else out
+    folder.mkdir(parents=True, exist_ok=True)  # a folder that cannot be written to is known before hours of computing
+    outcomes = []
+    for each in names:
+        found = catalogue.run(each, scale.value, seed)
+        outcomes.append(found)
+        write_report(found, folder)
+        rows = [
+            [method, *(metrics.get(key, float("nan")) for key in COLUMNS)]
+            for method, metrics in found["results"].items()
+        ]
+        said.table(f"{each}, {scale.value}", ["method", *COLUMNS.values()], rows)
+        for claim in claims.judge(found):
+            said.say(f"{claim.verdict}: {claim.sentence} ({claim.evidence})")
+    write_summary(outcomes, folder)
+    said.say(f"Figures, tables and curves: {folder}")
+    if as_json:
+        documents = [plain(short(found)) for found in outcomes]
+        shown = documents if name is Experiment.all else documents[0]
+        sys.stdout.write(json.dumps(shown, allow_nan=False) + "\n")

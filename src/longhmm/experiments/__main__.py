@@ -1,0 +1,44 @@
+"""`python -m longhmm.experiments`: run an experiment with NumPy, JAX and NumPyro alone, or draw what was found.
+
+python -m longhmm.experiments rc --scale paper --json > rc-paper.json
+python -m longhmm.experiments --figures rc-paper.json --out docs/reproduction
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from longhmm.experiments.catalogue import NAMES, SCALES, run
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(prog="python -m longhmm.experiments", description=__doc__.splitlines()[0])
+    parser.add_argument("name", nargs="?", choices=NAMES, help="which experiment")
+    parser.add_argument("--scale", choices=SCALES, default="small")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="print the whole outcome, curves included")
+    parser.add_argument("--figures", type=Path, nargs="+", help="outcomes to draw and to turn into tables")
+    parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder for figures and tables")
+    options = parser.parse_args()
+    if (options.name is None) == (options.figures is None):
+        parser.error("give the name of an experiment, or --figures with the files of outcomes")
+    if options.figures is not None:
+        from longhmm.experiments.report import write_report, write_summary
+
+        outcomes = [json.loads(file.read_text(encoding="utf-8")) for file in options.figures]
+        for found in outcomes:
+            for written in write_report(found, options.out):
+                print(written)
+        print(write_summary(outcomes, options.out))
+        return
+    found = run(options.name, options.scale, options.seed)
+    json.dump(found if options.json else found["results"], sys.stdout, indent=None if options.json else 2)
+    print()
+
+
+if __name__ == "__main__":
+    main()

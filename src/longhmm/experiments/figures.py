@@ -1,0 +1,162 @@
+"""The figures of the experiments, one function per kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from longhmm.posterior.plots.style import INK, SOFT, colour, legend, new_figure, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+ORDER = ("buffered", "unbuffered", "iid", "buffered-stationary", "unbuffered-stationary", "default")
+Found = Mapping[str, Any]
+
+
+def draw(found: Found) -> Figure:
+    """The figure of an experiment."""
+    kinds: dict[str, Callable[[Found], Figure]] = {
+        "lognormal": _lognormal,
+        "ion": _ion,
+        "variational": _variational,
+    }
+    return kinds.get(found["experiment"], _simulated)(found)
+
+
+def _curve(axes: Axes, curve: Mapping[str, Any], x: str, metric: str, label: str, index: int) -> None:
+    """Mean over chains as a line, all chains as a band; two looks or fewer as points."""
+    values, at = np.asarray(curve[metric], float), np.asarray(curve[x], float)
+    mean = values.mean(axis=1)
+    short = len(at) <= 2
+    axes.plot(at, mean, "o-" if short else "-", color=colour(index), label=label, markersize=4, linewidth=1.6)
+    axes.fill_between(at, values.min(axis=1), values.max(axis=1), color=colour(index), alpha=0.18, linewidth=0)
+
+
+def _simulated(found: Found) -> Figure:
+    curves, settings = found["curves"], found["settings"]
+    figure = new_figure(13, 7.4)
+    grid = figure.subplots(2, 3)
+    shown = [name for name in ORDER if name in curves]
+    for row, (metric, text) in enumerate(
+        (("predictive_log_prob", "log probability 10 steps ahead"), ("transition_error", "error of transitions"))
+    ):
+        for column, (x, label) in enumerate((("seconds", "seconds"), ("touched", "observations read"))):
+            axes = grid[row, column]
+            for index, name in enumerate(shown):
+                _curve(axes, curves[name], x, metric, name, index)
+            axes.set_xscale("log")
+            if metric == "transition_error":
+                axes.set_yscale("log")
+            else:
+                axes.axhline(settings["truth"][metric], color=SOFT, linewidth=1, linestyle=":")
+            tidy(axes, x=label, y=text)
+    legend(grid[0, 0])
+    _buffers(grid[0, 2], curves)
+    _trade_off(grid[1, 2], found)
+    figure.suptitle(f"{found['experiment']}, {settings['length']:,} observations", x=0.01, ha="left", color=INK)
+    return figure
+
+
+def _buffers(axes: Axes, curves: Mapping[str, Any]) -> None:
+    """Length of the buffer and Lyapunov exponent along the run."""
+    other = axes.twinx()
+    for index, name in enumerate(each for each in ("buffered", "buffered-stationary") if each in curves):
+        curve = curves[name]
+        axes.step(curve["steps"], curve["buffer"], where="pre", color=colour(3 * index), label=name)
+        exponents = [np.nan if value is None else value for value in curve["exponent"]]
+        other.plot(curve["steps"], exponents, ":", color=colour(3 * index))
+    tidy(axes, x="step", y="buffer length (line)")
+    axes.set_ylim(bottom=0)
+    other.set_ylabel("Lyapunov exponent (dotted)", color=INK)
+    other.spines["top"].set_visible(False)
+    legend(axes)
+
+
+def _trade_off(axes: Axes, found: Found) -> None:
+    """Error at a constant number of observations per step, against the length of windows."""
+    results = found["results"]
+    names = [name for name in results if name.startswith("budget-")]
+    if not names:
+        names = ["buffered", "unbuffered"]
+        axes.bar(names, [results[name]["transition_error"] for name in names], color=SOFT)
+        tidy(axes, y="error of transitions")
+        return
+    lengths = [2 * int(name.split("-L")[1].split("-")[0]) + 1 for name in names]
+    means = [results[name]["transition_error"] for name in names]
+    errors = [results[name]["transition_error_se"] for name in names]
+    axes.errorbar(lengths, means, errors, fmt="o-", color=colour(1), label="unbuffered")
+    axes.axhline(results["default"]["transition_error"], color=colour(5), linestyle=":", label="default")
+    axes.set(xscale="log", yscale="log")
+    tidy(axes, x=f"length of a window, {found['settings']['budget']} observations per step", y="error of transitions")
+    legend(axes)
+
+
+def _lognormal(found: Found) -> Figure:
+    figure = new_figure(10, 4.2)
+    left, right = figure.subplots(1, 2)
+    labels = {"buffered": "log-normal", "gaussian-buffered": "Gaussian"}
+    for index, (name, label) in enumerate(labels.items()):
+        _curve(left, found["curves"][name], "steps", "transition_error", label, index)
+    left.set_yscale("log")
+    tidy(left, title="SG-RLD, two states", x="iteration", y="error of transitions")
+    legend(left)
+    states = found["settings"]["states"]
+    for index, which in enumerate(("lognormal", "gaussian")):
+        cells = [found["results"][f"{which}-k{each}"] for each in states]
+        means, errors = ([each[key] for each in cells] for key in ("predictive_log_prob", "predictive_log_prob_se"))
+        label = ("log-normal", "Gaussian")[index]
+        right.errorbar(states, means, errors, fmt="o-", color=colour(index), label=label)
+    right.set_xticks(states)
+    tidy(right, title="Held-out log probability per observation", x="number of states")
+    legend(right)
+    return figure
+
+
+def _ion(found: Found) -> Figure:
+    figure = new_figure(12, 7.4)
+    left, right = np.ravel(np.asarray(figure.subfigures(1, 2, width_ratios=(1, 1.5))))
+    upper, lower = left.subplots(2, 1)
+    for index, name in enumerate(("buffered", "batch", "default")):
+        label = {"buffered": "SG-RLD", "batch": "batch RLD"}.get(name, name)
+        _curve(upper, found["curves"][name], "seconds", "predictive_log_prob", label, index)
+        if name != "default":  # the reference itself
+            _curve(lower, found["curves"][name], "seconds", "transition_error", label, index)
+    upper.set_xscale("log")
+    lower.set(xscale="log", yscale="log")
+    tidy(upper, y="held-out log probability")
+    tidy(lower, x="seconds", y="distance of transitions")
+    legend(upper)
+    _segmentations(right.subplots(3, 1, sharex=True), found["segmentations"])
+    return figure
+
+
+def _segmentations(panels: Sequence[Axes], seen: Mapping[str, Any]) -> None:
+    values = np.asarray(seen["values"])
+    times = seen["first"] + np.arange(len(values))
+    for axes, moment in zip(panels, seen["moments"], strict=True):
+        path = np.asarray(moment["path"])
+        axes.plot(times, values, color="#c9ccd1", linewidth=0.5, zorder=1)
+        for state in np.unique(path):
+            here = path == state
+            axes.plot(times[here], values[here], ".", markersize=2, color=colour(int(state)))
+        tidy(axes, title=f"SG-RLD after {moment['seconds']:.2g} s", y="normalised")
+    panels[-1].set_xlabel("observation", color=INK)
+
+
+def _variational(found: Found) -> Figure:
+    pairs = found["pairs"]
+    figure = new_figure(10, 4.2 * len(pairs))
+    grid = np.atleast_2d(figure.subplots(len(pairs), 2))
+    for (left, right), (data, seen) in zip(grid, pairs.items(), strict=True):
+        left.plot(seen["gibbs"], seen["svi"], ".", color=colour(0), markersize=4)
+        limit = 1.05 * max(np.abs(seen["gibbs"]).max(), np.abs(seen["svi"]).max())
+        left.plot([-limit, limit], [-limit, limit], color=SOFT, linewidth=1)
+        tidy(left, title=f"{data}: correlations of the means", x="Gibbs", y="variational")
+        right.plot(np.sort(seen["sd_ratio"]), "o", color=colour(0), markersize=4)
+        right.axhline(1.0, color=SOFT, linewidth=1)
+        tidy(right, title="standard deviation, variational / Gibbs", x="mean, sorted")
+    return figure

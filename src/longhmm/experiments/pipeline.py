@@ -1,0 +1,54 @@
+"""The default pipeline of longhmm as one more method: climb to the mode, then control-variate Langevin chains."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from longhmm.data.sequences import Sequences
+from longhmm.experiments.chains import Segment, natural
+from longhmm.gradients.api import constrain
+from longhmm.model.hmm import HMM
+from longhmm.progress import Bar
+from longhmm.run.chains import Chains
+from longhmm.run.request import Request
+from longhmm.run.session import run_session
+from longhmm.run.tuning import tune
+from longhmm.samplers.matched_langevin import MatchedLangevin
+
+
+class Piped(NamedTuple):
+    """Two looks, at the mode and at the posterior mean of every chain, the draws, and what the pipeline chose."""
+
+    segments: list[Segment]
+    draws: Chains
+    settings: dict[str, Any]
+
+
+def run_default(model: HMM, sequences: Sequences, *, chains: int, draws: int, seed: int) -> Piped:
+    """What `longhmm.sample` does by default, with the clock and the rows that it reads; compiling is included."""
+    rows = 0.0
+
+    def count(amount: float) -> None:
+        nonlocal rows
+        rows += amount
+
+    sampler = MatchedLangevin()
+    began = time.perf_counter()
+    found = tune(sampler, model, sequences, seed=seed, progress=count)
+    climbed = time.perf_counter() - began
+    request = Request(model, sequences, sampler, None, None, chains, draws, None, None, None, seed, None, None, 0.0)
+    drawn = run_session(request, Bar(False), found)
+    seconds = time.perf_counter() - began
+    chosen = drawn.settings
+    read = chosen["steps"] * chosen["windows"] * (2 * chosen["half_width"] + 1 + 2 * chosen["buffer"])
+    kept = {name: value[:, :: max(1, value.shape[1] // 50)] for name, value in drawn.coordinates.items()}
+    mode = {name: np.stack([value] * chains) for name, value in constrain(model, found.mode.coordinates).items()}
+    means = natural(model, kept, lambda value: value.mean(axis=1))
+    segments = [
+        Segment(0, mode, climbed, rows, chosen["buffer"], None),
+        Segment(chosen["steps"], means, seconds, rows + read, chosen["buffer"], None),
+    ]
+    return Piped(segments, drawn, {name: value for name, value in chosen.items() if name != "versions"})

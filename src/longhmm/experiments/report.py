@@ -1,0 +1,110 @@
+"""From the outcome of an experiment to a page: its figure, its table, and what became of the claims."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from longhmm.experiments import claims
+
+TITLES = {
+    "dd": "Diagonally dominant",
+    "rc": "Reversed cycles",
+    "rc-hard": "Reversed cycles, hard to tell apart",
+    "lognormal": "Log-normal observations",
+    "ion": "A single channel",
+    "variational": "Variational and exact posteriors",
+}
+COLUMNS = {
+    "predictive_log_prob": "predictive log probability",
+    "transition_error": "error of transitions",
+    "seconds": "seconds",
+    "observations_touched": "observations read",
+    "mean_abs_correlation": "mean absolute correlation",
+}
+
+
+def write_report(found: Mapping[str, Any], out: Path) -> list[Path]:
+    """The outcome itself, figures (PNG and SVG) and a page in Markdown, all named after experiment and scale."""
+    from longhmm.experiments.figures import draw
+
+    out.mkdir(parents=True, exist_ok=True)
+    stem = f"{found['experiment']}-{found['settings']['scale']}"
+    written = [out / f"{stem}.json"]
+    written[0].write_text(json.dumps(found) + "\n", encoding="utf-8")
+    figure = draw(found)
+    for kind in ("png", "svg"):
+        # No date inside, so that equal outcomes give equal files.
+        figure.savefig(out / f"{stem}.{kind}", dpi=120, facecolor="white", metadata={"svg": {"Date": None}}.get(kind))
+        written.append(out / f"{stem}.{kind}")
+    page = out / f"{stem}.md"
+    page.write_text(as_page(found, stem), encoding="utf-8")
+    return [*written, page]
+
+
+def write_summary(outcomes: Sequence[Mapping[str, Any]], out: Path) -> Path:
+    """One page with every claim of every outcome."""
+    lines = ["# Reproduction", "", "What became of each claim; every number comes from the linked outcome.", ""]
+    lines += ["| experiment | claim | verdict | evidence |", "|---|---|---|---|"]
+    for found in outcomes:
+        stem = f"{found['experiment']}-{found['settings']['scale']}"
+        for claim in claims.judge(found):
+            lines.append(f"| [{stem}]({stem}.md) | {claim.sentence} | **{claim.verdict}** | {claim.evidence} |")
+    page = out / "index.md"
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return page
+
+
+def as_page(found: Mapping[str, Any], stem: str) -> str:
+    """The page of one experiment."""
+    name, settings = found["experiment"], found["settings"]
+    lines = [f"# {TITLES[name]}", "", _command(name, settings), "", f"![{TITLES[name]}]({stem}.png)", ""]
+    if settings.get("substitute_for_alamethicin"):
+        lines += [
+            f"The recording `{settings['recording']}` is a substitute: the paper's alamethicin was not at hand.",
+            "",
+        ]
+    lines += ["| claim | verdict | evidence |", "|---|---|---|"]
+    lines += [f"| {each.sentence} | **{each.verdict}** | {each.evidence} |" for each in claims.judge(found)]
+    lines += ["", *as_table(found["results"]), ""]
+    lines += [
+        "Means over repetitions ± standard errors. `seconds` is the wall time in which all chains of a method ran side "
+        "by side, without compiling except for `default` and posteriors of whole data; observations read are those of "
+        "one chain.",
+        "",
+        "Settings:",
+        "",
+    ]
+    shown = {key: value for key, value in settings.items() if not isinstance(value, dict)}
+    lines += [f"- `{key}`: {value}" for key, value in shown.items()]
+    if "truth" in settings:
+        lines.append(f"- the true parameters score {settings['truth']['predictive_log_prob']:.4f}")
+    return "\n".join(lines) + "\n"
+
+
+def _command(name: str, settings: Mapping[str, Any]) -> str:
+    machine = settings["machine"]
+    return (
+        f"`longhmm reproduce {name} --scale {settings['scale']} --seed {settings['seed']}`, in "
+        f"{settings['total_seconds']:g} seconds on {machine['cores']} cores ({machine['processor']}), JAX "
+        f"{machine['jax']} on {machine['device']}."
+    )
+
+
+def as_table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Rows of a Markdown table, one per method."""
+    columns = [name for name in COLUMNS if any(name in each for each in results.values())]
+    lines = ["| method | " + " | ".join(COLUMNS[name] for name in columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for method, metrics in results.items():
+        cells = [_cell(metrics.get(name), metrics.get(f"{name}_se", 0.0)) for name in columns]
+        lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _cell(value: float | None, error: float | None) -> str:
+    if value is None:
+        return ""
+    shown = f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:.4g}" if abs(value) < 1 else f"{value:.4f}"
+    return f"{shown} ± {error:.1g}" if error else shown

@@ -1,0 +1,128 @@
+"""Stochastic variational inference against exact Gibbs draws on a short piece of the reversed cycles.
+
+The claim: a mean-field posterior leaves out the dependence between parameters, and so underestimates their
+correlations (and, where states are hard to tell apart, their standard deviations).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from longhmm.data.sequences import open_data
+from longhmm.experiments import models, scoring
+from longhmm.experiments.chains import Params, natural
+from longhmm.experiments.document import chains_of, describe, document, log
+from longhmm.gradients.api import unconstrain
+from longhmm.gradients.buffer_length import LyapunovBuffer
+from longhmm.gradients.schemes import Windows
+from longhmm.model.gaussian import Gaussian
+from longhmm.model.hmm import HMM
+from longhmm.model.simulate import simulate
+from longhmm.run.driver import Driver
+from longhmm.samplers.gibbs import Gibbs
+from longhmm.samplers.stochastic_variational import StochasticVariational, draw_from_posterior
+
+WINDOWS = Windows(10, 20)
+DATA = {"rc": models.rc, "rc-hard": models.rc_hard}
+
+
+@dataclass(frozen=True)
+class Size:
+    """Observations, Gibbs sweeps kept and thrown away, variational steps, draws from the approximation."""
+
+    length: int
+    sweeps: int
+    warmup: int
+    steps: int
+    draws: int
+    data: tuple[str, ...]
+
+
+SIZES = {
+    "tiny": Size(1_000, 30, 10, 50, 100, ("rc-hard",)),
+    "small": Size(4_000, 400, 100, 1_000, 1_000, ("rc", "rc-hard")),
+    "paper": Size(20_000, 1_000, 200, 5_000, 2_000, ("rc", "rc-hard")),
+}
+
+
+def run(name: str, scale: str, seed: int = 0) -> dict[str, Any]:
+    """Both posteriors on both data sets: standard deviations and correlations side by side."""
+    size = SIZES[scale]
+    found = document(name, scale, seed, {**asdict(size), **describe(WINDOWS), "start": "truth"})
+    pairs: dict[str, Any] = {}
+    for data in size.data:
+        truth = DATA[data]()[1]
+        _, values = simulate(HMM(n_states=8, emission=Gaussian(dim=2)), truth, size.length, seed=seed)
+        sequences = open_data(values)
+        model = HMM(n_states=8, emission=Gaussian(dim=2)).resolve(sequences)
+        lifted = (truth["transition"] + 1e-3) / (1 + 8e-3)
+        start = {**truth, "transition": lifted}
+        summaries = {}
+        for label, draw in (("gibbs", _gibbs), ("svi", _svi)):
+            log(f"{name}: {label} on {data}")
+            began = time.perf_counter()
+            draws, touched = draw(model, sequences, start, size, seed)
+            seconds = time.perf_counter() - began
+            summaries[label] = _summary(draws)
+            means = {key: value.mean(axis=0, keepdims=True) for key, value in draws.items()}
+            error = [scoring.transition_error(each, truth, "mean") for each in chains_of(means)]
+            found.note(
+                f"{label}-{data}",
+                {
+                    "transition_error": error,
+                    "seconds": [seconds],
+                    "observations_touched": [touched],
+                    "mean_abs_correlation": [summaries[label]["mean_abs_correlation"]],
+                },
+            )
+        ratio = summaries["svi"]["sd"] / summaries["gibbs"]["sd"]
+        found.results[f"svi-{data}"]["median_sd_ratio"] = float(np.median(ratio))
+        pairs[data] = {
+            "sd_ratio": ratio,
+            "gibbs": summaries["gibbs"]["correlations"],
+            "svi": summaries["svi"]["correlations"],
+        }
+    found.extra["pairs"] = pairs
+    return found.finish()
+
+
+def _gibbs(model: HMM, sequences: Any, start: Params, size: Size, seed: int) -> tuple[Params, float]:
+    sampler = Gibbs()
+    with jax.enable_x64(True):
+        bound = sampler.estimator(None, None).bind(model, sequences, start)
+    driver = Driver(sampler, model, bound, seed)
+    run = driver.start([unconstrain(model, start)])
+    driver.advance(run, size.warmup, 1, record=False)
+    driver.advance(run, size.sweeps, 1)
+    draws = natural(model, run.draws_tree(), lambda value: value[0])
+    return draws, float(size.length * (size.sweeps + size.warmup))
+
+
+def _svi(model: HMM, sequences: Any, start: Params, size: Size, seed: int) -> tuple[Params, float]:
+    sampler = StochasticVariational()
+    bound = sampler.estimator(WINDOWS, LyapunovBuffer()).bind(model, sequences, start)
+    driver = Driver(sampler, model, bound, seed)
+    run = driver.start([unconstrain(model, start)])
+    driver.advance(run, 1, size.steps, record=False)
+    state = jax.tree.map(jax.numpy.asarray, run.states[0])
+    drawn = draw_from_posterior(model, jax.random.key(seed), state, size.draws)
+    draws = natural(model, {key: np.asarray(value)[None] for key, value in drawn.items()}, lambda value: value[0])
+    width = WINDOWS.core_length + 2 * bound.buffer.length
+    return draws, float(size.steps * WINDOWS.count * width)
+
+
+def _summary(draws: Params) -> dict[str, Any]:
+    """Standard deviations and correlations of the means of the states."""
+    columns = draws["mean"].reshape(len(draws["mean"]), -1)
+    correlations = np.corrcoef(columns.T)
+    off = correlations[~np.eye(len(correlations), dtype=bool)]
+    return {
+        "sd": columns.std(axis=0),
+        "correlations": off,
+        "mean_abs_correlation": float(np.abs(off).mean()),
+    }

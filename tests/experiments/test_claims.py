@@ -1,0 +1,59 @@
+"""Verdicts follow the numbers, whatever they are."""
+
+import pytest
+
+from longhmm.experiments import claims
+
+
+def outcome(buffered, unbuffered):
+    repetitions = {
+        name: {"predictive_log_prob": [-value for value in values], "transition_error": values}
+        for name, values in (
+            ("buffered", buffered),
+            ("unbuffered", unbuffered),
+            ("iid", [3.0, 3.1, 2.9]),
+            ("default", [0.1, 0.1, 0.11]),
+        )
+    }
+    return {
+        "experiment": "rc",
+        "settings": {},
+        "results": {each: {} for each in repetitions},
+        "repetitions": repetitions,
+    }
+
+
+@pytest.mark.parametrize(
+    ("buffered", "verdict"),
+    [
+        ([0.5, 0.51, 0.49], claims.CONFIRMED),
+        ([1.5, 1.51, 1.49], claims.REFUTED),
+        ([0.5, 1.6, 0.9], claims.OPEN),
+    ],
+)
+def test_differences_are_held_against_their_errors(buffered, verdict):
+    found = claims.judge(outcome(buffered, [1.0, 1.01, 0.99]))
+    about = [claim for claim in found if claim.sentence.startswith("buffered beats unbuffered")]
+    assert [claim.verdict for claim in about] == [verdict, verdict]
+    others = [claim.verdict for claim in found if claim.sentence.startswith("unbuffered beats iid")]
+    assert others == [claims.CONFIRMED, claims.CONFIRMED]
+
+
+def test_one_repetition_decides_nothing():
+    one = outcome([0.5], [1.0])
+    assert claims.compare(one, "buffered", "unbuffered", "transition_error")[2] == claims.OPEN
+
+
+@pytest.mark.parametrize(("gaussian", "verdict"), [((1, 2, 3, 4), claims.CONFIRMED), ((1, 2, 4, 3), claims.REFUTED)])
+def test_the_number_of_states_is_the_one_that_predicts_best(gaussian, verdict):
+    scores = {f"gaussian-k{k + 1}": score for k, score in enumerate(gaussian)}
+    scores |= {f"lognormal-k{k + 1}": score for k, score in enumerate((1, 4, 3, 2))}
+    repetitions = {name: {"predictive_log_prob": [score, score]} for name, score in scores.items()}
+    repetitions |= {name: {"transition_error": [0.1, 0.2]} for name in ("buffered", "gaussian-buffered")}
+    found = {
+        "experiment": "lognormal",
+        "settings": {"states": [1, 2, 3, 4]},
+        "results": {name: {"predictive_log_prob": score} for name, score in scores.items()},
+        "repetitions": repetitions,
+    }
+    assert [claim.verdict for claim in claims.judge(found)][:2] == [claims.CONFIRMED, verdict]

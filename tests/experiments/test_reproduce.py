@@ -1,0 +1,83 @@
+"""The command, from the outcome of an experiment to files and JSON; and every experiment at its smallest."""
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from longhmm.cli import app
+from longhmm.experiments import catalogue
+
+METHODS = ("buffered", "unbuffered", "iid", "default")
+METRICS = ("predictive_log_prob", "transition_error", "seconds", "observations_touched")
+
+
+def outcome(name, scale, seed):
+    """What an experiment on reversed cycles returns, with numbers that were not computed."""
+    rng = np.random.default_rng(seed)
+
+    def curve(looks):
+        rising = np.arange(1.0, looks + 1).tolist()
+        rows = rng.uniform(0.1, 1.0, size=(looks, 2)).tolist()
+        along = {
+            "steps": rising,
+            "seconds": rising,
+            "touched": rising,
+            "buffer": [3] * looks,
+            "exponent": [-1.0] * looks,
+        }
+        return {"predictive_log_prob": rows, "transition_error": rows, **along}
+
+    repetitions = {each: {metric: [0.1, 0.2] for metric in METRICS} for each in METHODS}
+    results = {each: {key: 0.15 for metric in METRICS for key in (metric, f"{metric}_se")} for each in METHODS}
+    machine = {"cores": 2, "processor": "P", "device": "cpu", "jax": "1"}
+    settings = {"scale": scale, "seed": seed, "length": 10, "machine": machine, "total_seconds": 1.0}
+    settings["truth"] = {"predictive_log_prob": -1.0}
+    curves = {each: curve(2 if each == "default" else 4) for each in METHODS}
+    found = {"experiment": name, "settings": settings, "results": results, "repetitions": repetitions}
+    return {**found, "curves": curves}
+
+
+def test_the_command_writes_figures_and_a_page_and_prints_one_document(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalogue, "run", outcome)
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["reproduce", "rc", "--scale", "tiny", "--json", "--seed", "3"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert set(found) == {"experiment", "settings", "results"} and found["settings"]["seed"] == 3
+    folder = tmp_path / "reproduction" / "rc-tiny"
+    assert {file.name for file in folder.iterdir()} == {
+        "rc-tiny.png", "rc-tiny.svg", "rc-tiny.md", "rc-tiny.json", "index.md"
+    }  # fmt: skip
+    assert (folder / "rc-tiny.png").read_bytes().startswith(b"\x89PNG")
+    assert "| buffered | 0.15 ± 0.1 |" in (folder / "rc-tiny.md").read_text(encoding="utf-8")
+    assert "curves" in json.loads((folder / "rc-tiny.json").read_text(encoding="utf-8"))
+
+
+def test_all_experiments_print_a_list(tmp_path, monkeypatch):
+    monkeypatch.setattr(catalogue, "run", outcome)
+    monkeypatch.setattr(catalogue, "NAMES", ("dd", "rc"))
+    done = CliRunner().invoke(app, ["reproduce", "all", "--scale", "tiny", "--json", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert [each["experiment"] for each in json.loads(done.stdout)] == ["dd", "rc"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", catalogue.NAMES)
+def test_every_experiment_runs_at_its_smallest(tmp_path, name):
+    done = CliRunner().invoke(app, ["reproduce", name, "--scale", "tiny", "--json", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    for kind in ("png", "svg", "md", "json"):
+        assert (tmp_path / f"{name}-tiny.{kind}").stat().st_size > 500
+    if name in ("dd", "rc", "rc-hard"):
+        results = found["results"]
+        assert set(results) == set(METHODS)
+        for metrics in results.values():
+            assert set(metrics) == {f"{metric}{end}" for metric in METRICS for end in ("", "_se")}
+            assert all(np.isfinite(value) for value in metrics.values())
+        # What holds at every size: dynamics help, and a full fit is best.
+        errors = {method: metrics["transition_error"] for method, metrics in results.items()}
+        assert errors["default"] < errors["buffered"] < errors["iid"]
+        assert results["buffered"]["predictive_log_prob"] > results["iid"]["predictive_log_prob"]
