@@ -18,6 +18,7 @@ from longhmm.kernels.forms import form_of, packs
 from longhmm.kernels.fused_windows import FusedSums, Placed, given_statistics, place, placed_sums, statistics_of
 from longhmm.kernels.pallas_plan import Config
 from longhmm.kernels.pallas_windows import window_sums
+from longhmm.kernels.resident import ResidentPosterior
 from longhmm.kernels.rows import _numbers
 from longhmm.kernels.statistics import Statistics, window_statistics
 
@@ -231,3 +232,25 @@ def test_a_full_pass_equals_the_streamed_one(monkeypatch: pytest.MonkeyPatch) ->
     slow = model.validate({**alike, "transition": np.array([[0.9999, 1e-4], [1e-4, 0.9999]])})
     monkeypatch.setattr(gpu_pass, "REACHES", (32,))
     assert gpu_pass.gpu_totals(model, slow, sequences) is None
+
+
+def test_the_posterior_in_one_program_uses_the_kernel(on_a_gpu: None) -> None:
+    model = lh.HMM(2, lh.Poisson())
+    params = model.validate({"transition": np.array([[0.8, 0.2], [0.3, 0.7]]), "rate": np.array([2.0, 9.0])})
+    sequences = open_data(np.random.default_rng(1).poisson(4.0, size=300))
+    model = model.resolve(sequences)
+    posterior = ResidentPosterior(model, sequences, np.float32)
+    assert posterior.program.plan is not None
+    u = lh.unconstrain(model, params)
+    exact = ResidentPosterior(model, sequences, np.float64)
+    assert exact.program.plan is None
+    expected_value, expected = exact.value_and_gradient(u)
+    value, gradient = posterior.value_and_gradient(u)
+    np.testing.assert_allclose(value, expected_value, rtol=1e-6)
+    for name, slope in expected.items():
+        np.testing.assert_allclose(gradient[name], slope, rtol=1e-4, atol=1e-3, err_msg=name)
+    # It is the kernel that answers: without its rows it cannot.
+    block, base = posterior.inputs.fused
+    blank = (block._replace(rows=jnp.full_like(block.rows, jnp.nan)), base)
+    without = ResidentPosterior.tree_unflatten(posterior.program, (posterior.inputs._replace(fused=blank),))
+    assert abs(float(without.value_and_gradient(u)[0]) - float(expected_value)) > 100

@@ -71,7 +71,7 @@ class Laid:
     ) -> None:
         sequences, n = reader.sequences, reader.model.n_states
         self.longest = int(np.diff(sequences.offsets).max())
-        self.reach, self._base = reach, reader.log_base_measure()
+        self.reach, self.log_base_measure = reach, reader.log_base_measure()
         config = pallas_windows.config_for(n) if config is None else config
         cells = Cells(sequences.offsets, chunk or int(np.clip(sequences.length // 4096, LEAST_CHUNK, CHUNK)))
         spans = (reach, cells.core_length, reach)
@@ -103,7 +103,7 @@ class Laid:
         likelihood, first, transitions, sums = (np.sum([part[i] for part in parts], axis=0) for i in range(4))
         if not np.isfinite(likelihood):
             return None
-        return Totals(float(likelihood) + self._base, first, transitions, sums, None)
+        return Totals(float(likelihood) + self.log_base_measure, first, transitions, sums, None)
 
 
 def _lay(reader: Reader, cells: Cells, own: np.ndarray, plan: Plan) -> Block:
@@ -126,6 +126,24 @@ def _lay(reader: Reader, cells: Cells, own: np.ndarray, plan: Plan) -> Block:
     return Block(laid, Lanes(columns, *rest), jnp.asarray(joined))
 
 
+def _reader(model: HMM, sequences: Sequences) -> Reader | None:
+    """What reads the rows for the kernel; None where it cannot be used."""
+    if not (pallas_windows.usable() and pallas_windows.serves(model.n_states) and sequences.in_memory):
+        return None
+    reader = Reader(model, sequences, {})
+    return None if reader.form.kind == GIVEN else reader
+
+
+def resident_block(model: HMM, sequences: Sequences) -> tuple[Plan, Block, float] | None:
+    """All data as one block, with the kernel's constants and the sum of `log h(y)`; None where that cannot be."""
+    reader = _reader(model, sequences)
+    if reader is None or sequences.length * model.n_states > BLOCK_ENTRIES // 2:
+        return None
+    laid = Laid(reader, REACHES[0])
+    (block,) = laid.blocks
+    return laid.plan(block), block, laid.log_base_measure
+
+
 def gpu_totals(
     model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences, progress: Progress | None = None
 ) -> Totals | None:
@@ -134,10 +152,8 @@ def gpu_totals(
     It cannot without a GPU, for data that lie in files, for emissions without a form of their own, for states that are
     known and rows that are observed in part, and where chunks do not forget what came before them.
     """
-    if not (pallas_windows.usable() and pallas_windows.serves(model.n_states) and sequences.in_memory):
-        return None
-    reader = Reader(model, sequences, {})
-    if reader.form.kind == GIVEN:
+    reader = _reader(model, sequences)
+    if reader is None:
         return None
     inner = model.emission.emission if isinstance(model.emission, Tied) else model.emission
     known = _laid.setdefault(sequences, {})

@@ -17,6 +17,9 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.kernels.edges import Edges
+from longhmm.kernels.forms import slopes
+from longhmm.kernels.gpu_pass import Block as FusedBlock
+from longhmm.kernels.gpu_pass import block_sums, resident_block
 from longhmm.kernels.lane_edges import (
     CARRIED,
     SHORT,
@@ -38,12 +41,13 @@ TOLERANCES = {np.dtype(np.float64): TOLERANCE, np.dtype(np.float32): 1e-5}
 
 
 class Inputs(NamedTuple):
-    """The arrays behind a posterior: blocks of data (None: read on the host), the level to begin with, and the law of
-    first states where it is not the model's own."""
+    """The arrays behind a posterior: blocks of data (None: read on the host), the level to begin with, the law of first
+    states where it is not the model's own, and, for the fused GPU kernel, the same data and the sum of `log h(y)`."""
 
     data: LaneBlock | None
     level: Any
     initial: Any
+    fused: tuple[FusedBlock, Any] | None = None
 
 
 class Joint(NamedTuple):
@@ -71,11 +75,16 @@ class ResidentPosterior:
         resolved = model.resolve(sequences)
         partial_rows = check_rows(resolved, sequences)
         lanes = Lanes(sequences, resolved.n_states)
-        self.program = Program(resolved, lanes.layout(), partial_rows, np.dtype(dtype))
+        plan, fused = None, None
+        found = resident_block(resolved, sequences) if np.dtype(dtype) == np.float32 and not partial_rows else None
         with jax.enable_x64(True):
+            if found is not None:
+                plan, block, base = found
+                fused = (block, jnp.asarray(base, jnp.float64))
             data = lanes.stack() if lanes.fits else None
             level = jnp.asarray(SHORT, jnp.int32)
-            self.inputs = Inputs(data, level, None if initial is None else jnp.asarray(initial, jnp.float64))
+            self.inputs = Inputs(data, level, None if initial is None else jnp.asarray(initial, jnp.float64), fused)
+        self.program = Program(resolved, lanes.layout(), partial_rows, np.dtype(dtype), plan)
 
     @property
     def model(self) -> HMM:
@@ -183,12 +192,29 @@ def _full_pass(program: Program, inputs: Inputs, params: Params) -> tuple[Statis
         level = jnp.where(one_piece & (level == WHOLE_CHUNK), CARRIED, level)
         return level, *_pass(program, data, level, narrow)
 
-    # The loop begins with an attempt that never counts, so that the pass is compiled once.
-    nothing = jax.tree.map(
+    # The loop begins with an attempt that never counts, so that the pass is compiled once; unless the fused kernel has
+    # made one that does.
+    begin = jax.tree.map(
         lambda shape: jnp.zeros(shape.shape, shape.dtype), jax.eval_shape(_pass, program, data, first, narrow)[1]
     )
-    proved, _, statistics = jax.lax.while_loop(again, run, (first - 1, jnp.asarray(jnp.inf), nothing))
-    return statistics, proved
+    gap = jnp.asarray(jnp.inf)
+    if inputs.fused is not None:
+        gap, begin = _fused_pass(program, *inputs.fused, params)
+    proved, _, statistics = jax.lax.while_loop(again, run, (first - 1, gap, begin))
+    return statistics, jnp.maximum(proved, SHORT)
+
+
+def _fused_pass(program: Program, block: FusedBlock, base: jax.Array, params: Params) -> tuple[jax.Array, Statistics]:
+    """The same by the GPU kernel; the disagreement is infinite where it has to be done again."""
+    assert program.plan is not None
+    nothing_before = jnp.ones((2, program.model.n_states), jnp.float32)
+    found = block_sums(program.model, program.plan, block, params, nothing_before)
+    sound = ~found.lost & jnp.isfinite(found.log_likelihood)
+    statistics = Statistics(
+        found.first, found.transitions, slopes(program.model, params, found.sums), found.log_likelihood + base
+    )
+    clean = jax.tree.map(lambda part: jnp.where(sound, part, 0.0), statistics)
+    return jnp.where(sound, found.gap, jnp.inf).astype(jnp.result_type(float)), clean
 
 
 @partial(jax.jit, static_argnums=0)
