@@ -29,8 +29,8 @@ from longhmm.kernels.rows import Reader
 from longhmm.model.hmm import HMM
 from longhmm.model.tied import Tied
 
-CHUNK = 592  # rows of a window: enough programs for every processor of a large GPU at twenty million rows
-LEAST_CHUNK = 64
+LONGEST_CHUNK, LEAST_CHUNK = 592, 64  # rows of a window
+AT_ONCE = 132 * 8 * 32  # windows that a large GPU runs at the same time: processors, warps of each, and lanes
 REACHES = (32, 128, 512)
 BLOCK_ENTRIES = 1 << 28  # forward messages of a block, rows times states: one gigabyte
 TOLERANCE = 1e-5  # log odds, or total variation, below which two messages in single precision count as the same
@@ -73,7 +73,7 @@ class Laid:
         self.longest = int(np.diff(sequences.offsets).max())
         self.reach, self.log_base_measure = reach, reader.log_base_measure()
         config = pallas_windows.config_for(n) if config is None else config
-        cells = Cells(sequences.offsets, chunk or int(np.clip(sequences.length // 4096, LEAST_CHUNK, CHUNK)))
+        cells = Cells(sequences.offsets, chunk or _chunk_length(sequences.length))
         spans = (reach, cells.core_length, reach)
         interpret = pallas_windows.interpreted() if interpret is None else interpret
         self._plan = Plan(reader.form, n, *spans, 0, 0, 0, config, interpret)
@@ -104,6 +104,12 @@ class Laid:
         if not np.isfinite(likelihood):
             return None
         return Totals(float(likelihood) + self.log_base_measure, first, transitions, sums, None)
+
+
+def _chunk_length(rows: int) -> int:
+    """The length with which the windows fill the GPU a whole number of times, none of them long."""
+    rounds = -(-rows // (AT_ONCE * LONGEST_CHUNK))
+    return max(LEAST_CHUNK, -(-rows // (AT_ONCE * rounds)))
 
 
 def _lay(reader: Reader, cells: Cells, own: np.ndarray, plan: Plan) -> Block:
