@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all check bench calibrate docs dist clean
+.PHONY: help demo test test-all soak check bench calibrate docs dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -22,6 +22,9 @@ test: $(VENV)/.dev ## run the fast tests
 
 test-all: $(VENV)/.dev ## run every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+soak: $(VENV)/.dev ## kill runs, feed them odd input, fit more than memory holds; prints what survived (about an hour)
+	$(BIN)/python tests/soak/run.py
 
 check: $(VENV)/.dev ## lint, formatting and types
 	$(BIN)/ruff check .

@@ -150,7 +150,9 @@ def test_gather_equals_direct_slices(lengths, core_length, buffer, dtype, with_s
         assert (batch.states is None) == (states is None)
         for name in ("length", "core_start", "core_stop", "at_start"):
             np.testing.assert_array_equal(getattr(batch, name), getattr(index, name))
-    assert slow.reads == list(zip(index.start.tolist(), (index.start + index.length).tolist(), strict=True))
+    wanted = zip(index.start.tolist(), (index.start + index.length).tolist(), strict=True)
+    assert sorted(slow.reads) == sorted(wanted)
+    assert slow.reads == sorted(slow.reads, key=lambda rows: rows[0])  # in the order of the file
 
 
 @pytest.mark.parametrize("states", [None, np.zeros(20, int)])

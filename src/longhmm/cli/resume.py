@@ -23,13 +23,13 @@ def resume(
 
     A run without a checkpoint starts over; a finished run is left as it is.
     """
-    from longhmm.cli.running import describe, draw
+    from longhmm.cli.running import checked, describe, draw
     from longhmm.posterior.run_directory import RunDirectory
     from longhmm.run.lock import locked
 
     said = Output(as_json)
     found = RunDirectory.open(run)
-    wanted = draws or found.request["sample"]["draws"]
+    wanted = draws or checked(found).request["sample"]["draws"]
     if found.has_posterior:
         posterior = found.posterior()
         if posterior.n_draws >= wanted and posterior.verdict is not None:

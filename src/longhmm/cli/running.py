@@ -10,9 +10,12 @@ from longhmm.cli.output import INTERRUPTED, Output, seconds
 if TYPE_CHECKING:
     import pandas as pd
 
+    from longhmm.model.hmm import HMM
     from longhmm.posterior.posterior import Posterior
     from longhmm.posterior.run_directory import RunDirectory
     from longhmm.samplers.contract import Sampler
+
+LEAST = {"chains": 1, "draws": 1, "seed": 0}  # settings of a run, with the smallest value of each
 
 
 def sampler_of(name: str) -> Sampler | None:
@@ -34,16 +37,40 @@ def sampler_of(name: str) -> Sampler | None:
             return lh.SGRLD()
 
 
+def checked(run: RunDirectory) -> RunDirectory:
+    """The run, if its settings can be carried out."""
+    from longhmm.errors import DataError
+
+    asked = run.request["sample"]
+    names = {each.value for each in SamplerName}
+    whole = all(type(asked.get(name)) is int and asked[name] >= least for name, least in LEAST.items())
+    if not whole or asked.get("sampler") not in names:
+        raise DataError(f"{run.path} has no sound entry 'sample'; the run is damaged, restore a copy of it.")
+    return run
+
+
+def model_of(run: RunDirectory) -> HMM:
+    """The model that the run was asked for."""
+    from longhmm.errors import DataError, ModelError
+    from longhmm.model.model_config import model_from_config
+
+    try:
+        return model_from_config(run.request["model"])
+    except ModelError:
+        raise
+    except Exception:  # a description that `fit` did not write can fail in any way
+        raise DataError(f"{run.path} has no sound entry 'model'; the run is damaged, restore a copy of it.") from None
+
+
 def draw(run: RunDirectory, out: Output, *, time_limit: float | None, draws: int | None = None) -> int:
     """Sample until the run is complete, keep the posterior, and show it; returns the exit code."""
-    from longhmm.model.model_config import model_from_config
     from longhmm.posterior.sample import sample
 
     wanted = run.request["sample"]
     fitted, held, continues = run.split()
     try:
         posterior = sample(
-            model_from_config(run.request["model"]),
+            model_of(run),
             fitted,
             sampler=sampler_of(wanted["sampler"]),
             chains=wanted["chains"],

@@ -26,7 +26,7 @@ _HINTS = {
 
 def one_line(error: BaseException) -> str:
     """What another library says, made to fit into one sentence."""
-    return " ".join(str(error).split())
+    return " ".join(str(error).split())[:300]
 
 
 def stored_dtype(dtype: Any, name: str) -> np.dtype:
@@ -124,6 +124,7 @@ class SlicedSource:
     """
 
     in_memory = False
+    concurrent = False  # whether several reads at once hide one another's latency
     rate: float | None = None
     unit: str | None = None
 
@@ -136,6 +137,20 @@ class SlicedSource:
             self.dim = len(self._columns)
         self._reopen = reopen
         self._array = None if reopen is not None else array
+        # Only NumPy's own arrays take scattered rows in one call without reading whole chunks for each.
+        self.mapped = isinstance(array, np.ndarray)
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """The rows of a memory map at any positions, `rows.shape + (dim,)`, in one call."""
+        array = self._array
+        if array is None and self._reopen is not None:
+            self._array = array = self._reopen()
+        picked = np.asarray(array[rows])  # type: ignore[index]
+        if picked.ndim == rows.ndim:
+            picked = picked[..., None]
+        if self._columns is not None:
+            picked = picked[..., self._columns]
+        return picked.astype(self.dtype, copy=False)
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Rows `start` to `stop` (exclusive), copied out of the storage."""

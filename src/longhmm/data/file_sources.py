@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ def _map_npy(path: Path) -> np.ndarray:
         return np.lib.format.open_memmap(path, mode="r")
     except DataError:
         raise
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, SyntaxError, TypeError, OverflowError, TokenError) as error:
         raise DataError(
             f"{path} is not a readable .npy file ({one_line(error)}); "
             "write it again with numpy.save, as an array of numbers"
@@ -67,7 +66,7 @@ def open_npz(path: Path, dataset: str | None = None, columns: Columns = None) ->
             return source
     except DataError:
         raise
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+    except Exception as error:  # a damaged archive trips NumPy, zipfile or the decompressor, each in its own way
         raise DataError(
             f"{path} is not a readable .npz file ({one_line(error)}); "
             "write it again with numpy.savez, as arrays of numbers"
@@ -100,16 +99,23 @@ def open_zarr(store: Any, dataset: str | None = None, columns: Columns = None) -
         raise DataError(
             f"{name} is not a readable Zarr store ({one_line(error)}); give the folder that zarr wrote"
         ) from error
-    return open_node(node, name, dataset, columns)
+    source = open_node(node, name, dataset, columns)
+    source.concurrent = True
+    return source
 
 
 def open_hdf5(path: Path, dataset: str | None = None, columns: Columns = None) -> SlicedSource:
     """A dataset of an HDF5 file: the one named, or the only numeric one."""
     node = hdf5_file(path)
-    chosen = choose(dataset, *_arrays_in(node), str(path))
+    chosen = choose(dataset, *_arrays_in(node, str(path)), str(path))
     reopen = functools.partial(_hdf5_dataset, path, chosen)
-    source = SlicedSource(node[chosen], f"{path}[{chosen}]", columns, reopen=reopen)
-    source.rate = _rate_of(node[chosen])
+    try:
+        source = SlicedSource(node[chosen], f"{path}[{chosen}]", columns, reopen=reopen)
+        source.rate = _rate_of(node[chosen])
+    except DataError:
+        raise
+    except Exception as error:
+        raise damaged(str(path), error) from error
     return source
 
 
@@ -139,7 +145,7 @@ def open_node(node: Any, name: str, dataset: str | None = None, columns: Columns
         source = SlicedSource(node, name, columns)
         source.rate = _rate_of(node)
         return source
-    chosen = choose(dataset, *_arrays_in(node), name)
+    chosen = choose(dataset, *_arrays_in(node, name), name)
     source = SlicedSource(node[chosen], f"{name}[{chosen}]", columns)
     source.rate = _rate_of(node[chosen])
     return source
@@ -150,16 +156,24 @@ def _rate_of(node: Any) -> float | None:
     return rate_among({name: node.attrs[name] for name in node.attrs if name in RATES | INTERVALS})
 
 
-def _arrays_in(group: Any) -> tuple[list[str], list[str]]:
+def _arrays_in(group: Any, source: str) -> tuple[list[str], list[str]]:
     """Names of all arrays below a group, and of those that could be observations: numeric with one or two axes."""
-    members: list[tuple[str, Any]] = []
-    if hasattr(group, "visititems"):
-        group.visititems(lambda name, item: members.append((name, item)))
-    else:
-        members.extend(group.members(max_depth=None))
-    arrays = [(name, item) for name, item in members if hasattr(item, "shape") and hasattr(item, "dtype")]
-    numeric = [name for name, item in arrays if np.dtype(item.dtype).kind in "biuf" and len(item.shape) in (1, 2)]
+    try:
+        members: list[tuple[str, Any]] = []
+        if hasattr(group, "visititems"):
+            group.visititems(lambda name, item: members.append((name, item)))
+        else:
+            members.extend(group.members(max_depth=None))
+        arrays = [(name, item) for name, item in members if hasattr(item, "shape") and hasattr(item, "dtype")]
+        numeric = [name for name, item in arrays if np.dtype(item.dtype).kind in "biuf" and len(item.shape) in (1, 2)]
+    except Exception as error:  # damaged in a place that is met only now
+        raise damaged(source, error) from error
     return [name for name, _ in arrays], numeric
+
+
+def damaged(source: str, error: Exception) -> DataError:
+    """The error for a file that opens, but has something wrong inside."""
+    return DataError(f"{source} cannot be read ({one_line(error)}); it is damaged, so copy or write it again")
 
 
 def choose(dataset: str | None, names: list[str], candidates: list[str], source: str) -> str:

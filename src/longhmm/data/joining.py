@@ -28,9 +28,13 @@ def cut(lengths: Any, source: Source) -> np.ndarray:
     """Offsets of the sequences into which `lengths` cuts one source (None: it is one sequence)."""
     if lengths is None:
         return _offsets(_sweeps(source))
-    sizes = np.asarray(lengths)
-    if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or sizes.size == 0 or sizes.min() < 1:
-        held = f"{sizes.dtype} of shape {sizes.shape}" + (f", smallest {sizes.min()}" if sizes.size else "")
+    try:
+        sizes = np.asarray(lengths)
+    except ValueError:  # lists of different lengths inside
+        raise DataError(f"lengths must be a list of positive whole numbers, but is {lengths!r:.60}; mend it") from None
+    numbers = sizes.dtype.kind in "iu"
+    if sizes.ndim != 1 or not numbers or sizes.size == 0 or sizes.min() < 1:
+        held = f"{sizes.dtype} of shape {sizes.shape}" + (f", smallest {sizes.min()}" if numbers and sizes.size else "")
         raise DataError(f"lengths must be a list of positive whole numbers, but is {held}; drop empty sequences")
     total = int(sizes.sum())
     if total != source.length:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from longhmm.data.array_source import Columns, checked_shape
-from longhmm.data.file_sources import choose, hdf5_file
+from longhmm.data.file_sources import choose, damaged, hdf5_file
 from longhmm.data.recorded import Channels, RecordedSource
 from longhmm.errors import DataError
 
@@ -26,7 +26,10 @@ def open_nwb(path: Path, dataset: str | None = None, columns: Columns = None) ->
 def _chosen(path: Path, dataset: str | None) -> str:
     file = hdf5_file(path, "nwb")
     found: list[str] = []
-    file.visititems(lambda name, node: found.append(name) if _is_series(node) else None)
+    try:
+        file.visititems(lambda name, node: found.append(name) if _is_series(node) else None)
+    except Exception as error:  # the library finds damage only where it looks
+        raise damaged(str(path), error) from error
     if dataset is None:
         acquired = [name for name in found if name.startswith("acquisition/")]
         return choose(None, found, acquired or found, str(path))

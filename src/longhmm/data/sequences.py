@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longhmm.data.array_source import ArraySource, Columns
+from longhmm.data.array_source import ArraySource, Columns, SlicedSource
 from longhmm.data.concatenated import ConcatenatedSource
 from longhmm.data.joining import alongside, cut, either, is_many, join, strip_masks
 from longhmm.data.sources import Source, open_source
@@ -48,6 +48,8 @@ class Sequences:
         self._mask, self._states = mask, states
         self.has_mask, self.has_states = mask is not None, states is not None
         self.in_memory = all(isinstance(part, ArraySource) for part in (source, mask, states) if part is not None)
+        # One memory map, without mask and states: scattered rows can be taken from it in one call.
+        self.mapped = isinstance(source, SlicedSource) and source.mapped and mask is None and states is None
         # True where every value is known to be there: in memory, with no mask and no NaN.
         self.complete = self.in_memory and mask is None
         if self.in_memory:
@@ -65,7 +67,14 @@ class Sequences:
         return _block(values, mask, states)
 
     def take(self, positions: np.ndarray) -> Block:
-        """The observations at any positions, for data in memory only; the block has the shape of `positions`."""
+        """The observations at any positions, for data in memory or mapped; the block has the shape of `positions`.
+
+        Data in memory were checked on opening. What comes from a map is not checked here: infinite values are the
+        caller's to refuse.
+        """
+        if self.mapped:
+            assert isinstance(self.source, SlicedSource)
+            return _block(self.source.take(positions), None, None)
         parts = (self.source, self._mask, self._states)
         values, mask, states = (part.values[positions] if isinstance(part, ArraySource) else None for part in parts)
         if values is None or not self.in_memory:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import operator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError
+
+READERS = 8  # reads at a time from stores that may be far away
+_MOST_AT_ONCE = 1 << 22  # rows taken from a memory map in one call: their positions are held too
 
 
 class WindowIndex(NamedTuple):
@@ -98,14 +102,19 @@ class Cells:
 
 
 def gather(sequences: Sequences, index: WindowIndex, width: int) -> WindowBatch:
-    """Read windows on the host and pad them to `width` (`Cells.width(buffer)` fits all): one read for each window."""
+    """Read windows on the host and pad them to `width` (`Cells.width(buffer)` fits all).
+
+    From memory and memory maps all windows are taken in one call; from other files each is read by itself.
+    """
     start, length, core_start, core_stop = (np.asarray(field, np.int64) for field in index[:4])
     if length.size and length.max() > width:
         raise DataError(f"width must be at least the longest window, {length.max()} times, but is {width}; raise it")
-    if sequences.in_memory:
-        values, observed, states = _gather_at_once(sequences, start, length, width)
-    else:
-        values, observed, states = _gather_one_by_one(sequences, start, length, width)
+    taken = None
+    if sequences.in_memory or (sequences.mapped and length.size * width <= _MOST_AT_ONCE):
+        taken = _gather_at_once(sequences, start, length, width)
+        if sequences.mapped and np.isinf(taken[0]).any():
+            taken = None  # reading one by one finds the place and names it
+    values, observed, states = _gather_one_by_one(sequences, start, length, width) if taken is None else taken
     short, at_start = np.int32, np.asarray(index.at_start, bool)
     placed = (length.astype(short), core_start.astype(short), core_stop.astype(short), at_start)
     return WindowBatch(values, observed, states, *placed)
@@ -127,11 +136,22 @@ def _gather_one_by_one(sequences: Sequences, start: np.ndarray, length: np.ndarr
     values = np.zeros((len(start), width, sequences.dim), sequences.dtype)
     observed = np.zeros(values.shape, bool)
     states = np.full(values.shape[:2], -1, np.int32) if sequences.has_states else None
-    for n, (first, size) in enumerate(zip(start.tolist(), length.tolist(), strict=True)):
+
+    def fill(n: int) -> None:
+        first, size = int(start[n]), int(length[n])
         block = sequences.read(first, first + size)
         values[n, :size], observed[n, :size] = block.values, block.observed
         if states is not None:
             states[n, :size] = block.states
+
+    # In the order of the file, so that neighbours come from one chunk while it is at hand.
+    order = np.argsort(start, kind="stable").tolist()
+    if getattr(sequences.source, "concurrent", False) and len(order) > 1:
+        with ThreadPoolExecutor(min(READERS, len(order))) as pool:
+            list(pool.map(fill, order))
+    else:
+        for n in order:
+            fill(n)
     return values, observed, states
 
 

@@ -8,6 +8,8 @@ import numpy as np
 
 from longhmm.errors import DataError
 
+LARGEST = 1e18
+
 
 class DataSummary(NamedTuple):
     """Numbers per feature over the observed values; every `sd` is positive."""
@@ -32,6 +34,17 @@ class DataSummary(NamedTuple):
         return 0.5 * (self.maximum + self.minimum)
 
 
+def _check_scale(feature: int, column: np.ndarray) -> None:
+    """Windows are computed in single precision, in which squares of such values still have to be numbers."""
+    sizes = np.abs(column)
+    largest = float(sizes.max())
+    if largest > LARGEST or 0.0 < largest < 1.0 / LARGEST:
+        raise DataError(
+            f"Feature {feature} has values of size {largest:.3g}, which must lie between {1 / LARGEST:g} and "
+            f"{LARGEST:g} to be computed with: choose another unit, or normalise the data."
+        )
+
+
 def summarise(values: np.ndarray) -> DataSummary:
     """Summarise values of shape (n, D), or (n,), in which NaN marks a missing value."""
     table = np.asarray(values, dtype=np.float64)
@@ -43,6 +56,7 @@ def summarise(values: np.ndarray) -> DataSummary:
                 f"Feature {feature} has no observed value among the {len(table)} rows that were looked at, "
                 "so default priors cannot be scaled to it: give explicit priors, or leave the feature out."
             )
+        _check_scale(feature, column)
     mean = np.array([column.mean() for column in columns])
     # A constant feature has no scale of its own: a tenth of its size, or one, is then as good a guess as any.
     sd = np.array([column.std() for column in columns])

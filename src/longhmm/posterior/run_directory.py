@@ -87,6 +87,11 @@ class RunDirectory:
         sound = isinstance(request, dict) and request.get("format") == FORMAT and all(key in request for key in NEEDED)
         if not sound or request.get("version") != VERSION:
             raise DataError(f"{place / REQUEST} does not describe a run that this longhmm knows (version {VERSION}).")
+        wrong = _wrong_entry(request)
+        if wrong is not None:
+            raise DataError(
+                f"{place / REQUEST} has no sound entry {wrong!r}; the run is damaged, restore a copy of it."
+            )
         return cls(place, request)
 
     @property
@@ -95,7 +100,12 @@ class RunDirectory:
 
     @property
     def preprocessing(self) -> Preprocessing:
-        return Preprocessing.from_dict(self.request["preprocessing"])
+        try:
+            return Preprocessing.from_dict(self.request["preprocessing"])
+        except (KeyError, TypeError, ValueError):
+            raise DataError(
+                f"{self.path / REQUEST} has no sound entry 'preprocessing'; the run is damaged, restore a copy of it."
+            ) from None
 
     @property
     def rate(self) -> float | None:
@@ -149,3 +159,25 @@ class RunDirectory:
         held_out = float(self.request.get("held_out") or 0.0)
         data = self.data()
         return split(data, held_out) if held_out else (data, None, False)
+
+
+def _wrong_entry(request: Mapping[str, Any]) -> str | None:
+    """The first entry that is not of the kind that `create` was given, or None."""
+
+    def listed(value: Any, kinds: type | tuple[type, ...]) -> bool:
+        return isinstance(value, list) and all(isinstance(each, kinds) for each in value)
+
+    def number(value: Any, least: float, most: float = float("inf")) -> bool:
+        return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
+
+    rate, columns, held_out = request.get("rate"), request.get("columns"), request.get("held_out")
+    checks = {
+        "recordings": listed(request["recordings"], str),
+        "dataset": isinstance(request.get("dataset"), str | None),
+        "columns": columns is None or listed(columns, (str, int)),
+        "rate": rate is None or (number(rate, 0.0) and 0.0 < rate < float("inf")),
+        "unit": isinstance(request.get("unit"), str | None),
+        "held_out": held_out is None or number(held_out, 0.0, 1.0),
+    }
+    checks |= {name: isinstance(request[name], dict) for name in ("preprocessing", "model", "sample")}
+    return next((name for name, sound in checks.items() if not sound), None)

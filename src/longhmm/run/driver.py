@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.data.prefetch import ahead
 from longhmm.errors import LongHMMError
 from longhmm.gradients.estimators import BoundEstimator
 from longhmm.model.hmm import HMM
@@ -174,13 +175,16 @@ class Driver:
         return [jax.tree.map(operator.itemgetter(chain), (state, kept, stats)) for chain in chains]
 
     def _from_host(self, state: Any, key: jax.Array, first: int, count: int, thin: int) -> tuple[Any, Any, Any]:
-        """For data that lie in files: windows are read here, the steps of one draw run compiled."""
+        """For data that lie in files: the steps of one draw run compiled while the windows of the next are read."""
+
+        def read(draw: int) -> tuple[jax.Array, Any]:
+            with jax.enable_x64(self.x64):  # JAX keeps this setting for each thread
+                draw_keys, step_keys = _step_keys(key, first + draw * thin, thin)
+                minibatches = [self.kernel.draw(draw_keys[each]) for each in range(thin)]
+                return step_keys, jax.tree.map(lambda *parts: np.stack(parts), *minibatches)
+
         kept, stats = [], []
-        for draw in range(count):
-            keys = [jax.random.split(jax.random.fold_in(key, first + draw * thin + each)) for each in range(thin)]
-            minibatches = [self.kernel.draw(pair[0]) for pair in keys]
-            stacked = jax.tree.map(lambda *parts: np.stack(parts), *minibatches)
-            step_keys = jnp.stack([pair[1] for pair in keys])
+        for step_keys, stacked in ahead(read, count):
             state, record, stat = _given(self.sampler, self.model, self.estimator, state, step_keys, stacked)
             kept.append(record)
             stats.append(stat)
@@ -198,6 +202,13 @@ class Driver:
         self._compiled_once.add(program)
         with ThreadPoolExecutor(min(n_chains, os.cpu_count() or 1)) as pool:
             return done + list(pool.map(work, range(alone, n_chains)))
+
+
+@partial(jax.jit, static_argnames=("thin",))
+def _step_keys(key: jax.Array, first: jax.Array, thin: int) -> tuple[jax.Array, jax.Array]:
+    """The generators of `thin` steps from number `first` on: those of their windows, and those of the steps."""
+    pairs = jax.vmap(lambda number: jax.random.split(jax.random.fold_in(key, number)))(first + jnp.arange(thin))
+    return pairs[:, 0], pairs[:, 1]
 
 
 def _scalars(info: Any) -> dict[str, jax.Array]:

@@ -1,0 +1,87 @@
+"""`make soak`: kills, odd input and data larger than memory, in full; prints a table and fails if anything was lost."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(HERE))
+
+Row = tuple[str, int, list[str]]  # suite, cases, what was lost
+
+
+def kills(count: int) -> list[Row]:
+    """Processes killed at random moments."""
+    from soak.kills import kill_fits, kill_writers
+
+    with tempfile.TemporaryDirectory() as folder:
+        writers = kill_writers(Path(folder) / "writers", 10 * count)
+        fits = kill_fits(Path(folder) / "fits", count)
+        gibbs = kill_fits(Path(folder) / "gibbs", count, seed=1, sampler="gibbs")
+    return [
+        ("killed while writing", *writers),
+        ("killed fits, windows", *fits),
+        ("killed fits, Gibbs", *gibbs),
+    ]
+
+
+def fuzz() -> list[Row]:
+    """Every case of the fuzz suite."""
+    from fuzz.suite import FIT_SECONDS, QUICK, SLOW, run_suite
+
+    rows = []
+    for kind, (make, count) in {**QUICK, **SLOW}.items():
+        result = run_suite(make, range(count), FIT_SECONDS if kind in SLOW else 60)
+        print(f"{kind}: {result.worked} worked, {result.sentences} ended in a sentence", flush=True)
+        rows.append((f"odd {kind}", result.cases, result.lost))
+    return rows
+
+
+def out_of_core(length: int) -> list[Row]:
+    """A memory map fitted within the limit of memory, with the truth found again."""
+    script = HERE.parent / "benchmarks" / "out_of_core.py"
+    done = subprocess.run([sys.executable, str(script), "--length", str(length)], capture_output=True, text=True)
+    lost = []
+    if done.returncode:
+        lost.append(f"out of core: {done.stderr.strip()[-300:]}")
+    else:
+        log = json.loads(done.stdout)
+        for state, level in enumerate(log["truth"]["mean"]):
+            found = log["posterior"][f"mean[{state}, 0]"]
+            if abs(found["mean"] - level) > 5 * found["sd"]:
+                lost.append(f"out of core: level {state} is {found['mean']:.6f} ± {found['sd']:.6f}, not {level}")
+    return [(f"out of core, {length:,} observations", 1, lost)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--length", type=int, default=100_000_000)
+    parser.add_argument("--only", choices=("kills", "fuzz", "out_of_core"))
+    asked = parser.parse_args()
+    parts = {
+        "fuzz": fuzz,
+        "kills": lambda: kills(asked.kills),
+        "out_of_core": lambda: out_of_core(asked.length),
+    }
+    began = time.monotonic()
+    rows = [row for name, part in parts.items() if asked.only in (None, name) for row in part()]
+    for sentence in (each for row in rows for each in row[2]):
+        print(f"LOST {sentence}")
+    print(f"\n{'suite':40} {'cases':>7} {'survived':>9} {'lost':>5}")
+    for suite, cases, lost in rows:
+        print(f"{suite:40} {cases:7,} {cases - len(lost):9,} {len(lost):5,}")
+    total = sum(len(lost) for _, _, lost in rows)
+    print(f"{'all':40} {sum(row[1] for row in rows):7,} {sum(row[1] for row in rows) - total:9,} {total:5,}")
+    print(f"{time.monotonic() - began:,.0f} seconds")
+    return 1 if total else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
