@@ -109,17 +109,29 @@ class _Reader:
             return triton.load(self.laws.packs.at[i])
         return self.laws.packs[i] if self._packs is None else self._packs[i]
 
-    def entry(self, i: int, j: int) -> Any:
-        at = i * self.plan.states + j
-        return self.laws.transition[at] if self._matrix is None else self._matrix[at]
+    def forward(self, law: Sequence[jax.Array], stored: Any, at: Any) -> list[jax.Array]:
+        """`sum_i law_i A[i, j]`; the law also lies in the rows of `stored` from `at` on."""
+        n = len(law)
+        if self._matrix is not None:
+            return [_sum(self._matrix[i * n + j] * law[i] for i in range(n)) for j in range(n)]
+        return self._looped(n, stored, at, lambda i, j: i * n + j)
 
-    def forward(self, law: Sequence[jax.Array]) -> list[jax.Array]:
-        """`sum_i law_i A[i, j]`."""
-        return [_sum(self.entry(i, j) * law[i] for i in range(len(law))) for j in range(len(law))]
+    def back(self, message: Sequence[jax.Array], stored: Any, at: Any) -> list[jax.Array]:
+        """`sum_j A[i, j] message_j`; the message also lies in the rows of `stored` from `at` on."""
+        n = len(message)
+        if self._matrix is not None:
+            return [_sum(self._matrix[i * n + j] * message[j] for j in range(n)) for i in range(n)]
+        return self._looped(n, stored, at, lambda j, i: i * n + j)
 
-    def back(self, message: Sequence[jax.Array]) -> list[jax.Array]:
-        """`sum_j A[i, j] message_j`."""
-        return [_sum(self.entry(i, j) * message[j] for j in range(len(message))) for i in range(len(message))]
+    def _looped(self, n: int, stored: Any, at: Any, entry: Callable[[Any, int], Any]) -> list[jax.Array]:
+        """The product with its inner sum as a loop over memory: written out, K x K terms take minutes to compile."""
+
+        def add(term: Any, sums: Any) -> Any:
+            each = stored[at + term, self.own]
+            return tuple(sums[k] + self.laws.transition[entry(term, k)] * each for k in range(n))
+
+        zero = jnp.zeros((self.plan.config.lanes,), jnp.float32)
+        return list(jax.lax.fori_loop(0, n, add, (zero,) * n))
 
 
 def _forward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
@@ -131,8 +143,12 @@ def _forward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
     initial = [laws.initial[k] for k in range(n)]
     law = [zero + laws.start[k] for k in range(n)]
 
-    def step(r: Any, moved: Sequence[jax.Array], row: Sequence[jax.Array], least: jax.Array) -> Any:
-        """One row: the new law, its prediction, the next row, the normaliser and the peak."""
+    def store(law: Sequence[jax.Array], at: Any) -> None:
+        for k in range(n):
+            alpha[at + k, read.own] = law[k]
+
+    def step(r: Any, at: Any, moved: Sequence[jax.Array], row: Sequence[jax.Array], least: jax.Array) -> Any:
+        """One row: the new law is stored; its prediction, the next row, the normaliser and the peak go on."""
         following = read.row(r + 1)  # asked for long before it is needed
         _, _, b, peak = read.seen(row)
         joint = [moved[k] * b[k] for k in range(n)]
@@ -141,7 +157,8 @@ def _forward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
         c = jnp.maximum(c, TINY)
         scale = 1.0 / c
         law = [each * scale for each in joint]
-        return law, read.forward(law), following, least, c, peak
+        store(law, at)
+        return read.forward(law, alpha, at), following, least, c, peak
 
     def opened(r: Any, moved: Sequence[jax.Array]) -> list[jax.Array]:
         here = (read.begin == r) & read.opens
@@ -149,22 +166,19 @@ def _forward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
 
     def margin(r: Any, carry: Any) -> Any:
         moved, row, least = carry[:n], carry[n : n + width], carry[n + width]
-        law, moved, row, least, _, _ = step(r, opened(r, moved), row, least)
-        return (*moved, *row, least, *law)
+        moved, row, least, _, _ = step(r, 0, opened(r, moved), row, least)
+        return (*moved, *row, least)
 
     def core(r: Any, carry: Any) -> Any:
         moved, row, (least, logs, peaks) = carry[:n], carry[n : n + width], carry[n + width :]
-        law, moved, row, least, c, peak = step(plan.left + r, moved, row, least)
-        for k in range(n):
-            alpha[(r + 1) * n + k, read.own] = law[k]
+        moved, row, least, c, peak = step(plan.left + r, (r + 1) * n, moved, row, least)
         mine = r < read.core
         return (*moved, *row, least, logs + jnp.where(mine, jnp.log(c), 0.0), peaks + jnp.where(mine, peak, 0.0))
 
-    carry = (*read.forward(law), *read.row(0), zero + 1.0, *law)
+    store(law, 0)
+    carry = (*read.forward(law, alpha, 0), *read.row(0), zero + 1.0)
     carry = jax.lax.fori_loop(0, plan.left, margin, carry)
-    for k in range(n):
-        alpha[k, read.own] = carry[n + width + 1 + k]
-    carry = (*opened(plan.left, carry[:n]), *carry[n : n + width + 1], zero, zero)
+    carry = (*opened(plan.left, carry[:n]), *carry[n:], zero, zero)
     carry = jax.lax.fori_loop(0, plan.core, core, carry)
     least, logs, peaks = carry[n + width :]
     log_likelihood[read.own] = logs + peaks * math.log(2.0)
@@ -188,12 +202,18 @@ def _backward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
 
         jax.lax.fori_loop(0, n * form.sums, clear, 0)
 
+    def keep(weighted: Sequence[jax.Array], at: Any) -> None:
+        for k in range(0 if plan.config.held else n):
+            result[at + k, read.own] = weighted[k]
+
     def margin(i: Any, carry: Any) -> Any:
         r = total - 1 - i
         beta, row, least = carry[:n], carry[n : n + width], carry[n + width]
         following = read.row(r - 1)
         _, _, b, _ = read.seen(row)
-        beta = read.back([beta[k] * b[k] for k in range(n)])
+        weighted = [beta[k] * b[k] for k in range(n)]
+        keep(weighted, 0)  # where the core's first row will go, in the end
+        beta = read.back(weighted, result, 0)
         top = beta[0]
         for each in beta[1:]:
             top = jnp.maximum(top, each)
@@ -212,7 +232,8 @@ def _backward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
         for each in beta:
             highest = jnp.maximum(highest, each)
         weighted = [b[k] * beta[k] for k in range(n)]
-        beta = read.back(weighted)
+        keep(weighted, r * n)
+        beta = read.back(weighted, result, r * n)
         c = _sum(before[k] * beta[k] for k in range(n))
         opening = (r == 0) & read.opens & (read.begin == plan.left)
         # The first row of a sequence has no law before it: what is found there is neither used nor to be trusted.

@@ -14,8 +14,9 @@ class Config(NamedTuple):
 
     Attributes:
         lanes, warps: windows and warps of a program.
-        held: keep the transition matrix and the packs in registers, rather than reading them for every row.
-        fused_counts: count transitions in the backward pass, rather than in a pass of their own.
+        held: keep the transition matrix and the packs in registers, and write its products out; else they are read for
+            every row.
+        fused_counts: count transitions in the backward pass, rather than in a pass of their own; only where `held`.
         splits: programs that share the rows of a window in that pass of its own.
         tile: states on each side of the tile of transitions that a program of it keeps in registers.
     """
