@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from longhmm.cli import app
-from longhmm.experiments import catalogue
+from longhmm.errors import DataError
+from longhmm.experiments import catalogue, summary
 
 METHODS = ("buffered", "unbuffered", "iid", "default")
 METRICS = ("predictive_log_prob", "transition_error", "seconds", "observations_touched")
@@ -81,3 +82,25 @@ def test_every_experiment_runs_at_its_smallest(tmp_path, name):
         errors = {method: metrics["transition_error"] for method, metrics in results.items()}
         assert errors["default"] < errors["buffered"] < errors["iid"]
         assert results["buffered"]["predictive_log_prob"] > results["iid"]["predictive_log_prob"]
+
+
+def test_readme_and_summary_take_their_numbers_from_outcomes(tmp_path):
+    outcomes = [outcome("rc", "tiny", 0), outcome("dd", "tiny", 0)]
+    outcomes[1]["results"]["default"]["transition_error"] = 0.0321
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{summary.BEGIN}\nold\n{summary.END}\nafter\n", encoding="utf-8")
+    summary.write_readme(outcomes, readme, "docs")
+    text = readme.read_text(encoding="utf-8")
+    assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
+    assert "![rc](docs/rc-tiny.png)" in text and "0.032 ± 0.1 |" in text
+    (tmp_path / "recordings").mkdir()
+    (tmp_path / "recordings" / "goes.txt").write_text("Flares were found.\n", encoding="utf-8")
+    page = summary.write_summary(outcomes, tmp_path).read_text(encoding="utf-8")
+    assert "Flares were found." in page and "(recordings/goes.png)" in page
+    assert page.count("| [dd-tiny](dd-tiny.md) | buffered beats unbuffered") == 2
+
+
+def test_a_readme_without_marks_is_left_alone(tmp_path):
+    (tmp_path / "README.md").write_text("text", encoding="utf-8")
+    with pytest.raises(DataError, match="marks"):
+        summary.write_readme([outcome("rc", "tiny", 0)], tmp_path / "README.md", "docs")

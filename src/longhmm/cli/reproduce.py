@@ -50,7 +50,8 @@ def reproduce(
     """Run the experiments of Ma, Foti and Fox (2017) again, and say which of their claims hold."""
     from longhmm.experiments import catalogue, claims
     from longhmm.experiments.document import short
-    from longhmm.experiments.report import COLUMNS, write_report, write_summary
+    from longhmm.experiments.report import COLUMNS, write_report
+    from longhmm.experiments.summary import write_summary
 
     said = Output(as_json)
     names = catalogue.NAMES if name is Experiment.all else (name.value,)

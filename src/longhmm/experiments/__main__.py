@@ -1,7 +1,7 @@
 """`python -m longhmm.experiments`: run an experiment with NumPy, JAX and NumPyro alone, or draw what was found.
 
 python -m longhmm.experiments rc --scale paper --json > rc-paper.json
-python -m longhmm.experiments --figures rc-paper.json --out docs/reproduction
+python -m longhmm.experiments --figures rc-paper.json --out docs/reproduction --readme README.md
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print the whole outcome, curves included")
     parser.add_argument("--figures", type=Path, nargs="+", help="outcomes to draw and to turn into tables")
     parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder for figures and tables")
+    parser.add_argument("--readme", type=Path, help="a page whose marked part takes the short table and first figure")
     options = parser.parse_args()
     if (options.name is None) == (options.figures is None):
         parser.error("give the name of an experiment, or --figures with the files of outcomes")
     if options.figures is not None:
-        from longhmm.experiments.report import write_report, write_summary
+        from longhmm.experiments.report import write_report
+        from longhmm.experiments.summary import write_readme, write_summary
 
         outcomes = [json.loads(file.read_text(encoding="utf-8")) for file in options.figures]
         for found in outcomes:
             for written in write_report(found, options.out):
                 print(written)
         print(write_summary(outcomes, options.out))
+        if options.readme is not None:
+            print(write_readme(outcomes, options.readme, options.out.as_posix()))
         return
     found = run(options.name, options.scale, options.seed)
     json.dump(found if options.json else found["results"], sys.stdout, indent=None if options.json else 2)

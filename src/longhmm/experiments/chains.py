@@ -85,10 +85,12 @@ class Watched:
             params = self._average(run)
             segments.append(Segment(run.steps, params, self.seconds, self.touched, found.length, found.gap))
             again = self._measure({name: value[0] for name, value in params.items()})
-            if again.length != found.length:
+            # A little shorter is not worth another program.
+            if again.length > found.length or again.length < found.length / 2:
                 driver = self._driver(again, {name: value[0] for name, value in params.items()})
                 self._warm(driver, run)
-            found = again
+                found = again
+            found = found._replace(gap=again.gap)
         return segments
 
     def _measure(self, params: Mapping[str, Any]) -> BufferEstimate:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longhmm.posterior.plots.style import INK, SOFT, colour, legend, new_figure, tidy
+from longhmm.posterior.plots.style import INK, SOFT, colour, few_ticks, legend, new_figure, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,6 +91,7 @@ def _trade_off(axes: Axes, found: Found) -> None:
     axes.errorbar(lengths, means, errors, fmt="o-", color=colour(1), label="unbuffered")
     axes.axhline(results["default"]["transition_error"], color=colour(5), linestyle=":", label="default")
     axes.set(xscale="log", yscale="log")
+    few_ticks(axes.xaxis)
     tidy(axes, x=f"length of a window, {found['settings']['budget']} observations per step", y="error of transitions")
     legend(axes)
 

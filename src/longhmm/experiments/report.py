@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from longhmm.experiments import claims
+from longhmm.experiments.summary import stem_of
 
 TITLES = {
     "dd": "Diagonally dominant",
@@ -31,7 +32,7 @@ def write_report(found: Mapping[str, Any], out: Path) -> list[Path]:
     from longhmm.experiments.figures import draw
 
     out.mkdir(parents=True, exist_ok=True)
-    stem = f"{found['experiment']}-{found['settings']['scale']}"
+    stem = stem_of(found)
     written = [out / f"{stem}.json"]
     written[0].write_text(json.dumps(found) + "\n", encoding="utf-8")
     figure = draw(found)
@@ -42,19 +43,6 @@ def write_report(found: Mapping[str, Any], out: Path) -> list[Path]:
     page = out / f"{stem}.md"
     page.write_text(as_page(found, stem), encoding="utf-8")
     return [*written, page]
-
-
-def write_summary(outcomes: Sequence[Mapping[str, Any]], out: Path) -> Path:
-    """One page with every claim of every outcome."""
-    lines = ["# Reproduction", "", "What became of each claim; every number comes from the linked outcome.", ""]
-    lines += ["| experiment | claim | verdict | evidence |", "|---|---|---|---|"]
-    for found in outcomes:
-        stem = f"{found['experiment']}-{found['settings']['scale']}"
-        for claim in claims.judge(found):
-            lines.append(f"| [{stem}]({stem}.md) | {claim.sentence} | **{claim.verdict}** | {claim.evidence} |")
-    page = out / "index.md"
-    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return page
 
 
 def as_page(found: Mapping[str, Any], stem: str) -> str:

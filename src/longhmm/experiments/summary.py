@@ -1,0 +1,76 @@
+"""All outcomes on one page, and a short table of them for the README; every number is taken from the outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from longhmm.errors import DataError
+from longhmm.experiments import claims
+
+INTRODUCTION = """# Reproduction
+
+The experiments of Ma, Foti and Fox (2017), run again by `longhmm reproduce`, and what became of each claim. A claim is
+*confirmed* or *refuted* if the difference between two methods, repetition by repetition, is further from zero than the
+97.5 % quantile of Student's t allows; otherwise it is *not decided*. Every number on these pages was written by the
+program that computed it.
+
+Not in the paper, and chosen here: step sizes, five inner steps, flat transition rows to start from, the error norm
+(Frobenius, after matching states). RC-hard is not in the paper: it has the noise at which look-alike states
+truly overlap. `default` is longhmm's own pipeline, which the paper does not have.
+"""
+BEGIN, END = "<!-- reproduction: begin -->", "<!-- reproduction: end -->"
+SHOWN = ("buffered", "unbuffered", "iid", "default")
+
+
+def stem_of(found: Mapping[str, Any]) -> str:
+    """The name that all files of an outcome share."""
+    return f"{found['experiment']}-{found['settings']['scale']}"
+
+
+def write_summary(outcomes: Sequence[Mapping[str, Any]], out: Path) -> Path:
+    """The page of all claims, with the pictures of real recordings that lie in the folder `recordings` beside it."""
+    lines = [INTRODUCTION, "| experiment | claim | verdict | evidence |", "|---|---|---|---|"]
+    for found in outcomes:
+        stem = stem_of(found)
+        for claim in claims.judge(found):
+            lines.append(f"| [{stem}]({stem}.md) | {claim.sentence} | **{claim.verdict}** | {claim.evidence} |")
+    sentences = sorted((out / "recordings").glob("*.txt"))
+    if sentences:
+        lines += ["", "## Real recordings", "", "Each by a short script in `examples/recordings`, in its own words."]
+    for file in sentences:
+        text = file.read_text(encoding="utf-8").strip()
+        lines += ["", text, "", f"![{file.stem}](recordings/{file.stem}.png)"]
+    page = out / "index.md"
+    page.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return page
+
+
+def short_table(outcomes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Error of the transition matrix by experiment and method."""
+    lines = ["| error of the transition matrix | " + " | ".join(SHOWN) + " |", "|---" * (len(SHOWN) + 1) + "|"]
+    for found in outcomes:
+        results = found["results"]
+        if not all(method in results for method in SHOWN):
+            continue
+        cells = [_with_error(results[method]) for method in SHOWN]
+        length = f"{found['settings']['length']:,} observations"
+        lines.append(f"| {found['experiment']}, {length} | " + " | ".join(cells) + " |")
+    return lines
+
+
+def _with_error(metrics: Mapping[str, float]) -> str:
+    return f"{metrics['transition_error']:.2g} ± {metrics['transition_error_se']:.1g}"
+
+
+def write_readme(outcomes: Sequence[Mapping[str, Any]], readme: Path, folder: str) -> Path:
+    """Put the short table and the first figure between the two marks in the README."""
+    text = readme.read_text(encoding="utf-8")
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise DataError(f"{readme} must hold the marks {BEGIN} and {END} once each.")
+    before, _, rest = text.partition(BEGIN)
+    figure = f"![{outcomes[0]['experiment']}]({folder}/{stem_of(outcomes[0])}.png)"
+    middle = "\n".join([BEGIN, "", figure, "", *short_table(outcomes), "", END])
+    readme.write_text(before + middle + rest.partition(END)[2], encoding="utf-8")
+    return readme
