@@ -304,7 +304,8 @@ def _from_sums(
 
     def complete_data(at: Coordinates) -> jax.Array:
         natural = model.constrain(at)
-        total = jnp.sum(sums.transitions * safe_log(natural["transition"]))
+        # The excess has the same derivative as the counts, since rows sum to one, and does not cancel.
+        total = jnp.sum(sums.excess * safe_log(natural["transition"]))
         if initial_moves:
             total = total + jnp.sum(sums.first * safe_log(natural["initial"]))
         total = minibatch.weight * (total + expected_log_density(model, params, natural, sums.sums))

@@ -61,12 +61,14 @@ class FusedSums(NamedTuple):
     Attributes:
         log_likelihood: of the cores, without `log h(y)`, which no parameter moves.
         first, transitions: expected first states and transitions.
+        excess: `n_ij - A_ij n_i.`, precise also where counts are large and cancel.
         sums: `(..., K, sums)`, what the emission's form asks for.
     """
 
     log_likelihood: jax.Array
     first: jax.Array
     transitions: jax.Array
+    excess: jax.Array
     sums: jax.Array
 
 
@@ -86,7 +88,7 @@ def placed_sums(
     """
     spans = (buffer, core_length, buffer)
     found = _call(form_of(model), placed, params, start, packs(model, params), spans, per_window=per_window, gamma=1)
-    return FusedSums(*found[:4])
+    return FusedSums(*found[:5])
 
 
 def statistics_of(model: HMM, params: Params, found: FusedSums) -> Statistics:
@@ -114,7 +116,7 @@ def given_statistics(
     )
     form = Form(native.GIVEN, n_states, 0, 0)
     none = jnp.zeros((n_states, 1), logs.dtype)
-    likelihoods, first, transitions, _, gamma = _call(
+    likelihoods, first, transitions, _, _, gamma = _call(
         form,
         place(rows, index),
         params,
@@ -140,7 +142,7 @@ def _call(
     per_window: bool,
     gamma: int,
 ) -> Sequence[jax.Array]:
-    """Log likelihood, first states, transitions, sums and posteriors."""
+    """Log likelihood, first states, transitions, their excess, sums and posteriors."""
     kind = params["transition"].dtype
     n = params["transition"].shape[-1]
     if backends.windows_backend(n) == backends.PALLAS:
@@ -148,10 +150,13 @@ def _call(
         laws = (params["transition"], params["initial"], law)
         asked = gamma if gamma > 1 else 0
         found = window_sums(form, placed, laws, state_packs, spans, per_window=per_window, gamma=asked)
-        return [each.astype(kind) for each in found]
+        logs, first, counts, sums, posteriors = (each.astype(kind) for each in found)
+        excess = counts - params["transition"] * jnp.sum(counts, axis=-1, keepdims=True)
+        return [logs, first, counts, excess, sums, posteriors]
     native.register()
     lead = (placed.begin.shape[-1],) if per_window else ()
-    shapes = (lead, (*lead, n), (*lead, n, n), (*lead, n, form.sums), (gamma, n) if gamma > 1 else (1, 1))
+    square = (*lead, n, n)
+    shapes = (lead, (*lead, n), square, square, (*lead, n, form.sums), (gamma, n) if gamma > 1 else (1, 1))
     target = "longhmm_windows_f64" if kind == jnp.float64 else "longhmm_windows_f32"
     run = jax.ffi.ffi_call(target, [jax.ShapeDtypeStruct(shape, kind) for shape in shapes], vmap_method="expand_dims")
     return run(

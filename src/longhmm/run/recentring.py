@@ -57,6 +57,7 @@ def recentred(found: Tuning, centre: Mapping[str, np.ndarray], slope: Mapping[st
     def narrow(tree: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {name: np.asarray(value, np.float32) for name, value in tree.items()}
 
+    # What was known of rare transitions held at the old centre.
     control = BoundControlVariate(found.estimator.control.plain, narrow(centre), narrow(slope))
     return found._replace(estimator=replace(found.estimator, control=control))
 

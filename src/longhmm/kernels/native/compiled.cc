@@ -72,7 +72,7 @@ ffi::Error window_statistics(ffi::Buffer<type> rows, ffi::Buffer<ffi::S32> begin
                              ffi::Buffer<type> transition, ffi::Buffer<type> initial, ffi::Buffer<type> start,
                              ffi::Buffer<type> packs, ffi::Result<ffi::Buffer<type>> log_likelihood,
                              ffi::Result<ffi::Buffer<type>> first, ffi::Result<ffi::Buffer<type>> transitions,
-                             ffi::Result<ffi::Buffer<type>> statistics_out, ffi::Result<ffi::Buffer<type>> gamma,
+                             ffi::Result<ffi::Buffer<type>> excess, ffi::Result<ffi::Buffer<type>> statistics_out, ffi::Result<ffi::Buffer<type>> gamma,
                              int32_t kind, int32_t max_left, int32_t max_core, int32_t max_right, int32_t per_window,
                              int32_t stationary_start, int32_t threads) {
   const auto row_dimensions = rows.dimensions();
@@ -108,7 +108,13 @@ ffi::Error window_statistics(ffi::Buffer<type> rows, ffi::Buffer<ffi::S32> begin
     }
   }
   const int64_t pack = packs.dimensions().back();
-  const auto A = spread(transition.typed_data(), sets(transition, 2), total, states * states);
+  auto A = spread(transition.typed_data(), sets(transition, 2), total, states * states);
+  // Rows that came in single precision sum to one only nearly; scaled up to long data the difference would show.
+  for (int64_t row = 0; row < total * states; ++row) {
+    double sum = 0;
+    for (int64_t j = 0; j < states; ++j) sum += A[row * states + j];
+    for (int64_t j = 0; j < states && sum > 0; ++j) A[row * states + j] /= sum;
+  }
   const auto pi = spread(initial.typed_data(), sets(initial, 1), total, states);
   auto law_before = spread(start.typed_data(), sets(start, 1), total, states);
   if (stationary_start)
@@ -152,6 +158,16 @@ ffi::Error window_statistics(ffi::Buffer<type> rows, ffi::Buffer<ffi::S32> begin
   narrow(logs, log_likelihood->typed_data());
   narrow(firsts, first->typed_data());
   narrow(moves, transitions->typed_data());
+  // n_ij - A_ij n_i, taken in double precision: what is left of large counts is small.
+  const int64_t per_point = per_window ? windows : 1;
+  for (int64_t row = 0; row < total * per_point * states; ++row) {
+    const double* a = A.data() + (row / (per_point * states)) * states * states + (row % states) * states;
+    double* n = moves.data() + row * states;
+    double sum = 0;
+    for (int64_t j = 0; j < states; ++j) sum += n[j];
+    for (int64_t j = 0; j < states; ++j) n[j] -= a[j] * sum;
+  }
+  narrow(moves, excess->typed_data());
   narrow(sums, statistics_out->typed_data());
   return ffi::Error::Success();
 }
@@ -169,6 +185,7 @@ auto binding() {
       .template Arg<ffi::Buffer<type>>()
       .template Arg<ffi::Buffer<type>>()
       .template Arg<ffi::Buffer<type>>()
+      .template Ret<ffi::Buffer<type>>()
       .template Ret<ffi::Buffer<type>>()
       .template Ret<ffi::Buffer<type>>()
       .template Ret<ffi::Buffer<type>>()
