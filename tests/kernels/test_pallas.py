@@ -218,9 +218,13 @@ def test_a_full_pass_equals_the_streamed_one(monkeypatch: pytest.MonkeyPatch) ->
     with native.switched_off():
         expected = full_statistics(model, complete, sequences)
         monkeypatch.setattr(pallas_windows, "usable", lambda: True)
-        monkeypatch.setattr(gpu_pass, "BLOCK_ENTRIES", 2 * 128 * 2)  # several blocks, whose joints must agree as well
+        # Several blocks, whose joints must agree as well.
+        monkeypatch.setattr(gpu_pass, "LEAST_CHUNK", 16)
+        monkeypatch.setattr(gpu_pass, "BLOCK_ENTRIES", 1)
         rows: list[int] = []
         found = full_statistics(model, complete, sequences, rows.append)
+    (laid,) = gpu_pass._laid[sequences].values()
+    assert [block.joined.shape for block in laid.blocks] == [(32,), (32,)]
     assert rows == [900]  # one report for all rows: it was the GPU's pass that answered
     np.testing.assert_allclose(found.log_likelihood, expected.log_likelihood, rtol=1e-6)
     np.testing.assert_allclose(found.first, expected.first, atol=1e-5)

@@ -77,10 +77,13 @@ class Laid:
         spans = (reach, cells.core_length, reach)
         interpret = pallas_windows.interpreted() if interpret is None else interpret
         self._plan = Plan(reader.form, n, *spans, 0, 0, 0, config, interpret)
-        per_block = max(1, BLOCK_ENTRIES // n // sum(spans) // config.lanes) * config.lanes
+        # Blocks of one size share a compiled program.
+        most = max(1, BLOCK_ENTRIES // n // sum(spans) // config.lanes)
+        programs = -(-cells.n_cells // config.lanes)
+        size = -(-programs // -(-programs // most)) * config.lanes
         self.blocks = [
-            _lay(reader, cells, np.arange(begin, min(begin + per_block, cells.n_cells)), self._plan)
-            for begin in range(0, cells.n_cells, per_block)
+            _lay(reader, cells, np.arange(begin, min(begin + size, cells.n_cells)), size, self._plan)
+            for begin in range(0, cells.n_cells, size)
         ]
 
     def plan(self, block: Block) -> Plan:
@@ -112,11 +115,11 @@ def _chunk_length(rows: int) -> int:
     return max(LEAST_CHUNK, -(-rows // (AT_ONCE * rounds)))
 
 
-def _lay(reader: Reader, cells: Cells, own: np.ndarray, plan: Plan) -> Block:
+def _lay(reader: Reader, cells: Cells, own: np.ndarray, size: int, plan: Plan) -> Block:
     index = cells.locate(own, plan.left)
     first = int(index.start[0])
     rows = reader.read(first, int(index.start[-1] + index.length[-1])).astype(np.float32)
-    spare = -len(own) % plan.config.lanes
+    spare = size - len(own)
     parts = (
         index.start + index.core_start - first - plan.left,
         plan.left - index.core_start,
@@ -127,9 +130,10 @@ def _lay(reader: Reader, cells: Cells, own: np.ndarray, plan: Plan) -> Block:
     # A lane without a window has no rows of its own, and no core.
     origin, *rest = (jnp.asarray(np.pad(np.asarray(each, np.int32), (0, spare))) for each in parts)
     joined = ~np.asarray(cells.locate(own, 0).at_start, bool)
+    # So do rows, of which a block can have no more than its windows hold.
+    rows = np.pad(rows, ((0, max(0, size * plan.core + plan.left + plan.right - len(rows))), (0, 0)))
     laid = _lay_out(jnp.asarray(rows), origin, plan.left + plan.core + plan.right)
-    columns = jnp.arange(len(own) + spare, dtype=jnp.int32)
-    return Block(laid, Lanes(columns, *rest), jnp.asarray(joined))
+    return Block(laid, Lanes(jnp.arange(size, dtype=jnp.int32), *rest), jnp.asarray(np.pad(joined, (0, spare))))
 
 
 def _reader(model: HMM, sequences: Sequences) -> Reader | None:
@@ -190,13 +194,13 @@ def _lay_out(rows: jax.Array, origin: jax.Array, total: int) -> jax.Array:
 @partial(jax.jit, static_argnums=(0, 1))
 def block_sums(model: HMM, plan: Plan, block: Block, params: Mapping[str, jax.Array], ends: jax.Array) -> BlockSums:
     """One block; `ends (2, K)` are the messages leaving and behind the last window of the block before."""
-    n, count = plan.states, block.joined.shape[0]
+    n = plan.states
     narrow = {name: value.astype(jnp.float32) for name, value in params.items()}
     laws = (narrow["transition"], narrow["initial"], jnp.full(n, 1.0 / n, jnp.float32))
     wide_packs = packs(model, params).astype(jnp.float32)
     with jax.enable_x64(False):
         found = run_windows(plan, block.rows, block.lanes, pallas_windows.flat_laws(plan.form, laws, wide_packs))
-    before, leaving, after, entering = found.edges[..., :count]
+    before, leaving, after, entering = found.edges
     leaving_before = jnp.concatenate([ends[0][:, None], leaving[:, :-1]], axis=1)
     after_before = jnp.concatenate([ends[1][:, None], after[:, :-1]], axis=1)
     gap = jnp.maximum(
@@ -211,7 +215,7 @@ def block_sums(model: HMM, plan: Plan, block: Block, params: Mapping[str, jax.Ar
         total(found.sums),
         jnp.max(jnp.where(block.joined, gap, 0.0)),
         jnp.stack([leaving[:, -1], after[:, -1]]),
-        jnp.any(found.lost[:count]),
+        jnp.any(found.lost),
     )
 
 
