@@ -33,7 +33,7 @@ EM_STEPS = 40
 NEWTON_STEPS = 12
 SETTLED = 0.01  # squared length of the remaining Newton step, in posterior standard deviations
 RIVAL = 10.0  # a log posterior this close to the best counts as "as good"
-SMALLEST = 1e-3  # the smallest curvature, relative to the prior-free median, that a Newton step trusts
+SMALLEST = 1e-10  # the smallest curvature, in units of its coordinates, that counts: rare transitions have small ones
 
 
 class Mode(NamedTuple):
