@@ -96,7 +96,9 @@ def by_kernel(
     def run(placed: Placed, params: Mapping[str, jax.Array], start: jax.Array) -> Statistics:
         laws = (params["transition"], params["initial"], start)
         found = window_sums(form_of(model), placed, laws, packs(model, params), (BUFFER, CORE, BUFFER), **how)
-        return jax.vmap(partial(statistics_of, model, params))(FusedSums(*found[:4]))
+        likelihood, first, transitions, sums = found[:4]
+        excess = transitions - params["transition"] * jnp.sum(transitions, axis=-1, keepdims=True)
+        return jax.vmap(partial(statistics_of, model, params))(FusedSums(likelihood, first, transitions, excess, sums))
 
     return jax.tree.map(np.asarray, run(place(rows, index), narrow, jnp.asarray(start, jnp.float32)))
 
