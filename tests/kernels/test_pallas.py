@@ -137,7 +137,7 @@ SPLIT, LOOPED = Config(splits=4, tile=2), Config(held=False, splits=4, tile=2)
         (gaussian(2, 2, kind="diagonal"), True, None),
         (gaussian(3, 3), True, SPLIT),
         (gaussian(8, 2), True, None),
-        (gaussian(17, 1), False, None),
+        pytest.param(gaussian(17, 1), False, None, marks=pytest.mark.slow),
         (counts(3), True, LOOPED),
         (categories(3), True, None),
     ],
