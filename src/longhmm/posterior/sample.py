@@ -15,6 +15,7 @@ from longhmm.gradients.schemes import Windows
 from longhmm.model.hmm import HMM
 from longhmm.posterior.origin import Origin, go, wanted_size
 from longhmm.posterior.posterior import Posterior
+from longhmm.run.cluster import check_client
 from longhmm.run.request import Request
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.matched_langevin import MatchedLangevin
@@ -36,6 +37,7 @@ def sample(
     time_limit: float | None = None,
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
+    client: Any = None,
 ) -> Posterior:
     """Draw from the posterior of a hidden Markov model, at any length of data.
 
@@ -57,6 +59,8 @@ def sample(
         time_limit: seconds after which the draws so far are returned.
         progress: show a bar on anything that takes over two seconds.
         checkpoint: a directory; a run that was stopped goes on from there, to the same draws bit for bit.
+        client: a `dask.distributed.Client`; the chains then run on its workers, which must reach the data (by the
+            same path or address, unless they lie in memory). A worker that is lost changes nothing in the draws.
 
     Example:
         >>> import longhmm as lh
@@ -70,13 +74,14 @@ def sample(
     for name, value, least in (("chains", chains, 1), ("draws", draws, 1), ("warmup", warmup, 0), ("thin", thin, 1)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least):
             raise ModelError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    check_client(client)
     sequences = open_data(data)
     model.check_dim(sequences)
     resolved = model.resolve(sequences)
     chosen: Sampler = MatchedLangevin() if sampler is None else sampler
     request = Request(
         resolved, sequences, chosen, windows, buffer, chains, draws, warmup, thin, init, seed, time_limit, checkpoint,
-        wanted_size(sampler is None, chains, draws),
+        wanted_size(sampler is None, chains, draws), client,
     )  # fmt: skip
     result, origin = go(Origin(request, sampler is None), progress)
     posterior = Posterior.from_chains(resolved, result, sequences)

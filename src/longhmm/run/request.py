@@ -36,6 +36,7 @@ class Request:
     time_limit: float | None
     checkpoint: str | os.PathLike[str] | None
     wanted_size: float
+    client: Any = None  # of a Dask cluster, whose workers run the chains
 
     def fingerprint(self) -> str:
         """Tells runs apart whose draws would differ; the number of draws and the time limit do not matter."""

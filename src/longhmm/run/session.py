@@ -19,6 +19,7 @@ from longhmm.errors import LongHMMError
 from longhmm.progress import Bar
 from longhmm.run import checkpoint, saved, tuning
 from longhmm.run.chains import Chains, Stored
+from longhmm.run.cluster import driver_for
 from longhmm.run.driver import CTRL_C, Driver, Progressed
 from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.preparation import Prepared, prepare
@@ -84,7 +85,7 @@ def run_session(request: Request, bar: Bar, found: tuning.Tuning | None = None, 
         _check_mark(request, stored.header)
     deadline = None if request.time_limit is None else time.monotonic() + request.time_limit
     prepared = prepare(request, found, None if stored is None else stored.arrays)
-    driver = Driver(request.sampler, request.model, prepared.estimator, request.seed)
+    driver = driver_for(request, prepared.estimator)
     run = driver.start(prepared.starts)
     thin, rounds = prepared.thin, 0
     keeper = Keeper(request, request.fingerprint(), prepared)

@@ -11,6 +11,7 @@ from longhmm.gradients.api import constrain
 from longhmm.gradients.flat import Flat
 from longhmm.progress import Bar
 from longhmm.run import recentring
+from longhmm.run.cluster import driver_for
 from longhmm.run.driver import Driver, Progressed
 from longhmm.run.preparation import Prepared, bind_matched, note_buffer
 from longhmm.run.request import Request
@@ -54,7 +55,7 @@ class WarmUp:
             prepared.estimator = policy.bind(request.model, request.sequences, constrain(request.model, here))
             prepared.arrays |= {f"bound_{name}": value for name, value in here.items()}
             note_buffer(prepared)
-            driver = Driver(request.sampler, request.model, prepared.estimator, request.seed)
+            driver = driver_for(request, prepared.estimator)
         return run, driver
 
     def _about_a_centre(self, driver: Driver, run: Progressed) -> tuple[Progressed, Driver]:
@@ -75,7 +76,7 @@ class WarmUp:
             slope = recentring.exact_slope(request.model, centre, request.sequences)
             bind_matched(prepared, recentring.recentred(prepared.found, centre, slope))
             prepared.arrays |= recentring.to_arrays(centre, slope)
-            driver = Driver(request.sampler, request.model, prepared.estimator, request.seed)
+            driver = driver_for(request, prepared.estimator)
             moved = driver.start([dict(state.coordinates) for state in run.states])
             run = Progressed(moved.states, run.steps, alive=run.alive)
         if times:

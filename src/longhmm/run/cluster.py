@@ -1,0 +1,120 @@
+"""Chains on the workers of a Dask cluster.
+
+A block of steps depends on nothing but the sampler, the model, the data, the state of its chain and the number of its
+first step. So a block that is lost with its worker is simply run again elsewhere, and nothing in the result changes.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from longhmm.errors import LongHMMError
+from longhmm.gradients.estimators import BoundEstimator
+from longhmm.model.hmm import HMM
+from longhmm.run.driver import Driver, Progressed
+from longhmm.samplers.contract import Sampler
+
+if TYPE_CHECKING:
+    from longhmm.run.request import Request
+
+ATTEMPTS = 5  # how often a block is begun before the cluster is given up
+KEPT = 4  # drivers that a worker keeps ready
+
+
+def driver_for(request: Request, estimator: BoundEstimator) -> Driver:
+    """The driver of a request: on the cluster if it names one, else in this process."""
+    if request.client is None:
+        return Driver(request.sampler, request.model, estimator, request.seed)
+    return ClusterDriver(request.client, request.sampler, request.model, estimator, request.seed)
+
+
+def check_client(client: Any) -> None:
+    """Refuse what is not a client of Dask."""
+    if client is not None and not all(callable(getattr(client, name, None)) for name in ("submit", "gather")):
+        raise LongHMMError(
+            f"client must be a dask.distributed.Client, got {type(client).__name__}: pip install 'longhmm[cluster]'."
+        )
+
+
+class ClusterDriver(Driver):
+    """A driver whose blocks run on workers, one task for each chain."""
+
+    def __init__(self, client: Any, sampler: Sampler, model: HMM, estimator: BoundEstimator, seed: int) -> None:
+        super().__init__(sampler, model, estimator, seed)
+        self.client = client
+        self._together = False  # chains are apart from one another here
+        self._given: Any = None  # the recipe on the workers; kept, since Dask drops what no one holds
+
+    @functools.cached_property
+    def _recipe(self) -> bytes:
+        """All that a worker needs, once; data in files travel as their place, data in memory as they are."""
+        import cloudpickle
+
+        parts = jax.tree.map(np.asarray, self.estimator)
+        seed = jax.random.key_data(self.key)
+        return cloudpickle.dumps((self.sampler, self.model, parts, np.asarray(seed)))
+
+    def _side_by_side(self, work: Callable[[int], Any], n_chains: int, program: Any) -> list[Any]:
+        if program != "block" or not isinstance(work, functools.partial):
+            return super()._side_by_side(work, n_chains, program)
+        run, count, thin = work.args
+        return self._blocks(run, count, thin, n_chains)
+
+    def _blocks(self, run: Progressed, count: int, thin: int, n_chains: int) -> list[Any]:
+        from concurrent.futures import CancelledError
+
+        from distributed import KilledWorker
+        from distributed.comm.core import CommClosedError
+
+        name = hashlib.sha256(self._recipe).hexdigest()
+        states = [jax.tree.map(np.asarray, state) for state in run.states]
+        for attempt in range(ATTEMPTS):
+            if self._given is None:
+                self._given = self.client.scatter(self._recipe, broadcast=True, hash=False)
+            tasks = [
+                self.client.submit(
+                    run_block, self._given, name, state, chain, run.steps, count, thin, pure=False, retries=ATTEMPTS
+                )
+                for chain, state in enumerate(states)
+            ]
+            try:
+                return list(self.client.gather(tasks))
+            except (KilledWorker, CancelledError, CommClosedError, TimeoutError, OSError) as error:
+                self._given = None  # it may have been lost with the workers
+                if attempt == ATTEMPTS - 1:
+                    raise LongHMMError(
+                        f"The workers of the cluster were lost {ATTEMPTS} times in a row ({type(error).__name__}): "
+                        "look at their logs; a run with a checkpoint goes on when it is started again."
+                    ) from None
+            finally:
+                self.client.cancel(tasks)
+        raise AssertionError("unreachable")
+
+
+@functools.lru_cache(maxsize=KEPT)
+def _driver(name: str) -> list[Driver]:
+    """A place for the driver of a recipe, empty at first: only the short name is remembered, not the recipe."""
+    return []
+
+
+def run_block(
+    recipe: bytes, name: str, state: Any, chain: int, steps: int, count: int, thin: int
+) -> tuple[Any, Any, dict[str, np.ndarray]]:
+    """On a worker: one block of one chain, beginning after `steps` steps."""
+    import cloudpickle
+
+    place = _driver(name)
+    if not place:
+        sampler, model, estimator, seed = cloudpickle.loads(recipe)
+        driver = Driver(sampler, model, estimator, 0)
+        driver.key = jax.random.wrap_key_data(seed)
+        place.append(driver)
+    # The state is put where the driver looks for it; other chains are elsewhere.
+    run = Progressed([state] * (chain + 1), steps)
+    return jax.tree.map(np.asarray, place[0]._block(run, count, thin, chain))
