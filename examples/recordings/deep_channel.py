@@ -26,7 +26,7 @@ def main() -> None:
     dwell = [[_mean_stay(series, state) * milliseconds for state in range(n_states)] for series in (truth, path)]
 
     figure, (upper, lower) = plt.subplots(2, 1, figsize=(11, 6), layout="constrained")
-    part = slice(_busiest(truth), _busiest(truth) + 2000)
+    part = slice(_busiest(truth), _busiest(truth) + 500)
     time = np.arange(part.start, part.stop) * milliseconds
     upper.plot(time, current[part], color="#c9ccd1", linewidth=0.6)
     upper.step(time, level[truth[part]], color="#111111", linewidth=1.6, label="truth")
@@ -36,7 +36,7 @@ def main() -> None:
     places = np.arange(n_states)
     for shift, values, label in ((-0.2, dwell[0], "truth"), (0.2, dwell[1], "decoded")):
         lower.bar(places + shift, values, 0.4, label=label, color="#111111" if label == "truth" else PALETTE[1])
-    lower.set(xlabel="open channels", ylabel="mean stay (ms)", yscale="log", xticks=places)
+    lower.set(xlabel="open channels", ylabel="mean stay (ms)", xticks=places)
     lower.legend(frameon=False)
     ratio = np.array(dwell[1]) / np.array(dwell[0])
     script.finish(

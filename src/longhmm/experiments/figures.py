@@ -156,8 +156,8 @@ def _variational(found: Found) -> Figure:
         left.plot(seen["gibbs"], seen["svi"], ".", color=colour(0), markersize=4)
         limit = 1.05 * max(np.abs(seen["gibbs"]).max(), np.abs(seen["svi"]).max())
         left.plot([-limit, limit], [-limit, limit], color=SOFT, linewidth=1)
-        tidy(left, title=f"{data}: correlations of the means", x="Gibbs", y="variational")
+        tidy(left, title=f"{data}: correlations of parameters", x="Gibbs", y="variational")
         right.plot(np.sort(seen["sd_ratio"]), "o", color=colour(0), markersize=4)
         right.axhline(1.0, color=SOFT, linewidth=1)
-        tidy(right, title="standard deviation, variational / Gibbs", x="mean, sorted")
+        tidy(right, title="standard deviation, variational / Gibbs", x="parameter, sorted")
     return figure

@@ -23,7 +23,7 @@ COLUMNS = {
     "transition_error": "error of transitions",
     "seconds": "seconds",
     "observations_touched": "observations read",
-    "mean_abs_correlation": "mean absolute correlation",
+    "rms_correlation": "root mean square correlation",
 }
 
 

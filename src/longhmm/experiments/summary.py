@@ -19,6 +19,10 @@ program that computed it.
 Not in the paper, and chosen here: step sizes, five inner steps, flat transition rows to start from, the error norm
 (Frobenius, after matching states). RC-hard is not in the paper: it has the noise at which look-alike states
 truly overlap. `default` is longhmm's own pipeline, which the paper does not have.
+
+    longhmm reproduce all --scale paper --out docs/reproduction     # or one by one, on a machine with little installed:
+    python -m longhmm.experiments rc --scale paper --json > rc.json
+    python -m longhmm.experiments --figures *.json --out docs/reproduction --readme README.md
 """
 BEGIN, END = "<!-- reproduction: begin -->", "<!-- reproduction: end -->"
 SHOWN = ("buffered", "unbuffered", "iid", "default")
