@@ -1,6 +1,7 @@
 """From words to models: guesses of the emission, priors, numbers of states, and JSON."""
 
 import json
+import warnings
 
 import numpy as np
 import numpyro.distributions as dist
@@ -10,7 +11,7 @@ from longhmm.cli.compare import parse_states
 from longhmm.cli.guess import guess_emission
 from longhmm.cli.model import build_model, parse_prior
 from longhmm.cli.options import EmissionName
-from longhmm.cli.output import plain, seconds, shown
+from longhmm.cli.output import guarded, plain, seconds, shown
 from longhmm.cli.recordings import chosen_columns, located
 from longhmm.data import open_data
 from longhmm.errors import DataError, ModelError
@@ -143,3 +144,16 @@ def test_json_has_no_numpy_and_no_nan():
         "x",
     ]
     assert [seconds(value) for value in (2.5, 0.002243, 5.577e-05, 3e-9)] == ["2.5 s", "2.243 ms", "55.77 µs", "3 ns"]
+
+
+def test_a_warning_for_users_is_one_line_without_its_place_in_the_code():
+
+    @guarded
+    def command():
+        warnings.warn("the newest checkpoint is damaged; going on from the one before.", stacklevel=1)
+
+    with pytest.MonkeyPatch.context() as patch:
+        said = []
+        patch.setattr("typer.echo", lambda text, err: said.append((text, err)))
+        command()
+    assert said == [("longhmm: the newest checkpoint is damaged; going on from the one before.", True)]

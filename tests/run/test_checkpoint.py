@@ -88,6 +88,10 @@ def test_a_checkpoint_of_another_run_is_refused(problem, tmp_path):
     ):
         with pytest.raises(checkpoint.CheckpointError, match="other data or settings"):
             run_session(request(**changed), Bar(False))
+    for row in (0, 15_000, 29_999):  # data that differ only there
+        values = problem[1].read(0, 30_000).values.copy()
+        values[row] += 1
+        assert request(sequences=lh.open_data(values)).fingerprint() != first.fingerprint()
     assert request(draws=500, time_limit=3.0).fingerprint() == first.fingerprint()
 
 

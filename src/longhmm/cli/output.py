@@ -6,7 +6,9 @@ import functools
 import json
 import math
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -65,7 +67,9 @@ def guarded(command: Command) -> Command:
         from longhmm.errors import LongHMMError
 
         try:
-            return command(*args, **options)
+            with warnings.catch_warnings():
+                warnings.showwarning = partial(_tell, warnings.showwarning)
+                return command(*args, **options)
         except LongHMMError as error:
             fail(" ".join(str(error).split()), as_json)
         except OSError as error:
@@ -77,6 +81,14 @@ def guarded(command: Command) -> Command:
             fail("stopped.", as_json, INTERRUPTED)
 
     return run  # type: ignore[return-value]
+
+
+def _tell(show: Callable[..., None], message: Any, category: type[Warning], *place: Any) -> None:
+    """Warnings meant for users as a line of their own, without the place in the code; all others as ever."""
+    if category is UserWarning:
+        typer.echo(f"longhmm: {message}", err=True)
+    else:
+        show(message, category, *place)
 
 
 def fail(sentence: str, as_json: bool, code: int = FAILED) -> None:

@@ -21,6 +21,7 @@ from longhmm.model.hmm import HMM
 SAME_LOCATION = 1e-9  # relative to the spread of locations: below, two locations are tied
 DRAWS_PER_STATE = 256
 MARGIN = 0.1  # by how much a matching must beat the default order, so that noise never renumbers states
+FARTHEST = 700.0  # logarithm of the largest divergence that is a number
 
 
 def exchangeable(model: HMM) -> bool:
@@ -99,7 +100,8 @@ def match_states(
     """
     from scipy.optimize import linear_sum_assignment
 
-    cost = np.log1p(_divergences(model, reference, params))
+    # Where a density is so narrow that the divergence is no number, the states are as far apart as can be.
+    cost = np.nan_to_num(np.log1p(_divergences(model, reference, params)), nan=FARTHEST, posinf=FARTHEST)
     stays = [np.diag(np.asarray(each["transition"])) for each in (reference, params)]
     cost = cost + 0.01 * np.abs(stays[0][:, None] - stays[1][None, :])
     states, matched = linear_sum_assignment(cost)

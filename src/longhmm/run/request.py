@@ -17,6 +17,8 @@ from longhmm.gradients.schemes import Windows
 from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Sampler
 
+LOOK = 1000  # rows at the beginning, in the middle and at the end by which data are known again
+
 
 @dataclass
 class Request:
@@ -40,8 +42,12 @@ class Request:
 
     def fingerprint(self) -> str:
         """Tells runs apart whose draws would differ; the number of draws and the time limit do not matter."""
-        look = self.sequences.read(0, min(self.sequences.length, 1000))
-        parts = [repr(self.model), repr(self.model.transitions.concentration.tolist()), self.sequences.length]
-        parts += [hashlib.sha256(np.ascontiguousarray(look.values).tobytes()).hexdigest(), repr(self.sampler)]
+        length = self.sequences.length
+        looks = [
+            self.sequences.read(max(0, at), min(length, max(0, at) + LOOK)) for at in (0, length // 2, length - LOOK)
+        ]
+        seen = b"".join(np.ascontiguousarray(look.values).tobytes() for look in looks)
+        parts = [repr(self.model), repr(self.model.transitions.concentration.tolist()), length]
+        parts += [hashlib.sha256(seen).hexdigest(), repr(self.sampler)]
         parts += [repr(self.windows), repr(self.buffer), self.chains, self.warmup, self.thin, self.seed]
         return hashlib.sha256(json.dumps(parts, default=repr).encode()).hexdigest()
