@@ -13,6 +13,7 @@ CONFIRMED, OPEN, REFUTED = "confirmed", "not decided", "refuted"
 # Standard errors by which a mean of n repetitions must differ from zero: 97.5 % quantiles of Student's t.
 DECIDED = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36}
 MANY = 2.0
+CORRELATED = 0.05
 BETTER = {"predictive_log_prob": 1.0, "transition_error": -1.0}
 WORDS = {"predictive_log_prob": "predictive log probability", "transition_error": "error of the transition matrix"}
 
@@ -119,5 +120,6 @@ def _variational(found: Mapping[str, Any]) -> Iterator[Claim]:
             f"root mean square {approximate:.3f} against {exact:.3f} of Gibbs, squares differ by "
             f"{mean:.2g} ± {error:.1g}; standard deviations are {ratio:.2f} of the exact ones (median)"
         )
-        verdict = _decide(mean, error, seen["pairs"])
+        # Where parameters are hardly correlated at all, there is nothing to underestimate.
+        verdict = _decide(mean, error, seen["pairs"]) if exact > CORRELATED else OPEN
         yield Claim(f"on {data}, variational posteriors underestimate correlations", verdict, evidence)

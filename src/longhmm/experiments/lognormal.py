@@ -128,11 +128,12 @@ def _converge(
     train, test = sets
     sequences = open_data(train)
     model = family(which, 2).resolve(sequences)
-    starts = initial_params(model, sequences, restarts=size.repetitions, seed=seed)
+    # The first start cuts at quantiles; k-means of numbers this skewed ends in other modes, which is not the question.
+    start = initial_params(model, sequences, restarts=1, seed=seed)[0]
     flat = np.full((2, 2), 0.5)
     starts = [
-        {**{key: value for key, value in each.items() if key != "initial"}, "transition": flat} for each in starts
-    ]
+        {**{key: value for key, value in start.items() if key != "initial"}, "transition": flat}
+    ] * size.repetitions
     # Relative steps: the share of the way to equilibrium that one step goes, so that both models move alike.
     sampler = SGRLD(PolynomialDecay(RATE, OFFSET, POWER))
     label = "buffered" if which == "lognormal" else "gaussian-buffered"
