@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import json
 import shutil
@@ -28,6 +29,7 @@ VALUES = (None, -1, 0, 1e308, "", "x" * 5000, [], {}, [[]], True, "../../etc/pas
 def whole() -> Path:
     """A sound run with request, checkpoint and posterior, made once for the process."""
     place = Path(tempfile.mkdtemp(prefix="longhmm-fuzz-"))
+    atexit.register(shutil.rmtree, place, ignore_errors=True)
     known = known_states(200)
     np.save(place / "y.npy", known.sequences.read(0, 200).values)
     posterior = known.posterior()
