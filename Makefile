@@ -33,6 +33,7 @@ check: $(VENV)/.dev ## lint, formatting and types
 
 bench: $(VENV)/.dev ## measure speed, after checking that the answers agree
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/speed_page.py
 
 calibrate: $(VENV)/.dev ## compare every method with exact posteriors, in full (about two hours on two cores)
 	$(BIN)/python benchmarks/calibration.py --workers $(WORKERS) --out docs/calibration

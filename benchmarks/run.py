@@ -1,33 +1,43 @@
-"""Speed of exact passes against peers, on the same model and data, in the same run. Answers are compared first.
+"""Speed against peers, on the same model and data, in the same run; answers are compared before anything is timed.
 
-Ratios matter, not seconds: machines differ and are noisy. Prints a table; `--json` prints one JSON document.
+Ratios matter, not seconds: machines differ and are noisy. Prints a table, says whether the aims are reached, and writes
+`speed.json` and a figure to --out. `make bench` runs it.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
+import platform
+import resource
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peers
+import steps
 
 import longhmm as lh
+from longhmm.kernels import native
 
 N_STATES, DIM = 8, 2
+AIMS = {"dynamax value and gradient": 100.0, "dynamax E step": 30.0, "hmmlearn EM iteration": 150.0}
+STEP_AIM = 4.0
 
 
-def problem(length: int) -> tuple[lh.HMM, dict[str, np.ndarray], np.ndarray]:
-    """An 8-state 2-D Gaussian model with overlapping states, and data from it."""
+def problem(length: int, n_states: int = N_STATES, dim: int = DIM) -> tuple[lh.HMM, dict[str, np.ndarray], np.ndarray]:
+    """A Gaussian model with overlapping states, and data from it."""
     rng = np.random.default_rng(0)
-    transition = 0.9 * np.eye(N_STATES) + 0.1 * rng.dirichlet(np.ones(N_STATES), size=N_STATES)
     params = {
-        "transition": transition,
-        "mean": 3 * rng.normal(size=(N_STATES, DIM)),
-        "covariance": np.tile(np.eye(DIM), (N_STATES, 1, 1)),
+        "transition": 0.9 * np.eye(n_states) + 0.1 * rng.dirichlet(np.ones(n_states), size=n_states),
+        "mean": 3 * rng.normal(size=(n_states, dim)),
+        "covariance": np.tile(np.eye(dim), (n_states, 1, 1)),
     }
-    model = lh.HMM(N_STATES, lh.Gaussian(dim=DIM))
-    return model, params, lh.simulate(model, params, length, seed=1)[1]
+    model = lh.HMM(n_states, lh.Gaussian(dim=dim))
+    return model, params, np.asarray(lh.simulate(model, params, length, seed=1)[1])
 
 
 def timed(work: Callable[[], Any], repeats: int = 3) -> tuple[float, Any]:
@@ -41,67 +51,129 @@ def timed(work: Callable[[], Any], repeats: int = 3) -> tuple[float, Any]:
     return best, answer
 
 
-def hmmlearn_pass(params: dict[str, np.ndarray], y: np.ndarray) -> Callable[[], float]:
-    """One E step of hmmlearn: log likelihood and posteriors."""
-    from hmmlearn.hmm import GaussianHMM
+def against_peers(length: int, peer_length: int) -> dict[str, float]:
+    """Nanoseconds per observation of one exact pass. Peers get fewer observations: their cost is linear too."""
+    model, params, y = problem(length)
+    short = y[:peer_length]
+    value = lh.log_likelihood(model, params, short)
+    seconds, _ = timed(lambda: lh.gradient(model, params, y), 5)
+    found = {"longhmm gradient": seconds / length * 1e9}
+    with native.switched_off():
+        seconds, _ = timed(lambda: lh.gradient(model, params, short), 2)
+    found["longhmm gradient, JAX reference"] = seconds / peer_length * 1e9
+    seconds, _ = timed(lambda: lh.log_likelihood(model, params, y))
+    found["longhmm log likelihood"] = seconds / length * 1e9
+    seconds, _ = timed(lambda: lh.state_probabilities(model, params, y))
+    found["longhmm state probabilities"] = seconds / length * 1e9
+    contenders = {
+        "dynamax value and gradient": peers.dynamax_gradient(params, short),
+        "dynamax E step": peers.dynamax_e_step(params, short),
+        "hmmlearn EM iteration": peers.hmmlearn_iteration(params, short),
+    }
+    for name, work in contenders.items():
+        seconds, answer = timed(work, 2)
+        if not np.isclose(answer, value, rtol=1e-4):
+            sys.exit(f"{name} disagrees: log likelihood {answer}, expected {value}.")
+        found[name] = seconds / peer_length * 1e9
+    return found
 
-    peer = GaussianHMM(N_STATES, covariance_type="full")
-    peer.startprob_ = np.full(N_STATES, 1 / N_STATES)
-    peer.transmat_, peer.means_, peer.covars_ = params["transition"], params["mean"], params["covariance"]
-    wide = y.astype(float)
-    return lambda: peer.score_samples(wide)[0]
+
+def scaling(length: int) -> dict[str, dict[str, float]]:
+    """Nanoseconds per observation of the exact gradient by number of states, features, and length."""
+
+    def cost(size: int, n_states: int = N_STATES, dim: int = DIM) -> float:
+        model, params, y = problem(size, n_states, dim)
+        return timed(lambda: lh.gradient(model, params, y))[0] / size * 1e9
+
+    return {
+        "states": {str(n): cost(length // 2, n_states=n) for n in (2, 4, 8, 16, 32)},
+        "features": {str(d): cost(length // 2, dim=d) for d in (1, 2, 4, 8)},
+        "length": {f"{size:.0e}": cost(size) for size in (10_000, 100_000, length)},
+    }
 
 
-def dynamax_pass(params: dict[str, np.ndarray], y: np.ndarray) -> Callable[[], float]:
-    """The smoother of dynamax."""
-    import jax
-    import jax.numpy as jnp
-    from dynamax.hidden_markov_model import hmm_smoother
-    from jax.scipy.stats import multivariate_normal
+def roofline(gradient_ns: float) -> dict[str, float]:
+    """Multiply-adds of the recursions and sums per observation, and the share of the machine's measured peak."""
+    k, d = N_STATES, DIM
+    forms = 1 + d + d * (d + 1) // 2
+    per_row = 3 * k * k + k * (
+        d * (d + 3) // 2 + forms + 16
+    )  # three products; density, sums, and 16 for the exponential
+    size = 768
+    a = np.random.default_rng(0).normal(size=(size, size))
+    seconds, _ = timed(lambda: a @ a, 10)
+    peak = size**3 / seconds  # multiply-adds per second of the matrix library, in double precision
+    return {
+        "multiply_adds_per_observation": float(per_row),
+        "peak_multiply_adds_per_ns": peak * 1e-9,
+        "share_of_peak": per_row / gradient_ns / (peak * 1e-9),
+        "bytes_read_per_observation": 4.0 * d,
+    }
 
-    @jax.jit
-    def smooth(values: jax.Array) -> jax.Array:
-        logs = jnp.stack(
-            [
-                multivariate_normal.logpdf(values, m, c)
-                for m, c in zip(params["mean"], params["covariance"], strict=True)
-            ],
-            axis=1,
-        )
-        law = jnp.full(N_STATES, 1 / N_STATES)
-        return hmm_smoother(law, jnp.asarray(params["transition"]), logs).marginal_loglik
 
-    return lambda: float(smooth(y))
+def figure(found: dict[str, Any], path: Path) -> None:
+    """Bars of nanoseconds per observation, on a logarithmic axis."""
+    from matplotlib.figure import Figure
+
+    costs = dict(sorted(found["ns_per_observation"].items(), key=lambda item: item[1]))
+    drawing = Figure(figsize=(8, 3.2), layout="constrained")
+    axes = drawing.subplots()
+    colours = ["#0072b2" if name.startswith("longhmm") else "#999999" for name in costs]
+    axes.barh(list(costs), list(costs.values()), color=colours)
+    axes.set_xscale("log")
+    axes.set_xlabel("nanoseconds per observation")
+    axes.set_title(f"One exact pass, K = {N_STATES}, {DIM}-D Gaussian, {found['machine']}")
+    for place, value in enumerate(costs.values()):
+        axes.text(value, place, f" {value:,.0f}", va="center", fontsize=8)
+    axes.margins(x=0.2)
+    drawing.savefig(path, dpi=150)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--length", type=int, default=200_000, help="observations")
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--length", type=int, default=4_000_000, help="observations")
+    parser.add_argument("--peer-length", type=int, default=100_000, help="observations for the peers")
+    parser.add_argument("--longest", type=float, default=1e7, help="longest memory map for the cost of a step")
+    parser.add_argument("--out", type=Path, default=Path("docs/speed"))
+    parser.add_argument("--json", action="store_true", help="print one JSON document and write nothing")
     options = parser.parse_args()
-    model, params, y = problem(options.length)
-    contenders = {
-        "longhmm log likelihood": lambda: lh.log_likelihood(model, params, y),
-        "longhmm exact gradient": lambda: lh.gradient(model, params, y, prior=False),
-        "hmmlearn posteriors": hmmlearn_pass(params, y),
-        "dynamax smoother": dynamax_pass(params, y),
+    costs = against_peers(options.length, options.peer_length)
+    base = costs["longhmm gradient"]
+    ratios = {name: costs[name] / base for name in AIMS}
+    model, params, y = problem(100_000)
+    small = lh.Windows(half_width=2, count=10)
+    fused, reference = (steps.step_cost(model, params, y, small, 10, fused=each, steps=500) for each in (True, False))
+    found = {
+        "machine": f"{native.threads()} threads, {native.status().removeprefix('fused kernel: ')}",
+        "python": platform.python_version(),
+        "length": options.length,
+        "ns_per_observation": costs,
+        "ratios": ratios,
+        "step_us_per_chain": {"fused": fused * 1e6, "JAX reference": reference * 1e6},
+        "step_ratio": reference / fused,
+        "step_us_by_length": steps.by_length(model, params, [100_000, int(options.longest)]),
+        "scaling_ns": scaling(min(options.length, 1_000_000)),
+        "roofline": roofline(base),
+        "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
     }
-    results = {}
-    reference = None
-    for name, work in contenders.items():
-        seconds, answer = timed(work)
-        if isinstance(answer, float):
-            reference = answer if reference is None else reference
-            if not np.isclose(answer, reference, rtol=1e-4):
-                sys.exit(f"{name} disagrees: log likelihood {answer}, expected {reference}.")
-        results[name] = seconds / options.length * 1e9
-    base = results["longhmm exact gradient"]
     if options.json:
-        print(json.dumps({"length": options.length, "ns_per_observation": results}))
+        print(json.dumps(found))
         return
-    print(f"K = {N_STATES}, {DIM}-D Gaussian, {options.length:,} observations")
-    for name, cost in results.items():
-        print(f"{name:<26} {cost:>10.0f} ns per observation {cost / base:>8.2f} x the exact gradient")
+    print(f"K = {N_STATES}, {DIM}-D Gaussian, {options.length:,} observations, {found['machine']}")
+    for name, cost in costs.items():
+        aim = f"(aim {AIMS[name]:.0f}: {'reached' if ratios[name] >= AIMS[name] else 'MISSED'})" if name in AIMS else ""
+        print(f"{name:<34} {cost:>9.1f} ns per observation {cost / base:>8.1f} x the gradient {aim}")
+    reached = "reached" if found["step_ratio"] >= STEP_AIM else "MISSED"
+    print(
+        f"one step, 10 windows of 5 + 2 x 10, 4 chains: {fused * 1e6:.1f} us per chain, JAX {reference * 1e6:.1f} us,"
+    )
+    print(f"  ratio {found['step_ratio']:.1f} (aim {STEP_AIM:.0f}: {reached})")
+    print(f"one step by length of a memory map, us per chain: {found['step_us_by_length']}")
+    print(f"scaling, ns per observation: {json.dumps(found['scaling_ns'])}")
+    print(f"roofline: {json.dumps(found['roofline'])}")
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / "speed.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+    figure(found, options.out / "speed.png")
 
 
 if __name__ == "__main__":

@@ -48,6 +48,9 @@ class Reader:
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Numbers of rows `[start, stop)`, contiguous, NaN where missing; or their log likelihoods."""
+        if self._raw and self.form.kind != native.GIVEN and self.sequences.in_memory:
+            # NaN says by itself what is missing, and the values were checked when the data were opened.
+            return np.ascontiguousarray(self.sequences.source.read(start, stop))
         block = self.sequences.read(start, stop)
         if not self.sequences.in_memory:
             self.model.check_rows(self.sequences, block.values, block.observed, start, block.states)
