@@ -20,6 +20,12 @@ Not in the paper, and chosen here: step sizes, five inner steps, flat transition
 (Frobenius, after matching states). RC-hard is not in the paper: it has the noise at which look-alike states
 truly overlap. `default` is longhmm's own pipeline, which the paper does not have.
 
+Chosen after looking at first results, so that these verdicts are weaker than they read: the log-normal chains all begin
+at quantiles, and those of RC-hard at a disturbed truth, since starts from k-means ended in other modes. The claim that
+variational posteriors underestimate correlations was neither seen on RC (which has hardly any) nor decided on RC-hard;
+`rc-overlap`, with a noise between the two, was added then, and the statistic with which correlations are compared was
+changed once. Its standard error takes pairs of parameters as independent, which they are not.
+
     longhmm reproduce all --scale paper --out docs/reproduction     # or one by one, on a machine with little installed:
     python -m longhmm.experiments rc --scale paper --json > rc.json
     python -m longhmm.experiments --figures *.json --out docs/reproduction --readme README.md
