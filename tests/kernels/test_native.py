@@ -49,6 +49,9 @@ EMISSIONS: dict[str, tuple[Any, dict[str, Any]]] = {
         {"mean": [[-1.0], [1.0]], "covariance": [[[0.8]], [[0.5]]]},
     ),
 }
+# One of each kind runs always; the others compile programs of their own and are left to the long run.
+QUICK = ("full", "lognormal", "poisson", "categorical", "student")
+FORMS = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in EMISSIONS]
 ROWS = np.array([[0.9, 0.06, 0.04], [0.1, 0.8, 0.1], [0.05, 0.15, 0.8]])
 
 
@@ -75,7 +78,7 @@ def close(found: Any, expected: Any, tolerance: float) -> None:
 # Full passes ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n_states", [1, 2, 3, 5, 8, 16, 23, 64])
+@pytest.mark.parametrize("n_states", [1, 3, 8, 64, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 5, 16, 23))])
 def test_any_number_of_states_against_plain_recursions(n_states: int) -> None:
     rng = np.random.default_rng(n_states)
     transition = rng.dirichlet(np.ones(n_states), size=n_states)
@@ -94,7 +97,7 @@ def test_any_number_of_states_against_plain_recursions(n_states: int) -> None:
         np.testing.assert_allclose(found, known, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", EMISSIONS)
+@pytest.mark.parametrize("name", FORMS)
 def test_statistics_of_every_form(name: str) -> None:
     model, params, y = problem(name)
     data = [y[:300], y[300:301], y[301:]] if name in ("full", "poisson") else with_gaps(y)
@@ -113,7 +116,7 @@ def test_every_form_is_used_as_meant() -> None:
     assert kinds["categorical"] == native.TABLE and kinds["student"] == native.GIVEN
 
 
-@pytest.mark.parametrize("name", ["full", "diagonal", "spherical"])
+@pytest.mark.parametrize("name", FORMS[:3])
 def test_means_far_from_zero_lose_no_digits(name: str) -> None:
     model, params, y = problem(name)
     far = {**params, "mean": params["mean"] + 1e6}
@@ -123,7 +126,7 @@ def test_means_far_from_zero_lose_no_digits(name: str) -> None:
     close(full_data.full_statistics(model, far, sequences), expected, 1e-8)
 
 
-@pytest.mark.parametrize("name", ["full", "diagonal", "spherical", "poisson", "categorical"])
+@pytest.mark.parametrize("name", [*FORMS[:3], "poisson", "categorical"])
 def test_sufficient_statistics(name: str) -> None:
     model, params, y = problem(name)
     totals = fused_totals(model, params, open_data(y))
@@ -185,8 +188,11 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
 # Windows ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("name", "wide"), [*itertools.product(EMISSIONS, [False]), ("full", True), ("student", True)])
+@pytest.mark.parametrize("wide", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", FORMS)
 def test_windows_of_every_form(name: str, wide: bool) -> None:
+    if wide and name not in ("full", "student"):
+        pytest.skip("two kinds are enough in double precision")
     model, params, y = problem(name, length=260)
     lengths = [90, 5, 1, 164]
     values = with_gaps(y) if y.dtype.kind == "f" else y

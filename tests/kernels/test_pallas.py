@@ -240,6 +240,7 @@ def test_a_full_pass_equals_the_streamed_one(monkeypatch: pytest.MonkeyPatch) ->
     assert gpu_pass.gpu_totals(model, slow, sequences) is None
 
 
+@pytest.mark.slow
 def test_the_posterior_in_one_program_uses_the_kernel(on_a_gpu: None) -> None:
     model = lh.HMM(2, lh.Poisson())
     params = model.validate({"transition": np.array([[0.8, 0.2], [0.3, 0.7]]), "rate": np.array([2.0, 9.0])})
