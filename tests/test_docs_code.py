@@ -43,7 +43,9 @@ def test_no_block_is_overlooked():
 
 def test_every_page_is_in_the_navigation_and_links_lead_somewhere():
     listed = set(re.findall(r"[\w/]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
-    assert listed == {page.name for page in (ROOT / "docs").glob("*.md")}
+    docs = ROOT / "docs"
+    pages = [*docs.glob("*.md"), *docs.glob("*/index.md")]
+    assert listed == {page.relative_to(docs).as_posix() for page in pages}
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"

@@ -32,7 +32,7 @@ def fit_groups(
 
     A group without rows of its own is jittered by a posterior standard deviation, so that no two states are twins.
     """
-    closed = _closed_form(emission, n_groups, groups)
+    closed = _closed_form(emission, n_groups, groups, rng)
     if closed is not None:
         return closed
     coordinates = Coordinates(emission.parameters(n_groups))
@@ -58,10 +58,13 @@ def _natural(emission: Emission, n_groups: int, point: jax.Array) -> dict[str, j
     return Coordinates(emission.parameters(n_groups)).params(point)
 
 
-def _closed_form(emission: Emission, n_groups: int, groups: list[np.ndarray]) -> dict[str, np.ndarray] | None:
-    """The best Gaussian of every group, where groups are large enough and priors have a closed form."""
+def _closed_form(
+    emission: Emission, n_groups: int, groups: list[np.ndarray], rng: np.random.Generator
+) -> dict[str, np.ndarray] | None:
+    """The best Gaussian of some rows of every group, where groups are large enough and priors have a closed form."""
     if type(emission) is not Gaussian or min(len(group) for group in groups) < 4 * (emission.dim + 1):
         return None
+    groups = [group[rng.permutation(len(group))[:ROWS_PER_GROUP]] for group in groups]
     centre = np.mean([group.mean(axis=0) for group in groups], axis=0)
     with jax.enable_x64(True):
         statistics = [np.asarray(emission.sufficient_statistics(group - centre)).sum(axis=0) for group in groups]
