@@ -24,7 +24,7 @@ from longhmm.gradients.schemes import Windows
 from longhmm.kernels import native
 from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
-from longhmm.model.initialise import initial_params
+from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
 from longhmm.samplers.whole_data import WholeData
 
@@ -107,7 +107,8 @@ def _climb_starts(
             state, info = sampler.step(jax.random.key(0), state, data)
             if info.gain < 0.01:
                 break
-        ends.append((state.log_posterior, state.params))
+        # Sorted again: states may have changed places on the way, which makes no other mode.
+        ends.append((state.log_posterior, in_rising_order(model, state.params)))
     if not ends:
         return starts[0], None
     ends.sort(key=lambda end: -end[0])
@@ -117,7 +118,7 @@ def _climb_starts(
 
 
 def _same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
-    """Whether two climbs ended in the same place (states are in the same order when they start sorted)."""
+    """Whether two climbs, with states in rising order, ended in the same place."""
     return all(
         np.allclose(one[name], other[name], rtol=0.1, atol=0.05 * (np.abs(one[name]).max() + 1e-12)) for name in one
     )

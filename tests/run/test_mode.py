@@ -1,0 +1,34 @@
+"""The way to the mode: what counts as another one."""
+
+import numpy as np
+import pytest
+
+import longhmm as lh
+from longhmm.data.sequences import open_data
+from longhmm.run import mode
+
+
+@pytest.fixture(scope="module")
+def climbs():
+    model = lh.HMM(2, lh.Poisson())
+    params = {"transition": np.array([[0.9, 0.1], [0.2, 0.8]]), "rate": np.array([1.0, 8.0])}
+    data = open_data(lh.simulate(model, params, 600, seed=0)[1])
+    return model.resolve(data), data, params
+
+
+def test_the_same_mode_with_its_states_in_another_order_is_no_rival(climbs, monkeypatch):
+    model, data, params = climbs
+    order = [1, 0]
+    turned = {"transition": params["transition"][np.ix_(order, order)], "rate": params["rate"][order]}
+    monkeypatch.setattr(mode, "initial_params", lambda *_, **__: [params, turned])
+    best, rival = mode._climb_starts(model, data, data, None, 2, 0)
+    assert rival is None
+    assert best["rate"][0] < best["rate"][1]
+
+
+def test_another_place_is_a_rival(climbs, monkeypatch):
+    model, data, params = climbs
+    alike = {"transition": np.full((2, 2), 0.5), "rate": np.array([3.0, 3.0])}
+    monkeypatch.setattr(mode, "initial_params", lambda *_, **__: [params, alike])
+    _, rival = mode._climb_starts(model, data, data, None, 2, 0)
+    assert rival is not None and rival < -10
