@@ -170,23 +170,33 @@ def _bias(
     found = stein(
         flatten(coordinates), *exact_gradients(posterior.model, coordinates, sequences, count, gradient=gradient)
     )
+    far, wide = _worst(found, names, details, "")
+    if far is not None:
+        return "biased", f"the mean of {names[far]} is off by {found.shift[far]:+.2f} posterior sd."
+    if wide is not None:
+        return "biased", f"the sd of {names[wide]} is {found.sd_ratio[wide]:.2f} times that of the target."
+    return None
+
+
+def _worst(found: Any, names: list[str], details: dict[str, Any], prefix: str) -> tuple[int | None, int | None]:
+    """The coordinates whose mean and whose sd are off by most beyond chance; None where that is too little to matter.
+
+    `found` has `shift` and `sd_ratio` with their errors, by coordinate. The worst go into `details`, too.
+    """
     limit = errors_allowed(len(names))
     shift_excess = np.abs(found.shift) - limit * found.shift_error
     width_excess = np.abs(found.sd_ratio - 1.0) - limit * found.sd_ratio_error
     far, wide = int(np.argmax(shift_excess)), int(np.argmax(width_excess))
-    details.update(
-        shift=float(found.shift[far]),
-        shift_error=float(found.shift_error[far]),
-        shift_of=names[far],
-        sd_ratio=float(found.sd_ratio[wide]),
-        sd_ratio_error=float(found.sd_ratio_error[wide]),
-        sd_ratio_of=names[wide],
-    )
-    if shift_excess[far] > MOST_SHIFT:
-        return "biased", f"the mean of {names[far]} is off by {found.shift[far]:+.2f} posterior sd."
-    if width_excess[wide] > MOST_WIDTH:
-        return "biased", f"the sd of {names[wide]} is {found.sd_ratio[wide]:.2f} times that of the target."
-    return None
+    worst = {
+        "shift": float(found.shift[far]),
+        "shift_error": float(found.shift_error[far]),
+        "shift_of": names[far],
+        "sd_ratio": float(found.sd_ratio[wide]),
+        "sd_ratio_error": float(found.sd_ratio_error[wide]),
+        "sd_ratio_of": names[wide],
+    }
+    details.update({prefix + name: value for name, value in worst.items()})
+    return far if shift_excess[far] > MOST_SHIFT else None, wide if width_excess[wide] > MOST_WIDTH else None
 
 
 def _left_out(posterior: Posterior) -> tuple[Kind, str] | None:
@@ -202,21 +212,10 @@ def _halved(posterior: Posterior, sequences: Sequences, details: dict[str, Any])
         details["half_step"] = "this sampler has no step to halve"
         return None
     names = _coordinate_names(_coordinates(posterior))
-    limit = errors_allowed(len(names))
-    shift_excess = np.abs(found.shift) - limit * found.shift_error
-    width_excess = np.abs(found.sd_ratio - 1.0) - limit * found.sd_ratio_error
-    far, wide = int(np.argmax(shift_excess)), int(np.argmax(width_excess))
-    details.update(
-        half_step_shift=float(found.shift[far]),
-        half_step_shift_error=float(found.shift_error[far]),
-        half_step_shift_of=names[far],
-        half_step_sd_ratio=float(found.sd_ratio[wide]),
-        half_step_sd_ratio_error=float(found.sd_ratio_error[wide]),
-        half_step_sd_ratio_of=names[wide],
-    )
-    if shift_excess[far] > MOST_SHIFT:
+    far, wide = _worst(found, names, details, "half_step_")
+    if far is not None:
         return "biased", f"half the step moves the mean of {names[far]} by {-found.shift[far]:+.2f} posterior sd."
-    if width_excess[wide] > MOST_WIDTH:
+    if wide is not None:
         return "biased", f"the sd of {names[wide]} is {found.sd_ratio[wide]:.2f} times that at half the step."
     return None
 
