@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernels.references import Reference, given_model, given_params, random_chain, reference
 from longhmm.data.sequences import open_data
-from longhmm.kernels import blocks, full_pass, proofs
+from longhmm.kernels import block_messages, blocks, full_pass, proofs
 from longhmm.kernels.full_pass import collect_weights, filter_pass, posterior_pass
 
 K, T, CHUNK = 3, 400, 8
@@ -32,7 +32,7 @@ class Routes:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.carried_right = self.carried_left = 0
         self.reaches: list[int] = []
-        right, left, read = full_pass._carry_right, full_pass._carry_left, full_pass.read_block
+        right, left, read = block_messages._carry_right, block_messages._carry_left, block_messages.read_block
 
         def carry_right(*arguments: Any) -> Any:
             self.carried_right += 1
@@ -46,9 +46,9 @@ class Routes:
             self.reaches.append(arguments[-1])
             return read(*arguments)
 
-        monkeypatch.setattr(full_pass, "_carry_right", carry_right)
-        monkeypatch.setattr(full_pass, "_carry_left", carry_left)
-        monkeypatch.setattr(full_pass, "read_block", read_block)
+        monkeypatch.setattr(block_messages, "_carry_right", carry_right)
+        monkeypatch.setattr(block_messages, "_carry_left", carry_left)
+        monkeypatch.setattr(block_messages, "read_block", read_block)
 
 
 @pytest.fixture

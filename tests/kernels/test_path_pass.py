@@ -9,7 +9,7 @@ import pytest
 
 from kernels.references import given_model, given_params, path_score, random_chain, reference
 from longhmm.data.sequences import open_data
-from longhmm.kernels import blocks, path_pass, proofs
+from longhmm.kernels import blocks, path_blocks, path_pass, proofs
 from longhmm.kernels.answers import decode, sample_states
 
 K, T, CHUNK = 3, 400, 8
@@ -29,13 +29,13 @@ def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def carried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one whenever scores are carried through a block."""
     calls: list[int] = []
-    carry = path_pass._carry_scores
+    carry = path_blocks._carry_scores
 
     def counted(*arguments: Any) -> Any:
         calls.append(1)
         return carry(*arguments)
 
-    monkeypatch.setattr(path_pass, "_carry_scores", counted)
+    monkeypatch.setattr(path_blocks, "_carry_scores", counted)
     return calls
 
 

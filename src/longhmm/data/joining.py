@@ -9,6 +9,7 @@ import numpy as np
 
 from longhmm.data.array_source import ArraySource, Columns, column_indices
 from longhmm.data.concatenated import ConcatenatedSource
+from longhmm.data.dask_source import DaskSource, concatenated, is_dask
 from longhmm.data.sources import Source, open_source
 from longhmm.errors import DataError
 
@@ -71,6 +72,9 @@ def join(items: list[Any], what: str, dataset: str | None = None, columns: Colum
     title = f"{what} of {len(items)} sequences"
     if dataset is None and _alike(items):
         return ArraySource(np.concatenate(items), title, columns), _offsets([len(item) for item in items])
+    if any(is_dask(item) for item in items):
+        source = DaskSource(concatenated(items, title), title, columns)
+        return source, _offsets([len(item) for item in items])
     parts = [
         open_source(item, dataset=dataset, columns=columns, name=f"sequence {number} of {what}")
         for number, item in enumerate(items)

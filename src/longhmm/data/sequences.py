@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from longhmm.data.array_source import ArraySource, Columns, SlicedSource
 from longhmm.data.concatenated import ConcatenatedSource
+from longhmm.data.dask_source import DaskSource, HeldRows
+from longhmm.data.executor import HERE, Executor
 from longhmm.data.joining import alongside, cut, either, is_many, join, strip_masks
 from longhmm.data.sources import Source, open_source
 from longhmm.errors import DataError
@@ -33,8 +37,10 @@ class Sequences:
 
     `mask` (nonzero = missing) has one feature or as many as the data, `states` has one; both are sources themselves,
     so that they may be as long as the data. What lies in memory is checked here, once; the rest whenever it is read.
-    `rate` (samples per second) and `unit` are what the files say, or None.
+    `rate` (samples per second) and `unit` are what the files say, or None. `executor` runs passes over all of it.
     """
+
+    executor: Executor = HERE
 
     def __init__(
         self, source: Source, offsets: np.ndarray, mask: Source | None = None, states: Source | None = None
@@ -50,6 +56,8 @@ class Sequences:
         self.in_memory = all(isinstance(part, ArraySource) for part in (source, mask, states) if part is not None)
         # One memory map, without mask and states: scattered rows can be taken from it in one call.
         self.mapped = isinstance(source, SlicedSource) and source.mapped and mask is None and states is None
+        # Whether another process can read the data by itself, once it knows of them.
+        self.portable = not any(isinstance(part, DaskSource) for part in (source, mask, states))
         # True where every value is known to be there: in memory, with no mask and no NaN.
         self.complete = self.in_memory and mask is None
         if self.in_memory:
@@ -65,6 +73,27 @@ class Sequences:
         if not self.in_memory:
             self._check(start, values, mask, states)
         return _block(values, mask, states)
+
+    def read_many(self, spans: list[tuple[int, int]]) -> Iterator[Block]:
+        """What `read` gives for each span; from a Dask array all are fetched together."""
+        if not isinstance(self.source, DaskSource) or self.has_mask or self.has_states:
+            yield from (self.read(*span) for span in spans)
+            return
+        for (start, _), values in zip(spans, self.source.read_many(spans), strict=True):
+            self._check(start, values, None, None)
+            yield _block(values, None, None)
+
+    def lazy(self, start: int, stop: int) -> dict[str, Any]:
+        """Rows of what another process cannot read by itself, as Dask arrays, for `holding`."""
+        parts = {"source": self.source, "_mask": self._mask, "_states": self._states}
+        return {name: part.lazy(start, stop) for name, part in parts.items() if isinstance(part, DaskSource)}
+
+    def holding(self, start: int, parts: dict[str, np.ndarray]) -> Sequences:
+        """The same data with rows from `start` on at hand, as `lazy` named them."""
+        same = copy.copy(self)
+        for name, values in parts.items():
+            setattr(same, name, HeldRows(getattr(self, name), start, values))
+        return same
 
     def take(self, positions: np.ndarray) -> Block:
         """The observations at any positions, for data in memory or mapped; the block has the shape of `positions`.
@@ -95,6 +124,16 @@ class Sequences:
         name = self.source.part_at(position).name if isinstance(self.source, ConcatenatedSource) else self.name
         row = int(position) - int(self.offsets[sequence])
         return f"row {row} of {name}" if self.n_sequences == 1 else f"row {row} of sequence {sequence} ({name})"
+
+    def run_by(self, executor: Executor) -> Sequences:
+        """The same data, over which another executor runs the passes."""
+        same = copy.copy(self)
+        same.executor = executor
+        return same
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Who works through the data here is of no use elsewhere.
+        return {name: value for name, value in self.__dict__.items() if name != "executor"}
 
     def __len__(self) -> int:
         return self.length

@@ -11,6 +11,7 @@ import numpy as np
 from longhmm.data.abf import open_abf
 from longhmm.data.array_source import ArraySource, Columns, SlicedSource, column_indices, one_line
 from longhmm.data.csv_source import CSVSource
+from longhmm.data.dask_source import DaskSource, is_dask
 from longhmm.data.edf import open_edf
 from longhmm.data.file_sources import open_hdf5, open_node, open_npy, open_npz, open_zarr
 from longhmm.data.nwb import open_nwb
@@ -63,6 +64,8 @@ def open_source(obj: Any, *, dataset: str | None = None, columns: Columns = None
         raise DataError(f"dataset={dataset!r} applies to .npz, Zarr and HDF5 containers, not to {name}; leave it out")
     if callable(getattr(obj, "read", None)) and hasattr(obj, "in_memory"):
         return obj
+    if is_dask(obj):
+        return DaskSource(obj, name, columns)
     if package == "pandas":
         return ArraySource(_table_values(obj, columns, name), name)
     if isinstance(obj, np.ma.MaskedArray):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longhmm.data.sequences import Sequences
+from longhmm.data.sequences import Block, Sequences
 from longhmm.errors import DataError
 
 READERS = 8  # reads at a time from stores that may be far away
@@ -137,21 +137,23 @@ def _gather_one_by_one(sequences: Sequences, start: np.ndarray, length: np.ndarr
     observed = np.zeros(values.shape, bool)
     states = np.full(values.shape[:2], -1, np.int32) if sequences.has_states else None
 
-    def fill(n: int) -> None:
-        first, size = int(start[n]), int(length[n])
-        block = sequences.read(first, first + size)
+    def fill(n: int, block: Block) -> None:
+        size = int(length[n])
         values[n, :size], observed[n, :size] = block.values, block.observed
         if states is not None:
             states[n, :size] = block.states
 
     # In the order of the file, so that neighbours come from one chunk while it is at hand.
     order = np.argsort(start, kind="stable").tolist()
+    spans = [(int(start[n]), int(start[n] + length[n])) for n in order]
     if getattr(sequences.source, "concurrent", False) and len(order) > 1:
         with ThreadPoolExecutor(min(READERS, len(order))) as pool:
-            list(pool.map(fill, order))
+            blocks = pool.map(lambda span: sequences.read(*span), spans)
+            for n, block in zip(order, blocks, strict=True):
+                fill(n, block)
     else:
-        for n in order:
-            fill(n)
+        for n, block in zip(order, sequences.read_many(spans), strict=True):
+            fill(n, block)
     return values, observed, states
 
 

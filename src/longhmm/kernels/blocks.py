@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from longhmm.data.executor import Task
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells
 
@@ -57,24 +58,32 @@ class Block(NamedTuple):
 
 
 class Plan:
-    """How data of some lengths are cut into blocks for a model with `n_states` states."""
+    """How data of some lengths are cut into blocks for a model with `n_states` states.
 
-    def __init__(self, sequences: Sequences, n_states: int) -> None:
+    `shape`, the length of a chunk and their number in a block, is chosen here where it is not given.
+    """
+
+    def __init__(self, sequences: Sequences, n_states: int, shape: tuple[int, int] | None = None) -> None:
         self.sequences = sequences
-        lengths = np.diff(sequences.offsets)
-        costs = [int((-(-lengths // n)).sum()) * (n + CHUNK_OVERHEAD) for n in CHUNK_LENGTHS]
-        self.chunk_length = CHUNK_LENGTHS[int(np.argmin(costs))]
+        self.chunk_length, self.lanes = _shape(sequences, n_states) if shape is None else shape
         self.cells = Cells(sequences.offsets, self.chunk_length)
-        most = max(1, MESSAGE_ENTRIES // (n_states * self.chunk_length))
-        # Powers of two, so that data of similar lengths share one compiled program.
-        self.lanes = min(1 << (most.bit_length() - 1), 1 << (self.cells.n_cells - 1).bit_length())
         self.n_blocks = -(-self.cells.n_cells // self.lanes)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """With which the same plan is made elsewhere."""
+        return self.chunk_length, self.lanes
 
     def bounds(self, index: int) -> tuple[int, int]:
         """Rows `[start, stop)` that block `index` owns."""
         first, last = index * self.lanes, min((index + 1) * self.lanes, self.cells.n_cells) - 1
         located = self.cells.locate(np.array([first, last]), 0)
         return int(located.start[0]), int(located.start[1] + located.length[1])
+
+    def task(self, index: int, reach: int, argument: Any) -> Task:
+        """A task on block `index` with `reach` rows on each side."""
+        start, stop = self.bounds(index)
+        return Task(argument, max(start - reach, 0), min(stop + reach, self.sequences.length))
 
     def read(self, index: int, reach: int) -> Block:
         """Read block `index` with `reach` rows of neighbourhood on each side."""
@@ -131,6 +140,16 @@ class Plan:
     def position(self, index: int, reach: int, row: int) -> int:
         """Global position of a row of a block that was read with `reach`."""
         return self.bounds(index)[0] - reach + row
+
+
+def _shape(sequences: Sequences, n_states: int) -> tuple[int, int]:
+    lengths = np.diff(sequences.offsets)
+    costs = [int((-(-lengths // n)).sum()) * (n + CHUNK_OVERHEAD) for n in CHUNK_LENGTHS]
+    chunk_length = CHUNK_LENGTHS[int(np.argmin(costs))]
+    most = max(1, MESSAGE_ENTRIES // (n_states * chunk_length))
+    # Powers of two, so that data of similar lengths share one compiled program.
+    n_cells = int((-(-lengths // chunk_length)).sum())
+    return chunk_length, min(1 << (most.bit_length() - 1), 1 << (n_cells - 1).bit_length())
 
 
 def _table(first: np.ndarray, length: np.ndarray, depth: int, padding: int) -> np.ndarray:

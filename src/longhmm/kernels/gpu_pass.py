@@ -21,7 +21,7 @@ from longhmm.data.windows import Cells
 from longhmm.kernels import pallas_windows
 from longhmm.kernels.forms import packs
 from longhmm.kernels.full_pass import Progress
-from longhmm.kernels.fused_pass import Totals
+from longhmm.kernels.fused_blocks import Totals
 from longhmm.kernels.native import GIVEN
 from longhmm.kernels.pallas_kernel import run_windows
 from longhmm.kernels.pallas_plan import Config, Lanes, Plan

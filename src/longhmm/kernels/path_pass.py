@@ -7,48 +7,33 @@ state after every chunk, and the second sweep fills the chunks in. Memory holds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from longhmm.data.executor import Task, Work
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError
-from longhmm.kernels.blocks import Block, Plan
-from longhmm.kernels.densities import as_arrays, read_block
-from longhmm.kernels.edges import carried_before, chunk_log_likelihoods, guessed_before
+from longhmm.kernels.blocks import Plan
 from longhmm.kernels.full_pass import Progress, filter_pass
+from longhmm.kernels.path_blocks import (
+    BEST,
+    DRAWN,
+    How,
+    Scores,
+    Walk,
+    carry_blocks,
+    fill_blocks,
+    map_blocks,
+    score_blocks,
+)
 from longhmm.kernels.proofs import moved_scores, pair, proved_blocks, same_messages
-from longhmm.messages.forward import filter_messages
-from longhmm.messages.path_sampling import sample_paths
-from longhmm.messages.viterbi import first_scores, trace_back, viterbi_messages, viterbi_scores
 from longhmm.model.hmm import HMM
 
 SCORE_TOLERANCE = 1e-8  # scores are sums of thousands of log probabilities in double precision
-
-
-class _Laws(NamedTuple):
-    initial: jax.Array
-    transition: jax.Array
-
-
-class Walk(NamedTuple):
-    """How a path is found: `forward` prepares a block once, `back` walks it for any states that follow its chunks.
-
-    `forward(laws, block, log_likelihoods, log_before, key)` returns any tree; `back(laws, tree, following)` the
-    states `(time, W)`, where `following` `(W,)` is -1 for a chunk that ends its sequence.
-    """
-
-    forward: Callable[[_Laws, Block, jax.Array, jax.Array, jax.Array], Any]
-    back: Callable[[_Laws, Any, jax.Array], jax.Array]
-
-
-class _Scores(NamedTuple):
-    before: np.ndarray
-    leaving: np.ndarray
 
 
 def best_path(
@@ -56,35 +41,28 @@ def best_path(
 ) -> np.ndarray:
     """The most probable path of states (Viterbi), `(T,)`, exact for every sequence."""
     model.check_dim(sequences)
-    plan = Plan(sequences, model.n_states)
-    complete = model.validate(params)
-    arrays = as_arrays(complete)
-    laws = _Laws(arrays["initial"], arrays["transition"])
+    paths = _Paths(model, params, sequences)
+    plan, transition = paths.plan, paths.how.params["transition"]
 
-    def run(index: int, reach: int) -> _Scores:
-        block, logs = read_block(model, arrays, plan, index, reach)
-        with jax.enable_x64(True):
-            before, leaving = _score_block(laws, logs, block.tables())
-        scores = _Scores(np.asarray(before), np.asarray(leaving))
-        if np.isneginf(scores.leaving.max(axis=0)).any():
-            _refuse(model, params, sequences)
-        return scores
+    def run(indices: Iterable[int], reach: int) -> Iterator[Scores]:
+        for scores in paths.run((plan.task(index, reach, (index, reach)) for index in indices), score_blocks):
+            if np.isneginf(scores.leaving.max(axis=0)).any():
+                _refuse(model, params, sequences)
+            yield scores
 
-    def agree(index: int, previous: _Scores | None, scores: _Scores) -> bool:
+    def agree(index: int, previous: Scores | None, scores: Scores) -> bool:
         sides = pair(plan.joints(index), previous, scores, "leaving", "before")
-        left, right = (moved_scores(side, complete["transition"]) for side in sides)
+        left, right = (moved_scores(side, transition) for side in sides)
         return same_messages(left, right, SCORE_TOLERANCE)
 
-    def carried(begin: int, previous: _Scores | None) -> Iterator[tuple[int, int, _Scores]]:
-        carry = np.zeros(model.n_states) if previous is None else previous.leaving[:, -1]
+    def carried(begin: int, previous: Scores | None) -> Iterator[tuple[int, int, Scores]]:
+        carry = np.zeros(model.n_states) if previous is None else previous.leaving[:, -1]  # type: ignore[index]
         for index in range(begin, plan.n_blocks):
-            block, logs = read_block(model, arrays, plan, index, 0)
-            with jax.enable_x64(True):
-                before, carry = _carry_scores(laws, logs, block.tables(), carry)
-            yield index, 0, _Scores(np.asarray(before), np.zeros((0, 0)))
+            ((before, carry),) = paths.run([plan.task(index, 0, (index, carry))], carry_blocks)
+            yield index, 0, Scores(before, None)
 
     before = [scores.before for _, _, scores in proved_blocks(plan, run, agree, carried)]
-    path = _join(model, arrays, plan, before, BEST, jax.random.key(0), progress)
+    path = paths.join(before, BEST, jax.random.key(0), progress)
     if (path < 0).any():
         _refuse(model, params, sequences)
     return path
@@ -102,8 +80,7 @@ def sampled_path(
     """One path of states drawn from `P(x | all y)`, `(T,)`. `laws`, from `filtered_laws`, serve many draws."""
     if laws is None:
         laws = filtered_laws(model, params, sequences)
-    arrays = as_arrays(model.validate(params))
-    return _join(model, arrays, Plan(sequences, model.n_states), laws, DRAWN, key, progress)
+    return _Paths(model, params, sequences).join(laws, DRAWN, key, progress)
 
 
 def filtered_laws(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> list[np.ndarray]:
@@ -119,109 +96,38 @@ def _refuse(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> NoRe
     )
 
 
-def _join(
-    model: HMM,
-    params: Mapping[str, jax.Array],
-    plan: Plan,
-    before: list[np.ndarray],
-    walk: Walk,
-    key: jax.Array,
-    progress: Progress | None,
-) -> np.ndarray:
-    small = np.int8 if model.n_states <= 127 else np.int16
-    laws = _Laws(params["initial"], params["transition"])
-    following: dict[int, np.ndarray] = {}
-    state = -1  # the first state of the chunk to the right
-    for index in reversed(range(plan.n_blocks)):
-        block, logs = read_block(model, params, plan, index, 0)
-        with jax.enable_x64(True):
-            chunk_key = jax.random.fold_in(key, index)
-            maps = np.asarray(_first_states(walk, laws, logs, block.tables(), before[index], chunk_key))
-        after = np.full(plan.lanes, -1, np.int32)
-        for lane in reversed(np.flatnonzero(block.length)):
-            after[lane] = -1 if block.at_end[lane] else state
-            state = int(maps[after[lane], lane])
-        following[index] = after
-    path = np.empty(plan.sequences.length, small)
-    for index in range(plan.n_blocks):
-        block, logs = read_block(model, params, plan, index, 0)
-        start, stop = plan.bounds(index)
-        with jax.enable_x64(True):
-            chunk_key = jax.random.fold_in(key, index)
-            tables = block.tables()
-            states = np.asarray(_fill(walk, laws, logs, tables, before[index], following[index], chunk_key))
-        inside = block.rows < len(block.values)
-        path[start + block.rows[inside]] = states[inside]
-        if progress is not None:
-            progress(stop - start)
-    return path
+class _Paths:
+    """Work on the blocks of some data at some parameters."""
 
+    def __init__(self, model: HMM, params: Mapping[str, Any], sequences: Sequences) -> None:
+        self.model, self.sequences = model, sequences
+        self.plan = Plan(sequences, model.n_states)
+        self.how = How(model.validate(params), self.plan.shape)
 
-def _score(
-    laws: _Laws, block: Block, chunks: jax.Array, log_before: jax.Array, key: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    first = first_scores(log_before, block.at_start, laws.initial, laws.transition)
-    return viterbi_scores(first, laws.transition, chunks, block.length)
+    def run(self, tasks: Iterable[Task], work: Any, *constants: Any) -> Iterator[Any]:
+        """What the tasks give, wherever the executor of the data takes them."""
+        ready: Work = partial(work, self.how, *constants)
+        return self.sequences.executor.run(ready, self.model, self.sequences, tasks)
 
-
-def _trace(laws: _Laws, scored: tuple[jax.Array, jax.Array, jax.Array], following: jax.Array) -> jax.Array:
-    scores, shift, origins = scored
-    onward = origins[-1].astype(jnp.int32)[jnp.maximum(following, 0), jnp.arange(following.shape[0])]
-    last = jnp.where(following >= 0, onward, jnp.argmax(scores, axis=0).astype(jnp.int32))
-    # Minus one marks chunks that no path can pass.
-    return jnp.where(jnp.isneginf(shift)[None, :], -1, trace_back(origins, last))
-
-
-def _filter(
-    laws: _Laws, block: Block, chunks: jax.Array, log_before: jax.Array, key: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    filtered = filter_messages(log_before, block.at_start, laws.initial, laws.transition, chunks)
-    return filtered.log_alpha, jax.random.uniform(key, (chunks.shape[0], chunks.shape[2]), chunks.dtype)
-
-
-def _draw(laws: _Laws, prepared: tuple[jax.Array, jax.Array], following: jax.Array) -> jax.Array:
-    log_alpha, uniforms = prepared
-    return sample_paths(log_alpha, laws.transition, uniforms, following)
-
-
-BEST, DRAWN = Walk(_score, _trace), Walk(_filter, _draw)
-
-
-@jax.jit
-def _score_block(laws: _Laws, logs: jax.Array, block: Block) -> tuple[jax.Array, jax.Array]:
-    before = guessed_before(viterbi_messages, *laws, logs, block)
-    chunks = chunk_log_likelihoods(logs, block.rows)
-    return before, viterbi_messages(before, block.at_start, *laws, chunks)[-1]
-
-
-@jax.jit
-def _carry_scores(laws: _Laws, logs: jax.Array, block: Block, carry: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return carried_before(viterbi_messages, carry, *laws, logs, block)
-
-
-@partial(jax.jit, static_argnames=("walk",))
-def _first_states(
-    walk: Walk, laws: _Laws, logs: jax.Array, block: Block, before: jax.Array, key: jax.Array
-) -> jax.Array:
-    """First state of every chunk for each state that may follow it, `(K + 1, W)`; the last row: nothing follows."""
-    prepared = walk.forward(laws, block, chunk_log_likelihoods(logs, block.rows), jnp.asarray(before), key)
-
-    def one(following: jax.Array) -> jax.Array:
-        return walk.back(laws, prepared, jnp.full(block.length.shape, following))[0]
-
-    # One at a time: K paths at once would multiply the memory of a block by K.
-    return jax.lax.map(one, jnp.concatenate([jnp.arange(logs.shape[1]), jnp.full(1, -1)]).astype(jnp.int32))
-
-
-@partial(jax.jit, static_argnames=("walk",))
-def _fill(
-    walk: Walk,
-    laws: _Laws,
-    logs: jax.Array,
-    block: Block,
-    before: jax.Array,
-    following: jax.Array,
-    key: jax.Array,
-) -> jax.Array:
-    prepared = walk.forward(laws, block, chunk_log_likelihoods(logs, block.rows), jnp.asarray(before), key)
-    return walk.back(laws, prepared, jnp.asarray(following))
+    def join(self, before: list[np.ndarray], walk: Walk, key: jax.Array, progress: Progress | None) -> np.ndarray:
+        """The path, from what comes before every chunk."""
+        plan, seed = self.plan, np.asarray(jax.random.key_data(key))
+        following: dict[int, np.ndarray] = {}
+        state = -1  # the first state of the chunk to the right
+        backwards = range(plan.n_blocks - 1, -1, -1)
+        tasks = (plan.task(index, 0, (index, before[index])) for index in backwards)
+        found = self.run(tasks, map_blocks, walk, seed)
+        for index, (maps, length, at_end) in zip(backwards, found, strict=True):
+            after = np.full(plan.lanes, -1, np.int32)
+            for lane in reversed(np.flatnonzero(length)):
+                after[lane] = -1 if at_end[lane] else state
+                state = int(maps[after[lane], lane])
+            following[index] = after
+        path = np.empty(plan.sequences.length, np.int8 if self.model.n_states <= 127 else np.int16)
+        tasks = (plan.task(index, 0, (index, before[index], following[index])) for index in range(plan.n_blocks))
+        for index, states in enumerate(self.run(tasks, fill_blocks, walk, seed)):
+            start, stop = plan.bounds(index)
+            path[start:stop] = states
+            if progress is not None:
+                progress(stop - start)
+        return path

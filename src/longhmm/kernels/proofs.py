@@ -14,7 +14,7 @@ each joint that has to agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -91,28 +91,25 @@ def normalised(logs: np.ndarray) -> np.ndarray:
 
 def proved_blocks(
     plan: Plan,
-    run: Callable[[int, int], Any],
+    run: Callable[[Iterable[int], int], Iterator[Any]],
     agree: Callable[[int, Any, Any], bool],
     carried: Callable[[int, Any], Iterator[tuple[int, int, Any]]],
 ) -> Iterator[tuple[int, int, Any]]:
     """Run every block, in order, as `(index, reach, outcome)`, each proved before it goes out.
 
-    `run(index, reach)` guesses the edges from `reach` rows; `agree(index, previous, outcome)` proves them, given the
-    outcome of the block before; `carried(begin, previous)` does the rest of the blocks without guessing.
+    `run(indices, reach)` guesses the edges of blocks from `reach` rows; `agree(index, previous, outcome)` proves them,
+    given the outcome of the block before; `carried(begin, previous)` does the rest of the blocks without guessing.
     """
-    previous = None
-    attempt = 0
-    for index in range(plan.n_blocks):
-        while True:
-            if attempt == len(REACHES):
-                yield from carried(index, previous)
-                return
-            outcome = run(index, REACHES[attempt])
-            if agree(index, previous, outcome):
+    previous, begin = None, 0
+    for reach in REACHES:
+        for outcome in run(range(begin, plan.n_blocks), reach):
+            if not agree(begin, previous, outcome):
                 break
-            attempt += 1
-        yield index, REACHES[attempt], outcome
-        previous = outcome
+            yield begin, reach, outcome
+            previous, begin = outcome, begin + 1
+        if begin == plan.n_blocks:
+            return
+    yield from carried(begin, previous)
 
 
 def _log(values: np.ndarray) -> np.ndarray:

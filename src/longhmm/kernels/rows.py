@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import constraints
 
-from longhmm.data.sequences import Sequences
+from longhmm.data.sequences import Block, Sequences
 from longhmm.errors import ModelError
 from longhmm.kernels import native
 from longhmm.kernels.backends import fused
+from longhmm.kernels.block_messages import Collector
 from longhmm.kernels.forms import Form, form_of, log_base_measure, numbers
-from longhmm.kernels.full_pass import Collector
 from longhmm.model.gaussian import Gaussian
 from longhmm.model.hmm import HMM
 from longhmm.model.tied import Tied
@@ -44,6 +44,7 @@ class Reader:
             self.form = Form(native.GIVEN, model.n_states, 0, 0)
         inner = model.emission.emission if isinstance(model.emission, Tied) else model.emission
         self._raw = isinstance(inner, Gaussian) and not sequences.has_mask and sequences.dtype.kind == "f"
+        self._block: Block | None = None
         self.block_rows = IN_PLACE_ROWS if self._raw and sequences.in_memory else COPIED_ROWS
 
     def read(self, start: int, stop: int) -> np.ndarray:
@@ -51,7 +52,7 @@ class Reader:
         if self._raw and self.form.kind != native.GIVEN and self.sequences.in_memory:
             # NaN says by itself what is missing, and the values were checked when the data were opened.
             return np.ascontiguousarray(self.sequences.source.read(start, stop))
-        block = self.sequences.read(start, stop)
+        block = self._block = self.sequences.read(start, stop)
         if not self.sequences.in_memory:
             self.model.check_rows(self.sequences, block.values, block.observed, start, block.states)
         if self.form.kind == native.GIVEN:
@@ -76,12 +77,25 @@ class Reader:
             found = _collect(self.model, collect, self.params, block, gamma)
             return jax.tree.map(np.asarray, found)
 
-    def log_base_measure(self) -> float:
-        """Sum of `log h(y)` over all data; computed once for data in memory."""
+    @property
+    def _has_base_measure(self) -> bool:
         inner = self.model.emission.emission if isinstance(self.model.emission, Tied) else self.model.emission
-        if self.form.kind in (native.GIVEN, native.TABLE) or isinstance(inner, Gaussian):
+        return not (self.form.kind in (native.GIVEN, native.TABLE) or isinstance(inner, Gaussian))
+
+    def base_measure_of(self, rows: slice) -> float:
+        """Sum of `log h(y)` over some of the rows that were read last."""
+        if not self._has_base_measure:
             return 0.0
-        known = _base.setdefault(self.sequences, {}) if self.sequences.in_memory else {}
+        assert self._block is not None
+        with jax.enable_x64(True):
+            return float(_base_measure(self.model, self._block.values[rows], self._block.observed[rows]))
+
+    def log_base_measure(self) -> float:
+        """Sum of `log h(y)` over all data, which lie in memory; computed once."""
+        if not self._has_base_measure:
+            return 0.0
+        inner = self.model.emission.emission if isinstance(self.model.emission, Tied) else self.model.emission
+        known = _base.setdefault(self.sequences, {})
         key = (type(inner), inner.dim)
         if key not in known:
             total = 0.0

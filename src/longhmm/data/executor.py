@@ -1,0 +1,51 @@
+"""Who works through the data: this process, or others of which nothing on the left needs to know.
+
+A pass cuts the data into tasks. What a task gives depends on nothing but the work, the model, the data and its own
+argument, so that it may run where its rows lie, and once more where it was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from longhmm.data.sequences import Sequences
+
+# `work(model, sequences)` gets ready once for many tasks; what it returns takes the argument of one. It may be sent to
+# another process, so it is a function of a module, or a `functools.partial` of one.
+Work = Callable[[Any, "Sequences"], Callable[[Any], Any]]
+
+
+class Task(NamedTuple):
+    """A part of a pass: the argument that tells which, and the rows `[start, stop)` that it reads."""
+
+    argument: Any
+    start: int
+    stop: int
+
+
+class Executor(Protocol):
+    """Runs the tasks of a pass."""
+
+    @property
+    def here(self) -> bool:
+        """Whether tasks run in this process, one after the other."""
+
+    def run(self, work: Work, model: Any, sequences: Sequences, tasks: Iterable[Task]) -> Iterator[Any]:
+        """What the tasks give, in their order; some behind the one last asked for may have been run already."""
+
+
+class Here:
+    """Tasks run in this process, each when it is asked for."""
+
+    here = True
+
+    def run(self, work: Work, model: Any, sequences: Sequences, tasks: Iterable[Task]) -> Iterator[Any]:
+        """One after the other."""
+        one = work(model, sequences)
+        for task in tasks:
+            yield one(task.argument)
+
+
+HERE = Here()
