@@ -86,6 +86,7 @@ def data_of(name: str) -> tuple[Any, Any]:
 def exact_chain(job: tuple[str, dict[str, np.ndarray], np.ndarray, int, int]) -> np.ndarray:
     """One chain of exact draws in whitened coordinates `z`, `theta = theta* + L z`; `(draws, P)`."""
     name, centre, factor, seed, draws = job
+    os.environ["LONGHMM_THREADS"] = "1"  # chains run side by side, a process each
     import jax
     import jax.numpy as jnp
     from numpyro.infer import MCMC, NUTS

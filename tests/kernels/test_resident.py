@@ -1,4 +1,6 @@
-"""The posterior as one compiled function against the streamed pass, which shares neither layout nor loop with it."""
+"""The posterior as one compiled function, by the C++ kernel and by JAX, against the streamed pass in JAX."""
+
+from contextlib import nullcontext
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +11,8 @@ import longhmm as lh
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
 from longhmm.gradients.full_data import log_posterior_and_gradient
-from longhmm.kernels import lanes
+from longhmm.kernels import lanes, native
+from longhmm.kernels.compiled_pass import FIRST_LEVEL
 from longhmm.kernels.resident import CARRIED, SHORT, ResidentPosterior
 
 
@@ -54,12 +57,46 @@ def zeros() -> tuple[lh.HMM, dict, dict]:
     return model, params, {"data": np.asarray(y), "states": np.where(np.arange(1000) % 50 == 0, states, -1)}
 
 
-CASES = {"separated": (separated, SHORT), "slow": (slow, CARRIED), "zeros": (zeros, None)}
+def own_density() -> tuple[lh.HMM, dict, dict]:
+    """An emission without a form of its own: JAX computes its log likelihoods."""
+    model = lh.HMM(2, lh.StudentT())
+    params = {
+        "transition": np.array([[0.95, 0.05], [0.1, 0.9]]),
+        "df": np.array([4.0, 8.0]),
+        "loc": np.array([-2.0, 2.0]),
+        "scale": np.array([0.7, 1.0]),
+    }
+    _, y = lh.simulate(model, params, 1500, seed=4)
+    y = np.array(y, np.float64)
+    y[::13] = np.nan
+    return model, params, {"data": [y[:900], y[900:]]}
 
 
+def many_states() -> tuple[lh.HMM, dict, dict]:
+    """Eleven states, for which no kernel was specialised, with a constant of the density that no parameter moves."""
+    model = lh.HMM(11, lh.Poisson())
+    params = {"transition": sticky(11, 0.8), "rate": 3.0 * np.arange(1, 12) ** 1.5}
+    _, y = lh.simulate(model, params, 2000, seed=5)
+    return model, params, {"data": np.asarray(y)}
+
+
+CASES = {
+    "separated": (separated, FIRST_LEVEL, SHORT),
+    "slow": (slow, CARRIED, CARRIED),
+    "zeros": (zeros, None, None),
+    "own density": (own_density, FIRST_LEVEL, SHORT),
+    "many states": (many_states, FIRST_LEVEL + 1, SHORT),
+}
+PATHS = ("native", "jax")
+
+
+@pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("case", CASES)
-def test_equals_the_streamed_pass(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    make, level = CASES[case]
+def test_equals_the_streamed_pass(case: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if path == "native" and not native.usable():
+        pytest.skip("the fused kernel was not built")
+    make, *levels = CASES[case]
+    level = levels[PATHS.index(path)]
     model, params, given = make()
     if case == "separated":
         # Several blocks, so that messages are proved across them, and read on the host in every pass.
@@ -69,10 +106,13 @@ def test_equals_the_streamed_pass(case: str, monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(lanes, "RESIDENT_BYTES", 0)
     sequences = open_data(given.pop("data"), **given)
     model = model.resolve(sequences)
-    posterior = ResidentPosterior(model, sequences)
-    assert (posterior.inputs.data is None) == (case == "separated")
     u = lh.unconstrain(model, params)
-    expected_value, expected = log_posterior_and_gradient(model, params, sequences)
+    with native.switched_off():
+        expected_value, expected = log_posterior_and_gradient(model, params, sequences)
+    with native.switched_off() if path == "jax" else nullcontext():
+        posterior = ResidentPosterior(model, sequences)
+    assert (posterior.inputs.data is None) == (case == "separated")
+    assert (posterior.inputs.chunks is None) == (path == "jax")
     value, gradient = posterior.value_and_gradient(u)
     np.testing.assert_allclose(value, expected_value, rtol=1e-12)
     for name, slope in expected.items():
@@ -83,12 +123,43 @@ def test_equals_the_streamed_pass(case: str, monkeypatch: pytest.MonkeyPatch) ->
     np.testing.assert_allclose(again, expected_value, rtol=1e-12)
 
 
-def test_inside_compiled_code_and_under_its_own_derivative() -> None:
+def test_chains_may_share_a_call() -> None:
+    """Under `jax.vmap` every point has its own proof."""
+    if not native.usable():
+        pytest.skip("the fused kernel was not built")
+    for make in (many_states, own_density):
+        model, params, given = make()
+        sequences = open_data(given["data"])
+        posterior = ResidentPosterior(model, sequences)
+        u = lh.unconstrain(posterior.model, params)
+        with jax.enable_x64(True):
+            points = {name: jnp.asarray(value + np.array([[0.0], [0.01]])) for name, value in u.items()}
+            values, slopes = jax.vmap(jax.value_and_grad(posterior))(points)
+            for chain in range(2):
+                value, slope = posterior.value_and_gradient({name: each[chain] for name, each in points.items()})
+                assert float(values[chain]) == pytest.approx(float(value), rel=1e-13)
+                for name in u:
+                    np.testing.assert_allclose(slopes[name][chain], slope[name], rtol=1e-10, atol=1e-9)
+
+
+def test_no_likelihood_where_a_parameter_is_no_number() -> None:
+    for make in (many_states, own_density):
+        model, params, given = make()
+        posterior = ResidentPosterior(model, open_data(given["data"]))
+        u = lh.unconstrain(posterior.model, params)
+        name = next(name for name in u if name != "transition")
+        u[name] = np.full_like(u[name], np.nan)
+        assert not np.isfinite(float(posterior(u)))
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_inside_compiled_code_and_under_its_own_derivative(path: str) -> None:
     """`jax.grad` of the function is the Fisher gradient, and finite differences of its values agree."""
     model, params, given = slow()
     sequences = open_data(given["data"][:300])
     model = model.resolve(sequences)
-    posterior = ResidentPosterior(model, sequences)
+    with native.switched_off() if path == "jax" else nullcontext():
+        posterior = ResidentPosterior(model, sequences)
     u = lh.unconstrain(model, params)
     with jax.enable_x64(True):
         wide = {name: jnp.asarray(value) for name, value in u.items()}

@@ -82,7 +82,7 @@ class _FusedPass:
     ) -> None:
         self.model, self.sequences, self.probabilities = model, sequences, probabilities
         self.longest = int(np.diff(sequences.offsets).max())
-        self.how = How(dict(params), collect, forward_only, probabilities is not None, _chunk_length(sequences))
+        self.how = How(dict(params), collect, forward_only, probabilities is not None, chunk_length(sequences))
         self.blocks = FusedBlocks(self.how, model, sequences)
         self.cells = self.blocks.cells
 
@@ -127,7 +127,7 @@ class _FusedPass:
             yield begin, min(begin + per_block, self.cells.n_cells)
 
 
-def _chunk_length(sequences: Sequences) -> int:
+def chunk_length(sequences: Sequences) -> int:
     """Long enough that the reach costs little, short enough that every lane of every thread has a chunk."""
     lanes = 8 * native.threads()
     return int(np.clip(sequences.length // lanes, LEAST_CHUNK, CHUNK))

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from longhmm.data.windows import WindowBatch, WindowIndex
 from longhmm.kernels import backends, native
+from longhmm.kernels.compiled_call import Laws, Placed, native_windows
 from longhmm.kernels.forms import Form, form_of, packs, slopes
 from longhmm.kernels.pallas_windows import window_sums
 from longhmm.kernels.statistics import Statistics, free_emission
@@ -23,24 +23,6 @@ from longhmm.messages.markov import stationary
 from longhmm.model.hmm import HMM
 
 Params = Mapping[str, jax.Array]
-
-
-class Placed(NamedTuple):
-    """Windows that have not been copied: rows of numbers, and where each window lies in them.
-
-    Attributes:
-        rows: `(n, width)`, NaN where missing (see `forms.numbers`).
-        begin: `(W,)`, row of the first core time.
-        left, core, right: `(W,)`, times before the core, in it, and behind it.
-        at_start: `(W,)`, 1 where the window begins its sequence.
-    """
-
-    rows: Any
-    begin: Any
-    left: Any
-    core: Any
-    right: Any
-    at_start: Any
 
 
 def place(rows: Any, index: WindowIndex) -> Placed:
@@ -153,28 +135,9 @@ def _call(
         logs, first, counts, sums, posteriors = (each.astype(kind) for each in found)
         excess = counts - params["transition"] * jnp.sum(counts, axis=-1, keepdims=True)
         return [logs, first, counts, excess, sums, posteriors]
-    native.register()
-    lead = (placed.begin.shape[-1],) if per_window else ()
-    square = (*lead, n, n)
-    shapes = (lead, (*lead, n), square, square, (*lead, n, form.sums), (gamma, n) if gamma > 1 else (1, 1))
-    target = "longhmm_windows_f64" if kind == jnp.float64 else "longhmm_windows_f32"
-    run = jax.ffi.ffi_call(target, [jax.ShapeDtypeStruct(shape, kind) for shape in shapes], vmap_method="expand_dims")
-    return run(
-        placed.rows.astype(kind),
-        placed.begin,
-        placed.left,
-        placed.core,
-        placed.right,
-        placed.at_start,
-        params["transition"],
-        params["initial"].astype(kind),
-        (params["initial"] if start is None else start).astype(kind),
-        state_packs.astype(kind),
-        kind=np.int32(form.kind),
-        max_left=np.int32(spans[0]),
-        max_core=np.int32(spans[1]),
-        max_right=np.int32(spans[2]),
-        per_window=np.int32(per_window),
-        stationary_start=np.int32(start is None),
-        threads=np.int32(native.threads()),
-    )
+    return native_windows(
+        form,
+        placed._replace(rows=placed.rows.astype(kind)),
+        Laws(params["transition"], params["initial"], start, state_packs),
+        per_window=per_window,
+    )[:6]

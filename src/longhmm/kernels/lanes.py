@@ -15,6 +15,7 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells, gather
+from longhmm.kernels.forms import Form
 from longhmm.kernels.pallas_plan import Plan
 from longhmm.model.hmm import HMM
 
@@ -117,14 +118,15 @@ class Layout(NamedTuple):
 
 
 class Program(NamedTuple):
-    """What is constant in a compiled pass: the model, the layout, and whether rows are observed in part; `plan` is for
-    the fused GPU kernel, where it can be tried first."""
+    """What is constant in a compiled pass: the model, the layout, and whether rows are observed in part; `plan` and
+    `form` are for the fused kernels of the GPU and of the CPU, where they can be tried first."""
 
     model: HMM
     lanes: Layout
     partial_rows: bool
     dtype: np.dtype
     plan: Plan | None = None
+    form: Form | None = None
 
     def block(self, stacked: LaneBlock | None, index: jax.Array) -> LaneBlock:
         """Block `index`, from the device or, without stacked blocks, read on the host."""

@@ -3,7 +3,8 @@
 One evaluation is one pass over all data inside one program. Its derivative is Fisher's identity (F8): expected
 statistics at the same point, so nothing is differentiated through the recursions.
 
-How the edges of chunks are found and proved is in `lane_edges`.
+Where the C++ kernel can be called it makes the pass (see `compiled_pass`); otherwise, and where chunks do not forget
+what came before them, JAX does. How edges of chunks are found and proved then is in `lane_edges`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import Sequences
+from longhmm.kernels.compiled_pass import FIRST_LEVEL, Chunks, chunk_statistics, lay_chunks
 from longhmm.kernels.edges import Edges
 from longhmm.kernels.forms import slopes
 from longhmm.kernels.gpu_pass import Block as FusedBlock
@@ -42,12 +44,14 @@ TOLERANCES = {np.dtype(np.float64): TOLERANCE, np.dtype(np.float32): 1e-5}
 
 class Inputs(NamedTuple):
     """The arrays behind a posterior: blocks of data (None: read on the host), the level to begin with, the law of first
-    states where it is not the model's own, and, for the fused GPU kernel, the same data and the sum of `log h(y)`."""
+    states where it is not the model's own, and the same data for the fused kernels: on a GPU, with the sum of
+    `log h(y)`, or on the CPU."""
 
     data: LaneBlock | None
     level: Any
     initial: Any
     fused: tuple[FusedBlock, Any] | None = None
+    chunks: Chunks | None = None
 
 
 class Joint(NamedTuple):
@@ -82,9 +86,11 @@ class ResidentPosterior:
                 plan, block, base = found
                 fused = (block, jnp.asarray(base, jnp.float64))
             data = lanes.stack() if lanes.fits else None
-            level = jnp.asarray(SHORT, jnp.int32)
-            self.inputs = Inputs(data, level, None if initial is None else jnp.asarray(initial, jnp.float64), fused)
-        self.program = Program(resolved, lanes.layout(), partial_rows, np.dtype(dtype), plan)
+            form, chunks = lay_chunks(resolved, sequences) or (None, None)
+            first = None if initial is None else jnp.asarray(initial, jnp.float64)
+            level = jnp.asarray(SHORT if chunks is None else FIRST_LEVEL, jnp.int32)
+            self.inputs = Inputs(data, level, first, fused, chunks)
+        self.program = Program(resolved, lanes.layout(), partial_rows, np.dtype(dtype), plan, form)
 
     @property
     def model(self) -> HMM:
@@ -104,7 +110,7 @@ class ResidentPosterior:
     def settle(self, coordinates: Params) -> int:
         """Find out how edges are to be found near these coordinates; see `at_level`."""
         with jax.enable_x64(True):
-            return int(_evaluate(self.program, self.at_level(SHORT).inputs, _wide(coordinates))[2])
+            return int(_evaluate(self.program, self.at_level(FIRST_LEVEL).inputs, _wide(coordinates))[2])
 
     def at_level(self, level: Any) -> ResidentPosterior:
         """The same posterior whose passes begin at the level that `settle` found, so that they try nothing in vain."""
@@ -179,7 +185,7 @@ _log_likelihood.defvjp(_log_likelihood_forward, _log_likelihood_backward)
 def _full_pass(program: Program, inputs: Inputs, params: Params) -> tuple[Statistics, jax.Array]:
     """Statistics of all data, and the level at which the edges were proved."""
     narrow = {name: jnp.asarray(value).astype(program.dtype) for name, value in params.items()}
-    data, first = inputs.data, jnp.where(program.lanes.reach > 0, inputs.level, SHORT)
+    data, first = inputs.data, jnp.where(program.lanes.reach > 0, jnp.maximum(inputs.level, SHORT), SHORT)
     one_piece = program.lanes.reach == program.lanes.chunk_length
 
     def again(carry: tuple[jax.Array, jax.Array, Statistics]) -> jax.Array:
@@ -192,16 +198,21 @@ def _full_pass(program: Program, inputs: Inputs, params: Params) -> tuple[Statis
         level = jnp.where(one_piece & (level == WHOLE_CHUNK), CARRIED, level)
         return level, *_pass(program, data, level, narrow)
 
-    # The loop begins with an attempt that never counts, so that the pass is compiled once; unless the fused kernel has
+    # The loop begins with an attempt that never counts, so that the pass is compiled once; unless a fused kernel has
     # made one that does.
     begin = jax.tree.map(
         lambda shape: jnp.zeros(shape.shape, shape.dtype), jax.eval_shape(_pass, program, data, first, narrow)[1]
     )
-    gap = jnp.asarray(jnp.inf)
-    if inputs.fused is not None:
+    level, gap = first - 1, jnp.asarray(jnp.inf)
+    if inputs.chunks is not None:
+        assert program.form is not None
+        level, gap, begin = chunk_statistics(program.model, program.form, inputs.chunks, params, inputs.level)
+        # What its reaches cannot prove, shorter ones need not try; a level of the loop below means to begin there.
+        level = jnp.where(gap <= TOLERANCE, level, jnp.where(inputs.level < SHORT, CARRIED, inputs.level) - 1)
+    elif inputs.fused is not None:
         gap, begin = _fused_pass(program, *inputs.fused, params)
-    proved, _, statistics = jax.lax.while_loop(again, run, (first - 1, gap, begin))
-    return statistics, jnp.maximum(proved, SHORT)
+    proved, _, statistics = jax.lax.while_loop(again, run, (level, gap, begin))
+    return statistics, proved if inputs.chunks is not None else jnp.maximum(proved, SHORT)
 
 
 def _fused_pass(program: Program, block: FusedBlock, base: jax.Array, params: Params) -> tuple[jax.Array, Statistics]:

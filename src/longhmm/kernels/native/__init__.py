@@ -35,6 +35,7 @@ class Call(ctypes.Structure):
         *((name, _POINTER) for name in ("log_likelihood", "first", "transitions", "statistics", "gamma")),
         ("gamma_origin", _LONG),
         *((name, _POINTER) for name in ("edge_before", "edge_leaving", "edge_after", "edge_entering")),
+        ("edge_stride", _LONG),
         ("forward_only", _INT),
         ("threads", _INT),
         ("impossible", _LONG),

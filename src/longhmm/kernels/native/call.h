@@ -55,6 +55,7 @@ struct Call {
   double* edge_leaving;
   double* edge_after;
   double* edge_entering;
+  int64_t edge_stride;  // numbers between the edges of one point and of the next
 
   int32_t forward_only;
   int32_t threads;

@@ -114,7 +114,8 @@ inline int64_t careful_window(const Call& call, bool wide, int64_t point, int64_
   auto note = [&](double* edge, const double* log_values) {
     if (!edge) return;
     const double top = *std::max_element(log_values, log_values + n);
-    for (int k = 0; k < n; ++k) edge[window * n + k] = std::exp(log_values[k] - top);
+    edge += point * call.edge_stride + window % call.windows * n;
+    for (int k = 0; k < n; ++k) edge[k] = std::exp(log_values[k] - top);
   };
   note(call.edge_before, &alpha[size_t(left) * n]);
   note(call.edge_leaving, &alpha[size_t(left + core) * n]);

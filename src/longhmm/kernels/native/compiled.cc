@@ -67,15 +67,18 @@ void narrow(const std::vector<double>& from, T* to) {
 }
 
 template <ffi::DataType type>
-ffi::Error window_statistics(ffi::Buffer<type> rows, ffi::Buffer<ffi::S32> begin, ffi::Buffer<ffi::S32> left,
+ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, ffi::Buffer<ffi::S32> left,
                              ffi::Buffer<ffi::S32> core, ffi::Buffer<ffi::S32> right, ffi::Buffer<ffi::S32> at_start,
                              ffi::Buffer<type> transition, ffi::Buffer<type> initial, ffi::Buffer<type> start,
                              ffi::Buffer<type> packs, ffi::Result<ffi::Buffer<type>> log_likelihood,
                              ffi::Result<ffi::Buffer<type>> first, ffi::Result<ffi::Buffer<type>> transitions,
-                             ffi::Result<ffi::Buffer<type>> excess, ffi::Result<ffi::Buffer<type>> statistics_out, ffi::Result<ffi::Buffer<type>> gamma,
-                             int32_t kind, int32_t max_left, int32_t max_core, int32_t max_right, int32_t per_window,
-                             int32_t stationary_start, int32_t threads) {
+                             ffi::Result<ffi::Buffer<type>> excess, ffi::Result<ffi::Buffer<type>> statistics_out,
+                             ffi::Result<ffi::Buffer<type>> gamma, ffi::Result<ffi::Buffer<type>> edges,
+                             int32_t kind, int32_t per_window, int32_t stationary_start, int32_t edges_wanted,
+                             int32_t threads) {
   const auto row_dimensions = rows.dimensions();
+  if (rows.element_type() != ffi::F32 && rows.element_type() != ffi::F64)
+    return ffi::Error::InvalidArgument("window_statistics: rows must be float32 or float64");
   const auto law = initial.dimensions();
   const int64_t states = law.back();
   const int64_t windows = begin.dimensions().back();
@@ -125,8 +128,8 @@ ffi::Error window_statistics(ffi::Buffer<type> rows, ffi::Buffer<ffi::S32> begin
   std::vector<double> logs(log_likelihood->element_count()), firsts(first->element_count());
   std::vector<double> moves(transitions->element_count()), sums(statistics_out->element_count());
   Call call{};
-  call.rows = rows.typed_data();
-  call.wide_rows = type == ffi::F64;
+  call.rows = rows.untyped_data();
+  call.wide_rows = rows.element_type() == ffi::F64;
   call.width = int32_t(row_dimensions.back());
   call.kind = kind;
   call.pack = kind == GIVEN ? 0 : int32_t(pack);
@@ -138,9 +141,13 @@ ffi::Error window_statistics(ffi::Buffer<type> rows, ffi::Buffer<ffi::S32> begin
   call.windows = windows;
   call.chains = int32_t(kind == GIVEN ? total : chains);
   call.points = int32_t(kind == GIVEN ? 1 : total / chains);
-  call.max_left = max_left;
-  call.max_core = max_core;
-  call.max_right = max_right;
+  auto longest = [](const ffi::Buffer<ffi::S32>& lengths) {
+    const int32_t* from = lengths.typed_data();
+    return lengths.element_count() ? *std::max_element(from, from + lengths.element_count()) : 0;
+  };
+  call.max_left = longest(left);
+  call.max_core = longest(core);
+  call.max_right = longest(right);
   call.states = int32_t(states);
   call.transition = A.data();
   call.initial = pi.data();
@@ -152,6 +159,16 @@ ffi::Error window_statistics(ffi::Buffer<type> rows, ffi::Buffer<ffi::S32> begin
   call.transitions = moves.data();
   call.statistics = sums.data();
   call.gamma = kind == GIVEN ? gamma->typed_data() : nullptr;
+  // Of every point: the messages before, leaving, after and entering its windows.
+  std::vector<double> messages(edges_wanted ? edges->element_count() : 0);
+  if (edges_wanted) {
+    const int64_t size = windows * states;
+    call.edge_before = messages.data();
+    call.edge_leaving = call.edge_before + size;
+    call.edge_after = call.edge_leaving + size;
+    call.edge_entering = call.edge_after + size;
+    call.edge_stride = 4 * size;
+  }
   call.threads = threads;
   if (call.gamma) std::fill_n(gamma->typed_data(), gamma->element_count(), 0);
   statistics(call, type == ffi::F64);
@@ -169,13 +186,14 @@ ffi::Error window_statistics(ffi::Buffer<type> rows, ffi::Buffer<ffi::S32> begin
   }
   narrow(moves, excess->typed_data());
   narrow(sums, statistics_out->typed_data());
+  narrow(messages, edges->typed_data());
   return ffi::Error::Success();
 }
 
 template <ffi::DataType type>
 auto binding() {
   return ffi::Ffi::Bind()
-      .Arg<ffi::Buffer<type>>()
+      .Arg<ffi::AnyBuffer>()
       .template Arg<ffi::Buffer<ffi::S32>>()
       .template Arg<ffi::Buffer<ffi::S32>>()
       .template Arg<ffi::Buffer<ffi::S32>>()
@@ -185,6 +203,7 @@ auto binding() {
       .template Arg<ffi::Buffer<type>>()
       .template Arg<ffi::Buffer<type>>()
       .template Arg<ffi::Buffer<type>>()
+      .template Ret<ffi::Buffer<type>>()
       .template Ret<ffi::Buffer<type>>()
       .template Ret<ffi::Buffer<type>>()
       .template Ret<ffi::Buffer<type>>()
@@ -192,11 +211,9 @@ auto binding() {
       .template Ret<ffi::Buffer<type>>()
       .template Ret<ffi::Buffer<type>>()
       .template Attr<int32_t>("kind")
-      .template Attr<int32_t>("max_left")
-      .template Attr<int32_t>("max_core")
-      .template Attr<int32_t>("max_right")
       .template Attr<int32_t>("per_window")
       .template Attr<int32_t>("stationary_start")
+      .template Attr<int32_t>("edges_wanted")
       .template Attr<int32_t>("threads");
 }
 

@@ -333,6 +333,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
     const int64_t row =
         careful_window(call, sizeof(T) == 8, point.index, base + lane, out.log_likelihood + to, out.first + to * n,
                        out.transitions + to * n * n, out.statistics + to * n * n_sums);
+    if (row >= 0) out.log_likelihood[to] = -INFINITY;
     if (row >= 0 && (out.impossible < 0 || row < out.impossible)) out.impossible = row;
   }
   // Out of the lanes; one that holds no window of its own has contributed nothing.
@@ -354,7 +355,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   if (call.edge_before)
     for (int lane = 0; lane < count; ++lane) {
       if (lost[lane]) continue;
-      const int64_t at = (base + lane) * n;
+      const int64_t at = point.index * call.edge_stride + (window0 + lane) * n;
       for (int k = 0; k < n; ++k) {
         call.edge_before[at + k] = double(alpha[k][lane]);
         call.edge_leaving[at + k] = double(leaving[k][lane]);
