@@ -206,10 +206,20 @@ def test_the_ladder() -> None:
     assert all(n <= round_up(n) <= 1.5 * n for n in range(1, 5000))
 
 
-@pytest.mark.parametrize("wrong", [{"tolerance": 0.0}, {"tolerance": 2.0}, {"quantile": 1.0}, {"longest": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"tolerance": 0.0}, {"tolerance": 2.0}, {"quantile": 1.0}, {"repeats": 0}, {"longest": 0}]
+)
 def test_nonsense_is_refused(wrong: dict) -> None:
     with pytest.raises(ModelError, match=next(iter(wrong))):
         LyapunovBuffer(**wrong)
+
+
+def test_repeats_are_whole_lengths_in_a_row() -> None:
+    once = LyapunovBuffer().estimate(OVERLAPPING, AWAY, overlapping_data())
+    twice = LyapunovBuffer(repeats=2).estimate(OVERLAPPING, AWAY, overlapping_data())
+    assert twice.needed == 2 * once.needed > 0 and twice.gap == once.gap
+    short = LyapunovBuffer(repeats=2, longest=once.needed).estimate(OVERLAPPING, AWAY, overlapping_data())
+    assert short.length == once.needed and not short.capped, "one length is all that was promised"
 
 
 def test_fixed_lengths() -> None:

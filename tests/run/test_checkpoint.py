@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import longhmm as lh
+from longhmm.gradients.api import constrain
 from longhmm.gradients.flat import Flat
+from longhmm.gradients.rare import find_rare
 from longhmm.progress import Bar
 from longhmm.run import checkpoint, recentring
 from longhmm.run.driver import Driver
@@ -126,9 +128,8 @@ def test_a_centre_that_is_far_off_is_moved_to_the_chains(problem, tmp_path):
     whitened = np.eye(found.estimator.factor.shape[0])[:1] * 4
     far = recentring.centre_of(found, whitened[None])
     slope = recentring.exact_slope(model, far, sequences)
-    straight, moved = (
-        run_session(request, Bar(False), each) for each in (found, recentring.recentred(found, far, slope))
-    )
+    elsewhere = recentring.recentred(found, far, slope, find_rare(model, constrain(model, far), sequences))
+    straight, moved = (run_session(request, Bar(False), each) for each in (found, elsewhere))
     assert "recentred" not in straight.settings and moved.settings["recentred"] == 1
     flat = Flat.like(found.mode.coordinates)
     one, other = (flat.ravel_numpy(each.coordinates) for each in (straight, moved))
@@ -147,9 +148,11 @@ def test_a_centre_that_is_far_off_is_moved_to_the_chains(problem, tmp_path):
 def test_what_counts_as_drift():
     rng = np.random.default_rng(0)
     at_rest = rng.normal(size=(4, 100, 3))
-    assert not recentring.drifted(at_rest)
+    assert not recentring.drifted(at_rest, 2)
     skewed = np.log(rng.exponential(size=(4, 100, 3)))  # the most skewed coordinate there is, about its mode
-    assert not recentring.drifted(skewed)
-    assert recentring.drifted(at_rest + np.array([0.0, -2.0, 0.0]))
+    assert not recentring.drifted(skewed, 2)
+    together = np.log(rng.exponential(size=(4, 100, 7))).sum(axis=2, keepdims=True) / np.sqrt(7)
+    assert not recentring.drifted(together, 8)  # a whole row that was never seen, along its common direction
+    assert recentring.drifted(at_rest + np.array([0.0, -2.0, 0.0]), 2)
     apart = at_rest + 3 * np.array([1, -1, 1, 1])[:, None, None]  # separate modes are another matter
-    assert not recentring.drifted(apart)
+    assert not recentring.drifted(apart, 2)

@@ -1,10 +1,12 @@
 """The default sampler against posteriors that are known exactly, under real minibatch noise."""
 
+import jax
 import numpy as np
 import numpyro.distributions as dist
 import pytest
 
 import longhmm as lh
+from longhmm.gradients.api import constrain, unconstrain
 from longhmm.gradients.flat import Flat
 from longhmm.posterior.draws import constrain_draws
 from longhmm.progress import Bar
@@ -120,3 +122,29 @@ def test_data_in_a_file_give_the_same_draws(tmp_path):
     np.testing.assert_allclose(
         flat.ravel_numpy(found.coordinates), flat.ravel_numpy(reference.coordinates), rtol=2e-5, atol=2e-6
     )
+
+
+def test_a_chain_far_out_in_the_tail_of_an_unseen_transition_comes_back():
+    """There the gradient is minus the visits times the probability: an unlimited step would end where nothing moves."""
+    states = np.tile([0, 1, 2], 4000)  # 0 -> 2 and others are never seen
+    y = np.random.default_rng(3).normal(np.array([-1.0, 0.0, 1.0])[states])
+    model = lh.HMM(3, lh.Emission(dist.Normal, loc=dist.Normal(0.0, 10.0), scale=1.0))
+    sequences = lh.open_data(y, states=states)
+    found = tune(MatchedLangevin(), model, sequences, seed=0)
+    kernel = MatchedLangevin().build(model, found.estimator)
+    flat = Flat.like(found.mode.coordinates)
+    params = constrain(model, found.mode.coordinates)
+    rows = params["transition"].copy()
+    rows[0, 2] *= np.exp(5.0)  # a hundred and fifty times its mean
+    thrown = unconstrain(model, {**params, "transition": rows / rows.sum(axis=1, keepdims=True)})
+    state = kernel.init(jax.random.key(0), {name: value.astype(np.float32) for name, value in thrown.items()})
+    step = jax.jit(kernel.step)
+    for number in range(30):  # unlimited, it would still be 17 standard deviations away
+        state, info = step(jax.random.key(number), state, kernel.draw(jax.random.key(1000 + number)))
+        assert bool(info.finite)
+    offset = np.linalg.solve(
+        np.asarray(found.estimator.factor, np.float64),
+        flat.ravel_numpy({name: np.asarray(value) for name, value in state.coordinates.items()})
+        - flat.ravel_numpy(found.mode.coordinates),
+    )
+    assert np.abs(offset).max() < 7

@@ -65,16 +65,18 @@ class LyapunovBuffer:
     Args:
         tolerance: distance (L1) between the messages of two starts that counts as forgotten, `delta`.
         quantile: share of windows that must reach the tolerance; None for the paper's rule, the mean rate alone.
+        repeats: how many such lengths in a row; two square the share of windows that miss the tolerance.
         longest: cap, for chains that hardly forget at all.
 
     Example:
         >>> import longhmm as lh
         >>> lh.LyapunovBuffer(tolerance=1e-3)
-        LyapunovBuffer(tolerance=0.001, quantile=0.95, longest=4096)
+        LyapunovBuffer(tolerance=0.001, quantile=0.95, repeats=1, longest=4096)
     """
 
     tolerance: float = 1e-3
     quantile: float | None = 0.95
+    repeats: int = 1
     longest: int = 4096
 
     def __post_init__(self) -> None:
@@ -82,6 +84,8 @@ class LyapunovBuffer:
             raise ModelError(f"tolerance must lie between 0 and 2, got {self.tolerance!r}.")
         if self.quantile is not None and not 0 < self.quantile < 1:
             raise ModelError(f"quantile must lie between 0 and 1, or be None, got {self.quantile!r}.")
+        if isinstance(self.repeats, bool) or not isinstance(self.repeats, (int, np.integer)) or self.repeats < 1:
+            raise ModelError(f"repeats must be a whole number of at least 1, got {self.repeats!r}.")
         if self.longest < 1:
             raise ModelError(f"longest must be at least 1, got {self.longest!r}.")
 
@@ -100,8 +104,8 @@ class LyapunovBuffer:
                 break
             length *= 4
         # A buffer as long as the longest sequence makes every window exact, so more is never needed.
-        needed = min(needed, whole)
-        capped = needed > self.longest
+        capped = min(needed, whole) > self.longest
+        needed = min(self.repeats * needed, whole)
         if capped:
             warnings.warn(
                 f"The messages of this model forget so slowly (log contraction {gap:.2g} per step) that a buffer of "
@@ -124,12 +128,11 @@ class LyapunovBuffer:
             totals = [each[length:] - each[:-length] for each in sums if len(each) > length]
             return bool(totals) and float(np.quantile(np.concatenate(totals), quantile)) <= target
 
-        upper = 1
+        lower, upper = 0, 1
         while not reached(upper):
-            upper *= 2
-            if upper > self.longest:
+            if upper == self.longest:
                 return self.longest + 1
-        lower = upper // 2
+            lower, upper = upper, min(2 * upper, self.longest)
         while upper - lower > 1:
             middle = (lower + upper) // 2
             lower, upper = (lower, middle) if reached(middle) else (middle, upper)

@@ -17,23 +17,25 @@ from longhmm.gradients.api import constrain
 from longhmm.gradients.control_variate import BoundControlVariate
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.full_data import log_posterior_and_gradient
+from longhmm.gradients.rare import Rare
 from longhmm.model.hmm import HMM
 from longhmm.run.tuning import Tuning
 
 MOST_TIMES = 3
 # In posterior standard deviations. The mean of the most skewed coordinate there is, the logarithm of an exponential
-# variable, lies 0.58 from its mode.
-FAR, EACH_FAR = 1.5, 1.0
+# variable, lies SKEW from its mode; along the common direction of n such coordinates it is SKEW sqrt(n).
+SKEW, FAR, EACH_FAR = 0.58, 1.0, 1.0
 
 
-def drifted(offsets: np.ndarray) -> bool:
+def drifted(offsets: np.ndarray, n_states: int) -> bool:
     """Whether all chains have gone the same way from the centre, far beyond what skewness explains.
 
     Args:
         offsets: `(chain, draw, P)` in whitened coordinates.
+        n_states: K; in a row of transitions, all but one may never have been seen.
     """
     means = offsets.mean(axis=1)
-    together = np.abs(means.mean(axis=0)) > FAR
+    together = np.abs(means.mean(axis=0)) > FAR + SKEW * np.sqrt(n_states - 1)
     same_way = np.abs(np.sign(means).sum(axis=0)) == len(means)
     return bool(np.any(together & same_way & (np.abs(means) > EACH_FAR).all(axis=0)))
 
@@ -51,21 +53,21 @@ def exact_slope(model: HMM, centre: Mapping[str, Any], sequences: Sequences) -> 
     return {name: np.asarray(value) for name, value in slope.items()}
 
 
-def recentred(found: Tuning, centre: Mapping[str, np.ndarray], slope: Mapping[str, np.ndarray]) -> Tuning:
+def recentred(found: Tuning, centre: Mapping[str, np.ndarray], slope: Mapping[str, np.ndarray], rare: Rare) -> Tuning:
     """The same tuning with its control variates about another centre; the mode stays what it is."""
 
     def narrow(tree: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {name: np.asarray(value, np.float32) for name, value in tree.items()}
 
-    # What was known of rare transitions held at the old centre.
-    control = BoundControlVariate(found.estimator.control.plain, narrow(centre), narrow(slope))
+    control = BoundControlVariate(found.estimator.control.plain, narrow(centre), narrow(slope), rare)
     return found._replace(estimator=replace(found.estimator, control=control))
 
 
-def to_arrays(centre: Mapping[str, np.ndarray], slope: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def to_arrays(centre: Mapping[str, np.ndarray], slope: Mapping[str, np.ndarray], rare: Rare) -> dict[str, np.ndarray]:
     """A centre for a checkpoint."""
     named = {f"recentred_at_{name}": value for name, value in centre.items()}
-    return named | {f"recentred_slope_{name}": value for name, value in slope.items()}
+    named |= {f"recentred_slope_{name}": value for name, value in slope.items()}
+    return named | {"recentred_rare_counts": np.asarray(rare.counts), "recentred_rare_share": np.asarray(rare.share)}
 
 
 def from_arrays(found: Tuning, arrays: Mapping[str, np.ndarray]) -> Tuning:
@@ -74,4 +76,7 @@ def from_arrays(found: Tuning, arrays: Mapping[str, np.ndarray]) -> Tuning:
         {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
         for prefix in ("recentred_at_", "recentred_slope_")
     ]
-    return recentred(found, *parts) if parts[0] else found
+    if not parts[0]:
+        return found
+    rare = Rare(arrays["recentred_rare_counts"], arrays["recentred_rare_share"])
+    return recentred(found, *parts, rare)

@@ -9,6 +9,7 @@ import numpy as np
 
 from longhmm.gradients.api import constrain
 from longhmm.gradients.flat import Flat
+from longhmm.gradients.rare import find_rare
 from longhmm.progress import Bar
 from longhmm.run import recentring
 from longhmm.run.cluster import driver_for
@@ -68,14 +69,15 @@ class WarmUp:
         times = 0
         while True:
             offsets = self._look(driver, run)
-            far = offsets is not None and recentring.drifted(offsets)
+            far = offsets is not None and recentring.drifted(offsets, request.model.n_states)
             if offsets is None or not far or times == recentring.MOST_TIMES:
                 break
             times += 1
             centre = recentring.centre_of(prepared.found, offsets)
             slope = recentring.exact_slope(request.model, centre, request.sequences)
-            bind_matched(prepared, recentring.recentred(prepared.found, centre, slope))
-            prepared.arrays |= recentring.to_arrays(centre, slope)
+            rare = find_rare(request.model, constrain(request.model, centre), request.sequences)
+            bind_matched(prepared, recentring.recentred(prepared.found, centre, slope, rare))
+            prepared.arrays |= recentring.to_arrays(centre, slope, rare)
             driver = driver_for(request, prepared.estimator)
             moved = driver.start([dict(state.coordinates) for state in run.states])
             run = Progressed(moved.states, run.steps, alive=run.alive)

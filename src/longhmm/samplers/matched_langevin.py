@@ -30,6 +30,11 @@ from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Coordinates, Kernel
 from longhmm.samplers.evaluation import impossible_windows
 
+# No step goes further than this along any whitened coordinate, in posterior standard deviations. Even the most skewed
+# coordinate, the logarithm of an exponential variable, asks for more only once in ten million draws. But far out in its
+# tail explicit steps are unstable: without a limit, one unlucky window in a million throws a chain out for good.
+LONGEST_DRIFT = 4.0
+
 
 class MatchedState(NamedTuple):
     """Where the chain is: `offset` is z, `noise` the normal draws of the last step."""
@@ -138,7 +143,8 @@ class MatchedLangevin:
 
         def step(key: jax.Array, state: MatchedState, minibatch: Any) -> tuple[MatchedState, MatchedInfo]:
             found = estimator.estimate(state.coordinates, minibatch)
-            drift = step_size * (factor.T @ flat.ravel(found.gradient))
+            asked = step_size * (factor.T @ flat.ravel(found.gradient))
+            drift = jnp.clip(asked, -LONGEST_DRIFT, LONGEST_DRIFT)
             noise = jax.random.normal(key, state.offset.shape, state.offset.dtype)
             offset = state.offset + drift + spread @ (0.5 * (state.noise + noise))
             finite = jnp.all(jnp.isfinite(offset))
