@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from longhmm.posterior.load import load as load
     from longhmm.posterior.posterior import Posterior as Posterior
     from longhmm.posterior.sample import sample as sample
+    from longhmm.run.cluster_passes import on_cluster as on_cluster
     from longhmm.samplers.batch_rld import BatchRLD as BatchRLD
     from longhmm.samplers.expanded_mean import CoxIngersollRoss as CoxIngersollRoss
     from longhmm.samplers.expanded_mean import Mirror as Mirror
@@ -136,6 +137,7 @@ _WHERE = {
     "longhmm.posterior.load": ("load",),
     "longhmm.posterior.posterior": ("Posterior",),
     "longhmm.posterior.sample": ("sample",),
+    "longhmm.run.cluster_passes": ("on_cluster",),
     "longhmm.samplers.batch_rld": ("BatchRLD",),
     "longhmm.samplers.expanded_mean": (
         "CoxIngersollRoss",

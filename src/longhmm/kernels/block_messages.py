@@ -40,12 +40,14 @@ class Own(NamedTuple):
     """What a reducer is told of a block that owns the rows `[start, stop)`.
 
     Attributes:
+        openings: which of these rows begin a sequence, counted from `start`.
         before: `(K,)`, logarithm of the law of the state before the first row; meaningless where a sequence begins.
         collected: what the collector returned, cut to these rows.
     """
 
     start: int
     stop: int
+    openings: np.ndarray
     before: np.ndarray
     collected: Any
 
@@ -105,7 +107,9 @@ def run_blocks(how: How, model: HMM, sequences: Sequences) -> Callable[[tuple[in
             return run
         start, stop = plan.bounds(index)
         rows = jax.tree.map(lambda each: each[reach : reach + stop - start], run.collected)
-        return run._replace(collected=how.reduce(Own(start, stop, run.before[:, 0], rows)))
+        first, last = np.searchsorted(sequences.offsets, [start, stop])
+        own = Own(start, stop, sequences.offsets[first:last] - start, run.before[:, 0], rows)
+        return run._replace(collected=how.reduce(own))
 
     return run_block
 

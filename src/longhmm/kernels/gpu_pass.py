@@ -159,10 +159,11 @@ def gpu_totals(
 ) -> Totals | None:
     """Sums over all data at checked parameters by the GPU kernel, or None where it cannot give them.
 
-    It cannot without a GPU, for data that lie in files, for emissions without a form of their own, for states that are
-    known and rows that are observed in part, and where chunks do not forget what came before them.
+    It cannot without a GPU, for data that lie in files or are passed over elsewhere, for emissions without a form of
+    their own, for states that are known and rows that are observed in part, and where chunks do not forget what came
+    before them.
     """
-    reader = _reader(model, sequences)
+    reader = _reader(model, sequences) if sequences.executor.here else None
     if reader is None:
         return None
     inner = model.emission.emission if isinstance(model.emission, Tied) else model.emission

@@ -157,17 +157,19 @@ class Posterior:
 
     # Answers ----------------------------------------------------------------------------------------------------
 
-    def decode(self, data: Any, *, draws: int | None = None) -> np.ndarray:
+    def decode(self, data: Any, *, draws: int | None = None, client: Any = None) -> np.ndarray:
         """The most probable path of states, at the posterior mean or per draw: see `decode.decode`."""
-        return decode(self, data, draws=draws)
+        return decode(self, data, draws=draws, client=client)
 
-    def state_probabilities(self, data: Any, *, draws: int = 20, causal: bool = False, out: Any = None) -> np.ndarray:
+    def state_probabilities(
+        self, data: Any, *, draws: int = 20, causal: bool = False, out: Any = None, client: Any = None
+    ) -> np.ndarray:
         """`P(x_t = k | y)` averaged over draws: see `probabilities.state_probabilities`."""
-        return state_probabilities(self, data, draws=draws, causal=causal, out=out)
+        return state_probabilities(self, data, draws=draws, causal=causal, out=out, client=client)
 
-    def score(self, data: Any, *, draws: int = 100, after: Any = None, blocks: int = 100) -> Score:
+    def score(self, data: Any, *, draws: int = 100, after: Any = None, blocks: int = 100, client: Any = None) -> Score:
         """Log predictive density of held-out data: see `score.score`."""
-        return score(self, data, draws=draws, after=after, blocks=blocks)
+        return score(self, data, draws=draws, after=after, blocks=blocks, client=client)
 
     def predictive_log_prob(self, data: Any, *, steps: int = 10, draws: int = 10) -> PredictiveScore:
         """Mean log density of observations `steps` ahead: see `score.predictive_log_prob`."""

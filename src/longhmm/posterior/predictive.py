@@ -12,6 +12,7 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
+from longhmm.kernels.block_messages import Own
 from longhmm.kernels.blocks import Block
 from longhmm.kernels.full_pass import collect_weights, filter_pass
 from longhmm.messages.forward import filter_messages
@@ -62,12 +63,42 @@ def predictions(model: HMM, params: Mapping[str, Any], sequences: Sequences, ste
         if steps == 1:
             law[~valid] = complete["initial"]
             valid = np.ones_like(valid)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            joint = np.log(law) + logs
-            peak = joint.max(axis=1, keepdims=True)
-            peak = np.where(np.isfinite(peak), peak, 0.0)
-            density = np.log(np.exp(joint - peak).sum(axis=1)) + peak[:, 0]
-        yield Predicted(result.start, result.stop, law, density, valid, seen)
+        yield Predicted(result.start, result.stop, law, _log_densities(law, logs), valid, seen)
+
+
+def stretch_log_likelihoods(
+    model: HMM, params: Mapping[str, Any], sequences: Sequences, edges: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """Log likelihood of each stretch `[edges[b], edges[b+1])` given all before it, and the rows observed at all."""
+    complete = model.validate(params)
+    totals, seen = np.zeros(len(edges) - 1), 0
+    reduce = partial(_stretch_sums, complete["initial"], complete["transition"], edges)
+    for result in filter_pass(model, complete, sequences, _collect_densities, reduce=reduce):
+        first, sums, observed = result.collected
+        totals[first : first + len(sums)] += sums
+        seen += observed
+    return totals, seen
+
+
+def _stretch_sums(
+    initial: np.ndarray, transition: np.ndarray, edges: np.ndarray, own: Own
+) -> tuple[int, np.ndarray, int]:
+    """Of one block: the first stretch in it, what it adds to that one and to those that follow, and rows observed."""
+    alpha, logs, seen = own.collected
+    before = np.exp(own.before - own.before.max())
+    law = np.concatenate([(before / before.sum())[None], alpha[:-1]]) @ transition
+    law[own.openings] = initial
+    stretch = np.searchsorted(edges, np.arange(own.start, own.stop), side="right") - 1
+    return int(stretch[0]), np.bincount(stretch - stretch[0], _log_densities(law, logs)), int(seen.sum())
+
+
+def _log_densities(law: np.ndarray, logs: np.ndarray) -> np.ndarray:
+    """`log sum_k law[t, k] p(y_t | k)` of every row."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        joint = np.log(law) + logs
+        peak = joint.max(axis=1, keepdims=True)
+        peak = np.where(np.isfinite(peak), peak, 0.0)
+        return np.asarray(np.log(np.exp(joint - peak).sum(axis=1)) + peak[:, 0])
 
 
 def _collect_densities(

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
+from longhmm.kernels.block_messages import Own
 from longhmm.kernels.full_pass import collect_weights, filter_pass, posterior_pass
+from longhmm.run.cluster_passes import on_cluster
 
 if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior
 
 
 def state_probabilities(
-    posterior: Posterior, data: Any, *, draws: int = 20, causal: bool = False, out: Any = None
+    posterior: Posterior, data: Any, *, draws: int = 20, causal: bool = False, out: Any = None, client: Any = None
 ) -> np.ndarray:
     """`P(x_t = k | all y)`, `(T, K)` float32, averaged over `draws` evenly spaced draws.
 
@@ -24,18 +26,23 @@ def state_probabilities(
         data: anything that `open_data` takes; many sequences are laid end to end.
         causal: True conditions on the observations up to t only.
         out: where to put the result if it is too long for memory: the name of an .npy file to make, or an array.
+        client: a `dask.distributed.Client`, whose workers then pass over the data.
     """
-    sequences = open_data(data)
+    sequences = on_cluster(data, client)
     shape = (sequences.length, posterior.model.n_states)
     total = _target(out, shape)
     total[...] = 0
     chosen = posterior.thinned(draws)
-    run = filter_pass if causal else posterior_pass
+    run, share = filter_pass if causal else posterior_pass, partial(_share, len(chosen))
     for chain, draw in chosen:
         params = posterior.params_at(chain, draw)
-        for result in run(posterior.model, params, sequences, collect_weights):
-            total[result.start : result.stop] += (result.collected[result.own] / len(chosen)).astype(np.float32)
+        for result in run(posterior.model, params, sequences, collect_weights, reduce=share):
+            total[result.start : result.stop] += result.collected
     return total
+
+
+def _share(draws: int, own: Own) -> np.ndarray:
+    return np.asarray(own.collected / draws, np.float32)
 
 
 def _target(out: Any, shape: tuple[int, int]) -> np.ndarray:

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.gradients.schemes import Windows
 from longhmm.model.hmm import HMM
 from longhmm.posterior.origin import Origin, go, wanted_size
 from longhmm.posterior.posterior import Posterior
-from longhmm.run.cluster import check_client
+from longhmm.run.cluster_passes import on_cluster
 from longhmm.run.request import Request
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.matched_langevin import MatchedLangevin
@@ -59,8 +58,9 @@ def sample(
         time_limit: seconds after which the draws so far are returned.
         progress: show a bar on anything that takes over two seconds.
         checkpoint: a directory; a run that was stopped goes on from there, to the same draws bit for bit.
-        client: a `dask.distributed.Client`; the chains then run on its workers, which must reach the data (by the
-            same path or address, unless they lie in memory). A worker that is lost changes nothing in the draws.
+        client: a `dask.distributed.Client`; chains and full passes then run on its workers, which must reach the data
+            (by the same path or address, unless they lie in memory or are a Dask array, whose chunks stay where they
+            are while the chains run here). A worker that is lost changes nothing in the draws.
 
     Example:
         >>> import longhmm as lh
@@ -74,8 +74,7 @@ def sample(
     for name, value, least in (("chains", chains, 1), ("draws", draws, 1), ("warmup", warmup, 0), ("thin", thin, 1)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least):
             raise ModelError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-    check_client(client)
-    sequences = open_data(data)
+    sequences = on_cluster(data, client)
     model.check_dim(sequences)
     resolved = model.resolve(sequences)
     chosen: Sampler = MatchedLangevin() if sampler is None else sampler

@@ -11,7 +11,8 @@ import numpy as np
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ImpossibleObservationError, ModelError
 from longhmm.model.hmm import HMM
-from longhmm.posterior.predictive import final_law, predictions
+from longhmm.posterior.predictive import final_law, predictions, stretch_log_likelihoods
+from longhmm.run.cluster_passes import on_cluster
 
 if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior
@@ -46,7 +47,9 @@ class Score:
         )
 
 
-def score(posterior: Posterior, data: Any, *, draws: int = 100, after: Any = None, blocks: int = BLOCKS) -> Score:
+def score(
+    posterior: Posterior, data: Any, *, draws: int = 100, after: Any = None, blocks: int = BLOCKS, client: Any = None
+) -> Score:
     """Log predictive density of held-out data: the logarithm of the likelihood averaged over draws.
 
     Args:
@@ -55,9 +58,10 @@ def score(posterior: Posterior, data: Any, *, draws: int = 100, after: Any = Non
         after: data that `data` follow without a gap, such as the training data; the first state then has the law that
             they imply. Without it, `data` begin afresh from the initial law.
         blocks: stretches of equal length into which the score is split.
+        client: a `dask.distributed.Client`, whose workers then pass over the data.
     """
-    sequences = open_data(data)
-    before = None if after is None else open_data(after)
+    sequences = on_cluster(data, client)
+    before = None if after is None else on_cluster(after, client)
     if before is not None and sequences.n_sequences > 1:
         raise DataError(
             f"after= goes with one sequence, but {sequences.name} has {sequences.n_sequences}; leave it out."
@@ -67,7 +71,7 @@ def score(posterior: Posterior, data: Any, *, draws: int = 100, after: Any = Non
     for params in posterior.iterate(draws):
         if before is not None:
             params["initial"] = final_law(posterior.model, params, before) @ params["transition"]
-        found, seen = block_log_likelihoods(posterior.model, params, sequences, edges)
+        found, seen = _by_stretch(posterior.model, params, sequences, edges)
         rows.append(found)
         counts.append(seen)
     seen = min(counts)
@@ -85,19 +89,14 @@ def score(posterior: Posterior, data: Any, *, draws: int = 100, after: Any = Non
     )
 
 
-def block_log_likelihoods(
+def _by_stretch(
     model: HMM, params: Mapping[str, Any], sequences: Sequences, edges: np.ndarray
 ) -> tuple[np.ndarray, int]:
-    """Log likelihood of each stretch `[edges[b], edges[b+1])` given all before it, and the rows observed at all."""
-    totals, seen = np.zeros(len(edges) - 1), 0
+    """See `stretch_log_likelihoods`; minus infinity where an observation is impossible."""
     try:
-        for part in predictions(model, params, sequences):
-            block = np.searchsorted(edges, np.arange(part.start, part.stop), side="right") - 1
-            totals += np.bincount(block, part.log_density, minlength=len(totals))
-            seen += int(part.seen.sum())
+        return stretch_log_likelihoods(model, params, sequences, edges)
     except ImpossibleObservationError:
-        return np.full(len(totals), -np.inf), sequences.length
-    return totals, seen
+        return np.full(len(edges) - 1, -np.inf), sequences.length
 
 
 def log_mean_exp(logs: np.ndarray) -> np.ndarray:

@@ -29,7 +29,8 @@ KEPT = 4  # drivers that a worker keeps ready
 
 def driver_for(request: Request, estimator: BoundEstimator) -> Driver:
     """The driver of a request: on the cluster if it names one, else in this process."""
-    if request.client is None:
+    # Windows of a Dask array are fetched from here: a worker that asked others for rows could wait for itself.
+    if request.client is None or not request.sequences.portable:
         return Driver(request.sampler, request.model, estimator, request.seed)
     return ClusterDriver(request.client, request.sampler, request.model, estimator, request.seed)
 
@@ -40,6 +41,24 @@ def check_client(client: Any) -> None:
         raise LongHMMError(
             f"client must be a dask.distributed.Client, got {type(client).__name__}: pip install 'longhmm[cluster]'."
         )
+
+
+def losses() -> tuple[type[BaseException], ...]:
+    """What is raised where workers were lost, rather than where something is wrong with the work."""
+    from concurrent.futures import CancelledError
+
+    from distributed import KilledWorker
+    from distributed.comm.core import CommClosedError
+
+    return KilledWorker, CancelledError, CommClosedError, TimeoutError, OSError
+
+
+def given_up(error: BaseException) -> LongHMMError:
+    """The last word after so many losses in a row."""
+    return LongHMMError(
+        f"The workers of the cluster were lost {ATTEMPTS} times in a row ({type(error).__name__}): look at their logs; "
+        "a run with a checkpoint goes on when it is started again."
+    )
 
 
 class ClusterDriver(Driver):
@@ -67,11 +86,6 @@ class ClusterDriver(Driver):
         return self._blocks(run, count, thin, n_chains)
 
     def _blocks(self, run: Progressed, count: int, thin: int, n_chains: int) -> list[Any]:
-        from concurrent.futures import CancelledError
-
-        from distributed import KilledWorker
-        from distributed.comm.core import CommClosedError
-
         name = hashlib.sha256(self._recipe).hexdigest()
         states = [jax.tree.map(np.asarray, state) for state in run.states]
         for attempt in range(ATTEMPTS):
@@ -85,13 +99,10 @@ class ClusterDriver(Driver):
             ]
             try:
                 return list(self.client.gather(tasks))
-            except (KilledWorker, CancelledError, CommClosedError, TimeoutError, OSError) as error:
+            except losses() as error:
                 self._given = None  # it may have been lost with the workers
                 if attempt == ATTEMPTS - 1:
-                    raise LongHMMError(
-                        f"The workers of the cluster were lost {ATTEMPTS} times in a row ({type(error).__name__}): "
-                        "look at their logs; a run with a checkpoint goes on when it is started again."
-                    ) from None
+                    raise given_up(error) from None
             finally:
                 self.client.cancel(tasks)
         raise AssertionError("unreachable")

@@ -10,13 +10,15 @@ and for rows that are missing in part, the pass yields the first and second deri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.data.executor import Task
+from longhmm.data.sequences import Sequences
 from longhmm.kernels.blocks import Block
 from longhmm.kernels.forms import sufficient_sums
 from longhmm.kernels.full_pass import Progress, posterior_pass
@@ -157,9 +159,15 @@ def collect_slopes(model: HMM, params: Mapping[str, jax.Array], block: Block, we
 
 
 def _any_partly_observed(data: WholeData, rows: int = 1 << 18) -> bool:
-    sequences = data.sequences
-    for start in range(0, sequences.length, rows):
-        observed = sequences.read(start, min(start + rows, sequences.length)).observed
-        if np.any(observed.any(axis=1) != observed.all(axis=1)):
-            return True
-    return False
+    length = data.sequences.length
+    starts = range(0, length, rows)
+    tasks = (Task((start, min(start + rows, length)), start, min(start + rows, length)) for start in starts)
+    return any(data.sequences.executor.run(_partly_observed, data.model, data.sequences, tasks))
+
+
+def _partly_observed(model: HMM, sequences: Sequences) -> Callable[[tuple[int, int]], bool]:
+    def look(rows: tuple[int, int]) -> bool:
+        observed = sequences.read(*rows).observed
+        return bool(np.any(observed.any(axis=1) != observed.all(axis=1)))
+
+    return look

@@ -1,0 +1,171 @@
+"""Full passes on the workers of a Dask cluster: an executor that sends tasks to where the rows are.
+
+Consecutive tasks travel as one parcel. Data in files are opened by the workers, data in memory are sent to each of them
+once, and of a Dask array the rows of a parcel are put together by the worker that has most of them: nothing of the size
+of the data passes through the process that asks. A parcel that is lost with its worker is run again, to the same end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from longhmm.data.dask_source import DaskSource
+from longhmm.data.executor import Task, Work
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.run.cluster import ATTEMPTS, check_client, given_up, losses
+
+PARCEL_ROWS = 1 << 21  # rows of a parcel: some tenths of a second with the fused kernel, seconds without
+PARCELS_EACH = 4  # parcels for every thread of the cluster at least, so that all end at about the same time
+AHEAD = 2  # parcels in hand for every thread: one that runs, one that waits
+KEPT = 8  # models and data sets that a worker keeps at hand
+
+
+def on_cluster(data: Any, client: Any) -> Sequences:
+    """Data over which full passes run on the workers of a cluster; for everything that takes data.
+
+    Args:
+        data: a path or address that the workers can open, a Dask array, or anything else that `open_data` takes.
+        client: a `dask.distributed.Client`; None leaves the passes to this process.
+
+    Example:
+        >>> import longhmm as lh
+        >>> lh.on_cluster([1.0, 2.0], client=None).length
+        2
+    """
+    check_client(client)
+    sequences = open_data(data)
+    return sequences if client is None else sequences.run_by(Cluster(client))
+
+
+class Parcel(NamedTuple):
+    """Arguments of consecutive tasks, and the rows `[start, stop)` that they read together."""
+
+    arguments: list[Any]
+    start: int
+    stop: int
+
+
+class Sealed(NamedTuple):
+    """Something pickled, and its digest."""
+
+    name: str
+    content: bytes
+
+
+class Cluster:
+    """Runs tasks on one data set on the workers of a client."""
+
+    here = False
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self._packed: dict[int, tuple[Any, Sealed]] = {}  # models and data, each pickled once
+        self._data: Any = None  # on the workers; kept, since Dask drops what no one holds
+
+    def run(self, work: Work, model: Any, sequences: Sequences, tasks: Iterable[Task]) -> Iterator[Any]:
+        """What the tasks give, in their order, with a few parcels in hand beyond the one last asked for."""
+        import cloudpickle
+
+        threads = max(1, sum(self.client.nthreads().values()))
+        data, sent = self._seal(sequences), (self._seal(model), cloudpickle.dumps(work))
+
+        def submit(parcel: Parcel) -> Any:
+            if self._data is None:
+                self._data = self.client.scatter(data.content, broadcast=True, hash=False)
+            # Rows of a Dask array are asked for as futures: they go from worker to worker, never here.
+            lazy = {} if sequences.portable else sequences.lazy(parcel.start, parcel.stop)
+            rows = {name: self.client.compute(part) for name, part in lazy.items()}
+            return self.client.submit(run_parcel, data.name, self._data, *sent, parcel, rows, pure=False)
+
+        waiting: deque[tuple[Parcel, Any]] = deque()
+        try:
+            for parcel in packed(tasks, sequences, threads):
+                waiting.append((parcel, submit(parcel)))
+                if len(waiting) >= AHEAD * threads:
+                    yield from self._result(submit, *waiting.popleft())
+            while waiting:
+                yield from self._result(submit, *waiting.popleft())
+        finally:  # left early: what is still in hand is of no use
+            self.client.cancel([future for _, future in waiting])
+
+    def _seal(self, thing: Any) -> Sealed:
+        """A thing pickled; the thing is kept, so that its identity stays its own."""
+        import cloudpickle
+
+        if id(thing) not in self._packed:
+            content = cloudpickle.dumps(thing)
+            self._packed[id(thing)] = thing, Sealed(hashlib.sha256(content).hexdigest(), content)
+        return self._packed[id(thing)][1]
+
+    def _result(self, submit: Callable[[Parcel], Any], parcel: Parcel, future: Any) -> list[Any]:
+        for _ in range(ATTEMPTS):
+            try:
+                return list(future.result())
+            except losses() as error:
+                lost = error
+                self._data = None  # they may have been lost with the workers
+                future = submit(parcel)
+        raise given_up(lost)
+
+
+def packed(tasks: Iterable[Task], sequences: Sequences, threads: int) -> Iterator[Parcel]:
+    """Consecutive tasks together: about so many rows, and of a Dask array those that begin in one chunk."""
+    most = int(np.clip(sequences.length // (PARCELS_EACH * threads), 1, PARCEL_ROWS))
+    edges = sequences.source.edges if isinstance(sequences.source, DaskSource) else np.zeros(1)
+    held: list[Task] = []
+    for task in tasks:
+        if held:
+            rows = max(task.stop, held[-1].stop) - min(task.start, held[0].start)
+            chunks = np.searchsorted(edges, [_middle(held[0]), _middle(task)], side="right")
+            if rows > most or chunks[0] != chunks[1]:
+                yield _parcel(held)
+                held = []
+        held.append(task)
+    if held:
+        yield _parcel(held)
+
+
+def _middle(task: Task) -> int:
+    """Where most of a task's rows are: its ends may lie in neighbouring chunks."""
+    return (task.start + task.stop) // 2
+
+
+def _parcel(tasks: list[Task]) -> Parcel:
+    bounds = min(task.start for task in tasks), max(task.stop for task in tasks)
+    return Parcel([task.argument for task in tasks], *bounds)
+
+
+_known: OrderedDict[str, Any] = OrderedDict()
+_looking = threading.Lock()
+
+
+def run_parcel(
+    data_name: str, data: bytes, model: Sealed, work: bytes, parcel: Parcel, rows: dict[str, np.ndarray]
+) -> list[Any]:
+    """On a worker: the tasks of one parcel, one after the other."""
+    import cloudpickle
+
+    sequences: Sequences = _opened(data_name, data)
+    if rows:
+        sequences = sequences.holding(parcel.start, rows)
+    one = cloudpickle.loads(work)(_opened(*model), sequences)
+    return [one(argument) for argument in parcel.arguments]
+
+
+def _opened(name: str, content: bytes) -> Any:
+    """What was sealed, and the very same object again next time: what was compiled for one model serves no other."""
+    import cloudpickle
+
+    with _looking:
+        if name not in _known:
+            _known[name] = cloudpickle.loads(content)
+        _known.move_to_end(name)
+        while len(_known) > KEPT:
+            _known.popitem(last=False)
+        return _known[name]

@@ -1,0 +1,190 @@
+"""Full passes on a cluster of two processes: what one process finds, also if a worker is killed in the middle."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import longhmm as lh
+from longhmm.data.executor import Task
+from longhmm.data.sequences import open_data
+from longhmm.kernels import blocks, fused_pass, native, rows
+from longhmm.kernels.full_pass import collect_weights, posterior_pass
+from longhmm.posterior.posterior import Posterior
+from longhmm.run import cluster_passes
+from longhmm.run.cluster_passes import Cluster, packed
+from posterior.fakes import chains_of
+
+MODEL = lh.HMM(2, lh.Poisson())
+PARAMS = {"transition": [[0.95, 0.05], [0.1, 0.9]], "rate": [1.0, 8.0]}
+LENGTHS = [7_001, 1, 8_998]
+
+
+@pytest.fixture(scope="module")
+def values() -> np.ndarray:
+    return lh.simulate(MODEL, PARAMS, length=sum(LENGTHS), seed=1)[1][:, 0].astype(np.int32)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    distributed = pytest.importorskip("distributed")
+    folder = str(tmp_path_factory.mktemp("workers"))
+    environment = {"PYTHONPATH": str(Path(lh.__file__).parents[1]), "LONGHMM_THREADS": "1"}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        with (
+            distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, local_directory=folder
+            ) as cluster,
+            distributed.Client(cluster) as client,
+        ):
+            yield client
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some ten blocks, in as many parcels, for data as short as these; how they are cut travels with the work."""
+    monkeypatch.setattr(blocks, "MESSAGE_ENTRIES", 1 << 12)
+    for module in (rows, fused_pass):
+        monkeypatch.setattr(module, "COPIED_ROWS", 1 << 11)
+    monkeypatch.setattr(rows, "IN_PLACE_ROWS", 1 << 11)
+    monkeypatch.setattr(cluster_passes, "PARCEL_ROWS", 1 << 11)
+
+
+def sources(values: np.ndarray, folder: Path) -> dict[str, Any]:
+    """The same observations wherever they may lie."""
+    import dask.array
+    import zarr
+
+    np.save(folder / "y.npy", values)
+    zarr.save(str(folder / "y.zarr"), values)
+    lazy = dask.array.from_array(values, chunks=3_000)
+    found = {"memory": values, "npy": folder / "y.npy", "zarr": folder / "y.zarr", "dask": lazy}
+    return {name: open_data(each, lengths=LENGTHS) for name, each in found.items()}
+
+
+@pytest.mark.parametrize("kind", ["memory", "npy", "zarr", "dask"])
+def test_statistics_are_those_of_one_process(kind: str, values: np.ndarray, client: Any, tmp_path: Path) -> None:
+    data = sources(values, tmp_path)[kind]
+    expected = lh.gradient(MODEL, PARAMS, data)
+    found = lh.gradient(MODEL, PARAMS, lh.on_cluster(data, client))
+    for name, slope in expected.items():
+        np.testing.assert_array_equal(found[name], slope)
+    assert lh.log_likelihood(MODEL, PARAMS, lh.on_cluster(data, client)) == lh.log_likelihood(MODEL, PARAMS, data)
+
+
+@pytest.fixture(scope="module")
+def posterior() -> Posterior:
+    rng = np.random.default_rng(0)
+    draws = {"transition": np.array(PARAMS["transition"]), "rate": np.array(PARAMS["rate"])}
+    natural = {name: np.broadcast_to(value, (1, 2, *value.shape)).copy() for name, value in draws.items()}
+    natural["rate"] *= rng.uniform(0.9, 1.1, natural["rate"].shape)
+    return Posterior.from_chains(MODEL, chains_of(MODEL, natural))
+
+
+@pytest.mark.parametrize(
+    ("kind", "draws", "causal"), [("dask", 1, [False]), pytest.param("npy", 2, [False, True], marks=pytest.mark.slow)]
+)
+def test_answers_are_those_of_one_process(
+    kind: str, draws: int, causal: list[bool], posterior: Posterior, values: np.ndarray, client: Any, tmp_path: Path
+) -> None:
+    data = sources(values, tmp_path)[kind]
+    np.testing.assert_array_equal(posterior.decode(data, client=client), posterior.decode(data))
+    asked: dict[str, Any] = {"draws": draws}
+    for each in causal:
+        expected = posterior.state_probabilities(data, causal=each, **asked)
+        found = posterior.state_probabilities(data, causal=each, client=client, **asked)
+        np.testing.assert_array_equal(found, expected)
+    there, here = posterior.score(data, client=client, **asked), posterior.score(data, **asked)
+    np.testing.assert_array_equal(there.blocks, here.blocks)
+    assert (there.log_density, there.n_observations) == (here.log_density, sum(LENGTHS))
+    # The same without the streamed reference of both.
+    whole = [lh.log_likelihood(MODEL, params, data) for params in posterior.iterate(draws)]
+    np.testing.assert_allclose(there.by_draw, whole, rtol=1e-12)
+
+
+@pytest.mark.slow
+def test_messages_are_carried_from_worker_to_worker(values: np.ndarray, client: Any, tmp_path: Path) -> None:
+    """States that never change: no stretch of rows tells what came before it, and blocks wait for one another."""
+    frozen = {**PARAMS, "transition": np.eye(2)}
+    data = sources(values, tmp_path)["dask"]
+    there = lh.on_cluster(data, client)
+    np.testing.assert_array_equal(lh.decode(MODEL, frozen, there), lh.decode(MODEL, frozen, data))
+    with native.switched_off():
+        results = [list(posterior_pass(MODEL, frozen, each, collect_weights)) for each in (there, data)]
+    assert len(results[0]) == len(results[1]) > 5
+    for found, expected in zip(*results, strict=True):
+        assert found.log_likelihood == expected.log_likelihood
+        np.testing.assert_array_equal(found.collected, expected.collected)
+
+
+def test_what_a_worker_refuses_is_said_here(client: Any, tmp_path: Path) -> None:
+    model = lh.HMM(2, lh.Categorical(3))
+    params = {**PARAMS, "probs": [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]}
+    del params["rate"]
+    values = np.zeros(9_000, np.int32)
+    values[[7_777, 8_888]] = 2
+    np.save(tmp_path / "y.npy", values)
+    for data in (open_data(tmp_path / "y.npy"), lh.on_cluster(tmp_path / "y.npy", client)):
+        with pytest.warns(RuntimeWarning, match=r"row 7777 of .*y\.npy"):
+            assert lh.log_likelihood(model, params, data) == -np.inf
+    (tmp_path / "y.npy").rename(tmp_path / "z.npy")
+    data = lh.on_cluster(tmp_path / "z.npy", client)
+    data.source.close()  # type: ignore[attr-defined]
+    (tmp_path / "z.npy").unlink()
+    with pytest.raises(lh.LongHMMError, match=r"z\.npy is not a readable"):
+        lh.log_likelihood(model, params, data)
+
+
+@pytest.mark.parametrize("kind", [pytest.param("memory", marks=pytest.mark.slow), "dask"])
+def test_a_worker_killed_in_the_middle_changes_nothing(
+    kind: str, values: np.ndarray, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = sources(values, tmp_path)[kind]
+    if kind == "dask":
+        data = open_data(client.persist(data.source._array), lengths=LENGTHS)  # type: ignore[attr-defined]
+    expected = lh.state_probabilities(MODEL, PARAMS, data), lh.decode(MODEL, PARAMS, data)
+    result, seen, killed = Cluster._result, [], []
+
+    def with_a_kill(self: Cluster, *given: Any) -> list[Any]:
+        seen.append(given)
+        if len(seen) == 3:  # others are under way, or done and not yet fetched
+            killed.append(next(iter(client.run(os.getpid).values())))
+            os.kill(killed[0], signal.SIGKILL)
+        return result(self, *given)
+
+    monkeypatch.setattr(Cluster, "_result", with_a_kill)
+    there = lh.on_cluster(data, client)
+    np.testing.assert_array_equal(lh.state_probabilities(MODEL, PARAMS, there), expected[0])
+    np.testing.assert_array_equal(lh.decode(MODEL, PARAMS, there), expected[1])
+    client.wait_for_workers(2)
+    assert killed[0] not in client.run(os.getpid).values()
+
+
+def test_parcels_hold_consecutive_tasks_of_one_chunk() -> None:
+    import dask.array
+
+    tasks = [Task(n, max(0, 100 * n - 10), min(100 * n + 110, 2_000)) for n in range(20)]
+    plain = list(packed(tasks, open_data(np.arange(2_000)), threads=1))
+    assert [each for parcel in plain for each in parcel.arguments] == list(range(20))
+    assert {len(parcel.arguments) for parcel in plain} == {4}  # 2,000 rows, four parcels, room for the ends
+    assert all(parcel.stop - parcel.start <= 500 for parcel in plain)
+    chunked = open_data(dask.array.arange(2_000, chunks=250))
+    starts = [parcel.arguments[0] for parcel in packed(tasks, chunked, threads=1)]
+    assert starts == [0, 2, 5, 7, 10, 12, 15, 17]
+
+
+def test_lists_of_dask_arrays_are_many_sequences() -> None:
+    import dask.array
+
+    parts = [dask.array.arange(30, chunks=7), dask.array.arange(5, chunks=5)]
+    data = open_data(parts)
+    assert data.offsets.tolist() == [0, 30, 35]
+    assert data.read(28, 33).values[:, 0].tolist() == [28, 29, 0, 1, 2]
+    with pytest.raises(lh.LongHMMError, match="Dask arrays only"):
+        open_data([*parts, np.arange(3)])
