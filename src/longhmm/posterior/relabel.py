@@ -155,8 +155,11 @@ def _divergences(model: HMM, reference: Mapping[str, Any], params: Mapping[str, 
         except ModelError:  # the emission is the user's own and cannot draw
             return _distances(model, reference, params)
         seen = jnp.ones(values.shape, bool)
-        own = np.asarray(model.log_likelihoods(one, values, seen))[np.arange(len(states)), states]
-        logs = np.asarray(model.log_likelihoods(other, values, seen))
+        # States far out draw numbers too large to hold. Compiled, their densities are quietly not finite, which here
+        # means: as far apart as can be.
+        look = jax.jit(model.log_likelihoods)
+        own = np.asarray(look(one, values, seen))[np.arange(len(states)), states]
+        logs = np.asarray(look(other, values, seen))
     gaps = np.clip(own[:, None] - logs, -1e6, 1e6).reshape(model.n_states, DRAWS_PER_STATE, model.n_states)
     return np.maximum(gaps.mean(axis=1), 0.0)
 
