@@ -171,11 +171,15 @@ def minibatch(n: int, count: int, repeats: int, *, fused: bool) -> dict[str, Any
             index = locate(jnp, data.cell_offsets, data.offsets, 21, own, 10)
             laws = (narrow["transition"], narrow["initial"], start)
             found = pallas_windows.window_sums(
-                form_of(model), place(data.values, index), laws, packs(model, narrow), (10, 21, 10), per_window=False
+                form_of(model), place(data.values, index), laws, packs(model, narrow), (10, 21, 10), jnp.ones(count)
             )
             counts = found[2]
         else:
-            counts = window_statistics(model, narrow, take_windows(data, own, 21, 10), start).total().transitions
+            counts = (
+                window_statistics(model, narrow, take_windows(data, own, 21, 10), start)
+                .total(jnp.ones(count))
+                .transitions
+            )
         return total + counts, None
 
     run = jax.jit(lambda key: jax.lax.scan(one, jnp.zeros((n, n), jnp.float32), jax.random.split(key, steps))[0])

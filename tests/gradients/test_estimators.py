@@ -165,7 +165,11 @@ def test_iid_against_finite_differences_of_a_mixture() -> None:
             return float(logsumexp(np.log(natural["transition"].mean(axis=0)) + logs, axis=1).sum())
 
     def mixture_score(params: dict, windows: WindowBatch) -> dict:
-        return score(MODEL, MODEL.unconstrain(params), mixture_statistics(MODEL, params, windows).total())
+        return score(
+            MODEL,
+            MODEL.unconstrain(params),
+            mixture_statistics(MODEL, params, windows).total(jnp.ones(len(windows.length))),
+        )
 
     expected = differences(mixture, space.vector)
     cells = Cells(ragged().offsets, 5)

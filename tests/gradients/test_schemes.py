@@ -233,7 +233,8 @@ def test_the_same_windows_from_memory_and_from_a_file(tmp_path: Path, kind: str,
     assert not file.on_device
     for seed in range(5):
         drawn, read = memory.draw(jax.random.key(seed)), file.draw(jax.random.key(seed))
-        assert float(drawn.weight) == float(read.weight) == np.float32(memory.cells.n_cells / 4)
+        np.testing.assert_array_equal(drawn.weights, np.full(4, memory.cells.n_cells / 4, np.float32))
+        np.testing.assert_array_equal(drawn.weights, read.weights)
         assert_same(drawn.windows, read.windows)
         truth = np.asarray(drawn.windows.observed).any(axis=2)
         assert not truth[np.arange(truth.shape[1]) >= np.asarray(drawn.windows.length)[:, None]].any()

@@ -213,11 +213,14 @@ def test_windows_of_every_form(name: str, wide: bool) -> None:
             narrow = batch._replace(values=np.asarray(batch.values, kind))
             found = given_statistics(model, arrays, narrow, None, 7, buffer)
         else:
-            sums = placed_sums(model, arrays, place(rows, index), None, 7, buffer, per_window=True)
+            sums = placed_sums(model, arrays, place(rows, index), None, 7, buffer, None)
             found = jax.vmap(lambda one: statistics_of(model, arrays, one))(sums)
-            total = placed_sums(model, arrays, place(rows, index), None, 7, buffer)
-            close(total.transitions, expected.transitions.sum(axis=0), tolerance)
-            close(total.sums, sums.sums.sum(axis=0), tolerance)
+            weights = np.random.default_rng(0).uniform(0.1, 9.0, cells.n_cells).astype(kind)
+            total = placed_sums(model, arrays, place(rows, index), None, 7, buffer, jnp.asarray(weights))
+            close(total.transitions, np.tensordot(weights, expected.transitions, 1), tolerance)
+            close(total.first, np.tensordot(weights, expected.first, 1), tolerance)
+            close(total.sums, np.tensordot(weights, sums.sums, 1), tolerance)
+            close(total.log_likelihood, weights @ sums.log_likelihood, tolerance)
     close(found._replace(log_likelihood=0.0), expected._replace(log_likelihood=0.0), tolerance)
     if name not in ("lognormal", "poisson", "gamma"):  # there the kernel leaves out log h(y)
         close(found.log_likelihood, expected.log_likelihood, tolerance)
@@ -234,13 +237,45 @@ def test_chains_and_points_share_one_call() -> None:
     stacked = jax.tree.map(lambda *parts: jnp.stack(parts), *[each._replace(rows=0) for each in places])
     shifts = jnp.array([0.0, 0.4])
 
-    def at(shift: jax.Array, where: Any) -> jax.Array:
+    def at(shift: jax.Array, where: Any, weights: jax.Array) -> jax.Array:
         moved = {**arrays, "mean": arrays["mean"] + shift}
-        return placed_sums(model, moved, where._replace(rows=rows), None, 9, 3).transitions
+        return placed_sums(model, moved, where._replace(rows=rows), None, 9, 3, weights).transitions
 
-    both = jax.vmap(lambda where: jax.vmap(lambda shift: at(shift, where))(shifts))(stacked)
-    for chain, point in itertools.product(range(2), range(2)):
-        np.testing.assert_allclose(both[chain, point], at(shifts[point], places[chain]), atol=1e-6)
+    own = jnp.array([[1.0, 2.0, 0.5], [3.0, 0.25, 7.0]])
+    for weights, axis in ((own[0], None), (own, 0)):  # shared by the chains, and of each chain
+        each = jax.vmap(lambda where, one: jax.vmap(lambda shift: at(shift, where, one))(shifts), (0, axis))
+        both = each(stacked, weights)
+        for chain, point in itertools.product(range(2), range(2)):
+            alone = at(shifts[point], places[chain], own[0 if axis is None else chain])
+            np.testing.assert_allclose(both[chain, point], alone, atol=1e-6)
+
+
+def test_a_window_that_is_done_again_keeps_its_weight() -> None:
+    """Two states that hardly mix, and rows that jump from one to the other: the linear recursion underflows."""
+    model = HMM(2, Gaussian())
+    params = {
+        "transition": np.array([[1.0 - 1e-30, 1e-30], [1e-30, 1.0 - 1e-30]]),
+        "mean": np.array([[0.0], [60.0]]),
+        "covariance": np.ones((2, 1, 1)),
+        "initial": np.array([0.5, 0.5]),
+    }
+    y = np.random.default_rng(0).normal(size=(36, 1)).astype(np.float32)
+    y[20:22] += 60.0
+    sequences = open_data(y)
+    cells = Cells(sequences.offsets, 9)
+    index = cells.locate(np.arange(cells.n_cells), 3)
+    with jax.enable_x64(True):
+        exact = {key: jnp.asarray(value, jnp.float64) for key, value in params.items()}
+        windows = gather(sequences, index, cells.width(3))
+        expected = jax.tree.map(np.asarray, window_statistics(model, exact, windows, jnp.array([0.5, 0.5])))
+    assert expected.log_likelihood.min() < -100
+    arrays = {key: jnp.asarray(value, jnp.float32) for key, value in params.items()}
+    weights = np.array([1.0, 4.0, 7.0, 2.0], np.float32)
+    start = jnp.array([0.5, 0.5])
+    found = placed_sums(model, arrays, place(jnp.asarray(y), index), start, 9, 3, jnp.asarray(weights))
+    np.testing.assert_allclose(found.log_likelihood, weights @ expected.log_likelihood, rtol=1e-5)
+    np.testing.assert_allclose(found.transitions, np.tensordot(weights, expected.transitions, 1), atol=1e-4)
+    np.testing.assert_allclose(found.first, np.tensordot(weights, expected.first, 1), atol=1e-5)
 
 
 def test_the_stationary_law_on_the_host() -> None:

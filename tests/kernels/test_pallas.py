@@ -90,7 +90,7 @@ def by_kernel(
     block = sequences.read(0, sequences.length)
     with jax.enable_x64(True):
         rows = np.asarray(_numbers(model, block.values, block.observed), np.float32)
-    how: dict[str, Any] = {"per_window": True, "config": config, "interpret": True}
+    how: dict[str, Any] = {"weights": None, "config": config, "interpret": True}
 
     @partial(jax.jit, compiler_options=QUICK)
     def run(placed: Placed, params: Mapping[str, jax.Array], start: jax.Array) -> Statistics:
@@ -173,19 +173,22 @@ def test_chains_share_a_call_and_lost_windows_are_redone(on_a_gpu: None) -> None
     narrow = {name: jnp.asarray(value, jnp.float32) for name, value in complete.items()}
     cells = Cells(sequences.offsets, CORE)
     chains = np.array([[0, 1, 4], [3, 2, 3]])
+    weights = np.array([[1.0, 2.0, 0.5], [3.0, 0.25, 7.0]], np.float32)
     index = cells.locate(chains.ravel(), BUFFER)
     index = type(index)(*(np.reshape(each, chains.shape) for each in index))
 
     @partial(jax.jit, compiler_options=QUICK)
     def run(params: Mapping[str, jax.Array], rows: jax.Array) -> Any:
-        one = lambda own: placed_sums(model, params, place(rows, own), None, CORE, BUFFER)  # noqa: E731
-        return jax.vmap(one)(index)
+        one = lambda own, by: placed_sums(model, params, place(rows, own), None, CORE, BUFFER, by)  # noqa: E731
+        return jax.vmap(one)(index, weights)
 
     found = run(narrow, jnp.asarray(y))
     for chain, own in enumerate(chains):
-        np.testing.assert_allclose(found.log_likelihood[chain], expected.log_likelihood[own].sum(), rtol=1e-5)
-        np.testing.assert_allclose(found.first[chain], expected.first[own].sum(0), atol=1e-5)
-        np.testing.assert_allclose(found.transitions[chain], expected.transitions[own].sum(0), **TOLERANCE)
+        by = weights[chain]
+        np.testing.assert_allclose(found.log_likelihood[chain], by @ expected.log_likelihood[own], rtol=1e-5)
+        np.testing.assert_allclose(found.first[chain], by @ expected.first[own], atol=1e-5)
+        expected_moves = np.tensordot(by, expected.transitions[own], 1)
+        np.testing.assert_allclose(found.transitions[chain], expected_moves, **TOLERANCE)
 
 
 def test_log_likelihoods_may_be_handed_over(on_a_gpu: None) -> None:

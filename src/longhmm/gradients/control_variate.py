@@ -35,8 +35,9 @@ from longhmm.model.hmm import HMM
 class ControlVariate:
     """Buffered windows that only estimate the difference to a centre where the gradient is known exactly.
 
-    `g(theta) = G* + (N/S) sum_c [g_c(theta) - g_c(theta*)] + grad log prior(theta)`, with the same cells at both points
-    and G* the exact gradient of the log likelihood: at the centre both the noise and the bias of the buffer vanish.
+    `g(theta) = G* + sum_c w_c [g_c(theta) - g_c(theta*)] + grad log prior(theta)`, with the same cells and weights at
+    both points (N/S where all cells are as likely) and G* the exact gradient of the log likelihood: at the centre both
+    the noise and the bias of the buffer vanish.
 
     Args:
         centre: natural parameters `theta*`; None takes the parameters the estimator is bound at.
@@ -79,7 +80,7 @@ class BoundControlVariate:
         return self.plain.shares_calls
 
     def draw(self, key: jax.Array) -> Minibatch:
-        """Windows at random, each cell with probability S/N."""
+        """Windows at random, each with one over the probability of its cell as its weight."""
         return self.plain.draw(key)
 
     def estimate(
@@ -119,14 +120,9 @@ def _controlled(
     found = over(jax.tree.map(lambda here, home: jnp.stack([here, home]), coordinates, dict(centre)))
     gradient = {name: exact[name] + found.gradient[name][0] - found.gradient[name][1] for name in coordinates}
     if rare is not None:
-        seen = minibatch.weight * _home_transitions(found.statistics, per_window)
+        home = jax.tree.map(lambda each: each[1], found.statistics)
+        seen = (home.total(minibatch.weights) if per_window else home).transitions
         gradient = add(gradient, rare_score(model, coordinates, dict(centre), rare.share * (rare.counts - seen)))
     if prior:
         gradient = add(gradient, prior_gradient(model, coordinates))
     return GradientEstimate(gradient, jax.tree.map(lambda each: each[0], found.statistics))
-
-
-def _home_transitions(statistics: Any, per_window: bool) -> jax.Array:
-    """Expected transitions of the minibatch at the centre."""
-    home = statistics.transitions[1]
-    return jnp.sum(home, axis=0) if per_window else home

@@ -21,7 +21,7 @@ import numpy as np
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import WindowBatch
 from longhmm.gradients.buffer_length import BufferEstimate, FixedBuffer, LyapunovBuffer
-from longhmm.gradients.coordinates import Coordinates, add, prior_gradient, scale, score
+from longhmm.gradients.coordinates import Coordinates, add, prior_gradient, score
 from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.gradients.minibatch import Minibatch, MinibatchSource
 from longhmm.gradients.schemes import Windows
@@ -37,11 +37,9 @@ StartLaw = Callable[[Mapping[str, jax.Array]], jax.Array]
 
 
 class WindowStatistics(Protocol):
-    """Statistics of a minibatch, summed or of every window. Compared by value, so that compiled code is shared."""
+    """Statistics of every window of a minibatch. Compared by value, so that compiled code is shared."""
 
-    def __call__(
-        self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, *, per_window: bool
-    ) -> Statistics: ...
+    def __call__(self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch) -> Statistics: ...
 
 
 class GradientEstimate(NamedTuple):
@@ -49,8 +47,9 @@ class GradientEstimate(NamedTuple):
 
     Attributes:
         gradient: by name, as `constrain` takes them.
-        statistics: expected statistics of the windows, unscaled: summed, or with a leading axis where those of every
-            window were asked for. None for the full-data gradient.
+        statistics: expected statistics of the windows: summed, each times its weight, so that they estimate those of
+            all data; or, where those of every window were asked for, without weights and with a leading axis. None for
+            the full-data gradient.
     """
 
     gradient: dict[str, Any]
@@ -189,28 +188,23 @@ class BufferedStatistics:
     core_length: int
     buffer: int
 
-    def __call__(
-        self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, *, per_window: bool
-    ) -> Statistics:
+    def __call__(self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch) -> Statistics:
         spans = (self.core_length, self.buffer)
         if self.fused and minibatch.placed is not None:
-            sums = placed_sums(model, params, minibatch.placed, self.law(params), *spans, per_window=True)
-            found = jax.vmap(partial(statistics_of, model, params))(sums)
-        elif self.fused:
-            found = given_statistics(model, params, minibatch.windows, self.law(params), *spans)
-        else:
-            law = jax.lax.stop_gradient(self.start(params))
-            found = window_statistics(model, params, minibatch.windows, law)
-        return found if per_window else found.total()
+            sums = placed_sums(model, params, minibatch.placed, self.law(params), *spans, None)
+            return jax.vmap(partial(statistics_of, model, params))(sums)
+        if self.fused:
+            return given_statistics(model, params, minibatch.windows, self.law(params), *spans)
+        law = jax.lax.stop_gradient(self.start(params))
+        return window_statistics(model, params, minibatch.windows, law)
 
     def law(self, params: Mapping[str, jax.Array]) -> jax.Array | None:
         """The law before a window, for the kernel; None for the stationary one, which it finds by itself."""
         return None if self.start is stationary_start else jax.lax.stop_gradient(self.start(params))
 
 
-def _mixture(model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, *, per_window: bool) -> Statistics:
-    found = mixture_statistics(model, params, minibatch.windows)
-    return found if per_window else found.total()
+def _mixture(model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch) -> Statistics:
+    return mixture_statistics(model, params, minibatch.windows)
 
 
 @partial(
@@ -242,7 +236,7 @@ class BoundWindows:
         return isinstance(self.statistics, BufferedStatistics) and self.statistics.fused
 
     def draw(self, key: jax.Array) -> Minibatch:
-        """Windows at random, each cell with probability S/N."""
+        """Windows at random, each with one over the probability of its cell as its weight."""
         minibatch = self.source.draw(key)
         if self.draws_on_host:
             self._check(minibatch.windows)
@@ -279,16 +273,15 @@ def window_estimate(
         params = {**params, "initial": jnp.asarray(initial, params["transition"].dtype)}
     if not per_window and minibatch.placed is not None and isinstance(statistics, BufferedStatistics):
         spans = (statistics.core_length, statistics.buffer)
-        sums = placed_sums(model, params, minibatch.placed, statistics.law(params), *spans)
-        gradient = _from_sums(model, coordinates, params, sums, initial is None, minibatch, prior)
+        sums = placed_sums(model, params, minibatch.placed, statistics.law(params), *spans, minibatch.weights)
+        gradient = _from_sums(model, coordinates, params, sums, initial is None, prior)
         return GradientEstimate(gradient, statistics_of(model, params, sums))
-    found = statistics(model, params, minibatch, per_window=per_window)
-    total = found.total() if per_window else found
+    found = statistics(model, params, minibatch)
+    total = found.total(minibatch.weights)
     gradient = score(model, coordinates, total, initial_moves=initial is None)
-    gradient = scale(minibatch.weight, gradient)
     if prior:
         gradient = add(gradient, prior_gradient(model, coordinates))
-    return GradientEstimate(gradient, found)
+    return GradientEstimate(gradient, found if per_window else total)
 
 
 def _from_sums(
@@ -297,7 +290,6 @@ def _from_sums(
     params: Mapping[str, jax.Array],
     sums: FusedSums,
     initial_moves: bool,
-    minibatch: Minibatch,
     prior: bool,
 ) -> Coordinates:
     """The gradient from what the fused kernel summed up: the same as `score`, in one derivative (F8)."""
@@ -308,7 +300,7 @@ def _from_sums(
         total = jnp.sum(sums.excess * safe_log(natural["transition"]))
         if initial_moves:
             total = total + jnp.sum(sums.first * safe_log(natural["initial"]))
-        total = minibatch.weight * (total + expected_log_density(model, params, natural, sums.sums))
+        total = total + expected_log_density(model, params, natural, sums.sums)
         return total + model.log_prior_unconstrained(at) if prior else total
 
     return jax.grad(complete_data)(coordinates)

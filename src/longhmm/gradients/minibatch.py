@@ -21,14 +21,14 @@ from longhmm.model.hmm import HMM
 
 
 class Minibatch(NamedTuple):
-    """Windows, and the weight with which each one's core enters the sum over all data.
+    """Windows, and the weight `(S,)` with which each one's core enters the sum over all data.
 
     `placed` says where the same windows lie in the data, for the fused kernel; None where they must be copied. Inside
     compiled code only the one that is used costs anything.
     """
 
     windows: WindowBatch
-    weight: Any
+    weights: Any
     placed: Placed | None = None
 
 
@@ -124,27 +124,36 @@ class MinibatchSource:
             core_length = self.windows.core_length
             return _draw_on_device(self.rotation, core_length, self.buffer, self.data, key)
         with jax.enable_x64(self.cells.n_cells >= INT32_LIMIT):
-            cells = np.asarray(_draw_cells(self.rotation, key))
-        return self.take(cells)
+            cells = np.asarray(_draw_places(self.rotation, key))
+        return self.take(cells, np.full(len(cells), self.rotation.weight, np.float32))
 
-    def take(self, cells: np.ndarray) -> Minibatch:
-        """The windows of given cells, with the scheme's weight."""
-        index = self.cells.locate(cells, self.buffer)
-        windows = gather(self.sequences, index, self.cells.width(self.buffer))
-        if windows.values.dtype == np.float64:
-            windows = windows._replace(values=windows.values.astype(np.float32))
-        return Minibatch(windows, np.float32(self.rotation.weight))
+    def take(self, cells: np.ndarray, weights: np.ndarray) -> Minibatch:
+        """The windows of given cells, read on the host."""
+        return Minibatch(host_windows(self.sequences, self.cells, cells, self.buffer), weights)
+
+
+def host_windows(sequences: Sequences, cells: Cells, numbers: np.ndarray, buffer: int) -> WindowBatch:
+    """The windows of some cells, read on the host, floats as float32."""
+    windows = gather(sequences, cells.locate(numbers, buffer), cells.width(buffer))
+    if windows.values.dtype == np.float64:
+        windows = windows._replace(values=windows.values.astype(np.float32))
+    return windows
+
+
+def device_windows(data: DeviceData, cells: jax.Array, weights: jax.Array, core_length: int, buffer: int) -> Minibatch:
+    """The windows of some cells, inside compiled code, copied and in place."""
+    placed = None
+    if data.rows is not None:
+        placed = place(data.rows, locate(jnp, data.cell_offsets, data.offsets, core_length, cells, buffer))
+    return Minibatch(take_windows(data, cells, core_length, buffer), weights, placed)
 
 
 @partial(jax.jit, static_argnames=("rotation",))
-def _draw_cells(rotation: Rotation, key: jax.Array) -> jax.Array:
+def _draw_places(rotation: Rotation, key: jax.Array) -> jax.Array:
     return rotation.draw(key)
 
 
 @partial(jax.jit, static_argnames=("rotation", "core_length", "buffer"))
 def _draw_on_device(rotation: Rotation, core_length: int, buffer: int, data: DeviceData, key: jax.Array) -> Minibatch:
-    cells = rotation.draw(key)
-    placed = None
-    if data.rows is not None:
-        placed = place(data.rows, locate(jnp, data.cell_offsets, data.offsets, core_length, cells, buffer))
-    return Minibatch(take_windows(data, cells, core_length, buffer), jnp.float32(rotation.weight), placed)
+    weights = jnp.full(rotation.count, rotation.weight, jnp.float32)
+    return device_windows(data, rotation.draw(key), weights, core_length, buffer)

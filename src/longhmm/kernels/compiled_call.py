@@ -60,8 +60,19 @@ class Found(NamedTuple):
     edges: jax.Array
 
 
-def native_windows(form: Form, placed: Placed, laws: Laws, *, per_window: bool = False, edges: bool = False) -> Found:
-    """Statistics of the cores of all windows, in the precision of `laws.transition`; rows keep their own."""
+def native_windows(
+    form: Form,
+    placed: Placed,
+    laws: Laws,
+    weights: jax.Array | None = None,
+    *,
+    per_window: bool = False,
+    edges: bool = False,
+) -> Found:
+    """Statistics of the cores of all windows, in the precision of `laws.transition`; rows keep their own.
+
+    They are summed, each times its weight `(W,)` (1 where there are none), or those of every window where `per_window`.
+    """
     native.register()
     kind, n, count = laws.transition.dtype, laws.transition.shape[-1], placed.begin.shape[-1]
     lead = (count,) if per_window else ()
@@ -79,6 +90,7 @@ def native_windows(form: Form, placed: Placed, laws: Laws, *, per_window: bool =
     run = jax.ffi.ffi_call(target, [jax.ShapeDtypeStruct(shape, kind) for shape in shapes], vmap_method="expand_dims")
     found = run(
         *placed,
+        jnp.ones(count, kind) if weights is None else weights.astype(kind),
         laws.transition,
         *(each.astype(kind) for each in (laws.initial, laws.initial if laws.start is None else laws.start, laws.packs)),
         kind=np.int32(form.kind),

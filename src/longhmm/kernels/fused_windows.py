@@ -61,15 +61,15 @@ def placed_sums(
     start: jax.Array | None,
     core_length: int,
     buffer: int,
-    *,
-    per_window: bool = False,
+    weights: jax.Array | None,
 ) -> FusedSums:
     """Sums over the cores, read from the data where they lie.
 
-    `start` None means that windows begin from the stationary law of the transition matrix.
+    `start` None means that windows begin from the stationary law of the transition matrix. With `weights` `(W,)`
+    windows are summed up, each times its own; with None the sums of every window come back, a leading axis W.
     """
     spans = (buffer, core_length, buffer)
-    found = _call(form_of(model), placed, params, start, packs(model, params), spans, per_window=per_window, gamma=1)
+    found = _call(form_of(model), placed, params, start, packs(model, params), spans, weights, gamma=1)
     return FusedSums(*found[:5])
 
 
@@ -105,7 +105,7 @@ def given_statistics(
         start,
         none,
         (buffer, core_length, buffer),
-        per_window=True,
+        None,
         gamma=count * width,
     )
     weights = gamma.reshape(logs.shape)
@@ -120,8 +120,8 @@ def _call(
     start: jax.Array | None,
     state_packs: jax.Array,
     spans: tuple[int, int, int],
+    weights: jax.Array | None,
     *,
-    per_window: bool,
     gamma: int,
 ) -> Sequence[jax.Array]:
     """Log likelihood, first states, transitions, their excess, sums and posteriors."""
@@ -131,7 +131,7 @@ def _call(
         law = jax.lax.stop_gradient(stationary(params["transition"])) if start is None else start
         laws = (params["transition"], params["initial"], law)
         asked = gamma if gamma > 1 else 0
-        found = window_sums(form, placed, laws, state_packs, spans, per_window=per_window, gamma=asked)
+        found = window_sums(form, placed, laws, state_packs, spans, weights, gamma=asked)
         logs, first, counts, sums, posteriors = (each.astype(kind) for each in found)
         excess = counts - params["transition"] * jnp.sum(counts, axis=-1, keepdims=True)
         return [logs, first, counts, excess, sums, posteriors]
@@ -139,5 +139,6 @@ def _call(
         form,
         placed._replace(rows=placed.rows.astype(kind)),
         Laws(params["transition"], params["initial"], start, state_packs),
-        per_window=per_window,
+        weights,
+        per_window=weights is None,
     )[:6]

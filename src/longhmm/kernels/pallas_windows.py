@@ -7,6 +7,7 @@ to do, which stays true when many chains share the call.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -55,8 +56,8 @@ def window_sums(
     laws: tuple[jax.Array, jax.Array, jax.Array],
     packs: jax.Array,
     spans: tuple[int, int, int],
+    weights: jax.Array | None,
     *,
-    per_window: bool,
     gamma: int = 0,
     config: Config | None = None,
     interpret: bool | None = None,
@@ -68,7 +69,7 @@ def window_sums(
         laws: transition matrix, law of first states, and law of the state before a window.
         packs: `(K, pack)` (see `forms.packs`).
         spans: the longest left margin, core and right margin.
-        per_window: results of each window (leading axis W), rather than their sum.
+        weights: `(W,)`, with which windows are summed up; None for the results of each window (leading axis W).
         gamma: number of rows whose posteriors are asked for, or 0.
         config: the layout on the device; the fastest known where None.
         interpret: run without a GPU, slowly; where None, if there is none.
@@ -92,7 +93,10 @@ def window_sums(
         results = (*results, _only_cores(found.gamma, begin[:count], core[:count]))
         lost = found.lost[:count]
         results = _redo_lost(form, rows, lanes, spans, laws, packs, lost, results)
-        return results if per_window else (*(jnp.sum(each, axis=0) for each in results[:4]), results[4])
+        if weights is None:
+            return results
+        add = partial(jnp.tensordot, weights.astype(jnp.float32), axes=1, precision=jax.lax.Precision.HIGHEST)
+        return (*(add(each) for each in results[:4]), results[4])
 
 
 def flat_laws(form: Form, laws: tuple[jax.Array, jax.Array, jax.Array], packs: jax.Array) -> Laws:

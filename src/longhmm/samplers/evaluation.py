@@ -28,7 +28,7 @@ class Evaluation(NamedTuple):
         likelihood: estimate of the gradient of the log likelihood, by name.
         posterior: the same with the prior's gradient, Jacobian included.
         totals: expected statistics scaled to all data; None under control variates, where they could be negative.
-        windows: expected statistics of every window, unscaled, where they were asked for.
+        windows: expected statistics of every window, without weights, where they were asked for.
         impossible: how many windows had to be left out, see `impossible_windows`.
     """
 
@@ -39,18 +39,19 @@ class Evaluation(NamedTuple):
     impossible: Any
 
 
-def impossible_windows(statistics: Statistics | None, minibatch: Any) -> jax.Array:
+def impossible_windows(totals: Statistics | None, minibatch: Any) -> jax.Array:
     """At least how many windows hold observations that no state can produce, so that they were left out.
 
-    Every time in a core adds one to the expected first states or transitions, whatever was observed; only windows
-    whose likelihood is zero add nothing.
+    Every time in a core adds its window's weight to the expected first states or transitions, whatever was observed;
+    only windows whose likelihood is zero add nothing.
     """
-    if statistics is None:
+    if totals is None:
         return jnp.zeros((), jnp.int32)
     windows = minibatch.windows
     cores = windows.core_stop - windows.core_start if minibatch.placed is None else minibatch.placed.core
-    lost = jnp.sum(cores) - jnp.sum(statistics.first) - jnp.sum(statistics.transitions)
-    return jnp.where(lost > 0.5, jnp.ceil((lost - 0.5) / jnp.max(cores)), 0.0).astype(jnp.int32)
+    expected, least = minibatch.weights * cores, 0.5 * jnp.min(minibatch.weights)
+    lost = jnp.sum(expected) - jnp.sum(totals.first) - jnp.sum(totals.transitions)
+    return jnp.where(lost > least, jnp.ceil((lost - least) / jnp.max(expected)), 0.0).astype(jnp.int32)
 
 
 def evaluate(
@@ -61,11 +62,12 @@ def evaluate(
         return _evaluate_all(model, estimator, coordinates, minibatch)
     found = estimator.estimate(coordinates, minibatch, prior=False, per_window=per_window)
     posterior = add(found.gradient, prior_gradient(model, coordinates))
-    lost = impossible_windows(found.statistics, minibatch)
+    totals = found.statistics
+    if per_window and totals is not None:
+        totals = totals.total(minibatch.weights)
+    lost = impossible_windows(totals, minibatch)
     if not isinstance(estimator, BoundWindows):
         return Evaluation(found.gradient, posterior, None, None, lost)
-    total = found.statistics.total() if per_window else found.statistics
-    totals = jax.tree.map(lambda each: minibatch.weight * each, total)
     return Evaluation(found.gradient, posterior, totals, found.statistics if per_window else None, lost)
 
 

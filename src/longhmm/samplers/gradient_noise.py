@@ -1,11 +1,13 @@
 """The noise of a minibatch gradient, estimated from the spread of its own windows.
 
-With S of N cells drawn and cell scores `g_c`, the estimate `(N/S) sum_c g_c` has the covariance
+With cell scores `g_c` and weights `w_c`, one over the probability with which a cell is among the S that are drawn, the
+estimate `sum_c w_c g_c` has a covariance that its own windows tell (F27),
 
-    V = (N^2 / S) (1 - S/N) cov(g_c)
+    V = S / (S - 1) sum_c (1 - 1 / w_c) (w_c g_c - mean) (w_c g_c - mean)^T
 
-A single minibatch says little about cov(g_c), so estimates are averaged over steps: plainly at first, later with
-exponential forgetting, since V moves with the parameters.
+which is `(N^2 / S)(1 - S/N) cov(g_c)` where all of N cells are as likely. A single minibatch says little about it, so
+estimates are averaged over steps: plainly at first, later with exponential forgetting, since V moves with the
+parameters.
 """
 
 from __future__ import annotations
@@ -44,22 +46,25 @@ def window_scores(estimator: BoundWindows, coordinates: Mapping[str, Any], stati
     return scores(estimator.model, coordinates, statistics, initial_moves=estimator.initial is None)
 
 
-def covariance_factor(minibatch: Minibatch) -> Any:
-    """`(N^2 / S)(1 - S/N)`, which turns the covariance between windows into that of the gradient."""
-    count = minibatch.windows.length.shape[0]
-    return count * minibatch.weight * (minibatch.weight - 1.0)
+def _deviations(values: jax.Array, minibatch: Minibatch) -> jax.Array:
+    """`(S, ..., P)`, whose squares add up to V."""
+    count = values.shape[0]
+    weights = minibatch.weights.reshape((count,) + (1,) * (values.ndim - 1))
+    scaled = weights * values
+    # A cell that is always drawn brings no noise; its weight may come out a little below 1.
+    missed = jnp.maximum(1.0 - 1.0 / weights, 0.0)
+    return jnp.sqrt(missed * (count / (count - 1.0))) * (scaled - jnp.mean(scaled, axis=0))
 
 
 def covariance(values: jax.Array, minibatch: Minibatch) -> jax.Array:
     """`V (..., P, P)` from values `(S, ..., P)` of the windows of one minibatch."""
-    centred = values - jnp.mean(values, axis=0)
-    spread = jnp.einsum("s...i,s...j->...ij", centred, centred) / (values.shape[0] - 1)
-    return covariance_factor(minibatch) * spread
+    found = _deviations(values, minibatch)
+    return jnp.einsum("s...i,s...j->...ij", found, found)
 
 
 def variance(values: jax.Array, minibatch: Minibatch) -> jax.Array:
     """The diagonal of V, `(..., P)`."""
-    return covariance_factor(minibatch) * jnp.var(values, axis=0, ddof=1)
+    return jnp.sum(_deviations(values, minibatch) ** 2, axis=0)
 
 
 def averaged(before: jax.Array, now: jax.Array, index: jax.Array) -> jax.Array:

@@ -60,7 +60,7 @@ def pilot(estimator: Any) -> Minibatch:
     windows = gather(sequences, cells.locate(numbers, 0), PILOT_LENGTH)
     if windows.values.dtype == np.float64:
         windows = windows._replace(values=windows.values.astype(np.float32))
-    return Minibatch(windows, np.float32(cells.n_cells / len(numbers)))
+    return Minibatch(windows, np.full(len(numbers), cells.n_cells / len(numbers), np.float32))
 
 
 @partial(jax.jit, static_argnames=("model", "blocks"))
@@ -72,9 +72,10 @@ def information(
     params = model.constrain(coordinates)
     logs = model.log_likelihoods(params, windows.values, windows.observed, windows.states)
     _, gamma, smoothed = smooth_windows(params, windows, stationary(params["transition"]), logs)
-    visits = minibatch.weight * jnp.sum(gamma, axis=(0, 2))
-    departures = minibatch.weight * jnp.sum(smoothed.transitions, axis=(1, 2))
-    emission = minibatch.weight * _outer_scores(model, blocks, coordinates, windows, jnp.transpose(gamma, (2, 0, 1)))
+    gamma = gamma * minibatch.weights
+    visits = jnp.sum(gamma, axis=(0, 2))
+    departures = jnp.sum(smoothed.transitions * minibatch.weights, axis=(1, 2))
+    emission = _outer_scores(model, blocks, coordinates, windows, jnp.transpose(gamma, (2, 0, 1)))
     # One more observation of average information keeps states that the pilot never saw within bounds.
     typical = jnp.sum(emission, axis=0) / jnp.maximum(jnp.sum(visits), 1.0)
     emission = emission + typical + _prior_curvature(model, blocks, coordinates)

@@ -91,7 +91,7 @@ class StochasticVariational:
 
     `initial` is taken as known; if it is the stationary law, that of the mean of `q`. A row of a Gaussian with full
     covariance that is observed in part counts as missing. The paper's buffer grows until answers settle; here it is
-    the Lyapunov buffer, as everywhere, and statistics are scaled by N/S over cells, which is unbiased.
+    the Lyapunov buffer, as everywhere, and statistics are scaled by the weights of the cells, which is unbiased.
     """
 
     forgetting: float = 0.6
@@ -212,11 +212,11 @@ def _expect(
     law = mean["initial"] if initial is None else jnp.asarray(initial, start.dtype)
     proper = {"transition": jnp.exp(log_transition - log_sums[:, None]), "initial": law}
     _, gamma, smoothed = smooth_windows(proper, windows, start / jnp.sum(start), logs)
-    weights = jnp.moveaxis(gamma, 2, 0).reshape(-1, model.n_states)
+    weights = jnp.moveaxis(gamma * minibatch.weights, 2, 0).reshape(-1, model.n_states)
     groups = weights @ jax.nn.one_hot(levels, int(levels.max()) + 1, dtype=weights.dtype)
     if not grouped(model.emission, model.n_states)[0].factorises:
         observed = jnp.broadcast_to(jnp.all(observed, axis=-1, keepdims=True), observed.shape)
     sums = family.conditional.statistics({}, values, observed, groups)
-    scaled = jax.tree.map(lambda part: minibatch.weight * part, (jnp.sum(smoothed.transitions, axis=2), sums))
+    transitions = jnp.sum(smoothed.transitions * minibatch.weights, axis=2)
     lost = jnp.sum(jnp.sum(gamma, axis=(0, 1)) < 0.5).astype(jnp.int32)  # a core has at least one time
-    return *scaled, lost
+    return transitions, sums, lost

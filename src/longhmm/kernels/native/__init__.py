@@ -30,7 +30,7 @@ class Call(ctypes.Structure):
         *((name, _POINTER) for name in ("left", "core", "right", "at_start", "begin")),
         ("windows", _LONG),
         *((name, _INT) for name in ("chains", "points", "max_left", "max_core", "max_right", "states")),
-        *((name, _POINTER) for name in ("transition", "initial", "start", "packs", "before", "after")),
+        *((name, _POINTER) for name in ("transition", "initial", "start", "packs", "before", "after", "weight")),
         ("per_window", _INT),
         *((name, _POINTER) for name in ("log_likelihood", "first", "transitions", "statistics", "gamma")),
         ("gamma_origin", _LONG),

@@ -40,7 +40,9 @@ struct Call {
   const double* before;      // optional, (windows, K): law before each window, in place of `start`
   const double* after;       // optional, (windows, K): message from behind each window, in place of ones
 
-  // Sums, (chains, points, ...), or (chains, points, windows, ...) where `per_window`.
+  const double* weight;      // optional, (chains, windows): with which each window enters the sums; ones if null
+
+  // Sums, (chains, points, ...), or (chains, points, windows, ...), without weights, where `per_window`.
   int32_t per_window;
   double* log_likelihood;  // ()
   double* first;           // (K)

@@ -82,9 +82,9 @@ inline void careful_sums(const Call& call, const double* packs, const double* ro
   }
 }
 
-// Adds the window's statistics to the sums. Returns the first row that no reachable state allows, or -1.
-inline int64_t careful_window(const Call& call, bool wide, int64_t point, int64_t window, double* log_likelihood, double* first,
-                              double* transitions, double* statistics) {
+// Adds the window's statistics, times `weight`, to the sums. Returns the first row that no reachable state allows, or -1.
+inline int64_t careful_window(const Call& call, bool wide, int64_t point, int64_t window, double weight,
+                              double* log_likelihood, double* first, double* transitions, double* statistics) {
   const int n = call.states, width = call.width;
   const int left = call.left[window], core = call.core[window], right = call.right[window];
   const int total = left + core + right;
@@ -109,7 +109,7 @@ inline int64_t careful_window(const Call& call, bool wide, int64_t point, int64_
     c[r] = log_sum(a, n);
     if (!(c[r] > -INFINITY)) return origin + r;
     for (int j = 0; j < n; ++j) a[j] -= c[r];
-    if (r >= left && r < left + core) *log_likelihood += c[r];
+    if (r >= left && r < left + core) *log_likelihood += weight * c[r];
   }
   auto note = [&](double* edge, const double* log_values) {
     if (!edge) return;
@@ -148,15 +148,15 @@ inline int64_t careful_window(const Call& call, bool wide, int64_t point, int64_
       const bool seen = careful_logs(call, packs, origin + r, row.data(), terms.data());
       for (int k = 0; k < n; ++k) {
         next[k] = std::exp(alpha[size_t(r + 1) * n + k] + beta[k]);
-        if (opens) first[k] += next[k];
-        if (seen) careful_sums(call, packs, row.data(), k, next[k], statistics + int64_t(k) * n_sums);
+        if (opens) first[k] += weight * next[k];
+        if (seen) careful_sums(call, packs, row.data(), k, weight * next[k], statistics + int64_t(k) * n_sums);
       }
       if (call.gamma) write(r, next);
     }
     for (int i = 0; i < n; ++i) {
       for (int j = 0; j < n; ++j) {
         terms[j] = log_a[i * n + j] + logs[size_t(r) * n + j] - c[r] + beta[j];
-        if (inside && !opens) transitions[i * n + j] += std::exp(alpha[size_t(r) * n + i] + terms[j]);
+        if (inside && !opens) transitions[i * n + j] += weight * std::exp(alpha[size_t(r) * n + i] + terms[j]);
       }
       message[i] = log_sum(terms.data(), n);
     }

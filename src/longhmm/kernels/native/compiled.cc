@@ -69,8 +69,9 @@ void narrow(const std::vector<double>& from, T* to) {
 template <ffi::DataType type>
 ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, ffi::Buffer<ffi::S32> left,
                              ffi::Buffer<ffi::S32> core, ffi::Buffer<ffi::S32> right, ffi::Buffer<ffi::S32> at_start,
-                             ffi::Buffer<type> transition, ffi::Buffer<type> initial, ffi::Buffer<type> start,
-                             ffi::Buffer<type> packs, ffi::Result<ffi::Buffer<type>> log_likelihood,
+                             ffi::Buffer<type> weight, ffi::Buffer<type> transition, ffi::Buffer<type> initial,
+                             ffi::Buffer<type> start, ffi::Buffer<type> packs,
+                             ffi::Result<ffi::Buffer<type>> log_likelihood,
                              ffi::Result<ffi::Buffer<type>> first, ffi::Result<ffi::Buffer<type>> transitions,
                              ffi::Result<ffi::Buffer<type>> excess, ffi::Result<ffi::Buffer<type>> statistics_out,
                              ffi::Result<ffi::Buffer<type>> gamma, ffi::Result<ffi::Buffer<type>> edges,
@@ -92,9 +93,13 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   if (!nested(begin, *log_likelihood, per_window ? 1 : 0))
     return ffi::Error::InvalidArgument("window_statistics: windows may not vary faster than parameters");
 
+  if (sets(weight, 1) != 1 && sets(weight, 1) != chains)
+    return ffi::Error::InvalidArgument("window_statistics: weights must be those of the windows");
+
   std::vector<int64_t> wide_begin(begin.typed_data(), begin.typed_data() + begin.element_count());
   const int32_t* places[4] = {left.typed_data(), core.typed_data(), right.typed_data(), at_start.typed_data()};
   std::vector<int32_t> repeated[4];
+  std::vector<double> weights = spread(weight.typed_data(), sets(weight, 1), chains, windows);
   if (kind == GIVEN) {
     // Log likelihoods belong to a point: every point has its own rows, so it gets its own windows.
     const int64_t own = row_dimensions[row_dimensions.size() - 2], sources = sets(rows, 2);
@@ -109,6 +114,10 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
         std::copy_n(places[i] + (point * chains / total) * windows, windows, repeated[i].data() + point * windows);
       places[i] = repeated[i].data();
     }
+    const std::vector<double> of_windows = weights;
+    weights.resize(total * windows);
+    for (int64_t point = 0; point < total; ++point)
+      std::copy_n(of_windows.data() + (point * chains / total) * windows, windows, weights.data() + point * windows);
   }
   const int64_t pack = packs.dimensions().back();
   auto A = spread(transition.typed_data(), sets(transition, 2), total, states * states);
@@ -153,6 +162,7 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   call.initial = pi.data();
   call.start = law_before.data();
   call.packs = all_packs.data();
+  call.weight = weights.data();
   call.per_window = per_window;
   call.log_likelihood = logs.data();
   call.first = firsts.data();
@@ -199,6 +209,7 @@ auto binding() {
       .template Arg<ffi::Buffer<ffi::S32>>()
       .template Arg<ffi::Buffer<ffi::S32>>()
       .template Arg<ffi::Buffer<ffi::S32>>()
+      .template Arg<ffi::Buffer<type>>()
       .template Arg<ffi::Buffer<type>>()
       .template Arg<ffi::Buffer<type>>()
       .template Arg<ffi::Buffer<type>>()

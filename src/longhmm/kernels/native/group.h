@@ -330,20 +330,23 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
       for (int64_t i = 0; i < int64_t(n) * n_sums; ++i) sums[i][lane] = 0;
     }
     const int64_t to = call.per_window ? lane : 0;
+    const double weight = call.weight && !call.per_window ? call.weight[base + lane] : 1.0;
     const int64_t row =
-        careful_window(call, sizeof(T) == 8, point.index, base + lane, out.log_likelihood + to, out.first + to * n,
-                       out.transitions + to * n * n, out.statistics + to * n * n_sums);
+        careful_window(call, sizeof(T) == 8, point.index, base + lane, weight, out.log_likelihood + to,
+                       out.first + to * n, out.transitions + to * n * n, out.statistics + to * n * n_sums);
     if (row >= 0) out.log_likelihood[to] = -INFINITY;
     if (row >= 0 && (out.impossible < 0 || row < out.impossible)) out.impossible = row;
   }
   // Out of the lanes; one that holds no window of its own has contributed nothing.
+  double weights[W] = {};
+  if (call.weight) std::copy_n(call.weight + base, count, weights);
   auto give = [&](double* to, int64_t size, const V* from, const T* factor) {
     for (int64_t i = 0; i < size; ++i) {
       const double times = factor ? double(factor[i]) : 1.0;
       if (call.per_window)
         for (int lane = 0; lane < count; ++lane) to[lane * size + i] += times * double(from[i][lane]);
       else
-        to[i] += times * total_of(from[i]);
+        to[i] += times * (call.weight ? total_of(from[i], weights) : total_of(from[i]));
     }
   };
   give(out.log_likelihood, 1, &log_likelihood, nullptr);

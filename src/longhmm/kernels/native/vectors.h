@@ -68,6 +68,28 @@ inline double total_of(Vec<double> x) {
   return total;
 }
 
+// The same with a weight for every lane.
+inline double total_of(Vec<float> x, const double* weight) {
+  typedef float Half __attribute__((vector_size(VECTOR_BYTES / 2)));
+  typedef double Wide __attribute__((vector_size(VECTOR_BYTES)));
+  Half low, high;
+  Wide first, second;
+  std::memcpy(&low, &x, sizeof low);
+  std::memcpy(&high, reinterpret_cast<const char*>(&x) + sizeof low, sizeof high);
+  std::memcpy(&first, weight, sizeof first);
+  std::memcpy(&second, weight + Vector<double>::lanes, sizeof second);
+  const Wide sum = __builtin_convertvector(low, Wide) * first + __builtin_convertvector(high, Wide) * second;
+  double total = 0;
+  for (int lane = 0; lane < Vector<double>::lanes; ++lane) total += sum[lane];
+  return total;
+}
+
+inline double total_of(Vec<double> x, const double* weight) {
+  double total = 0;
+  for (int lane = 0; lane < Vector<double>::lanes; ++lane) total += x[lane] * weight[lane];
+  return total;
+}
+
 // exp for arguments of at most 0 (or NaN): 0 where the result would be subnormal. Relative error below 2 ulp.
 inline Vec<float> exp_negative(Vec<float> x) {
   typedef Vec<float> V;
