@@ -12,7 +12,8 @@ import longhmm as lh
 from gradients.references import Coordinates, differences, flat, forward_log_likelihood, normal_logs, normal_model
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
-from longhmm.gradients.coordinates import prior_gradient
+from longhmm.gradients.coordinates import prior_gradient, score
+from longhmm.kernels.statistics import Statistics
 from model.configurations import named, names, observations
 
 LENGTHS = [1, 9, 14]
@@ -146,3 +147,20 @@ def test_the_natural_prior_is_dirichlet_rows_times_the_emission_s() -> None:
     rows = stats.dirichlet.logpdf([0.7, 0.2, 0.1], PRIOR[0]) + stats.dirichlet.logpdf([0.4, 0.6], PRIOR[2, :2])
     expected = rows + stats.norm.logpdf(PARAMS["loc"], 0.0, 3.0).sum()
     np.testing.assert_allclose(lh.log_prior(STRUCTURED, PARAMS, unconstrained=False), expected, rtol=1e-12)
+
+
+def test_single_precision_scores_keep_transitions_that_are_never_seen():
+    """Counts of fifty that cancel must not drown a score of a hundred thousandth."""
+    model = lh.HMM(4, lh.Poisson())
+    rows = np.array([[0.99 - 6e-7, 0.01, 3e-7, 3e-7]] * 4)
+    params = {"transition": rows, "rate": np.arange(1.0, 5.0)}
+    counts = 50 * rows * np.array([1.3, 0.7, 0.5, 0.1])
+
+    def scored(kind):
+        with jax.enable_x64(kind == np.float64):
+            at = {name: np.asarray(value, kind) for name, value in coordinates.items()}
+            made = Statistics(np.zeros(4, kind), counts.astype(kind), {"rate": np.zeros(4, kind)}, kind(0.0))
+            return np.asarray(score(model, at, made)["transition"], np.float64)
+
+    coordinates = {name: np.asarray(value, np.float32) for name, value in lh.unconstrain(model, params).items()}
+    np.testing.assert_allclose(scored(np.float32), scored(np.float64), atol=3e-7)

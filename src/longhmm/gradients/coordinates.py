@@ -11,6 +11,7 @@ import numpy as np
 
 from longhmm.errors import ModelError
 from longhmm.kernels.statistics import Statistics
+from longhmm.messages.markov import excess
 from longhmm.messages.scaling import safe_log
 from longhmm.model.hmm import HMM
 
@@ -38,9 +39,12 @@ def score(
     `initial_moves=False` treats the initial law as a constant, for parameters that bring their own.
     """
 
+    # The excess has the same derivative as the counts, since rows sum to one, and does not cancel.
+    surplus = excess(statistics.transitions, model.constrain(dict(coordinates))["transition"])
+
     def complete_data(at: Mapping[str, jax.Array]) -> jax.Array:
         params = model.constrain(at)
-        total = jnp.sum(statistics.transitions * safe_log(params["transition"]))
+        total = jnp.sum(surplus * safe_log(params["transition"]))
         if initial_moves:
             total = total + jnp.sum(statistics.first * safe_log(params["initial"]))
         return total + sum(jnp.sum(slope * params[name]) for name, slope in statistics.emission.items())

@@ -50,6 +50,18 @@ def stationary_law(transition: np.ndarray) -> np.ndarray:
     return law / law.sum()
 
 
+def excess(counts: jax.Array, transition: jax.Array) -> jax.Array:
+    """`n_ij - A_ij n_i.`, `(K, K)`: how much more often a transition was made than its probability says.
+
+    Written so that nothing nearly equal is subtracted, `n_ij sum_{k != j} A_ik - A_ij sum_{k != j} n_ik`. Scaled up to
+    all data, the rounding of large counts in single precision would drown transitions that are never seen.
+    """
+    others = 1.0 - jnp.eye(transition.shape[-1], dtype=transition.dtype)
+    exact = jax.lax.Precision.HIGHEST
+    left, made = (jnp.matmul(each, others, precision=exact) for each in (transition, counts))
+    return (counts * left - transition * made) / jnp.sum(transition, axis=-1, keepdims=True)
+
+
 def mixing_time(transition: np.ndarray, *, cap: float = 1e6) -> float:
     """Steps until the chain forgets its state, `1 / (1 - |lambda_2|)` (F14), capped where it never does."""
     transition = np.asarray(transition, dtype=np.float64)
