@@ -92,7 +92,7 @@ def full_gradient(
     def run(blocks: Any, arrays: Any) -> Any:
         ends, found = jnp.ones((2, model.n_states), jnp.float32), []
         for block in blocks:
-            found.append(block_sums(model, laid.plan(block), block, arrays, ends))
+            found.append(block_sums(model, laid.plan, block, arrays, ends))
             ends = found[-1].ends
         sums = sum(one.sums for one in found)
         return found, slopes(model, arrays, sums)

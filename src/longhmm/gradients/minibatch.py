@@ -15,6 +15,7 @@ import numpy as np
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells, WindowBatch, gather, locate
 from longhmm.gradients.schemes import INT32_LIMIT, Rotation, Windows
+from longhmm.kernels import devices
 from longhmm.kernels.fused_windows import Placed, place
 from longhmm.kernels.rows import fused_rows
 from longhmm.model.hmm import HMM
@@ -104,6 +105,8 @@ class MinibatchSource:
         # Positions inside compiled code are 32-bit; longer data are read on the host, where they are 64-bit.
         self.on_device = sequences.in_memory and sequences.length * sequences.dim < INT32_LIMIT
         self.data = to_device(sequences, self.cells, model) if self.on_device else None
+        if devices.shares_pay(windows.count):
+            self.data = devices.everywhere(self.data)
 
     def tree_flatten(self) -> tuple[tuple[DeviceData | None], tuple[Any, ...]]:
         """The device data, and everything else as a constant of compiled code (which must not keep the data alive)."""

@@ -1,8 +1,9 @@
 """Full passes on a GPU: all data as long windows side by side, recursions in float32, sums in float64, edges proved.
 
 Data are laid out once, the numbers of neighbouring windows next to each other, so that the lanes of a program read
-consecutive memory. What comes into a chunk from its neighbours is found by starting `reach` rows before it and ending
-as many behind it, and proved afterwards, as on the CPU (see `fused_pass`), to what single precision can tell.
+consecutive memory. Several GPUs of one host each hold a run of neighbouring windows. What comes into a chunk from its
+neighbours is found by starting `reach` rows before it and ending as many behind it, and proved afterwards, as on the
+CPU (see `fused_pass`), to what single precision can tell.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from weakref import WeakKeyDictionary
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells
-from longhmm.kernels import pallas_windows
+from longhmm.kernels import devices, pallas_windows
 from longhmm.kernels.forms import packs
 from longhmm.kernels.full_pass import Progress
 from longhmm.kernels.fused_blocks import Totals
 from longhmm.kernels.native import GIVEN
 from longhmm.kernels.pallas_kernel import run_windows
-from longhmm.kernels.pallas_plan import Config, Lanes, Plan
+from longhmm.kernels.pallas_plan import Config, Found, Lanes, Laws, Plan
 from longhmm.kernels.rows import Reader
 from longhmm.model.hmm import HMM
 from longhmm.model.tied import Tied
@@ -37,8 +39,8 @@ TOLERANCE = 1e-5  # log odds, or total variation, below which two messages in si
 
 
 class Block(NamedTuple):
-    """Windows that run side by side: flat rows `(time, number, window)`, their places, and which of them follow on
-    their left neighbour within one sequence."""
+    """Windows that run side by side: rows `(time and number, window)`, their places (without origins, which follow from
+    the layout), and which of them follow on their left neighbour within one sequence. All are spread over devices."""
 
     rows: jax.Array
     lanes: Lanes
@@ -73,23 +75,19 @@ class Laid:
         self.longest = int(np.diff(sequences.offsets).max())
         self.reach, self.log_base_measure = reach, reader.log_base_measure()
         config = pallas_windows.config_for(n) if config is None else config
+        together = config.lanes * devices.mesh().size  # windows come in so many at a time
         cells = Cells(sequences.offsets, chunk or _chunk_length(sequences.length))
         spans = (reach, cells.core_length, reach)
         interpret = pallas_windows.interpreted() if interpret is None else interpret
-        self._plan = Plan(reader.form, n, *spans, 0, 0, 0, config, interpret)
+        self.plan = Plan(reader.form, n, *spans, 0, 0, 0, config, interpret)
         # Blocks of one size share a compiled program.
         most = max(1, BLOCK_ENTRIES // n // sum(spans) // config.lanes)
-        programs = -(-cells.n_cells // config.lanes)
-        size = -(-programs // -(-programs // most)) * config.lanes
+        programs = -(-cells.n_cells // together)
+        size = -(-programs // -(-programs // most)) * together
         self.blocks = [
-            _lay(reader, cells, np.arange(begin, min(begin + size, cells.n_cells)), size, self._plan)
+            _lay(reader, cells, np.arange(begin, min(begin + size, cells.n_cells)), size, self.plan)
             for begin in range(0, cells.n_cells, size)
         ]
-
-    def plan(self, block: Block) -> Plan:
-        """The kernel's constants for one block."""
-        count = block.lanes.origin.shape[0]
-        return self._plan._replace(row_stride=self._plan.form.width * count, number_stride=count)
 
     def totals(self, model: HMM, params: Mapping[str, np.ndarray]) -> Totals | None:
         """Sums over all data at checked parameters; None where edges are not proved or underflow lost something."""
@@ -98,7 +96,7 @@ class Laid:
             ends = jnp.ones((2, model.n_states), jnp.float32)
             found = []
             for block in self.blocks:
-                found.append(block_sums(model, self.plan(block), block, arrays, ends))
+                found.append(block_sums(model, self.plan, block, arrays, ends))
                 ends = found[-1].ends
             parts = jax.device_get(found)
         if any(part.lost for part in parts) or not max(part.gap for part in parts) <= TOLERANCE:
@@ -110,30 +108,47 @@ class Laid:
 
 
 def _chunk_length(rows: int) -> int:
-    """The length with which the windows fill the GPU a whole number of times, none of them long."""
-    rounds = -(-rows // (AT_ONCE * LONGEST_CHUNK))
-    return max(LEAST_CHUNK, -(-rows // (AT_ONCE * rounds)))
+    """The length with which the windows fill the GPUs a whole number of times, none of them long."""
+    at_once = AT_ONCE * devices.mesh().size
+    rounds = -(-rows // (at_once * LONGEST_CHUNK))
+    return max(LEAST_CHUNK, -(-rows // (at_once * rounds)))
 
 
 def _lay(reader: Reader, cells: Cells, own: np.ndarray, size: int, plan: Plan) -> Block:
     index = cells.locate(own, plan.left)
-    first = int(index.start[0])
-    rows = reader.read(first, int(index.start[-1] + index.length[-1])).astype(np.float32)
-    spare = size - len(own)
     parts = (
-        index.start + index.core_start - first - plan.left,
         plan.left - index.core_start,
         plan.left - index.core_start + index.length,
         index.core_stop - index.core_start,
         index.at_start,
+        ~np.asarray(cells.locate(own, 0).at_start, bool),
     )
     # A lane without a window has no rows of its own, and no core.
-    origin, *rest = (jnp.asarray(np.pad(np.asarray(each, np.int32), (0, spare))) for each in parts)
-    joined = ~np.asarray(cells.locate(own, 0).at_start, bool)
-    # So do rows, of which a block can have no more than its windows hold.
+    *places, joined = (devices.spread(np.pad(np.asarray(each, np.int32), (0, size - len(own)))) for each in parts)
+    # Every device is given the rows of its own windows, and no others.
+    row = devices.mesh().devices
+    share = size // row.size
+    rows = [
+        _lay_share(reader, cells, own[number * share : (number + 1) * share], share, plan, device)
+        for number, device in enumerate(row)
+    ]
+    whole = NamedSharding(devices.mesh(), devices.along(1))
+    laid = jax.make_array_from_single_device_arrays((rows[0].shape[0], size), whole, rows)
+    return Block(laid, Lanes(None, *places), joined.astype(bool))
+
+
+def _lay_share(reader: Reader, cells: Cells, own: np.ndarray, size: int, plan: Plan, device: Any) -> jax.Array:
+    """Rows of the windows of one device."""
+    total = plan.left + plan.core + plan.right
+    rows, origin = np.zeros((0, plan.form.width), np.float32), np.zeros(size, np.int32)
+    if len(own):
+        index = cells.locate(own, plan.left)
+        first = int(index.start[0])
+        rows = reader.read(first, int(index.start[-1] + index.length[-1])).astype(np.float32)
+        origin[: len(own)] = index.start + index.core_start - first - plan.left
+    # A block can have no more rows than its windows hold; as many in each, so that they share a program.
     rows = np.pad(rows, ((0, max(0, size * plan.core + plan.left + plan.right - len(rows))), (0, 0)))
-    laid = _lay_out(jnp.asarray(rows), origin, plan.left + plan.core + plan.right)
-    return Block(laid, Lanes(jnp.arange(size, dtype=jnp.int32), *rest), jnp.asarray(np.pad(joined, (0, spare))))
+    return _lay_out(jax.device_put(rows, device), jax.device_put(origin, device), total)
 
 
 def _reader(model: HMM, sequences: Sequences) -> Reader | None:
@@ -151,7 +166,7 @@ def resident_block(model: HMM, sequences: Sequences) -> tuple[Plan, Block, float
         return None
     laid = Laid(reader, REACHES[0])
     (block,) = laid.blocks
-    return laid.plan(block), block, laid.log_base_measure
+    return laid.plan, block, laid.log_base_measure
 
 
 def gpu_totals(
@@ -187,9 +202,9 @@ _laid: WeakKeyDictionary[Sequences, dict[Any, Laid]] = WeakKeyDictionary()
 
 @partial(jax.jit, static_argnums=2)
 def _lay_out(rows: jax.Array, origin: jax.Array, total: int) -> jax.Array:
-    """Flat `(time, number, window)`; rows outside a window hold anything."""
+    """`(time and number, window)`; rows outside a window hold anything."""
     at = jnp.arange(total, dtype=jnp.int32)[:, None] + origin
-    return jnp.swapaxes(rows[jnp.clip(at, 0, rows.shape[0] - 1)], 1, 2).reshape(-1)
+    return jnp.swapaxes(rows[jnp.clip(at, 0, rows.shape[0] - 1)], 1, 2).reshape(-1, origin.shape[0])
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -200,7 +215,7 @@ def block_sums(model: HMM, plan: Plan, block: Block, params: Mapping[str, jax.Ar
     laws = (narrow["transition"], narrow["initial"], jnp.full(n, 1.0 / n, jnp.float32))
     wide_packs = packs(model, params).astype(jnp.float32)
     with jax.enable_x64(False):
-        found = run_windows(plan, block.rows, block.lanes, pallas_windows.flat_laws(plan.form, laws, wide_packs))
+        found = _run(plan, block, pallas_windows.flat_laws(plan.form, laws, wide_packs))
     before, leaving, after, entering = found.edges
     leaving_before = jnp.concatenate([ends[0][:, None], leaving[:, :-1]], axis=1)
     after_before = jnp.concatenate([ends[1][:, None], after[:, :-1]], axis=1)
@@ -218,6 +233,22 @@ def block_sums(model: HMM, plan: Plan, block: Block, params: Mapping[str, jax.Ar
         jnp.stack([leaving[:, -1], after[:, -1]]),
         jnp.any(found.lost),
     )
+
+
+def _run(plan: Plan, block: Block, laws: Laws) -> Found:
+    """The kernel on the windows of a block, each device on its own."""
+    row = devices.mesh()
+    count = block.rows.shape[1] // row.size
+    own = plan._replace(row_stride=plan.form.width * count, number_stride=count)
+
+    def share(rows: jax.Array, lanes: Lanes, laws: Laws) -> Found:
+        return run_windows(own, rows.reshape(-1), lanes._replace(origin=jnp.arange(count, dtype=jnp.int32)), laws)
+
+    if row.size == 1:
+        return share(block.rows, block.lanes, laws)
+    given = (devices.along(1), devices.along(0), PartitionSpec())
+    run = jax.shard_map(share, mesh=row, in_specs=given, out_specs=devices.found_by_window(), check_vma=False)
+    return run(block.rows, block.lanes, laws)
 
 
 def _moved(transition: jax.Array, laws: jax.Array) -> jax.Array:

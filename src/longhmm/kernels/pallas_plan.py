@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
-
 from longhmm.kernels.forms import Form
 
 
@@ -81,10 +79,10 @@ class Found(NamedTuple):
     factor A, sums `(K, sums, W)`, edge messages `(4, K, W)` (before, leaving, after, entering), a flag where underflow
     may have lost something, and posteriors of core rows `(gamma, K)` (others hold anything)."""
 
-    log_likelihood: jax.Array
-    first: jax.Array
-    transitions: jax.Array
-    sums: jax.Array
-    edges: jax.Array
-    lost: jax.Array
-    gamma: jax.Array
+    log_likelihood: Any
+    first: Any
+    transitions: Any
+    sums: Any
+    edges: Any
+    lost: Any
+    gamma: Any

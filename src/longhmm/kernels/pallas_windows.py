@@ -6,13 +6,15 @@ to do, which stays true when many chains share the call.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
+from longhmm.kernels import devices
 from longhmm.kernels.careful_windows import careful_window
 from longhmm.kernels.forms import Form
 from longhmm.kernels.pallas_kernel import run_windows
@@ -83,12 +85,14 @@ def window_sums(
         rows = placed.rows.astype(jnp.float32)
         plan = Plan(form, n, *spans, form.width, 1, gamma, config, interpret)
         count = placed.begin.shape[0]
-        spare = -count % config.lanes
+        shared = gamma == 0 and devices.shares_pay(count)
+        spare = -count % (config.lanes * (devices.mesh().size if shared else 1))
         begin, left, core, right, opens = (
             jnp.pad(each.astype(jnp.int32), (0, spare)) for each in placed[1:6]
         )  # a lane without a window has no rows
         lanes = Lanes((begin - spans[0]) * form.width, spans[0] - left, spans[0] + core + right, core, opens)
-        found = run_windows(plan, rows.reshape(-1), lanes, flat_laws(form, laws, packs))
+        run = _shared(plan) if shared else partial(run_windows, plan)
+        found = run(rows.reshape(-1), lanes, flat_laws(form, laws, packs))
         results = _by_window(found, laws[0], count)
         results = (*results, _only_cores(found.gamma, begin[:count], core[:count]))
         lost = found.lost[:count]
@@ -104,6 +108,13 @@ def flat_laws(form: Form, laws: tuple[jax.Array, jax.Array, jax.Array], packs: j
     transition, initial, start = laws
     flat = scaled_packs(form, packs).reshape(-1) if form.pack else jnp.zeros(1, jnp.float32)
     return Laws(transition.reshape(-1), initial, start, flat)
+
+
+def _shared(plan: Plan) -> Callable[[jax.Array, Lanes, Laws], Found]:
+    """The kernel with every device at its share of the windows; all of them have all the rows."""
+    given = (PartitionSpec(), devices.along(0), PartitionSpec())
+    run, results = partial(run_windows, plan), devices.found_by_window()
+    return jax.shard_map(run, mesh=devices.mesh(), in_specs=given, out_specs=results, check_vma=False)
 
 
 def _by_window(found: Found, transition: jax.Array, count: int) -> tuple[jax.Array, ...]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.kernels.compiled_pass import FIRST_LEVEL, Chunks, chunk_statistics, lay_chunks
+from longhmm.kernels.devices import everywhere
 from longhmm.kernels.edges import Edges
 from longhmm.kernels.forms import slopes
 from longhmm.kernels.gpu_pass import Block as FusedBlock
@@ -85,7 +86,9 @@ class ResidentPosterior:
             if found is not None:
                 plan, block, base = found
                 fused = (block, jnp.asarray(base, jnp.float64))
+            # Beside rows that are spread over devices, so that they are not sent along with every call.
             data = lanes.stack() if lanes.fits else None
+            data = data if fused is None else everywhere(data)
             form, chunks = lay_chunks(resolved, sequences) or (None, None)
             first = None if initial is None else jnp.asarray(initial, jnp.float64)
             level = jnp.asarray(SHORT if chunks is None else FIRST_LEVEL, jnp.int32)

@@ -72,11 +72,11 @@ def to_arrays(centre: Mapping[str, np.ndarray], slope: Mapping[str, np.ndarray],
 
 def from_arrays(found: Tuning, arrays: Mapping[str, np.ndarray]) -> Tuning:
     """The tuning about the centre that a checkpoint holds, if it holds one."""
-    parts = [
+    centre, slope = (
         {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
         for prefix in ("recentred_at_", "recentred_slope_")
-    ]
-    if not parts[0]:
+    )
+    if not centre:
         return found
     rare = Rare(arrays["recentred_rare_counts"], arrays["recentred_rare_share"])
-    return recentred(found, *parts, rare)
+    return recentred(found, centre, slope, rare)
