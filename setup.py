@@ -51,7 +51,10 @@ setup(
     ext_modules=[
         Extension(
             "longhmm.kernels.native.library",
-            sources=[str(SOURCES / name) for name in ("dispatch.cc", "plain.cc", "compiled.cc", *INSTRUCTIONS)],
+            sources=[
+                str(SOURCES / name)
+                for name in ("dispatch.cc", "plain.cc", "compiled.cc", "compiled_paths.cc", *INSTRUCTIONS)
+            ],
             depends=[str(path) for path in sorted(SOURCES.glob("*.h"))],
             language="c++",
             optional=True,

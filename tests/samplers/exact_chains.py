@@ -1,6 +1,7 @@
 """Chains of full-data samplers, run compiled in double precision, and the Geweke test of a sweep."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import longhmm as lh
+from longhmm.kernels.forms import numbers
 from longhmm.kernels.resident import ResidentPosterior
 from samplers.targets import Moments, moments
 
@@ -92,9 +94,16 @@ def joint_chain(
             .set(y.astype(blank.dtype))
         )
         lanes = jnp.swapaxes(rows.reshape(layout.lanes, layout.chunk_length, -1), 0, 1)
-        return jax.tree_util.tree_map_with_path(
-            lambda path, leaf: leaf.at[0, :, 1:-1].set(lanes) if path[-1].name == "values" else leaf, estimator
+        inputs = estimator.posterior.inputs
+        data = inputs.data._replace(values=inputs.data.values.at[0, :, 1:-1].set(lanes))
+        chunks = inputs.chunks
+        if chunks is not None:
+            # The same data as the C++ kernel reads them.
+            chunks = chunks._replace(rows=jnp.asarray(numbers(model, y), chunks.rows.dtype))
+        posterior = ResidentPosterior.tree_unflatten(
+            estimator.posterior.program, (inputs._replace(data=data, chunks=chunks),)
         )
+        return replace(estimator, posterior=posterior)
 
     @jax.jit
     def chain(estimator: Any, state: Any, key: jax.Array) -> Any:

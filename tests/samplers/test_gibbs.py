@@ -7,7 +7,7 @@ import pytest
 from scipy import special
 
 import longhmm as lh
-from longhmm.kernels import lanes
+from longhmm.kernels import fused_pass, lanes
 from longhmm.samplers.gibbs import Gibbs
 from samplers.exact_chains import assert_moments, joint_chain, run
 from samplers.targets import dirichlet_moments, known_mean, known_states, normal_mean
@@ -62,9 +62,15 @@ def assert_rows_have_the_prior(transition: np.ndarray) -> None:
     assert_moments(transition[..., 0], mean[:, 0], sd[:, 0])
 
 
+def in_chunks_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "CHUNK_LENGTHS", (8,))
+    monkeypatch.setattr(fused_pass, "CHUNK", 8)
+    monkeypatch.setattr(fused_pass, "LEAST_CHUNK", 8)
+
+
 def test_geweke_poisson(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three chunks of 8 times, so that paths are joined; rates are Gamma(3, 1) and Gamma(6, 1/2)."""
-    monkeypatch.setattr(lanes, "CHUNK_LENGTHS", (8,))
+    in_chunks_of_eight(monkeypatch)
     shape, rate = np.array([3.0, 6.0]), np.array([1.0, 0.5])
     model = lh.HMM(2, lh.Poisson(rate=dist.Gamma(shape, rate)), transition_prior=CONCENTRATION)
 
@@ -79,7 +85,7 @@ def test_geweke_poisson(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_geweke_gaussian_with_a_stationary_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """The start depends on A, so rows are tested; variances by their logarithms, which have light tails."""
-    monkeypatch.setattr(lanes, "CHUNK_LENGTHS", (8,))
+    in_chunks_of_eight(monkeypatch)
     emission = lh.Gaussian(
         mean=dist.Normal(np.array([[-1.0], [1.0]]), 1.0), covariance=dist.InverseWishart(7.0, scale_tril=np.eye(1) * 2)
     )

@@ -137,6 +137,14 @@ class Plan:
         cells = np.arange(index * self.lanes, min((index + 1) * self.lanes, self.cells.n_cells))
         return ~self.cells.locate(cells, 0).at_start
 
+    def spans(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """`(W,)` each: times in every chunk of a block, 0 where a lane has none, and whether it ends its sequence."""
+        cells = np.arange(index * self.lanes, min((index + 1) * self.lanes, self.cells.n_cells))
+        located = self.cells.locate(cells, 0)
+        spare = (0, self.lanes - len(cells))
+        ends = np.asarray(located.start + located.length == self._ends(cells))
+        return np.pad(np.asarray(located.length, np.int32), spare), np.pad(ends, spare, constant_values=True)
+
     def position(self, index: int, reach: int, row: int) -> int:
         """Global position of a row of a block that was read with `reach`."""
         return self.bounds(index)[0] - reach + row

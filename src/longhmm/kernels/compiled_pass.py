@@ -92,15 +92,9 @@ def chunk_statistics(
     given = form.kind == native.GIVEN
     if given:
         free = free_emission(model, params)
-        rows, pull = jax.vjp(
-            lambda values: model.log_likelihoods({**params, **values}, chunks.values, chunks.observed, chunks.states),
-            free,
-        )
-    n_states = model.n_states
-    # No state is taken to be impossible before a chunk.
-    start = (1 - UNIFORM_SHARE) * stationary(params["transition"]) + UNIFORM_SHARE / n_states
-    state_packs = jnp.zeros((n_states, 1)) if given else packs(model, params)
-    laws = Laws(params["transition"], params["initial"], start, state_packs)
+        rows, pull = jax.vjp(lambda values: given_logs(model, chunks, {**params, **values}), free)
+    state_packs = jnp.zeros((model.n_states, 1)) if given else packs(model, params)
+    laws = Laws(params["transition"], params["initial"], guess_before(params["transition"]), state_packs)
 
     def attempt(level: jax.Array) -> Found:
         reach = jnp.asarray(REACHES, jnp.int32)[level - FIRST_LEVEL]
@@ -127,6 +121,16 @@ def chunk_statistics(
     total = jnp.where(undefined, jnp.nan, found.log_likelihood + chunks.base)
     # Without a likelihood there is nothing to prove.
     return level, jnp.where(jnp.isfinite(total), gap, 0.0), Statistics(found.first, found.transitions, emission, total)
+
+
+def given_logs(model: HMM, chunks: Chunks, params: Params) -> jax.Array:
+    """Log likelihoods `(T, K)`, where the kernel cannot compute them."""
+    return model.log_likelihoods(params, chunks.values, chunks.observed, chunks.states)
+
+
+def guess_before(transition: jax.Array) -> jax.Array:
+    """Law with which the rows to the left of a chunk begin: no state is taken to be impossible."""
+    return (1 - UNIFORM_SHARE) * stationary(transition) + UNIFORM_SHARE / transition.shape[0]
 
 
 def _gap(transition: jax.Array, edges: jax.Array, starts: jax.Array) -> jax.Array:

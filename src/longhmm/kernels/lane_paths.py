@@ -1,7 +1,8 @@
 """Paths of states drawn from their posterior inside one program: forward filtering, backward sampling (F7).
 
-A path is fixed from the end backwards. Within a chunk it is drawn, with the same random numbers, for every state that
-may follow the chunk; walking from chunk to chunk then picks the one that does. Nothing is guessed: edges are carried.
+Where the C++ kernel can be called it draws (see `compiled_paths`); otherwise, and where chunks do not forget what came
+before them, JAX does: within a chunk a path is drawn, with the same random numbers, for every state that may follow
+the chunk; walking from chunk to chunk then picks the one that does. Nothing is guessed: edges are carried.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from longhmm.kernels import native
+from longhmm.kernels.compiled_paths import draw_path
 from longhmm.kernels.lane_edges import carried_edges
 from longhmm.kernels.lanes import LaneBlock, Params, Program
+from longhmm.kernels.resident import Inputs
 from longhmm.messages.forward import filter_messages
 from longhmm.messages.path_sampling import sample_paths
 
@@ -33,8 +37,24 @@ class DrawnPaths(NamedTuple):
     log_likelihood: jax.Array
 
 
-def draw_paths(program: Program, data: LaneBlock | None, params: Params, key: jax.Array) -> DrawnPaths:
+def draw_paths(program: Program, inputs: Inputs, params: Params, key: jax.Array) -> DrawnPaths:
     """A draw from `P(x | all y)`."""
+    if inputs.chunks is None or program.model.n_states > native.MOST_STATES:
+        return _draw_in_lanes(program, inputs.data, params, key)
+    assert program.form is not None
+    flat = draw_path(program.model, program.form, inputs.chunks, params, key)
+    rows = inputs.lane_rows[:, None, :] + jnp.arange(program.lanes.chunk_length)[:, None]
+    states = flat.states[jnp.minimum(rows, flat.states.shape[0] - 1)].astype(jnp.int32)
+    drawn = DrawnPaths(states, flat.first, flat.transitions, flat.log_likelihood)
+
+    # A loop of one turn at most: unlike a condition, it costs nothing where chains share a program and none needs it.
+    def again(carry: tuple[jax.Array, DrawnPaths]) -> tuple[jax.Array, DrawnPaths]:
+        return jnp.asarray(True), _draw_in_lanes(program, inputs.data, params, key)
+
+    return jax.lax.while_loop(lambda carry: ~carry[0], again, (flat.sound, drawn))[1]
+
+
+def _draw_in_lanes(program: Program, data: LaneBlock | None, params: Params, key: jax.Array) -> DrawnPaths:
     n_states, n_blocks = program.model.n_states, program.lanes.n_blocks
     transition = params["transition"]
     before = jnp.zeros((n_blocks, n_states, program.lanes.lanes), program.dtype)

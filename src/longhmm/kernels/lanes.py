@@ -79,6 +79,12 @@ class Lanes:
         length[real], at_start[real] = windows.length, windows.at_start
         return LaneBlock(values, states, length, at_start)
 
+    def first_rows(self) -> np.ndarray:
+        """`(n_blocks, lanes)`, row at which each chunk begins; 0 for a lane without one."""
+        starts = np.zeros(self.n_blocks * self.lanes, np.int32)
+        starts[: self.cells.n_cells] = self.cells.locate(np.arange(self.cells.n_cells), 0).start
+        return starts.reshape(self.n_blocks, self.lanes)
+
     def layout(self) -> Layout:
         """What a program needs to know; it holds on to the data only if it has to read them."""
         reader = None if self.fits else self

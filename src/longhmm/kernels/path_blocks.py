@@ -1,6 +1,7 @@
-"""What finding a path does with one block of rows, near the data: scores, maps from chunk to chunk, and states.
+"""What finding a path does with one block of rows, near the data: messages, maps from chunk to chunk, and states.
 
 Each kind of work is a function that gets ready for many blocks (see `data.executor`); `path_pass` joins the results.
+The C++ kernel does it where it can (see `fused_paths`), JAX elsewhere, with the same random numbers.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.random import threefry_2x32
 
 from longhmm.data.sequences import Sequences
 from longhmm.kernels.blocks import Block, Plan
 from longhmm.kernels.densities import as_arrays, read_block
-from longhmm.kernels.edges import carried_before, chunk_log_likelihoods, guessed_before
+from longhmm.kernels.edges import carried_before, chunk_log_likelihoods, guessed_before, log_filtered
+from longhmm.kernels.fused_paths import FusedPaths, serves
 from longhmm.messages.forward import filter_messages
 from longhmm.messages.path_sampling import sample_paths
 from longhmm.messages.viterbi import first_scores, trace_back, viterbi_messages, viterbi_scores
@@ -31,57 +34,83 @@ class _Laws(NamedTuple):
 class Walk(NamedTuple):
     """How a path is found: `forward` prepares a block once, `back` walks it for any states that follow its chunks.
 
-    `forward(laws, block, log_likelihoods, log_before, key)` returns any tree; `back(laws, tree, following)` the
-    states `(time, W)`, where `following` `(W,)` is -1 for a chunk that ends its sequence.
+    `messages(laws, log_likelihoods, block)` returns the log messages before every chunk, guessed, and at its end, minus
+    infinity where no state is possible. `forward(laws, block, log_likelihoods, log_before, uniforms)` returns any tree;
+    `back(laws, tree, following)` the states `(time, W)`, where `following` `(W,)` is -1 for a chunk that ends its
+    sequence.
     """
 
+    drawn: bool
+    messages: Callable[[_Laws, jax.Array, Block], tuple[jax.Array, jax.Array]]
     forward: Callable[[_Laws, Block, jax.Array, jax.Array, jax.Array], Any]
     back: Callable[[_Laws, Any, jax.Array], jax.Array]
 
 
 class How(NamedTuple):
-    """What is constant in a pass: checked parameters, and the shape of the plan."""
+    """What is constant in a pass: checked parameters, the shape of the plan, and whether the C++ kernel draws on
+    logarithms throughout."""
 
     params: dict[str, np.ndarray]
     shape: tuple[int, int]
+    logarithms: bool = False
 
 
 class Scores(NamedTuple):
-    """Viterbi scores `(K, W)` before every chunk of a block, and those at its end (None where edges were carried)."""
+    """Log messages `(K, W)` before every chunk of a block (scores for the best path, laws for a drawn one), and those
+    at its end (None where edges were carried)."""
 
     before: np.ndarray
     leaving: np.ndarray | None
 
 
+class Maps(NamedTuple):
+    """First states (see `_first_states`), lengths of chunks, which of them end a sequence, and whether plain numbers
+    underflowed, so that the messages may be wrong."""
+
+    first: np.ndarray
+    length: np.ndarray
+    at_end: np.ndarray
+    lost: bool
+
+
 class _Ready:
     """What every kind of work needs."""
 
-    def __init__(self, how: How, model: HMM, sequences: Sequences) -> None:
+    def __init__(self, how: How, walk: Walk, key: np.ndarray | None, model: HMM, sequences: Sequences) -> None:
         self.model, self.plan = model, Plan(sequences, model.n_states, how.shape)
+        self.fused: FusedPaths | None = None
+        if serves(model):
+            self.fused = FusedPaths(model, how.params, self.plan, drawn=walk.drawn, logarithms=how.logarithms, key=key)
         self.arrays: Mapping[str, jax.Array] = as_arrays(how.params)
         self.laws = _Laws(self.arrays["initial"], self.arrays["transition"])
 
     def read(self, index: int, reach: int) -> tuple[Block, jax.Array]:
         return read_block(self.model, self.arrays, self.plan, index, reach)
 
+    def uniforms(self, key: np.ndarray, block: Block, index: int) -> jax.Array:
+        """`(time, W)`, the random number of every row."""
+        return _uniforms(jnp.asarray(key), self.plan.bounds(index)[0] + block.rows.astype(np.int64))
 
-def score_blocks(how: How, model: HMM, sequences: Sequences) -> Callable[[tuple[int, int]], Scores]:
-    """Scores of a block by its index, guessed from so many rows before each chunk."""
-    ready = _Ready(how, model, sequences)
 
-    def score_block(asked: tuple[int, int]) -> Scores:
+def message_blocks(how: How, walk: Walk, model: HMM, sequences: Sequences) -> Callable[[tuple[int, int]], Scores]:
+    """Messages of a block by its index, guessed from so many rows before each chunk."""
+    ready = _Ready(how, walk, None, model, sequences)
+
+    def message_block(asked: tuple[int, int]) -> Scores:
+        if ready.fused is not None:
+            return Scores(*ready.fused.messages(*asked))
         block, logs = ready.read(*asked)
         with jax.enable_x64(True):
-            return Scores(*map(np.asarray, _score_block(ready.laws, logs, block.tables())))
+            return Scores(*map(np.asarray, _messages(walk, ready.laws, logs, block.tables())))
 
-    return score_block
+    return message_block
 
 
 def carry_blocks(
     how: How, model: HMM, sequences: Sequences
 ) -> Callable[[tuple[int, np.ndarray]], tuple[np.ndarray, np.ndarray]]:
     """Scores before every chunk of a block, and those behind it, from the ones that come into it."""
-    ready = _Ready(how, model, sequences)
+    ready = _Ready(how, BEST, None, model, sequences)
 
     def carry_block(asked: tuple[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
         index, carry = asked
@@ -95,17 +124,20 @@ def carry_blocks(
 
 def map_blocks(
     how: How, walk: Walk, key: np.ndarray, model: HMM, sequences: Sequences
-) -> Callable[[tuple[int, np.ndarray]], tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """By index and what comes before every chunk: first states (see `_first_states`), lengths, and which end one."""
-    ready = _Ready(how, model, sequences)
+) -> Callable[[tuple[int, np.ndarray]], Maps]:
+    """Maps of a block, by its index and what comes before every chunk."""
+    ready = _Ready(how, walk, key, model, sequences)
 
-    def map_block(asked: tuple[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def map_block(asked: tuple[int, np.ndarray]) -> Maps:
         index, before = asked
+        if ready.fused is not None:
+            first, lost = ready.fused.maps(index, before)
+            return Maps(first, *ready.plan.spans(index), lost)
         block, logs = ready.read(index, 0)
         with jax.enable_x64(True):
-            own = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(key)), index)
-            maps = _first_states(walk, ready.laws, logs, block.tables(), before, own)
-        return np.asarray(maps), block.length, block.at_end
+            uniforms = ready.uniforms(key, block, index)
+            maps = _first_states(walk, ready.laws, logs, block.tables(), before, uniforms)
+        return Maps(np.asarray(maps), block.length, block.at_end, False)
 
     return map_block
 
@@ -114,15 +146,17 @@ def fill_blocks(
     how: How, walk: Walk, key: np.ndarray, model: HMM, sequences: Sequences
 ) -> Callable[[tuple[int, np.ndarray, np.ndarray]], np.ndarray]:
     """States of the rows of a block, by its index, what comes before every chunk, and the state that follows each."""
-    ready = _Ready(how, model, sequences)
+    ready = _Ready(how, walk, key, model, sequences)
     small = np.int8 if model.n_states <= 127 else np.int16
 
     def fill_block(asked: tuple[int, np.ndarray, np.ndarray]) -> np.ndarray:
         index, before, following = asked
+        if ready.fused is not None:
+            return ready.fused.fill(index, before, following)
         block, logs = ready.read(index, 0)
         with jax.enable_x64(True):
-            own = jax.random.fold_in(jax.random.wrap_key_data(jnp.asarray(key)), index)
-            states = np.asarray(_fill(walk, ready.laws, logs, block.tables(), before, following, own))
+            uniforms = ready.uniforms(key, block, index)
+            states = np.asarray(_fill(walk, ready.laws, logs, block.tables(), before, following, uniforms))
         inside = block.rows < len(block.values)
         start, stop = ready.plan.bounds(index)
         path = np.empty(stop - start, small)
@@ -133,7 +167,7 @@ def fill_blocks(
 
 
 def _score(
-    laws: _Laws, block: Block, chunks: jax.Array, log_before: jax.Array, key: jax.Array
+    laws: _Laws, block: Block, chunks: jax.Array, log_before: jax.Array, uniforms: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     first = first_scores(log_before, block.at_start, laws.initial, laws.transition)
     return viterbi_scores(first, laws.transition, chunks, block.length)
@@ -148,25 +182,45 @@ def _trace(laws: _Laws, scored: tuple[jax.Array, jax.Array, jax.Array], followin
 
 
 def _filter(
-    laws: _Laws, block: Block, chunks: jax.Array, log_before: jax.Array, key: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+    laws: _Laws, block: Block, chunks: jax.Array, log_before: jax.Array, uniforms: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     filtered = filter_messages(log_before, block.at_start, laws.initial, laws.transition, chunks)
-    return filtered.log_alpha, jax.random.uniform(key, (chunks.shape[0], chunks.shape[2]), chunks.dtype)
+    return filtered.log_alpha, uniforms, block.length
 
 
-def _draw(laws: _Laws, prepared: tuple[jax.Array, jax.Array], following: jax.Array) -> jax.Array:
-    log_alpha, uniforms = prepared
-    return sample_paths(log_alpha, laws.transition, uniforms, following)
+def _draw(laws: _Laws, prepared: tuple[jax.Array, jax.Array, jax.Array], following: jax.Array) -> jax.Array:
+    log_alpha, uniforms, length = prepared
+    return sample_paths(log_alpha, laws.transition, uniforms, following, length)
 
 
-BEST, DRAWN = Walk(_score, _trace), Walk(_filter, _draw)
-
-
-@jax.jit
-def _score_block(laws: _Laws, logs: jax.Array, block: Block) -> tuple[jax.Array, jax.Array]:
+def _best_messages(laws: _Laws, logs: jax.Array, block: Block) -> tuple[jax.Array, jax.Array]:
     before = guessed_before(viterbi_messages, *laws, logs, block)
     chunks = chunk_log_likelihoods(logs, block.rows)
     return before, viterbi_messages(before, block.at_start, *laws, chunks)[-1]
+
+
+def _filtered_messages(laws: _Laws, logs: jax.Array, block: Block) -> tuple[jax.Array, jax.Array]:
+    before = guessed_before(log_filtered, *laws, logs, block)
+    filtered = filter_messages(before, block.at_start, *laws, chunk_log_likelihoods(logs, block.rows))
+    return before, jnp.where(filtered.impossible_at >= 0, -jnp.inf, filtered.log_alpha[-1])
+
+
+BEST = Walk(False, _best_messages, _score, _trace)
+DRAWN = Walk(True, _filtered_messages, _filter, _draw)
+
+
+@jax.jit
+def _uniforms(key: jax.Array, rows: jax.Array) -> jax.Array:
+    """Uniforms on [0, 1) that depend on a key and on the number of a row alone; the C++ kernel has the same."""
+    counts = rows.ravel().astype(jnp.uint64)
+    words = jnp.concatenate([counts >> 32, counts & 0xFFFFFFFF]).astype(jnp.uint32)
+    high, low = jnp.split(threefry_2x32(key, words).astype(jnp.uint64), 2)
+    return ((((high << 32) | low) >> 11).astype(jnp.float64) * 2.0**-53).reshape(rows.shape)
+
+
+@partial(jax.jit, static_argnames=("walk",))
+def _messages(walk: Walk, laws: _Laws, logs: jax.Array, block: Block) -> tuple[jax.Array, jax.Array]:
+    return walk.messages(laws, logs, block)
 
 
 @jax.jit
@@ -176,10 +230,10 @@ def _carry_scores(laws: _Laws, logs: jax.Array, block: Block, carry: jax.Array) 
 
 @partial(jax.jit, static_argnames=("walk",))
 def _first_states(
-    walk: Walk, laws: _Laws, logs: jax.Array, block: Block, before: jax.Array, key: jax.Array
+    walk: Walk, laws: _Laws, logs: jax.Array, block: Block, before: jax.Array, uniforms: jax.Array
 ) -> jax.Array:
     """First state of every chunk for each state that may follow it, `(K + 1, W)`; the last row: nothing follows."""
-    prepared = walk.forward(laws, block, chunk_log_likelihoods(logs, block.rows), jnp.asarray(before), key)
+    prepared = walk.forward(laws, block, chunk_log_likelihoods(logs, block.rows), jnp.asarray(before), uniforms)
 
     def one(following: jax.Array) -> jax.Array:
         return walk.back(laws, prepared, jnp.full(block.length.shape, following))[0]
@@ -196,7 +250,7 @@ def _fill(
     block: Block,
     before: jax.Array,
     following: jax.Array,
-    key: jax.Array,
+    uniforms: jax.Array,
 ) -> jax.Array:
-    prepared = walk.forward(laws, block, chunk_log_likelihoods(logs, block.rows), jnp.asarray(before), key)
+    prepared = walk.forward(laws, block, chunk_log_likelihoods(logs, block.rows), jnp.asarray(before), uniforms)
     return walk.back(laws, prepared, jnp.asarray(following))

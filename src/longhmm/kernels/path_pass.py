@@ -7,9 +7,9 @@ state after every chunk, and the second sweep fills the chunks in. Memory holds 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import numpy as np
@@ -28,41 +28,29 @@ from longhmm.kernels.path_blocks import (
     carry_blocks,
     fill_blocks,
     map_blocks,
-    score_blocks,
+    message_blocks,
 )
-from longhmm.kernels.proofs import moved_scores, pair, proved_blocks, same_messages
+from longhmm.kernels.proofs import moved_scores, pair, predicted, proved_blocks, same_messages
 from longhmm.model.hmm import HMM
 
 SCORE_TOLERANCE = 1e-8  # scores are sums of thousands of log probabilities in double precision
+
+
+class Laws(NamedTuple):
+    """What many draws at the same parameters share: log laws `(K, W)` of the state before every chunk of each block,
+    and whether they were found on logarithms throughout."""
+
+    before: list[np.ndarray]
+    logarithms: bool
 
 
 def best_path(
     model: HMM, params: Mapping[str, Any], sequences: Sequences, progress: Progress | None = None
 ) -> np.ndarray:
     """The most probable path of states (Viterbi), `(T,)`, exact for every sequence."""
-    model.check_dim(sequences)
     paths = _Paths(model, params, sequences)
-    plan, transition = paths.plan, paths.how.params["transition"]
-
-    def run(indices: Iterable[int], reach: int) -> Iterator[Scores]:
-        for scores in paths.run((plan.task(index, reach, (index, reach)) for index in indices), score_blocks):
-            if np.isneginf(scores.leaving.max(axis=0)).any():
-                _refuse(model, params, sequences)
-            yield scores
-
-    def agree(index: int, previous: Scores | None, scores: Scores) -> bool:
-        sides = pair(plan.joints(index), previous, scores, "leaving", "before")
-        left, right = (moved_scores(side, transition) for side in sides)
-        return same_messages(left, right, SCORE_TOLERANCE)
-
-    def carried(begin: int, previous: Scores | None) -> Iterator[tuple[int, int, Scores]]:
-        carry = np.zeros(model.n_states) if previous is None else previous.leaving[:, -1]  # type: ignore[index]
-        for index in range(begin, plan.n_blocks):
-            ((before, carry),) = paths.run([plan.task(index, 0, (index, carry))], carry_blocks)
-            yield index, 0, Scores(before, None)
-
-    before = [scores.before for _, _, scores in proved_blocks(plan, run, agree, carried)]
-    path = paths.join(before, BEST, jax.random.key(0), progress)
+    path = paths.join(paths.best_scores(), BEST, jax.random.key(0), progress)
+    assert path is not None
     if (path < 0).any():
         _refuse(model, params, sequences)
     return path
@@ -75,21 +63,26 @@ def sampled_path(
     key: jax.Array,
     progress: Progress | None = None,
     *,
-    laws: list[np.ndarray] | None = None,
+    laws: Laws | None = None,
 ) -> np.ndarray:
     """One path of states drawn from `P(x | all y)`, `(T,)`. `laws`, from `filtered_laws`, serve many draws."""
-    if laws is None:
-        laws = filtered_laws(model, params, sequences)
-    return _Paths(model, params, sequences).join(laws, DRAWN, key, progress)
+    laws = filtered_laws(model, params, sequences) if laws is None else laws
+    path = _Paths(model, params, sequences, laws.logarithms).join(laws.before, DRAWN, key, progress)
+    if path is None:
+        laws = filtered_laws(model, params, sequences, logarithms=True)
+        path = _Paths(model, params, sequences, True).join(laws.before, DRAWN, key, progress)
+    assert path is not None
+    return path
 
 
-def filtered_laws(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> list[np.ndarray]:
-    """Logarithm of the law of the state before every chunk given what came before it, `(K, W)` for each block."""
-    return [result.before for result in filter_pass(model, params, sequences)]
+def filtered_laws(model: HMM, params: Mapping[str, Any], sequences: Sequences, *, logarithms: bool = False) -> Laws:
+    """Law of the state before every chunk given what came before it."""
+    return Laws(_Paths(model, params, sequences, logarithms).filtered(), logarithms)
 
 
 def _refuse(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> NoReturn:
-    filtered_laws(model, params, sequences)  # raises, and names the row
+    for _ in filter_pass(model, params, sequences):  # raises, and names the row
+        pass
     raise ImpossibleObservationError(
         f"No path of states has a positive probability for {sequences.name}: mark impossible observations as missing "
         "(NaN), or use an emission or transitions that allow them."
@@ -99,29 +92,78 @@ def _refuse(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> NoRe
 class _Paths:
     """Work on the blocks of some data at some parameters."""
 
-    def __init__(self, model: HMM, params: Mapping[str, Any], sequences: Sequences) -> None:
-        self.model, self.sequences = model, sequences
+    def __init__(self, model: HMM, params: Mapping[str, Any], sequences: Sequences, logarithms: bool = False) -> None:
+        model.check_dim(sequences)
+        self.model, self.params, self.sequences = model, params, sequences
         self.plan = Plan(sequences, model.n_states)
-        self.how = How(model.validate(params), self.plan.shape)
+        self.how = How(model.validate(params), self.plan.shape, logarithms)
+
+    def best_scores(self) -> list[np.ndarray]:
+        """Scores before every chunk, proved or carried."""
+        transition = self.how.params["transition"]
+
+        def agree(left: np.ndarray, right: np.ndarray) -> bool:
+            return same_messages(moved_scores(left, transition), moved_scores(right, transition), SCORE_TOLERANCE)
+
+        def carried(begin: int, previous: Scores | None) -> Iterator[tuple[int, int, Scores]]:
+            carry = np.zeros(self.model.n_states) if previous is None else previous.leaving[:, -1]  # type: ignore[index]
+            for index in range(begin, self.plan.n_blocks):
+                ((before, carry),) = self.run([self.plan.task(index, 0, (index, carry))], carry_blocks)
+                yield index, 0, Scores(before, None)
+
+        return self._messages(BEST, agree, carried)
+
+    def filtered(self) -> list[np.ndarray]:
+        """Log laws before every chunk, proved or carried."""
+        transition = self.how.params["transition"]
+
+        def agree(left: np.ndarray, right: np.ndarray) -> bool:
+            return same_messages(predicted(left, transition), predicted(right, transition))
+
+        def carried(begin: int, previous: Scores | None) -> Iterator[tuple[int, int, Scores]]:
+            for index, result in enumerate(filter_pass(self.model, self.params, self.sequences)):
+                if index >= begin:
+                    yield index, 0, Scores(result.before, None)
+
+        return self._messages(DRAWN, agree, carried)
+
+    def _messages(self, walk: Walk, same: Callable[[np.ndarray, np.ndarray], bool], carried: Any) -> list[np.ndarray]:
+        def run(indices: Iterable[int], reach: int) -> Iterator[Scores]:
+            tasks = (self.plan.task(index, reach, (index, reach)) for index in indices)
+            for index, scores in zip(indices, self.run(tasks, message_blocks, walk), strict=True):
+                if np.isneginf(scores.leaving.max(axis=0)[: len(self.plan.joints(index))]).any():
+                    _refuse(self.model, self.params, self.sequences)
+                yield scores
+
+        def agree(index: int, previous: Scores | None, scores: Scores) -> bool:
+            return same(*pair(self.plan.joints(index), previous, scores, "leaving", "before"))
+
+        return [scores.before for _, _, scores in proved_blocks(self.plan, run, agree, carried)]
 
     def run(self, tasks: Iterable[Task], work: Any, *constants: Any) -> Iterator[Any]:
         """What the tasks give, wherever the executor of the data takes them."""
         ready: Work = partial(work, self.how, *constants)
         return self.sequences.executor.run(ready, self.model, self.sequences, tasks)
 
-    def join(self, before: list[np.ndarray], walk: Walk, key: jax.Array, progress: Progress | None) -> np.ndarray:
-        """The path, from what comes before every chunk."""
+    def join(
+        self, before: list[np.ndarray], walk: Walk, key: jax.Array, progress: Progress | None
+    ) -> np.ndarray | None:
+        """The path, from what comes before every chunk; None where that has to be found on logarithms."""
         plan, seed = self.plan, np.asarray(jax.random.key_data(key))
         following: dict[int, np.ndarray] = {}
         state = -1  # the first state of the chunk to the right
         backwards = range(plan.n_blocks - 1, -1, -1)
         tasks = (plan.task(index, 0, (index, before[index])) for index in backwards)
         found = self.run(tasks, map_blocks, walk, seed)
-        for index, (maps, length, at_end) in zip(backwards, found, strict=True):
+        for index, (maps, length, at_end, lost) in zip(backwards, found, strict=True):
+            if lost:
+                return None
             after = np.full(plan.lanes, -1, np.int32)
             for lane in reversed(np.flatnonzero(length)):
                 after[lane] = -1 if at_end[lane] else state
                 state = int(maps[after[lane], lane])
+                if state < 0 and walk.drawn and not self.how.logarithms:
+                    return None
             following[index] = after
         path = np.empty(plan.sequences.length, np.int8 if self.model.n_states <= 127 else np.int16)
         tasks = (plan.task(index, 0, (index, before[index], following[index])) for index in range(plan.n_blocks))

@@ -46,13 +46,14 @@ TOLERANCES = {np.dtype(np.float64): TOLERANCE, np.dtype(np.float32): 1e-5}
 class Inputs(NamedTuple):
     """The arrays behind a posterior: blocks of data (None: read on the host), the level to begin with, the law of first
     states where it is not the model's own, and the same data for the fused kernels: on a GPU, with the sum of
-    `log h(y)`, or on the CPU."""
+    `log h(y)`, or on the CPU, with the first row of every lane, `(n_blocks, lanes)`."""
 
     data: LaneBlock | None
     level: Any
     initial: Any
     fused: tuple[FusedBlock, Any] | None = None
     chunks: Chunks | None = None
+    lane_rows: Any = None
 
 
 class Joint(NamedTuple):
@@ -92,7 +93,8 @@ class ResidentPosterior:
             form, chunks = lay_chunks(resolved, sequences) or (None, None)
             first = None if initial is None else jnp.asarray(initial, jnp.float64)
             level = jnp.asarray(SHORT if chunks is None else FIRST_LEVEL, jnp.int32)
-            self.inputs = Inputs(data, level, first, fused, chunks)
+            rows = None if chunks is None else jnp.asarray(lanes.first_rows())
+            self.inputs = Inputs(data, level, first, fused, chunks, rows)
         self.program = Program(resolved, lanes.layout(), partial_rows, np.dtype(dtype), plan, form)
 
     @property

@@ -118,7 +118,7 @@ def sweep(
     """States, transitions, emission, in this order."""
     path_key, transition_key, emission_key = jax.random.split(key, 3)
     params = _params(posterior, state.coordinates)
-    paths = draw_paths(posterior.program, posterior.inputs.data, params, path_key)
+    paths = draw_paths(posterior.program, posterior.inputs, params, path_key)
     transition, accepted = _draw_transition(transition_key, posterior, params, paths)
     if conditional is not None:
         emission = _closed_form(emission_key, posterior, conditional, params, paths.states)
@@ -201,7 +201,7 @@ def _adapt(posterior: ResidentPosterior, coordinates: Params, key: jax.Array, st
 
     def measured(key: jax.Array, coordinates: Coordinates, step_size: jax.Array) -> Metric:
         params = _params(posterior, coordinates)
-        paths = draw_paths(posterior.program, posterior.inputs.data, params, key)
+        paths = draw_paths(posterior.program, posterior.inputs, params, key)
         density = ConditionalDensity(posterior.program, posterior.inputs.data, params)
         return metric_at(density, density.coordinates.flatten(params), paths.states, step_size)
 

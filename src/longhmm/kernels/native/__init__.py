@@ -43,6 +43,25 @@ class Call(ctypes.Structure):
     )
 
 
+class Paths(ctypes.Structure):
+    """The arguments of a call for paths of states, as in paths.h."""
+
+    _fields_ = (
+        ("call", Call),
+        ("drawn", _INT),
+        ("logarithms", _INT),
+        ("key", ctypes.c_uint32 * 2),
+        ("row_number", _LONG),
+        *((name, _POINTER) for name in ("log_before", "before", "leaving", "log_likelihood")),
+        *((name, _POINTER) for name in ("maps", "following", "states")),
+        ("origin", _LONG),
+        ("careful", _LONG),
+    )
+
+
+NO_STATE = 255  # see paths.h
+MOST_STATES = 255  # of a model whose paths it can find
+
 _switched_off = False
 
 
@@ -66,12 +85,16 @@ def library() -> ctypes.CDLL | None:
         found = ctypes.CDLL(str(Path(__file__).with_name("library.so")))
     except OSError:
         return None
+    if not hasattr(found, "longhmm_paths"):
+        return None
     found.longhmm_instruction_set.restype = ctypes.c_char_p
     found.longhmm_call_size.restype = ctypes.c_int64
     found.longhmm_statistics.argtypes = (ctypes.POINTER(Call), ctypes.c_int32)
     found.longhmm_statistics.restype = None
+    found.longhmm_paths.argtypes = (ctypes.POINTER(Paths),)
+    found.longhmm_paths.restype = None
     # A library of another version must not be fed structures it does not know.
-    return found if found.longhmm_call_size() == ctypes.sizeof(Call) else None
+    return found if found.longhmm_call_size() == ctypes.sizeof(Paths) else None
 
 
 def available() -> bool:
@@ -108,25 +131,37 @@ def run(*, wide: bool = True, **arguments: Any) -> Call:
     """Carry out a call. Arrays are given as NumPy arrays, which must be contiguous and of the right type."""
     found = library()
     assert found is not None
-    call = Call(
-        **{
-            name: value.ctypes.data if isinstance(value, np.ndarray) else value
-            for name, value in arguments.items()
-            if value is not None
-        }
-    )
+    call = Call(**_pointers(arguments))
     found.longhmm_statistics(ctypes.byref(call), int(wide))
     return call
 
 
+def find_paths(call: dict[str, Any], key: np.ndarray, **arguments: Any) -> Paths:
+    """Carry out a call for paths; `call` holds what both kinds of calls have in common, `key` two words."""
+    found = library()
+    assert found is not None
+    words = (ctypes.c_uint32 * 2)(*(int(word) for word in key))
+    paths = Paths(call=Call(**_pointers(call)), key=words, **_pointers(arguments))
+    found.longhmm_paths(ctypes.byref(paths))
+    return paths
+
+
+def _pointers(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.ctypes.data if isinstance(value, np.ndarray) else value
+        for name, value in arguments.items()
+        if value is not None
+    }
+
+
 @cache
 def register() -> bool:
-    """Make the kernel known to JAX as `longhmm_windows_f32` and `_f64`; False where there is no kernel."""
+    """Make the kernel known to JAX as `longhmm_windows_f32`, `_f64` and `longhmm_draw`; False where there is none."""
     found = library()
     if found is None:
         return False
     import jax
 
-    for name in ("longhmm_windows_f32", "longhmm_windows_f64"):
+    for name in ("longhmm_windows_f32", "longhmm_windows_f64", "longhmm_draw"):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(found, name)), platform="cpu")
     return True

@@ -9,6 +9,7 @@
 #define DECLARE(name)                                                                                      \
   namespace name {                                                                                         \
   void run(const Call& call, int wide, int64_t point, int64_t begin, int64_t stop, Sums& out);             \
+  int64_t walk(const Paths& paths, int64_t begin, int64_t stop);                                           \
   }
 DECLARE(baseline)
 #ifdef __x86_64__
@@ -23,6 +24,7 @@ struct Path {
   const char* name;
   int vector_bytes;
   void (*run)(const Call&, int, int64_t, int64_t, int64_t, Sums&);
+  int64_t (*walk)(const Paths&, int64_t, int64_t);
 };
 
 Path choose() {
@@ -30,10 +32,10 @@ Path choose() {
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512bw"))
-    return {"AVX-512", 64, avx512::run};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"AVX2", 32, avx2::run};
+    return {"AVX-512", 64, avx512::run, avx512::walk};
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"AVX2", 32, avx2::run, avx2::walk};
 #endif
-  return {"baseline", 16, baseline::run};
+  return {"baseline", 16, baseline::run, baseline::walk};
 }
 
 const Path& path() {
@@ -45,6 +47,19 @@ const Path& path() {
 constexpr int64_t BATCH = 8;
 // Below this many rows a thread costs more than it brings.
 constexpr int64_t ROWS_PER_THREAD = 20000;
+
+// Tasks 0, 1, ... on so many threads at most; which thread takes which is left to chance.
+template <class Work>
+void in_threads(int64_t threads, int64_t tasks, const Work& work) {
+  std::atomic<int64_t> next{0};
+  auto loop = [&] {
+    for (int64_t task; (task = next.fetch_add(1)) < tasks;) work(task);
+  };
+  std::vector<std::thread> pool;
+  for (int64_t i = 1; i < std::min(threads, tasks); ++i) pool.emplace_back(loop);
+  loop();
+  for (std::thread& thread : pool) thread.join();
+}
 
 }  // namespace
 
@@ -82,19 +97,7 @@ void statistics(Call& call, int wide) {
 
   const int64_t tasks = points * batches;
   const int64_t rows = points * call.windows * (call.max_left + call.max_core + call.max_right);
-  const int64_t threads = std::min<int64_t>({call.threads, tasks, rows / ROWS_PER_THREAD});
-  if (threads <= 1) {
-    for (int64_t task = 0; task < tasks; ++task) work(task);
-  } else {
-    std::atomic<int64_t> next{0};
-    auto loop = [&] {
-      for (int64_t task; (task = next.fetch_add(1)) < tasks;) work(task);
-    };
-    std::vector<std::thread> pool;
-    for (int64_t i = 1; i < threads; ++i) pool.emplace_back(loop);
-    loop();
-    for (std::thread& thread : pool) thread.join();
-  }
+  in_threads(std::min<int64_t>(call.threads, rows / ROWS_PER_THREAD), tasks, work);
 
   call.impossible = -1;
   call.careful = 0;
@@ -110,4 +113,14 @@ void statistics(Call& call, int wide) {
     for (int64_t i = 0; i < n * n; ++i) call.transitions[point * n * n + i] += from.transitions[i];
     for (int64_t i = 0; i < n * n_sums; ++i) call.statistics[point * n * n_sums + i] += from.statistics[i];
   }
+}
+
+void find_paths(Paths& paths) {
+  const Call& call = paths.call;
+  const int64_t lanes = path().vector_bytes / 8, groups = (call.windows + lanes - 1) / lanes;
+  const int64_t rows = call.windows * (call.max_left + call.max_core);
+  std::atomic<int64_t> careful{0};
+  in_threads(std::min<int64_t>(call.threads, rows / ROWS_PER_THREAD), groups,
+             [&](int64_t group) { careful += path().walk(paths, group, group + 1); });
+  paths.careful = careful;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "group.h"
+#include "walk.h"
 
 namespace VARIANT {
 
