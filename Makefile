@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
+SHARE ?= 1
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
@@ -23,8 +24,8 @@ test: $(VENV)/.dev ## run the fast tests
 test-all: $(VENV)/.dev ## run every test
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-soak: $(VENV)/.dev ## kill runs, feed them odd input, fit more than memory holds; prints what survived (about an hour)
-	$(BIN)/python tests/soak/run.py
+soak: $(VENV)/.dev ## kill runs, feed them odd input, fit more than memory holds; prints what survived (about an hour; SHARE=0.1 for less)
+	$(BIN)/python tests/soak/run.py --share $(SHARE)
 
 check: $(VENV)/.dev ## lint, formatting and types
 	$(BIN)/ruff check .

@@ -151,12 +151,12 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     expected = lh.state_probabilities(MODEL, PARAMS, data), lh.decode(MODEL, PARAMS, data)
     result, seen, killed = Cluster._result, [], []
 
-    def with_a_kill(self: Cluster, *given: Any) -> list[Any]:
-        seen.append(given)
+    def with_a_kill(self: Cluster, errand: Any) -> list[Any]:
+        seen.append(errand)
         if len(seen) == 3:  # others are under way, or done and not yet fetched
             killed.append(next(iter(client.run(os.getpid).values())))
             os.kill(killed[0], signal.SIGKILL)
-        return result(self, *given)
+        return result(self, errand)
 
     monkeypatch.setattr(Cluster, "_result", with_a_kill)
     there = lh.on_cluster(data, client)
@@ -164,6 +164,18 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     np.testing.assert_array_equal(lh.decode(MODEL, PARAMS, there), expected[1])
     client.wait_for_workers(2)
     assert killed[0] not in client.run(os.getpid).values()
+
+
+@pytest.mark.slow
+def test_the_default_pipeline_finds_the_same_mode_and_draws(values: np.ndarray, client: Any, tmp_path: Path) -> None:
+    data = sources(values, tmp_path)
+    how: dict[str, Any] = {"sampler": lh.MatchedLangevin(), "chains": 2, "draws": 20, "warmup": 20, "progress": False}
+    expected = lh.sample(MODEL, data["npy"], **how)
+    for kind in ("npy", "dask"):  # chains on the workers, and here with windows fetched from the workers
+        found = lh.sample(MODEL, data[kind], client=client, **how)
+        for name, draws in expected.draws.items():
+            np.testing.assert_array_equal(found.draws[name], draws)
+        assert found.settings["mode_log_posterior"] == expected.settings["mode_log_posterior"]
 
 
 def test_parcels_hold_consecutive_tasks_of_one_chunk() -> None:

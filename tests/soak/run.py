@@ -1,4 +1,7 @@
-"""`make soak`: kills, odd input and data larger than memory, in full; prints a table and fails if anything was lost."""
+"""`make soak`: kills, odd input and data larger than memory, in full; prints a table and fails if anything was lost.
+
+`--share 0.1` runs a tenth of the cases of every suite, on a tenth of the data.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+
 HERE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HERE))
 
+KILLS, WORKERS, LENGTH = 20, 40, 100_000_000
 Row = tuple[str, int, list[str]]  # suite, cases, what was lost
 
 
@@ -31,13 +37,23 @@ def kills(count: int) -> list[Row]:
     ]
 
 
-def fuzz() -> list[Row]:
-    """Every case of the fuzz suite."""
+def workers(count: int) -> list[Row]:
+    """Workers of a cluster killed at random moments."""
+    from soak.cluster_kills import kill_workers
+
+    with tempfile.TemporaryDirectory() as folder:
+        return [("killed workers of a cluster", *kill_workers(Path(folder), count))]
+
+
+def fuzz(share: float) -> list[Row]:
+    """The cases of the fuzz suite."""
     from fuzz.suite import FIT_SECONDS, QUICK, SLOW, run_suite
 
     rows = []
     for kind, (make, count) in {**QUICK, **SLOW}.items():
-        result = run_suite(make, range(count), FIT_SECONDS if kind in SLOW else 60)
+        # Evenly over all of them: neighbours are of one kind.
+        seeds = np.unique(np.linspace(0, count - 1, max(1, round(share * count))).astype(int)).tolist()
+        result = run_suite(make, seeds, FIT_SECONDS if kind in SLOW else 60)
         print(f"{kind}: {result.worked} worked, {result.sentences} ended in a sentence", flush=True)
         rows.append((f"odd {kind}", result.cases, result.lost))
     return rows
@@ -60,18 +76,28 @@ def out_of_core(length: int) -> list[Row]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--length", type=int, default=100_000_000)
-    parser.add_argument("--only", choices=("kills", "fuzz", "out_of_core"))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--share", type=float, default=1.0, help="of the cases and of the data, from 0 to 1")
+    parser.add_argument("--only", choices=("fuzz", "kills", "workers", "out_of_core"))
     asked = parser.parse_args()
+    if not 0 < asked.share <= 1:
+        parser.error(f"--share must lie between 0 and 1, got {asked.share}")
+
+    def part(whole: int) -> int:
+        return max(1, round(asked.share * whole))
+
     parts = {
-        "fuzz": fuzz,
-        "kills": lambda: kills(asked.kills),
-        "out_of_core": lambda: out_of_core(asked.length),
+        "fuzz": lambda: fuzz(asked.share),
+        "kills": lambda: kills(part(KILLS)),
+        "workers": lambda: workers(part(WORKERS)),
+        "out_of_core": lambda: out_of_core(part(LENGTH)),
     }
     began = time.monotonic()
-    rows = [row for name, part in parts.items() if asked.only in (None, name) for row in part()]
+    rows: list[Row] = []
+    for name, run in parts.items():
+        if asked.only in (None, name):
+            rows += run()
+            print(f"{name}: done after {time.monotonic() - began:,.0f} seconds", flush=True)
     for sentence in (each for row in rows for each in row[2]):
         print(f"LOST {sentence}")
     print(f"\n{'suite':40} {'cases':>7} {'survived':>9} {'lost':>5}")

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import numpy as np
@@ -23,7 +24,9 @@ from longhmm.samplers.contract import Sampler
 if TYPE_CHECKING:
     from longhmm.run.request import Request
 
-ATTEMPTS = 5  # how often a block is begun before the cluster is given up
+ATTEMPTS = 6  # how often something is begun before the cluster is given up
+PAUSE = 0.2  # seconds before the second time, then twice as many, and so on
+Result = TypeVar("Result")
 KEPT = 4  # drivers that a worker keeps ready
 
 
@@ -53,10 +56,16 @@ def losses() -> tuple[type[BaseException], ...]:
     return KilledWorker, CancelledError, CommClosedError, TimeoutError, OSError
 
 
-def given_up(error: BaseException) -> LongHMMError:
-    """The last word after so many losses in a row."""
-    return LongHMMError(
-        f"The workers of the cluster were lost {ATTEMPTS} times in a row ({type(error).__name__}): look at their logs; "
+def persevere(work: Callable[[], Result]) -> Result:
+    """Do something again, up to some times, while workers are lost on the way."""
+    for attempt in range(ATTEMPTS):
+        try:
+            return work()
+        except losses() as error:
+            lost = error
+            time.sleep(PAUSE * 2**attempt)  # until the scheduler knows, or another worker has come
+    raise LongHMMError(
+        f"The workers of the cluster were lost {ATTEMPTS} times in a row ({type(lost).__name__}): look at their logs; "
         "a run with a checkpoint goes on when it is started again."
     )
 
@@ -88,24 +97,23 @@ class ClusterDriver(Driver):
     def _blocks(self, run: Progressed, count: int, thin: int, n_chains: int) -> list[Any]:
         name = hashlib.sha256(self._recipe).hexdigest()
         states = [jax.tree.map(np.asarray, state) for state in run.states]
-        for attempt in range(ATTEMPTS):
-            if self._given is None:
-                self._given = self.client.scatter(self._recipe, broadcast=True, hash=False)
-            tasks = [
-                self.client.submit(
-                    run_block, self._given, name, state, chain, run.steps, count, thin, pure=False, retries=ATTEMPTS
-                )
-                for chain, state in enumerate(states)
-            ]
+
+        def once() -> list[Any]:
+            tasks: list[Any] = []
             try:
+                if self._given is None:
+                    self._given = self.client.scatter(self._recipe, broadcast=True, hash=False)
+                for chain, state in enumerate(states):
+                    block = (name, state, chain, run.steps, count, thin)
+                    tasks.append(self.client.submit(run_block, self._given, *block, pure=False, retries=ATTEMPTS))
                 return list(self.client.gather(tasks))
-            except losses() as error:
+            except losses():
                 self._given = None  # it may have been lost with the workers
-                if attempt == ATTEMPTS - 1:
-                    raise given_up(error) from None
+                raise
             finally:
                 self.client.cancel(tasks)
-        raise AssertionError("unreachable")
+
+        return persevere(once)
 
 
 @functools.lru_cache(maxsize=KEPT)

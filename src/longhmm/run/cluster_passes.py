@@ -7,6 +7,7 @@ of the data passes through the process that asks. A parcel that is lost with its
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 from collections import OrderedDict, deque
@@ -18,7 +19,7 @@ import numpy as np
 from longhmm.data.dask_source import DaskSource
 from longhmm.data.executor import Task, Work
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.run.cluster import ATTEMPTS, check_client, given_up, losses
+from longhmm.run.cluster import check_client, losses, persevere
 
 PARCEL_ROWS = 1 << 21  # rows of a parcel: some tenths of a second with the fused kernel, seconds without
 PARCELS_EACH = 4  # parcels for every thread of the cluster at least, so that all end at about the same time
@@ -83,16 +84,17 @@ class Cluster:
             rows = {name: self.client.compute(part) for name, part in lazy.items()}
             return self.client.submit(run_parcel, data.name, self._data, *sent, parcel, rows, pure=False)
 
-        waiting: deque[tuple[Parcel, Any]] = deque()
+        waiting: deque[Errand] = deque()
         try:
             for parcel in packed(tasks, sequences, threads):
-                waiting.append((parcel, submit(parcel)))
+                waiting.append(Errand(parcel, submit))
+                waiting[-1].begin()
                 if len(waiting) >= AHEAD * threads:
-                    yield from self._result(submit, *waiting.popleft())
+                    yield from self._result(waiting.popleft())
             while waiting:
-                yield from self._result(submit, *waiting.popleft())
+                yield from self._result(waiting.popleft())
         finally:  # left early: what is still in hand is of no use
-            self.client.cancel([future for _, future in waiting])
+            self.client.cancel([errand.future for errand in waiting if errand.future is not None])
 
     def _seal(self, thing: Any) -> Sealed:
         """A thing pickled; the thing is kept, so that its identity stays its own."""
@@ -103,15 +105,32 @@ class Cluster:
             self._packed[id(thing)] = thing, Sealed(hashlib.sha256(content).hexdigest(), content)
         return self._packed[id(thing)][1]
 
-    def _result(self, submit: Callable[[Parcel], Any], parcel: Parcel, future: Any) -> list[Any]:
-        for _ in range(ATTEMPTS):
+    def _result(self, errand: Errand) -> list[Any]:
+        def once() -> list[Any]:
             try:
-                return list(future.result())
-            except losses() as error:
-                lost = error
+                return errand.result()
+            except losses():
                 self._data = None  # they may have been lost with the workers
-                future = submit(parcel)
-        raise given_up(lost)
+                raise
+
+        return persevere(once)
+
+
+class Errand:
+    """A parcel that is under way, unless it was lost."""
+
+    def __init__(self, parcel: Parcel, submit: Callable[[Parcel], Any]) -> None:
+        self.parcel, self.submit, self.future = parcel, submit, None
+
+    def begin(self) -> None:
+        """Send it off; if that fails for the loss of a worker, it is sent when its result is asked for."""
+        with contextlib.suppress(*losses()):
+            self.future = self.submit(self.parcel)
+
+    def result(self) -> list[Any]:
+        """What came back; after a loss, the next call sends it off again."""
+        future, self.future = self.future or self.submit(self.parcel), None
+        return list(future.result())
 
 
 def packed(tasks: Iterable[Task], sequences: Sequences, threads: int) -> Iterator[Parcel]:
