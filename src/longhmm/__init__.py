@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from longhmm.gradients.estimators import FullData as FullData
     from longhmm.gradients.estimators import stationary_start as stationary_start
     from longhmm.gradients.estimators import uniform_start as uniform_start
+    from longhmm.gradients.schemes import Importance as Importance
     from longhmm.gradients.schemes import Windows as Windows
     from longhmm.kernels.answers import decode as decode
     from longhmm.kernels.answers import log_likelihood as log_likelihood
@@ -108,7 +109,10 @@ _WHERE = {
         "stationary_start",
         "uniform_start",
     ),
-    "longhmm.gradients.schemes": ("Windows",),
+    "longhmm.gradients.schemes": (
+        "Importance",
+        "Windows",
+    ),
     "longhmm.kernels.answers": (
         "decode",
         "log_likelihood",

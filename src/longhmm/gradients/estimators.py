@@ -20,9 +20,11 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import WindowBatch
+from longhmm.gradients.arcs import blocks_of, plan_arcs
 from longhmm.gradients.buffer_length import BufferEstimate, FixedBuffer, LyapunovBuffer
 from longhmm.gradients.coordinates import Coordinates, add, prior_gradient, score
 from longhmm.gradients.full_data import log_posterior_and_gradient
+from longhmm.gradients.importance import importance_of_blocks
 from longhmm.gradients.minibatch import Minibatch, MinibatchSource
 from longhmm.gradients.schemes import Windows
 from longhmm.kernels.backends import fused
@@ -176,6 +178,11 @@ def _bind_windows(
     if sequences.in_memory:
         model.check_data(sequences)  # what lies in files is checked as it is read
     source = MinibatchSource(sequences, windows, found.length, mixing_time(complete["transition"]), model)
+    if windows.proposal is not None:
+        blocks = blocks_of(source.cells)
+        look = BufferedStatistics(stationary_start, fused(model.n_states), blocks.core_length, found.length)
+        importance = importance_of_blocks(model, complete, sequences, blocks, found.length, look)
+        source = source.with_arcs(plan_arcs(source.cells, importance, windows.proposal.uniform, source.rotation))
     return BoundWindows(model, source, found, statistics, model.given_initial(complete))
 
 

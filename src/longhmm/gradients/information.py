@@ -16,6 +16,7 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells, WindowBatch, gather
+from longhmm.gradients.arcs import Arcs
 from longhmm.gradients.coordinates import score, scores
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.rare import rare_score
@@ -75,20 +76,22 @@ def score_differences(
     windows: Windows,
     buffer: int,
     share: np.ndarray,
+    arcs: Arcs | None,
     *,
     seed: int = 0,
-) -> np.ndarray:
-    """`(n, P)` differences `g_c(theta) - g_c(theta*)`, each at its own point and its own random cell.
+) -> tuple[np.ndarray, np.ndarray]:
+    """`(n, P)` differences `g_c(theta) - g_c(theta*)`, each at its own point and random cell, and weights `(n,)`.
 
     `share` is that of `Rare`: what control variates know of rare transitions is taken off. `points` holds n coordinates
-    by name, `(n, *shape)`. The covariance of the differences is the noise of one control-variate window.
+    by name, `(n, *shape)`. Cells are drawn as `arcs` has it, or alike; weights are one over N times the probability of
+    the cell. The covariance of the weighted differences is the noise of one control-variate window.
     """
     layout = Cells(sequences.offsets, windows.core_length)
     flat = Flat.like(centre)
     width = min(layout.width(buffer), int(np.diff(sequences.offsets).max()))
     n_points = next(iter(points.values())).shape[0]
     rng = np.random.default_rng(seed)
-    found = []
+    found, weights = [], []
     with jax.enable_x64(True):
         wide = {name: jnp.asarray(np.asarray(value, np.float64)) for name, value in centre.items()}
         for first in range(0, n_points, BATCH):
@@ -97,10 +100,16 @@ def score_differences(
                 for name, value in points.items()
             }
             size = next(iter(here.values())).shape[0]
-            cells = rng.integers(layout.n_cells, size=size * CELLS_PER_POINT)
+            cells = rng.integers(layout.n_cells if arcs is None else arcs.rotation.n_cells, size=size * CELLS_PER_POINT)
+            weight = np.ones(len(cells))
+            if arcs is not None:
+                table = jax.tree.map(np.asarray, arcs)
+                cells, weight = table.find(np, cells)
+                weight = weight * (table.rotation.count / layout.n_cells)
+            weights.append(weight)
             batch = gather(sequences, layout.locate(cells, buffer), width)
             found.append(np.asarray(_differences(model, flat, wide, here, batch, np.asarray(share, np.float64))))
-    return np.concatenate(found)
+    return np.concatenate(found), np.concatenate(weights)
 
 
 CELLS_PER_POINT = 16

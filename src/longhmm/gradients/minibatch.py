@@ -14,6 +14,7 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells, WindowBatch, gather, locate
+from longhmm.gradients.arcs import Arcs
 from longhmm.gradients.schemes import INT32_LIMIT, Rotation, Windows
 from longhmm.kernels import devices
 from longhmm.kernels.fused_windows import Placed, place
@@ -107,28 +108,47 @@ class MinibatchSource:
         self.data = to_device(sequences, self.cells, model) if self.on_device else None
         if devices.shares_pay(windows.count):
             self.data = devices.everywhere(self.data)
+        self.arcs: Arcs | None = None
 
-    def tree_flatten(self) -> tuple[tuple[DeviceData | None], tuple[Any, ...]]:
-        """The device data, and everything else as a constant of compiled code (which must not keep the data alive)."""
-        sequences = None if self.on_device else self.sequences
-        return (self.data,), (sequences, self.windows, self.buffer, self.cells, self.rotation, self.on_device)
+    def with_arcs(self, arcs: Arcs) -> MinibatchSource:
+        """The same windows, some drawn more often than others."""
+        leaves, constants = self.tree_flatten()
+        found = self.tree_unflatten(constants, leaves)
+        found.on_device = self.on_device and arcs.narrow
+        found.sequences, found.data = self.sequences, self.data if found.on_device else None
+        found.arcs = arcs.to_device() if found.on_device else arcs
+        if found.on_device and devices.shares_pay(self.windows.count):
+            found.arcs = devices.everywhere(found.arcs)
+        return found
+
+    def tree_flatten(self) -> tuple[tuple[DeviceData | None, Arcs | None], tuple[Any, ...]]:
+        """What is on the device, and all else as a constant of compiled code (which must not keep the data alive)."""
+        device, host = (
+            ((self.data, self.arcs), (None, None)) if self.on_device else ((None, None), (self.sequences, self.arcs))
+        )
+        return device, (*host, self.windows, self.buffer, self.cells, self.rotation, self.on_device)
 
     @classmethod
-    def tree_unflatten(cls, constants: tuple[Any, ...], leaves: tuple[DeviceData | None]) -> MinibatchSource:
+    def tree_unflatten(
+        cls, constants: tuple[Any, ...], leaves: tuple[DeviceData | None, Arcs | None]
+    ) -> MinibatchSource:
         """The inverse of `tree_flatten`."""
         source = object.__new__(cls)
-        source.sequences, source.windows, source.buffer, source.cells, source.rotation, source.on_device = constants
-        (source.data,) = leaves
+        source.sequences, source.arcs, *rest = constants
+        source.windows, source.buffer, source.cells, source.rotation, source.on_device = rest
+        source.data, on_device = leaves
+        source.arcs = on_device if source.on_device else source.arcs
         return source
 
     def draw(self, key: jax.Array) -> Minibatch:
         """A minibatch of `windows.count` windows."""
         if self.data is not None:
             core_length = self.windows.core_length
-            return _draw_on_device(self.rotation, core_length, self.buffer, self.data, key)
-        with jax.enable_x64(self.cells.n_cells >= INT32_LIMIT):
-            cells = np.asarray(_draw_places(self.rotation, key))
-        return self.take(cells, np.full(len(cells), self.rotation.weight, np.float32))
+            return _draw_on_device(self.rotation, core_length, self.buffer, self.data, self.arcs, key)
+        rotation = self.rotation if self.arcs is None else self.arcs.rotation
+        with jax.enable_x64(rotation.n_cells >= INT32_LIMIT):
+            places = np.asarray(_draw_places(rotation, key))
+        return self.take(*_cells_at(np, self.rotation, self.arcs, places))
 
     def take(self, cells: np.ndarray, weights: np.ndarray) -> Minibatch:
         """The windows of given cells, read on the host."""
@@ -143,12 +163,11 @@ def host_windows(sequences: Sequences, cells: Cells, numbers: np.ndarray, buffer
     return windows
 
 
-def device_windows(data: DeviceData, cells: jax.Array, weights: jax.Array, core_length: int, buffer: int) -> Minibatch:
-    """The windows of some cells, inside compiled code, copied and in place."""
-    placed = None
-    if data.rows is not None:
-        placed = place(data.rows, locate(jnp, data.cell_offsets, data.offsets, core_length, cells, buffer))
-    return Minibatch(take_windows(data, cells, core_length, buffer), weights, placed)
+def _cells_at(xp: Any, rotation: Rotation, arcs: Arcs | None, places: Any) -> tuple[Any, Any]:
+    """Cells and their weights: every place is a cell, unless cells have arcs."""
+    if arcs is not None:
+        return arcs.find(xp, places)
+    return places, xp.full(rotation.count, rotation.weight, xp.float32)
 
 
 @partial(jax.jit, static_argnames=("rotation",))
@@ -157,6 +176,12 @@ def _draw_places(rotation: Rotation, key: jax.Array) -> jax.Array:
 
 
 @partial(jax.jit, static_argnames=("rotation", "core_length", "buffer"))
-def _draw_on_device(rotation: Rotation, core_length: int, buffer: int, data: DeviceData, key: jax.Array) -> Minibatch:
-    weights = jnp.full(rotation.count, rotation.weight, jnp.float32)
-    return device_windows(data, rotation.draw(key), weights, core_length, buffer)
+def _draw_on_device(
+    rotation: Rotation, core_length: int, buffer: int, data: DeviceData, arcs: Arcs | None, key: jax.Array
+) -> Minibatch:
+    places = (rotation if arcs is None else arcs.rotation).draw(key)
+    cells, weights = _cells_at(jnp, rotation, arcs, places)
+    placed = None
+    if data.rows is not None:
+        placed = place(data.rows, locate(jnp, data.cell_offsets, data.offsets, core_length, cells, buffer))
+    return Minibatch(take_windows(data, cells, core_length, buffer), weights, placed)

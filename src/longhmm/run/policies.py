@@ -17,6 +17,7 @@ CLASSES = {
     "FixedBuffer": "longhmm.gradients.buffer_length",
     "GaussianMetric": "longhmm.samplers.emission_moves",
     "Identity": "longhmm.samplers.preconditioning",
+    "Importance": "longhmm.gradients.schemes",
     "InverseInformation": "longhmm.samplers.preconditioning",
     "Joint": "longhmm.samplers.sgrld",
     "LyapunovBuffer": "longhmm.gradients.buffer_length",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,13 +11,14 @@ import numpy as np
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells
 from longhmm.gradients.api import constrain, log_prior_gradient
+from longhmm.gradients.arcs import Arcs
 from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.gradients.control_variate import BoundControlVariate
-from longhmm.gradients.estimators import Buffered
+from longhmm.gradients.estimators import BoundWindows, Buffered
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.information import CELLS_PER_POINT, score_differences
 from longhmm.gradients.rare import Rare, find_rare
-from longhmm.gradients.schemes import Windows
+from longhmm.gradients.schemes import Importance, Windows
 from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
 from longhmm.run.mode import Mode, find_mode
@@ -63,19 +65,22 @@ def tune(
     mode = find_mode(model, sequences, windows=windows, buffer=buffer, init=init, seed=seed, progress=progress)
     factor = whitening(mode.information)
     rare = find_rare(model, constrain(model, mode.coordinates), sequences)
-    per_window = window_noise(model, mode, sequences, factor, rare, seed)
+    plain = None if windows is None else _bind_windows(model, sequences, mode, windows.count)
+    spread = window_spread(model, mode, sequences, factor, rare, None if plain is None else plain.source.arcs, seed)
     n_cells = Cells(sequences.offsets, mode.windows.core_length).n_cells
     counts = [windows.count] if windows is not None else [count for count in COUNTS if count <= n_cells] or [n_cells]
     width = mode.windows.core_length + 2 * mode.buffer
     choices = []
     for count in counts:
-        noise = per_window / count * (1 - count / n_cells)
+        noise = spread.noise(count, n_cells)
         largest = float(np.linalg.eigvalsh(noise)[-1])
         step = step_size(sampler, largest)
         cost = (STEP_OVERHEAD + 2 * count * width) * (2 - step) / step
         choices.append((cost, count, step, largest, noise))
     cost, count, step, largest, noise = min(choices, key=lambda choice: choice[0])
-    estimator = _bind(model, sequences, mode, count, factor, noise_factor(noise, step), step, rare)
+    if plain is None:
+        plain = _bind_windows(model, sequences, mode, count)
+    estimator = _bind(model, mode, plain, factor, noise_factor(noise, step), step, rare)
     exact_cost = EXACT_GRADIENTS * (STEP_OVERHEAD + sequences.length)
     return Tuning(estimator, mode, step, (2 - step) / step, largest, exact_cost < cost)
 
@@ -93,20 +98,44 @@ def whitening(information: np.ndarray) -> np.ndarray:
     return (scale[:, None] * vectors) / np.sqrt(values)
 
 
-def window_noise(model: HMM, mode: Mode, sequences: Sequences, factor: np.ndarray, rare: Rare, seed: int) -> np.ndarray:
-    """`(P, P)`, V for a single window: `N^2 Cov(g_c(theta) - g_c(theta*))` whitened, averaged over the posterior."""
+class Spread(NamedTuple):
+    """How control-variate windows differ from one another at points of the posterior.
+
+    Attributes:
+        residuals: `(n, P)`, whitened weighted differences less their mean at the point.
+        weights: `(n,)`, one over N times the probability of the cell; ones where all are as likely.
+    """
+
+    residuals: np.ndarray
+    weights: np.ndarray
+
+    def noise(self, count: int, n_cells: int) -> np.ndarray:
+        """`(P, P)`, the noise V of a gradient from `count` windows, averaged over the posterior (F27)."""
+        missed = np.maximum(1 - count / (n_cells * self.weights), 0.0)
+        sums = (self.residuals.T * missed) @ self.residuals / (NOISE_POINTS * (CELLS_PER_POINT - 1))
+        return n_cells**2 / count * sums
+
+
+def window_spread(
+    model: HMM,
+    mode: Mode,
+    sequences: Sequences,
+    factor: np.ndarray,
+    rare: Rare,
+    arcs: Arcs | None,
+    seed: int,
+) -> Spread:
+    """Measure, at points spread like the posterior, how windows drawn by `arcs` (or alike) differ."""
     flat = Flat.like(mode.coordinates)
     rng = np.random.default_rng(seed)
     centre = flat.ravel_numpy(mode.coordinates)
     points = centre + rng.normal(size=(NOISE_POINTS, flat.size)) @ factor.T
-    differences = score_differences(
-        model, mode.coordinates, flat.unravel(points), sequences, mode.windows, mode.buffer, rare.share, seed=seed
-    )
+    at, how = flat.unravel(points), (mode.windows, mode.buffer, rare.share, arcs)
+    differences, weights = score_differences(model, mode.coordinates, at, sequences, *how, seed=seed)
     # The spread among cells at one point; between points the mean moves too, but that is the drift itself.
-    whitened = (differences @ factor).reshape(NOISE_POINTS, CELLS_PER_POINT, flat.size)
-    residual = (whitened - whitened.mean(axis=1, keepdims=True)).reshape(-1, flat.size)
-    n_cells = Cells(sequences.offsets, mode.windows.core_length).n_cells
-    return n_cells**2 * (residual.T @ residual) / (NOISE_POINTS * (CELLS_PER_POINT - 1))
+    whitened = (weights[:, None] * differences @ factor).reshape(NOISE_POINTS, CELLS_PER_POINT, flat.size)
+    residuals = (whitened - whitened.mean(axis=1, keepdims=True)).reshape(-1, flat.size)
+    return Spread(residuals, weights)
 
 
 def noise_factor(noise: np.ndarray, step: float) -> np.ndarray:
@@ -115,19 +144,20 @@ def noise_factor(noise: np.ndarray, step: float) -> np.ndarray:
     return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
 
 
+def _bind_windows(model: HMM, sequences: Sequences, mode: Mode, count: int) -> BoundWindows:
+    shape = replace(mode.windows, count=count)
+    return Buffered(shape, FixedBuffer(mode.buffer)).bind(model, sequences, constrain(model, mode.coordinates))
+
+
 def _bind(
     model: HMM,
-    sequences: Sequences,
     mode: Mode,
-    count: int,
+    plain: BoundWindows,
     factor: np.ndarray,
     injected: np.ndarray,
     step: float,
     rare: Rare,
 ) -> Tuned:
-    params = constrain(model, mode.coordinates)
-    shape = Windows(mode.windows.half_width, count)
-    plain = Buffered(shape, FixedBuffer(mode.buffer)).bind(model, sequences, params)
     prior = log_prior_gradient(model, mode.coordinates)
     exact = {name: mode.gradient[name] - slope for name, slope in prior.items()}
     narrow = {name: value.astype(np.float32) for name, value in exact.items()}
@@ -152,6 +182,8 @@ def to_arrays(tuning: Tuning) -> dict[str, np.ndarray]:
     if rare is not None:
         found |= {"rare_counts": rare.counts, "rare_share": rare.share}
     found |= {"numbers": np.array(numbers), "floats": np.array(floats), "cheaper": np.array(tuning.cheaper_exact)}
+    if mode.windows.proposal is not None:
+        found["uniform"] = np.array(mode.windows.proposal.uniform)
     found |= {f"centre_{name}": value for name, value in mode.coordinates.items()}
     found |= {f"slope_{name}": value for name, value in mode.gradient.items()}
     return {f"tuning_{name}": np.asarray(value) for name, value in found.items()}
@@ -166,6 +198,7 @@ def from_arrays(model: HMM, sequences: Sequences, arrays: Mapping[str, np.ndarra
 
     half_width, count, buffer, passes = (int(each) for each in arrays["tuning_numbers"])
     step, noise, value, decrement, rival = (float(each) for each in arrays["tuning_floats"])
+    uniform = arrays.get("tuning_uniform")
     mode = Mode(
         named("centre_"),
         value,
@@ -174,10 +207,10 @@ def from_arrays(model: HMM, sequences: Sequences, arrays: Mapping[str, np.ndarra
         decrement,
         passes,
         None if np.isnan(rival) else rival,
-        Windows(half_width),
+        Windows(half_width, count, Importance(float(uniform)) if uniform is not None else None),
         buffer,
     )
     factors = arrays["tuning_factor"], arrays["tuning_noise_factor"]
     rare = Rare(arrays["tuning_rare_counts"], arrays["tuning_rare_share"])
-    estimator = _bind(model, sequences, mode, count, *factors, step, rare)
+    estimator = _bind(model, mode, _bind_windows(model, sequences, mode, count), *factors, step, rare)
     return Tuning(estimator, mode, step, (2 - step) / step, noise, bool(arrays["tuning_cheaper"]))
