@@ -96,9 +96,7 @@ def by_kernel(
     def run(placed: Placed, params: Mapping[str, jax.Array], start: jax.Array) -> Statistics:
         laws = (params["transition"], params["initial"], start)
         found = window_sums(form_of(model), placed, laws, packs(model, params), (BUFFER, CORE, BUFFER), **how)
-        likelihood, first, transitions, sums = found[:4]
-        excess = transitions - params["transition"] * jnp.sum(transitions, axis=-1, keepdims=True)
-        return jax.vmap(partial(statistics_of, model, params))(FusedSums(likelihood, first, transitions, excess, sums))
+        return jax.vmap(partial(statistics_of, model, params))(FusedSums(*found[:5]))
 
     return jax.tree.map(np.asarray, run(place(rows, index), narrow, jnp.asarray(start, jnp.float32)))
 
@@ -189,6 +187,48 @@ def test_chains_share_a_call_and_lost_windows_are_redone(on_a_gpu: None) -> None
         np.testing.assert_allclose(found.first[chain], by @ expected.first[own], atol=1e-5)
         expected_moves = np.tensordot(by, expected.transitions[own], 1)
         np.testing.assert_allclose(found.transitions[chain], expected_moves, **TOLERANCE)
+
+
+def test_common_transitions_leave_no_rounding_for_those_that_are_never_seen() -> None:
+    """Counts of a hundred thousand cancel in the excess of a transition that is expected a tenth of a time."""
+    model = lh.HMM(4, lh.Poisson())
+    rows = np.array([[0.99 - 6e-7, 0.01, 3e-7, 3e-7], [0.01, 0.99 - 6e-7, 3e-7, 3e-7], [0.25] * 4, [0.25] * 4])
+    rate = np.array([2.0, 30.0, 200.0, 900.0])
+    params = {name: np.float32(value).astype(np.float64) for name, value in model.validate(
+        {"transition": rows, "rate": rate}
+    ).items()}  # fmt: skip
+    y = np.random.default_rng(1).poisson(rate[np.repeat([0, 1, 0], [14, 15, 11])])
+    sequences, weight = open_data(y), 1e4
+    start = np.array([0.5, 0.5, 0.0, 0.0])
+    exact = weight * reference(model, params, sequences, start).transitions.sum(0)
+    wide = params["transition"] / params["transition"].sum(1, keepdims=True)
+    expected = exact - wide * exact.sum(1, keepdims=True)
+    cells = Cells(sequences.offsets, CORE)
+    placed = place(jnp.asarray(y[:, None], jnp.float32), cells.locate(np.arange(cells.n_cells), BUFFER))
+    narrow = {name: jnp.asarray(value, jnp.float32) for name, value in params.items()}
+    laws = (narrow["transition"], narrow["initial"], jnp.asarray(start, jnp.float32))
+    weights = jnp.full(cells.n_cells, weight, jnp.float32)
+    run = jax.jit(
+        lambda: window_sums(form_of(model), placed, laws, packs(model, narrow), (BUFFER, CORE, BUFFER), weights)
+    )
+    found = run()[3]
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found[:2, 2:], expected[:2, 2:], rtol=1e-4)
+    np.testing.assert_allclose(found.sum(1), 0.0, atol=1e-3)
+    assert np.abs(expected[:2, 2:]).max() < 0.1 and exact.max() > 1e5
+
+
+def test_statistics_of_windows_are_summed_in_double_precision() -> None:
+    """In a program in single precision: what comes out is the exact sum, rounded once."""
+    rng = np.random.default_rng(2)
+    weights = rng.uniform(1e3, 1e4, size=300).astype(np.float32)
+    parts = Statistics(*(rng.normal(size=(300, *shape)).astype(np.float32) for shape in ((3,), (3, 3))), {}, weights)
+    found = jax.jit(lambda one: one.total(jnp.asarray(weights)))(parts)
+    exact = np.tensordot(weights.astype(np.float64), parts.transitions.astype(np.float64), 1)
+    assert found.transitions.dtype == np.float32
+    np.testing.assert_array_equal(found.transitions, exact.astype(np.float32))
+    chains = jax.vmap(jax.jit(lambda by: parts.total(by)))(np.stack([weights, 2 * weights]))
+    np.testing.assert_array_equal(chains.transitions[1], (2 * exact).astype(np.float32))
 
 
 def test_log_likelihoods_may_be_handed_over(on_a_gpu: None) -> None:

@@ -132,9 +132,7 @@ def _call(
         laws = (params["transition"], params["initial"], law)
         asked = gamma if gamma > 1 else 0
         found = window_sums(form, placed, laws, state_packs, spans, weights, gamma=asked)
-        logs, first, counts, sums, posteriors = (each.astype(kind) for each in found)
-        excess = counts - params["transition"] * jnp.sum(counts, axis=-1, keepdims=True)
-        return [logs, first, counts, excess, sums, posteriors]
+        return [each.astype(kind) for each in found]
     return native_windows(
         form,
         placed._replace(rows=placed.rows.astype(kind)),

@@ -20,6 +20,7 @@ from longhmm.kernels.forms import Form
 from longhmm.kernels.pallas_kernel import run_windows
 from longhmm.kernels.pallas_plan import Config, Found, Lanes, Laws, Plan
 from longhmm.kernels.pallas_rows import scaled_packs
+from longhmm.kernels.statistics import weighted_sum
 
 MOST_STATES = 32
 HELD_STATES = 8  # up to here the transition matrix and the counts of transitions stay in registers
@@ -64,7 +65,9 @@ def window_sums(
     config: Config | None = None,
     interpret: bool | None = None,
 ) -> Sequence[jax.Array]:
-    """Log likelihood, first states, transitions, sums, and posteriors of core rows (others are 0), in float32.
+    """Log likelihood, first states, transitions, their excess, sums, and posteriors of core rows (others are 0).
+
+    All in float32; sums over windows, and the excess, in which large counts cancel, are taken in float64.
 
     Args:
         placed: rows `(n, width)` and the places of W windows in them (see `fused_windows.Placed`).
@@ -97,10 +100,20 @@ def window_sums(
         results = (*results, _only_cores(found.gamma, begin[:count], core[:count]))
         lost = found.lost[:count]
         results = _redo_lost(form, rows, lanes, spans, laws, packs, lost, results)
-        if weights is None:
-            return results
-        add = partial(jnp.tensordot, weights.astype(jnp.float32), axes=1, precision=jax.lax.Precision.HIGHEST)
-        return (*(add(each) for each in results[:4]), results[4])
+    *parts, posteriors = results
+    if weights is not None:
+        parts = [weighted_sum(weights, each) for each in parts]
+    logs, first, counts, sums = parts
+    wide = (logs, first, counts, _excess(counts, laws[0]), sums)
+    return (*(each.astype(jnp.float32) for each in wide), posteriors)
+
+
+def _excess(counts: jax.Array, transition: jax.Array) -> jax.Array:
+    """`n_ij - A_ij n_i.` in float64, with rows of `A` that sum to one to its precision."""
+    with jax.enable_x64(True):
+        wide, made = transition.astype(jnp.float64), counts.astype(jnp.float64)
+        wide = wide / jnp.sum(wide, axis=-1, keepdims=True)
+        return made - wide * jnp.sum(made, axis=-1, keepdims=True)
 
 
 def flat_laws(form: Form, laws: tuple[jax.Array, jax.Array, jax.Array], packs: jax.Array) -> Laws:

@@ -7,7 +7,6 @@ so these three, with the posteriors held constant, are all that ever has to be s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -36,10 +35,16 @@ class Statistics(NamedTuple):
     log_likelihood: Any
 
     def total(self, weights: jax.Array) -> Statistics:
-        """The sum over windows, each times its weight."""
-        # Products that a GPU rounds would be worse than the windows themselves.
-        add = partial(jnp.tensordot, axes=1, precision=jax.lax.Precision.HIGHEST)
-        return jax.tree.map(lambda each: add(weights, each), self)
+        """The sum over windows, each times its weight, taken in double precision."""
+        return jax.tree.map(lambda each: weighted_sum(weights, each).astype(each.dtype), self)
+
+
+def weighted_sum(weights: jax.Array, parts: jax.Array) -> jax.Array:
+    """`sum_w weights[w] parts[w]` in float64, whatever comes in and wherever it runs."""
+    with jax.enable_x64(True):
+        # No matrix product: under `jax.vmap` its type would be chosen anew, outside of this scope.
+        by = weights.astype(jnp.float64).reshape(-1, *[1] * (parts.ndim - 1))
+        return jnp.sum(by * parts.astype(jnp.float64), axis=0)
 
 
 def free_emission(model: HMM, params: Mapping[str, Any]) -> dict[str, Any]:
