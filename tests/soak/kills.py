@@ -87,10 +87,10 @@ def kill_fits(place: Path, kills: int, seed: int = 0, sampler: str = "langevin",
         command, run = [*fit, str(folder)], run + 1
         for _ in range(5):  # one run is killed up to so many times before it may finish
             moment = rng.uniform(0.1, 1.0) * length
-            if _killed(command, moment):
-                done += 1
+            killed = _killed(command, moment)
+            done += killed
             command = ["resume", str(folder), "--json"] if (folder / "run.json").exists() else command
-            if done >= kills:
+            if not killed or done >= kills:  # a run that had ended cannot be killed any more
                 break
         try:
             _finish(command)

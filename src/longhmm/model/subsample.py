@@ -31,9 +31,8 @@ def subsample_stretches(
         starts = np.floor((np.arange(pieces) + jitter) * share).astype(np.int64)
         starts = np.minimum(starts, sequences.length - piece_length)
     stretches = []
-    for start in starts.tolist():
-        stop = min(start + piece_length, sequences.length)
-        block = sequences.read(start, stop)
+    spans = [(start, min(start + piece_length, sequences.length)) for start in starts.tolist()]
+    for (start, stop), block in zip(spans, sequences.read_many(spans), strict=True):
         values = np.where(block.observed, block.values.astype(np.float64), np.nan)
         inside = sequences.offsets[(sequences.offsets > start) & (sequences.offsets < stop)] - start
         stretches.extend(np.split(values, inside.astype(int)))
