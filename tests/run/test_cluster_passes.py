@@ -53,7 +53,8 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (rows, fused_pass):
         monkeypatch.setattr(module, "COPIED_ROWS", 1 << 11)
     monkeypatch.setattr(rows, "IN_PLACE_ROWS", 1 << 11)
-    monkeypatch.setattr(cluster_passes, "PARCEL_ROWS", 1 << 11)
+    for name in ("PARCEL_ROWS", "SUM_ROWS"):
+        monkeypatch.setattr(cluster_passes, name, 1 << 11)
 
 
 def sources(values: np.ndarray, folder: Path) -> dict[str, Any]:

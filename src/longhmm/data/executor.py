@@ -18,11 +18,13 @@ Work = Callable[[Any, "Sequences"], Callable[[Any], Any]]
 
 
 class Task(NamedTuple):
-    """A part of a pass: the argument that tells which, and the rows `[start, stop)` that it reads."""
+    """A part of a pass: the argument that tells which, the rows `[start, stop)` that it reads, and whether what it
+    gives is as long as these, rather than a few sums."""
 
     argument: Any
     start: int
     stop: int
+    gives_rows: bool = True
 
 
 class Executor(Protocol):

@@ -118,7 +118,8 @@ class _FusedPass:
 
     def _task(self, bounds: tuple[int, int], reach: int) -> Task:
         start, stop = self.blocks.rows_of(*bounds)
-        return Task((*bounds, reach), max(0, start - reach), min(stop + reach, self.sequences.length))
+        around = max(0, start - reach), min(stop + reach, self.sequences.length)
+        return Task((*bounds, reach), *around, gives_rows=self.probabilities is not None)
 
     def _bounds(self) -> Iterator[tuple[int, int]]:
         rows = self.blocks.reader.block_rows if self.probabilities is None else COPIED_ROWS

@@ -21,7 +21,8 @@ from longhmm.data.executor import Task, Work
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.run.cluster import check_client, losses, persevere
 
-PARCEL_ROWS = 1 << 21  # rows of a parcel: some tenths of a second with the fused kernel, seconds without
+PARCEL_ROWS = 1 << 21  # rows of a parcel whose result is as long: what a worker keeps until it is fetched
+SUM_ROWS = 1 << 24  # rows of a parcel that comes back as a few sums: some tenths of a second with the fused kernel
 PARCELS_EACH = 4  # parcels for every thread of the cluster at least, so that all end at about the same time
 AHEAD = 2  # parcels in hand for every thread: one that runs, one that waits
 KEPT = 8  # models and data sets that a worker keeps at hand
@@ -135,14 +136,14 @@ class Errand:
 
 def packed(tasks: Iterable[Task], sequences: Sequences, threads: int) -> Iterator[Parcel]:
     """Consecutive tasks together: about so many rows, and of a Dask array those that begin in one chunk."""
-    most = int(np.clip(sequences.length // (PARCELS_EACH * threads), 1, PARCEL_ROWS))
+    share = max(1, sequences.length // (PARCELS_EACH * threads))
     edges = sequences.source.edges if isinstance(sequences.source, DaskSource) else np.zeros(1)
     held: list[Task] = []
     for task in tasks:
         if held:
             rows = max(task.stop, held[-1].stop) - min(task.start, held[0].start)
             chunks = np.searchsorted(edges, [_middle(held[0]), _middle(task)], side="right")
-            if rows > most or chunks[0] != chunks[1]:
+            if rows > min(share, PARCEL_ROWS if task.gives_rows else SUM_ROWS) or chunks[0] != chunks[1]:
                 yield _parcel(held)
                 held = []
         held.append(task)

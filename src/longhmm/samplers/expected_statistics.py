@@ -161,7 +161,8 @@ def collect_slopes(model: HMM, params: Mapping[str, jax.Array], block: Block, we
 def _any_partly_observed(data: WholeData, rows: int = 1 << 18) -> bool:
     length = data.sequences.length
     starts = range(0, length, rows)
-    tasks = (Task((start, min(start + rows, length)), start, min(start + rows, length)) for start in starts)
+    spans = ((start, min(start + rows, length)) for start in starts)
+    tasks = (Task(span, *span, gives_rows=False) for span in spans)
     return any(data.sequences.executor.run(_partly_observed, data.model, data.sequences, tasks))
 
 
