@@ -22,7 +22,7 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.run.cluster import check_client, losses, persevere
 
 PARCEL_ROWS = 1 << 21  # rows of a parcel whose result is as long: what a worker keeps until it is fetched
-SUM_ROWS = 1 << 24  # rows of a parcel that comes back as a few sums: some tenths of a second with the fused kernel
+SUM_ROWS = 1 << 26  # rows of a parcel that comes back as a few sums: a second or two with the fused kernel
 PARCELS_EACH = 4  # parcels for every thread of the cluster at least, so that all end at about the same time
 AHEAD = 2  # parcels in hand for every thread: one that runs, one that waits
 KEPT = 8  # models and data sets that a worker keeps at hand
