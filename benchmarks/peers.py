@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -58,3 +59,29 @@ def dynamax_e_step(params: Params, y: np.ndarray) -> Callable[[], float]:
     peer, given, values = _dynamax(params, y)
     step = jax.jit(lambda at: peer.e_step(at, values))
     return lambda: float(jax.block_until_ready(step(given))[1])
+
+
+def pomegranate_pass(params: Params, y: np.ndarray, sequences: int) -> Callable[[], float] | None:
+    """Forward-backward by pomegranate over so many sequences of equal length; None where it is not installed."""
+    if importlib.util.find_spec("pomegranate") is None:
+        return None
+    import torch
+    from pomegranate.distributions import Normal
+    from pomegranate.hmm import DenseHMM
+
+    n_states = len(params["mean"])
+    even = np.full(n_states, 1 / n_states, np.float32)
+    states = [
+        Normal(mean.astype(np.float32), covariance.astype(np.float32))
+        for mean, covariance in zip(params["mean"], params["covariance"], strict=True)
+    ]
+    peer = DenseHMM(states, edges=params["transition"].astype(np.float32), starts=even, ends=even)
+    values = torch.tensor(y.reshape(sequences, -1, y.shape[1]).astype(np.float32))
+
+    def run() -> float:
+        with torch.no_grad():
+            logs = peer.forward_backward(values)[-1]
+        # It ends every sequence in a state that it draws evenly, which we do not.
+        return float(logs.double().sum()) + sequences * float(np.log(n_states))
+
+    return run

@@ -1,22 +1,25 @@
 """Speed against peers, on the same model and data, in the same run; answers are compared before anything is timed.
 
-Ratios matter, not seconds: machines differ and are noisy. Prints a table, says whether the aims are reached, and writes
-`speed.json` and a figure to --out. `make bench` runs it.
+Ratios matter, not seconds: machines differ and are noisy; the load at the beginning and at the end is recorded. Prints
+tables, says whether the aims are reached, and writes `speed.json` and a figure to --out. `make bench` runs it.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
-import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import loop_profile
 import numpy as np
+import peak_memory
 import peers
 import steps
 
@@ -26,6 +29,7 @@ from longhmm.kernels import native
 N_STATES, DIM = 8, 2
 AIMS = {"dynamax value and gradient": 100.0, "dynamax E step": 30.0, "hmmlearn EM iteration": 150.0}
 STEP_AIM = 4.0
+LENGTH_AIM = 1.2  # cost of a step on the longest data over that on the shortest, with large minibatches
 
 
 def problem(length: int, n_states: int = N_STATES, dim: int = DIM) -> tuple[lh.HMM, dict[str, np.ndarray], np.ndarray]:
@@ -65,6 +69,10 @@ def against_peers(length: int, peer_length: int) -> dict[str, float]:
     found["longhmm log likelihood"] = seconds / length * 1e9
     seconds, _ = timed(lambda: lh.state_probabilities(model, params, y))
     found["longhmm state probabilities"] = seconds / length * 1e9
+    seconds, _ = timed(lambda: lh.decode(model, params, y))
+    found["longhmm decoding"] = seconds / length * 1e9
+    seconds, _ = timed(lambda: lh.sample_states(model, params, y))
+    found["longhmm sampled path"] = seconds / length * 1e9
     contenders = {
         "dynamax value and gradient": peers.dynamax_gradient(params, short),
         "dynamax E step": peers.dynamax_e_step(params, short),
@@ -75,21 +83,46 @@ def against_peers(length: int, peer_length: int) -> dict[str, float]:
         if not np.isclose(answer, value, rtol=1e-4):
             sys.exit(f"{name} disagrees: log likelihood {answer}, expected {value}.")
         found[name] = seconds / peer_length * 1e9
+    pieces = short[: peer_length // 100 * 100]
+    work = peers.pomegranate_pass(params, pieces, 100)
+    if work is not None:
+        seconds, answer = timed(work, 2)
+        expected = lh.log_likelihood(model, params, np.split(pieces, 100))
+        if not np.isclose(answer, expected, rtol=1e-4):
+            sys.exit(f"pomegranate disagrees: log likelihood {answer}, expected {expected}.")
+        found["pomegranate forward-backward (100 sequences)"] = seconds / len(pieces) * 1e9
     return found
 
 
 def scaling(length: int) -> dict[str, dict[str, float]]:
-    """Nanoseconds per observation of the exact gradient by number of states, features, and length."""
+    """Nanoseconds per observation of the exact gradient by number of states, features, length and threads."""
 
-    def cost(size: int, n_states: int = N_STATES, dim: int = DIM) -> float:
+    def cost(size: int, n_states: int = N_STATES, dim: int = DIM, threads: int | None = None) -> float:
         model, params, y = problem(size, n_states, dim)
-        return timed(lambda: lh.gradient(model, params, y))[0] / size * 1e9
+        with using(threads):
+            return timed(lambda: lh.gradient(model, params, y))[0] / size * 1e9
 
+    half = length // 2
     return {
-        "states": {str(n): cost(length // 2, n_states=n) for n in (2, 4, 8, 16, 32)},
-        "features": {str(d): cost(length // 2, dim=d) for d in (1, 2, 4, 8)},
+        "states": {str(n): cost(half, n_states=n) for n in (2, 4, 8, 16, 32)},
+        "features": {str(d): cost(half, dim=d) for d in (1, 2, 4, 8)},
         "length": {f"{size:.0e}": cost(size) for size in (10_000, 100_000, length)},
+        "threads": {str(n): cost(half, threads=n) for n in range(1, native.threads() + 1)},
     }
+
+
+@contextmanager
+def using(threads: int | None) -> Iterator[None]:
+    """Run with so many threads of the kernel."""
+    before = os.environ.get("LONGHMM_THREADS")
+    if threads is not None:
+        os.environ["LONGHMM_THREADS"] = str(threads)
+    try:
+        yield
+    finally:
+        os.environ.pop("LONGHMM_THREADS", None)
+        if before is not None:
+            os.environ["LONGHMM_THREADS"] = before
 
 
 def roofline(gradient_ns: float) -> dict[str, float]:
@@ -103,11 +136,14 @@ def roofline(gradient_ns: float) -> dict[str, float]:
     a = np.random.default_rng(0).normal(size=(size, size))
     seconds, _ = timed(lambda: a @ a, 10)
     peak = size**3 / seconds  # multiply-adds per second of the matrix library, in double precision
+    large = np.zeros(1 << 25)
+    bandwidth = large.nbytes / timed(large.sum, 3)[0] * 1e-9  # bytes per nanosecond that one thread reads
     return {
         "multiply_adds_per_observation": float(per_row),
         "peak_multiply_adds_per_ns": peak * 1e-9,
         "share_of_peak": per_row / gradient_ns / (peak * 1e-9),
         "bytes_read_per_observation": 4.0 * d,
+        "share_of_memory_bandwidth": 4.0 * d / gradient_ns / bandwidth,
     }
 
 
@@ -137,12 +173,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("docs/speed"))
     parser.add_argument("--json", action="store_true", help="print one JSON document and write nothing")
     options = parser.parse_args()
+    busy = [os.getloadavg()[0]]
     costs = against_peers(options.length, options.peer_length)
     base = costs["longhmm gradient"]
     ratios = {name: costs[name] / base for name in AIMS}
     model, params, y = problem(100_000)
-    small = lh.Windows(half_width=2, count=10)
+    small, large = lh.Windows(half_width=2, count=10), lh.Windows(half_width=10, count=100)
     fused, reference = (steps.step_cost(model, params, y, small, 10, fused=each, steps=500) for each in (True, False))
+    piece = y.astype(np.float32)
     found = {
         "machine": f"{native.threads()} threads, {native.status().removeprefix('fused kernel: ')}",
         "python": platform.python_version(),
@@ -151,29 +189,65 @@ def main() -> None:
         "ratios": ratios,
         "step_us_per_chain": {"fused": fused * 1e6, "JAX reference": reference * 1e6},
         "step_ratio": reference / fused,
-        "step_us_by_length": steps.by_length(model, params, [100_000, int(options.longest)]),
+        "step_us_by_windows": steps.by_count(model, params, y, [1, 10, 100, 1000]),
+        "loop_us_per_chain": {
+            "10 windows of 5 + 2 x 10": loop_profile.shares(model, params, y, small, 10),
+            "100 windows of 21 + 2 x 10": loop_profile.shares(model, params, y, large, 10),
+        },
+        "step_us_by_length": steps.by_length(model, params, piece, [100_000, int(options.longest)]),
         "scaling_ns": scaling(min(options.length, 1_000_000)),
         "roofline": roofline(base),
-        "peak_memory_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6,
+        "peak_memory_mb": peak_memory.by_work(params, piece, options.length),
     }
+    found["load"] = [*busy, os.getloadavg()[0]]
     if options.json:
         print(json.dumps(found))
         return
-    print(f"K = {N_STATES}, {DIM}-D Gaussian, {options.length:,} observations, {found['machine']}")
-    for name, cost in costs.items():
-        aim = f"(aim {AIMS[name]:.0f}: {'reached' if ratios[name] >= AIMS[name] else 'MISSED'})" if name in AIMS else ""
-        print(f"{name:<34} {cost:>9.1f} ns per observation {cost / base:>8.1f} x the gradient {aim}")
-    reached = "reached" if found["step_ratio"] >= STEP_AIM else "MISSED"
-    print(
-        f"one step, 10 windows of 5 + 2 x 10, 4 chains: {fused * 1e6:.1f} us per chain, JAX {reference * 1e6:.1f} us,"
-    )
-    print(f"  ratio {found['step_ratio']:.1f} (aim {STEP_AIM:.0f}: {reached})")
-    print(f"one step by length of a memory map, us per chain: {found['step_us_by_length']}")
-    print(f"scaling, ns per observation: {json.dumps(found['scaling_ns'])}")
-    print(f"roofline: {json.dumps(found['roofline'])}")
+    for line in lines(found):
+        print(line)
     options.out.mkdir(parents=True, exist_ok=True)
     (options.out / "speed.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
     figure(found, options.out / "speed.png")
+
+
+def lines(found: dict[str, Any]) -> Iterator[str]:
+    """What is printed."""
+    costs, ratios = found["ns_per_observation"], found["ratios"]
+    yield f"K = {N_STATES}, {DIM}-D Gaussian, {found['length']:,} observations, {found['machine']}"
+    yield "load of the machine, before and after: " + ", ".join(f"{each:.1f}" for each in found["load"])
+    for name, cost in costs.items():
+        aim = f"(aim {AIMS[name]:.0f}: {judged(ratios[name] >= AIMS[name])})" if name in AIMS else ""
+        times = cost / costs["longhmm gradient"]
+        yield f"{name:<45} {cost:>9.1f} ns per observation {times:>8.1f} x the gradient {aim}"
+    step = found["step_us_per_chain"]
+    yield "one step, 10 windows of 5 + 2 x 10, 4 chains, us per chain: " + row(step)
+    yield f"  ratio {found['step_ratio']:.1f} (aim {STEP_AIM:.0f}: {judged(found['step_ratio'] >= STEP_AIM)})"
+    yield "one step by number of windows, us per chain: " + row(found["step_us_by_windows"])
+    for size, parts in found["loop_us_per_chain"].items():
+        shares = {name: f"{cost / parts['total']:.0%}" for name, cost in parts.items() if name != "total"}
+        yield f"the loop, {size}: {parts['total']:.1f} us; " + ", ".join(f"{k} {v}" for k, v in shares.items())
+    for index, (size, by_length) in enumerate(found["step_us_by_length"].items()):
+        ratio = length_ratio(by_length)
+        aim = "" if index else f" (aim at most {LENGTH_AIM}: {judged(ratio <= LENGTH_AIM)})"
+        yield f"one step on memory maps, {size}, us per chain by length: {row(by_length)}; ratio {ratio:.2f}{aim}"
+    for kind, each in found["scaling_ns"].items():
+        yield f"gradient by {kind}, ns per observation: {row(each)}"
+    yield f"roofline: {json.dumps(found['roofline'])}"
+    yield "peak memory, MB: " + row(found["peak_memory_mb"])
+
+
+def length_ratio(by_length: dict[str, float]) -> float:
+    """Cost of a step on the longest data over that on the shortest."""
+    costs = list(by_length.values())
+    return costs[-1] / costs[0]
+
+
+def judged(reached: bool) -> str:
+    return "reached" if reached else "MISSED"
+
+
+def row(values: dict[str, float]) -> str:
+    return ", ".join(f"{name}: {value:,.1f}" for name, value in values.items())
 
 
 if __name__ == "__main__":

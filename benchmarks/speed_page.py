@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from run import AIMS, STEP_AIM
+from run import AIMS, LENGTH_AIM, STEP_AIM, length_ratio
 
 
 def cpu_table(found: dict[str, Any]) -> str:
@@ -24,21 +24,43 @@ def cpu_table(found: dict[str, Any]) -> str:
         f"{step['fused']:.0f} microseconds per chain, {step['JAX reference']:.0f} without the kernel, "
         f"{found['step_ratio']:.1f} times as many (aim {STEP_AIM:.0f}).",
         "",
-        "| scaling | ns per observation |",
+        "| the gradient | ns per observation |",
         "|---|---|",
     ]
     for kind, costs in found["scaling_ns"].items():
         lines.append(f"| by {kind} | {', '.join(f'{size}: {cost:.0f}' for size, cost in costs.items())} |")
+    lines += ["", *_steps(found), "", *_limits(found)]
+    return "\n".join(lines)
+
+
+def _steps(found: dict[str, Any]) -> list[str]:
+    lines = ["| one step of SG-RLD, microseconds per chain | |", "|---|---|"]
+    by_windows = ", ".join(f"{count}: {cost:.0f}" for count, cost in found["step_us_by_windows"].items())
+    lines.append(f"| by number of windows (5 + 2 x 10 long) | {by_windows} |")
+    for index, (size, costs) in enumerate(found["step_us_by_length"].items()):
+        shown = ", ".join(f"{length}: {cost:.0f}" for length, cost in costs.items())
+        aim = "" if index else f" (aim at most {LENGTH_AIM})"
+        lines.append(f"| by length of a memory map, {size} | {shown}; ratio {length_ratio(costs):.2f}{aim} |")
+    for size, parts in found["loop_us_per_chain"].items():
+        shares = ", ".join(f"{name} {cost / parts['total']:.0%}" for name, cost in parts.items() if name != "total")
+        lines.append(f"| where it goes, {size}, recording every step | {parts['total']:.0f}: {shares} |")
+    return lines
+
+
+def _limits(found: dict[str, Any]) -> list[str]:
     roof = found["roofline"]
-    lines += [
-        "",
+    memory = ", ".join(f"{name} {size:,.0f}" for name, size in found["peak_memory_mb"].items())
+    return [
         f"Roofline: about {roof['multiply_adds_per_observation']:.0f} multiply-adds per observation, "
         f"{roof['share_of_peak']:.0%} of what the matrix library reached on the same processors in the same run; "
-        f"{roof['bytes_read_per_observation']:.0f} bytes read per observation. Steps on memory maps, microseconds per "
-        f"chain by length: {', '.join(f'{size}: {cost:.0f}' for size, cost in found['step_us_by_length'].items())}. "
-        f"Measured on {found['machine']}, {found['length']:,} observations.",
+        f"{roof['bytes_read_per_observation']:.0f} bytes read per observation, "
+        f"{roof['share_of_memory_bandwidth']:.1%} of what one thread reads: arithmetic is the limit.",
+        "",
+        f"Most memory held, in MB, with {found['length']:,} observations in a memory map whose pages count: {memory}.",
+        "",
+        f"Measured on {found['machine']}, {found['length']:,} observations; load of the machine (programs wanting to "
+        f"run) before and after: {', '.join(f'{each:.1f}' for each in found['load'])}.",
     ]
-    return "\n".join(lines)
 
 
 def gpu_table(found: dict[str, Any]) -> str:
