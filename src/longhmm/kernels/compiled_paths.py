@@ -55,7 +55,7 @@ def draw_path(model: HMM, form: Form, chunks: Chunks, params: Params, key: jax.A
         params["initial"],
         guess_before(params["transition"]),
         jnp.zeros((n, 1)) if given else packs(model, params),
-        jax.random.key_data(key),
+        jax.random.key_data(key).ravel()[:2],
         reaches=np.asarray(REACHES, np.int32),
         kind=np.int32(form.kind),
         threads=np.int32(native.threads()),

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.random import threefry_2x32
 
 from longhmm.data.sequences import Sequences
 from longhmm.kernels.blocks import Block, Plan
@@ -212,6 +211,8 @@ DRAWN = Walk(True, _filtered_messages, _filter, _draw)
 @jax.jit
 def _uniforms(key: jax.Array, rows: jax.Array) -> jax.Array:
     """Uniforms on [0, 1) that depend on a key and on the number of a row alone; the C++ kernel has the same."""
+    from jax.extend.random import threefry_2x32
+
     counts = rows.ravel().astype(jnp.uint64)
     words = jnp.concatenate([counts >> 32, counts & 0xFFFFFFFF]).astype(jnp.uint32)
     high, low = jnp.split(threefry_2x32(key, words).astype(jnp.uint64), 2)

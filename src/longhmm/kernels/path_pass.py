@@ -149,7 +149,7 @@ class _Paths:
         self, before: list[np.ndarray], walk: Walk, key: jax.Array, progress: Progress | None
     ) -> np.ndarray | None:
         """The path, from what comes before every chunk; None where that has to be found on logarithms."""
-        plan, seed = self.plan, np.asarray(jax.random.key_data(key))
+        plan, seed = self.plan, np.asarray(jax.random.key_data(key)).ravel()[:2]
         following: dict[int, np.ndarray] = {}
         state = -1  # the first state of the chunk to the right
         backwards = range(plan.n_blocks - 1, -1, -1)
