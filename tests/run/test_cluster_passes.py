@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.data.executor import Task
+from longhmm.data.dask_source import DaskSource
+from longhmm.data.executor import HERE, Task
 from longhmm.data.sequences import open_data
 from longhmm.kernels import blocks, fused_pass, native, rows
 from longhmm.kernels.full_pass import collect_weights, posterior_pass
@@ -77,6 +78,25 @@ def test_statistics_are_those_of_one_process(kind: str, values: np.ndarray, clie
     for name, slope in expected.items():
         np.testing.assert_array_equal(found[name], slope)
     assert lh.log_likelihood(MODEL, PARAMS, lh.on_cluster(data, client)) == lh.log_likelihood(MODEL, PARAMS, data)
+
+
+def test_a_dask_array_is_never_fetched_by_the_one_who_asks(
+    values: np.ndarray, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = sources(values, tmp_path)["dask"]
+    fetched: list[tuple[int, int]] = []
+    read_many = DaskSource.read_many
+
+    def watched(self: DaskSource, spans: Any) -> Any:
+        fetched.extend(spans)
+        return read_many(self, spans)
+
+    monkeypatch.setattr(DaskSource, "read_many", watched)
+    there = lh.on_cluster(data, client)
+    found = lh.log_likelihood(MODEL, PARAMS, there), lh.decode(MODEL, PARAMS, there)
+    assert fetched == []
+    assert found[0] == lh.log_likelihood(MODEL, PARAMS, data)
+    assert sum(stop - start for start, stop in fetched) >= sum(LENGTHS)  # as it is without the cluster
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +197,26 @@ def test_the_default_pipeline_finds_the_same_mode_and_draws(values: np.ndarray, 
         for name, draws in expected.draws.items():
             np.testing.assert_array_equal(found.draws[name], draws)
         assert found.settings["mode_log_posterior"] == expected.settings["mode_log_posterior"]
+
+
+class WithoutKernel:
+    """Workers on which the C++ kernel was not built."""
+
+    here = False
+
+    def run(self, *asked: Any) -> Iterator[Any]:
+        with native.switched_off():
+            yield from HERE.run(*asked)
+
+
+@pytest.mark.skipif(not native.available(), reason="needs the kernel on the side that asks")
+def test_workers_without_the_kernel_find_the_same(values: np.ndarray) -> None:
+    here = open_data(values, lengths=LENGTHS)
+    there = here.run_by(WithoutKernel())
+    expected = lh.gradient(MODEL, PARAMS, here)
+    for name, slope in lh.gradient(MODEL, PARAMS, there).items():
+        np.testing.assert_allclose(slope, expected[name], rtol=1e-9)
+    np.testing.assert_array_equal(lh.decode(MODEL, PARAMS, there), lh.decode(MODEL, PARAMS, here))
 
 
 def test_parcels_hold_consecutive_tasks_of_one_chunk() -> None:
