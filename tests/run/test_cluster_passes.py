@@ -219,6 +219,19 @@ def test_workers_without_the_kernel_find_the_same(values: np.ndarray) -> None:
     np.testing.assert_array_equal(lh.decode(MODEL, PARAMS, there), lh.decode(MODEL, PARAMS, here))
 
 
+def test_an_open_file_cannot_be_sent(values: np.ndarray, tmp_path: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+
+    class NoWorkers:
+        def nthreads(self) -> dict[str, int]:
+            return {}
+
+    with h5py.File(tmp_path / "y.h5", "w") as file:
+        data = open_data(file.create_dataset("y", data=values)).run_by(Cluster(NoWorkers()))
+        with pytest.raises(lh.LongHMMError, match=r"data .* must be fit to be sent .* give the path of a file"):
+            lh.log_likelihood(MODEL, PARAMS, data)
+
+
 def test_parcels_hold_consecutive_tasks_of_one_chunk() -> None:
     import dask.array
 

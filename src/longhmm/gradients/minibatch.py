@@ -16,7 +16,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells, WindowBatch, gather, locate
 from longhmm.gradients.arcs import Arcs
 from longhmm.gradients.schemes import INT32_LIMIT, Rotation, Windows
-from longhmm.kernels import devices
+from longhmm.kernels import devices, pallas_windows
 from longhmm.kernels.fused_windows import Placed, place
 from longhmm.kernels.rows import fused_rows
 from longhmm.model.hmm import HMM
@@ -106,7 +106,7 @@ class MinibatchSource:
         # Positions inside compiled code are 32-bit; longer data are read on the host, where they are 64-bit.
         self.on_device = sequences.in_memory and sequences.length * sequences.dim < INT32_LIMIT
         self.data = to_device(sequences, self.cells, model) if self.on_device else None
-        if devices.shares_pay(windows.count):
+        if pallas_windows.usable() and devices.shares_pay(windows.count):
             self.data = devices.everywhere(self.data)
         self.arcs: Arcs | None = None
 

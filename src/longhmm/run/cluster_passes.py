@@ -16,9 +16,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from longhmm.data.array_source import one_line
 from longhmm.data.dask_source import DaskSource
 from longhmm.data.executor import Task, Work
 from longhmm.data.sequences import Sequences, open_data
+from longhmm.errors import LongHMMError
 from longhmm.run.cluster import check_client, losses, persevere
 
 PARCEL_ROWS = 1 << 21  # rows of a parcel whose result is as long: what a worker keeps until it is fetched
@@ -102,7 +104,15 @@ class Cluster:
         import cloudpickle
 
         if id(thing) not in self._packed:
-            content = cloudpickle.dumps(thing)
+            try:
+                content = cloudpickle.dumps(thing)
+            except Exception as error:  # an open file, a lock: libraries differ in what they say
+                what, instead = "model", "make its emission of functions and arrays"
+                if isinstance(thing, Sequences):
+                    what, instead = f"data ({thing.name})", "give the path of a file rather than an open one"
+                raise LongHMMError(
+                    f"{what} must be fit to be sent to the workers, but cannot be ({one_line(error)}): {instead}."
+                ) from error
             self._packed[id(thing)] = thing, Sealed(hashlib.sha256(content).hexdigest(), content)
         return self._packed[id(thing)][1]
 
