@@ -32,13 +32,14 @@ def values() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    distributed = pytest.importorskip("distributed")
+    dask, distributed = pytest.importorskip("dask"), pytest.importorskip("distributed")
     folder = str(tmp_path_factory.mktemp("workers"))
     environment = {"PYTHONPATH": str(Path(lh.__file__).parents[1]), "LONGHMM_THREADS": "1"}
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment.items():
             patch.setenv(name, value)
         with (
+            dask.config.set({"distributed.deploy.lost-worker-timeout": "120s"}),  # also on a busy machine
             distributed.LocalCluster(
                 n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, local_directory=folder
             ) as cluster,
@@ -183,7 +184,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     there = lh.on_cluster(data, client)
     np.testing.assert_array_equal(lh.state_probabilities(MODEL, PARAMS, there), expected[0])
     np.testing.assert_array_equal(lh.decode(MODEL, PARAMS, there), expected[1])
-    client.wait_for_workers(2)
+    client.wait_for_workers(2, timeout=120)
     assert killed[0] not in client.run(os.getpid).values()
 
 

@@ -21,17 +21,21 @@ from soak.kills import ENVIRONMENT, Outcome
 MODEL = lh.HMM(2, lh.Poisson())
 PARAMS = {"transition": [[0.95, 0.05], [0.1, 0.9]], "rate": [2.0, 12.0]}
 CHUNK = 1 << 16
+PATIENCE = 300  # seconds within which a killed worker must have been replaced
 
 
 @contextmanager
 def local_cluster(folder: Path) -> Iterator[Any]:
     """A client of a cluster of two processes on this machine, which import longhmm from where this process does."""
+    import dask
     import distributed
 
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = ENVIRONMENT["PYTHONPATH"]
     try:
         with (
+            # A worker that takes long to come back on a busy machine would be given up for good.
+            dask.config.set({"distributed.deploy.lost-worker-timeout": f"{PATIENCE}s"}),
             distributed.LocalCluster(
                 n_workers=2,
                 threads_per_worker=1,
@@ -68,7 +72,7 @@ def kill_workers(place: Path, kills: int, seed: int = 0, length: int = 1_000_000
         expected = {question: ask(data["a file"], None) for question, ask in asked.items()}
         for case in range(kills):
             question, where = list(asked)[case % len(asked)], list(data)[case // len(asked) % len(data)]
-            client.wait_for_workers(2)
+            client.wait_for_workers(2, timeout=PATIENCE)
             began = time.monotonic()
             asked[question](data[where], client)
             found = _asked_under_fire(client, rng.uniform(0, time.monotonic() - began), asked[question], data[where])

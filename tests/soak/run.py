@@ -18,7 +18,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(HERE))
 
-KILLS, WORKERS, LENGTH = 20, 40, 100_000_000
+KILLS, WORKERS, LENGTH = 20, 20, 100_000_000
 Row = tuple[str, int, list[str]]  # suite, cases, what was lost
 
 
