@@ -105,9 +105,7 @@ class MinibatchSource:
         self.rotation = Rotation.plan(self.cells.n_cells, windows, buffer, mixing_time)
         # Positions inside compiled code are 32-bit; longer data are read on the host, where they are 64-bit.
         self.on_device = sequences.in_memory and sequences.length * sequences.dim < INT32_LIMIT
-        self.data = to_device(sequences, self.cells, model) if self.on_device else None
-        if pallas_windows.usable() and devices.shares_pay(windows.count):
-            self.data = devices.everywhere(self.data)
+        self.data = _where_used(to_device(sequences, self.cells, model), windows) if self.on_device else None
         self.arcs: Arcs | None = None
 
     def with_arcs(self, arcs: Arcs) -> MinibatchSource:
@@ -116,9 +114,7 @@ class MinibatchSource:
         found = self.tree_unflatten(constants, leaves)
         found.on_device = self.on_device and arcs.narrow
         found.sequences, found.data = self.sequences, self.data if found.on_device else None
-        found.arcs = arcs.to_device() if found.on_device else arcs
-        if found.on_device and devices.shares_pay(self.windows.count):
-            found.arcs = devices.everywhere(found.arcs)
+        found.arcs = _where_used(arcs.to_device(), self.windows) if found.on_device else arcs
         return found
 
     def tree_flatten(self) -> tuple[tuple[DeviceData | None, Arcs | None], tuple[Any, ...]]:
@@ -153,6 +149,11 @@ class MinibatchSource:
     def take(self, cells: np.ndarray, weights: np.ndarray) -> Minibatch:
         """The windows of given cells, read on the host."""
         return Minibatch(host_windows(self.sequences, self.cells, cells, self.buffer), weights)
+
+
+def _where_used(tree: Any, windows: Windows) -> Any:
+    """Arrays on every device, where windows are spread over all of them."""
+    return devices.everywhere(tree) if pallas_windows.usable() and devices.shares_pay(windows.count) else tree
 
 
 def host_windows(sequences: Sequences, cells: Cells, numbers: np.ndarray, buffer: int) -> WindowBatch:
