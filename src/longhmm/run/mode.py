@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from longhmm.data.sequences import Sequences
-from longhmm.errors import ImpossibleObservationError
+from longhmm.errors import ImpossibleObservationError, LongHMMError
 from longhmm.gradients.api import constrain, unconstrain
 from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.gradients.curvature import information_by_differences, part_of
@@ -29,7 +29,8 @@ from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
 from longhmm.samplers.whole_data import WholeData
 
 LEVELS = (1 << 15, 1 << 20)  # observations used before all of them are
-EM_STEPS = 40
+FIRST_STEPS, EM_STEPS = 10, 40  # all starts climb so far; the best of them so far
+FINALISTS = 4
 NEWTON_STEPS = 12
 SETTLED = 0.01  # squared length of the remaining Newton step, in posterior standard deviations
 # A window is scaled up to all data. Where its core still depends on how it starts, it may see a transition that more
@@ -72,14 +73,15 @@ def find_mode(
     windows: Windows | None = None,
     buffer: LyapunovBuffer | FixedBuffer | None = None,
     init: Mapping[str, Any] | None = None,
-    restarts: int = 4,
+    restarts: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Mode:
-    """Climb to the best mode found from several starts."""
+    """Climb to the best mode found from several starts: four, and more where many states can be confused."""
     levels = [part_of(sequences, size) for size in LEVELS if sequences.length > 2 * size]
     levels.append(sequences)
-    start, rival = _climb_starts(model, levels[0], sequences, init, restarts, seed)
+    tries = max(4, 2 + model.n_states) if restarts is None else restarts
+    start, rival = _climb_starts(model, levels[0], sequences, init, tries, seed)
     coordinates = unconstrain(model, _inside(model, start))
     policy = buffer or BUFFER
     mode: Mode | None = None
@@ -101,20 +103,28 @@ def _climb_starts(
     starts = [dict(init)] if init is not None else initial_params(model, sequences, restarts=restarts, seed=seed)
     data = WholeData(model, part)
     sampler = ExpectationMaximisation()
-    ends: list[tuple[float, dict[str, np.ndarray]]] = []
-    for start in starts:
-        try:
-            state = sampler.init(start, data)
-        except ImpossibleObservationError:
-            continue
-        for _ in range(EM_STEPS):
+
+    def climb(state: Any, steps: int) -> Any:
+        for _ in range(steps):
             state, info = sampler.step(jax.random.key(0), state, data)
             if info.gain < 0.01:
                 break
-        # Sorted again: states may have changed places on the way, which makes no other mode.
-        ends.append((state.log_posterior, in_rising_order(model, state.params)))
-    if not ends:
+        return state
+
+    states = []
+    for start in starts:
+        try:
+            states.append(climb(sampler.init(start, data), FIRST_STEPS))
+        except ImpossibleObservationError:
+            continue
+    if not states:
         return starts[0], None
+    states.sort(key=lambda state: -state.log_posterior)
+    # Sorted again: states may have changed places on the way, which makes no other mode.
+    ends = [
+        (state.log_posterior, in_rising_order(model, state.params))
+        for state in (climb(each, EM_STEPS - FIRST_STEPS) for each in states[:FINALISTS])
+    ]
     ends.sort(key=lambda end: -end[0])
     best = ends[0]
     others = [end for end in ends[1:] if not _same(best[1], end[1])]
@@ -197,7 +207,10 @@ def _newton(
         length = 1.0
         while length > 1e-3:
             trial = here + length * direction
-            trial_value, trial_slope = look(trial)
+            try:
+                trial_value, trial_slope = look(trial)
+            except LongHMMError:  # so far that parameters overflow, or no state can have produced the data
+                trial_value = -np.inf
             passes += 1
             if np.isfinite(trial_value) and trial_value > value:
                 break
