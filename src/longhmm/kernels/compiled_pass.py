@@ -17,21 +17,20 @@ from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells
 from longhmm.kernels import native
 from longhmm.kernels.compiled_call import Found, Laws, Placed, native_windows
+from longhmm.kernels.edges import guess
 from longhmm.kernels.forms import Form, packs, slopes
-from longhmm.kernels.fused_blocks import UNIFORM_SHARE
 from longhmm.kernels.fused_pass import REACHES, chunk_length
 from longhmm.kernels.lane_edges import law_gap, moved_law, projective_gap
 from longhmm.kernels.proofs import TOLERANCE
 from longhmm.kernels.rows import Reader
 from longhmm.kernels.statistics import Statistics, free_emission
-from longhmm.messages.markov import stationary
 from longhmm.messages.scaling import safe_log
 from longhmm.model.hmm import HMM
 
 Params = Mapping[str, jax.Array]
 FIRST_LEVEL, LAST_LEVEL = -len(REACHES), -1  # levels of `resident` at which this pass tries its reaches
 MOST_BYTES = 1 << 32  # rows up to this size are kept
-MOST_GIVEN = 1 << 25  # log likelihoods, rows times states, that a program may hold at once
+MOST_GIVEN = 1 << 24  # log likelihoods, rows times states, that a program may hold at once
 
 
 class Chunks(NamedTuple):
@@ -94,7 +93,7 @@ def chunk_statistics(
         free = free_emission(model, params)
         rows, pull = jax.vjp(lambda values: given_logs(model, chunks, {**params, **values}), free)
     state_packs = jnp.zeros((model.n_states, 1)) if given else packs(model, params)
-    laws = Laws(params["transition"], params["initial"], guess_before(params["transition"]), state_packs)
+    laws = Laws(params["transition"], params["initial"], guess(params["transition"]), state_packs)
 
     def attempt(level: jax.Array) -> Found:
         reach = jnp.asarray(REACHES, jnp.int32)[level - FIRST_LEVEL]
@@ -126,11 +125,6 @@ def chunk_statistics(
 def given_logs(model: HMM, chunks: Chunks, params: Params) -> jax.Array:
     """Log likelihoods `(T, K)`, where the kernel cannot compute them."""
     return model.log_likelihoods(params, chunks.values, chunks.observed, chunks.states)
-
-
-def guess_before(transition: jax.Array) -> jax.Array:
-    """Law with which the rows to the left of a chunk begin: no state is taken to be impossible."""
-    return (1 - UNIFORM_SHARE) * stationary(transition) + UNIFORM_SHARE / transition.shape[0]
 
 
 def _gap(transition: jax.Array, edges: jax.Array, starts: jax.Array) -> jax.Array:

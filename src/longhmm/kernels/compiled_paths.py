@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.kernels import native
-from longhmm.kernels.compiled_pass import Chunks, Params, given_logs, guess_before
+from longhmm.kernels.compiled_pass import Chunks, Params, given_logs
+from longhmm.kernels.edges import guess
 from longhmm.kernels.forms import Form, packs
 from longhmm.kernels.fused_pass import REACHES
 from longhmm.model.hmm import HMM
@@ -53,7 +54,7 @@ def draw_path(model: HMM, form: Form, chunks: Chunks, params: Params, key: jax.A
         chunks.left,
         params["transition"],
         params["initial"],
-        guess_before(params["transition"]),
+        guess(params["transition"]),
         jnp.zeros((n, 1)) if given else packs(model, params),
         jax.random.key_data(key).ravel()[:2],
         reaches=np.asarray(REACHES, np.int32),

@@ -60,13 +60,16 @@ def log_filtered(
     return jnp.where(lost[:, None, :], -jnp.log(float(transition.shape[0])), filtered.log_alpha)
 
 
+def guess(transition: jax.Array) -> jax.Array:
+    """The law `(K,)` that a guess starts from."""
+    return (1 - UNIFORM_SHARE) * stationary(transition) + UNIFORM_SHARE / transition.shape[0]
+
+
 def guessed_before(
     forward: Forward, initial: jax.Array, transition: jax.Array, log_likelihoods: jax.Array, block: Block
 ) -> jax.Array:
     """Message before each chunk from the rows to its left, started from (nearly) the stationary law."""
-    n_states = transition.shape[0]
-    law = jnp.log((1 - UNIFORM_SHARE) * stationary(transition) + UNIFORM_SHARE / n_states)[:, None]
-    start = jnp.broadcast_to(law, (n_states, block.length.shape[0]))
+    start = jnp.broadcast_to(jnp.log(guess(transition))[:, None], (transition.shape[0], block.length.shape[0]))
     logs = chunk_log_likelihoods(log_likelihoods, block.left)
     return at_last_time(forward(start, block.left_at_start, initial, transition, logs), block.left_length, start)
 

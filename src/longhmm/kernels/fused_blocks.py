@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import Sequences
@@ -14,14 +12,10 @@ from longhmm.data.windows import Cells
 from longhmm.errors import ImpossibleObservationError
 from longhmm.kernels import native
 from longhmm.kernels.block_messages import Collector
-from longhmm.kernels.forms import Form, packs
+from longhmm.kernels.chunk_calls import ChunkCalls
 from longhmm.kernels.full_pass import collect_nothing
 from longhmm.kernels.proofs import ROUNDING, TOLERANCE
-from longhmm.kernels.rows import Reader
-from longhmm.messages.markov import stationary_law
 from longhmm.model.hmm import HMM
-
-UNIFORM_SHARE = 1e-3  # of the guess before a chunk: no state is taken to be impossible
 
 
 class How(NamedTuple):
@@ -102,18 +96,9 @@ class FusedBlocks:
 
     def __init__(self, how: How, model: HMM, sequences: Sequences) -> None:
         self.how, self.model, self.sequences = how, model, sequences
-        self.reader = Reader(model, sequences, how.params)
-        self.form: Form = self.reader.form
         self.cells = Cells(sequences.offsets, how.chunk)
-        with jax.enable_x64(True):
-            arrays = {name: jnp.asarray(value, jnp.float64) for name, value in how.params.items()}
-            self.transition = np.ascontiguousarray(how.params["transition"], np.float64)
-            self.initial = np.ascontiguousarray(how.params["initial"], np.float64)
-            law = stationary_law(self.transition)
-            self.start = (1 - UNIFORM_SHARE) * law + UNIFORM_SHARE / len(law)
-            empty = np.zeros((model.n_states, 0))
-            given = self.form.kind == native.GIVEN
-            self.packs = empty if given else np.ascontiguousarray(np.asarray(_packs(model, arrays)))
+        self.calls = ChunkCalls(model, how.params, sequences, self.cells)
+        self.reader, self.form, self.transition = self.calls.reader, self.calls.form, self.calls.transition
 
     def rows_of(self, begin: int, stop: int) -> tuple[int, int]:
         """Rows that the chunks `[begin, stop)` own."""
@@ -123,55 +108,28 @@ class FusedBlocks:
     def run(self, begin: int, stop: int, reach: int, measure: bool = True) -> tuple[Totals, Edges, np.ndarray | None]:
         """Chunks `[begin, stop)`: their sums, the messages at their edges, and posteriors where they are needed."""
         n = self.model.n_states
-        index = self.cells.locate(np.arange(begin, stop), reach)
-        count = stop - begin
-        first_row, last_row = int(index.start[0]), int(index.start[-1] + index.length[-1])
-        rows = self.reader.read(first_row, last_row)
-        core_begin = index.start + index.core_start
-        core = (index.core_stop - index.core_start).astype(np.int32)
-        left, right = index.core_start.astype(np.int32), (index.length - index.core_stop).astype(np.int32)
-        edges = Edges(*(np.zeros((count, n)) for _ in range(4)))
+        chunks = self.calls.chunks(begin, stop, reach)
+        first_row = chunks.first_row
+        edges = Edges(*(np.zeros((chunks.size, n)) for _ in range(4)))
         log_likelihood, first = np.zeros(1), np.zeros(n)
         transitions, sums = np.zeros((n, n)), np.zeros((n, self.form.sums))
         given = self.form.kind == native.GIVEN
-        origin = int(core_begin[0])
         collects = given and self.how.collect is not collect_nothing
         wanted = measure and (self.how.probabilities or collects)
-        gamma = np.zeros((int(core_begin[-1] + core[-1]) - origin, n)) if wanted else None
+        gamma = np.zeros((chunks.stop - chunks.start, n)) if wanted else None
         call = native.run(
-            rows=rows,
-            wide_rows=int(rows.dtype == np.float64),
-            width=self.form.width,
-            kind=self.form.kind,
-            pack=self.form.pack,
-            left=left,
-            core=core,
-            right=right,
-            at_start=np.ascontiguousarray(index.at_start, np.int32),
-            begin=np.ascontiguousarray(core_begin - first_row),
-            windows=count,
-            chains=1,
-            points=1,
-            max_left=int(left.max()),
-            max_core=int(core.max()),
-            max_right=int(right.max()),
-            states=n,
-            transition=self.transition,
-            initial=self.initial,
-            start=self.start,
-            packs=self.packs,
+            **chunks.arguments,
             log_likelihood=log_likelihood,
             first=first,
             transitions=transitions,
             statistics=sums,
             gamma=gamma,
-            gamma_origin=origin - first_row,
+            gamma_origin=chunks.start - first_row,
             edge_before=edges.before,
             edge_leaving=edges.leaving,
             edge_after=edges.after,
             edge_entering=edges.entering,
             forward_only=int(self.how.forward_only),
-            threads=native.threads(),
         )
         if call.impossible >= 0:
             raise ImpossibleObservationError(
@@ -181,9 +139,9 @@ class FusedBlocks:
             )
         collected = None
         if collects and gamma is not None:
-            collected = self.reader.collect(self.how.collect, origin, gamma)
+            collected = self.reader.collect(self.how.collect, chunks.start, gamma)
         if measure and not self.sequences.in_memory:
-            own = slice(origin - first_row, int(core_begin[-1] + core[-1]) - first_row)
+            own = slice(chunks.start - first_row, chunks.stop - first_row)
             log_likelihood += self.reader.base_measure_of(own)
         totals = Totals(log_likelihood[0], first, transitions, None if given else sums, collected)
         return totals, edges, gamma
@@ -214,6 +172,3 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
         gap = np.abs(logs - np.log(other / other.max(1, keepdims=True)))
     possible = one > 0
     return bool(np.all(gap[possible] <= TOLERANCE + ROUNDING * (1 + np.abs(logs[possible]))))
-
-
-_packs = jax.jit(packs, static_argnums=0)

@@ -13,11 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.kernels.edges import UNIFORM_SHARE, Edges, log_filtered
+from longhmm.kernels.edges import Edges, guess, log_filtered
 from longhmm.kernels.lanes import LaneBlock, Params, Program
 from longhmm.messages.backward import backward_message
 from longhmm.messages.forward import filter_messages
-from longhmm.messages.markov import stationary
 from longhmm.messages.scaling import log_sum_exp, safe_log
 
 SHORT, WHOLE_CHUNK, CARRIED = 0, 1, 2  # how edges are found, in the order in which it is tried
@@ -31,7 +30,7 @@ def guessed_edges(
     Both are worked through in pieces of `reach` rows: one piece, or all of the chunk.
     """
     shape, n_pieces = (logs.shape[1], logs.shape[2] - 2), logs.shape[0] // reach
-    law = jnp.log((1 - UNIFORM_SHARE) * stationary(transition) + UNIFORM_SHARE / shape[0])
+    law = jnp.log(guess(transition))
     left, right = logs[:, :, :-2], logs[:, :, 2:]
 
     def piece_of(part: jax.Array, piece: jax.Array) -> jax.Array:
