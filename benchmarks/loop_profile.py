@@ -18,7 +18,7 @@ from longhmm.data.sequences import open_data
 from longhmm.gradients.api import unconstrain
 from longhmm.run.driver import Driver
 
-CHAINS, STEPS, ROUNDS = 4, 100, 7
+CHAINS, STEPS, ROUNDS = 4, 100, 15
 
 
 def shares(model: Any, params: Any, data: Any, windows: lh.Windows, buffer: int) -> dict[str, float]:

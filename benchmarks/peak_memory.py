@@ -49,7 +49,7 @@ def main() -> None:
     elif work == "sampler":
         import steps
 
-        steps.step_cost(model, params, path, lh.Windows(half_width=10, count=100), 10, fused=True, steps=50)
+        steps.step_cost(model, params, path, lh.Windows(half_width=10, count=100), 10, steps=50)
     else:
         lh.gradient(model, params, np.load(path, mmap_mode="r")[:1000].copy())
     print(json.dumps(peak()))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -39,20 +38,25 @@ class Steps:
         return (time.perf_counter() - began) / steps / CHAINS
 
 
-def step_cost(
-    model: Any, params: Any, data: Any, windows: lh.Windows, buffer: int, *, fused: bool, steps: int
-) -> float:
+def step_cost(model: Any, params: Any, data: Any, windows: lh.Windows, buffer: int, *, steps: int) -> float:
     """Seconds per step of one chain of SG-RLD, four chains at a time; the best of three blocks."""
-    with nullcontext() if fused else native.switched_off():
-        run = Steps(model, params, data, windows, buffer)
-        return min(run.seconds(steps) for _ in range(3))
+    run = Steps(model, params, data, windows, buffer)
+    return min(run.seconds(steps) for _ in range(3))
+
+
+def with_and_without(model: Any, params: Any, data: Any, windows: lh.Windows, buffer: int) -> tuple[float, float]:
+    """The same with the fused kernel and with the JAX reference, taking turns."""
+    fused = Steps(model, params, data, windows, buffer)
+    with native.switched_off():
+        reference = Steps(model, params, data, windows, buffer)
+    pairs = [(fused.seconds(500), reference.seconds(500)) for _ in range(ROUNDS)]
+    return min(pair[0] for pair in pairs), min(pair[1] for pair in pairs)
 
 
 def by_count(model: Any, params: Any, data: Any, counts: list[int]) -> dict[str, float]:
     """Microseconds per chain-step by number of windows, 5 long with buffers of 10, data in memory."""
     return {
-        str(count): 1e6
-        * step_cost(model, params, data, lh.Windows(half_width=2, count=count), 10, fused=True, steps=200)
+        str(count): 1e6 * step_cost(model, params, data, lh.Windows(half_width=2, count=count), 10, steps=200)
         for count in counts
     }
 
