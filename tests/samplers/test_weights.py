@@ -1,0 +1,72 @@
+"""A window with weight 3 counts like three windows, wherever weights are read."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import longhmm as lh
+from longhmm.data.sequences import open_data
+from longhmm.gradients.rare import find_rare
+from longhmm.samplers.blocks import EmissionBlocks
+from longhmm.samplers.evaluation import evaluate, impossible_windows
+from longhmm.samplers.preconditioning import information
+
+PARAMS = {"transition": [[0.9, 0.1], [0.3, 0.7]], "rate": [1.0, 8.0]}
+CELLS, TIMES = np.array([0, 7, 30, 55]), np.array([1, 2, 3, 1])
+
+
+@pytest.fixture(scope="module")
+def problem():
+    model = lh.HMM(2, lh.Poisson())
+    data = open_data(lh.simulate(model, PARAMS, 700, seed=0)[1])
+    model = model.resolve(data)
+    bound = lh.ControlVariate(lh.Windows(5, 4), lh.FixedBuffer(6)).bind(model, data, PARAMS)
+    bound = replace(bound, rare=find_rare(model, model.validate(PARAMS), data)._replace(share=np.full((2, 2), 0.5)))
+    moved = {**PARAMS, "rate": [1.2, 7.0], "transition": [[0.8, 0.2], [0.25, 0.75]]}
+    at = {name: jnp.asarray(value, jnp.float32) for name, value in lh.unconstrain(model, moved).items()}
+    take = bound.plain.source.take
+    weighted = take(CELLS, TIMES.astype(np.float32))
+    repeated = take(np.repeat(CELLS, TIMES), np.ones(TIMES.sum(), np.float32))
+    return model, bound, at, weighted, repeated
+
+
+def same(left, right):
+    jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=2e-4, atol=2e-3), left, right)
+
+
+@pytest.mark.parametrize("per_window", [False, True])
+@pytest.mark.parametrize("control", [False, True], ids=["plain", "control variates"])
+def test_gradients_and_totals(problem, control, per_window):
+    model, bound, at, weighted, repeated = problem
+    estimator = bound if control else bound.plain
+    one, other = (evaluate(model, estimator, at, each, per_window=per_window) for each in (weighted, repeated))
+    same((one.likelihood, one.posterior, one.totals), (other.likelihood, other.posterior, other.totals))
+    plain = evaluate(model, estimator, at, weighted._replace(weights=np.ones(4, np.float32)), per_window=per_window)
+    assert not np.allclose(plain.likelihood["rate"], one.likelihood["rate"], rtol=0.05)
+
+
+def test_information_of_the_preconditioner(problem):
+    model, _, at, weighted, repeated = problem
+    blocks = EmissionBlocks.like(at)
+    same(*(information(model, blocks, at, each) for each in (weighted, repeated)))
+
+
+def test_steps_of_variational_inference(problem):
+    model, bound, at, weighted, repeated = problem
+    kernel = lh.StochasticVariational().build(model, bound.plain)
+    state = kernel.init(jax.random.key(0), at)
+    one, other = (kernel.step(jax.random.key(1), state, each)[0] for each in (weighted, repeated))
+    same((one.transitions, one.sums), (other.transitions, other.sums))
+
+
+@pytest.mark.parametrize("weights", [[1.0, 500.0, 1.0, 1.0], [500.0, 1.0, 500.0, 500.0]], ids=["heavy", "light"])
+def test_a_window_without_a_likelihood_is_counted_whatever_its_weight(problem, weights):
+    _, bound, at, weighted, _ = problem
+    batch = weighted._replace(weights=jnp.array(weights, jnp.float32))
+    found = bound.plain.estimate(at, batch, per_window=True).statistics
+    assert int(impossible_windows(found.total(batch.weights), batch)) == 0
+    without = jax.tree.map(lambda each: each.at[1].set(0.0), found)  # as the kernels leave it
+    assert int(impossible_windows(without.total(batch.weights), batch)) == 1
