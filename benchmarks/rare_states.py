@@ -215,7 +215,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="+", choices=("simulation", "goes"), default=["simulation", "goes"])
     parser.add_argument("--length", type=int, default=200_000, help="of the simulation")
     parser.add_argument("--minutes", type=int, default=100_000, help="of the flux")
-    parser.add_argument("--draws", type=int, default=800, help="of each chain, ten steps apart")
+    parser.add_argument("--draws", type=int, default=500, help="of each chain, ten steps apart")
     parser.add_argument("--exact", type=int, default=500, help="draws of NUTS on the simulation; 0 leaves it out")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for numbers and picture")
     options = parser.parse_args()
