@@ -64,12 +64,12 @@ def model_of(run: RunDirectory) -> HMM:
 
 def draw(run: RunDirectory, out: Output, *, time_limit: float | None, draws: int | None = None) -> int:
     """Sample until the run is complete, keep the posterior, and show it; returns the exit code."""
-    from longhmm.posterior.sample import sample
+    from longhmm.posterior.sample import drawn
 
     wanted = run.request["sample"]
     fitted, held, continues = run.split()
     try:
-        posterior = sample(
+        posterior = drawn(
             model_of(run),
             fitted,
             sampler=sampler_of(wanted["sampler"]),

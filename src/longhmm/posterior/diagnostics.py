@@ -17,6 +17,7 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError
+from longhmm.kernels.full_pass import Progress
 from longhmm.posterior.convergence import convergence
 from longhmm.posterior.labels import entry_names
 from longhmm.posterior.residuals import residuals
@@ -79,6 +80,7 @@ def verdict(
     cells: int = 400,
     gradient: Gradient | None = None,
     half_step: bool = False,
+    progress: Progress | None = None,
 ) -> Verdict:
     """Judge a posterior. Every limit is passed only if it is passed by more than its standard error accounts for.
 
@@ -97,6 +99,7 @@ def verdict(
         gradient: a function from coordinates by name to the exact gradient, instead of passes over the data.
         half_step: run the chains again for a short while with half the step, and compare. Off by default, since exact
             gradients see the same error, and more, for less; samplers without a step size have nothing to halve.
+        progress: called with the number of rows that an exact gradient has done.
     """
     details: dict[str, Any] = {}
     found = _modes(posterior, details) or _chains(posterior, details)
@@ -112,7 +115,7 @@ def verdict(
     sequences = open_data(data)
     found = _left_out(posterior)
     if found is None and (gradients > 0 or gradient is not None):
-        found = _bias(posterior, sequences, max(gradients, 2), gradient, details)
+        found = bias(posterior, sequences, max(gradients, 2), details, gradient, progress)
     if found is None and half_step:
         found = _halved(posterior, sequences, details)
     found = found or _fit(posterior, sequences, cells, details)
@@ -162,14 +165,19 @@ def _chains(posterior: Posterior, details: dict[str, Any]) -> tuple[Kind, str] |
     return ("run longer", f"{'; '.join(complaints)}.") if complaints else None
 
 
-def _bias(
-    posterior: Posterior, sequences: Sequences, count: int, gradient: Gradient | None, details: dict[str, Any]
+def bias(
+    posterior: Posterior,
+    sequences: Sequences,
+    count: int,
+    details: dict[str, Any],
+    gradient: Gradient | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Kind, str] | None:
+    """Whether exact gradients at `count` draws contradict the draws; the numbers go into `details`."""
     coordinates = _coordinates(posterior)
     names = _coordinate_names(coordinates)
-    found = stein(
-        flatten(coordinates), *exact_gradients(posterior.model, coordinates, sequences, count, gradient=gradient)
-    )
+    points = exact_gradients(posterior.model, coordinates, sequences, count, gradient=gradient, progress=progress)
+    found = stein(flatten(coordinates), *points)
     far, wide = _worst(found, names, details, "")
     if far is not None:
         return "biased", f"the mean of {names[far]} is off by {found.shift[far]:+.2f} posterior sd."

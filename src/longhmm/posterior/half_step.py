@@ -44,7 +44,7 @@ def compare_halved(posterior: Posterior, sequences: Sequences) -> Halved | None:
     request, bar = origin.request, Bar(False)
     if origin.automatic:
         found = find_tuning(request, bar, stored)
-        if found.cheaper_exact:
+        if found.exact:
             request = replace(request, sampler=exact_sampler(found)[0])
     chains = rerun_halved(request, stored, posterior.mean_params(), bar)
     if chains is None:

@@ -14,13 +14,13 @@ import numpy as np
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.progress import Bar
-from longhmm.run import policies
+from longhmm.run import checkpoint, policies
 from longhmm.run.chains import Chains, Stored
 from longhmm.run.compilation import cached_compilation
 from longhmm.run.lock import locked
 from longhmm.run.request import Request
-from longhmm.run.session import find_tuning, run_session
-from longhmm.run.tuning import Tuning
+from longhmm.run.session import find_tuning, keep_tuning, run_session
+from longhmm.run.tuning import CHEAPER, Tuning, from_arrays
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.matched_langevin import MatchedLangevin
 
@@ -33,11 +33,15 @@ PLAIN = ("chains", "draws", "warmup", "thin", "seed")
 
 @dataclass(frozen=True)
 class Origin:
-    """A request, whether its sampler was left to us, and where its run stopped (None: in its checkpoint)."""
+    """A request, whether its sampler was left to us, and where its run stopped (None: in its checkpoint).
+
+    `tuning` is that of an earlier run which is to be done again by another sampler.
+    """
 
     request: Request
     automatic: bool
     stored: Stored | None = None
+    tuning: Tuning | None = None
 
     def settings(self) -> dict[str, Any]:
         """The request as plain values; a sampler that is not longhmm's own is left out."""
@@ -63,8 +67,8 @@ def go(origin: Origin, progress: bool) -> tuple[Chains, Origin]:
     notes: tuple[str, ...] = ()
     with locked(request.checkpoint), cached_compilation(), Bar(progress) as bar:
         matched = isinstance(request.sampler, MatchedLangevin)
-        found = find_tuning(request, bar, origin.stored) if matched else None
-        if origin.automatic and found is not None and found.cheaper_exact:
+        found = (origin.tuning or find_tuning(request, bar, origin.stored)) if matched else None
+        if origin.automatic and found is not None and found.exact:
             sampler, notes = exact_sampler(found)
             request = replace(request, sampler=sampler)
         result = run_session(request, bar, found, origin.stored)
@@ -72,15 +76,29 @@ def go(origin: Origin, progress: bool) -> tuple[Chains, Origin]:
     if request.checkpoint is not None:
         settings["checkpoint"] = os.path.abspath(request.checkpoint)
     result = result._replace(settings=settings, notes=(*notes, *result.notes))
-    return result, replace(origin, stored=result.stored)
+    return result, replace(origin, stored=result.stored, tuning=None)
+
+
+def exactly(origin: Origin, why: str) -> Origin:
+    """The same request from the beginning, by the exact full-data sampler.
+
+    The checkpoint is told first: a run that is stopped on the way goes on with the exact sampler, too.
+    """
+    request = origin.request
+    assert origin.stored is not None
+    found = from_arrays(request.model, request.sequences, origin.stored.arrays)._replace(exact=why)
+    if request.checkpoint is not None:
+        keep_tuning(request, found)
+        checkpoint.remove(request.checkpoint)
+    return replace(origin, stored=None, tuning=found)
 
 
 def exact_sampler(found: Tuning) -> tuple[Sampler, tuple[str, ...]]:
-    """The full-data sampler, preconditioned by what tuning found, and the note that says so."""
+    """The full-data sampler and the note that says so; it learns the shape of the posterior if the mode misled."""
     from longhmm.samplers.full_data_hmc import NUTS
 
-    return NUTS(inverse_mass=np.linalg.inv(found.mode.information)), (
-        "the exact full-data sampler (NUTS) was used: for data of this length it costs less per draw than windows",
+    return NUTS(inverse_mass=np.linalg.inv(found.mode.information) if found.exact == CHEAPER else None), (
+        f"the exact full-data sampler (NUTS) was used: {found.exact}",
     )
 
 

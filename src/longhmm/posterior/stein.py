@@ -22,6 +22,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.full_data import log_posterior_and_gradient
+from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
 from longhmm.posterior.convergence import effective_sizes
 from longhmm.posterior.draws import constrain_one
@@ -59,6 +60,7 @@ def exact_gradients(
     n: int = 32,
     *,
     gradient: Gradient | None = None,
+    progress: Progress | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Points and exact gradients of the log posterior, `(n, P)` each, at `n` evenly spaced draws.
 
@@ -66,6 +68,7 @@ def exact_gradients(
         unconstrained: coordinates by name, `(chain, draw, ...)`.
         sequences: the data; each gradient is one pass over all of them.
         gradient: a function from coordinates by name to the gradient, instead of the passes.
+        progress: called with the number of rows that a pass has done.
     """
     arrays = {name: np.asarray(value, np.float64) for name, value in unconstrained.items()}
     layout, flat = _layout(arrays), flatten(arrays)
@@ -74,7 +77,7 @@ def exact_gradients(
     points = flat[(2 * np.arange(count) + 1) * len(flat) // (2 * count)]
 
     def by_pass(coordinates: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        return log_posterior_and_gradient(model, constrain_one(model, coordinates), sequences)[1]
+        return log_posterior_and_gradient(model, constrain_one(model, coordinates), sequences, progress=progress)[1]
 
     slope = gradient or by_pass
     return points, np.stack([layout.ravel_numpy(slope(layout.unravel(point))) for point in points])

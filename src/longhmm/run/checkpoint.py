@@ -62,6 +62,13 @@ def save(
         ) from None
 
 
+def remove(directory: str | os.PathLike[str], name: str = NAME) -> None:
+    """Forget the checkpoint in `directory`, and the one before it."""
+    for file in (Path(directory) / name, Path(directory) / (name + BEFORE)):
+        file.unlink(missing_ok=True)
+    _sync(Path(directory))
+
+
 def load(directory: str | os.PathLike[str], name: str = NAME) -> Contents | None:
     """The header and arrays of the checkpoint in `directory`, verified; None if there is none yet.
 

@@ -59,9 +59,15 @@ def find_tuning(request: Request, bar: Bar, stored: Stored | None = None) -> tun
         progress=bar.advance,
     )
     if request.checkpoint is not None:
-        header = {"fingerprint": request.fingerprint()}
-        checkpoint.save(request.checkpoint, header, tuning.to_arrays(found), checkpoint.TUNING)
+        keep_tuning(request, found)
     return found
+
+
+def keep_tuning(request: Request, found: tuning.Tuning) -> None:
+    """Write a tuning to the directory of the checkpoint."""
+    assert request.checkpoint is not None
+    header = {"fingerprint": request.fingerprint()}
+    checkpoint.save(request.checkpoint, header, tuning.to_arrays(found), checkpoint.TUNING)
 
 
 def _check_mark(request: Request, header: Mapping[str, Any]) -> None:

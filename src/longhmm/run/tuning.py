@@ -27,6 +27,7 @@ from longhmm.samplers.matched_langevin import MatchedLangevin, Tuned
 COUNTS = (16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
 STEP_OVERHEAD = 2000  # what a step costs beside its windows, in observations
 NOISE_POINTS = 256  # points at which the noise of the gradient is measured
+CHEAPER = "for data of this length it costs less per draw than windows"
 EXACT_GRADIENTS = 4  # full gradients that an exact sampler spends per effective draw, about
 
 
@@ -39,7 +40,7 @@ class Tuning(NamedTuple):
         step_size: h.
         autocorrelation: predicted steps per effective draw, `(2 - h) / h`.
         noise: largest eigenvalue of the noise V of the chosen number of windows, in whitened coordinates.
-        cheaper_exact: True where an exact full-data sampler would cost less per effective draw.
+        exact: why an exact full-data sampler is better here, in words; empty where it is not.
     """
 
     estimator: Tuned
@@ -47,7 +48,7 @@ class Tuning(NamedTuple):
     step_size: float
     autocorrelation: float
     noise: float
-    cheaper_exact: bool
+    exact: str
 
 
 def tune(
@@ -82,7 +83,7 @@ def tune(
         plain = _bind_windows(model, sequences, mode, count)
     estimator = _bind(model, mode, plain, factor, noise_factor(noise, step), step, rare)
     exact_cost = EXACT_GRADIENTS * (STEP_OVERHEAD + sequences.length)
-    return Tuning(estimator, mode, step, (2 - step) / step, largest, exact_cost < cost)
+    return Tuning(estimator, mode, step, (2 - step) / step, largest, CHEAPER if exact_cost < cost else "")
 
 
 def step_size(sampler: MatchedLangevin, noise: float) -> float:
@@ -181,7 +182,7 @@ def to_arrays(tuning: Tuning) -> dict[str, np.ndarray]:
     rare = estimator.control.rare
     if rare is not None:
         found |= {"rare_counts": rare.counts, "rare_share": rare.share}
-    found |= {"numbers": np.array(numbers), "floats": np.array(floats), "cheaper": np.array(tuning.cheaper_exact)}
+    found |= {"numbers": np.array(numbers), "floats": np.array(floats), "exact": _bytes(tuning.exact)}
     if mode.windows.proposal is not None:
         found["uniform"] = np.array(mode.windows.proposal.uniform)
     found |= {f"centre_{name}": value for name, value in mode.coordinates.items()}
@@ -213,4 +214,8 @@ def from_arrays(model: HMM, sequences: Sequences, arrays: Mapping[str, np.ndarra
     factors = arrays["tuning_factor"], arrays["tuning_noise_factor"]
     rare = Rare(arrays["tuning_rare_counts"], arrays["tuning_rare_share"])
     estimator = _bind(model, mode, _bind_windows(model, sequences, mode, count), *factors, step, rare)
-    return Tuning(estimator, mode, step, (2 - step) / step, noise, bool(arrays["tuning_cheaper"]))
+    return Tuning(estimator, mode, step, (2 - step) / step, noise, arrays["tuning_exact"].tobytes().decode())
+
+
+def _bytes(text: str) -> np.ndarray:
+    return np.frombuffer(text.encode(), np.uint8)

@@ -1,0 +1,34 @@
+"""Whether draws from windows should be made again by an exact sampler.
+
+Control variates and a step size by formula lean on a posterior that is not too far from Gaussian. Short data and states
+that are hardly ever visited can be far from it. Exact gradients at some of the draws show that (see `stein`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from longhmm.posterior.diagnostics import bias
+from longhmm.samplers.matched_langevin import MatchedLangevin
+
+if TYPE_CHECKING:
+    from longhmm.posterior.posterior import Posterior
+
+GRADIENTS = 16  # exact gradients that are compared with the draws
+PER_DRAW = 8  # exact gradients that the exact sampler spends on a draw, about
+MOST_ROWS = 2e9  # rows of exact gradients that a run is repeated for: minutes, not hours
+
+
+def why_exact(posterior: Posterior) -> str:
+    """The reason in words; empty where the draws are fine, or the exact sampler would take too long."""
+    origin = posterior.origin
+    if origin is None or not origin.automatic or posterior.settings.get("sampler") != MatchedLangevin.name:
+        return ""
+    request = origin.request
+    rows = PER_DRAW * request.chains * request.draws * request.sequences.length
+    early = any(note.startswith("stopped early") for note in posterior.notes)
+    if early or rows > MOST_ROWS:
+        return ""
+    details: dict[str, Any] = {}
+    found = bias(posterior, request.sequences, GRADIENTS, details)
+    return "" if found is None else f"exact gradients contradicted the draws from windows, {found[1].rstrip('.')}"

@@ -1,0 +1,62 @@
+"""Draws that exact gradients contradict are made again by the exact sampler."""
+
+import numpy as np
+import pytest
+
+import longhmm as lh
+from longhmm.posterior import why_exact as module
+from longhmm.run import checkpoint
+
+PARAMS = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+
+
+@pytest.fixture
+def counts(monkeypatch):
+    monkeypatch.setattr("longhmm.run.tuning.EXACT_GRADIENTS", 1e9)  # windows, however short the data
+    return lh.simulate(lh.HMM(2, lh.Poisson()), PARAMS, length=3000, seed=1)[1]
+
+
+def sample(counts, **options):
+    options = {"draws": 60, "chains": 2, "seed": 3, "progress": False, **options}
+    return lh.sample(lh.HMM(2, lh.Poisson()), counts, **options)
+
+
+def contradicted(*given):
+    return "biased", "the mean of rate[0] is off by +0.50 posterior sd."
+
+
+def test_right_draws_stay(counts):
+    posterior = sample(counts)
+    assert posterior.settings["sampler"] == "matched Langevin" and posterior.notes == ()
+
+
+def test_contradicted_draws_are_made_again_and_resumed(counts, monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "bias", contradicted)
+    posterior = sample(counts, checkpoint=tmp_path)
+    assert posterior.settings["sampler"] == "NUTS"
+    assert any("exact gradients contradicted" in note and "rate[0]" in note for note in posterior.notes)
+    rate = posterior.draws["rate"]
+    exact = sample(counts, sampler=lh.NUTS(), draws=300)
+    spread = exact.draws["rate"].std(("chain", "draw"))
+    assert np.all(abs(rate.mean(("chain", "draw")) - exact.draws["rate"].mean(("chain", "draw"))) < 0.6 * spread)
+    # Stopped before its first checkpoint, it goes on with the exact sampler, without looking at windows again.
+    checkpoint.remove(tmp_path)
+    monkeypatch.setattr(module, "bias", lambda *given: pytest.fail("the draws of the exact sampler need no check"))
+    again = sample(counts, checkpoint=tmp_path)
+    np.testing.assert_array_equal(again.draws["rate"], rate)
+    np.testing.assert_array_equal(again.extend(5, progress=False).draws["rate"][:, :60], rate)
+
+
+@pytest.mark.parametrize("wrong", [{"sampler": lh.MatchedLangevin()}, {}])
+def test_a_chosen_sampler_and_long_data_are_left_alone(counts, monkeypatch, wrong):
+    monkeypatch.setattr(module, "bias", contradicted)
+    if not wrong:
+        monkeypatch.setattr(module, "MOST_ROWS", 1e3)
+    assert sample(counts, **wrong).settings["sampler"] == "matched Langevin"
+
+
+def test_a_verdict_is_printed_with_the_progress_bar_only(counts, capsys):
+    posterior = sample(counts, progress=True, draws=400)
+    printed = capsys.readouterr().out
+    assert posterior.verdict is not None and f"Verdict: {posterior.verdict}" in printed
+    assert sample(counts).verdict is None and capsys.readouterr().out == ""
