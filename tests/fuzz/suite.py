@@ -11,10 +11,10 @@ from fuzz.arrays import array_case
 from fuzz.files import file_case
 from fuzz.fits import fit_case
 from fuzz.options import option_case
-from fuzz.outcome import Case, judge
+from fuzz.outcome import SECONDS, Case, judge
 from fuzz.runs import run_case
 
-# Kinds that need no compilation, with how many cases there are of each.
+# Kinds that need little or no compilation, with how many cases there are of each.
 QUICK: dict[str, tuple[Callable[[int], Case], int]] = {
     "arrays": (array_case, 400),
     "files": (file_case, 400),
@@ -22,7 +22,12 @@ QUICK: dict[str, tuple[Callable[[int], Case], int]] = {
     "options": (option_case, 160),
 }
 SLOW: dict[str, tuple[Callable[[int], Case], int]] = {"fits": (fit_case, 45)}
-FIT_SECONDS = 300
+COMPILED_SECONDS = 300  # for a case that compiles programs: on a busy machine that takes minutes
+
+
+def seconds_for(kind: str) -> int:
+    """After how long a case of some kind counts as one that hangs."""
+    return COMPILED_SECONDS if kind in SLOW or kind == "run directories" else SECONDS
 
 
 class Result(NamedTuple):
@@ -34,7 +39,7 @@ class Result(NamedTuple):
     lost: list[str]
 
 
-def run_suite(make: Callable[[int], Case], seeds: Iterable[int], seconds: int = 60) -> Result:
+def run_suite(make: Callable[[int], Case], seeds: Iterable[int], seconds: int = SECONDS) -> Result:
     """Run cases one after the other, each in a folder of its own."""
     counts = {"worked": 0, "sentence": 0, "lost": 0}
     lost = []

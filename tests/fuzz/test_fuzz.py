@@ -6,14 +6,14 @@ import pytest
 
 from fuzz.files import code_case
 from fuzz.outcome import Case, Lost, judge
-from fuzz.suite import QUICK, run_suite
+from fuzz.suite import QUICK, run_suite, seconds_for
 from longhmm.errors import LongHMMError
 
 
 @pytest.mark.parametrize("kind", QUICK)
 def test_odd_input_works_or_ends_in_one_sentence(kind):
     make, count = QUICK[kind]
-    result = run_suite(make, range(3, count, 11))
+    result = run_suite(make, range(3, count, 11), seconds_for(kind))
     assert result.lost == []
     assert result.sentences > 0 and result.cases > count / 12
 

@@ -47,13 +47,13 @@ def workers(count: int) -> list[Row]:
 
 def fuzz(share: float) -> list[Row]:
     """The cases of the fuzz suite."""
-    from fuzz.suite import FIT_SECONDS, QUICK, SLOW, run_suite
+    from fuzz.suite import QUICK, SLOW, run_suite, seconds_for
 
     rows = []
     for kind, (make, count) in {**QUICK, **SLOW}.items():
         # Evenly over all of them: neighbours are of one kind.
         seeds = np.unique(np.linspace(0, count - 1, max(1, round(share * count))).astype(int)).tolist()
-        result = run_suite(make, seeds, FIT_SECONDS if kind in SLOW else 60)
+        result = run_suite(make, seeds, seconds_for(kind))
         print(f"{kind}: {result.worked} worked, {result.sentences} ended in a sentence", flush=True)
         rows.append((f"odd {kind}", result.cases, result.lost))
     return rows
