@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from calibration import table
 
 
@@ -36,6 +37,27 @@ def method_table(document: dict[str, Any]) -> str:
             f"{row['touched']:.1e}",
         ]
         lines.append(f"| {row['method']} | {' | '.join(numbers)} |")
+    return "\n".join(lines)
+
+
+def scale_table(results: list[dict[str, Any]]) -> str:
+    """Two rows per model: common parameters, and transitions that are nearly never seen."""
+    lines = [
+        "| model | parameters | mean sd ratio | rms shift (sd) | by chance | least ESS, default | median ESS, exact | "
+        "seconds, default |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        for kind, rare in (("common", False), ("rare transitions", True)):
+            rows = [row for row in result["rows"] if row["rare"] is rare]
+            columns = {name: np.array([row[name] for row in rows]) for name in rows[0] if name != "parameter"}
+            error = columns["sd_ratio_error"].mean() / np.sqrt(len(rows))
+            shift, chance = (np.sqrt((columns[name] ** 2).mean()) for name in ("shift", "shift_error"))
+            lines.append(
+                f"| {result['case']} | {len(rows)} {kind} | {columns['sd_ratio'].mean():.3f} ± {error:.3f} | "
+                f"{shift:.3f} | {chance:.3f} | "
+                f"{columns['ess'].min():,.0f} | {np.median(columns['exact_ess']):,.0f} | {result['seconds']:.0f} |"
+            )
     return "\n".join(lines)
 
 
@@ -104,9 +126,12 @@ def main() -> None:
     options = parser.parse_args()
     files = {file.name: json.loads(file.read_text()) for file in sorted(options.folder.glob("*.json"))}
     page = options.page.read_text()
-    cases = [found for found in files.values() if "rows" in found]
+    cases = [found for name, found in files.items() if "rows" in found and not name.startswith("at-scale-")]
     if cases:
         page = between(page, "cases", table(cases))
+    long = [found for name, found in files.items() if name.startswith("at-scale-")]
+    if long:
+        page = between(page, "scale", scale_table(long))
     methods = [found for name, found in files.items() if name.startswith("methods-")]
     if methods:
         page = between(page, "methods", "\n\n".join(method_table(found) for found in methods))
