@@ -5,6 +5,7 @@ import pytest
 
 import longhmm as lh
 from longhmm.data.sequences import open_data
+from longhmm.errors import ModelError
 from longhmm.run import mode
 
 
@@ -31,4 +32,32 @@ def test_another_place_is_a_rival(climbs, monkeypatch):
     alike = {"transition": np.full((2, 2), 0.5), "rate": np.array([3.0, 3.0])}
     monkeypatch.setattr(mode, "initial_params", lambda *_, **__: [params, alike])
     _, rival = mode._climb_starts(model, data, data, None, 2, 0)
+    assert rival is not None and rival < -10
+
+
+def test_a_newton_step_that_leaves_all_sense_is_shortened(climbs, monkeypatch):
+    """As steps into the void do: parameters overflow, and checking them fails."""
+    model, data, params = climbs
+    here = lh.unconstrain(model, {**params, "rate": np.array([1.1, 7.5])})
+    steps = (model, here, data, lh.Windows(), 4, 0, None)
+    wanted, real, asked = mode._newton(*steps), mode.log_posterior_and_gradient, []
+
+    def sometimes(*given, **options):
+        asked.append(1)
+        if len(asked) == 2:  # the first trial
+            raise ModelError("params['rate'] must be positive, got inf.")
+        return real(*given, **options)
+
+    monkeypatch.setattr(mode, "log_posterior_and_gradient", sometimes)
+    found = mode._newton(*steps)
+    assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-2) and len(asked) > 2
+
+
+def test_the_best_of_many_short_climbs_go_on(climbs, monkeypatch):
+    """The only good start comes last of ten."""
+    model, data, params = climbs
+    alike = 9 * [{"transition": np.full((2, 2), 0.5), "rate": np.array([3.0, 3.0])}]
+    monkeypatch.setattr(mode, "initial_params", lambda *_, restarts, **__: [*alike, params][-restarts:])
+    best, rival = mode._climb_starts(model, data, data, None, 10, 0)
+    np.testing.assert_allclose(best["rate"], [1.0, 8.0], atol=0.6)
     assert rival is not None and rival < -10
