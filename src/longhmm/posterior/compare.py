@@ -111,6 +111,6 @@ def _posterior(each: Any) -> Posterior:
 
 
 def _sample(model: HMM, training: Sequences) -> Posterior:
-    from longhmm.posterior.sample import sample
+    from longhmm.posterior.sample import drawn
 
-    return sample(model, training)
+    return drawn(model, training)
