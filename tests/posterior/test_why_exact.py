@@ -47,6 +47,7 @@ def test_contradicted_draws_are_made_again_and_resumed(counts, monkeypatch, tmp_
     np.testing.assert_array_equal(again.extend(5, progress=False).draws["rate"][:, :60], rate)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [{"sampler": lh.MatchedLangevin()}, {}])
 def test_a_chosen_sampler_and_long_data_are_left_alone(counts, monkeypatch, wrong):
     monkeypatch.setattr(module, "bias", contradicted)
