@@ -48,7 +48,7 @@ def test_contradicted_draws_are_made_again_and_resumed(counts, monkeypatch, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", [{"sampler": lh.MatchedLangevin()}, {}])
+@pytest.mark.parametrize("wrong", [{"sampler": lh.MatchedLangevin()}, {"time_limit": 1e6}, {}])
 def test_a_chosen_sampler_and_long_data_are_left_alone(counts, monkeypatch, wrong):
     monkeypatch.setattr(module, "bias", contradicted)
     if not wrong:

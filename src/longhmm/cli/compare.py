@@ -44,7 +44,7 @@ def compare(
     from longhmm.model.hmm import HMM
     from longhmm.posterior.compare import compare as rank
     from longhmm.posterior.posterior import Posterior
-    from longhmm.posterior.sample import drawn
+    from longhmm.posterior.sample import sample
 
     numbers = parse_states(states)
     said = Output(as_json)
@@ -62,7 +62,8 @@ def compare(
 
     def fitted(model: HMM, training: Sequences) -> Posterior:
         said.say(f"Fitting {model.n_states} state(s) ...")
-        return drawn(model, training, sampler=sampler_of(sampler), chains=chains, draws=draws, seed=seed)
+        how = sampler_of(sampler)
+        return sample(model, training, sampler=how, chains=chains, draws=draws, seed=seed, verdict=False)
 
     ranked = rank(models, data, held_out=held_out, fit=fitted)
     said.frame("Held-out log predictive density, the best first", ranked)

@@ -64,12 +64,12 @@ def model_of(run: RunDirectory) -> HMM:
 
 def draw(run: RunDirectory, out: Output, *, time_limit: float | None, draws: int | None = None) -> int:
     """Sample until the run is complete, keep the posterior, and show it; returns the exit code."""
-    from longhmm.posterior.sample import drawn
+    from longhmm.posterior.sample import sample
 
     wanted = run.request["sample"]
     fitted, held, continues = run.split()
     try:
-        posterior = drawn(
+        posterior = sample(
             model_of(run),
             fitted,
             sampler=sampler_of(wanted["sampler"]),
@@ -78,6 +78,7 @@ def draw(run: RunDirectory, out: Output, *, time_limit: float | None, draws: int
             seed=wanted["seed"],
             time_limit=time_limit,
             checkpoint=run.path,
+            verdict=False,  # the draws are saved before they are checked
         )
     except KeyboardInterrupt:
         out.say(f"Stopped with nothing to show yet; `longhmm resume {run.path}` takes the run up again.")

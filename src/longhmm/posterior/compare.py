@@ -111,6 +111,6 @@ def _posterior(each: Any) -> Posterior:
 
 
 def _sample(model: HMM, training: Sequences) -> Posterior:
-    from longhmm.posterior.sample import drawn
+    from longhmm.posterior.sample import sample
 
-    return drawn(model, training)
+    return sample(model, training, verdict=False)

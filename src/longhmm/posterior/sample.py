@@ -42,14 +42,14 @@ def sample(
     progress: bool = True,
     checkpoint: str | os.PathLike[str] | None = None,
     client: Any = None,
+    verdict: bool = True,
 ) -> Posterior:
     """Draw from the posterior of a hidden Markov model, at any length of data.
 
     With no options this finds the mode, measures curvature and gradient noise there, chooses windows, buffer and step
     size by formula, and runs control-variate Langevin chains whose draws are spaced so that they are nearly
     independent. Where the exact full-data sampler is cheaper, or exact gradients contradict the draws and the data are
-    not too long, it is used instead, and the notes say so. With `progress`, the draws are checked (see
-    `Posterior.diagnose`) and the verdict is printed.
+    not too long, it is used instead, and the notes say so.
 
     Args:
         model: the hidden Markov model; default priors are scaled to the data.
@@ -68,6 +68,7 @@ def sample(
         client: a `dask.distributed.Client`; chains and full passes then run on its workers, which must reach the data
             (by the same path or address, unless they lie in memory or are a Dask array, whose chunks stay where they
             are while the chains run here). A worker that is lost changes nothing in the draws.
+        verdict: with `progress`, check the draws (see `Posterior.diagnose`) and print what the checks say.
 
     Example:
         >>> import longhmm as lh
@@ -78,35 +79,6 @@ def sample(
         >>> bool(abs(posterior.draws["rate"].mean(("chain", "draw"))[1] - 8.0) < 0.2)
         True
     """
-    posterior = drawn(
-        model, data, sampler=sampler, windows=windows, buffer=buffer, chains=chains, draws=draws, warmup=warmup,
-        thin=thin, init=init, seed=seed, time_limit=time_limit, progress=progress, checkpoint=checkpoint, client=client,
-    )  # fmt: skip
-    if progress:
-        assert posterior.origin is not None
-        _judge(posterior, posterior.origin.request.sequences)
-    return posterior
-
-
-def drawn(
-    model: HMM,
-    data: Any,
-    *,
-    sampler: Sampler | None = None,
-    windows: Windows | None = None,
-    buffer: LyapunovBuffer | FixedBuffer | None = None,
-    chains: int = 4,
-    draws: int = 1000,
-    warmup: int | None = None,
-    thin: int | None = None,
-    init: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    time_limit: float | None = None,
-    progress: bool = True,
-    checkpoint: str | os.PathLike[str] | None = None,
-    client: Any = None,
-) -> Posterior:
-    """`sample` without the verdict."""
     for name, value, least in (("chains", chains, 1), ("draws", draws, 1), ("warmup", warmup, 0), ("thin", thin, 1)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least):
             raise ModelError(f"{name} must be a whole number of at least {least}, got {value!r}.")
@@ -123,6 +95,8 @@ def drawn(
     if reason:
         assert posterior.origin is not None
         posterior = _carried_out(exactly(posterior.origin, reason), progress)
+    if progress and verdict:
+        _judge(posterior, sequences)
     return posterior
 
 

@@ -26,8 +26,8 @@ def why_exact(posterior: Posterior) -> str:
         return ""
     request = origin.request
     rows = PER_DRAW * request.chains * request.draws * request.sequences.length
-    early = any(note.startswith("stopped early") for note in posterior.notes)
-    if early or rows > MOST_ROWS:
+    # Who limits the time keeps the draws there are; the verdict will say what is wrong with them.
+    if request.time_limit is not None or rows > MOST_ROWS or any("stopped early" in note for note in posterior.notes):
         return ""
     details: dict[str, Any] = {}
     found = bias(posterior, request.sequences, GRADIENTS, details)
