@@ -13,7 +13,7 @@ PARAMS = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
 @pytest.fixture
 def counts(monkeypatch):
     monkeypatch.setattr("longhmm.run.tuning.EXACT_GRADIENTS", 1e9)  # windows, however short the data
-    return lh.simulate(lh.HMM(2, lh.Poisson()), PARAMS, length=3000, seed=1)[1]
+    return lh.simulate(lh.HMM(2, lh.Poisson()), PARAMS, length=1000, seed=1)[1]
 
 
 def sample(counts, **options):
@@ -36,7 +36,7 @@ def test_contradicted_draws_are_made_again_and_resumed(counts, monkeypatch, tmp_
     assert posterior.settings["sampler"] == "NUTS"
     assert any("exact gradients contradicted" in note and "rate[0]" in note for note in posterior.notes)
     rate = posterior.draws["rate"]
-    exact = sample(counts, sampler=lh.NUTS(), draws=300)
+    exact = sample(counts, sampler=lh.NUTS(), draws=150)
     spread = exact.draws["rate"].std(("chain", "draw"))
     assert np.all(abs(rate.mean(("chain", "draw")) - exact.draws["rate"].mean(("chain", "draw"))) < 0.6 * spread)
     # Stopped before its first checkpoint, it goes on with the exact sampler, without looking at windows again.
@@ -52,12 +52,12 @@ def test_contradicted_draws_are_made_again_and_resumed(counts, monkeypatch, tmp_
 def test_a_chosen_sampler_and_long_data_are_left_alone(counts, monkeypatch, wrong):
     monkeypatch.setattr(module, "bias", contradicted)
     if not wrong:
-        monkeypatch.setattr(module, "MOST_ROWS", 1e3)
+        monkeypatch.setattr(module, "MOST_ROWS", 500)
     assert sample(counts, **wrong).settings["sampler"] == "matched Langevin"
 
 
 def test_a_verdict_is_printed_with_the_progress_bar_only(counts, capsys):
-    posterior = sample(counts, progress=True, draws=400)
+    posterior = sample(counts, progress=True)
     printed = capsys.readouterr().out
     assert posterior.verdict is not None and f"Verdict: {posterior.verdict}" in printed
     assert sample(counts).verdict is None and capsys.readouterr().out == ""

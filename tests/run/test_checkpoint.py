@@ -34,6 +34,12 @@ def run(problem, place, draws=120, seed=4):
     return Flat.like(chains.mode).ravel_numpy(chains.coordinates), chains
 
 
+@pytest.fixture(scope="module")
+def few(problem, tmp_path_factory):
+    """The first five draws of the run that the tests below stop early."""
+    return run(problem, tmp_path_factory.mktemp("few"), draws=5)[0]
+
+
 def test_resumed_draws_are_the_same_bit_for_bit(problem, tmp_path, monkeypatch):
     whole, _ = run(problem, tmp_path / "whole")
     assert np.abs(whole[0] - whole[1]).max() > 1e-6  # the chains of one run are not the same
@@ -58,8 +64,7 @@ def test_resumed_draws_are_the_same_bit_for_bit(problem, tmp_path, monkeypatch):
     np.testing.assert_array_equal(longer[:, :120], whole)
 
 
-def test_a_stop_before_the_first_draw_leaves_a_run_that_can_be_taken_up(problem, tmp_path, monkeypatch):
-    whole, _ = run(problem, tmp_path / "whole", draws=5)
+def test_a_stop_before_the_first_draw_leaves_a_run_that_can_be_taken_up(problem, few, tmp_path, monkeypatch):
     take = Driver._take
 
     def interrupted(self, progressed, outcome, steps, record):
@@ -71,7 +76,7 @@ def test_a_stop_before_the_first_draw_leaves_a_run_that_can_be_taken_up(problem,
     with pytest.raises(KeyboardInterrupt):
         run(problem, tmp_path / "cut", draws=5)
     monkeypatch.setattr(Driver, "_take", take)
-    np.testing.assert_array_equal(run(problem, tmp_path / "cut", draws=5)[0], whole)
+    np.testing.assert_array_equal(run(problem, tmp_path / "cut", draws=5)[0], few)
 
 
 def test_a_checkpoint_of_another_run_is_refused(problem, tmp_path):
@@ -97,8 +102,7 @@ def test_a_checkpoint_of_another_run_is_refused(problem, tmp_path):
     assert request(draws=500, time_limit=3.0).fingerprint() == first.fingerprint()
 
 
-def test_a_stop_before_the_warm_up_keeps_the_tuning(problem, tmp_path, monkeypatch):
-    whole, _ = run(problem, tmp_path / "whole", draws=5)
+def test_a_stop_before_the_warm_up_keeps_the_tuning(problem, few, tmp_path, monkeypatch):
     model, sequences = problem
     request = Request(model, sequences, MatchedLangevin(), None, None, 2, 5, None, 3, None, 4, None, tmp_path, 0.0)
     find_tuning(request, Bar(False))
@@ -108,7 +112,7 @@ def test_a_stop_before_the_warm_up_keeps_the_tuning(problem, tmp_path, monkeypat
         raise AssertionError("tuned a second time")
 
     monkeypatch.setattr("longhmm.run.tuning.tune", again)
-    np.testing.assert_array_equal(run(problem, tmp_path, draws=5)[0], whole)
+    np.testing.assert_array_equal(run(problem, tmp_path, draws=5)[0], few)
     with pytest.raises(checkpoint.CheckpointError, match="other data or settings"):
         find_tuning(dataclasses.replace(request, seed=5, checkpoint=_only_tuning(tmp_path)), Bar(False))
 

@@ -1,9 +1,24 @@
 """Compiled programs are kept where the user says, only while sampling, and the user's own settings stay."""
 
+from collections.abc import Iterator
+
 import jax
 import jax.numpy as jnp
+import pytest
+from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 from longhmm.run.compilation import SWITCH, cached_compilation
+
+
+@pytest.fixture(autouse=True)
+def without_a_cache() -> Iterator[None]:
+    """As a user finds JAX; the tests themselves keep what they compile."""
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", None)
+    reset_cache()
+    yield
+    jax.config.update("jax_compilation_cache_dir", before)
+    reset_cache()
 
 
 def compile_something(size):

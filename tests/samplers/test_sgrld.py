@@ -47,8 +47,9 @@ def step_some(sampler, model, data, params, estimator=None, steps=5):
     estimator = (estimator or sampler.estimator(WINDOWS, BUFFER)).bind(model, data, params)
     kernel = sampler.build(model, estimator)
     state = kernel.init(jax.random.key(0), coordinates_of(model, params))
+    step = jax.jit(kernel.step) if kernel.compiled else kernel.step
     for number in range(steps):
-        state, info = kernel.step(jax.random.key(2 * number + 1), state, kernel.draw(jax.random.key(2 * number)))
+        state, info = step(jax.random.key(2 * number + 1), state, kernel.draw(jax.random.key(2 * number)))
         assert bool(info.finite)
     return state, info
 

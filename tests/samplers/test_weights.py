@@ -42,9 +42,10 @@ def same(left, right):
 def test_gradients_and_totals(problem, control, per_window):
     model, bound, at, weighted, repeated = problem
     estimator = bound if control else bound.plain
-    one, other = (evaluate(model, estimator, at, each, per_window=per_window) for each in (weighted, repeated))
+    seen = jax.jit(lambda each: evaluate(model, estimator, at, each, per_window=per_window))
+    one, other = seen(weighted), seen(repeated)
     same((one.likelihood, one.posterior, one.totals), (other.likelihood, other.posterior, other.totals))
-    plain = evaluate(model, estimator, at, weighted._replace(weights=np.ones(4, np.float32)), per_window=per_window)
+    plain = seen(weighted._replace(weights=np.ones(4, np.float32)))
     assert not np.allclose(plain.likelihood["rate"], one.likelihood["rate"], rtol=0.05)
 
 
@@ -58,7 +59,8 @@ def test_steps_of_variational_inference(problem):
     model, bound, at, weighted, repeated = problem
     kernel = lh.StochasticVariational().build(model, bound.plain)
     state = kernel.init(jax.random.key(0), at)
-    one, other = (kernel.step(jax.random.key(1), state, each)[0] for each in (weighted, repeated))
+    step = jax.jit(kernel.step)
+    one, other = (step(jax.random.key(1), state, each)[0] for each in (weighted, repeated))
     same((one.transitions, one.sums), (other.transitions, other.sums))
 
 
