@@ -57,7 +57,8 @@ def sample(
         sampler: another sampler, such as `SGRLD(step_size=0.01)` or `NUTS()`.
         windows: half-width and number of windows per step.
         buffer: `LyapunovBuffer(...)` or `FixedBuffer(...)`.
-        chains, draws: number of chains, and draws kept of each.
+        chains: how many.
+        draws: kept of each chain.
         warmup: steps thrown away at first.
         thin: steps between two kept draws; None chooses, and doubles it until the draws are nearly independent.
         init: natural parameters to start from.
