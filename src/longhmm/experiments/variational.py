@@ -28,7 +28,7 @@ from longhmm.samplers.gibbs import Gibbs
 from longhmm.samplers.stochastic_variational import StochasticVariational, draw_from_posterior
 
 WINDOWS = Windows(10, 20)
-POSSIBLE = 0.05  # mean probability of a transition whose correlations are looked at
+POSSIBLE = 0.05  # exact posterior mean of a transition whose correlations are looked at
 
 
 def overlapping() -> models.Named:
@@ -71,13 +71,16 @@ def run(name: str, scale: str, seed: int = 0) -> dict[str, Any]:
         model = HMM(n_states=8, emission=Gaussian(dim=2)).resolve(sequences)
         lifted = (truth["transition"] + 1e-3) / (1 + 8e-3)
         start = {**truth, "transition": lifted}
-        summaries = {}
+        summaries: dict[str, dict[str, Any]] = {}
+        possible = None
         for label, draw in (("gibbs", _gibbs), ("svi", _svi)):
             log(f"{name}: {label} on {data}")
             began = time.perf_counter()
             draws, touched = draw(model, sequences, start, size, seed)
             seconds = time.perf_counter() - began
-            summaries[label] = _summary(draws)
+            if possible is None:  # the exact posterior says which transitions both are compared in
+                possible = np.flatnonzero(draws["transition"].mean(axis=0) > POSSIBLE)
+            summaries[label] = _summary(draws, possible)
             means = {key: value.mean(axis=0, keepdims=True) for key, value in draws.items()}
             error = [scoring.transition_error(each, truth, "mean") for each in chains_of(means)]
             found.note(
@@ -128,8 +131,8 @@ def _svi(model: HMM, sequences: Any, start: Params, size: Size, seed: int) -> tu
     return draws, float(size.steps * WINDOWS.count * width)
 
 
-def _summary(draws: Params) -> dict[str, Any]:
-    """Standard deviations and correlations of means, covariances and possible transitions.
+def _summary(draws: Params, possible: np.ndarray) -> dict[str, Any]:
+    """Standard deviations and correlations of means, covariances and transitions, those numbered `possible`.
 
     Correlations of finitely many draws are never zero. Those of two halves of the draws, multiplied pair by pair, have
     the squared correlation as their mean: these products are the `squares`. Entries of one row of the transition matrix
@@ -137,7 +140,6 @@ def _summary(draws: Params) -> dict[str, Any]:
     """
     count = len(draws["mean"])
     transition = draws["transition"].reshape(count, -1)
-    possible = np.flatnonzero(transition.mean(axis=0) > POSSIBLE)
     upper = draws["covariance"][:, :, *np.triu_indices(draws["covariance"].shape[-1])]
     columns = np.concatenate(
         [draws["mean"].reshape(count, -1), upper.reshape(count, -1), transition[:, possible]], axis=1
