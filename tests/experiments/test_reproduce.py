@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from longhmm.cli import app
 from longhmm.errors import DataError
-from longhmm.experiments import catalogue, summary
+from longhmm.experiments import catalogue, claims, report, summary
 
 METHODS = ("buffered", "unbuffered", "iid", "default")
 METRICS = ("predictive_log_prob", "transition_error", "seconds", "observations_touched")
@@ -98,6 +98,17 @@ def test_readme_and_summary_take_their_numbers_from_outcomes(tmp_path):
     page = summary.write_summary(outcomes, tmp_path).read_text(encoding="utf-8")
     assert "Flares were found." in page and "(recordings/goes.png)" in page
     assert page.count("| [dd-tiny](dd-tiny.md) | buffered beats unbuffered") == 2
+
+
+def test_a_stopped_pipeline_is_named_in_claims_page_and_table():
+    found = outcome("rc", "tiny", 0)
+    assert "the mode alone" not in "".join(summary.short_table([found]))
+    found["settings"] |= {"default": {"stopped": "at the mode, since it is late"}, "workers": 3}
+    found["results"]["default"]["transition_error_se"] = 0.0
+    assert claims.judge(found)[-1].evidence.endswith("; default stopped at the mode, without draws")
+    assert summary.short_table([found])[-1].endswith("| 0.15 (the mode alone) |")
+    page = report.as_page(found, "rc-tiny")
+    assert "`default` stopped at the mode, since it is late." in page and "shared out among 3 processes" in page
 
 
 def test_a_readme_without_marks_is_left_alone(tmp_path):

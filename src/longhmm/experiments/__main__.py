@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from longhmm.experiments.catalogue import NAMES, SCALES, run
+from longhmm.experiments.catalogue import IN_PARTS, NAMES, SCALES, run
 
 
 def main() -> None:
@@ -20,6 +20,9 @@ def main() -> None:
     parser.add_argument("name", nargs="?", choices=NAMES, help="which experiment")
     parser.add_argument("--scale", choices=SCALES, default="small")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--workers", type=int, default=1, help=f"processes, each on its share of the cores ({', '.join(IN_PARTS)})"
+    )
     parser.add_argument("--json", action="store_true", help="print the whole outcome, curves included")
     parser.add_argument("--figures", type=Path, nargs="+", help="outcomes to draw and to turn into tables")
     parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder for figures and tables")
@@ -27,6 +30,8 @@ def main() -> None:
     options = parser.parse_args()
     if (options.name is None) == (options.figures is None):
         parser.error("give the name of an experiment, or --figures with the files of outcomes")
+    if options.workers < 1 or (options.workers > 1 and options.name not in IN_PARTS):
+        parser.error(f"--workers must be at least 1, and more only for {', '.join(IN_PARTS)}")
     if options.figures is not None:
         from longhmm.experiments.report import write_report
         from longhmm.experiments.summary import write_readme, write_summary
@@ -39,7 +44,7 @@ def main() -> None:
         if options.readme is not None:
             print(write_readme(outcomes, options.readme, options.out.as_posix()))
         return
-    found = run(options.name, options.scale, options.seed)
+    found = run(options.name, options.scale, options.seed, options.workers)
     json.dump(found if options.json else found["results"], sys.stdout, indent=None if options.json else 2)
     print()
 

@@ -17,10 +17,14 @@ _WHERE = {
 }
 NAMES = tuple(_WHERE)
 SCALES = ("tiny", "small", "paper")
+IN_PARTS = tuple(name for name, where in _WHERE.items() if where == "simulated")
 
 
-def run(name: str, scale: str, seed: int = 0) -> dict[str, Any]:
-    """Run one experiment: `{"experiment", "settings", "results"}`, and the curves behind them."""
+def run(name: str, scale: str, seed: int = 0, workers: int = 1) -> dict[str, Any]:
+    """Run one experiment: `{"experiment", "settings", "results"}`, and the curves behind them.
+
+    Those `IN_PARTS` can share their methods out among several processes.
+    """
     module = importlib.import_module(f"longhmm.experiments.{_WHERE[name]}")
     with cached_compilation():
-        return dict(module.run(name, scale, seed))
+        return dict(module.run(name, scale, seed, *([workers] if name in IN_PARTS else [])))

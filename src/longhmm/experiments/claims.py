@@ -73,7 +73,10 @@ def _simulated(found: Mapping[str, Any]) -> Iterator[Claim]:
         verdict = _decide(gap, error, seen["cells"])
         evidence = f"{uniform['bias']:.2g} against {stationary['bias']:.2g} ± {error:.1g} posterior standard deviations"
         yield Claim("the certificate predicts a larger bias for uniform than for stationary starts", verdict, evidence)
-    yield _better(found, "default", "buffered", "transition_error")
+    claim = _better(found, "default", "buffered", "transition_error")
+    if found["settings"].get("default", {}).get("stopped"):
+        claim = claim._replace(evidence=f"{claim.evidence}; default stopped at the mode, without draws")
+    yield claim
 
 
 def _lognormal(found: Mapping[str, Any]) -> Iterator[Claim]:
@@ -94,6 +97,8 @@ def _lognormal(found: Mapping[str, Any]) -> Iterator[Claim]:
             mean, error = mean_and_error(gain)
             verdict = OPEN if _decide(mean, error, len(gain)) == OPEN else REFUTED
             listed += f" (K = {best} gains {mean:.1g} ± {error:.1g} over K = {expected})"
+        if best == max(states):
+            listed += ", the most that were tried being best"
         yield Claim(f"the {which} model selects K = {expected}", verdict, f"held-out, by K: {listed}")
     yield _better(found, "buffered", "gaussian-buffered", "transition_error")
 

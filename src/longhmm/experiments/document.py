@@ -55,6 +55,11 @@ class Document:
         self.repetitions[method] = kept
         self.results[method] = with_errors(kept)
 
+    def join(self, part: Document) -> None:
+        """Take over what another document of the same experiment has collected."""
+        for name in ("settings", "results", "repetitions", "curves", "extra"):
+            getattr(self, name).update(getattr(part, name))
+
     def finish(self) -> dict[str, Any]:
         """Everything as JSON values."""
         self.settings |= {"machine": machine(), "total_seconds": round(time.perf_counter() - self.began, 1)}

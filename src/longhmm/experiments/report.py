@@ -54,6 +54,8 @@ def as_page(found: Mapping[str, Any], stem: str) -> str:
             f"The recording `{settings['recording']}` is a substitute: the paper's alamethicin was not at hand.",
             "",
         ]
+    if stopped := settings.get("default", {}).get("stopped"):
+        lines += [f"`default` stopped {stopped}.", ""]
     lines += ["| claim | verdict | evidence |", "|---|---|---|"]
     lines += [f"| {each.sentence} | **{each.verdict}** | {each.evidence} |" for each in claims.judge(found)]
     lines += ["", *as_table(found["results"]), ""]
@@ -73,10 +75,11 @@ def as_page(found: Mapping[str, Any], stem: str) -> str:
 
 
 def _command(name: str, settings: Mapping[str, Any]) -> str:
-    machine = settings["machine"]
+    machine, workers = settings["machine"], settings.get("workers", 1)
+    shared = f", shared out among {workers} processes" if workers > 1 else ""
     return (
         f"`longhmm reproduce {name} --scale {settings['scale']} --seed {settings['seed']}`, in "
-        f"{settings['total_seconds']:g} seconds on {machine['cores']} cores ({machine['processor']}), JAX "
+        f"{settings['total_seconds']:g} seconds on {machine['cores']} cores ({machine['processor']}){shared}, JAX "
         f"{machine['jax']} on {machine['device']}."
     )
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.experiments import models, scoring
 from longhmm.experiments.chains import Method, Params, Watched, late_average
 from longhmm.experiments.clusters import k_means_start
-from longhmm.experiments.document import describe, document, log
+from longhmm.experiments.document import Document, describe, document, log
+from longhmm.experiments.parts import run_parts
 from longhmm.experiments.pipeline import run_default
 from longhmm.gradients.certificate import certificate
 from longhmm.gradients.estimators import stationary_start, uniform_start
@@ -68,7 +69,7 @@ class Size:
 
 SIZES = {
     "tiny": Size(20_000, 300, 4, 2, 20, 150, 20, (), False),
-    "small": Size(200_000, 4_000, 10, 4, 100, 200, 50, (1, 20), True),
+    "small": Size(200_000, 4_000, 10, 4, 100, 200, 50, (), False),
     "paper": Size(20_000_000, 30_000, 20, 4, 200, 250, 200, (1, 2, 5, 20), True),
 }
 RATE, OFFSET, POWER = 0.5, 1000.0, 0.6  # step sizes are RATE / T (1 + n / OFFSET)^-POWER
@@ -95,38 +96,69 @@ CASES = {
 }
 
 
-def run(name: str, scale: str, seed: int = 0) -> dict[str, Any]:
+def run(name: str, scale: str, seed: int = 0, workers: int = 1) -> dict[str, Any]:
     """The whole experiment: settings, results, and curves."""
-    size, case = SIZES[scale], CASES[name]
-    truth = case.build()[1]
-    model = flat_model()
-    log(f"{name}: simulating {size.length:,} observations")
-    _, values = simulate(model, truth, size.length + size.held_out * size.stretch, seed=seed)
-    held_out = scoring.cut_stretches(values[size.length :], size.held_out, size.stretch)
-    sequences = open_data(values[: size.length])
-    starts = starting_points(case, model, truth, sequences, size.repetitions, seed)
-    score = partial(_score, model, truth, held_out)
-    found = document(name, scale, seed, _settings(case, size))
-    sampler = SGRLD.paper(PolynomialDecay(RATE / size.length, OFFSET, POWER), INNER_STEPS)
-    for label, method in METHODS.items():
-        if not size.everything and label not in PAPER_METHODS:
-            continue
-        log(f"{name}: {label}")
-        watched = Watched(model, sequences, sampler, method, case.windows, seed)
-        segments = watched.go(starts, size.steps, size.looks)
-        found.add(label, segments, late_average(segments), partial(score, method.kind == "iid"))
-    log(f"{name}: default")
-    piped = run_default(model, sequences, chains=size.repetitions, draws=size.draws, seed=seed)
-    found.add("default", piped.segments, piped.segments[-1].params, partial(score, False))
-    found.settings["default"] = piped.settings
-    for half_width in size.trade_off:
-        _trade(found, half_width, model, sequences, sampler, starts, size, seed, score)
-    if size.everything:
-        log(f"{name}: certificate")
-        found.settings["certificate"] = _certified(model, truth, sequences, case.windows)
-    truth_scores = score(False, {key: np.asarray(value) for key, value in truth.items()})
-    found.settings["truth"] = truth_scores
+    case, size = CASES[name], SIZES[scale]
+    found = document(name, scale, seed, {**_settings(case, size), "workers": workers})
+    try:
+        for part in run_parts(partial(run_part, name, scale, seed), _parts(size), workers):
+            found.join(part)
+    finally:
+        _bench.cache_clear()
     return found.finish()
+
+
+def run_part(name: str, scale: str, seed: int, part: str) -> Document:
+    """One part of the experiment: a method, the default pipeline, a way to divide the budget, or the certificate."""
+    log(f"{name}: {part}")
+    bench = _bench(name, scale, seed)
+    found = Document(name, scale, seed, {})
+    if part in METHODS:
+        method = METHODS[part]
+        segments = bench.watch(method, bench.case.windows).go(bench.starts, bench.size.steps, bench.size.looks)
+        found.add(part, segments, late_average(segments), partial(bench.score, method.kind == "iid"))
+    elif part == "default":
+        size = bench.size
+        piped = run_default(bench.model, bench.sequences, chains=size.repetitions, draws=size.draws, seed=seed)
+        found.add(part, piped.segments, piped.segments[-1].params, partial(bench.score, False))
+        found.settings["default"] = piped.settings
+    elif part == "certificate":
+        found.settings[part] = _certified(bench.model, bench.truth, bench.sequences, bench.case.windows)
+    elif part == "truth":
+        found.settings[part] = bench.score(False, {key: np.asarray(value) for key, value in bench.truth.items()})
+    else:
+        _trade(found, part, bench)
+    return found
+
+
+def _parts(size: Size) -> list[str]:
+    labels = [label for label in METHODS if size.everything or label in PAPER_METHODS]
+    budgets = [_budget_label(half_width) for half_width in size.trade_off]
+    return [*labels, "default", *budgets, *(["certificate"] if size.everything else []), "truth"]
+
+
+class _Bench:
+    """What all parts share: data, starts, and how parameters are judged."""
+
+    def __init__(self, name: str, scale: str, seed: int) -> None:
+        self.case, self.size, self.seed = CASES[name], SIZES[scale], seed
+        size = self.size
+        self.truth = self.case.build()[1]
+        self.model = flat_model()
+        log(f"{name}: simulating {size.length:,} observations")
+        _, values = simulate(self.model, self.truth, size.length + size.held_out * size.stretch, seed=seed)
+        held_out = scoring.cut_stretches(values[size.length :], size.held_out, size.stretch)
+        self.sequences = open_data(values[: size.length])
+        self.starts = starting_points(self.case, self.model, self.truth, self.sequences, size.repetitions, seed)
+        self.score = partial(_score, self.model, self.truth, held_out)
+
+    def watch(self, method: Method, windows: Windows) -> Watched:
+        """Chains of SG-RLD with the paper's step sizes."""
+        sampler = SGRLD.paper(PolynomialDecay(RATE / self.size.length, OFFSET, POWER), INNER_STEPS)
+        return Watched(self.model, self.sequences, sampler, method, windows, self.seed)
+
+
+_bench = lru_cache(maxsize=1)(_Bench)
 
 
 def flat_model() -> HMM:
@@ -162,24 +194,21 @@ def _score(model: HMM, truth: Params, held_out: np.ndarray, independent: bool, p
     }
 
 
-def _trade(
-    found: Any,
-    half_width: int,
-    model: HMM,
-    sequences: Sequences,
-    sampler: SGRLD,
-    starts: list[Params],
-    size: Size,
-    seed: int,
-    score: Callable[..., dict[str, float]],
-) -> None:
-    """The same number of observations per step as a few long windows or as many short ones."""
-    windows = Windows(half_width, max(1, BUDGET // (2 * half_width + 1)))
-    label = f"budget-L{half_width}-S{windows.count}"
-    log(f"{found.name}: {label}")
-    watched = Watched(model, sequences, sampler, Method(buffer=0, start=uniform_start), windows, seed)
-    segments = watched.go(starts, size.steps // 2, size.looks)
-    found.add(label, segments, late_average(segments), partial(score, False))
+def _budget(half_width: int) -> Windows:
+    """The same number of observations per step, as a few long windows or as many short ones."""
+    return Windows(half_width, max(1, BUDGET // (2 * half_width + 1)))
+
+
+def _budget_label(half_width: int) -> str:
+    return f"budget-L{half_width}-S{_budget(half_width).count}"
+
+
+def _trade(found: Document, label: str, bench: _Bench) -> None:
+    """One way to divide the budget, without buffers."""
+    half_width = next(each for each in bench.size.trade_off if _budget_label(each) == label)
+    watched = bench.watch(Method(buffer=0, start=uniform_start), _budget(half_width))
+    segments = watched.go(bench.starts, bench.size.steps // 2, bench.size.looks)
+    found.add(label, segments, late_average(segments), partial(bench.score, False))
 
 
 def _certified(model: HMM, truth: Params, sequences: Sequences, windows: Windows) -> dict[str, Any]:
