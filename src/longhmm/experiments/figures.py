@@ -28,12 +28,19 @@ def draw(found: Found) -> Figure:
 
 
 def _curve(axes: Axes, curve: Mapping[str, Any], x: str, metric: str, label: str, index: int) -> None:
-    """Mean over chains as a line, all chains as a band; two looks or fewer as points."""
+    """Mean over chains as a line, all chains as a band; two looks or fewer as points.
+
+    Stationary starts are dashed: with buffers they hardly differ from the others, which have to be seen below.
+    """
     values, at = np.asarray(curve[metric], float), np.asarray(curve[x], float)
     mean = values.mean(axis=1)
-    short = len(at) <= 2
-    axes.plot(at, mean, "o-" if short else "-", color=colour(index), label=label, markersize=4, linewidth=1.6)
+    style = "o-" if len(at) <= 2 else _line(label)
+    axes.plot(at, mean, style, color=colour(index), label=label, markersize=4, linewidth=1.6)
     axes.fill_between(at, values.min(axis=1), values.max(axis=1), color=colour(index), alpha=0.18, linewidth=0)
+
+
+def _line(name: str) -> str:
+    return "--" if name.endswith("-stationary") else "-"
 
 
 def _simulated(found: Found) -> Figure:
@@ -66,14 +73,16 @@ def _buffers(axes: Axes, curves: Mapping[str, Any]) -> None:
     other = axes.twinx()
     for index, name in enumerate(each for each in ("buffered", "buffered-stationary") if each in curves):
         curve = curves[name]
-        axes.step(curve["steps"], curve["buffer"], where="pre", color=colour(3 * index), label=name)
+        axes.step(
+            curve["steps"], curve["buffer"], where="pre", linestyle=_line(name), color=colour(3 * index), label=name
+        )
         exponents = [np.nan if value is None else value for value in curve["exponent"]]
         other.plot(curve["steps"], exponents, ":", color=colour(3 * index))
     tidy(axes, x="step", y="buffer length (line)")
     axes.set_ylim(bottom=0)
     other.set_ylabel("Lyapunov exponent (dotted)", color=INK)
     other.spines["top"].set_visible(False)
-    legend(axes)
+    legend(axes, loc="center right")  # neither at the top, where the line is, nor below, where exponents may end
 
 
 def _trade_off(axes: Axes, found: Found) -> None:
@@ -113,7 +122,7 @@ def _lognormal(found: Found) -> Figure:
         right.errorbar(states, means, errors, fmt="o-", color=colour(index), label=label)
     right.set_xticks(states)
     tidy(right, title="Held-out log probability per observation", x="number of states")
-    legend(right)
+    legend(right, loc="lower right")
     return figure
 
 
