@@ -108,7 +108,7 @@ def test_a_stopped_pipeline_is_named_in_claims_page_and_table():
     assert claims.judge(found)[-1].evidence.endswith("; default stopped at the mode, without draws")
     assert summary.short_table([found])[-1].endswith("| 0.15 (the mode alone) |")
     page = report.as_page(found, "rc-tiny")
-    assert "`default` stopped at the mode, since it is late." in page and "shared out among 3 processes" in page
+    assert "`default` stopped at the mode, since it is late." in page and "--seed 0 --workers 3`, in 1 seconds" in page
 
 
 def test_a_readme_without_marks_is_left_alone(tmp_path):

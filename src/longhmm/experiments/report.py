@@ -76,11 +76,11 @@ def as_page(found: Mapping[str, Any], stem: str) -> str:
 
 def _command(name: str, settings: Mapping[str, Any]) -> str:
     machine, workers = settings["machine"], settings.get("workers", 1)
-    shared = f", shared out among {workers} processes" if workers > 1 else ""
+    how = f"{name} --scale {settings['scale']} --seed {settings['seed']}"
+    command = f"longhmm reproduce {how}" if workers == 1 else f"python -m longhmm.experiments {how} --workers {workers}"
     return (
-        f"`longhmm reproduce {name} --scale {settings['scale']} --seed {settings['seed']}`, in "
-        f"{settings['total_seconds']:g} seconds on {machine['cores']} cores ({machine['processor']}){shared}, JAX "
-        f"{machine['jax']} on {machine['device']}."
+        f"`{command}`, in {settings['total_seconds']:g} seconds on {machine['cores']} cores ({machine['processor']}), "
+        f"JAX {machine['jax']} on {machine['device']}."
     )
 
 
