@@ -32,7 +32,7 @@ class Routes:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.carried_right = self.carried_left = 0
         self.reaches: list[int] = []
-        right, left, read = block_messages._carry_right, block_messages._carry_left, block_messages.read_block
+        right, left, read = full_pass.carried_before, full_pass.carried_after, block_messages.read_block
 
         def carry_right(*arguments: Any) -> Any:
             self.carried_right += 1
@@ -46,8 +46,8 @@ class Routes:
             self.reaches.append(arguments[-1])
             return read(*arguments)
 
-        monkeypatch.setattr(block_messages, "_carry_right", carry_right)
-        monkeypatch.setattr(block_messages, "_carry_left", carry_left)
+        monkeypatch.setattr(full_pass, "carried_before", carry_right)
+        monkeypatch.setattr(full_pass, "carried_after", carry_left)
         monkeypatch.setattr(block_messages, "read_block", read_block)
 
 
@@ -212,8 +212,12 @@ def test_models_that_do_not_forget_are_exact(case: str, tiny_blocks: None, route
         assert routes.carried_right > 0 and routes.carried_left > 0
 
 
-def test_carrying_starts_where_the_proof_failed_first(tiny_blocks: None, routes: Routes) -> None:
+@pytest.mark.parametrize("most_kept", [0, 1 << 24])
+def test_carrying_starts_where_the_proof_failed_first(
+    most_kept: int, tiny_blocks: None, routes: Routes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A gap in the second half, too long for any neighbourhood: the blocks before it are not run again."""
+    monkeypatch.setattr(full_pass, "MOST_KEPT", most_kept)
     initial, transition, logs = random_chain(7, K, T, spread=3.0, stay=0.9)
     logs[250:350] = 0.0
     exact = reference(initial, transition, [logs])
@@ -241,16 +245,16 @@ def quiet_beginnings() -> np.ndarray:
 @pytest.mark.parametrize(
     "broken, cases",
     [
-        ("same_messages", list(HARD.values())),
-        ("same_laws", [(0.97 * np.eye(K) + 0.01, quiet_beginnings())]),
-        ("settled", [(IDENTITY, late_evidence())]),
+        ("filtered_gap", list(HARD.values())),
+        ("smoothed_gap", [(0.97 * np.eye(K) + 0.01, quiet_beginnings())]),
+        ("unsettled_gap", [(IDENTITY, late_evidence())]),
     ],
 )
 def test_every_part_of_the_proof_is_needed(
     broken: str, cases: list[tuple[np.ndarray, np.ndarray]], tiny_blocks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All is well with it and not without it, so these tests can fail."""
-    if broken == "same_laws":
+    if broken == "smoothed_gap":
         monkeypatch.setattr(proofs, "REACHES", (4,))
 
     def wrong() -> int:
@@ -258,7 +262,7 @@ def test_every_part_of_the_proof_is_needed(
         for transition, logs in cases:
             initial = np.array([0.2, 0.5, 0.3])
             exact = reference(initial, transition, [logs])
-            smooth = broken != "same_messages"  # what that alone sees is the likelihood
+            smooth = broken != "filtered_gap"  # what that alone sees is the likelihood
             run, weights = (posterior_pass, exact.gamma) if smooth else (filter_pass, exact.filtered)
             results = run(MODEL, given_params(initial, transition), open_data(logs), collect_weights)
             total, _, _, found = gathered(results)
@@ -267,7 +271,8 @@ def test_every_part_of_the_proof_is_needed(
         return count
 
     assert wrong() == 0
-    monkeypatch.setattr(full_pass, broken, lambda *arguments: True)
+    chunks = () if broken == "unsettled_gap" else 4
+    monkeypatch.setattr(full_pass, broken, lambda *arguments: np.zeros(chunks))
     assert wrong() > 0
 
 

@@ -125,8 +125,8 @@ def test_random_numbers_are_uniform_and_need_only_the_row() -> None:
     with jax.enable_x64(True):
         key = jax.random.key_data(jax.random.key(7))
         rows = jnp.arange(2**33 - 5000, 2**33 + 5000)
-        found = np.asarray(path_blocks._uniforms(key, rows))
-        np.testing.assert_array_equal(found[10:20], path_blocks._uniforms(key, rows[10:20]))
+        found = np.asarray(path_blocks.row_uniforms(key, rows))
+        np.testing.assert_array_equal(found[10:20], path_blocks.row_uniforms(key, rows[10:20]))
     assert found.min() >= 0 and found.max() < 1
     counts = np.histogram(found, 20, (0, 1))[0]
     assert ((counts - 500) ** 2 / 500).sum() < 50  # 19 degrees of freedom

@@ -89,10 +89,11 @@ def test_where_nothing_is_forgotten_jax_carries_the_edges() -> None:
     assert sorted(np.diagonal(drawn.transitions)) == [0, 1499]
 
 
-@pytest.mark.skipif(not native.usable(), reason="the fused kernel was not built")
-@pytest.mark.parametrize("n_states", [2, 6])
-def test_the_kernel_draws_the_same_path_inside_a_program_and_from_outside(n_states: int) -> None:
+@pytest.mark.parametrize(("n_states", "path"), [(2, "native"), (6, "native"), (6, "jax")])
+def test_the_same_path_is_drawn_inside_a_program_and_from_outside(n_states: int, path: str) -> None:
     """Many chunks, missing rows, an emission whose log likelihoods JAX computes; the counts are those of the path."""
+    if path == "native" and not native.usable():
+        pytest.skip("the fused kernel was not built")
     rng = np.random.default_rng(5)
     model = lh.HMM(n_states, lh.StudentT())
     params = {
@@ -103,15 +104,24 @@ def test_the_kernel_draws_the_same_path_inside_a_program_and_from_outside(n_stat
     }
     y = np.where(rng.random(3000) < 0.1, np.nan, np.asarray(lh.simulate(model, params, 3000, seed=6)[1]).ravel())
     data = lh.open_data([y[:2000], y[2000:]])
-    posterior = ResidentPosterior(model, data)
+    with native.switched_off() if path == "jax" else nullcontext():
+        posterior = ResidentPosterior(model, data)
+        expected = lh.sample_states(model, params, data, seed=9)[0]
     key = jax.random.fold_in(jax.random.key(9), 0)
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in model.validate(params).items()}
-        flat = draw_path(posterior.model, posterior.program.form, posterior.inputs.chunks, arrays, key)
-    expected = lh.sample_states(model, params, data, seed=9)[0]
-    np.testing.assert_array_equal(flat.states, expected)
+        drawn = draw_paths(posterior.program, posterior.inputs, arrays, key)
+        sound = posterior.inputs.chunks is None or bool(
+            draw_path(posterior.model, posterior.program.form, posterior.inputs.chunks, arrays, key).sound
+        )
+    assert sound and (posterior.inputs.chunks is None) == (path == "jax")
+    # Chunk after chunk, each without what lies beyond its end.
+    chunks = np.moveaxis(np.asarray(drawn.states), 1, 2).reshape(-1, posterior.program.lanes.chunk_length)
+    lengths = np.asarray(posterior.inputs.data.length)[:, 1:-1].ravel()
+    found = np.concatenate([states[:length] for states, length in zip(chunks, lengths, strict=True)])
+    np.testing.assert_array_equal(found, expected)
     counts = np.zeros((n_states, n_states))
     for part in np.split(expected, [2000]):
         np.add.at(counts, (part[:-1], part[1:]), 1)
-    np.testing.assert_array_equal(flat.transitions, counts)
-    np.testing.assert_allclose(flat.log_likelihood, lh.log_likelihood(model, params, data), rtol=1e-12)
+    np.testing.assert_array_equal(drawn.transitions, counts)
+    np.testing.assert_allclose(drawn.log_likelihood, lh.log_likelihood(model, params, data), rtol=1e-12)

@@ -9,7 +9,7 @@ import pytest
 
 from kernels.references import given_model, given_params, path_score, random_chain, reference
 from longhmm.data.sequences import open_data
-from longhmm.kernels import blocks, path_blocks, path_pass, proofs
+from longhmm.kernels import blocks, path_pass, proofs
 from longhmm.kernels.answers import decode, sample_states
 
 K, T, CHUNK = 3, 400, 8
@@ -29,13 +29,13 @@ def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def carried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one whenever scores are carried through a block."""
     calls: list[int] = []
-    carry = path_blocks._carry_scores
+    carry = path_pass.carried_before
 
-    def counted(*arguments: Any) -> Any:
+    def counted(*arguments: Any, **options: Any) -> Any:
         calls.append(1)
-        return carry(*arguments)
+        return carry(*arguments, **options)
 
-    monkeypatch.setattr(path_blocks, "_carry_scores", counted)
+    monkeypatch.setattr(path_pass, "carried_before", counted)
     return calls
 
 
@@ -78,7 +78,7 @@ def test_the_best_path_where_nothing_is_forgotten(case: str, carried: list[int])
 
 
 def test_without_the_proof_the_best_path_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(path_pass, "same_messages", lambda *arguments: True)
+    monkeypatch.setattr(path_pass, "scores_gap", lambda *arguments: np.zeros(4))
     transition, logs = np.eye(K), halves(4.0)
     path = decode(MODEL, given_params(INITIAL, transition), logs)
     best = reference(INITIAL, transition, [logs]).best_score

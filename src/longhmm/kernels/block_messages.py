@@ -19,12 +19,12 @@ from longhmm.kernels.blocks import Block, Plan
 from longhmm.kernels.densities import as_arrays, read_block
 from longhmm.kernels.edges import (
     Edges,
-    carried_after,
-    carried_before,
+    Forward,
     chunk_log_likelihoods,
     guessed_after,
     guessed_before,
     log_filtered,
+    transfers,
 )
 from longhmm.messages.forward import filter_messages
 from longhmm.messages.forward_backward import forward_backward
@@ -114,23 +114,23 @@ def run_blocks(how: How, model: HMM, sequences: Sequences) -> Callable[[tuple[in
     return run_block
 
 
-def carry_blocks(
-    how: How, forward: bool, model: HMM, sequences: Sequences
-) -> Callable[[tuple[int, np.ndarray]], tuple[np.ndarray, np.ndarray]]:
-    """Messages at all chunks of a block by its index, and the one behind it, from the one that comes into it."""
-    arrays, plan = as_arrays(how.params), Plan(sequences, model.n_states, how.shape)
+def transfer_blocks(
+    params: dict[str, np.ndarray], shape: tuple[int, int], forward: Forward, model: HMM, sequences: Sequences
+) -> Callable[[int], np.ndarray]:
+    """What every chunk of a block does to messages, by the block's index (see `edges.transfers`)."""
+    arrays, plan = as_arrays(params), Plan(sequences, model.n_states, shape)
 
-    def carry_block(asked: tuple[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        index, carry = asked
+    def transfer_block(index: int) -> np.ndarray:
         block, logs = read_block(model, arrays, plan, index, 0)
         with jax.enable_x64(True):
-            if forward:
-                found = _carry_right(arrays["initial"], arrays["transition"], logs, block.tables(), carry)
-            else:
-                found = _carry_left(arrays["transition"], logs, block.tables(), carry)
-        return np.asarray(found[0]), np.asarray(found[1])
+            return np.asarray(_transfers(forward, arrays["transition"], logs, block.tables()))
 
-    return carry_block
+    return transfer_block
+
+
+@partial(jax.jit, static_argnames=("forward",))
+def _transfers(forward: Forward, transition: jax.Array, logs: jax.Array, block: Block) -> jax.Array:
+    return transfers(forward, block.at_start, transition, chunk_log_likelihoods(logs, block.rows))
 
 
 @partial(jax.jit, static_argnames=("smooth",))
@@ -162,7 +162,7 @@ def _run_messages(
         leaving = jax.lax.cond(
             forgets_nothing(transition),
             lambda: smoothed.log_leaving,
-            lambda: log_filtered(before, block.at_start, initial, transition, chunks)[-1],
+            lambda: log_filtered(before, block.at_start, initial, transition, chunks)[0][-1],
         )
     else:
         filtered = filter_messages(before, block.at_start, initial, transition, chunks)
@@ -195,15 +195,3 @@ def _run_messages(
 @partial(jax.jit, static_argnames=("model", "collect"))
 def _collect(model: HMM, collect: Collector, params: Mapping[str, jax.Array], block: Block, weights: jax.Array) -> Any:
     return collect(model, params, block, weights)
-
-
-@jax.jit
-def _carry_right(
-    initial: jax.Array, transition: jax.Array, logs: jax.Array, block: Block, carry: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    return carried_before(log_filtered, carry, initial, transition, logs, block)
-
-
-@jax.jit
-def _carry_left(transition: jax.Array, logs: jax.Array, block: Block, carry: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return carried_after(carry, transition, logs, block)

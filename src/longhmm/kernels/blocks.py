@@ -1,5 +1,8 @@
 """Cut data of any length into blocks of fixed shape: many chunks side by side, each with its neighbourhood.
 
+This is the layout of streamed passes (`full_pass`, `path_pass`), which the host drives; that of compiled ones, and why
+there are two, is in `lanes`.
+
 A chunk is a stretch of consecutive times of one sequence. All chunks of a block run at once, one per vector lane. The
 `reach` rows before and after a chunk warm its edge messages up.
 """
@@ -133,9 +136,9 @@ class Plan:
         return self.cells.offsets[sequence + 1]
 
     def joints(self, index: int) -> np.ndarray:
-        """`(n_chunks,)`, True where a chunk of block `index` continues the chunk before it (in whatever block)."""
+        """`(W,)`, True where a chunk of block `index` continues the chunk before it (in whatever block)."""
         cells = np.arange(index * self.lanes, min((index + 1) * self.lanes, self.cells.n_cells))
-        return ~self.cells.locate(cells, 0).at_start
+        return np.pad(~self.cells.locate(cells, 0).at_start, (0, self.lanes - len(cells)))
 
     def spans(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """`(W,)` each: times in every chunk of a block, 0 where a lane has none, and whether it ends its sequence."""

@@ -20,8 +20,7 @@ from longhmm.kernels.compiled_call import Found, Laws, Placed, native_windows
 from longhmm.kernels.edges import guess
 from longhmm.kernels.forms import Form, packs, slopes
 from longhmm.kernels.fused_pass import REACHES, chunk_length
-from longhmm.kernels.lane_edges import law_gap, moved_law, projective_gap
-from longhmm.kernels.proofs import TOLERANCE
+from longhmm.kernels.proofs import TOLERANCE, filtered_gap, smoothed_gap
 from longhmm.kernels.rows import Reader
 from longhmm.kernels.statistics import Statistics, free_emission
 from longhmm.messages.scaling import safe_log
@@ -130,6 +129,6 @@ def given_logs(model: HMM, chunks: Chunks, params: Params) -> jax.Array:
 def _gap(transition: jax.Array, edges: jax.Array, starts: jax.Array) -> jax.Array:
     """The largest disagreement of messages where two chunks of one sequence meet; see `proofs`."""
     before, leaving, after, entering = (safe_log(each).T for each in edges)
-    filtered = projective_gap(moved_law(leaving[:, :-1], transition), moved_law(before[:, 1:], transition))
-    smoothed = law_gap(leaving[:, :-1] + after[:, :-1], leaving[:, :-1] + entering[:, 1:])
+    filtered = filtered_gap(transition, leaving[:, :-1], before[:, 1:])
+    smoothed = smoothed_gap(leaving[:, :-1], after[:, :-1], entering[:, 1:])
     return jnp.max(jnp.where(starts[1:], 0.0, jnp.maximum(filtered, smoothed)), initial=0.0)

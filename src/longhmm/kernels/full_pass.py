@@ -16,13 +16,14 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError
-from longhmm.kernels.block_messages import Collector, How, Reducer, Run, carry_blocks, run_blocks
+from longhmm.kernels.block_messages import Collector, How, Reducer, Run, run_blocks, transfer_blocks
 from longhmm.kernels.blocks import Block, Plan
-from longhmm.kernels.edges import Edges
-from longhmm.kernels.proofs import pair, predicted, proved_blocks, same_laws, same_messages, settled
+from longhmm.kernels.edges import Edges, carried_after, carried_before, log_filtered
+from longhmm.kernels.proofs import TOLERANCE, before_each, filtered_gap, proved_blocks, smoothed_gap, unsettled_gap
 from longhmm.model.hmm import HMM
 
 Progress = Callable[[int], None]
+MOST_KEPT = 1 << 24  # numbers in what chunks do to messages; where there are more, they are computed a second time
 
 
 class BlockResult(NamedTuple):
@@ -101,7 +102,7 @@ class _Pass:
         self.how = How(model.validate(params), collect, reduce, smooth, self.plan.shape)
 
     def results(self) -> Iterator[BlockResult]:
-        for index, reach, done in proved_blocks(self.plan, self._guessed, self._agree, self._carried):
+        for index, reach, done in proved_blocks(self.plan.n_blocks, self._guessed, self._agree, self._carried):
             yield self._result(index, reach, done)
 
     def _guessed(self, indices: Iterable[int], reach: int) -> Iterator[Run]:
@@ -117,38 +118,44 @@ class _Pass:
         row, lane = run.impossible
         if row >= 0:
             # Only what leads up to that row is of interest: there are no posteriors.
-            joints = joints[: lane + 1]
-        leaving, started = pair(joints, previous, run, "leaving", "before")
-        transition = self.how.params["transition"]
-        if not same_messages(predicted(leaving, transition), predicted(started, transition)):
-            return False
-        if row >= 0 or not self.smooth:
-            return True
-        # From right to left; the block before has been proved at its right edge by its own `endings`.
-        leaving, _ = pair(joints, None, run, "leaving", "before")
-        after, entering = pair(joints, None, run, "after", "entering")
-        return same_laws(leaving + after, leaving + entering) and settled(run.leaving[:, -1], run.endings)
+            joints[lane + 1 :] = False
+        leaving = before_each(None if previous is None else previous.leaving, run.leaving)
+        with jax.enable_x64(True):
+            gap = filtered_gap(self.how.params["transition"], leaving, run.before)
+            if not np.all(np.asarray(gap)[joints] <= TOLERANCE):
+                return False
+            if row >= 0 or not self.smooth:
+                return True
+            # From right to left; the block before has been proved at its right edge by its own `endings`.
+            joints[0] = False
+            gap = smoothed_gap(leaving, before_each(None, run.after), run.entering)
+            open_end = unsettled_gap(run.leaving[:, -1], run.endings)
+            return bool(np.all(np.asarray(gap)[joints] <= TOLERANCE) and open_end <= TOLERANCE)
 
     def _carried(self, begin: int, previous: Run | None) -> Iterator[tuple[int, int, Run]]:
-        """The rest of the pass with messages carried from end to end: always exact, one chunk after the other."""
+        """The rest of the pass with messages carried from end to end: always exact."""
         n_states, indices = self.model.n_states, range(begin, self.plan.n_blocks)
         # The first chunk of all begins a sequence, so what is carried into it does not matter.
         carry = np.full(n_states, -np.log(n_states)) if previous is None else previous.leaving[:, -1]
-        before = self._carry(indices, carry, forward=True)
+        before, after = {}, {index: np.zeros((n_states, self.plan.lanes)) for index in indices}
+        initial, found = self.how.params["initial"], self._transfers(indices)
+        keep = self.smooth and len(indices) * self.plan.lanes * n_states**2 <= MOST_KEPT
+        kept = list(found) if keep else None
+        for index, transfer in kept or found:
+            before[index], carry = _on_host(carried_before, carry, initial, transfer, ~self.plan.joints(index))
         if self.smooth:
-            after = self._carry(reversed(indices), np.zeros(n_states), forward=False)
-        else:
-            after = {index: np.zeros((n_states, self.plan.lanes)) for index in indices}
+            carry, found = np.zeros(n_states), self._transfers(reversed(indices)) if kept is None else reversed(kept)
+            for index, transfer in found:
+                after[index], carry = _on_host(carried_after, carry, transfer, self.plan.spans(index)[1])
         asked = ((index, 0, Edges(before.pop(index), after.pop(index))) for index in indices)
         yield from ((index, 0, run) for index, run in zip(indices, self._run(asked), strict=True))
 
-    def _carry(self, indices: Iterable[int], carry: np.ndarray, *, forward: bool) -> dict[int, np.ndarray]:
-        """Messages at the edges of every chunk: each block waits for the one before it, wherever it runs."""
-        work, found = partial(carry_blocks, self.how, forward), {}
-        for index in indices:
-            task = self.plan.task(index, 0, (index, carry))
-            ((found[index], carry),) = self.sequences.executor.run(work, self.model, self.sequences, [task])
-        return found
+    def _transfers(self, indices: Iterable[int]) -> Iterator[tuple[int, np.ndarray]]:
+        """What the chunks of each block do to messages."""
+        work = partial(transfer_blocks, self.how.params, self.plan.shape, log_filtered)
+        asked = list(indices)
+        tasks = (self.plan.task(index, 0, index) for index in asked)
+        return zip(asked, self.sequences.executor.run(work, self.model, self.sequences, tasks), strict=True)
 
     def _result(self, index: int, reach: int, run: Run) -> BlockResult:
         start, stop = self.plan.bounds(index)
@@ -171,3 +178,8 @@ class _Pass:
             run.before,
             run.collected,
         )
+
+
+def _on_host(run: Callable[..., Any], *arguments: Any) -> Any:
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, run(*arguments))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -17,32 +17,43 @@ import numpy as np
 from longhmm.data.sequences import Sequences
 from longhmm.kernels.blocks import Block, Plan
 from longhmm.kernels.densities import as_arrays, read_block
-from longhmm.kernels.edges import carried_before, chunk_log_likelihoods, guessed_before, log_filtered
+from longhmm.kernels.edges import chunk_log_likelihoods, guessed_before, log_filtered
 from longhmm.kernels.fused_paths import FusedPaths, serves
-from longhmm.messages.forward import filter_messages
+from longhmm.messages.forward import Filtered, filter_messages
 from longhmm.messages.path_sampling import sample_paths
 from longhmm.messages.viterbi import first_scores, trace_back, viterbi_messages, viterbi_scores
 from longhmm.model.hmm import HMM
 
 
-class _Laws(NamedTuple):
+class Laws(NamedTuple):
+    """Law of first states `(K,)`, and of steps `(K, K)`."""
+
     initial: jax.Array
     transition: jax.Array
+
+
+class Spans(Protocol):
+    """How chunks lie in their sequences, `(W,)` each: whether one begins its sequence, and how many times it has."""
+
+    @property
+    def at_start(self) -> Any: ...
+    @property
+    def length(self) -> Any: ...
 
 
 class Walk(NamedTuple):
     """How a path is found: `forward` prepares a block once, `back` walks it for any states that follow its chunks.
 
     `messages(laws, log_likelihoods, block)` returns the log messages before every chunk, guessed, and at its end, minus
-    infinity where no state is possible. `forward(laws, block, log_likelihoods, log_before, uniforms)` returns any tree;
+    infinity where no state is possible. `forward(laws, spans, log_likelihoods, log_before, uniforms)` returns any tree;
     `back(laws, tree, following)` the states `(time, W)`, where `following` `(W,)` is -1 for a chunk that ends its
     sequence.
     """
 
     drawn: bool
-    messages: Callable[[_Laws, jax.Array, Block], tuple[jax.Array, jax.Array]]
-    forward: Callable[[_Laws, Block, jax.Array, jax.Array, jax.Array], Any]
-    back: Callable[[_Laws, Any, jax.Array], jax.Array]
+    messages: Callable[[Laws, jax.Array, Block], tuple[jax.Array, jax.Array]]
+    forward: Callable[[Laws, Spans, jax.Array, jax.Array, jax.Array], Any]
+    back: Callable[[Laws, Any, jax.Array], jax.Array]
 
 
 class How(NamedTuple):
@@ -63,7 +74,7 @@ class Scores(NamedTuple):
 
 
 class Maps(NamedTuple):
-    """First states (see `_first_states`), lengths of chunks, which of them end a sequence, and whether plain numbers
+    """First states (see `first_states`), lengths of chunks, which of them end a sequence, and whether plain numbers
     underflowed, so that the messages may be wrong."""
 
     first: np.ndarray
@@ -81,14 +92,14 @@ class _Ready:
         if serves(model):
             self.fused = FusedPaths(model, how.params, self.plan, drawn=walk.drawn, logarithms=how.logarithms, key=key)
         self.arrays: Mapping[str, jax.Array] = as_arrays(how.params)
-        self.laws = _Laws(self.arrays["initial"], self.arrays["transition"])
+        self.laws = Laws(self.arrays["initial"], self.arrays["transition"])
 
     def read(self, index: int, reach: int) -> tuple[Block, jax.Array]:
         return read_block(self.model, self.arrays, self.plan, index, reach)
 
     def uniforms(self, key: np.ndarray, block: Block, index: int) -> jax.Array:
         """`(time, W)`, the random number of every row."""
-        return _uniforms(jnp.asarray(key), self.plan.bounds(index)[0] + block.rows.astype(np.int64))
+        return row_uniforms(jnp.asarray(key), self.plan.bounds(index)[0] + block.rows.astype(np.int64))
 
 
 def message_blocks(how: How, walk: Walk, model: HMM, sequences: Sequences) -> Callable[[tuple[int, int]], Scores]:
@@ -103,22 +114,6 @@ def message_blocks(how: How, walk: Walk, model: HMM, sequences: Sequences) -> Ca
             return Scores(*map(np.asarray, _messages(walk, ready.laws, logs, block.tables())))
 
     return message_block
-
-
-def carry_blocks(
-    how: How, model: HMM, sequences: Sequences
-) -> Callable[[tuple[int, np.ndarray]], tuple[np.ndarray, np.ndarray]]:
-    """Scores before every chunk of a block, and those behind it, from the ones that come into it."""
-    ready = _Ready(how, BEST, None, model, sequences)
-
-    def carry_block(asked: tuple[int, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        index, carry = asked
-        block, logs = ready.read(index, 0)
-        with jax.enable_x64(True):
-            before, carried = _carry_scores(ready.laws, logs, block.tables(), carry)
-        return np.asarray(before), np.asarray(carried)
-
-    return carry_block
 
 
 def map_blocks(
@@ -166,13 +161,13 @@ def fill_blocks(
 
 
 def _score(
-    laws: _Laws, block: Block, chunks: jax.Array, log_before: jax.Array, uniforms: jax.Array
+    laws: Laws, spans: Spans, chunks: jax.Array, log_before: jax.Array, uniforms: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    first = first_scores(log_before, block.at_start, laws.initial, laws.transition)
-    return viterbi_scores(first, laws.transition, chunks, block.length)
+    first = first_scores(log_before, spans.at_start, laws.initial, laws.transition)
+    return viterbi_scores(first, laws.transition, chunks, spans.length)
 
 
-def _trace(laws: _Laws, scored: tuple[jax.Array, jax.Array, jax.Array], following: jax.Array) -> jax.Array:
+def _trace(laws: Laws, scored: tuple[jax.Array, jax.Array, jax.Array], following: jax.Array) -> jax.Array:
     scores, shift, origins = scored
     onward = origins[-1].astype(jnp.int32)[jnp.maximum(following, 0), jnp.arange(following.shape[0])]
     last = jnp.where(following >= 0, onward, jnp.argmax(scores, axis=0).astype(jnp.int32))
@@ -181,24 +176,24 @@ def _trace(laws: _Laws, scored: tuple[jax.Array, jax.Array, jax.Array], followin
 
 
 def _filter(
-    laws: _Laws, block: Block, chunks: jax.Array, log_before: jax.Array, uniforms: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    filtered = filter_messages(log_before, block.at_start, laws.initial, laws.transition, chunks)
-    return filtered.log_alpha, uniforms, block.length
+    laws: Laws, spans: Spans, chunks: jax.Array, log_before: jax.Array, uniforms: jax.Array
+) -> tuple[Filtered, jax.Array, jax.Array]:
+    filtered = filter_messages(log_before, spans.at_start, laws.initial, laws.transition, chunks)
+    return filtered, uniforms, spans.length
 
 
-def _draw(laws: _Laws, prepared: tuple[jax.Array, jax.Array, jax.Array], following: jax.Array) -> jax.Array:
-    log_alpha, uniforms, length = prepared
-    return sample_paths(log_alpha, laws.transition, uniforms, following, length)
+def _draw(laws: Laws, prepared: tuple[Filtered, jax.Array, jax.Array], following: jax.Array) -> jax.Array:
+    filtered, uniforms, length = prepared
+    return sample_paths(filtered.log_alpha, laws.transition, uniforms, following, length)
 
 
-def _best_messages(laws: _Laws, logs: jax.Array, block: Block) -> tuple[jax.Array, jax.Array]:
+def _best_messages(laws: Laws, logs: jax.Array, block: Block) -> tuple[jax.Array, jax.Array]:
     before = guessed_before(viterbi_messages, *laws, logs, block)
     chunks = chunk_log_likelihoods(logs, block.rows)
-    return before, viterbi_messages(before, block.at_start, *laws, chunks)[-1]
+    return before, viterbi_messages(before, block.at_start, *laws, chunks)[0][-1]
 
 
-def _filtered_messages(laws: _Laws, logs: jax.Array, block: Block) -> tuple[jax.Array, jax.Array]:
+def _filtered_messages(laws: Laws, logs: jax.Array, block: Block) -> tuple[jax.Array, jax.Array]:
     before = guessed_before(log_filtered, *laws, logs, block)
     filtered = filter_messages(before, block.at_start, *laws, chunk_log_likelihoods(logs, block.rows))
     return before, jnp.where(filtered.impossible_at >= 0, -jnp.inf, filtered.log_alpha[-1])
@@ -209,7 +204,7 @@ DRAWN = Walk(True, _filtered_messages, _filter, _draw)
 
 
 @jax.jit
-def _uniforms(key: jax.Array, rows: jax.Array) -> jax.Array:
+def row_uniforms(key: jax.Array, rows: jax.Array) -> jax.Array:
     """Uniforms on [0, 1) that depend on a key and on the number of a row alone; the C++ kernel has the same."""
     from jax.extend.random import threefry_2x32
 
@@ -220,33 +215,33 @@ def _uniforms(key: jax.Array, rows: jax.Array) -> jax.Array:
 
 
 @partial(jax.jit, static_argnames=("walk",))
-def _messages(walk: Walk, laws: _Laws, logs: jax.Array, block: Block) -> tuple[jax.Array, jax.Array]:
+def _messages(walk: Walk, laws: Laws, logs: jax.Array, block: Block) -> tuple[jax.Array, jax.Array]:
     return walk.messages(laws, logs, block)
-
-
-@jax.jit
-def _carry_scores(laws: _Laws, logs: jax.Array, block: Block, carry: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return carried_before(viterbi_messages, carry, *laws, logs, block)
 
 
 @partial(jax.jit, static_argnames=("walk",))
 def _first_states(
-    walk: Walk, laws: _Laws, logs: jax.Array, block: Block, before: jax.Array, uniforms: jax.Array
+    walk: Walk, laws: Laws, logs: jax.Array, block: Block, before: jax.Array, uniforms: jax.Array
 ) -> jax.Array:
-    """First state of every chunk for each state that may follow it, `(K + 1, W)`; the last row: nothing follows."""
     prepared = walk.forward(laws, block, chunk_log_likelihoods(logs, block.rows), jnp.asarray(before), uniforms)
+    return first_states(walk, laws, prepared, block.length.shape)
+
+
+def first_states(walk: Walk, laws: Laws, prepared: Any, shape: tuple[int, ...]) -> jax.Array:
+    """First state of every chunk for each state that may follow it, `(K + 1, W)`; the last row: nothing follows."""
 
     def one(following: jax.Array) -> jax.Array:
-        return walk.back(laws, prepared, jnp.full(block.length.shape, following))[0]
+        return walk.back(laws, prepared, jnp.full(shape, following))[0]
 
     # One at a time: K paths at once would multiply the memory of a block by K.
-    return jax.lax.map(one, jnp.concatenate([jnp.arange(logs.shape[1]), jnp.full(1, -1)]).astype(jnp.int32))
+    followers = jnp.concatenate([jnp.arange(laws.initial.shape[0]), jnp.full(1, -1)])
+    return jax.lax.map(one, followers.astype(jnp.int32))
 
 
 @partial(jax.jit, static_argnames=("walk",))
 def _fill(
     walk: Walk,
-    laws: _Laws,
+    laws: Laws,
     logs: jax.Array,
     block: Block,
     before: jax.Array,

@@ -17,20 +17,13 @@ import numpy as np
 from longhmm.data.executor import Task, Work
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError
+from longhmm.kernels.block_messages import transfer_blocks
 from longhmm.kernels.blocks import Plan
+from longhmm.kernels.edges import carried_before
 from longhmm.kernels.full_pass import Progress, filter_pass
-from longhmm.kernels.path_blocks import (
-    BEST,
-    DRAWN,
-    How,
-    Scores,
-    Walk,
-    carry_blocks,
-    fill_blocks,
-    map_blocks,
-    message_blocks,
-)
-from longhmm.kernels.proofs import moved_scores, pair, predicted, proved_blocks, same_messages
+from longhmm.kernels.path_blocks import BEST, DRAWN, How, Scores, Walk, fill_blocks, map_blocks, message_blocks
+from longhmm.kernels.proofs import TOLERANCE, before_each, filtered_gap, proved_blocks, scores_gap
+from longhmm.messages.viterbi import viterbi_messages
 from longhmm.model.hmm import HMM
 
 SCORE_TOLERANCE = 1e-8  # scores are sums of thousands of log probabilities in double precision
@@ -100,45 +93,48 @@ class _Paths:
 
     def best_scores(self) -> list[np.ndarray]:
         """Scores before every chunk, proved or carried."""
-        transition = self.how.params["transition"]
-
-        def agree(left: np.ndarray, right: np.ndarray) -> bool:
-            return same_messages(moved_scores(left, transition), moved_scores(right, transition), SCORE_TOLERANCE)
 
         def carried(begin: int, previous: Scores | None) -> Iterator[tuple[int, int, Scores]]:
             carry = np.zeros(self.model.n_states) if previous is None else previous.leaving[:, -1]  # type: ignore[index]
-            for index in range(begin, self.plan.n_blocks):
-                ((before, carry),) = self.run([self.plan.task(index, 0, (index, carry))], carry_blocks)
-                yield index, 0, Scores(before, None)
+            work = partial(transfer_blocks, self.how.params, self.plan.shape, viterbi_messages)
+            indices = range(begin, self.plan.n_blocks)
+            tasks = (self.plan.task(index, 0, index) for index in indices)
+            found = self.sequences.executor.run(work, self.model, self.sequences, tasks)
+            for index, transfer in zip(indices, found, strict=True):
+                with jax.enable_x64(True):
+                    before, carry = carried_before(
+                        carry, self.how.params["initial"], transfer, ~self.plan.joints(index), best=True
+                    )
+                yield index, 0, Scores(np.asarray(before), None)
 
-        return self._messages(BEST, agree, carried)
+        return self._messages(BEST, scores_gap, SCORE_TOLERANCE, carried)
 
     def filtered(self) -> list[np.ndarray]:
         """Log laws before every chunk, proved or carried."""
-        transition = self.how.params["transition"]
-
-        def agree(left: np.ndarray, right: np.ndarray) -> bool:
-            return same_messages(predicted(left, transition), predicted(right, transition))
 
         def carried(begin: int, previous: Scores | None) -> Iterator[tuple[int, int, Scores]]:
             for index, result in enumerate(filter_pass(self.model, self.params, self.sequences)):
                 if index >= begin:
                     yield index, 0, Scores(result.before, None)
 
-        return self._messages(DRAWN, agree, carried)
+        return self._messages(DRAWN, filtered_gap, TOLERANCE, carried)
 
-    def _messages(self, walk: Walk, same: Callable[[np.ndarray, np.ndarray], bool], carried: Any) -> list[np.ndarray]:
+    def _messages(self, walk: Walk, gap: Callable[..., jax.Array], tolerance: float, carried: Any) -> list[np.ndarray]:
         def run(indices: Iterable[int], reach: int) -> Iterator[Scores]:
             tasks = (self.plan.task(index, reach, (index, reach)) for index in indices)
             for index, scores in zip(indices, self.run(tasks, message_blocks, walk), strict=True):
-                if np.isneginf(scores.leaving.max(axis=0)[: len(self.plan.joints(index))]).any():
+                if np.isneginf(scores.leaving.max(axis=0)[self.plan.spans(index)[0] > 0]).any():
                     _refuse(self.model, self.params, self.sequences)
                 yield scores
 
         def agree(index: int, previous: Scores | None, scores: Scores) -> bool:
-            return same(*pair(self.plan.joints(index), previous, scores, "leaving", "before"))
+            assert scores.leaving is not None
+            leaving = before_each(None if previous is None else previous.leaving, scores.leaving)
+            with jax.enable_x64(True):
+                found = np.asarray(gap(self.how.params["transition"], leaving, scores.before))
+            return bool(np.all(found[self.plan.joints(index)] <= tolerance))
 
-        return [scores.before for _, _, scores in proved_blocks(self.plan, run, agree, carried)]
+        return [scores.before for _, _, scores in proved_blocks(self.plan.n_blocks, run, agree, carried)]
 
     def run(self, tasks: Iterable[Task], work: Any, *constants: Any) -> Iterator[Any]:
         """What the tasks give, wherever the executor of the data takes them."""

@@ -17,80 +17,78 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
-from longhmm.kernels.blocks import Plan
+from longhmm.messages.scaling import at_zero, log_sum_exp, safe_log
 
 REACHES = (64, 512)  # neighbourhoods tried before messages are carried from end to end
 TOLERANCE = 1e-11  # log odds, or total variation, below which two messages count as the same
 ROUNDING = 64 * float(np.finfo(np.float64).eps)  # what a logarithm may be wrong by, relative to its size
 
 
-def pair(joints: np.ndarray, previous: Any, run: Any, left: str, right: str) -> tuple[np.ndarray, np.ndarray]:
-    """Messages on both sides of every joint: field `left` of the earlier chunk and field `right` of the later one."""
-    count = len(joints)
-    earlier, later = getattr(run, left)[:, : count - 1], getattr(run, right)[:, :count]
-    if previous is None:
-        joints, later = joints[1:], later[:, 1:]
-    else:
-        earlier = np.concatenate([getattr(previous, left)[:, -1:], earlier], axis=1)
-    return earlier[:, joints], later[:, joints]
+def before_each(previous: np.ndarray | None, messages: np.ndarray) -> np.ndarray:
+    """Messages `(K, W)` of the chunk before each chunk of a block; `previous` are those of the block before."""
+    first = messages[:, :1] if previous is None else previous[:, -1:]
+    return np.concatenate([first, messages[:, :-1]], axis=1)
 
 
-def predicted(log_laws: np.ndarray, transition: np.ndarray) -> np.ndarray:
-    """Logarithm of each law `(K, J)` moved one step forward: what is too small to matter is gone after the step."""
-    terms = log_laws[:, None, :] + _log(transition)[:, :, None]
-    peak = _finite(terms.max(axis=0))
-    return _log(np.exp(terms - peak).sum(axis=0)) + peak
+@jax.jit
+def filtered_gap(transition: jax.Array, leaving: jax.Array, before: jax.Array) -> jax.Array:
+    """Disagreement `(W,)` of the log laws with which chunks were left and those with which the next ones began.
+
+    One step on, since what is too small to matter is gone after the step.
+    """
+    log_transition = safe_log(transition)[:, :, None]
+    return projective_gap(*(log_sum_exp(laws[:, None, :] + log_transition, 0) for laws in (leaving, before)))
 
 
-def moved_scores(scores: np.ndarray, transition: np.ndarray) -> np.ndarray:
-    """Viterbi scores `(K, J)` moved one step forward."""
-    return np.asarray((scores[:, None, :] + _log(transition)[:, :, None]).max(axis=0))
+@jax.jit
+def scores_gap(transition: jax.Array, leaving: jax.Array, before: jax.Array) -> jax.Array:
+    """The same for scores of best paths."""
+    log_transition = safe_log(transition)[:, :, None]
+    return projective_gap(*(jnp.max(scores[:, None, :] + log_transition, axis=0) for scores in (leaving, before)))
 
 
-def same_messages(one: np.ndarray, other: np.ndarray, tolerance: float = TOLERANCE) -> bool:
-    """Whether corresponding columns of two sets of log messages `(K, J)` agree up to a constant each."""
-    if one.shape[1] == 0:
-        return True
-    one, other = one - _finite(one.max(axis=0)), other - _finite(other.max(axis=0))
-    if not np.array_equal(np.isneginf(one), np.isneginf(other)):
-        return False
-    gap = np.abs(_finite(one) - _finite(other))
-    return bool(np.all(gap <= tolerance + ROUNDING * np.abs(_finite(one))))  # NaN is refused
+@jax.jit
+def smoothed_gap(leaving: jax.Array, after: jax.Array, entering: jax.Array) -> jax.Array:
+    """Disagreement `(W,)` of posteriors: log law at the end of a chunk, with the backward message that it assumed there
+    and with the one that came out of the next chunk."""
+    return law_gap(leaving + after, leaving + entering)
 
 
-def same_laws(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether corresponding columns of log weights `(K, J)`, once normalised, agree in total variation."""
-    if one.shape[1] == 0:
-        return True
-    one_law, other_law = normalised(one), normalised(other)
-    distance = 0.5 * np.abs(one_law - other_law).sum(axis=0)
-    size = np.abs(_finite(one)).max(axis=0)
-    return bool(np.all(distance <= TOLERANCE + ROUNDING * size))
-
-
-def settled(log_law: np.ndarray, endings: np.ndarray) -> bool:
-    """Whether rows to the right fix the state at an edge whatever state they end in.
+@jax.jit
+def unsettled_gap(log_law: jax.Array, endings: jax.Array) -> jax.Array:
+    """How far rows to the right leave the state at an edge open, by the state they end in.
 
     Args:
         log_law: `(K,)`, logarithm of the law at the edge given everything to its left.
         endings: `(K, K)`, logarithm, up to a constant for each k, of `p(the rows, x_end = k | x_edge = i)` at `[i, k]`.
     """
     joint = log_law[:, None] + endings
-    joint = joint[:, np.isfinite(joint.max(axis=0))]  # an end that cannot be reached says nothing
-    return same_laws(joint, np.repeat(joint[:, :1], joint.shape[1], axis=1))
+    reached = jnp.isfinite(jnp.max(joint, axis=0))  # an end that cannot be reached says nothing
+    one = jnp.broadcast_to(joint[:, jnp.argmax(reached)][:, None], joint.shape)
+    return jnp.max(jnp.where(reached, law_gap(joint, one), 0.0))
 
 
-def normalised(logs: np.ndarray) -> np.ndarray:
-    """Log weights as probabilities over the first axis."""
-    weights = np.exp(logs - _finite(logs.max(axis=0)))
-    with np.errstate(invalid="ignore"):
-        return np.asarray(weights / weights.sum(axis=0))
+def projective_gap(one: jax.Array, other: jax.Array) -> jax.Array:
+    """Largest difference of log odds, `(W,)`, less what rounding explains; infinite where only one is impossible."""
+    one, other = at_zero(one)[0], at_zero(other)[0]
+    impossible = jnp.isneginf(one) & jnp.isneginf(other)
+    gap = jnp.abs(one - other) - _rounding(one.dtype) * jnp.abs(one)
+    return _or_infinite(jnp.max(jnp.where(impossible, 0.0, gap), axis=0))
+
+
+def law_gap(one: jax.Array, other: jax.Array) -> jax.Array:
+    """Total variation between laws given as log weights, `(W,)`, less what rounding explains."""
+    distance = 0.5 * jnp.sum(jnp.abs(jax.nn.softmax(one, axis=0) - jax.nn.softmax(other, axis=0)), axis=0)
+    size = jnp.max(jnp.where(jnp.isneginf(one), 0.0, jnp.abs(one)), axis=0)
+    return _or_infinite(distance - _rounding(one.dtype) * size)
 
 
 def proved_blocks(
-    plan: Plan,
+    n_blocks: int,
     run: Callable[[Iterable[int], int], Iterator[Any]],
     agree: Callable[[int, Any, Any], bool],
     carried: Callable[[int, Any], Iterator[tuple[int, int, Any]]],
@@ -102,20 +100,19 @@ def proved_blocks(
     """
     previous, begin = None, 0
     for reach in REACHES:
-        for outcome in run(range(begin, plan.n_blocks), reach):
+        for outcome in run(range(begin, n_blocks), reach):
             if not agree(begin, previous, outcome):
                 break
             yield begin, reach, outcome
             previous, begin = outcome, begin + 1
-        if begin == plan.n_blocks:
+        if begin == n_blocks:
             return
     yield from carried(begin, previous)
 
 
-def _log(values: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(values))
+def _rounding(dtype: Any) -> float:
+    return 64 * float(jnp.finfo(dtype).eps)
 
 
-def _finite(logs: np.ndarray) -> np.ndarray:
-    return np.where(np.isneginf(logs), 0.0, logs)
+def _or_infinite(gap: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isnan(gap), jnp.inf, gap)

@@ -23,18 +23,9 @@ from longhmm.kernels.edges import Edges
 from longhmm.kernels.forms import slopes
 from longhmm.kernels.gpu_pass import Block as FusedBlock
 from longhmm.kernels.gpu_pass import block_sums, resident_block
-from longhmm.kernels.lane_edges import (
-    CARRIED,
-    SHORT,
-    WHOLE_CHUNK,
-    carried_edges,
-    guessed_edges,
-    law_gap,
-    moved_law,
-    projective_gap,
-)
+from longhmm.kernels.lane_edges import CARRIED, SHORT, WHOLE_CHUNK, carried_edges, guessed_edges
 from longhmm.kernels.lanes import LaneBlock, Lanes, Params, Program, check_rows
-from longhmm.kernels.proofs import TOLERANCE
+from longhmm.kernels.proofs import TOLERANCE, filtered_gap, smoothed_gap
 from longhmm.kernels.statistics import Statistics, free_emission
 from longhmm.messages.forward_backward import forward_backward
 from longhmm.model.hmm import HMM
@@ -45,15 +36,15 @@ TOLERANCES = {np.dtype(np.float64): TOLERANCE, np.dtype(np.float32): 1e-5}
 
 class Inputs(NamedTuple):
     """The arrays behind a posterior: blocks of data (None: read on the host), the level to begin with, the law of first
-    states where it is not the model's own, and the same data for the fused kernels: on a GPU, with the sum of
-    `log h(y)`, or on the CPU, with the first row of every lane, `(n_blocks, lanes)`."""
+    states where it is not the model's own, the first row of every lane, `(n_blocks, lanes)`, and the same data for the
+    fused kernels: on a GPU, with the sum of `log h(y)`, or on the CPU."""
 
     data: LaneBlock | None
     level: Any
     initial: Any
+    lane_rows: Any
     fused: tuple[FusedBlock, Any] | None = None
     chunks: Chunks | None = None
-    lane_rows: Any = None
 
 
 class Joint(NamedTuple):
@@ -93,8 +84,7 @@ class ResidentPosterior:
             form, chunks = lay_chunks(resolved, sequences) or (None, None)
             first = None if initial is None else jnp.asarray(initial, jnp.float64)
             level = jnp.asarray(SHORT if chunks is None else FIRST_LEVEL, jnp.int32)
-            rows = None if chunks is None else jnp.asarray(lanes.first_rows())
-            self.inputs = Inputs(data, level, first, fused, chunks, rows)
+            self.inputs = Inputs(data, level, first, jnp.asarray(lanes.first_rows()), fused, chunks)
         self.program = Program(resolved, lanes.layout(), partial_rows, np.dtype(dtype), plan, form)
 
     @property
@@ -286,9 +276,11 @@ def _block_pass(
     smoothed = forward_backward(edges.before, edges.after, at_start, initial, transition, logs[:, :, own], inside)
     leaving = jnp.concatenate([joint.leaving[:, None], smoothed.log_leaving], axis=1)
     after = jnp.concatenate([joint.after[:, None], edges.after], axis=1)
-    filtered_gap = projective_gap(moved_law(leaving[:, :-1], transition), moved_law(edges.before, transition))
-    smoothed_gap = law_gap(leaving[:, :-1] + after[:, :-1], edges.before + smoothed.log_entering)
-    gap = jnp.max(jnp.where(at_start, 0.0, jnp.maximum(filtered_gap, smoothed_gap)))
+    gaps = jnp.maximum(
+        filtered_gap(transition, leaving[:, :-1], edges.before),
+        smoothed_gap(leaving[:, :-1], after[:, :-1], smoothed.log_entering),
+    )
+    gap = jnp.max(jnp.where(at_start, 0.0, gaps))
     gamma = jnp.where(inside[:, None, :], smoothed.gamma, 0.0)
     score = pull(jnp.pad(jnp.swapaxes(gamma, 1, 2), ((0, 0), (1, 1), (0, 0))))[0]
     statistics = Statistics(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from longhmm.messages.scaling import forgets_nothing, log_sum_exp, peak_scaled, pull_back, safe_log
+from longhmm.messages.scaling import at_zero, forgets_nothing, log_sum_exp, peak_scaled, pull_back, safe_log
 
 
 def backward_message(log_after: jax.Array, transition: jax.Array, log_likelihoods: jax.Array) -> jax.Array:
@@ -33,14 +33,9 @@ def backward_message(log_after: jax.Array, transition: jax.Array, log_likelihood
         log_transition = safe_log(transition)[:, :, None]
 
         def step(log_beta: jax.Array, log_likelihood: jax.Array) -> tuple[jax.Array, None]:
-            return _at_zero(log_sum_exp(log_transition + (log_likelihood + log_beta)[None, :, :], 1)), None
+            return at_zero(log_sum_exp(log_transition + (log_likelihood + log_beta)[None, :, :], 1))[0], None
 
         return jax.lax.scan(step, log_after, log_likelihoods, reverse=True)[0]
 
-    log_after = _at_zero(log_after)
+    log_after, _ = at_zero(log_after)
     return jax.lax.cond(forgets_nothing(transition), linear, logarithmic)
-
-
-def _at_zero(log_message: jax.Array) -> jax.Array:
-    peak = jnp.max(log_message, axis=0)
-    return log_message - jnp.where(jnp.isneginf(peak), 0.0, peak)

@@ -51,6 +51,12 @@ def log_sum_exp(values: jax.Array, axis: int) -> jax.Array:
     return safe_log(jnp.sum(jnp.exp(values - peak), axis=axis)) + jnp.squeeze(peak, axis)
 
 
+def at_zero(log_messages: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Messages `(K, ...)` with their largest entry moved to 0, and where it was; what is impossible stays so."""
+    peak = jnp.max(log_messages, axis=0)
+    return log_messages - jnp.where(jnp.isneginf(peak), 0.0, peak), peak
+
+
 def first_law(log_before: jax.Array, at_start: jax.Array, initial: jax.Array, transition: jax.Array) -> jax.Array:
     """Law of the state at a window's first time, before its observation is seen.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from longhmm.messages.scaling import safe_log
+from longhmm.messages.scaling import at_zero, safe_log
 
 
 def viterbi_scores(
@@ -39,7 +39,8 @@ def viterbi_scores(
     ) -> tuple[tuple[jax.Array, jax.Array, jax.Array], jax.Array]:
         arriving, shift, held = carry
         log_likelihood, time = inputs
-        scores, peak = _at_zero(arriving + log_likelihood)
+        # Only differences matter, so the best score is kept at zero: no growth over a hundred million steps.
+        scores, peak = at_zero(arriving + log_likelihood)
         inside = time < length
         scores = jnp.where(inside, scores, held)
         shift = shift + jnp.where(inside, peak, 0.0)
@@ -56,8 +57,9 @@ def viterbi_scores(
 
 def viterbi_messages(
     log_before: jax.Array, at_start: jax.Array, initial: jax.Array, transition: jax.Array, log_likelihoods: jax.Array
-) -> jax.Array:
-    """Scores of the best path to each state at every time, `(time, K, W)`, the best one at zero.
+) -> tuple[jax.Array, jax.Array]:
+    """Scores of the best path to each state at every time, `(time, K, W)`, the best one at zero; and by how much they
+    were moved there, `(time, W)`.
 
     Args:
         log_before: `(K, W)`, scores just before each window's first time.
@@ -68,9 +70,9 @@ def viterbi_messages(
     """
     log_transition = safe_log(transition)
 
-    def step(arriving: jax.Array, log_likelihood: jax.Array) -> tuple[jax.Array, jax.Array]:
-        scores, _ = _at_zero(arriving + log_likelihood)
-        return jnp.max(scores[:, None, :] + log_transition[:, :, None], axis=0), scores
+    def step(arriving: jax.Array, log_likelihood: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        scores, peak = at_zero(arriving + log_likelihood)
+        return jnp.max(scores[:, None, :] + log_transition[:, :, None], axis=0), (scores, peak)
 
     first = first_scores(log_before, at_start, initial, transition)
     return jax.lax.scan(step, first, log_likelihoods)[1]
@@ -80,12 +82,6 @@ def first_scores(log_before: jax.Array, at_start: jax.Array, initial: jax.Array,
     """Best score of each state at a window's first time, before its observation, `(K, W)`."""
     moved = jnp.max(log_before[:, None, :] + safe_log(transition)[:, :, None], axis=0)
     return jnp.where(at_start[None, :], safe_log(initial)[:, None], moved)
-
-
-def _at_zero(scores: jax.Array) -> tuple[jax.Array, jax.Array]:
-    # Only differences matter, so the best score is kept at zero: no growth over a hundred million steps.
-    peak = jnp.max(scores, axis=0)
-    return scores - jnp.where(jnp.isneginf(peak), 0.0, peak), peak
 
 
 def trace_back(origins: jax.Array, last: jax.Array) -> jax.Array:

@@ -61,11 +61,10 @@ class ConditionalDensity:
 
     def _rows(self, vector: jax.Array, block: LaneBlock, states: jax.Array) -> jax.Array:
         # Known states are not asked again: they only rule out, with minus infinity, what was not drawn.
-        logs = self.program.log_likelihoods(
-            {**self.params, **self.coordinates.params(vector)}, block._replace(states=None)
-        )[:, 1:-1]
+        block = block.own()._replace(states=None)
+        logs = self.program.log_likelihoods({**self.params, **self.coordinates.params(vector)}, block)
         own = states[..., None] == jnp.arange(self.program.model.n_states)
-        inside = jnp.arange(logs.shape[0])[:, None] < block.length[1:-1]
+        inside = jnp.arange(logs.shape[0])[:, None] < block.length
         return jnp.sum(jnp.where(own & inside[..., None], logs, 0.0))
 
     def _prior(self, vector: jax.Array) -> jax.Array:

@@ -175,8 +175,8 @@ def _closed_form(
     groups = jnp.asarray(levels)
 
     def one(index: jax.Array, states: jax.Array) -> Any:
-        block = program.block(posterior.inputs.data, index)
-        values, inside = block.values[:, 1:-1], jnp.arange(states.shape[0])[:, None] < block.length[1:-1]
+        block = program.block(posterior.inputs.data, index).own()
+        values, inside = block.values, jnp.arange(states.shape[0])[:, None] < block.length
         observed = jnp.broadcast_to(inside[..., None], values.shape)
         if jnp.issubdtype(values.dtype, jnp.floating):
             observed, values = observed & ~jnp.isnan(values), values.astype(jnp.float64)
