@@ -132,7 +132,7 @@ def test_answers_are_those_of_one_process(
 
 @pytest.mark.slow
 def test_messages_are_carried_from_worker_to_worker(values: np.ndarray, client: Any, tmp_path: Path) -> None:
-    """States that never change: no stretch of rows tells what came before it, and blocks wait for one another."""
+    """States that never change: no stretch of rows tells what came before it, and nothing can be guessed."""
     frozen = {**PARAMS, "transition": np.eye(2)}
     data = sources(values, tmp_path)["dask"]
     there = lh.on_cluster(data, client)
