@@ -32,7 +32,7 @@ def ragged(values: np.ndarray) -> list[np.ndarray]:
     return np.split(values, [1, 3, 703])
 
 
-@pytest.mark.parametrize("n_states", [1, 2, 5, 8])
+@pytest.mark.parametrize("n_states", [1, 2, pytest.param(5, marks=pytest.mark.slow), 8])
 def test_gaussians_with_missing_rows(n_states: int) -> None:
     """States that overlap, in two dimensions, single precision; common numbers of states and others."""
     rng = np.random.default_rng(n_states)

@@ -134,12 +134,13 @@ SPLIT, LOOPED = Config(splits=4, tile=2), Config(held=False, splits=4, tile=2)
         (gaussian(1, 1), False, None),
         (gaussian(2, 2, kind="diagonal"), True, None),
         (gaussian(3, 3), True, SPLIT),
-        (gaussian(8, 2), True, None),
+        (gaussian(4, 2), True, None),
+        pytest.param(gaussian(8, 2), True, None, marks=pytest.mark.slow),
         pytest.param(gaussian(17, 1), False, None, marks=pytest.mark.slow),
         (counts(3), True, LOOPED),
         (categories(3), True, None),
     ],
-    ids=["one state", "diagonal", "split", "eight states", "many states", "poisson", "categories"],
+    ids=["one state", "diagonal", "split", "four states", "eight states", "many states", "poisson", "categories"],
 )
 def test_equals_the_reference(made: Any, missing: bool, config: Config | None) -> None:
     compare(*made, missing=missing, config=config)

@@ -1,5 +1,6 @@
 """The posterior as one compiled function, by the C++ kernel and by JAX, against the streamed pass in JAX."""
 
+from collections.abc import Callable
 from contextlib import nullcontext
 
 import jax
@@ -90,8 +91,15 @@ CASES = {
 PATHS = ("native", "jax")
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("case", CASES)
+# To JAX all densities are alike, and so are all numbers of states.
+COMBINATIONS = [
+    pytest.param(case, path, marks=[pytest.mark.slow] * (path == "jax" and case in ("own density", "many states")))
+    for case in CASES
+    for path in PATHS
+]
+
+
+@pytest.mark.parametrize(("case", "path"), COMBINATIONS)
 def test_equals_the_streamed_pass(case: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if path == "native" and not native.usable():
         pytest.skip("the fused kernel was not built")
@@ -123,23 +131,23 @@ def test_equals_the_streamed_pass(case: str, path: str, monkeypatch: pytest.Monk
     np.testing.assert_allclose(again, expected_value, rtol=1e-12)
 
 
-def test_chains_may_share_a_call() -> None:
+@pytest.mark.parametrize("make", [own_density, pytest.param(many_states, marks=pytest.mark.slow)])
+def test_chains_may_share_a_call(make: Callable[[], tuple[lh.HMM, dict, dict]]) -> None:
     """Under `jax.vmap` every point has its own proof."""
     if not native.usable():
         pytest.skip("the fused kernel was not built")
-    for make in (many_states, own_density):
-        model, params, given = make()
-        sequences = open_data(given["data"])
-        posterior = ResidentPosterior(model, sequences)
-        u = lh.unconstrain(posterior.model, params)
-        with jax.enable_x64(True):
-            points = {name: jnp.asarray(value + np.array([[0.0], [0.01]])) for name, value in u.items()}
-            values, slopes = jax.vmap(jax.value_and_grad(posterior))(points)
-            for chain in range(2):
-                value, slope = posterior.value_and_gradient({name: each[chain] for name, each in points.items()})
-                assert float(values[chain]) == pytest.approx(float(value), rel=1e-13)
-                for name in u:
-                    np.testing.assert_allclose(slopes[name][chain], slope[name], rtol=1e-10, atol=1e-9)
+    model, params, given = make()
+    sequences = open_data(given["data"])
+    posterior = ResidentPosterior(model, sequences)
+    u = lh.unconstrain(posterior.model, params)
+    with jax.enable_x64(True):
+        points = {name: jnp.asarray(value + np.array([[0.0], [0.01]])) for name, value in u.items()}
+        values, slopes = jax.vmap(jax.value_and_grad(posterior))(points)
+        for chain in range(2):
+            value, slope = posterior.value_and_gradient({name: each[chain] for name, each in points.items()})
+            assert float(values[chain]) == pytest.approx(float(value), rel=1e-13)
+            for name in u:
+                np.testing.assert_allclose(slopes[name][chain], slope[name], rtol=1e-10, atol=1e-9)
 
 
 def test_no_likelihood_where_a_parameter_is_no_number() -> None:
@@ -149,7 +157,7 @@ def test_no_likelihood_where_a_parameter_is_no_number() -> None:
         u = lh.unconstrain(posterior.model, params)
         name = next(name for name in u if name != "transition")
         u[name] = np.full_like(u[name], np.nan)
-        assert not np.isfinite(float(posterior(u)))
+        assert not np.isfinite(float(posterior.value_and_gradient(u)[0]))
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -176,9 +184,9 @@ def test_single_precision_recursions_keep_double_precision_sums() -> None:
     sequences = open_data(given["data"])
     model = model.resolve(sequences)
     u = lh.unconstrain(model, params)
-    narrow = ResidentPosterior(model, sequences, dtype=np.float32)(u)
+    narrow, _ = ResidentPosterior(model, sequences, dtype=np.float32).value_and_gradient(u)
     assert narrow.dtype == np.float64
-    assert float(narrow) == pytest.approx(float(ResidentPosterior(model, sequences)(u)), rel=1e-6)
+    assert float(narrow) == pytest.approx(float(ResidentPosterior(model, sequences).value_and_gradient(u)[0]), rel=1e-6)
 
 
 def test_impossible_data() -> None:

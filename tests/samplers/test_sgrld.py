@@ -55,7 +55,10 @@ def step_some(sampler, model, data, params, estimator=None, steps=5):
 
 
 PAPER = SGRLD.paper(1e-5, 2)
-COMBINATIONS = [pytest.param(SGRLD(0.05), name, id=f"default-{name}") for name in EMISSIONS] + [
+COMBINATIONS = [
+    pytest.param(SGRLD(0.05), name, id=f"default-{name}", marks=[pytest.mark.slow] * (name == "tied"))
+    for name in EMISSIONS
+] + [
     # Under the paper's settings only Gaussians move in a way of their own.
     pytest.param(PAPER, name, id=f"paper-{name}", marks=[pytest.mark.slow] * (name not in ("gaussian", "tied")))
     for name in EMISSIONS
