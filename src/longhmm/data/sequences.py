@@ -64,8 +64,7 @@ class Sequences:
             rows = max(1, _CHECKED_AT_ONCE // self.dim)
             for start in range(0, self.length, rows):
                 values, missing, known = self._raw(start, min(start + rows, self.length))
-                self._check(start, values, missing, known)
-                self.complete = self.complete and _all_finite(values)
+                self.complete &= self._check(start, values, missing, known)
 
     def read(self, start: int, stop: int) -> Block:
         """Positions `start` to `stop` (exclusive), whether or not they lie in one sequence; nothing else is read."""
@@ -152,14 +151,16 @@ class Sequences:
         states = None if self._states is None else self._states.read(start, stop)
         return self.source.read(start, stop), mask, states
 
-    def _check(self, start: int, values: np.ndarray, mask: np.ndarray | None, states: np.ndarray | None) -> None:
+    def _check(self, start: int, values: np.ndarray, mask: np.ndarray | None, states: np.ndarray | None) -> bool:
+        """Refuses what data cannot be; says whether every value is there."""
         self._check_mask(mask, start)
-        self._check_values(values, mask, start)
+        complete = self._check_values(values, mask, start)
         self._check_states(states, start)
+        return complete
 
-    def _check_values(self, values: np.ndarray, mask: np.ndarray | None, start: int) -> None:
+    def _check_values(self, values: np.ndarray, mask: np.ndarray | None, start: int) -> bool:
         if _all_finite(values):
-            return
+            return True
         infinite = np.isinf(values)
         if mask is not None:
             infinite &= mask == 0
@@ -170,6 +171,7 @@ class Sequences:
                 f"{self.name} has an infinite value at position {position} ({self.describe(position)}), "
                 f"feature {feature}; replace it by NaN to mark it as missing"
             )
+        return not np.isnan(values).any()
 
     def _check_mask(self, mask: np.ndarray | None, start: int) -> None:
         if mask is not None and (wrong := (mask != 0) & (mask != 1)).any():

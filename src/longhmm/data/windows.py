@@ -54,7 +54,8 @@ def locate(xp: Any, cell_offsets: Any, offsets: Any, core_length: Any, cells: An
     Cell [a, b) of sequence [s, e) has the window [max(s, a - buffer), min(e, b + buffer)). Written with remaining
     distances rather than sums, so that 32-bit integers suffice for any total length below 2^31.
     """
-    sequence = xp.searchsorted(cell_offsets, cells, side="right") - 1
+    only_one = len(cell_offsets) == 2
+    sequence = xp.zeros_like(cells) if only_one else xp.searchsorted(cell_offsets, cells, side="right") - 1
     first, end = offsets[sequence], offsets[sequence + 1]
     core = first + (cells - cell_offsets[sequence]) * core_length
     core_size = xp.minimum(core_length, end - core)

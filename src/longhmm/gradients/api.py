@@ -13,7 +13,7 @@ import numpy as np
 from longhmm.data.sequences import open_data
 from longhmm.gradients.coordinates import interior, prior_gradient
 from longhmm.gradients.estimators import Estimator
-from longhmm.gradients.full_data import log_posterior_and_gradient
+from longhmm.gradients.full_data import full_statistics, gradient_from
 from longhmm.model.hmm import HMM
 
 
@@ -49,7 +49,7 @@ def gradient(
     model = model.resolve(sequences) if prior else model
     complete = interior(model, params)
     if estimator is None:
-        return log_posterior_and_gradient(model, complete, sequences, prior=prior)[1]
+        return gradient_from(model, complete, full_statistics(model, complete, sequences), prior=prior)[1]
     bound = estimator.bind(model, sequences, complete)
     coordinates = jax.tree.map(jnp.asarray, unconstrain(model, complete))
     found = bound.estimate(coordinates, bound.draw(jax.random.key(seed)), prior=prior)

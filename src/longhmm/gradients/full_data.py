@@ -31,10 +31,9 @@ def collect_emission_score(model: HMM, params: Mapping[str, jax.Array], block: B
 
 
 def full_statistics(
-    model: HMM, params: Mapping[str, Any], sequences: Sequences, progress: Progress | None = None
+    model: HMM, complete: Mapping[str, np.ndarray], sequences: Sequences, progress: Progress | None = None
 ) -> Statistics:
-    """Expected statistics of all data at natural parameters, summed in float64."""
-    complete = model.validate(params)
+    """Expected statistics of all data at checked parameters, summed in float64."""
     fused = gpu_totals(model, complete, sequences, progress)
     if fused is None:
         fused = fused_totals(model, complete, sequences, collect_emission_score, progress=progress)
@@ -46,7 +45,7 @@ def full_statistics(
                 emission = jax.tree.map(np.asarray, _emission_slopes(model, arrays, fused.sums))
         return Statistics(fused.first, fused.transitions, emission, np.float64(fused.log_likelihood))
     totals: Statistics | None = None
-    for result in posterior_pass(model, params, sequences, collect_emission_score, progress):
+    for result in posterior_pass(model, complete, sequences, collect_emission_score, progress):
         part = Statistics(result.first, result.transitions, result.collected, np.float64(result.log_likelihood))
         totals = part if totals is None else jax.tree.map(np.add, totals, part)
     assert totals is not None

@@ -20,7 +20,7 @@ from longhmm.model.categories import Categorical
 from longhmm.model.emissions import Emission
 from longhmm.model.gaussian import Gaussian
 from longhmm.model.hmm import HMM
-from longhmm.model.multivariate_normal import LOG_2PI, whitening
+from longhmm.model.multivariate_normal import LOG_2PI, precision, scatter_slope, whitening
 from longhmm.model.positive import LogNormal
 from longhmm.model.tied import Tied
 
@@ -87,9 +87,26 @@ def packs(model: HMM, params: Params) -> jax.Array:
 
 def slopes(model: HMM, params: Params, sums: jax.Array) -> dict[str, jax.Array]:
     """Derivative of the expected log density with respect to the free natural parameters, from `sums (K, sums)`."""
-    return jax.grad(lambda free: expected_log_density(model, params, {**params, **free}, sums))(
-        free_emission(model, params)
-    )
+    free = free_emission(model, params)
+    emission = _inner(model.emission)
+    if isinstance(emission, Gaussian) and emission.covariance_kind == "full":
+        found = _full_gaussian_slopes(params["covariance"], _by_level(model.emission, sums))
+        return {name: found[name] for name in free}
+    return jax.grad(lambda at: expected_log_density(model, params, {**params, **at}, sums))(free)
+
+
+def _full_gaussian_slopes(covariance: jax.Array, sums: jax.Array) -> dict[str, jax.Array]:
+    """Of means and covariances: `P f` and `1/2 (P S P - n P)`, P the precision, f and S the moments about the mean."""
+    dim = covariance.shape[-1]
+    precise = precision(covariance)
+    count, first, second = sums[:, 0], sums[:, 1 : 1 + dim], sums[:, 1 + dim :]
+    square = np.zeros((dim, dim), np.int32)
+    square[np.triu_indices(dim)] = np.arange(dim * (dim + 1) // 2)
+    moments = second[:, np.maximum(square, square.T)]
+    return {
+        "mean": jnp.sum(precise * first[:, None, :], axis=2),
+        "covariance": scatter_slope(precise, moments, count),
+    }
 
 
 def sufficient_sums(
@@ -143,43 +160,36 @@ def expected_log_density(model: HMM, at: Params, params: Params, sums: jax.Array
     emission = _inner(model.emission)
     if not isinstance(emission, Gaussian | LogNormal):
         return jnp.sum(_finite_product(sums, packs(model, params)))
-    mean, whiten, constant = (_by_state(model.emission, part) for part in _gaussian(emission, params))
-    centre = _by_state(model.emission, jax.lax.stop_gradient(_gaussian(emission, at)[0]))
-    dim = mean.shape[1]
-    count, first, second = sums[:, 0], sums[:, 1 : 1 + dim], sums[:, 1 + dim :]
+    # Features by themselves; the sums hold their first and second moments about the mean at which they were taken.
+    mean, deviation = _features(emission, params)
+    centre, dim = jax.lax.stop_gradient(_features(emission, at)[0]), mean.shape[1]
+    sums = _by_level(model.emission, sums)
+    count, first, second = sums[:, :1], sums[:, 1 : 1 + dim], sums[:, 1 + dim :]
+    squares = second[:, np.cumsum([0, *range(dim, 1, -1)])]
     move = mean - centre
-    total = jnp.sum(constant * count)
-    # Row i of the whitening triangle gives z_i = sum_j M_ij d_j; the sums hold sum d_j and sum d_j d_l.
-    pairs = [(i, j) for i in range(dim) for j in range(i, dim)]
-    place = {pair: index for index, pair in enumerate(pairs)}
-    at_row = 0
-    for i in range(dim):
-        for j in range(i + 1):
-            for m in range(i + 1):
-                moment = second[:, place[min(j, m), max(j, m)]]
-                shifted = moment - move[:, j] * first[:, m] - move[:, m] * first[:, j] + count * move[:, j] * move[:, m]
-                total = total - 0.5 * jnp.sum(whiten[:, at_row + j] * whiten[:, at_row + m] * shifted)
-        at_row += i + 1
-    return total
+    about = squares - 2.0 * move * first + count * move * move
+    return -jnp.sum(count * jnp.log(deviation) + 0.5 * about / deviation**2)
 
 
 def _gaussian(emission: Emission, params: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Means `(K, D)`, rows of the whitening triangles `(K, D (D + 1) / 2)`, and the log density at the mean `(K,)`."""
     dim = emission.dim
-    if isinstance(emission, LogNormal):
-        mean = emission.with_features(params["loc"])
-        deviation = emission.with_features(params["scale"])
-    else:
-        assert isinstance(emission, Gaussian)
-        mean = jnp.asarray(params["mean"])
-        if emission.covariance_kind == "full":
-            triangle = whitening(jnp.asarray(params["covariance"]))
-            diagonal = triangle[:, np.cumsum(np.arange(dim) + 1) - 1]
-            return mean, triangle, jnp.sum(jnp.log(diagonal), -1) - 0.5 * dim * LOG_2PI
-        deviation = jnp.sqrt(emission._variance(params))
+    if isinstance(emission, Gaussian) and emission.covariance_kind == "full":
+        triangle = whitening(jnp.asarray(params["covariance"]))
+        diagonal = triangle[:, np.cumsum(np.arange(dim) + 1) - 1]
+        return jnp.asarray(params["mean"]), triangle, jnp.sum(jnp.log(diagonal), -1) - 0.5 * dim * LOG_2PI
+    mean, deviation = _features(emission, params)
     inverse = 1.0 / deviation
     columns = [inverse[:, i] if i == j else jnp.zeros_like(inverse[:, 0]) for i in range(dim) for j in range(i + 1)]
     return mean, jnp.stack(columns, axis=1), jnp.sum(jnp.log(inverse), -1) - 0.5 * dim * LOG_2PI
+
+
+def _features(emission: Emission, params: Params) -> tuple[jax.Array, jax.Array]:
+    """Means and standard deviations `(K, D)` of features that are independent given the state."""
+    if isinstance(emission, LogNormal):
+        return emission.with_features(params["loc"]), emission.with_features(params["scale"])
+    assert isinstance(emission, Gaussian)
+    return jnp.asarray(params["mean"]), jnp.sqrt(emission._variance(params))
 
 
 def _natural(emission: Emission, params: Params) -> tuple[jax.Array, jax.Array]:
@@ -200,6 +210,14 @@ def _inner(emission: Emission) -> Emission:
 
 def _by_state(emission: Emission, levels: jax.Array) -> jax.Array:
     return levels[np.array(emission.levels)] if isinstance(emission, Tied) else levels
+
+
+def _by_level(emission: Emission, sums: jax.Array) -> jax.Array:
+    """Sums of states that share a level, added up."""
+    if not isinstance(emission, Tied):
+        return sums
+    levels = np.array(emission.levels)
+    return jnp.zeros((levels.max() + 1, sums.shape[1]), sums.dtype).at[levels].add(sums)
 
 
 def _row_shape(emission: Emission) -> tuple[int, ...]:

@@ -167,6 +167,9 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether rows agree up to a factor each: log odds within the tolerance, zeros in the same places."""
     if not np.array_equal(one > 0, other > 0):
         return False
+    across, back = one * other.max(1, keepdims=True), other * one.max(1, keepdims=True)
+    if np.all(np.abs(across - back) <= 0.5 * TOLERANCE * np.minimum(across, back)):
+        return True  # as almost always, and without a logarithm
     with np.errstate(invalid="ignore", divide="ignore"):
         logs = np.log(one / one.max(1, keepdims=True))
         gap = np.abs(logs - np.log(other / other.max(1, keepdims=True)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -36,8 +36,7 @@ class Reader:
     def __init__(self, model: HMM, sequences: Sequences, params: Mapping[str, np.ndarray]) -> None:
         model.check_dim(sequences)
         self.model, self.sequences = model, sequences
-        with jax.enable_x64(True):
-            self.params = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
+        self._given = params
         self.form = form_of(model)
         # A row that is seen in part has a density of its own, and a known state rules others out.
         if partly_observed(model, sequences) or sequences.has_states:
@@ -46,6 +45,12 @@ class Reader:
         self._raw = isinstance(inner, Gaussian) and not sequences.has_mask and sequences.dtype.kind == "f"
         self._block: Block | None = None
         self.block_rows = IN_PLACE_ROWS if self._raw and sequences.in_memory else COPIED_ROWS
+
+    @cached_property
+    def params(self) -> dict[str, jax.Array]:
+        """The parameters on the device, which only some emissions need."""
+        with jax.enable_x64(True):
+            return {name: jnp.asarray(value, jnp.float64) for name, value in self._given.items()}
 
     def read(self, start: int, stop: int) -> np.ndarray:
         """Numbers of rows `[start, stop)`, contiguous, NaN where missing; or their log likelihoods."""

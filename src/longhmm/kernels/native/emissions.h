@@ -17,19 +17,24 @@ struct Rows {
   int width;
 };
 
+// Log likelihoods of a block of rows: states outermost, so that a state's numbers stay in registers over all rows.
 template <class T, int D>
-inline void gaussian_logs(const Vec<T>* y, const T* pack, int pack_size, int width, int states, Vec<T>* logs) {
+inline void gaussian_logs(const Vec<T>* y, int rows, const T* pack, int pack_size, int width, int states,
+                          Vec<T>* logs) {
   const int d = D ? D : width;
   for (int k = 0; k < states; ++k) {
     const T* mean = pack + int64_t(k) * pack_size + 1;
-    const T* whitening = mean + d;
-    Vec<T> square{};
-    for (int i = 0; i < d; ++i) {
-      Vec<T> z{};
-      for (int j = 0; j <= i; ++j) z += *whitening++ * (y[j] - mean[j]);
-      square += z * z;
+    for (int r = 0; r < rows; ++r) {
+      const Vec<T>* row = y + int64_t(r) * d;
+      const T* whitening = mean + d;
+      Vec<T> square{};
+      for (int i = 0; i < d; ++i) {
+        Vec<T> z{};
+        for (int j = 0; j <= i; ++j) z += *whitening++ * (row[j] - mean[j]);
+        square += z * z;
+      }
+      logs[int64_t(r) * states + k] = mean[-1] - T(0.5) * square;
     }
-    logs[k] = mean[-1] - T(0.5) * square;
   }
 }
 
@@ -75,12 +80,13 @@ inline void gaussian_sums(const Vec<T>* y, int rows, const T* pack, int pack_siz
 }
 
 template <class T>
-inline void linear_logs(const Vec<T>* y, const T* pack, int width, int states, Vec<T>* logs) {
-  for (int k = 0; k < states; ++k) {
-    Vec<T> value = all(*pack++);
-    for (int i = 0; i < width; ++i) value += *pack++ * y[i];
-    logs[k] = value;
-  }
+inline void linear_logs(const Vec<T>* y, int rows, const T* pack, int width, int states, Vec<T>* logs) {
+  for (int k = 0; k < states; ++k, pack += width + 1)
+    for (int r = 0; r < rows; ++r) {
+      Vec<T> value = all(pack[0]);
+      for (int i = 0; i < width; ++i) value += pack[1 + i] * y[int64_t(r) * width + i];
+      logs[int64_t(r) * states + k] = value;
+    }
 }
 
 template <class T>
@@ -98,11 +104,12 @@ inline void linear_sums(const Vec<T>* y, int rows, int width, int states, const 
 }
 
 template <class T>
-inline void table_logs(const Vec<T>* y, const T* pack, int pack_size, int states, Vec<T>* logs) {
-  for (int lane = 0; lane < Vector<T>::lanes; ++lane) {
-    const int code = int(y[0][lane]);
-    for (int k = 0; k < states; ++k) logs[k][lane] = pack[int64_t(k) * pack_size + code];
-  }
+inline void table_logs(const Vec<T>* y, int rows, const T* pack, int pack_size, int states, Vec<T>* logs) {
+  for (int r = 0; r < rows; ++r, logs += states)
+    for (int lane = 0; lane < Vector<T>::lanes; ++lane) {
+      const int code = int(y[r][lane]);
+      for (int k = 0; k < states; ++k) logs[k][lane] = pack[int64_t(k) * pack_size + code];
+    }
 }
 
 template <class T>
@@ -116,25 +123,26 @@ inline void table_sums(const Vec<T>* y, int rows, int pack_size, int states, con
 }
 
 template <class T>
-inline void row_logs(const Call& call, const T* pack, const Vec<T>* y, Vec<T>* logs) {
+inline void block_logs(const Call& call, const T* pack, const Vec<T>* y, int rows, Vec<T>* logs) {
+  const int n = call.states;
   switch (call.kind) {
     case GAUSSIAN:
       switch (call.width) {
         case 1:
-          return gaussian_logs<T, 1>(y, pack, call.pack, 1, call.states, logs);
+          return gaussian_logs<T, 1>(y, rows, pack, call.pack, 1, n, logs);
         case 2:
-          return gaussian_logs<T, 2>(y, pack, call.pack, 2, call.states, logs);
+          return gaussian_logs<T, 2>(y, rows, pack, call.pack, 2, n, logs);
         case 3:
-          return gaussian_logs<T, 3>(y, pack, call.pack, 3, call.states, logs);
+          return gaussian_logs<T, 3>(y, rows, pack, call.pack, 3, n, logs);
         default:
-          return gaussian_logs<T, 0>(y, pack, call.pack, call.width, call.states, logs);
+          return gaussian_logs<T, 0>(y, rows, pack, call.pack, call.width, n, logs);
       }
     case LINEAR:
-      return linear_logs<T>(y, pack, call.width, call.states, logs);
+      return linear_logs<T>(y, rows, pack, call.width, n, logs);
     case TABLE:
-      return table_logs<T>(y, pack, call.pack, call.states, logs);
+      return table_logs<T>(y, rows, pack, call.pack, n, logs);
     default:
-      for (int k = 0; k < call.states; ++k) logs[k] = y[k];
+      for (int64_t i = 0; i < int64_t(rows) * n; ++i) logs[i] = y[i];
   }
 }
 
@@ -162,32 +170,68 @@ inline void block_sums(const Call& call, const T* pack, const Vec<T>* y, int row
   }
 }
 
-// Copy the rows of one window into its lane; rows outside the window are NaN, which means missing.
+// Copy the rows of a group of windows into its lanes; rows outside a window are NaN, which means missing. A lane without
+// a window repeats the last one, and its results are dropped.
 template <class T, class Source>
-inline void load_lane(const Call& call, const Source* source, int64_t window, int lane, Vec<T>* values) {
-  const int64_t width = call.width;
-  const int64_t before = (call.max_left - call.left[window]) * width;
-  const int64_t inside = int64_t(call.left[window] + call.core[window] + call.right[window]) * width;
-  const int64_t total = int64_t(call.max_left + call.max_core + call.max_right) * width;
-  const Source* from = source + (call.begin[window] - call.left[window]) * width - before;
-  T* to = reinterpret_cast<T*>(values) + lane;
-  constexpr int step = Vector<T>::lanes;
-  const T missing = std::numeric_limits<T>::quiet_NaN();
-  for (int64_t i = 0; i < before; ++i) to[i * step] = missing;
-  for (int64_t i = before; i < before + inside; ++i) to[i * step] = T(from[i]);
-  for (int64_t i = before + inside; i < total; ++i) to[i * step] = missing;
+inline void load_from(const Call& call, const Source* source, int64_t base, int count, Vec<T>* values) {
+  constexpr int W = Vector<T>::lanes;
+  const int64_t width = call.width, total = (call.max_left + call.max_core + call.max_right) * width;
+  const Source* from[W];
+  int64_t first[W], last[W], all_from = 0, all_to = total;
+  for (int lane = 0; lane < W; ++lane) {
+    const int64_t window = base + (lane < count ? lane : count - 1);
+    first[lane] = (call.max_left - call.left[window]) * width;
+    last[lane] = (call.max_left + call.core[window] + call.right[window]) * width;
+    from[lane] = source + (call.begin[window] - call.max_left) * width;
+    all_from = first[lane] > all_from ? first[lane] : all_from;
+    all_to = last[lane] < all_to ? last[lane] : all_to;
+  }
+  for (int64_t i = 0; i < total;) {
+    if (i >= all_from && i + W <= all_to) {
+      for (int lane = 0; lane < W; ++lane) values[i + lane] = load<T>(from[lane] + i);
+      transpose<T>(values + i);
+      i += W;
+      continue;
+    }
+    for (int lane = 0; lane < W; ++lane) {
+      const bool inside = i >= first[lane] && i < last[lane];
+      values[i][lane] = inside ? T(from[lane][i]) : std::numeric_limits<T>::quiet_NaN();
+    }
+    ++i;
+  }
 }
 
-// Which rows are there; the numbers of the others become zero.
 template <class T>
-inline void find_present(Rows<T> rows, int total) {
+inline void load_rows(const Call& call, int64_t base, int count, Vec<T>* values) {
+  if (call.wide_rows)
+    load_from<T>(call, static_cast<const double*>(call.rows), base, count, values);
+  else
+    load_from<T>(call, static_cast<const float*>(call.rows), base, count, values);
+}
+
+// Ask for rows [from, stop) of windows that come next: the cores of many windows lie too far apart for the processor to
+// foresee them.
+inline void fetch_ahead(const Call& call, int64_t window, int from, int stop, int count) {
+  const int64_t row_bytes = int64_t(call.width) * (call.wide_rows ? 8 : 4);
+  for (int64_t next = window; next < window + count; ++next) {
+    const char* origin = static_cast<const char*>(call.rows) + (call.begin[next] - call.max_left) * row_bytes;
+    for (int64_t at = from * row_bytes; at < stop * row_bytes; at += 64) __builtin_prefetch(origin + at);
+  }
+}
+
+// Which rows are there; the numbers of the others become zero. False where none is missing.
+template <class T>
+inline bool find_present(Rows<T> rows, int total) {
+  Bits<T> missing{};
   for (int r = 0; r < total; ++r) {
     Vec<T>* row = rows.values + int64_t(r) * rows.width;
     Bits<T> here = row[0] == row[0];
     for (int i = 1; i < rows.width; ++i) here &= row[i] == row[i];
     rows.present[r] = here ? all(T(1)) : Vec<T>{};
     for (int i = 0; i < rows.width; ++i) row[i] = here ? row[i] : Vec<T>{};
+    missing |= ~here;
   }
+  return any<T>(missing);
 }
 
 }  // namespace VARIANT

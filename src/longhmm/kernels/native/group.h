@@ -3,9 +3,11 @@
 // The cores of all windows are aligned. The forward recursion runs over the left margin and the core, the backward
 // one over the right margin and the core: no work is spent on posteriors of rows that are not asked for.
 //
-// Likelihoods are divided by their peak, and forward messages sum to one. With backward messages scaled so that
-// sum_k alpha beta = 1, whatever underflows changes the likelihood by a relative `tiny * beta` at most, so a bounded
-// beta proves that nothing was lost. A window without that proof is redone on logarithms (see careful.h).
+// Likelihoods are divided by their peak. With u the forward messages, whose sum c is the likelihood of a row given
+// those before it, w the likelihoods over the c of the row before, and v the backward messages scaled so that
+// sum_k u v = 1, the recursions are u' = (A^T u) w, v = A (w v'), and u_i A_ij (w v')_j is the posterior of a
+// transition. Whatever underflows on the way changes the likelihood by a relative `tiny * w v'` at most, so a bound of
+// w v' proves that nothing was lost. A window without that proof is redone on logarithms (see careful.h).
 #pragma once
 
 #include <cstdlib>
@@ -60,13 +62,12 @@ template <class T, int K>
 inline void multiply(const T* matrix, int states, const Vec<T>* in, Vec<T>* out) {
   const int n = K ? K : states;
   if constexpr (K > 0 && K <= 16) {
-    Vec<T> held[K];
-    for (int i = 0; i < K; ++i) held[i] = in[i];
-    for (int j = 0; j < K; ++j) {
-      Vec<T> sum = matrix[j * K] * held[0];
-      for (int i = 1; i < K; ++i) sum += matrix[j * K + i] * held[i];
-      out[j] = sum;
-    }
+    // All sums grow together: each waits for its own last addition only.
+    Vec<T> sum[K];
+    for (int j = 0; j < K; ++j) sum[j] = matrix[j * K] * in[0];
+    for (int i = 1; i < K; ++i)
+      for (int j = 0; j < K; ++j) sum[j] += matrix[j * K + i] * in[i];
+    for (int j = 0; j < K; ++j) out[j] = sum[j];
   } else {
     int j = 0;
     for (; j + 4 <= n; j += 4) {
@@ -128,6 +129,33 @@ inline void add_products(const Vec<T>* previous, const Vec<T>* weighted, int row
   }
 }
 
+// Sum over states, by halves: short chains of additions.
+template <class T, int K>
+inline Vec<T> sum_of(const Vec<T>* values, int states) {
+  if constexpr (K > 0) {
+    Vec<T> part[K];
+    for (int k = 0; k < K; ++k) part[k] = values[k];
+    for (int size = K; size > 1; size = (size + 1) / 2)
+      for (int k = 0; k < size / 2; ++k) part[k] += part[(size + 1) / 2 + k];
+    return part[0];
+  } else {
+    Vec<T> sum = values[0];
+    for (int k = 1; k < states; ++k) sum += values[k];
+    return sum;
+  }
+}
+
+// Log likelihoods of one row become likelihoods over the largest one, whose logarithm is returned.
+template <class T, int K>
+inline Vec<T> to_likelihoods(Vec<T>* logs, int states) {
+  const int n = K ? K : states;
+  Vec<T> top = logs[0];
+  for (int k = 1; k < n; ++k) top = larger<T>(logs[k], top);
+  top = top < all(-std::numeric_limits<T>::max()) ? Vec<T>{} : top;  // all impossible: zeros, not NaN
+  for (int k = 0; k < n; ++k) logs[k] = exp_negative(logs[k] - top);
+  return top;
+}
+
 template <class T, int K>
 void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t window0, int count, Scratch<T>& scratch,
                Sums& out) {
@@ -139,18 +167,17 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   const int n_sums = sums_of(call.kind, call.width, call.pack);
   const int64_t base = chain * call.windows + window0;
 
-  V* memory = scratch.reserve(size_t(total) * (width + 2 + n) + size_t(C + 1) * (n + 2) + size_t(n) * (n + 6) +
-                              size_t(n) * n_sums + size_t(BLOCK) * n + 64);
+  V* memory = scratch.reserve(size_t(total) * (width + 1 + n) + size_t(C + 1) * n + size_t(n) * (n + 6) +
+                              size_t(n) * n_sums + size_t(BLOCK) * (n + 1) + 64);
   auto take = [&memory](size_t vectors) {
     V* taken = memory;
     memory += vectors;
     return taken;
   };
   Rows<T> rows{take(size_t(total) * width), take(total), width};
-  V* b = take(size_t(total) * n);          // likelihoods, later the weighted messages b beta / c
-  V* peak = take(total);                   // largest log likelihood of each row
-  V* alpha = take(size_t(C + 1) * n);      // [0] is the law before the core
-  V* inverse = take(C + 1);                // 1 / normaliser of core rows
+  V* b = take(size_t(total) * n);      // likelihoods over the normaliser of the row before; later times beta
+  V* peak = take(BLOCK);               // largest log likelihood of each row
+  V* alpha = take(size_t(C + 1) * n);  // not normalised; [0] is the law before the core
   V* counts = take(size_t(n) * n);
   V* sums = take(size_t(n) * n_sums);
   V* law = take(n);
@@ -160,29 +187,9 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   V* after_edge = take(n);
   V* gamma = take(size_t(BLOCK) * n);
 
-  // Rows; a lane without a window repeats the last one, and its results are dropped.
-  for (int lane = 0; lane < W; ++lane) {
-    const int64_t window = base + (lane < count ? lane : count - 1);
-    if (call.wide_rows)
-      load_lane<T>(call, static_cast<const double*>(call.rows), window, lane, rows.values);
-    else
-      load_lane<T>(call, static_cast<const float*>(call.rows), window, lane, rows.values);
-  }
-  find_present<T>(rows, total);
+  load_rows<T>(call, base, count, rows.values);
+  const bool missing = find_present<T>(rows, total);
   const T* pack = point.pack.data();
-  for (int r = 0; r < total; ++r) {
-    V* logs = b + size_t(r) * n;
-    row_logs<T>(call, pack, rows.values + size_t(r) * width, logs);
-    V top = logs[0];
-    for (int k = 1; k < n; ++k) top = larger<T>(logs[k], top);
-    top = top < all(-std::numeric_limits<T>::max()) ? V{} : top;  // all impossible: zeros, not NaN
-    const Bits<T> here = rows.present[r] != V{};
-    for (int k = 0; k < n; ++k) {
-      const V likelihood = exp_negative(logs[k] - top);
-      logs[k] = here ? likelihood : all(T(1));
-    }
-    peak[r] = here ? top : V{};
-  }
 
   // Where each lane's window begins, and which core rows are its own.
   V begins{}, core_rows{}, starts{};
@@ -196,41 +203,58 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
     opening |= call.at_start[window] != 0;
   }
 
-  // Forward.
+  // Forward, in blocks of rows whose likelihoods are still in the nearest cache. Messages are kept without their
+  // normaliser: 1 / c is multiplied to the likelihoods of the next row, so that no step has to wait for the division.
   for (int k = 0; k < n; ++k) law[k] = all(point.start[k]);
-  if (call.before)
+  V scale = all(T(1));
+  if (call.before) {
     for (int k = 0; k < n; ++k)
       for (int lane = 0; lane < W; ++lane)
         law[k][lane] = T(call.before[(base + (lane < count ? lane : count - 1)) * n + k]);
-  Bits<T> lost = {};
-  V log_likelihood{};
-  const V tiny = all(std::numeric_limits<T>::min());
-  for (int r = 0; r < L + C; ++r) {
-    V* held = r < L ? law : alpha + size_t(r - L + 1) * n;
-    const V* from = r <= L ? law : alpha + size_t(r - L) * n;
-    if (r == L)
-      for (int k = 0; k < n; ++k) alpha[k] = law[k];
-    multiply<T, K>(point.transposed.data(), n, from, moved);
-    if (opening) {
-      const Bits<T> here = (begins == all(T(r))) & (starts != V{});
-      for (int k = 0; k < n; ++k) moved[k] = here ? all(point.initial[k]) : moved[k];
-    }
-    const V* likelihood = b + size_t(r) * n;
-    V c{};
-    for (int k = 0; k < n; ++k) {
-      moved[k] *= likelihood[k];
-      c += moved[k];
-    }
-    lost |= ~(c > tiny);
-    c = larger<T>(c, tiny);
-    const V scale = T(1) / c;
-    for (int k = 0; k < n; ++k) held[k] = moved[k] * scale;
-    if (r >= L) {
-      inverse[r - L] = scale;
-      const V term = log_positive(c) + peak[r];
-      log_likelihood += ragged ? (all(T(r - L)) < core_rows ? term : V{}) : term;
-    }
+    scale = T(1) / sum_of<T, K>(law, n);
   }
+  Bits<T> lost = {};
+  LogProduct<T> likelihoods;
+  V peaks{};
+  const V tiny = all(std::numeric_limits<T>::min());
+  for (int from = 0; from < total; from += BLOCK) {
+    const int stop = from + BLOCK < total ? from + BLOCK : total;
+    block_logs<T>(call, pack, rows.values + size_t(from) * width, stop - from, b + size_t(from) * n);
+    for (int r = from; r < stop; ++r) peak[r - from] = to_likelihoods<T, K>(b + size_t(r) * n, n);
+    for (int r = from; missing && r < stop; ++r) {
+      const Bits<T> here = rows.present[r] != V{};
+      for (int k = 0; k < n; ++k) b[size_t(r) * n + k] = here ? b[size_t(r) * n + k] : all(T(1));
+      peak[r - from] = here ? peak[r - from] : V{};
+    }
+    if (window0 + 2 * W <= call.windows) fetch_ahead(call, base + W, from, stop, W);
+    for (int r = from; r < stop && r < L + C; ++r) {
+      V* likelihood = b + size_t(r) * n;
+      V* held = r < L ? law : alpha + size_t(r - L + 1) * n;
+      if (r == L)
+        for (int k = 0; k < n; ++k) alpha[k] = law[k];
+      multiply<T, K>(point.transposed.data(), n, r < L ? law : alpha + size_t(r - L) * n, moved);
+      if (opening) {
+        const Bits<T> here = (begins == all(T(r))) & (starts != V{});
+        for (int k = 0; k < n; ++k) moved[k] = here ? all(point.initial[k]) : moved[k];
+        scale = here ? all(T(1)) : scale;
+      }
+      for (int k = 0; k < n; ++k) {
+        likelihood[k] *= scale;
+        held[k] = moved[k] * likelihood[k];
+      }
+      V c = sum_of<T, K>(held, n);
+      lost |= ~(c > tiny);
+      c = larger<T>(c, tiny);
+      scale = T(1) / c;
+      if (r >= L) {
+        const Bits<T> own = all(T(r - L)) < core_rows;
+        likelihoods.times(ragged ? (own ? c : all(T(1))) : c);
+        peaks += ragged ? (own ? peak[r - from] : V{}) : peak[r - from];
+      }
+    }
+    likelihoods.settle();
+  }
+  V log_likelihood = likelihoods.log() + peaks;
 
   const V* leaving = alpha + size_t(C) * n;
   for (int k = 0; k < n; ++k) first[k] = V{};
@@ -263,18 +287,18 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
     // Backward over the core, in blocks of rows.
     for (int64_t i = 0; i < int64_t(n) * n; ++i) counts[i] = V{};
     for (int64_t i = 0; i < int64_t(n) * n_sums; ++i) sums[i] = V{};
-    V top{};
+    V top = beta[0];
+    for (int k = 1; k < n; ++k) top = larger<T>(beta[k], top);
     for (int stop = C; stop > 0; stop -= BLOCK) {
       const int from = stop > BLOCK ? stop - BLOCK : 0;
       for (int r = stop - 1; r >= from; --r) {
         V* likelihood = b + size_t(L + r) * n;
         const V* a = alpha + size_t(r + 1) * n;
         V* posterior = gamma + size_t(r - from) * n;
-        const V scale = inverse[r];
         for (int k = 0; k < n; ++k) {
-          top = larger<T>(beta[k], top);
           posterior[k] = a[k] * beta[k];
-          likelihood[k] *= beta[k] * scale;
+          likelihood[k] *= beta[k];
+          top = larger<T>(likelihood[k], top);
         }
         multiply<T, K>(point.transition.data(), n, likelihood, beta);
         if (call.gamma)
@@ -300,14 +324,13 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
         }
       }
       add_products<T, K>(alpha + size_t(from) * n, b + size_t(L + from) * n, stop - from, n, counts);
-      for (int r = from; r < stop; ++r) {
+      for (int r = from; missing && r < stop; ++r) {
         V* posterior = gamma + size_t(r - from) * n;
         const V here = rows.present[L + r];
         for (int k = 0; k < n; ++k) posterior[k] *= here;
       }
       block_sums<T>(call, pack, rows.values + size_t(L + from) * width, stop - from, gamma, sums);
     }
-    for (int k = 0; k < n; ++k) top = larger<T>(beta[k], top);
     const T bound = std::numeric_limits<T>::epsilon() / std::numeric_limits<T>::min() / T(total) / T(n);
     lost |= ~(top < all(bound));
   } else if (call.gamma) {
@@ -315,7 +338,9 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
       for (int lane = 0; lane < count; ++lane)
         if (r < call.core[base + lane]) {
           T* to = static_cast<T*>(call.gamma) + (call.begin[base + lane] + r - call.gamma_origin) * n;
-          for (int k = 0; k < n; ++k) to[k] = alpha[size_t(r + 1) * n + k][lane];
+          T sum = 0;
+          for (int k = 0; k < n; ++k) sum += alpha[size_t(r + 1) * n + k][lane];
+          for (int k = 0; k < n; ++k) to[k] = alpha[size_t(r + 1) * n + k][lane] / sum;
         }
   }
 
@@ -359,13 +384,16 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
     for (int lane = 0; lane < count; ++lane) {
       if (lost[lane]) continue;
       const int64_t at = point.index * call.edge_stride + (window0 + lane) * n;
-      for (int k = 0; k < n; ++k) {
-        call.edge_before[at + k] = double(alpha[k][lane]);
-        call.edge_leaving[at + k] = double(leaving[k][lane]);
-        if (call.forward_only) continue;
-        call.edge_after[at + k] = double(after_edge[k][lane]);
-        call.edge_entering[at + k] = double(beta[k][lane]);
-      }
+      auto note = [&](double* edge, const V* message) {
+        double sum = 0;
+        for (int k = 0; k < n; ++k) sum += double(message[k][lane]);
+        for (int k = 0; k < n; ++k) edge[at + k] = double(message[k][lane]) / sum;
+      };
+      note(call.edge_before, alpha);
+      note(call.edge_leaving, leaving);
+      if (call.forward_only) continue;
+      note(call.edge_after, after_edge);
+      note(call.edge_entering, beta);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace VARIANT {
 
@@ -40,6 +41,42 @@ inline Vec<T> all(T value) {
 template <class T>
 inline Vec<T> larger(Vec<T> a, Vec<T> b) {
   return a > b ? a : b;
+}
+
+// As many numbers as there are lanes, from memory that need not be aligned.
+template <class T, class Source>
+inline Vec<T> load(const Source* from) {
+  typedef Source Found __attribute__((vector_size(sizeof(Source) * Vector<T>::lanes)));
+  Found found;
+  std::memcpy(&found, from, sizeof found);
+  return __builtin_convertvector(found, Vec<T>);
+}
+
+// Numbers of two vectors in turn, from one of them on.
+template <class T, size_t from, size_t... index>
+inline Vec<T> interleave(Vec<T> a, Vec<T> b, std::index_sequence<index...>) {
+#ifdef __clang__
+  return __builtin_shufflevector(a, b, (from + index / 2 + index % 2 * Vector<T>::lanes)...);
+#else
+  return __builtin_shuffle(a, b, Bits<T>{(from + index / 2 + index % 2 * Vector<T>::lanes)...});
+#endif
+}
+
+// Number j of vector i to number i of vector j, for as many vectors as there are lanes: interleaving one half of them
+// with the other, as cards are shuffled, does it in as many rounds as the number of lanes has halves.
+template <class T>
+inline void transpose(Vec<T>* rows) {
+  constexpr int W = Vector<T>::lanes;
+  Vec<T> held[W], next[W];
+  for (int i = 0; i < W; ++i) held[i] = rows[i];
+  for (int size = W; size > 1; size /= 2) {
+    for (int i = 0; i < W / 2; ++i) {
+      next[2 * i] = interleave<T, 0>(held[i], held[i + W / 2], std::make_index_sequence<W>());
+      next[2 * i + 1] = interleave<T, W / 2>(held[i], held[i + W / 2], std::make_index_sequence<W>());
+    }
+    for (int i = 0; i < W; ++i) held[i] = next[i];
+  }
+  for (int i = 0; i < W; ++i) rows[i] = held[i];
 }
 
 template <class T>
@@ -91,53 +128,48 @@ inline double total_of(Vec<double> x, const double* weight) {
 }
 
 // exp for arguments of at most 0 (or NaN): 0 where the result would be subnormal. Relative error below 2 ulp.
+//
+// x = n log 2 + r; the polynomials are those of least relative error for |r| <= log(2) / 2 that begin with 1 + r, found
+// by Remez' exchange: 3e-9 away in single and 2.9e-16 in double precision.
 inline Vec<float> exp_negative(Vec<float> x) {
   typedef Vec<float> V;
   const Bits<float> kept = x > all(-87.0f);
-  x = kept ? x : V{};
   const V magic = all(12582912.0f);  // 1.5 * 2^23: adding it rounds to an integer, kept in the low bits
   const V shifted = x * 1.44269504088896341f + magic;
   const V n = shifted - magic;
   V r = x - n * 0.693359375f;
   r = r + n * 2.12194440e-4f;
-  V p = all(1.0f / 5040.0f);
-  p = p * r + 1.0f / 720.0f;
-  p = p * r + 1.0f / 120.0f;
-  p = p * r + 1.0f / 24.0f;
-  p = p * r + 1.0f / 6.0f;
-  p = p * r + 0.5f;
+  V p = all(1.381459864666403e-3f);
+  p = p * r + 8.368716879728140e-3f;
+  p = p * r + 4.166838804531400e-2f;
+  p = p * r + 1.666652063170950e-1f;
+  p = p * r + 4.999999344779649e-1f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
-  const Bits<float> scale = ((Bits<float>)shifted - (Bits<float>)magic) << 23;
-  const V result = (V)((Bits<float>)p + scale);
+  const V result = (V)((Bits<float>)p + ((Bits<float>)shifted << 23));  // the shift leaves nothing of magic
   return kept ? result : V{};
 }
 
 inline Vec<double> exp_negative(Vec<double> x) {
   typedef Vec<double> V;
   const Bits<double> kept = x > all(-708.0);
-  x = kept ? x : V{};
   const V magic = all(6755399441055744.0);  // 1.5 * 2^52
   const V shifted = x * 1.4426950408889634074 + magic;
   const V n = shifted - magic;
   V r = x - n * 6.93147180369123816490e-01;
   r = r - n * 1.90821492927058770002e-10;
-  // Taylor's series to degree 12: at |r| <= ln(2)/2 the next term is below 2e-16.
-  V p = all(1.0 / 479001600.0);
-  p = p * r + 1.0 / 39916800.0;
-  p = p * r + 1.0 / 3628800.0;
-  p = p * r + 1.0 / 362880.0;
-  p = p * r + 1.0 / 40320.0;
-  p = p * r + 1.0 / 5040.0;
-  p = p * r + 1.0 / 720.0;
-  p = p * r + 1.0 / 120.0;
-  p = p * r + 1.0 / 24.0;
-  p = p * r + 1.0 / 6.0;
-  p = p * r + 0.5;
+  V p = all(2.747677955286435344e-07);
+  p = p * r + 2.763500592586598732e-06;
+  p = p * r + 2.480193185658966182e-05;
+  p = p * r + 1.984118520332311372e-04;
+  p = p * r + 1.388888851600612290e-03;
+  p = p * r + 8.333333370891924925e-03;
+  p = p * r + 4.166666666813763345e-02;
+  p = p * r + 1.666666666661151239e-01;
+  p = p * r + 4.999999999999832267e-01;
   p = p * r + 1.0;
   p = p * r + 1.0;
-  const Bits<double> scale = ((Bits<double>)shifted - (Bits<double>)magic) << 52;
-  const V result = (V)((Bits<double>)p + scale);
+  const V result = (V)((Bits<double>)p + ((Bits<double>)shifted << 52));
   return kept ? result : V{};
 }
 
@@ -177,5 +209,29 @@ inline Vec<double> log_positive(Vec<double> x) {
   p = p * q + 2.0 / 3.0;
   return n * 0.693147180559945309417 + s * (p * q + 2.0);
 }
+
+// The logarithm of a product of normal positive numbers, of which only one factor in many needs a logarithm: exponents
+// are added as integers, mantissas multiplied.
+template <class T>
+struct LogProduct {
+  static constexpr int mantissa_bits = sizeof(T) == 8 ? 52 : 23;
+  static constexpr int bias = sizeof(T) == 8 ? 1023 : 127;
+  static constexpr int most = 64;  // factors between two calls of settle: 2^64 is a number in both precisions
+  Vec<T> mantissa = all(T(1));
+  Vec<T> logs{};
+  Bits<T> exponents{};
+
+  void times(Vec<T> factor) {
+    const Bits<T> bits = (Bits<T>)factor;
+    exponents += (bits >> mantissa_bits) - bias;
+    constexpr auto kept = (decltype(bits[0] + 0)(1) << mantissa_bits) - 1;
+    mantissa *= (Vec<T>)((bits & kept) | (Bits<T>)all(T(1)));
+  }
+  void settle() {
+    logs += log_positive(mantissa);
+    mantissa = all(T(1));
+  }
+  Vec<T> log() const { return logs + __builtin_convertvector(exponents, Vec<T>) * T(0.693147180559945309417); }
+};
 
 }  // namespace VARIANT

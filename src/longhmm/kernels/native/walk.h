@@ -110,10 +110,6 @@ bool walk_group(const Paths& paths, const Point<double>& point, const std::vecto
   Bits<double> numbers{};
   for (int lane = 0; lane < W; ++lane) {
     const int64_t window = base + (lane < count ? lane : count - 1);
-    if (call.wide_rows)
-      load_lane<double>(call, static_cast<const double*>(call.rows), window, lane, rows.values);
-    else
-      load_lane<double>(call, static_cast<const float*>(call.rows), window, lane, rows.values);
     begins[lane] = double(L - call.left[window]);
     core_rows[lane] = double(call.core[window]);
     starts[lane] = double(call.at_start[window]);
@@ -124,6 +120,7 @@ bool walk_group(const Paths& paths, const Point<double>& point, const std::vecto
       possible[k][lane] = given > -INFINITY;
     }
   }
+  load_rows<double>(call, base, count, rows.values);
   find_present<double>(rows, total);
 
   const V nothing = way == PLAIN ? V{} : all(-std::numeric_limits<double>::infinity());
@@ -154,7 +151,7 @@ bool walk_group(const Paths& paths, const Point<double>& point, const std::vecto
         moved[j] = opens ? all(way == PLAIN ? law : std::log(law)) : moved[j];
         if (way == PLAIN) reached[j] = opens ? all(law > 0 ? 1.0 : 0.0) : reached[j];
       }
-    row_logs<double>(call, point.pack.data(), rows.values + size_t(r) * width, logs);
+    block_logs<double>(call, point.pack.data(), rows.values + size_t(r) * width, 1, logs);
     const Bits<double> here = rows.present[r] != V{};
     V top = logs[0];
     for (int k = 1; k < n; ++k) top = larger<double>(logs[k], top);
