@@ -19,6 +19,7 @@ from longhmm.errors import LongHMMError
 from longhmm.gradients.estimators import BoundEstimator
 from longhmm.model.hmm import HMM
 from longhmm.run.driver import Driver, Progressed
+from longhmm.run.generator import key_from
 from longhmm.samplers.contract import Sampler
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def run_block(
     if not place:
         sampler, model, estimator, seed = cloudpickle.loads(recipe)
         driver = Driver(sampler, model, estimator, 0)
-        driver.key = jax.random.wrap_key_data(seed)
+        driver.key = key_from(seed)
         place.append(driver)
     # The state is put where the driver looks for it; other chains are elsewhere.
     run = Progressed([state] * (chain + 1), steps)

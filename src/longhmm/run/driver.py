@@ -25,6 +25,7 @@ from longhmm.data.prefetch import ahead
 from longhmm.errors import LongHMMError
 from longhmm.gradients.estimators import BoundEstimator
 from longhmm.model.hmm import HMM
+from longhmm.run.generator import generator_key
 from longhmm.samplers.contract import Kernel, Sampler
 
 Recorded = dict[str, np.ndarray]
@@ -76,7 +77,7 @@ class Driver:
 
     def __init__(self, sampler: Sampler, model: HMM, estimator: BoundEstimator, seed: int) -> None:
         self.sampler, self.model, self.estimator = sampler, model, estimator
-        self.key = jax.random.key(seed)
+        self.key = generator_key(seed)
         self.x64 = bool(getattr(sampler, "x64", False))
         self._compiled_once: set[Any] = set()
         with jax.enable_x64(self.x64):

@@ -1,0 +1,35 @@
+"""The written-out generator draws what JAX's own draws, bit for bit."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from longhmm.run.generator import generator_key, key_from
+
+DRAWS = {
+    "split": lambda key: jax.random.key_data(jax.random.split(key, 3)),
+    "fold_in": lambda key: jax.random.key_data(jax.random.fold_in(key, 2**31 - 1)),
+    "normal": lambda key: jax.random.normal(key, (5, 3)),
+    "randint": lambda key: jax.random.randint(key, (7,), 0, 1000),
+    "gamma": lambda key: jax.random.gamma(key, 2.5, (4,)),
+    "bytes": lambda key: jax.random.bits(key, (9,), jnp.uint8),
+    "many keys": lambda key: jax.vmap(lambda one: jax.random.uniform(one, (2,)))(jax.random.split(key, 4)),
+}
+
+
+@pytest.mark.parametrize("name", DRAWS)
+@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize("seed", [0, 7, -3, 2**40 + 5])
+def test_draws_are_those_of_jax(name, x64, seed):
+    with jax.enable_x64(x64):
+        expected, found = DRAWS[name](jax.random.key(seed)), DRAWS[name](generator_key(seed))
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
+
+
+def test_a_key_survives_being_taken_apart():
+    key = jax.random.fold_in(generator_key(3), 8)
+    again = key_from(np.asarray(jax.random.key_data(key)))
+    np.testing.assert_array_equal(jax.random.bits(again, (4,)), jax.random.bits(key, (4,)))
