@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.gradients.api import constrain
+from longhmm.gradients.coordinates import natural_score
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.full_data import full_statistics, gradient_from
 from longhmm.model.hmm import HMM
@@ -37,7 +39,12 @@ def part_of(sequences: Sequences, size: int) -> Sequences:
 
 
 def information_by_differences(model: HMM, coordinates: Mapping[str, np.ndarray], sequences: Sequences) -> np.ndarray:
-    """`(P, P)` minus the second derivative of the log posterior, scaled up from a part of long data."""
+    """`(P, P)` minus the second derivative of the log posterior, scaled up from a part of long data.
+
+    Scaled up is the curvature in natural parameters. In coordinates there is another term, the slope times the bend of
+    the coordinates, and the slope on a part is not that on all data: for a transition that the data can hardly tell
+    from none the difference would be larger than the curvature itself. The slope of all data is put in its place.
+    """
     flat = Flat.like(coordinates)
     centre = flat.ravel_numpy(coordinates)
     rows = int(np.clip(WORK / (2 * max(flat.size, 1)), FEWEST, MOST))
@@ -59,5 +66,25 @@ def information_by_differences(model: HMM, coordinates: Mapping[str, np.ndarray]
         for kind in range(2):
             slopes[kind, index] = -(ahead[kind] - behind[kind]) / (2 * STEP)
     posterior, prior = slopes
-    found = (posterior - prior) * (sequences.length / part.length) + prior
+    share = sequences.length / part.length
+    found = (posterior - prior) * share + prior
+    if part is not sequences:
+        found = found - _bend(model, flat, centre, sequences, part, share)
     return 0.5 * (found + found.T)
+
+
+def _bend(
+    model: HMM, flat: Flat, centre: np.ndarray, sequences: Sequences, part: Sequences, share: float
+) -> np.ndarray:
+    """Second derivative of `d . params` along the coordinates, d what the slope of all data is more than the part's."""
+    params = constrain(model, flat.unravel(centre))
+    with jax.enable_x64(True):
+        arrays = jax.tree.map(jnp.asarray, params)
+        whole, piece = (natural_score(arrays, full_statistics(model, params, data)) for data in (sequences, part))
+        more = jax.tree.map(lambda one, other: one - share * other, whole, piece)
+
+        def weighted(vector: jax.Array) -> jax.Array:
+            at = model.constrain(flat.unravel(vector))
+            return sum((jnp.sum(more[name] * at[name]) for name in more), jnp.zeros(()))
+
+        return np.asarray(jax.jit(jax.hessian(weighted))(jnp.asarray(centre)))
