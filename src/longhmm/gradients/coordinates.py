@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -12,7 +12,6 @@ import numpy as np
 from longhmm.errors import ModelError
 from longhmm.kernels.statistics import Statistics
 from longhmm.messages.markov import excess
-from longhmm.messages.scaling import safe_log
 from longhmm.model.hmm import HMM
 
 Coordinates = dict[str, jax.Array]
@@ -39,17 +38,50 @@ def score(
     `initial_moves=False` treats the initial law as a constant, for parameters that bring their own.
     """
 
-    # The excess has the same derivative as the counts, since rows sum to one, and does not cancel.
-    surplus = excess(statistics.transitions, model.constrain(dict(coordinates))["transition"])
+    params, pull = natural(model, coordinates)
+    return pull(natural_score(params, statistics, initial_moves=initial_moves))
 
-    def complete_data(at: Mapping[str, jax.Array]) -> jax.Array:
+
+def natural(
+    model: HMM, coordinates: Mapping[str, jax.Array]
+) -> tuple[dict[str, jax.Array], Callable[[Mapping[str, jax.Array]], Coordinates]]:
+    """Natural parameters, and what turns a derivative with respect to them into one with respect to coordinates."""
+
+    def moving(at: Coordinates) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
         params = model.constrain(at)
-        total = jnp.sum(surplus * safe_log(params["transition"]))
-        if initial_moves:
-            total = total + jnp.sum(statistics.first * safe_log(params["initial"]))
-        return total + sum(jnp.sum(slope * params[name]) for name, slope in statistics.emission.items())
+        real = {name: value for name, value in params.items() if jnp.issubdtype(value.dtype, jnp.inexact)}
+        return real, {name: value for name, value in params.items() if name not in real}  # whole numbers are constants
 
-    return jax.grad(complete_data)(dict(coordinates))
+    real, pull, constant = jax.vjp(moving, dict(coordinates), has_aux=True)
+    none = {name: jnp.zeros_like(value) for name, value in real.items()}
+    return {**real, **constant}, lambda slope: pull({**none, **slope})[0]
+
+
+def natural_score(
+    params: Mapping[str, jax.Array],
+    statistics: Statistics,
+    surplus: jax.Array | None = None,
+    *,
+    initial_moves: bool = True,
+) -> dict[str, jax.Array]:
+    """Derivative of the complete-data log likelihood with respect to natural parameters, as if these were free.
+
+    `surplus` is the excess of the counts where it is known already: it has the same derivative as the counts, since
+    rows sum to one, and does not cancel.
+    """
+    if surplus is None:
+        surplus = excess(statistics.transitions, params["transition"])
+    found = {name: jnp.asarray(each, params[name].dtype) for name, each in statistics.emission.items()}
+    found["transition"] = _over(surplus, params["transition"])
+    if initial_moves:
+        found["initial"] = _over(statistics.first, params["initial"])
+    return found
+
+
+def _over(counts: jax.Array, law: jax.Array) -> jax.Array:
+    """Counts over probabilities: the derivative of `counts * log(law)`, 0 where the law is."""
+    positive = law > 0
+    return jnp.where(positive, jnp.asarray(counts, law.dtype) / jnp.where(positive, law, 1.0), 0.0)
 
 
 def scores(
@@ -61,7 +93,10 @@ def scores(
 
 def prior_gradient(model: HMM, coordinates: Mapping[str, jax.Array]) -> Coordinates:
     """Gradient of the log prior density of the coordinates, Jacobian included (F18)."""
-    return jax.grad(model.log_prior_unconstrained)(dict(coordinates))
+    params, pull = natural(model, coordinates)
+    free = {name: params[name] for name in coordinates}
+    slope = jax.grad(lambda at: model.log_prior_of_coordinates({**params, **at}))(free)
+    return add(pull(slope), jax.grad(model.log_jacobian)(dict(coordinates)))
 
 
 def add(*parts: Mapping[str, Any]) -> Coordinates:

@@ -22,17 +22,15 @@ from longhmm.data.sequences import Sequences
 from longhmm.data.windows import WindowBatch
 from longhmm.gradients.arcs import blocks_of, plan_arcs
 from longhmm.gradients.buffer_length import BufferEstimate, FixedBuffer, LyapunovBuffer
-from longhmm.gradients.coordinates import Coordinates, add, prior_gradient, score
+from longhmm.gradients.coordinates import Coordinates, add, natural, natural_score, prior_gradient
 from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.gradients.importance import importance_of_blocks
 from longhmm.gradients.minibatch import Minibatch, MinibatchSource
 from longhmm.gradients.schemes import Windows
 from longhmm.kernels.backends import fused
-from longhmm.kernels.forms import expected_log_density
-from longhmm.kernels.fused_windows import FusedSums, given_statistics, placed_sums, statistics_of
+from longhmm.kernels.fused_windows import given_statistics, placed_sums, statistics_of
 from longhmm.kernels.statistics import Statistics, mixture_statistics, window_statistics
 from longhmm.messages.markov import mixing_time, stationary
-from longhmm.messages.scaling import safe_log
 from longhmm.model.hmm import HMM
 
 StartLaw = Callable[[Mapping[str, jax.Array]], jax.Array]
@@ -275,39 +273,18 @@ def window_estimate(
     initial: Any,
     minibatch: Minibatch,
 ) -> GradientEstimate:
-    params = model.constrain(coordinates)
+    params, pull = natural(model, coordinates)
     if initial is not None:
         params = {**params, "initial": jnp.asarray(initial, params["transition"].dtype)}
     if not per_window and minibatch.placed is not None and isinstance(statistics, BufferedStatistics):
         spans = (statistics.core_length, statistics.buffer)
         sums = placed_sums(model, params, minibatch.placed, statistics.law(params), *spans, minibatch.weights)
-        gradient = _from_sums(model, coordinates, params, sums, initial is None, prior)
-        return GradientEstimate(gradient, statistics_of(model, params, sums))
-    found = statistics(model, params, minibatch)
-    total = found.total(minibatch.weights)
-    gradient = score(model, coordinates, total, initial_moves=initial is None)
+        found = total = statistics_of(model, params, sums)
+        surplus = sums.excess
+    else:
+        found = statistics(model, params, minibatch)
+        total, surplus = found.total(minibatch.weights), None
+    gradient = pull(natural_score(params, total, surplus, initial_moves=initial is None))
     if prior:
         gradient = add(gradient, prior_gradient(model, coordinates))
     return GradientEstimate(gradient, found if per_window else total)
-
-
-def _from_sums(
-    model: HMM,
-    coordinates: Coordinates,
-    params: Mapping[str, jax.Array],
-    sums: FusedSums,
-    initial_moves: bool,
-    prior: bool,
-) -> Coordinates:
-    """The gradient from what the fused kernel summed up: the same as `score`, in one derivative (F8)."""
-
-    def complete_data(at: Coordinates) -> jax.Array:
-        natural = model.constrain(at)
-        # The excess has the same derivative as the counts, since rows sum to one, and does not cancel.
-        total = jnp.sum(sums.excess * safe_log(natural["transition"]))
-        if initial_moves:
-            total = total + jnp.sum(sums.first * safe_log(natural["initial"]))
-        total = total + expected_log_density(model, params, natural, sums.sums)
-        return total + model.log_prior_unconstrained(at) if prior else total
-
-    return jax.grad(complete_data)(coordinates)

@@ -186,13 +186,16 @@ class HMM:
 
     def log_prior_unconstrained(self, coordinates: Mapping[str, jax.Array]) -> jax.Array:
         """Log prior density of the unconstrained coordinates: the natural one plus the log Jacobian (F18)."""
-        params = self.constrain(coordinates)
-        table = self.emission.parameters(self.n_states)
-        return (
-            self.log_prior(params)
-            + self.transitions.log_jacobian(params["transition"])
-            + parametrisation.log_abs_det_jacobian(table, coordinates)
-        )
+        return self.log_prior_of_coordinates(self.constrain(coordinates)) + self.log_jacobian(coordinates)
+
+    def log_prior_of_coordinates(self, params: Mapping[str, jax.Array]) -> jax.Array:
+        """The part of the log prior density of the coordinates that natural parameters decide: rows have a Jacobian
+        that is a function of the rows themselves."""
+        return self.log_prior(params) + self.transitions.log_jacobian(params["transition"])
+
+    def log_jacobian(self, coordinates: Mapping[str, jax.Array]) -> jax.Array:
+        """Log volume of the map from the emission's coordinates to its natural parameters."""
+        return parametrisation.log_abs_det_jacobian(self.emission.parameters(self.n_states), coordinates)
 
     # Densities --------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 UNROLLED = 4
 LOG_2PI = math.log(2.0 * math.pi)
@@ -74,6 +75,24 @@ def whitening(covariance: jax.Array) -> jax.Array:
         solved = [-diagonal * sum(rows[i][m] * inverse_rows[m][j] for m in range(j, i)) for j in range(i)]
         inverse_rows.append([*solved, diagonal])
     return jnp.stack([entry for row in inverse_rows for entry in row], axis=1)
+
+
+def precision(covariance: jax.Array) -> jax.Array:
+    """Inverses `(K, D, D)` of covariance matrices."""
+    features = covariance.shape[-1]
+    rows, columns = np.tril_indices(features)
+    triangle = jnp.zeros_like(covariance).at[:, rows, columns].set(whitening(covariance))
+    return jnp.sum(triangle[:, :, :, None] * triangle[:, :, None, :], axis=1)
+
+
+def scatter_slope(precise: jax.Array, moments: jax.Array, count: jax.Array) -> jax.Array:
+    """`1/2 (P S P - n P)`, the derivative of `-1/2 (n log det C + tr(S C^-1))` with respect to C, at `P = C^-1`.
+
+    Written with sums over broadcast products, which XLA fuses, where tiny matrix products would be calls of their own.
+    """
+    half = jnp.sum(precise[:, :, :, None] * moments[:, None, :, :], axis=2)
+    whole = jnp.sum(half[:, :, :, None] * precise[:, None, :, :], axis=2)
+    return 0.5 * (whole - count[:, None, None] * precise)
 
 
 def _entries(covariance: jax.Array) -> list[list[jax.Array]]:

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from numpyro.distributions import Distribution, biject_to
+from numpyro.distributions import Distribution, InverseWishart, biject_to
 from numpyro.distributions.constraints import Constraint
 
 from longhmm.errors import ModelError
+from longhmm.model.small_covariance import inverse_wishart_density
 
 Params = Mapping[str, Any]
 
@@ -119,7 +120,9 @@ def log_prior_density(parameter: Parameter, value: jax.Array) -> jax.Array:
             f"The default prior of '{parameter.name}' depends on the data: resolve the model on the data first, or "
             f"give the prior of '{parameter.name}' explicitly."
         )
-    return jnp.sum(fresh(parameter.prior).log_prob(value))
+    prior = fresh(parameter.prior)
+    density = inverse_wishart_density(prior, value) if isinstance(prior, InverseWishart) else None
+    return jnp.sum(prior.log_prob(value) if density is None else density)
 
 
 def draw_prior(key: jax.Array, parameter: Parameter) -> jax.Array:

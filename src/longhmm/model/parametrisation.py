@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-from numpyro.distributions import biject_to
 
 from longhmm.errors import ModelError
 from longhmm.model.parameter import Parameter, Params
+from longhmm.model.small_covariance import bijection
 
 Parameters = Mapping[str, Parameter]
 
@@ -26,7 +26,7 @@ def free_names(parameters: Parameters) -> list[str]:
 def coordinate_shapes(parameters: Parameters) -> dict[str, tuple[int, ...]]:
     """The shape of every free parameter's unconstrained coordinates."""
     return {
-        name: tuple(biject_to(parameters[name].support).inverse_shape(parameters[name].shape))
+        name: tuple(bijection(parameters[name].support).inverse_shape(parameters[name].shape))
         for name in free_names(parameters)
     }
 
@@ -34,7 +34,7 @@ def coordinate_shapes(parameters: Parameters) -> dict[str, tuple[int, ...]]:
 def unconstrain(parameters: Parameters, params: Params) -> dict[str, jax.Array]:
     """Unconstrained coordinates of the free parameters; fixed ones have none."""
     return {
-        name: biject_to(parameters[name].support).inv(_natural(parameters[name], params))
+        name: bijection(parameters[name].support).inv(_natural(parameters[name], params))
         for name in free_names(parameters)
     }
 
@@ -44,7 +44,7 @@ def constrain(parameters: Parameters, u: Mapping[str, jax.Array]) -> dict[str, j
     names = free_names(parameters)
     dtype = jnp.result_type(*(u[name] for name in names)) if names else jnp.result_type(float)
     return {
-        name: biject_to(parameter.support)(u[name]) if parameter.is_free else _fixed(parameter, dtype)
+        name: bijection(parameter.support)(u[name]) if parameter.is_free else _fixed(parameter, dtype)
         for name, parameter in parameters.items()
     }
 
@@ -56,8 +56,8 @@ def log_abs_det_jacobian(parameters: Parameters, u: Mapping[str, jax.Array]) -> 
     """
     total = jnp.zeros(())
     for name in free_names(parameters):
-        bijection = biject_to(parameters[name].support)
-        total = total + jnp.sum(bijection.log_abs_det_jacobian(u[name], bijection(u[name])))
+        way = bijection(parameters[name].support)
+        total = total + jnp.sum(way.log_abs_det_jacobian(u[name], way(u[name])))
     return total
 
 

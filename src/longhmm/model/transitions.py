@@ -123,7 +123,11 @@ class Transitions:
     def constrain(self, coordinates: jax.Array) -> jax.Array:
         """`(n_free,)` coordinates to the transition matrix."""
         dtype = coordinates.dtype
-        padded = jnp.zeros((self.n_states, max(self.n_states - 1, 0)), dtype).at[self._slots].set(coordinates)
+        shape = (self.n_states, max(self.n_states - 1, 0))
+        if self.n_free == math.prod(shape):
+            padded = coordinates.reshape(shape)
+        else:
+            padded = jnp.zeros(shape, dtype).at[self._slots].set(coordinates)
         logits = jnp.einsum("ijc,ic->ij", jnp.asarray(self._basis, dtype), padded)
         return self._with_fixed_rows(jax.nn.softmax(jnp.where(self.allowed, logits, -jnp.inf), axis=1))
 
@@ -131,7 +135,8 @@ class Transitions:
         """Inverse of `constrain`."""
         logs = safe_log(transition)
         logs = jnp.where(self.allowed & jnp.isfinite(logs), logs, 0.0)
-        return jnp.einsum("ijc,ij->ic", jnp.asarray(self._basis, logs.dtype), logs)[self._slots]
+        padded = jnp.einsum("ijc,ij->ic", jnp.asarray(self._basis, logs.dtype), logs)
+        return padded.ravel() if self.n_free == padded.size else padded[self._slots]
 
     def log_jacobian(self, transition: jax.Array) -> jax.Array:
         """Log volume of the map from coordinates to rows: `sum_j log A[i, j] + 1/2 log m_i` over free rows (F17)."""

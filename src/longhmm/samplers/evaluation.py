@@ -131,4 +131,4 @@ def chosen(windows: Any, buffer: Any) -> dict[str, Any]:
 
 def all_finite(tree: Any) -> jax.Array:
     """Whether every number in a tree of arrays is finite."""
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(tree)]))
+    return jnp.all(jnp.isfinite(jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])))

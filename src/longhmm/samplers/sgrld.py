@@ -212,7 +212,7 @@ class SGRLD:
                 clipped = 0.5 * (rows_clipped + emission.clipped)
                 info = (seen.posterior, clipped, emission.refused, seen.impossible)
             gradient, clipped, refused, impossible = info
-            finite = all_finite((moved.coordinates, moved.expanded, gradient))
+            finite = all_finite(moved.coordinates)  # what is not finite elsewhere ends there
             return moved._replace(steps=state.steps + 1), SGRLDInfo(
                 gradient, finite, clipped, refused, size, impossible
             )

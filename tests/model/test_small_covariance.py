@@ -1,0 +1,55 @@
+"""Small covariance matrices, written out, against NumPyro's general ones."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from numpyro.distributions import biject_to, constraints
+
+from longhmm.model.small_covariance import bijection, inverse_wishart_density
+
+
+@pytest.mark.parametrize("features", [1, 2, 3, 4, 5])
+def test_the_bijection_is_numpyros(features):
+    rng = np.random.default_rng(features)
+    with jax.enable_x64(True):
+        ours, theirs = bijection(constraints.positive_definite), biject_to(constraints.positive_definite)
+        u = jnp.asarray(rng.normal(size=(6, features * (features + 1) // 2)))
+        np.testing.assert_allclose(ours(u), theirs(u), rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(ours.inv(ours(u)), u, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(
+            ours.log_abs_det_jacobian(u, ours(u)), theirs.log_abs_det_jacobian(u, theirs(u)), rtol=1e-12
+        )
+        assert ours.inverse_shape((6, features, features)) == u.shape
+
+
+@pytest.mark.parametrize("features", [1, 2, 3, 4, 6])
+def test_the_inverse_wishart_density_is_numpyros_with_its_slope(features):
+    rng = np.random.default_rng(features)
+    with jax.enable_x64(True):
+        factor = np.tril(rng.normal(size=(features, features)), -1) + np.diag(rng.uniform(0.5, 2, features))
+        prior = dist.InverseWishart(features + 2.5, scale_tril=factor)
+        u = jnp.asarray(rng.normal(size=(5, features * (features + 1) // 2)))
+        covariance = bijection(constraints.positive_definite)(u)
+        np.testing.assert_allclose(inverse_wishart_density(prior, covariance), prior.log_prob(covariance), rtol=1e-11)
+        ours = jax.grad(lambda at: jnp.sum(inverse_wishart_density(prior, at)))(covariance)
+        theirs = jax.grad(lambda at: jnp.sum(prior.log_prob(at)))(covariance)
+        both = 0.5 * (theirs + jnp.swapaxes(theirs, 1, 2))
+        np.testing.assert_allclose(ours, both, rtol=1e-8, atol=1e-10)
+        curve, other = (
+            jax.hessian(lambda at, density=density: jnp.sum(density(bijection(constraints.positive_definite)(at))))(
+                u[0:1]
+            )
+            for density in (lambda at: inverse_wishart_density(prior, at), prior.log_prob)
+        )
+        np.testing.assert_allclose(curve, other, rtol=1e-7, atol=1e-9)
+
+
+def test_what_is_not_small_is_left_to_numpyro():
+    assert inverse_wishart_density(dist.InverseWishart(4.0, scale_tril=np.eye(2)), jnp.eye(2)) is None
+    stacked = dist.InverseWishart(4.0, scale_tril=np.tile(np.eye(2), (3, 1, 1)))
+    assert inverse_wishart_density(stacked, jnp.tile(jnp.eye(2), (3, 1, 1))) is None
+    assert isinstance(bijection(constraints.positive), type(biject_to(constraints.positive)))
