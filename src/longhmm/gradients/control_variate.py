@@ -83,6 +83,10 @@ class BoundControlVariate:
         """Windows at random, each with one over the probability of its cell as its weight."""
         return self.plain.draw(key)
 
+    def draw_many(self, keys: jax.Array) -> Minibatch:
+        """What `draw` gives for each of some keys; for windows that are read from files."""
+        return self.plain.draw_many(keys)
+
     def estimate(
         self,
         coordinates: Mapping[str, jax.Array],

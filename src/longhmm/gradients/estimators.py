@@ -19,7 +19,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import Sequences
-from longhmm.data.windows import WindowBatch
 from longhmm.gradients.arcs import blocks_of, plan_arcs
 from longhmm.gradients.buffer_length import BufferEstimate, FixedBuffer, LyapunovBuffer
 from longhmm.gradients.coordinates import Coordinates, add, natural, natural_score, prior_gradient
@@ -28,7 +27,7 @@ from longhmm.gradients.importance import importance_of_blocks
 from longhmm.gradients.minibatch import Minibatch, MinibatchSource
 from longhmm.gradients.schemes import Windows
 from longhmm.kernels.backends import fused
-from longhmm.kernels.fused_windows import given_statistics, placed_sums, statistics_of
+from longhmm.kernels.fused_windows import copied_windows, given_statistics, placed_sums, statistics_of
 from longhmm.kernels.statistics import Statistics, mixture_statistics, window_statistics
 from longhmm.messages.markov import mixing_time, stationary
 from longhmm.model.hmm import HMM
@@ -66,6 +65,13 @@ class BoundEstimator(Protocol):
         self, coordinates: Mapping[str, jax.Array], minibatch: Any, *, prior: bool = True, per_window: bool = False
     ) -> GradientEstimate:
         """The gradient of the log posterior, or of the log likelihood, at these coordinates."""
+
+
+class ReadsFiles(Protocol):
+    """A bound estimator whose windows may come from files: many minibatches are then read together."""
+
+    def draw_many(self, keys: jax.Array) -> Any:
+        """What `draw` gives for each of some keys, along a leading axis."""
 
 
 class Estimator(Protocol):
@@ -242,14 +248,19 @@ class BoundWindows:
 
     def draw(self, key: jax.Array) -> Minibatch:
         """Windows at random, each with one over the probability of its cell as its weight."""
-        minibatch = self.source.draw(key)
         if self.draws_on_host:
-            self._check(minibatch.windows)
-        return minibatch
+            return jax.tree.map(lambda each: each[0], self.draw_many(key[None]))
+        return self.source.draw(key)
 
-    def _check(self, windows: WindowBatch) -> None:
-        values, observed = (np.reshape(each, (-1, each.shape[2])) for each in (windows.values, windows.observed))
+    def draw_many(self, keys: jax.Array) -> Minibatch:
+        """What `draw` gives for each of some keys, along a leading axis; for windows that are read from files."""
+        minibatch = self.source.draw_many(keys)
+        windows = minibatch.windows
+        values, observed = (np.reshape(each, (-1, each.shape[-1])) for each in (windows.values, windows.observed))
         self.model.emission.check(values, observed, lambda row: f"a value in a window of {self.source.sequences.name}")
+        if isinstance(self.statistics, BufferedStatistics) and self.statistics.fused and windows.states is None:
+            return minibatch._replace(placed=copied_windows(self.model, windows))
+        return minibatch
 
     def estimate(
         self,

@@ -21,6 +21,8 @@ from longhmm.kernels.fused_windows import Placed, place
 from longhmm.kernels.rows import fused_rows
 from longhmm.model.hmm import HMM
 
+ROWS_AT_ONCE = 1 << 20  # read on the host in one go
+
 
 class Minibatch(NamedTuple):
     """Windows, and the weight `(S,)` with which each one's core enters the sum over all data.
@@ -141,10 +143,21 @@ class MinibatchSource:
         if self.data is not None:
             core_length = self.windows.core_length
             return _draw_on_device(self.rotation, core_length, self.buffer, self.data, self.arcs, key)
+        return jax.tree.map(lambda each: each[0], self.draw_many(key[None]))
+
+    def draw_many(self, keys: jax.Array) -> Minibatch:
+        """What `draw` gives for each of some keys, along a leading axis, read on the host in one go."""
         rotation = self.rotation if self.arcs is None else self.arcs.rotation
         with jax.enable_x64(rotation.n_cells >= INT32_LIMIT):
-            places = np.asarray(_draw_places(rotation, key))
-        return self.take(*_cells_at(np, self.rotation, self.arcs, places))
+            places = np.asarray(_draw_places(rotation, keys))
+        together = max(1, ROWS_AT_ONCE // self.cells.width(self.buffer))
+        numbers, weights = _cells_at(np, self.rotation, self.arcs, places.ravel())
+        pieces = [
+            self.take(numbers[first : first + together], weights[first : first + together])
+            for first in range(0, numbers.size, together)
+        ]
+        found = jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
+        return jax.tree.map(lambda each: each.reshape(*places.shape, *each.shape[1:]), found)
 
     def take(self, cells: np.ndarray, weights: np.ndarray) -> Minibatch:
         """The windows of given cells, read on the host."""
@@ -168,12 +181,12 @@ def _cells_at(xp: Any, rotation: Rotation, arcs: Arcs | None, places: Any) -> tu
     """Cells and their weights: every place is a cell, unless cells have arcs."""
     if arcs is not None:
         return arcs.find(xp, places)
-    return places, xp.full(rotation.count, rotation.weight, xp.float32)
+    return places, xp.full(places.shape, rotation.weight, xp.float32)
 
 
 @partial(jax.jit, static_argnames=("rotation",))
-def _draw_places(rotation: Rotation, key: jax.Array) -> jax.Array:
-    return rotation.draw(key)
+def _draw_places(rotation: Rotation, keys: jax.Array) -> jax.Array:
+    return jax.vmap(rotation.draw)(keys)
 
 
 @partial(jax.jit, static_argnames=("rotation", "core_length", "buffer"))

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from longhmm.data.windows import WindowBatch, WindowIndex
 from longhmm.kernels import backends, native
 from longhmm.kernels.compiled_call import Laws, Placed, native_windows
 from longhmm.kernels.forms import Form, form_of, packs, slopes
 from longhmm.kernels.pallas_windows import window_sums
+from longhmm.kernels.rows import host_numbers
 from longhmm.kernels.statistics import Statistics, free_emission
 from longhmm.messages.markov import stationary
 from longhmm.model.hmm import HMM
@@ -35,6 +37,22 @@ def place(rows: Any, index: WindowIndex) -> Placed:
         index.at_start,
     )
     return Placed(rows, *(jnp.asarray(each).astype(jnp.int32) for each in short))
+
+
+def copied_windows(model: HMM, windows: WindowBatch) -> Placed | None:
+    """Windows that were read on the host `(..., S, width, D)`, as rows of numbers for the kernel, beside each other.
+
+    None where it cannot read them: emissions without a form of their own, and rows that are observed in part.
+    """
+    form = form_of(model)
+    seen = windows.observed.any(axis=-1)
+    if form.kind == native.GIVEN or not np.array_equal(seen, windows.observed.all(axis=-1)):
+        return None
+    *outer, count, width = seen.shape
+    rows = host_numbers(model, windows.values, windows.observed).reshape(*outer, count * width, form.width)
+    begin = np.arange(count, dtype=np.int32) * width + windows.core_start
+    core, right = windows.core_stop - windows.core_start, windows.length - windows.core_stop
+    return Placed(rows, begin, windows.core_start, core, right, windows.at_start.astype(np.int32))
 
 
 class FusedSums(NamedTuple):

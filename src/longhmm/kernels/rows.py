@@ -130,6 +130,15 @@ def fused_rows(model: HMM, sequences: Sequences, values: jax.Array) -> jax.Array
     return jnp.asarray(np.concatenate(parts))
 
 
+def host_numbers(model: HMM, values: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    """The numbers `(..., width)` float32 of rows on the host, NaN where they are missing."""
+    inner = model.emission.emission if isinstance(model.emission, Tied) else model.emission
+    if isinstance(inner, Gaussian):
+        return np.where(observed.all(axis=-1, keepdims=True), values, np.nan).astype(np.float32)
+    with jax.enable_x64(True):
+        return np.asarray(_numbers(model, values, observed), np.float32)
+
+
 def partly_observed(model: HMM, sequences: Sequences) -> bool:
     """Whether a row is observed in part only; data in memory are checked against the emission's support on the way."""
     emission = model.emission

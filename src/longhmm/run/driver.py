@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ import numpy as np
 
 from longhmm.data.prefetch import ahead
 from longhmm.errors import LongHMMError
-from longhmm.gradients.estimators import BoundEstimator
+from longhmm.gradients.estimators import BoundEstimator, ReadsFiles
 from longhmm.model.hmm import HMM
 from longhmm.run.generator import generator_key
 from longhmm.samplers.contract import Kernel, Sampler
@@ -181,8 +181,7 @@ class Driver:
         def read(draw: int) -> tuple[jax.Array, Any]:
             with jax.enable_x64(self.x64):  # JAX keeps this setting for each thread
                 draw_keys, step_keys = _step_keys(key, first + draw * thin, thin)
-                minibatches = [self.kernel.draw(draw_keys[each]) for each in range(thin)]
-                return step_keys, jax.tree.map(lambda *parts: np.stack(parts), *minibatches)
+                return step_keys, cast(ReadsFiles, self.estimator).draw_many(draw_keys)
 
         kept, stats = [], []
         for step_keys, stacked in ahead(read, count):

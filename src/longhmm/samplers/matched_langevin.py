@@ -88,6 +88,10 @@ class Tuned:
         """A minibatch of windows."""
         return self.control.draw(key)
 
+    def draw_many(self, keys: jax.Array) -> Any:
+        """What `draw` gives for each of some keys; for windows that are read from files."""
+        return self.control.draw_many(keys)
+
     def estimate(
         self, coordinates: Mapping[str, jax.Array], minibatch: Any, *, prior: bool = True, per_window: bool = False
     ) -> Any:
