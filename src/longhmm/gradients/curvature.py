@@ -43,7 +43,7 @@ def information_by_differences(model: HMM, coordinates: Mapping[str, np.ndarray]
 
     Scaled up is the curvature in natural parameters. In coordinates there is another term, the slope times the bend of
     the coordinates, and the slope on a part is not that on all data: for a transition that the data can hardly tell
-    from none the difference would be larger than the curvature itself. The slope of all data is put in its place.
+    from none the difference would be larger than the curvature itself. The slope of all data is put in its place (F29).
     """
     flat = Flat.like(coordinates)
     centre = flat.ravel_numpy(coordinates)
