@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -27,13 +29,18 @@ struct Path {
   int64_t (*walk)(const Paths&, int64_t, int64_t);
 };
 
+// The best instructions that the processor has; LONGHMM_INSTRUCTIONS=AVX2 or =baseline asks for less.
 Path choose() {
 #ifdef __x86_64__
+  const char* given = std::getenv("LONGHMM_INSTRUCTIONS");
+  const std::string most = given ? given : "";
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512bw"))
+  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
+  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (has_avx512 && most != "AVX2" && most != "baseline")
     return {"AVX-512", 64, avx512::run, avx512::walk};
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return {"AVX2", 32, avx2::run, avx2::walk};
+  if (has_avx2 && most != "baseline") return {"AVX2", 32, avx2::run, avx2::walk};
 #endif
   return {"baseline", 16, baseline::run, baseline::walk};
 }
