@@ -188,6 +188,23 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     assert killed[0] not in client.run(os.getpid).values()
 
 
+def test_a_worker_that_goes_away_while_data_are_sent_changes_nothing(
+    values: np.ndarray, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask's scheduler then fails with the address of a worker it no longer knows."""
+    expected = lh.log_likelihood(MODEL, PARAMS, values)
+    scatter, failures = client.scatter, iter([KeyError("tcp://127.0.0.1:1"), KeyError("tcp://127.0.0.1:1")])
+
+    def stumbling(*given: Any, **options: Any) -> Any:
+        for failure in failures:
+            raise failure
+        return scatter(*given, **options)
+
+    monkeypatch.setattr(client, "scatter", stumbling)
+    assert lh.log_likelihood(MODEL, PARAMS, lh.on_cluster(values, client)) == expected
+    assert next(failures, None) is None
+
+
 @pytest.mark.slow
 def test_the_default_pipeline_finds_the_same_mode_and_draws(values: np.ndarray, client: Any, tmp_path: Path) -> None:
     data = sources(values, tmp_path)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -96,7 +97,11 @@ def main() -> int:
     rows: list[Row] = []
     for name, run in parts.items():
         if asked.only in (None, name):
-            rows += run()
+            try:
+                rows += run()
+            except Exception as error:  # the other suites have something to say, too
+                traceback.print_exc()
+                rows.append((name, 1, [f"{name}: {type(error).__name__}: {error}"]))
             print(f"{name}: done after {time.monotonic() - began:,.0f} seconds", flush=True)
     for sentence in (each for row in rows for each in row[2]):
         print(f"LOST {sentence}")

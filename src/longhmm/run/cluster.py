@@ -57,6 +57,18 @@ def losses() -> tuple[type[BaseException], ...]:
     return KilledWorker, CancelledError, CommClosedError, TimeoutError, OSError
 
 
+class LostWorker(OSError):
+    """A worker went away while something was on its way to all of them."""
+
+
+def to_all_workers(client: Any, content: bytes) -> Any:
+    """Something on every worker."""
+    try:
+        return client.scatter(content, broadcast=True, hash=False)
+    except KeyError as error:  # the scheduler stumbles over a worker that is gone since it made its list
+        raise LostWorker(f"worker {error} was lost") from error
+
+
 def persevere(work: Callable[[], Result]) -> Result:
     """Do something again, up to some times, while workers are lost on the way."""
     for attempt in range(ATTEMPTS):
@@ -103,7 +115,7 @@ class ClusterDriver(Driver):
             tasks: list[Any] = []
             try:
                 if self._given is None:
-                    self._given = self.client.scatter(self._recipe, broadcast=True, hash=False)
+                    self._given = to_all_workers(self.client, self._recipe)
                 for chain, state in enumerate(states):
                     block = (name, state, chain, run.steps, count, thin)
                     tasks.append(self.client.submit(run_block, self._given, *block, pure=False, retries=ATTEMPTS))
