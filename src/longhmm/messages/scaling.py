@@ -38,6 +38,16 @@ def peak_scaled(log_likelihoods: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jnp.exp(log_likelihoods - peak[:, None, :]), peak
 
 
+FUSED = 16  # columns of a matrix up to which a product is a sum that XLA fuses with what is around it
+
+
+def product(matrix: jax.Array, vector: jax.Array) -> jax.Array:
+    """`matrix (..., n, m)` times `vector (..., m)`; calling a library costs more than a small product itself."""
+    if matrix.shape[-1] <= FUSED:
+        return jnp.sum(matrix * vector[..., None, :], axis=-1)
+    return jnp.einsum("...ij,...j->...i", matrix, vector)
+
+
 def safe_log(values: jax.Array) -> jax.Array:
     """Logarithm with minus infinity at zero and a zero, not NaN, derivative there."""
     positive = values > 0

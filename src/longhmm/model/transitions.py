@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.errors import ModelError
-from longhmm.messages.scaling import safe_log
+from longhmm.messages.scaling import product, safe_log
 
 
 @dataclass(frozen=True)
@@ -128,14 +128,14 @@ class Transitions:
             padded = coordinates.reshape(shape)
         else:
             padded = jnp.zeros(shape, dtype).at[self._slots].set(coordinates)
-        logits = jnp.einsum("ijc,ic->ij", jnp.asarray(self._basis, dtype), padded)
+        logits = product(jnp.asarray(self._basis, dtype), padded)
         return self._with_fixed_rows(jax.nn.softmax(jnp.where(self.allowed, logits, -jnp.inf), axis=1))
 
     def unconstrain(self, transition: jax.Array) -> jax.Array:
         """Inverse of `constrain`."""
         logs = safe_log(transition)
         logs = jnp.where(self.allowed & jnp.isfinite(logs), logs, 0.0)
-        padded = jnp.einsum("ijc,ij->ic", jnp.asarray(self._basis, logs.dtype), logs)
+        padded = product(jnp.asarray(np.swapaxes(self._basis, 1, 2), logs.dtype), logs)
         return padded.ravel() if self.n_free == padded.size else padded[self._slots]
 
     def log_jacobian(self, transition: jax.Array) -> jax.Array:

@@ -168,8 +168,9 @@ class Driver:
         """All chains as one program."""
         chains = range(len(run.states))
         with jax.enable_x64(self.x64):
-            states = jax.tree.map(lambda *parts: jnp.stack(parts), *run.states)
-            keys = jnp.stack([self.chain_key(chain) for chain in chains])
+            # On the host: there are many small arrays, and every one would be a program to start.
+            states = jax.tree.map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *run.states)
+            keys = _chain_keys(self.key, jnp.arange(len(run.states)))
             found = _compiled_together(self.sampler, self.model, self.estimator, states, keys, run.steps, thin, count)
             state, kept, stats = jax.tree.map(np.asarray, found)
             kept, stats = jax.tree.map(lambda each: each[:, :count], (kept, stats))
@@ -202,6 +203,11 @@ class Driver:
         self._compiled_once.add(program)
         with ThreadPoolExecutor(min(n_chains, os.cpu_count() or 1)) as pool:
             return done + list(pool.map(work, range(alone, n_chains)))
+
+
+@jax.jit
+def _chain_keys(key: jax.Array, chains: jax.Array) -> jax.Array:
+    return jax.vmap(partial(jax.random.fold_in, key))(chains)
 
 
 @partial(jax.jit, static_argnames=("thin",))

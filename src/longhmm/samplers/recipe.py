@@ -23,6 +23,8 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from longhmm.messages.scaling import product
+
 Field = Callable[[jax.Array], jax.Array]
 
 
@@ -172,9 +174,9 @@ def normal_with(key: jax.Array, covariance: jax.Array) -> tuple[jax.Array, jax.A
 
 def scaled(factor: jax.Array, vector: jax.Array) -> jax.Array:
     """`L v`, for L as a matrix or as a diagonal."""
-    return factor * vector if factor.ndim == 1 else factor @ vector
+    return factor * vector if factor.ndim == 1 else product(factor, vector)
 
 
 def scaled_back(factor: jax.Array, vector: jax.Array) -> jax.Array:
     """`L^T v`, along the last axis of `vector`."""
-    return vector * factor if factor.ndim == 1 else vector @ factor
+    return vector * factor if factor.ndim == 1 else product(factor.T, vector)
