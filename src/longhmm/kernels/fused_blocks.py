@@ -77,18 +77,7 @@ def fused_blocks(how: How, model: HMM, sequences: Sequences) -> Callable[[tuple[
     """Blocks of chunks `[begin, stop)`, guessed from `reach` rows; None where they do not agree, or without kernel."""
     if not native.available():
         return lambda asked: None
-    blocks = FusedBlocks(how, model, sequences)
-
-    def run_block(asked: tuple[int, int, int]) -> Found | None:
-        begin, stop, reach = asked
-        totals, edges, gamma = blocks.run(begin, stop, reach)
-        if not blocks.agree(edges, begin, stop):
-            return None
-        return Found(
-            totals, edges.ends(), gamma.astype(np.float32) if how.probabilities and gamma is not None else None
-        )
-
-    return run_block
+    return FusedBlocks(how, model, sequences).found
 
 
 class FusedBlocks:
@@ -99,6 +88,15 @@ class FusedBlocks:
         self.cells = Cells(sequences.offsets, how.chunk)
         self.calls = ChunkCalls(model, how.params, sequences, self.cells)
         self.reader, self.form, self.transition = self.calls.reader, self.calls.form, self.calls.transition
+
+    def found(self, asked: tuple[int, int, int]) -> Found | None:
+        """Chunks `[begin, stop)`, guessed from `reach` rows; None where they do not agree."""
+        begin, stop, reach = asked
+        totals, edges, gamma = self.run(begin, stop, reach)
+        if not self.agree(edges, begin, stop):
+            return None
+        wanted = gamma if self.how.probabilities else None
+        return Found(totals, edges.ends(), None if wanted is None else wanted.astype(np.float32))
 
     def rows_of(self, begin: int, stop: int) -> tuple[int, int]:
         """Rows that the chunks `[begin, stop)` own."""
@@ -150,12 +148,15 @@ class FusedBlocks:
         """Whether neighbouring chunks of one sequence met with the same messages."""
         starts = self.cells.locate(np.arange(begin, stop), 0).at_start
         joints = ~np.asarray(starts, bool)[1:]
-        leaving, after = edges.leaving[:-1][joints], edges.after[:-1][joints]
-        before, entering = edges.before[1:][joints], edges.entering[1:][joints]
+        leaving, after, before, entering = edges.leaving[:-1], edges.after[:-1], edges.before[1:], edges.entering[1:]
+        if not joints.all():
+            leaving, after, before, entering = (each[joints] for each in (leaving, after, before, entering))
         # One step on, what is too small to matter is gone.
         if not _same(leaving @ self.transition, before @ self.transition):
             return False
         if self.how.forward_only:
+            return True
+        if np.array_equal(after, entering):
             return True
         one, other = leaving * after, leaving * entering
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -165,11 +166,10 @@ class FusedBlocks:
 
 def _same(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether rows agree up to a factor each: log odds within the tolerance, zeros in the same places."""
+    if np.all(np.abs(one - other) <= 0.5 * TOLERANCE * np.minimum(one, other)):
+        return True  # as almost always: the kernel's messages sum to one
     if not np.array_equal(one > 0, other > 0):
         return False
-    across, back = one * other.max(1, keepdims=True), other * one.max(1, keepdims=True)
-    if np.all(np.abs(across - back) <= 0.5 * TOLERANCE * np.minimum(across, back)):
-        return True  # as almost always, and without a logarithm
     with np.errstate(invalid="ignore", divide="ignore"):
         logs = np.log(one / one.max(1, keepdims=True))
         gap = np.abs(logs - np.log(other / other.max(1, keepdims=True)))

@@ -14,7 +14,7 @@ from itertools import repeat
 import jax
 import numpy as np
 
-from longhmm.data.executor import Task
+from longhmm.data.executor import Task, Work
 from longhmm.data.sequences import Sequences
 from longhmm.kernels import native
 from longhmm.kernels.block_messages import Collector
@@ -96,7 +96,9 @@ class _FusedPass:
         """All data, or None where a joint does not agree."""
         parts: list[Totals] = []
         last: Edges | None = None
-        work = partial(fused_blocks, self.how)
+        # Elsewhere it is all made anew; here it is at hand.
+        here = self.sequences.executor.here
+        work: Work = (lambda model, sequences: self.blocks.found) if here else partial(fused_blocks, self.how)
         found = self.sequences.executor.run(
             work, self.model, self.sequences, map(self._task, self._bounds(), repeat(reach))
         )

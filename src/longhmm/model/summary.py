@@ -45,6 +45,12 @@ def _check_scale(feature: int, column: np.ndarray) -> None:
         )
 
 
+def _percentiles(column: np.ndarray) -> np.ndarray:
+    """All 101 of them; for so many, sorting once is faster than looking for each."""
+    places = np.linspace(0.0, 1.0, 101) * (column.size - 1)
+    return np.interp(places, np.arange(column.size), np.sort(column))
+
+
 def summarise(values: np.ndarray) -> DataSummary:
     """Summarise values of shape (n, D), or (n,), in which NaN marks a missing value."""
     table = np.asarray(values, dtype=np.float64)
@@ -61,7 +67,7 @@ def summarise(values: np.ndarray) -> DataSummary:
     # A constant feature has no scale of its own: a tenth of its size, or one, is then as good a guess as any.
     sd = np.array([column.std() for column in columns])
     sd = np.where(sd > 1e-12 * np.abs(mean), sd, np.where(mean == 0.0, 1.0, 0.1 * np.abs(mean)))
-    quantiles = np.stack([np.quantile(column, np.linspace(0.0, 1.0, 101)) for column in columns])
+    quantiles = np.stack([_percentiles(column) for column in columns])
     whole = all(bool(np.all(column == np.floor(column))) and column.min() >= 0 for column in columns)
     return DataSummary(
         n=len(table),

@@ -180,9 +180,12 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   V* alpha = take(size_t(C + 1) * n);  // not normalised; [0] is the law before the core
   V* counts = take(size_t(n) * n);
   V* sums = take(size_t(n) * n_sums);
-  V* law = take(n);
-  V* moved = take(n);
-  V* beta = take(n);
+  // Few states stay in registers.
+  constexpr bool held_near = K > 0 && K <= 16;
+  V near_law[held_near ? K : 1], near_moved[held_near ? K : 1], near_beta[held_near ? K : 1];
+  V* const law = held_near ? near_law : take(n);
+  V* const moved = held_near ? near_moved : take(n);
+  V* const beta = held_near ? near_beta : take(n);
   V* first = take(n);
   V* after_edge = take(n);
   V* gamma = take(size_t(BLOCK) * n);
@@ -213,6 +216,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
         law[k][lane] = T(call.before[(base + (lane < count ? lane : count - 1)) * n + k]);
     scale = T(1) / sum_of<T, K>(law, n);
   }
+  for (int k = 0; k < n; ++k) alpha[k] = law[k];  // with no rows before the core, the law before it is this one
   Bits<T> lost = {};
   LogProduct<T> likelihoods;
   V peaks{};
@@ -229,10 +233,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
     if (window0 + 2 * W <= call.windows) fetch_ahead(call, base + W, from, stop, W);
     for (int r = from; r < stop && r < L + C; ++r) {
       V* likelihood = b + size_t(r) * n;
-      V* held = r < L ? law : alpha + size_t(r - L + 1) * n;
-      if (r == L)
-        for (int k = 0; k < n; ++k) alpha[k] = law[k];
-      multiply<T, K>(point.transposed.data(), n, r < L ? law : alpha + size_t(r - L) * n, moved);
+      multiply<T, K>(point.transposed.data(), n, law, moved);
       if (opening) {
         const Bits<T> here = (begins == all(T(r))) & (starts != V{});
         for (int k = 0; k < n; ++k) moved[k] = here ? all(point.initial[k]) : moved[k];
@@ -240,9 +241,11 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
       }
       for (int k = 0; k < n; ++k) {
         likelihood[k] *= scale;
-        held[k] = moved[k] * likelihood[k];
+        law[k] = moved[k] * likelihood[k];
       }
-      V c = sum_of<T, K>(held, n);
+      if (r >= L - 1)
+        for (int k = 0; k < n; ++k) alpha[size_t(r + 1 - L) * n + k] = law[k];
+      V c = sum_of<T, K>(law, n);
       lost |= ~(c > tiny);
       c = larger<T>(c, tiny);
       scale = T(1) / c;
@@ -297,10 +300,11 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
         V* posterior = gamma + size_t(r - from) * n;
         for (int k = 0; k < n; ++k) {
           posterior[k] = a[k] * beta[k];
-          likelihood[k] *= beta[k];
-          top = larger<T>(likelihood[k], top);
+          moved[k] = likelihood[k] * beta[k];
+          top = larger<T>(moved[k], top);
+          likelihood[k] = moved[k];
         }
-        multiply<T, K>(point.transition.data(), n, likelihood, beta);
+        multiply<T, K>(point.transition.data(), n, moved, beta);
         if (call.gamma)
           for (int lane = 0; lane < count; ++lane)
             if (r < call.core[base + lane]) {
