@@ -57,16 +57,12 @@ def losses() -> tuple[type[BaseException], ...]:
     return KilledWorker, CancelledError, CommClosedError, TimeoutError, OSError
 
 
-class LostWorker(OSError):
-    """A worker went away while something was on its way to all of them."""
+def to_workers(client: Any, content: bytes) -> Any:
+    """Something on one worker, from which the others fetch it.
 
-
-def to_all_workers(client: Any, content: bytes) -> Any:
-    """Something on every worker."""
-    try:
-        return client.scatter(content, broadcast=True, hash=False)
-    except KeyError as error:  # the scheduler stumbles over a worker that is gone since it made its list
-        raise LostWorker(f"worker {error} was lost") from error
+    Not sent to all of them at once: Dask's scheduler fails, or waits for ever, if one of them is lost on the way.
+    """
+    return client.scatter(content, broadcast=False, hash=False)
 
 
 def persevere(work: Callable[[], Result]) -> Result:
@@ -115,7 +111,7 @@ class ClusterDriver(Driver):
             tasks: list[Any] = []
             try:
                 if self._given is None:
-                    self._given = to_all_workers(self.client, self._recipe)
+                    self._given = to_workers(self.client, self._recipe)
                 for chain, state in enumerate(states):
                     block = (name, state, chain, run.steps, count, thin)
                     tasks.append(self.client.submit(run_block, self._given, *block, pure=False, retries=ATTEMPTS))

@@ -21,7 +21,7 @@ from longhmm.data.dask_source import DaskSource
 from longhmm.data.executor import Task, Work
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import LongHMMError
-from longhmm.run.cluster import check_client, losses, persevere, to_all_workers
+from longhmm.run.cluster import check_client, losses, persevere, to_workers
 
 PARCEL_ROWS = 1 << 21  # rows of a parcel whose result is as long: what a worker keeps until it is fetched
 SUM_ROWS = 1 << 26  # rows of a parcel that comes back as a few sums: a second or two with the fused kernel
@@ -81,7 +81,7 @@ class Cluster:
 
         def submit(parcel: Parcel) -> Any:
             if self._data is None:
-                self._data = to_all_workers(self.client, data.content)
+                self._data = to_workers(self.client, data.content)
             # Rows of a Dask array are asked for as futures: they go from worker to worker, never here.
             lazy = {} if sequences.portable else sequences.lazy(parcel.start, parcel.stop)
             rows = {name: self.client.compute(part) for name, part in lazy.items()}
