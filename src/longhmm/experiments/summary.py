@@ -26,6 +26,8 @@ variational posteriors underestimate correlations was neither seen on RC (which 
 `rc-overlap`, with twice the noise of RC-hard, was added then, and the statistic with which correlations are compared
 was changed once. Its standard error takes pairs of parameters as independent, which they are not. On RC-hard at full
 length the default pipeline found no usable step on windows; that its mode is judged there was decided on seeing that.
+Since then the information is found in another way (F29), and tuning on such data finds a step of 0.003; the page is
+from before.
 
     longhmm reproduce all --scale paper --out docs/reproduction     # or one by one, on a machine with little installed:
     python -m longhmm.experiments rc --scale paper --json > rc.json     # --workers 4: in processes side by side
