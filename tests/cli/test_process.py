@@ -66,7 +66,7 @@ def test_ctrl_c_keeps_the_draws_and_resume_ends_where_an_undisturbed_run_does(tm
     params = {"transition": [[0.95, 0.05], [0.1, 0.9]], "rate": [2.0, 12.0]}
     _, values = lh.simulate(model, params, 20_000, seed=1)
     np.save(tmp_path / "y.npy", values[:, 0])
-    words = ["--states", "2", "--sampler", "gibbs", "--chains", "2", "--draws", "2500", "--json"]
+    words = ["--states", "2", "--sampler", "gibbs", "--chains", "2", "--draws", "10000", "--json"]
     fit = [*COMMAND, "fit", str(tmp_path / "y.npy"), *words]
     running = subprocess.Popen(
         [*fit, "--out", str(tmp_path / "run")], stdout=subprocess.PIPE, text=True, env=ENVIRONMENT
@@ -79,11 +79,11 @@ def test_ctrl_c_keeps_the_draws_and_resume_ends_where_an_undisturbed_run_does(tm
     printed, _ = running.communicate(timeout=300)
     assert running.returncode == 130
     assert "Ctrl-C" in json.loads(printed)["stopped"]
-    assert 0 < lh.load(tmp_path / "run").n_draws < 2500
+    assert 0 < lh.load(tmp_path / "run").n_draws < 10000
     subprocess.run(
         [*COMMAND, "resume", str(tmp_path / "run"), "--json"], check=True, capture_output=True, env=ENVIRONMENT
     )
     subprocess.run([*fit, "--out", str(tmp_path / "straight")], check=True, capture_output=True, env=ENVIRONMENT)
     one, other = lh.load(tmp_path / "run"), lh.load(tmp_path / "straight")
-    assert one.n_draws == 2500
+    assert one.n_draws == 10000
     np.testing.assert_array_equal(one.draws["rate"], other.draws["rate"])
