@@ -55,7 +55,7 @@ def timed(ask: Callable[[], Any], repeats: int) -> float:
 
 def statistics(data: Any) -> Statistics:
     """One pass: all that a gradient needs."""
-    return full_statistics(MODEL, PARAMS, open_data(data))
+    return full_statistics(MODEL, MODEL.validate(PARAMS), open_data(data))
 
 
 def doing_nothing(model: Any, sequences: Sequences) -> Callable[[Any], None]:

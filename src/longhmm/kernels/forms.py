@@ -216,8 +216,7 @@ def _by_level(emission: Emission, sums: jax.Array) -> jax.Array:
     """Sums of states that share a level, added up."""
     if not isinstance(emission, Tied):
         return sums
-    levels = np.array(emission.levels)
-    return jnp.zeros((levels.max() + 1, sums.shape[1]), sums.dtype).at[levels].add(sums)
+    return jnp.zeros((emission.n_levels, sums.shape[1]), sums.dtype).at[np.array(emission.levels)].add(sums)
 
 
 def _row_shape(emission: Emission) -> tuple[int, ...]:
