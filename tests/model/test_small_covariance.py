@@ -53,3 +53,8 @@ def test_what_is_not_small_is_left_to_numpyro():
     stacked = dist.InverseWishart(4.0, scale_tril=np.tile(np.eye(2), (3, 1, 1)))
     assert inverse_wishart_density(stacked, jnp.tile(jnp.eye(2), (3, 1, 1))) is None
     assert isinstance(bijection(constraints.positive), type(biject_to(constraints.positive)))
+
+
+def test_flat_priors_have_the_same_bijection_as_others():
+    flat = dist.ImproperUniform(constraints.positive_definite, (), (2, 2))
+    assert isinstance(bijection(flat.support), type(bijection(constraints.positive_definite)))

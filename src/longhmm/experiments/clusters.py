@@ -4,45 +4,31 @@ from __future__ import annotations
 
 import numpy as np
 
-RESTARTS, ROUNDS = 40, 15
+from longhmm.model.clustering import k_means
+
+RESTARTS = 40
 
 
 def k_means_start(rows: np.ndarray, n_groups: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
     """Means `(K, D)` and covariances `(K, D, D)` of the groups of `rows`."""
     rows = np.asarray(rows, np.float64)
-    best, least = None, np.inf
-    for _ in range(RESTARTS):
-        centres = _spread_seeds(rows, n_groups, rng)
-        for _ in range(ROUNDS):
-            distances = _squared_distances(rows, centres)
-            labels = distances.argmin(axis=1)
-            counts = np.bincount(labels, minlength=n_groups)
-            sums = np.stack([np.bincount(labels, column, minlength=n_groups) for column in rows.T], axis=1)
-            centres = np.where(counts[:, None] > 0, sums / np.maximum(counts, 1)[:, None], centres)
-        distances = _squared_distances(rows, centres)
-        total = float(distances.min(axis=1).sum())
-        if total < least:
-            best, least = (centres, distances.argmin(axis=1)), total
-    assert best is not None
-    centres, labels = best
+    everything = np.cov(rows.T, ddof=0).reshape(rows.shape[1], rows.shape[1])
+    found = [_groups(rows, k_means(rows, n_groups, rng), n_groups, everything) for _ in range(RESTARTS)]
+    _, means, covariances = min(found, key=lambda each: each[0])
+    return {"mean": means, "covariance": covariances}
+
+
+def _groups(
+    rows: np.ndarray, labels: np.ndarray, n_groups: int, everything: np.ndarray
+) -> tuple[float, np.ndarray, np.ndarray]:
+    """How far rows are from the centres of their groups, squared and summed, the centres, and the covariances."""
     # An empty or flat group gets a little of the spread of all rows.
-    floor = 1e-3 * np.diag(rows.var(axis=0))
-    covariances = []
-    for group, centre in enumerate(centres):
-        away = rows[labels == group] - centre
-        covariances.append(away.T @ away / max(len(away), 1) + floor)
-    return {"mean": centres, "covariance": np.stack(covariances)}
-
-
-def _spread_seeds(rows: np.ndarray, n_groups: int, rng: np.random.Generator) -> np.ndarray:
-    """Rows drawn one after the other, with a chance that grows with the squared distance from those drawn before."""
-    chosen = [rows[rng.integers(len(rows))]]
-    distances = np.full(len(rows), np.inf)
-    for _ in range(n_groups - 1):
-        distances = np.minimum(distances, np.sum((rows - chosen[-1]) ** 2, axis=1))
-        chosen.append(rows[rng.choice(len(rows), p=distances / distances.sum())])
-    return np.stack(chosen)
-
-
-def _squared_distances(rows: np.ndarray, centres: np.ndarray) -> np.ndarray:
-    return np.asarray(((rows[:, None] - centres[None]) ** 2).sum(axis=2))
+    floor = 1e-3 * np.diag(np.diag(everything))
+    total, means, covariances = 0.0, [], []
+    for group in range(n_groups):
+        members = rows[labels == group] if np.any(labels == group) else rows
+        away = members - members.mean(axis=0)
+        total += float(np.sum(away**2))
+        means.append(members.mean(axis=0))
+        covariances.append(away.T @ away / len(members) + floor)
+    return total, np.stack(means), np.stack(covariances)

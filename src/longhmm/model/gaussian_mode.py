@@ -106,7 +106,7 @@ def _location_prior(prior: Any, shape: tuple[int, ...]) -> tuple[np.ndarray, np.
     """Mean and precision of the prior of every entry, or None if it is not normal."""
     while isinstance(prior, dist.Independent | dist.ExpandedDistribution):
         prior = prior.base_dist
-    if prior is None:
+    if prior is None or isinstance(prior, dist.ImproperUniform):
         return _flat(shape)
     if not isinstance(prior, dist.Normal):
         return None
@@ -118,7 +118,7 @@ def _scatter_prior(emission: Gaussian, prior: Any, n_states: int) -> _Scatter | 
     """What an inverse Wishart or inverse gamma prior adds to the sums, or None if it is something else."""
     while isinstance(prior, dist.Independent | dist.ExpandedDistribution):
         prior = prior.base_dist
-    if prior is None:
+    if prior is None or isinstance(prior, dist.ImproperUniform):
         return _Scatter(np.zeros(1), 0.0)
     if emission.covariance_kind == "full" and isinstance(prior, dist.InverseWishart):
         factor = np.asarray(prior.scale_tril, np.float64)

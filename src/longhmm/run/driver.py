@@ -253,6 +253,11 @@ def _compiled(
         state, info = kernel.step(step_key, state, kernel.draw(draw_key))
         return state, _scalars(info)
 
+    # Traced once ahead of the loop, for the shapes. Draws begin with statistics that say nothing, so that the step is
+    # compiled once.
+    shapes = jax.eval_shape(one_step, first, state)[1]
+    nothing = {name: jnp.ones(each.shape, each.dtype) for name, each in shapes.items()}
+
     def one_draw(state: Any, draw: jax.Array) -> tuple[Any, tuple[Any, dict[str, jax.Array]]]:
         begin = first + draw * thin
 
@@ -261,9 +266,6 @@ def _compiled(
             state, now = one_step(begin + each, state)
             return state, _merge(stats, now)
 
-        # Beginning with statistics that say nothing, so that the step is compiled once.
-        shapes = jax.eval_shape(one_step, begin, state)[1]
-        nothing = {name: jnp.ones(each.shape, each.dtype) for name, each in shapes.items()}
         state, stats = jax.lax.fori_loop(0, thin, body, (state, nothing))
         return state, (_kept(kernel, state), stats)
 
@@ -272,8 +274,10 @@ def _compiled(
         state, found = one_draw(state, draw)
         return state, jax.tree.map(lambda each, new: each.at[draw].set(new), room, found)
 
-    shapes = jax.eval_shape(one_draw, state, jnp.zeros((), jnp.int32))[1]
-    room = jax.tree.map(lambda each: jnp.zeros((BLOCK_DRAWS, *each.shape), each.dtype), shapes)
+    room = jax.tree.map(
+        lambda each: jnp.zeros((BLOCK_DRAWS, *each.shape), each.dtype),
+        (jax.eval_shape(partial(_kept, kernel), state), shapes),
+    )
     state, (kept, stats) = jax.lax.fori_loop(0, count, record, (state, room))
     return state, kept, stats
 

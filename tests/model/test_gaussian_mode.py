@@ -1,0 +1,29 @@
+"""The best Gaussian of weighted rows under flat priors is their weighted mean and covariance."""
+
+import numpy as np
+import pytest
+from numpyro import distributions as dist
+from numpyro.distributions import constraints
+
+import longhmm as lh
+from longhmm.model.gaussian_mode import gaussian_mode
+
+
+@pytest.mark.parametrize("kind", ["full", "diagonal"])
+def test_flat_priors_give_weighted_moments(kind):
+    rng = np.random.default_rng(0)
+    rows, weights = rng.normal(size=(40, 2)) @ [[1.0, 0.5], [0.0, 2.0]] + 3.0, rng.uniform(size=(40, 2))
+    name, support, shape = {
+        "full": ("covariance", constraints.positive_definite, (2, 2)),
+        "diagonal": ("variance", constraints.positive, (2,)),
+    }[kind]
+    flat = {"mean": dist.ImproperUniform(constraints.real, (), (2,)), name: dist.ImproperUniform(support, (), shape)}
+    emission = lh.Gaussian(dim=2, **({"covariance": kind} | flat))
+    centre = np.array([1.0, -1.0])
+    statistics = weights.T @ np.asarray(emission.sufficient_statistics(rows - centre))
+    start = {"mean": np.zeros((2, 2))}
+    found = gaussian_mode(emission, 2, start, statistics, weights.sum(axis=0), centre, prior=True)
+    for state, weight in enumerate(weights.T):
+        np.testing.assert_allclose(found["mean"][state], np.average(rows, axis=0, weights=weight), rtol=1e-5)
+        spread = np.cov(rows.T, aweights=weight, ddof=0)
+        np.testing.assert_allclose(found[name][state], spread if kind == "full" else np.diag(spread), rtol=1e-4)
