@@ -74,7 +74,9 @@ def mean_params(draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 def predictive_log_prob(model: HMM, params: Params, stretches: np.ndarray, ahead: int = AHEAD) -> float:
     """Mean over held-out stretches `(W, n, D)` of `log p(y_t | y up to t - ahead)`; the first times are not counted."""
     with jax.enable_x64(True):
-        arrays = {name: jnp.asarray(np.asarray(value), jnp.float64) for name, value in params.items()}
+        # Stretches begin anywhere: the law of first states has no part in it.
+        used = {name: value for name, value in params.items() if name != "initial"}
+        arrays = {name: jnp.asarray(np.asarray(value), jnp.float64) for name, value in used.items()}
         found = _log_densities(model, ahead, arrays, jnp.asarray(stretches))
     return float(np.mean(np.asarray(found)[UNSEEN:]))
 

@@ -18,9 +18,13 @@ from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells, WindowBatch, gather
 from longhmm.gradients.arcs import Arcs
 from longhmm.gradients.coordinates import score, scores
+from longhmm.gradients.estimators import BufferedStatistics, stationary_start
 from longhmm.gradients.flat import Flat
+from longhmm.gradients.minibatch import Minibatch
 from longhmm.gradients.rare import rare_score
 from longhmm.gradients.schemes import Windows
+from longhmm.kernels.backends import NATIVE, windows_backend
+from longhmm.kernels.fused_windows import copied_windows
 from longhmm.kernels.statistics import window_statistics
 from longhmm.messages.markov import stationary
 from longhmm.model.hmm import HMM
@@ -90,6 +94,9 @@ def score_differences(
     flat = Flat.like(centre)
     width = min(layout.width(buffer), int(np.diff(sequences.offsets).max()))
     n_points = next(iter(points.values())).shape[0]
+    # In double precision, which the kernel for GPUs does not have.
+    fused = windows_backend(model.n_states) == NATIVE
+    look = BufferedStatistics(stationary_start, fused, windows.core_length, buffer)
     rng = np.random.default_rng(seed)
     found, weights = [], []
     with jax.enable_x64(True):
@@ -107,34 +114,43 @@ def score_differences(
                 cells, weight = table.find(np, cells)
                 weight = weight * (table.rotation.count / layout.n_cells)
             weights.append(weight)
-            batch = gather(sequences, layout.locate(cells, buffer), width)
-            found.append(np.asarray(_differences(model, flat, wide, here, batch, np.asarray(share, np.float64))))
+            batch = _grouped(model, gather(sequences, layout.locate(cells, buffer), width), weight, look.fused)
+            found.append(np.asarray(_differences(model, flat, look, wide, here, batch, np.asarray(share, np.float64))))
     return np.concatenate(found), np.concatenate(weights)
 
 
 CELLS_PER_POINT = 16
 
 
-@partial(jax.jit, static_argnames=("model", "flat"))
-def _differences(model: HMM, flat: Flat, centre: Any, points: Any, batch: WindowBatch, share: jax.Array) -> jax.Array:
-    n_points = next(iter(points.values())).shape[0]
+def _grouped(model: HMM, windows: WindowBatch, weights: np.ndarray, fused: bool) -> Minibatch:
+    """The same windows by point, `(n, CELLS_PER_POINT, ...)`, as the kernel reads them where it can."""
+    by_point: Any = jax.tree.map(lambda each: np.reshape(each, (-1, CELLS_PER_POINT, *each.shape[1:])), windows)
+    placed = copied_windows(model, by_point) if fused and by_point.states is None else None
+    return Minibatch(by_point, weights.reshape(-1, CELLS_PER_POINT), placed)
 
-    def at(coordinates: Any, windows: WindowBatch) -> tuple[jax.Array, jax.Array]:
-        params = model.constrain(coordinates)
-        statistics = window_statistics(model, params, windows, stationary(params["transition"]))
-        return flat.ravel(scores(model, coordinates, statistics)), statistics.transitions
 
-    def grouped(tree: Any) -> Any:
-        return jax.tree.map(lambda each: each.reshape((n_points, CELLS_PER_POINT, *each.shape[1:])), tree)
+@partial(jax.jit, static_argnames=("model", "flat", "statistics"))
+def _differences(
+    model: HMM,
+    flat: Flat,
+    statistics: BufferedStatistics,
+    centre: Any,
+    points: Any,
+    minibatches: Minibatch,
+    share: jax.Array,
+) -> jax.Array:
+    def at(coordinates: Any, minibatch: Minibatch) -> tuple[jax.Array, jax.Array]:
+        found = statistics(model, model.constrain(coordinates), minibatch)
+        return flat.ravel(scores(model, coordinates, found)), found.transitions
 
-    home, counts = at(centre, batch)
+    def moved(inputs: tuple[Any, Minibatch]) -> jax.Array:
+        point, minibatch = inputs
+        both = jax.tree.map(lambda *each: jnp.stack(each), centre, point)
+        (home, away), (counts, _) = jax.vmap(at, (0, None))(both, minibatch)
+        foreseen = jax.vmap(lambda known: rare_score(model, point, centre, share * known))(counts)
+        return away - home - flat.ravel(foreseen)
 
-    def away(inputs: tuple[Any, WindowBatch, jax.Array]) -> jax.Array:
-        coordinates, windows, known = inputs
-        foreseen = jax.vmap(lambda each: rare_score(model, coordinates, centre, share * each))(known)
-        return at(coordinates, windows)[0] - flat.ravel(foreseen)
-
-    return jax.lax.map(away, (points, grouped(batch), grouped(counts))).reshape(home.shape) - home
+    return jax.lax.map(moved, (points, minibatches)).reshape(-1, flat.size)
 
 
 @partial(jax.jit, static_argnames=("model", "flat"))

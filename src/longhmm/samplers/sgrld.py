@@ -244,6 +244,10 @@ class SGRLD:
         self, rows: Rows, model: HMM, estimator: Any, coordinates: Coordinates, expanded: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         blocks = EmissionBlocks.like(coordinates)
+        if self.per_observation and isinstance(self.emission, GaussianMetric) and self.emission.applies(model):
+            # Steps of this kind bring their own scale.
+            pace = jnp.ones(model.n_states, expanded.dtype)
+            return pace, jnp.zeros((blocks.n_blocks, blocks.size, blocks.size), expanded.dtype)
         found = information(model, blocks, dict(coordinates), pilot(estimator))
         factor = inverse_factor(found.emission) if blocks.size else found.emission
         if self.per_observation:
