@@ -1,36 +1,43 @@
-"""Parts of experiments: in order, whoever runs them; and a pipeline that stops at the mode."""
+"""Repetitions of experiments: in order, whoever runs them; and the default pipeline as one of the methods."""
 
 import os
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.experiments import pipeline, simulated, variational
+from longhmm.experiments import pipeline, variational
 from longhmm.experiments.document import Document
 from longhmm.experiments.parts import run_parts, share_out
+from longhmm.run.tuning import CHEAPER
+from longhmm.samplers.full_data_hmc import NUTS
+from longhmm.samplers.matched_langevin import MatchedLangevin
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_parts_come_back_in_their_order(workers):
     do = partial(Document, "rc", "tiny", settings={})  # what is left to give is the seed
-    assert [part.settings["seed"] for part in run_parts(do, ["one", "two", "three"], workers)] == [
-        "one",
-        "two",
-        "three",
-    ]
+    assert [part.settings["seed"] for part in run_parts(do, [3, 1, 2], workers)] == [3, 1, 2]
 
 
-def test_documents_are_joined():
-    whole = Document("rc", "tiny", 0, {})
-    for name in ("one", "two"):
-        part = Document("rc", "tiny", 0, {name: True})
-        part.note(name, {"seconds": [1.0, 2.0]})
+def test_documents_are_joined_repetition_by_repetition():
+    whole = Document("rc", "tiny", 7, {})
+    for repetition in range(3):
+        part = Document("rc", "tiny", repetition, {"known": True})
+        part.note("one", {"seconds": [1.0 + repetition]})
+        part.curves["one"] = {"steps": [5, 10], "transition_error": [[0.1], [0.2 * repetition]], "exponent": [None, -1]}
         whole.join(part)
-    assert list(whole.results) == list(whole.repetitions) == ["one", "two"] and whole.results["two"]["seconds"] == 1.5
-    assert whole.settings["one"] and whole.settings["two"]
+    assert whole.repetitions["one"]["seconds"] == [1.0, 2.0, 3.0] and whole.results["one"]["seconds"] == 2.0
+    assert whole.results["one"]["seconds_se"] == pytest.approx(1 / np.sqrt(3))
+    assert whole.settings["known"] and whole.settings["seed"] == 7
+    outcome = whole.finish()
+    assert outcome["curves"]["one"]["steps"] == [5, 10]
+    np.testing.assert_allclose(outcome["curves"]["one"]["transition_error"], [[0.1] * 3, [0.0, 0.2, 0.4]])
+    assert outcome["curves"]["one"]["exponent"] == [[None] * 3, [-1.0] * 3]
+    part.curves["one"]["steps"] = [5, 11]
+    with pytest.raises(ValueError, match="same steps"):
+        whole.join(part)
 
 
 def test_workers_get_cores_of_their_own(monkeypatch):
@@ -39,35 +46,25 @@ def test_workers_get_cores_of_their_own(monkeypatch):
     assert [len(each) for each in share_out(7)] == [1] * 7
 
 
-def test_the_parts_of_every_size_are_named_once():
-    for size in simulated.SIZES.values():
-        parts = simulated._parts(size)
-        assert len(set(parts)) == len(parts) and {"buffered", "unbuffered", "iid", "default", "truth"} <= set(parts)
-    assert "budget-L1-S73" in simulated._parts(simulated.SIZES["paper"])
-
-
-def test_the_pipeline_stops_at_the_mode_where_chains_would_take_for_ever(monkeypatch):
+@pytest.mark.parametrize("exact", [False, True])
+def test_the_pipeline_runs_what_sample_would(monkeypatch, exact):
     model = lh.HMM(n_states=2, emission=lh.Poisson())
-    sequences = lh.open_data(np.arange(10))
-    model = model.resolve(sequences)
     params = {"transition": np.array([[0.9, 0.1], [0.2, 0.8]]), "rate": np.array([1.0, 8.0])}
-    windows = lh.Windows(10, 1024)
-    mode = SimpleNamespace(
-        coordinates=lh.unconstrain(model, params),
-        buffer=3,
-        windows=windows,
-        log_posterior=-1.0,
-        passes=4,
-        decrement=2.0,
+    _, counts = lh.simulate(model, params, 3000, seed=0)
+    sequences = lh.open_data(counts)
+    model = model.resolve(sequences)
+    tune = pipeline.tune
+    monkeypatch.setattr(
+        pipeline, "tune", lambda *given, **named: tune(*given, **named)._replace(exact=CHEAPER if exact else "")
     )
-    source = SimpleNamespace(windows=windows)
-    estimator = SimpleNamespace(control=SimpleNamespace(plain=SimpleNamespace(source=source)))
-    tuned = SimpleNamespace(mode=mode, estimator=estimator, step_size=1e-6, noise=1e4, autocorrelation=2e6)
-    monkeypatch.setattr(pipeline, "tune", lambda *_, **__: tuned)
-    found = pipeline.run_default(model, sequences, chains=3, draws=10, seed=0)
-    assert found.draws is None and len(found.segments) == 1
-    np.testing.assert_allclose(found.segments[0].params["rate"], [[1.0, 8.0]] * 3, rtol=1e-6)
-    assert "6e+07 steps" in found.settings["stopped"] and found.settings["windows"] == 1024
+    found = pipeline.run_default(model, sequences, chains=2, draws=20, seed=0)
+    assert found.settings["sampler"] == (NUTS.name if exact else MatchedLangevin.name)
+    mode, mean = found.segments
+    assert mean.params["rate"].shape == (2, 2) and mean.seconds > mode.seconds
+    np.testing.assert_allclose(mode.params["rate"], [[1.0, 8.0]] * 2, rtol=0.1)
+    np.testing.assert_allclose(mean.params["rate"], mode.params["rate"], rtol=0.1)
+    least = 20 * 3000 if exact else found.settings["steps"] * found.settings["windows"]
+    assert mean.touched > mode.touched + least
 
 
 def test_both_posteriors_are_compared_in_the_same_parameters():

@@ -84,6 +84,15 @@ class Cells:
         object.__setattr__(self, "core_length", core_length)
         object.__setattr__(self, "cell_offsets", np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
 
+    # Compared by value: a program that was compiled for one data set serves others that are cut alike.
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Cells):
+            return NotImplemented
+        return self is other or (self.core_length == other.core_length and np.array_equal(self.offsets, other.offsets))
+
+    def __hash__(self) -> int:
+        return hash((self.core_length, len(self.offsets), int(self.offsets[-1])))
+
     @property
     def n_cells(self) -> int:
         """Number of cells of all sequences together."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.gradients.api import constrain, unconstrain
-from longhmm.gradients.buffer_length import BufferEstimate, FixedBuffer, LyapunovBuffer
+from longhmm.gradients.buffer_length import RUN_LENGTH, RUNS, BufferEstimate, FixedBuffer, LyapunovBuffer
 from longhmm.gradients.estimators import IID, BoundEstimator, Buffered, FullData, StartLaw, stationary_start
 from longhmm.gradients.schemes import Windows
 from longhmm.model.hmm import HMM
@@ -42,7 +42,7 @@ class Segment(NamedTuple):
     Attributes:
         params: by name, `(chain, *shape)`: natural parameters averaged over the steps since the look before.
         seconds: since the beginning, without compiling; all chains ran side by side.
-        touched: observations read by each chain so far.
+        touched: observations read by each chain so far, for the choice of buffers too.
         buffer, exponent: in use since the look before; the exponent is None where it was not measured.
     """
 
@@ -101,6 +101,7 @@ class Watched:
         found = LyapunovBuffer().estimate(self.model, params, self.sequences)
         if self.seconds:  # the first measurement compiles
             self.seconds += time.perf_counter() - began
+        self.touched += min(RUNS * RUN_LENGTH, self.sequences.length)
         return found
 
     def _driver(self, found: BufferEstimate, params: Mapping[str, Any]) -> Driver:

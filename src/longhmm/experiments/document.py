@@ -56,9 +56,14 @@ class Document:
         self.results[method] = with_errors(kept)
 
     def join(self, part: Document) -> None:
-        """Take over what another document of the same experiment has collected."""
-        for name in ("settings", "results", "repetitions", "curves", "extra"):
-            getattr(self, name).update(getattr(part, name))
+        """Take over what another document of the same experiment has collected: of known methods, more repetitions."""
+        self.settings |= {name: value for name, value in part.settings.items() if name not in ("scale", "seed")}
+        self.extra.update(part.extra)
+        for method, metrics in part.repetitions.items():
+            before = self.repetitions.get(method, {name: [] for name in metrics})
+            self.note(method, {name: [*before[name], *values] for name, values in metrics.items()})
+        for method, curve in part.curves.items():
+            self.curves[method] = _side_by_side(self.curves[method], curve) if method in self.curves else curve
 
     def finish(self) -> dict[str, Any]:
         """Everything as JSON values."""
@@ -72,6 +77,19 @@ class Document:
             **self.extra,
         }
         return dict(plain(found))
+
+
+def _side_by_side(one: dict[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Curves of more repetitions, `(look, repetition)`, all looked at after the same steps."""
+
+    def columns(values: Any) -> np.ndarray:
+        array = np.array(values, np.float64)  # None, where an exponent was not measured, becomes NaN
+        return array if array.ndim == 2 else array[:, None]
+
+    if one["steps"] != other["steps"]:
+        raise ValueError("repetitions must be looked at after the same steps")
+    joined = {name: np.hstack([columns(one[name]), columns(other[name])]) for name in one if name != "steps"}
+    return {"steps": one["steps"], **joined}
 
 
 def document(name: str, scale: str, seed: int, settings: Mapping[str, Any]) -> Document:

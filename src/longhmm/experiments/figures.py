@@ -28,15 +28,21 @@ def draw(found: Found) -> Figure:
 
 
 def _curve(axes: Axes, curve: Mapping[str, Any], x: str, metric: str, label: str, index: int) -> None:
-    """Mean over chains as a line, all chains as a band; two looks or fewer as points.
+    """Mean over repetitions as a line, from the least to the greatest as a band; two looks or fewer as points.
 
     Stationary starts are dashed: with buffers they hardly differ from the others, which have to be seen below.
     """
-    values, at = np.asarray(curve[metric], float), np.asarray(curve[x], float)
+    values, at = np.asarray(curve[metric], float), _mean(curve[x])
     mean = values.mean(axis=1)
     style = "o-" if len(at) <= 2 else _line(label)
     axes.plot(at, mean, style, color=colour(index), label=label, markersize=4, linewidth=1.6)
     axes.fill_between(at, values.min(axis=1), values.max(axis=1), color=colour(index), alpha=0.18, linewidth=0)
+
+
+def _mean(values: Any) -> np.ndarray:
+    """One number per look, the mean over repetitions where there are several."""
+    array = np.asarray([np.nan if value is None else value for value in values], float)
+    return array if array.ndim == 1 else array.mean(axis=1)
 
 
 def _line(name: str) -> str:
@@ -45,11 +51,14 @@ def _line(name: str) -> str:
 
 def _simulated(found: Found) -> Figure:
     curves, settings = found["curves"], found["settings"]
-    figure = new_figure(13, 7.4)
+    figure = new_figure(13, 7.8)
     grid = figure.subplots(2, 3)
     shown = [name for name in ORDER if name in curves]
     for row, (metric, text) in enumerate(
-        (("predictive_log_prob", "log probability 10 steps ahead"), ("transition_error", "error of transitions"))
+        (
+            ("predictive_loss", "log probability 10 steps ahead,\nbelow that of the truth"),
+            ("transition_error", "error of transitions"),
+        )
     ):
         for column, (x, label) in enumerate((("seconds", "seconds"), ("touched", "observations read"))):
             axes = grid[row, column]
@@ -59,50 +68,52 @@ def _simulated(found: Found) -> Figure:
             if metric == "transition_error":
                 axes.set_yscale("log")
             else:
-                axes.axhline(settings["truth"][metric], color=SOFT, linewidth=1, linestyle=":")
+                # Where stretches are few, chance may put estimates above the truth.
+                axes.set_yscale("symlog", linthresh=1e-4, linscale=0.5)
+                axes.axhline(0.0, color=SOFT, linewidth=1, linestyle=":")
             tidy(axes, x=label, y=text)
-    legend(grid[0, 0])
     _buffers(grid[0, 2], curves)
     _trade_off(grid[1, 2], found)
-    figure.suptitle(f"{found['experiment']}, {settings['length']:,} observations", x=0.01, ha="left", color=INK)
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncol=len(labels), frameon=False)
+    repetitions = len(found["repetitions"]["buffered"]["transition_error"])
+    title = f"{found['experiment']}, {settings['length']:,} observations, {repetitions} data sets"
+    figure.suptitle(title, x=0.01, ha="left", color=INK)
     return figure
 
 
 def _buffers(axes: Axes, curves: Mapping[str, Any]) -> None:
     """Length of the buffer and Lyapunov exponent along the run."""
     other = axes.twinx()
-    for index, name in enumerate(each for each in ("buffered", "buffered-stationary") if each in curves):
-        curve = curves[name]
-        axes.step(
-            curve["steps"], curve["buffer"], where="pre", linestyle=_line(name), color=colour(3 * index), label=name
-        )
-        exponents = [np.nan if value is None else value for value in curve["exponent"]]
-        other.plot(curve["steps"], exponents, ":", color=colour(3 * index))
-    tidy(axes, x="step", y="buffer length (line)")
+    curve = curves["buffered"]
+    axes.step(curve["steps"], _mean(curve["buffer"]), where="pre", color=colour(0))
+    other.plot(curve["steps"], _mean(curve["exponent"]), ":", color=INK)
+    tidy(axes, title="buffered", x="step", y="buffer length (line)")
     axes.set_ylim(bottom=0)
     other.set_ylabel("Lyapunov exponent (dotted)", color=INK)
+    other.set_ylim(top=0)
     other.spines["top"].set_visible(False)
-    legend(axes, loc="center right")  # neither at the top, where the line is, nor below, where exponents may end
 
 
 def _trade_off(axes: Axes, found: Found) -> None:
     """Error at a constant number of observations per step, against the length of windows."""
     results = found["results"]
-    names = [name for name in results if name.startswith("budget-")]
-    if not names:
+    if not any(name.startswith("budget-") for name in results):
         names = ["buffered", "unbuffered"]
-        axes.bar(names, [results[name]["transition_error"] for name in names], color=SOFT)
+        axes.bar(names, [results[name]["transition_error"] for name in names], color=[colour(0), colour(1)])
         tidy(axes, y="error of transitions")
         return
-    lengths = [2 * int(name.split("-L")[1].split("-")[0]) + 1 for name in names]
-    means = [results[name]["transition_error"] for name in names]
-    errors = [results[name]["transition_error_se"] for name in names]
-    axes.errorbar(lengths, means, errors, fmt="o-", color=colour(1), label="unbuffered")
-    axes.axhline(results["default"]["transition_error"], color=colour(5), linestyle=":", label="default")
+    for index, kind in enumerate(("buffered", "unbuffered")):
+        start = f"budget-{kind}-L"
+        names = [name for name in results if name.startswith(start)]
+        lengths = [2 * int(name.removeprefix(start)) + 1 for name in names]
+        means, errors = ([results[name][f"transition_error{end}"] for name in names] for end in ("", "_se"))
+        axes.errorbar(lengths, means, errors, fmt="o-", color=colour(index))
+    axes.axhline(results["default"]["transition_error"], color=colour(ORDER.index("default")), linestyle=":")
     axes.set(xscale="log", yscale="log")
     few_ticks(axes.xaxis)
-    tidy(axes, x=f"length of a window, {found['settings']['budget']} observations per step", y="error of transitions")
-    legend(axes)
+    budget = found["settings"]["budget"]
+    tidy(axes, title=f"{budget} observations per step", x="length of a core", y="error of transitions")
 
 
 def _lognormal(found: Found) -> Figure:

@@ -1,4 +1,4 @@
-"""The parts of an experiment one after the other, or side by side in processes that share the cores out."""
+"""The repetitions of an experiment one after the other, or side by side in processes that share the cores out."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from longhmm.experiments.document import Document
 from longhmm.run.compilation import cached_compilation
 
 
-def run_parts(do: Callable[[str], Document], parts: Sequence[str], workers: int = 1) -> Iterator[Document]:
-    """What `do` finds for each part, in their order; with several workers it has to be picklable."""
+def run_parts(do: Callable[[int], Document], parts: Sequence[int], workers: int = 1) -> Iterator[Document]:
+    """What `do` finds for the seed of each part, in their order; with several workers it has to be picklable."""
     if workers == 1:
         yield from map(do, parts)
         return
@@ -42,6 +42,6 @@ def _settle(places: Any) -> None:
         os.sched_setaffinity(0, place)
 
 
-def _do(do: Callable[[str], Document], part: str) -> Document:
+def _do(do: Callable[[int], Document], part: int) -> Document:
     with cached_compilation():
         return do(part)

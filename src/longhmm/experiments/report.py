@@ -54,24 +54,43 @@ def as_page(found: Mapping[str, Any], stem: str) -> str:
             f"The recording `{settings['recording']}` is a substitute: the paper's alamethicin was not at hand.",
             "",
         ]
-    if stopped := settings.get("default", {}).get("stopped"):
-        lines += [f"`default` stopped {stopped}.", ""]
     lines += ["| claim | verdict | evidence |", "|---|---|---|"]
     lines += [f"| {each.sentence} | **{each.verdict}** | {each.evidence} |" for each in claims.judge(found)]
     lines += ["", *as_table(found["results"]), ""]
     lines += [
-        "Means over repetitions ± standard errors. `seconds` is the wall time in which all chains of a method ran side "
-        "by side, without compiling except for `default` and posteriors of whole data; observations read are those of "
-        "one chain.",
+        *_notes(found),
         "",
         "Settings:",
         "",
     ]
-    shown = {key: value for key, value in settings.items() if not isinstance(value, dict)}
+    shown = {key: value for key, value in settings.items() if not _nested(value)}
     lines += [f"- `{key}`: {value}" for key, value in shown.items()]
     if "truth" in settings:
         lines.append(f"- the true parameters score {settings['truth']['predictive_log_prob']:.4f}")
     return "\n".join(lines) + "\n"
+
+
+def _notes(found: Mapping[str, Any]) -> list[str]:
+    """How the table and the figure are to be read."""
+    if "trade_off" not in found["settings"]:
+        return [
+            "Means over repetitions ± standard errors. `seconds` is the wall time in which all chains of a method ran "
+            "side by side, without compiling except for `default` and posteriors of whole data; observations read are "
+            "those of one chain."
+        ]
+    return [
+        "Means over repetitions ± standard errors; every repetition has its own data, held-out data, start and "
+        "windows. SG-RLD is judged by its average over the second half of its steps, `default` by its posterior mean; "
+        "lines in the figure are averages between two looks, and bands reach from the least to the greatest "
+        "repetition. `seconds` are wall time of one chain, without compiling; of `default`, of all its chains, with "
+        "compiling. Observations read are those of one chain, those that chose buffers included. An exponent of -15 "
+        "is the smallest that is told apart."
+    ]
+
+
+def _nested(value: Any) -> bool:
+    """Whether a setting is too much for a line."""
+    return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(each, dict) for each in value))
 
 
 def _command(name: str, settings: Mapping[str, Any]) -> str:

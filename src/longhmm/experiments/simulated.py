@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from longhmm.experiments.clusters import k_means_start
 from longhmm.experiments.document import Document, describe, document, log
 from longhmm.experiments.parts import run_parts
 from longhmm.experiments.pipeline import run_default
+from longhmm.experiments.scoring import with_errors
 from longhmm.gradients.certificate import certificate
 from longhmm.gradients.estimators import stationary_start, uniform_start
 from longhmm.gradients.schemes import Windows
@@ -48,35 +49,40 @@ class Size:
     """How large an experiment is.
 
     Attributes:
+        repetitions: of everything, each with data, held-out data, start and windows of its own.
         length: observations to learn from.
         steps: of every SG-RLD chain; `looks` at where they are.
-        repetitions: chains of every method.
         held_out: stretches of `stretch` observations to predict.
+        chains, draws: of the default pipeline.
         trade_off: half-widths among which the budget of one step is divided.
         everything: also stationary starts and the certificate.
+        windows_only: the default pipeline keeps to windows, though exact gradients would cost less per draw: their
+            program takes longer to compile than all the rest.
     """
 
+    repetitions: int
     length: int
     steps: int
     looks: int
-    repetitions: int
     held_out: int
     stretch: int
+    chains: int
     draws: int
     trade_off: tuple[int, ...]
     everything: bool
+    windows_only: bool
 
 
 SIZES = {
-    "tiny": Size(20_000, 300, 4, 2, 20, 150, 20, (), False),
-    "small": Size(200_000, 4_000, 10, 4, 100, 200, 50, (), False),
-    "paper": Size(20_000_000, 30_000, 20, 4, 200, 250, 200, (1, 2, 5, 20), True),
+    "tiny": Size(2, 20_000, 300, 4, 20, 150, 2, 10, (), False, True),
+    "small": Size(4, 200_000, 4_000, 10, 100, 200, 2, 50, (), False, False),
+    "paper": Size(4, 20_000_000, 30_000, 20, 200, 250, 2, 50, (1, 2, 5, 20), True, False),
 }
 RATE, OFFSET, POWER = 0.5, 1000.0, 0.6  # step sizes are RATE / T (1 + n / OFFSET)^-POWER
 INNER_STEPS = 5
 CLUSTERED = 4000  # rows that k-means groups
-CELLS = 1000  # that the certificate looks at
-BUDGET = 220  # observations in the cores of one step, when their number and length are traded
+CERTIFIED = 500_000  # observations whose cells the certificate looks at
+BUDGET = 220  # observations read in one step, when the number of windows and their length are traded
 
 
 @dataclass(frozen=True)
@@ -100,45 +106,53 @@ def run(name: str, scale: str, seed: int = 0, workers: int = 1) -> dict[str, Any
     """The whole experiment: settings, results, and curves."""
     case, size = CASES[name], SIZES[scale]
     found = document(name, scale, seed, {**_settings(case, size), "workers": workers})
-    try:
-        for part in run_parts(partial(run_part, name, scale, seed), _parts(size), workers):
-            found.join(part)
-    finally:
-        _bench.cache_clear()
+    seeds = [1000 * seed + repetition for repetition in range(size.repetitions)]
+    parts = list(run_parts(partial(run_one, name, scale), seeds, workers))
+    for part in parts:
+        found.join(part)
+    # One value per repetition.
+    for label in ("certificate", "default"):
+        found.settings[label] = [part.settings[label] for part in parts if label in part.settings]
+    truths = [part.settings["truth"]["predictive_log_prob"] for part in parts]
+    found.settings["truth"] = with_errors({"predictive_log_prob": truths})
     return found.finish()
 
 
-def run_part(name: str, scale: str, seed: int, part: str) -> Document:
-    """One part of the experiment: a method, the default pipeline, a way to divide the budget, or the certificate."""
-    log(f"{name}: {part}")
-    bench = _bench(name, scale, seed)
-    found = Document(name, scale, seed, {})
-    if part in METHODS:
-        method = METHODS[part]
-        segments = bench.watch(method, bench.case.windows).go(bench.starts, bench.size.steps, bench.size.looks)
-        found.add(part, segments, late_average(segments), partial(bench.score, method.kind == "iid"))
-    elif part == "default":
-        size = bench.size
-        piped = run_default(bench.model, bench.sequences, chains=size.repetitions, draws=size.draws, seed=seed)
-        found.add(part, piped.segments, piped.segments[-1].params, partial(bench.score, False))
-        found.settings["default"] = piped.settings
-    elif part == "certificate":
-        found.settings[part] = _certified(bench.model, bench.truth, bench.sequences, bench.case.windows)
-    elif part == "truth":
-        found.settings[part] = bench.score(False, {key: np.asarray(value) for key, value in bench.truth.items()})
-    else:
-        _trade(found, part, bench)
+def run_one(name: str, scale: str, seed: int) -> Document:
+    """One repetition: every method on the same data."""
+    bench = _Bench(name, scale, seed)
+    size, found = bench.size, Document(name, scale, seed, {})
+    labels = [label for label in METHODS if size.everything or label in PAPER_METHODS]
+    for label in labels:
+        log(f"{name}: {label}")
+        method = METHODS[label]
+        segments = bench.watch(method, bench.case.windows).go([bench.start], size.steps, size.looks)
+        found.add(label, segments, late_average(segments), partial(bench.score, method.kind == "iid"))
+    log(f"{name}: default")
+    piped = run_default(
+        bench.model,
+        bench.sequences,
+        chains=size.chains,
+        draws=size.draws,
+        seed=seed,
+        windows_only=size.windows_only,
+    )
+    pooled = [each._replace(params=_pooled(each.params), steps=look) for look, each in enumerate(piped.segments)]
+    found.add("default", pooled, pooled[-1].params, partial(bench.score, False))
+    found.settings["default"] = piped.settings
+    for half_width in size.trade_off:
+        for label, buffer in (("unbuffered", 0), ("buffered", found.curves["buffered"]["buffer"][-1])):
+            log(f"{name}: budget, half-width {half_width}, {label}")
+            _trade(found, bench, f"budget-{label}-L{half_width}", half_width, buffer)
+    if size.everything:
+        log(f"{name}: certificate")
+        found.settings["certificate"] = _certified(bench.model, bench.truth, bench.sequences, bench.case.windows)
+    found.settings["truth"] = {"predictive_log_prob": bench.best}
     return found
 
 
-def _parts(size: Size) -> list[str]:
-    labels = [label for label in METHODS if size.everything or label in PAPER_METHODS]
-    budgets = [_budget_label(half_width) for half_width in size.trade_off]
-    return [*labels, "default", *budgets, *(["certificate"] if size.everything else []), "truth"]
-
-
 class _Bench:
-    """What all parts share: data, starts, and how parameters are judged."""
+    """What all methods share in one repetition: data, a start, and how parameters are judged."""
 
     def __init__(self, name: str, scale: str, seed: int) -> None:
         self.case, self.size, self.seed = CASES[name], SIZES[scale], seed
@@ -147,80 +161,73 @@ class _Bench:
         self.model = flat_model()
         log(f"{name}: simulating {size.length:,} observations")
         _, values = simulate(self.model, self.truth, size.length + size.held_out * size.stretch, seed=seed)
-        held_out = scoring.cut_stretches(values[size.length :], size.held_out, size.stretch)
+        self.held_out = scoring.cut_stretches(values[size.length :], size.held_out, size.stretch)
         self.sequences = open_data(values[: size.length])
-        self.starts = starting_points(self.case, self.model, self.truth, self.sequences, size.repetitions, seed)
-        self.score = partial(_score, self.model, self.truth, held_out)
+        self.start = starting_point(self.case, self.model, self.truth, self.sequences, seed)
+        self.best = scoring.predictive_log_prob(self.model, self.truth, self.held_out)
 
     def watch(self, method: Method, windows: Windows) -> Watched:
-        """Chains of SG-RLD with the paper's step sizes."""
+        """A chain of SG-RLD with the paper's step sizes."""
         sampler = SGRLD.paper(PolynomialDecay(RATE / self.size.length, OFFSET, POWER), INNER_STEPS)
         return Watched(self.model, self.sequences, sampler, method, windows, self.seed)
 
+    def score(self, independent: bool, params: Params) -> dict[str, float]:
+        """How well parameters predict, how much worse than the true ones, and how far their transitions are off."""
+        seen = scoring.as_independent(params) if independent else params
+        predicted = scoring.predictive_log_prob(self.model, seen, self.held_out)
+        return {
+            "predictive_log_prob": predicted,
+            "predictive_loss": self.best - predicted,
+            "transition_error": scoring.transition_error(seen, self.truth, "mean"),
+        }
 
-_bench = lru_cache(maxsize=1)(_Bench)
+
+def _pooled(params: Params) -> Params:
+    """The mean over chains, as that of a single one."""
+    return {name: value.mean(axis=0, keepdims=True) for name, value in params.items()}
 
 
+@cache
 def flat_model() -> HMM:
-    """Eight Gaussian states in two dimensions under flat priors, as in the paper."""
+    """Eight Gaussian states in two dimensions under flat priors, as in the paper; one object, compiled for once."""
     mean = dist.ImproperUniform(constraints.real, (), (2,))
     covariance = dist.ImproperUniform(constraints.positive_definite, (), (2, 2))
     return HMM(n_states=8, emission=Gaussian(dim=2, mean=mean, covariance=covariance))
 
 
-def starting_points(case: Case, model: HMM, truth: Params, sequences: Sequences, count: int, seed: int) -> list[Params]:
-    """One start per chain: k-means of rows drawn at random, or the truth disturbed; transitions flat, or half way."""
+def starting_point(case: Case, model: HMM, truth: Params, sequences: Sequences, seed: int) -> Params:
+    """k-means of rows drawn at random, or the truth disturbed; transitions flat, or half way."""
     n_states = model.n_states
     flat = np.full((n_states, n_states), 1.0 / n_states)
-    found = []
-    for chain in range(count):
-        rng = np.random.default_rng([seed, chain])
-        if case.start == "k-means":
-            places = np.sort(rng.choice(sequences.length, min(CLUSTERED, sequences.length), replace=False))
-            rows = np.concatenate([sequences.read(int(place), int(place) + 1).values for place in places])
-            found.append({**k_means_start(rows, n_states, rng), "transition": flat})
-        else:
-            shift = rng.normal(scale=3.0, size=truth["mean"].shape)
-            half_way = 0.5 * truth["transition"] + 0.5 * flat
-            found.append({"mean": truth["mean"] + shift, "covariance": truth["covariance"], "transition": half_way})
-    return found
+    rng = np.random.default_rng([seed, 0])
+    if case.start == "k-means":
+        places = np.sort(rng.choice(sequences.length, min(CLUSTERED, sequences.length), replace=False))
+        return {**k_means_start(sequences.take(places)[0], n_states, rng), "transition": flat}
+    shift = rng.normal(scale=3.0, size=truth["mean"].shape)
+    half_way = 0.5 * truth["transition"] + 0.5 * flat
+    return {"mean": truth["mean"] + shift, "covariance": truth["covariance"], "transition": half_way}
 
 
-def _score(model: HMM, truth: Params, held_out: np.ndarray, independent: bool, params: Params) -> dict[str, float]:
-    seen = scoring.as_independent(params) if independent else params
-    return {
-        "predictive_log_prob": scoring.predictive_log_prob(model, seen, held_out),
-        "transition_error": scoring.transition_error(seen, truth, "mean"),
-    }
-
-
-def _budget(half_width: int) -> Windows:
-    """The same number of observations per step, as a few long windows or as many short ones."""
-    return Windows(half_width, max(1, BUDGET // (2 * half_width + 1)))
-
-
-def _budget_label(half_width: int) -> str:
-    return f"budget-L{half_width}-S{_budget(half_width).count}"
-
-
-def _trade(found: Document, label: str, bench: _Bench) -> None:
-    """One way to divide the budget, without buffers."""
-    half_width = next(each for each in bench.size.trade_off if _budget_label(each) == label)
-    watched = bench.watch(Method(buffer=0, start=uniform_start), _budget(half_width))
-    segments = watched.go(bench.starts, bench.size.steps // 2, bench.size.looks)
+def _trade(found: Document, bench: _Bench, label: str, half_width: int, buffer: int) -> None:
+    """One way to divide the budget of a step: many short windows or a few long ones, with buffers or without."""
+    length = 2 * half_width + 1 + 2 * buffer
+    windows = Windows(half_width, max(1, round(BUDGET / length)))
+    segments = bench.watch(Method(buffer=buffer, start=uniform_start), windows).go(
+        [bench.start], bench.size.steps // 2, bench.size.looks
+    )
     found.add(label, segments, late_average(segments), partial(bench.score, False))
 
 
-def _certified(model: HMM, truth: Params, sequences: Sequences, windows: Windows) -> dict[str, Any]:
-    """Bias of posterior means, in posterior standard deviations, that windows cause at the true parameters."""
-    part = open_data(sequences.read(0, min(sequences.length, 500_000)).values)
-    found: dict[str, Any] = {"observations": part.length, "cells": CELLS}
+def _certified(model: HMM, truth: Params, sequences: Sequences, windows: Windows) -> dict[str, float]:
+    """Bias of posterior means, in posterior standard deviations, that windows without buffers cause at the truth."""
+    part = open_data(sequences.read(0, min(sequences.length, CERTIFIED)).values)
     # Entries that never occur have no posterior spread to measure a bias with: the certificate leaves them out.
     possible = HMM(model.n_states, model.emission, transition_prior=(truth["transition"] > 0).astype(float))
+    seen = {}
     for label, start in (("uniform", uniform_start), ("stationary", stationary_start)):
-        seen = certificate(possible, truth, part, windows=windows, buffers=[0, 2, 8], start=start, cells=CELLS)
-        found[label] = {str(row.buffer): {"bias": row.bias, "error": row.bias_error} for row in seen.rows}
-    return found
+        rows = certificate(possible, truth, part, windows=windows, buffers=[0], start=start, cells=part.length).rows
+        seen[label] = rows[0].bias
+    return seen
 
 
 def _settings(case: Case, size: Size) -> dict[str, Any]:
@@ -233,4 +240,5 @@ def _settings(case: Case, size: Size) -> dict[str, Any]:
         "inner_steps": INNER_STEPS,
         "priors": "flat",
         "budget": BUDGET,
+        "certified": CERTIFIED if size.everything else 0,
     }

@@ -55,19 +55,20 @@ def alternate(
         rows_step, emission_step: one step of either block, given key, state, step size and what `look` saw.
     """
     rows_keys, emission_keys = jax.random.split(key, (2, policy.inner_steps))
-    first = look(state)
 
     def move_rows(state: Any, key: jax.Array) -> tuple[Any, Any]:
-        expanded, law, clipped = rows_step(key, state, size, look(state))
+        seen = look(state)
+        expanded, law, clipped = rows_step(key, state, size, seen)
         moved = state._replace(expanded=expanded, coordinates={**state.coordinates, "transition": law})
-        return moved, (expanded, clipped)
+        return moved, (expanded, clipped, (seen.posterior, seen.impossible))
 
     def move_emission(state: Any, key: jax.Array) -> tuple[Any, Any]:
         move = emission_step(key, state, size, look(state))
         moved = state._replace(coordinates={**state.coordinates, **move.coordinates})
         return moved, (free_emission(model, model.constrain(moved.coordinates)), move.refused)
 
-    _, (expanded, clipped) = _repeat(compiled, move_rows, state, rows_keys)
+    _, (expanded, clipped, seen) = _repeat(compiled, move_rows, state, rows_keys)
+    gradient, impossible = jax.tree.map(lambda values: values[0], seen)
     expanded = jnp.mean(expanded, axis=0)
     law = model.transitions.unconstrain(normalised(expanded))
     state = state._replace(expanded=expanded, coordinates={**state.coordinates, "transition": law})
@@ -75,7 +76,7 @@ def alternate(
     # Natural parameters are averaged, as in the paper; supports are convex, so that the mean lies inside.
     natural = {name: jnp.mean(values, axis=0) for name, values in natural.items()}
     state = state._replace(coordinates=model.unconstrain({**model.constrain(state.coordinates), **natural}))
-    return state, (first.posterior, jnp.mean(clipped), jnp.mean(refused), first.impossible)
+    return state, (gradient, jnp.mean(clipped), jnp.mean(refused), impossible)
 
 
 def _repeat(compiled: bool, body: Callable[[Any, Any], tuple[Any, Any]], state: Any, keys: jax.Array) -> Any:
