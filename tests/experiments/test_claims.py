@@ -53,18 +53,3 @@ def test_the_certificate_is_held_against_itself(stationary, verdict):
 def test_one_repetition_decides_nothing():
     one = outcome([0.5], [1.0])
     assert claims.compare(one, "buffered", "unbuffered", "transition_error")[2] == claims.OPEN
-
-
-@pytest.mark.parametrize(("gaussian", "verdict"), [((1, 2, 3, 4), claims.CONFIRMED), ((1, 2, 4, 3), claims.REFUTED)])
-def test_the_number_of_states_is_the_one_that_predicts_best(gaussian, verdict):
-    scores = {f"gaussian-k{k + 1}": score for k, score in enumerate(gaussian)}
-    scores |= {f"lognormal-k{k + 1}": score for k, score in enumerate((1, 4, 3, 2))}
-    repetitions = {name: {"predictive_log_prob": [score, score]} for name, score in scores.items()}
-    repetitions |= {name: {"transition_error": [0.1, 0.2]} for name in ("buffered", "gaussian-buffered")}
-    found = {
-        "experiment": "lognormal",
-        "settings": {"states": [1, 2, 3, 4]},
-        "results": {name: {"predictive_log_prob": score} for name, score in scores.items()},
-        "repetitions": repetitions,
-    }
-    assert [claim.verdict for claim in claims.judge(found)][:2] == [claims.CONFIRMED, verdict]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.experiments import pipeline, variational
+from longhmm.experiments import pipeline
 from longhmm.experiments.document import Document
 from longhmm.experiments.parts import run_parts, share_out
 from longhmm.run.tuning import CHEAPER
@@ -65,20 +65,3 @@ def test_the_pipeline_runs_what_sample_would(monkeypatch, exact):
     np.testing.assert_allclose(mean.params["rate"], mode.params["rate"], rtol=0.1)
     least = 20 * 3000 if exact else found.settings["steps"] * found.settings["windows"]
     assert mean.touched > mode.touched + least
-
-
-def test_both_posteriors_are_compared_in_the_same_parameters():
-    rng = np.random.default_rng(0)
-
-    def draws(rows):
-        spread = rng.normal(scale=1e-3, size=(50, 2, 2))
-        return {
-            "mean": rng.normal(size=(50, 2, 1)),
-            "covariance": rng.uniform(1.0, 2.0, size=(50, 2, 1, 1)),
-            "transition": np.asarray(rows) + np.stack([spread[..., 0], -spread[..., 0]], axis=-1),
-        }
-
-    exact, other = draws([[0.94, 0.06], [0.5, 0.5]]), draws([[0.96, 0.04], [0.5, 0.5]])
-    possible = np.flatnonzero(exact["transition"].mean(axis=0) > variational.POSSIBLE)
-    one, two = (variational._summary(each, possible) for each in (exact, other))
-    assert one["sd"].shape == two["sd"].shape == (8,) and one["squares"].shape == two["squares"].shape

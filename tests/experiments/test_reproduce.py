@@ -11,6 +11,19 @@ from longhmm.errors import DataError
 from longhmm.experiments import catalogue, report, summary
 
 METHODS = ("buffered", "unbuffered", "iid", "default")
+OTHERS = {
+    "ion": ("gibbs", "default", "buffered", "batch"),
+    "lognormal": (
+        "lognormal-k1",
+        "lognormal-k2",
+        "gaussian-k1",
+        "gaussian-k2",
+        "buffered",
+        "gaussian-buffered",
+        "default",
+    ),
+    "variational": ("gibbs-rc-overlap", "svi-rc-overlap"),
+}
 METRICS = ("predictive_log_prob", "transition_error", "seconds", "observations_touched")
 
 
@@ -72,8 +85,26 @@ def test_every_experiment_runs_at_its_smallest(tmp_path, name):
     found = json.loads(done.stdout)
     for kind in ("png", "svg", "md", "json"):
         assert (tmp_path / f"{name}-tiny.{kind}").stat().st_size > 500
-    if name in ("dd", "rc", "rc-hard"):
-        results = found["results"]
+    results = found["results"]
+    if name in OTHERS:
+        assert set(results) == set(OTHERS[name])
+        for method, metrics in results.items():
+            wanted = METRICS if not method.endswith("k1") else set(METRICS) - {"transition_error"}
+            assert all(np.isfinite(metrics[key]) for metric in wanted for key in (metric, f"{metric}_se"))
+        whole = json.loads((tmp_path / f"{name}-tiny.json").read_text(encoding="utf-8"))
+        for method in {"buffered", "batch"} & set(results):  # errors fall
+            errors = np.mean(whole["curves"][method]["transition_error"], axis=1)
+            assert errors[-1] < 0.5 * errors[0]
+        if name == "ion":
+            assert results["default"]["transition_error"] < whole["recordings"]["nanopore"]["target_error"]
+            assert results["buffered"]["predictive_log_prob"] > whole["curves"]["buffered"]["predictive_log_prob"][0][0]
+        elif name == "lognormal":
+            assert results["lognormal-k2"]["predictive_log_prob"] > results["lognormal-k1"]["predictive_log_prob"]
+            assert results["lognormal-k2"]["transition_error"] < 0.1 < results["gaussian-k2"]["transition_error"]
+        else:
+            assert results["svi-rc-overlap"]["least_sd_ratio"] < results["svi-rc-overlap"]["median_sd_ratio"] < 1.5
+            assert results["gibbs-rc-overlap"]["least_correlation_ess"] > 4
+    else:
         assert set(results) == set(METHODS)
         for metrics in results.values():
             assert set(metrics) > {f"{metric}{end}" for metric in METRICS for end in ("", "_se")}

@@ -49,6 +49,18 @@ def test_one_state_gives_an_inverse_wishart_covariance() -> None:
     assert_moments(precision[..., rows, columns], (degrees * inverse)[rows, columns], sd[rows, columns])
 
 
+def test_flat_priors_of_mean_and_covariance_have_a_closed_form() -> None:
+    """Under flat priors 1 / variance is Gamma((n - 3) / 2, SS / 2) once the mean is integrated out."""
+    values = np.random.default_rng(0).normal(3.0, 2.0, size=12)
+    mean = dist.ImproperUniform(dist.constraints.real, (), (1,))
+    covariance = dist.ImproperUniform(dist.constraints.positive_definite, (), (1, 1))
+    model = lh.HMM(1, lh.Gaussian(mean=mean, covariance=covariance))
+    start = {"transition": [[1.0]], "mean": [[0.0]], "covariance": [[[1.0]]]}
+    draws, _ = run(Gibbs(), model, values, start, 4000)
+    shape, rate = (len(values) - 3) / 2, np.sum((values - values.mean()) ** 2) / 2
+    assert_moments(1.0 / draws["covariance"][..., 0, 0, 0], shape / rate, np.sqrt(shape) / rate)
+
+
 def test_equal_seeds_give_equal_draws(rows: np.ndarray) -> None:
     np.testing.assert_array_equal(with_known_states(), rows)
     assert not np.array_equal(rows[0], rows[1])  # chains have seeds of their own

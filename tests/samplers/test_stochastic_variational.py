@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import longhmm as lh
@@ -104,6 +105,12 @@ def test_unsupported_emissions_are_named() -> None:
     data = lh.open_data(np.random.default_rng(0).normal(size=100))
     params = {"transition": TRANSITION, "df": [4.0, 4.0], "loc": [0.0, 1.0], "scale": [1.0, 1.0]}
     with pytest.raises(ModelError, match=r"supports Gaussian with normal mean.*Bernoulli"):
+        fit(model, data, params, 1, lh.Windows(half_width=5, count=2))
+    # A flat prior is no law that an approximation could begin as.
+    flat = dist.ImproperUniform(dist.constraints.positive_definite, (), (1, 1))
+    model = lh.HMM(2, lh.Gaussian(covariance=flat))
+    params = {"transition": TRANSITION, "mean": [[0.0], [1.0]], "covariance": [[[1.0]], [[1.0]]]}
+    with pytest.raises(ModelError, match=r"supports Gaussian with normal mean"):
         fit(model, data, params, 1, lh.Windows(half_width=5, count=2))
     with pytest.raises(ModelError, match="forgetting must lie in"):
         StochasticVariational(forgetting=0.4)

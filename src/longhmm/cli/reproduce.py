@@ -47,7 +47,12 @@ def reproduce(
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Run the experiments of Ma, Foti and Fox (2017) again, and say which of their claims hold."""
+    """Run the experiments of Ma, Foti and Fox (2017) again, and say which of their claims hold.
+
+    `ion` reads the paper's recording where the environment variable LONGHMM_ALAMETHICIN names the file alamethicin.mat.
+    Otherwise it takes substitutes: the nanopore that comes with longhmm, and the Deep-Channel records if their folder
+    deep_channel lies in the one that LONGHMM_RECORDINGS names (by default ../shared/data, seen from a checkout).
+    """
     from longhmm.experiments import catalogue, claims
     from longhmm.experiments.document import short
     from longhmm.experiments.report import COLUMNS, write_report

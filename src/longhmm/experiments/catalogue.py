@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import jax
 
 from longhmm.run.compilation import cached_compilation
 
@@ -26,5 +30,16 @@ def run(name: str, scale: str, seed: int = 0, workers: int = 1) -> dict[str, Any
     Those `IN_PARTS` can share their methods out among several processes.
     """
     module = importlib.import_module(f"longhmm.experiments.{_WHERE[name]}")
-    with cached_compilation():
+    with cached_compilation(), _compiled_lightly(scale == "tiny"):
         return dict(module.run(name, scale, seed, *([workers] if name in IN_PARTS else [])))
+
+
+@contextmanager
+def _compiled_lightly(wanted: bool) -> Iterator[None]:
+    """Where programs run for less time than it takes to compile them, let the compiler do without much of its work."""
+    before = bool(jax.config.values["jax_disable_most_optimizations"])
+    jax.config.update("jax_disable_most_optimizations", before or wanted)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)

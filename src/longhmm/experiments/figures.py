@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,55 +117,89 @@ def _trade_off(axes: Axes, found: Found) -> None:
 
 
 def _lognormal(found: Found) -> Figure:
-    figure = new_figure(10, 4.2)
-    left, right = figure.subplots(1, 2)
-    labels = {"buffered": "log-normal", "gaussian-buffered": "Gaussian"}
-    for index, (name, label) in enumerate(labels.items()):
-        _curve(left, found["curves"][name], "steps", "transition_error", label, index)
-    left.set_yscale("log")
-    tidy(left, title="SG-RLD, two states", x="iteration", y="error of transitions")
-    legend(left)
-    states = found["settings"]["states"]
+    figure = new_figure(13, 4.4)
+    left, middle, right = figure.subplots(1, 3)
+    settings, labels = found["settings"], ("log-normal", "Gaussian")
+    for axes, metric, words in (
+        (left, "transition_error", "distance of transitions from the truth"),
+        (middle, "distance_from_mode", "distance from the model's own mode"),
+    ):
+        for index, name in enumerate(("buffered", "gaussian-buffered")):
+            _curve(axes, found["curves"][name], "steps", metric, labels[index], index)
+        axes.axhline(settings["tolerance"], color=SOFT, linewidth=1, linestyle=":", label="tolerance")
+        axes.set(xscale="log", yscale="log")
+        few_ticks(axes.xaxis)
+        tidy(axes, title="SG-RLD, two states", x="iterations", y=words)
+    legend(left, loc="lower left")
+    states = settings["states"]
     for index, which in enumerate(("lognormal", "gaussian")):
         cells = [found["results"][f"{which}-k{each}"] for each in states]
         means, errors = ([each[key] for each in cells] for key in ("predictive_log_prob", "predictive_log_prob_se"))
-        label = ("log-normal", "Gaussian")[index]
-        right.errorbar(states, means, errors, fmt="o-", color=colour(index), label=label)
+        right.errorbar(states, means, errors, fmt="o-", color=colour(index), label=labels[index], capsize=3)
     right.set_xticks(states)
-    tidy(right, title="Held-out log probability per observation", x="number of states")
+    tidy(right, title="Held-out prediction", x="number of states", y="log probability per observation")
     legend(right, loc="lower right")
     return figure
 
 
+RLD = {"buffered": "SG-RLD", "batch": "batch RLD", "default": "default"}
+
+
 def _ion(found: Found) -> Figure:
-    figure = new_figure(12, 7.4)
-    left, right = np.ravel(np.asarray(figure.subfigures(1, 2, width_ratios=(1, 1.5))))
-    upper, lower = left.subplots(2, 1)
-    for index, name in enumerate(("buffered", "batch", "default")):
-        label = {"buffered": "SG-RLD", "batch": "batch RLD"}.get(name, name)
-        _curve(upper, found["curves"][name], "seconds", "predictive_log_prob", label, index)
-        if name != "default":  # the reference itself
-            _curve(lower, found["curves"][name], "seconds", "transition_error", label, index)
-    upper.set_xscale("log")
-    lower.set(xscale="log", yscale="log")
-    tidy(upper, y="held-out log probability")
-    tidy(lower, x="seconds", y="distance of transitions")
-    legend(upper)
-    _segmentations(right.subplots(3, 1, sharex=True), found["segmentations"])
+    seen = found["recordings"]
+    figure = new_figure(max(11.0, 3.6 * len(seen)), 11)
+    above, below = np.ravel(np.asarray(figure.subfigures(2, 1, height_ratios=(1, 1))))
+    grid = above.subplots(2, len(seen), squeeze=False)
+    for column, (name, about) in enumerate(seen.items()):
+        upper, lower = grid[:, column]
+        for index, (method, label) in enumerate(RLD.items()):
+            curve = found["curves"][method + about["suffix"]]
+            _chains(upper, curve, "predictive_log_prob", label, index)
+            _chains(lower, curve, "transition_error", label, index)
+        lower.axhline(about["target_error"], color=SOFT, linewidth=1, linestyle=":", label="target")
+        upper.set_xscale("log")
+        lower.set(xscale="log", yscale="log")
+        tidy(upper, title=f"{name}, {about['observations']:,} observations, {about['states']} states")
+        tidy(lower, x="seconds")
+    tidy(grid[0, 0], y="held-out log probability\nper observation")
+    tidy(grid[1, 0], y="distance of transitions\nfrom the exact posterior mean")
+    legend(grid[1, 0], loc="lower left")
+    # That recording of which there is most to learn about segmentations.
+    name = max(seen, key=lambda each: seen[each]["segmentations"]["moments"][0]["differing"])
+    words = f"{name}, segmented at the same moments (states by colour; x: not as under the exact posterior mean)"
+    below.suptitle(words, x=0.01, ha="left", color=INK)
+    _segmentations(below.subplots(3, 2, sharex=True, sharey=True), seen[name]["segmentations"])
     return figure
 
 
-def _segmentations(panels: Sequence[Axes], seen: Mapping[str, Any]) -> None:
-    values = np.asarray(seen["values"])
+def _chains(axes: Axes, curve: Mapping[str, Any], metric: str, label: str, index: int) -> None:
+    """Every chain as a thin line, their median as a thick one; two looks or fewer as points."""
+    values, at = np.asarray(curve[metric], float), np.asarray(curve["seconds"], float)
+    style = "o-" if len(at) <= 2 else "-"
+    axes.plot(at, values, color=colour(index), linewidth=0.6, alpha=0.5)
+    axes.plot(at, np.median(values, axis=1), style, color=colour(index), linewidth=2, markersize=5, label=label)
+
+
+def _segmentations(panels: Any, seen: Mapping[str, Any]) -> None:
+    """One column per method, one row per moment; what differs from the reference is marked."""
+    values, reference = np.asarray(seen["values"]), np.asarray(seen["reference"])
     times = seen["first"] + np.arange(len(values))
-    for axes, moment in zip(panels, seen["moments"], strict=True):
-        path = np.asarray(moment["path"])
+    moments = seen["moments"]
+    for number, moment in enumerate(moments):
+        rows = len(moments) // 2
+        axes, path = panels[number % rows, number // rows], np.asarray(moment["path"])
         axes.plot(times, values, color="#c9ccd1", linewidth=0.5, zorder=1)
-        for state in np.unique(path):
+        for state in np.unique(np.concatenate([path, reference])):
             here = path == state
-            axes.plot(times[here], values[here], ".", markersize=2, color=colour(int(state)))
-        tidy(axes, title=f"SG-RLD after {moment['seconds']:.2g} s", y="normalised")
-    panels[-1].set_xlabel("observation", color=INK)
+            axes.plot(times[here], values[here], ".", markersize=3, color=colour(int(state) + 3))
+        wrong = path != reference
+        axes.plot(times[wrong], values[wrong], "x", markersize=6, color=INK)
+        title = f"{RLD[moment['method']]}, {moment['seconds']:.2g} s, {moment['steps']:,} steps: "
+        tidy(axes, title=title + f"{moment['differing']:.2%} differ")
+    for axes in panels[-1]:
+        tidy(axes, x="observation")
+    for axes in panels[:, 0]:
+        tidy(axes, y="current, normalised")
 
 
 def _variational(found: Found) -> Figure:
@@ -175,9 +209,12 @@ def _variational(found: Found) -> Figure:
     for (left, right), (data, seen) in zip(grid, pairs.items(), strict=True):
         left.plot(seen["gibbs"], seen["svi"], ".", color=colour(0), markersize=4)
         limit = 1.05 * max(np.abs(seen["gibbs"]).max(), np.abs(seen["svi"]).max())
-        left.plot([-limit, limit], [-limit, limit], color=SOFT, linewidth=1)
-        tidy(left, title=f"{data}: correlations of parameters", x="Gibbs", y="variational")
-        right.plot(np.sort(seen["sd_ratio"]), "o", color=colour(0), markersize=4)
+        left.plot([-limit, limit], [-limit, limit], color=SOFT, linewidth=1, label="equal")
+        left.set_aspect("equal", adjustable="datalim")
+        tidy(left, title=f"{data}: correlations of parameters", x="exact (Gibbs)", y="variational")
+        legend(left, loc="upper left")
+        right.plot(1 + np.arange(len(seen["sd_ratio"])), np.sort(seen["sd_ratio"]), "o", color=colour(0), markersize=4)
         right.axhline(1.0, color=SOFT, linewidth=1)
-        tidy(right, title="standard deviation, variational / Gibbs", x="parameter, sorted")
+        words = "standard deviation, variational / exact"
+        tidy(right, title=f"{data}: spread of parameters", x="parameter, by rising ratio", y=words)
     return figure

@@ -25,6 +25,14 @@ COLUMNS = {
     "observations_touched": "observations read",
     "rms_correlation": "root mean square correlation",
 }
+ON_THE_PAGE = {
+    "seconds_to_target": "seconds to the target",
+    "median_sd_ratio": "standard deviations / exact, median",
+    "least_sd_ratio": "least",
+    "median_correlation_ess": "effective draws of the strongest correlations, median",
+    "least_correlation_ess": "least",
+    "largest_rhat": "largest R-hat",
+}
 
 
 def write_report(found: Mapping[str, Any], out: Path) -> list[Path]:
@@ -50,10 +58,8 @@ def as_page(found: Mapping[str, Any], stem: str) -> str:
     name, settings = found["experiment"], found["settings"]
     lines = [f"# {TITLES[name]}", "", _command(name, settings), "", f"![{TITLES[name]}]({stem}.png)", ""]
     if settings.get("substitute_for_alamethicin"):
-        lines += [
-            f"The recording `{settings['recording']}` is a substitute: the paper's alamethicin was not at hand.",
-            "",
-        ]
+        lines += [f"Substitutes for the paper's alamethicin, which was not at hand: {settings['recording']}.", ""]
+        lines += [f"Left out: {settings['not_found']}.", ""] if settings.get("not_found") else []
     lines += ["| claim | verdict | evidence |", "|---|---|---|"]
     lines += [f"| {each.sentence} | **{each.verdict}** | {each.evidence} |" for each in claims.judge(found)]
     lines += ["", *as_table(found["results"]), ""]
@@ -105,8 +111,9 @@ def _command(name: str, settings: Mapping[str, Any]) -> str:
 
 def as_table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Rows of a Markdown table, one per method."""
-    columns = [name for name in COLUMNS if any(name in each for each in results.values())]
-    lines = ["| method | " + " | ".join(COLUMNS[name] for name in columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    titles = {**COLUMNS, **ON_THE_PAGE}
+    columns = [name for name in titles if any(name in each for each in results.values())]
+    lines = ["| method | " + " | ".join(titles[name] for name in columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for method, metrics in results.items():
         cells = [_cell(metrics.get(name), metrics.get(f"{name}_se", 0.0)) for name in columns]
         lines.append(f"| {method} | " + " | ".join(cells) + " |")

@@ -25,11 +25,16 @@ Chosen after looking at first results, so that these verdicts are weaker than th
 at quantiles, and those of RC-hard at a disturbed truth, since starts from k-means ended in other modes. The claim that
 variational posteriors underestimate correlations was neither seen on RC (which has hardly any) nor decided on RC-hard;
 `rc-overlap`, with twice the noise of RC-hard, was added then, and the statistic with which correlations are compared
-was changed once. Its standard error takes pairs of parameters as independent, which they are not.
+was changed twice; it is now repeated on independent data sets. On channels, an error counts as small once it stays
+below a tenth of the first one, and no longer below a twentieth, which the noise of chains on windows comes near to.
 
     longhmm reproduce all --scale paper --out docs/reproduction     # or one by one, on a machine with little installed:
     python -m longhmm.experiments rc --scale paper --json > rc.json     # --workers 4: repetitions side by side
     python -m longhmm.experiments --figures *.json --out docs/reproduction --readme README.md
+
+`ion` reads the paper's recording where the environment variable `LONGHMM_ALAMETHICIN` names the file `alamethicin.mat`.
+Otherwise it takes substitutes: the nanopore that comes with longhmm, and Deep-Channel records where the folder
+`deep_channel` lies in the one that `LONGHMM_RECORDINGS` names (by default `../shared/data`, seen from a checkout).
 """
 BEGIN, END = "<!-- reproduction: begin -->", "<!-- reproduction: end -->"
 FIRST = "rc-hard"  # whose figure the README shows

@@ -20,10 +20,15 @@ class NormalPrior(NamedTuple):
 
 
 class InverseWishartPrior(NamedTuple):
-    """A covariance of each group is inverse Wishart: `degrees` `(G,)`, `scale` `(G, D, D)`."""
+    """A covariance of each group is inverse Wishart: `degrees` `(G,)`, `scale` `(G, D, D)`; zero for a flat prior."""
 
     degrees: Any
     scale: Any
+
+    @property
+    def proper(self) -> bool:
+        """Whether it is a law at all, as a flat prior is not."""
+        return bool(np.all(self.degrees > 0))
 
 
 class PairPrior(NamedTuple):
@@ -55,8 +60,11 @@ def normal_prior(parameter: Parameter) -> NormalPrior | None:
 
 
 def inverse_wishart_prior(parameter: Parameter) -> InverseWishartPrior | None:
-    """For the covariance of a Gaussian."""
+    """For the covariance of a Gaussian: inverse Wishart, or flat."""
     prior = _bare(parameter)
+    if type(prior) is dist.ImproperUniform:  # |S|^-(degrees + D + 1)/2 is 1
+        groups, size = parameter.shape[:2]
+        return InverseWishartPrior(np.full(groups, -(size + 1.0)), np.zeros(parameter.shape))
     if type(prior) is not dist.InverseWishart:
         return None
     factor = _spread(prior.base_dist.scale_tril, parameter.shape)

@@ -80,8 +80,8 @@ class Gibbs:
         >>> bool(info.finite)
         True
 
-    Closed forms: Gaussian (normal or flat mean; inverse-Wishart covariance, inverse-gamma variance), Poisson (gamma,
-    exponential or flat), Bernoulli (beta or uniform), Categorical (Dirichlet or flat), tied or not.
+    Closed forms: Gaussian (normal or flat mean; inverse-Wishart or flat covariance, inverse-gamma variance), Poisson
+    (gamma, exponential or flat), Bernoulli (beta or uniform), Categorical (Dirichlet or flat), tied or not.
     Reference: Scott (2002), Bayesian methods for hidden Markov models. Differs by the Hamiltonian steps for emissions
     without a closed form, and by the Metropolis test where `initial` moves with the transitions.
     """

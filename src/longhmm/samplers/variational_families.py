@@ -59,7 +59,9 @@ def family_of(model: HMM, centre: Any) -> Family:
         return _known(emission, table)
     if conditional is not None and all(parameter.is_free for parameter in table.values()):
         if isinstance(emission, Gaussian) and emission.covariance_kind == "full":
-            return _gaussian(table, conditional, centre)
+            wishart = priors.inverse_wishart_prior(table["covariance"])
+            if wishart is not None and wishart.proper:  # `q` begins as the prior
+                return _gaussian(table, conditional, wishart, centre)
         if isinstance(emission, Poisson):
             return _poisson(table["rate"], conditional)
         if isinstance(emission, Bernoulli):
@@ -98,9 +100,9 @@ class GaussianQ(NamedTuple):
     scale: jax.Array
 
 
-def _gaussian(table: Any, conditional: Conditional, centre: Any) -> Family:
-    normal, wishart = priors.normal_prior(table["mean"]), priors.inverse_wishart_prior(table["covariance"])
-    assert normal is not None and wishart is not None
+def _gaussian(table: Any, conditional: Conditional, wishart: priors.InverseWishartPrior, centre: Any) -> Family:
+    normal = priors.normal_prior(table["mean"])
+    assert normal is not None
     middle = jnp.asarray(centre)
     size = middle.shape[0]
     prior_loc = normal.mean - middle
