@@ -123,3 +123,12 @@ def test_a_curve_has_settled_once_it_stays_below():
 def test_ratios_are_those_of_chains_with_the_same_start():
     found = ratios([1.0, 2.0, np.inf], [10.0, np.inf, 5.0], 100.0)
     assert found.values == [10.0, 50.0] and (found.at_least, found.undecided) == (1, 1)
+
+
+def test_the_help_of_the_command_names_where_recordings_are_looked_for():
+    from typer.testing import CliRunner
+
+    from longhmm.cli import app
+
+    said = CliRunner().invoke(app, ["reproduce", "--help"]).output
+    assert channels.ALAMETHICIN in said and channels.FOLDER in said
