@@ -211,6 +211,7 @@ def _variational(found: Found) -> Figure:
         limit = 1.05 * max(np.abs(seen["gibbs"]).max(), np.abs(seen["svi"]).max())
         left.plot([-limit, limit], [-limit, limit], color=SOFT, linewidth=1, label="equal")
         left.set_aspect("equal", adjustable="datalim")
+        left.locator_params(nbins=5)
         tidy(left, title=f"{data}: correlations of parameters", x="exact (Gibbs)", y="variational")
         legend(left, loc="upper left")
         right.plot(1 + np.arange(len(seen["sd_ratio"])), np.sort(seen["sd_ratio"]), "o", color=colour(0), markersize=4)
