@@ -64,7 +64,9 @@ def reproduce(
     folder.mkdir(parents=True, exist_ok=True)  # a folder that cannot be written to is known before hours of computing
     outcomes = []
     for each in names:
-        found = catalogue.run(each, scale.value, seed)
+        # At full size a run takes hours: what is finished is kept, and a run that was stopped goes on.
+        keep = folder / "parts" if scale is Scale.paper else None
+        found = catalogue.run(each, scale.value, seed, keep=keep)
         outcomes.append(found)
         write_report(found, folder)
         rows = [

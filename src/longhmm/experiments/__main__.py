@@ -1,4 +1,6 @@
-"""`python -m longhmm.experiments`: run an experiment with NumPy, JAX and NumPyro alone, or draw what was found.
+"""`python -m longhmm.experiments`: run an experiment with few libraries installed, or draw what was found.
+
+NumPy, JAX and NumPyro are enough to run one, with BlackJAX where the default pipeline turns to exact gradients.
 
 python -m longhmm.experiments rc --scale paper --json > rc-paper.json
 python -m longhmm.experiments --figures rc-paper.json --out docs/reproduction --readme README.md
@@ -23,6 +25,7 @@ def main() -> None:
     parser.add_argument(
         "--workers", type=int, default=1, help=f"processes, each on its share of the cores ({', '.join(IN_PARTS)})"
     )
+    parser.add_argument("--keep", type=Path, help="folder of finished parts, with which a run that was stopped goes on")
     parser.add_argument("--json", action="store_true", help="print the whole outcome, curves included")
     parser.add_argument("--figures", type=Path, nargs="+", help="outcomes to draw and to turn into tables")
     parser.add_argument("--out", type=Path, default=Path("reproduction"), help="folder for figures and tables")
@@ -44,7 +47,7 @@ def main() -> None:
         if options.readme is not None:
             print(write_readme(outcomes, options.readme, options.out.as_posix()))
         return
-    found = run(options.name, options.scale, options.seed, options.workers)
+    found = run(options.name, options.scale, options.seed, options.workers, options.keep)
     json.dump(found if options.json else found["results"], sys.stdout, indent=None if options.json else 2)
     print()
 

@@ -20,6 +20,7 @@ from longhmm.gradients.schemes import Windows
 
 Score = Callable[[Params], dict[str, float]]
 SHORT = ("experiment", "settings", "results")
+COLLECTED = ("settings", "results", "repetitions", "curves", "extra")
 
 
 class Document:
@@ -64,6 +65,15 @@ class Document:
             self.note(method, {name: [*before[name], *values] for name, values in metrics.items()})
         for method, curve in part.curves.items():
             self.curves[method] = _side_by_side(self.curves[method], curve) if method in self.curves else curve
+
+    def to_values(self) -> dict[str, Any]:
+        """What was collected, as JSON values."""
+        return {name: plain(getattr(self, name)) for name in COLLECTED}
+
+    def take_values(self, values: Mapping[str, Any]) -> None:
+        """The inverse of `to_values`."""
+        for name in COLLECTED:
+            setattr(self, name, dict(values[name]))
 
     def finish(self) -> dict[str, Any]:
         """Everything as JSON values."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from longhmm.experiments import models, scoring
 from longhmm.experiments.chains import Method, Params, Watched, late_average
 from longhmm.experiments.clusters import k_means_start
 from longhmm.experiments.document import Document, describe, document, log
+from longhmm.experiments.kept import Kept
 from longhmm.experiments.parts import run_parts
 from longhmm.experiments.pipeline import run_default
 from longhmm.experiments.scoring import with_errors
@@ -102,12 +104,12 @@ CASES = {
 }
 
 
-def run(name: str, scale: str, seed: int = 0, workers: int = 1) -> dict[str, Any]:
-    """The whole experiment: settings, results, and curves."""
+def run(name: str, scale: str, seed: int = 0, workers: int = 1, keep: Path | None = None) -> dict[str, Any]:
+    """The whole experiment: settings, results, and curves; finished parts are kept in the folder `keep`, if any."""
     case, size = CASES[name], SIZES[scale]
     found = document(name, scale, seed, {**_settings(case, size), "workers": workers})
     seeds = [1000 * seed + repetition for repetition in range(size.repetitions)]
-    parts = list(run_parts(partial(run_one, name, scale), seeds, workers))
+    parts = list(run_parts(partial(run_one, name, scale, keep), seeds, workers))
     for part in parts:
         found.join(part)
     # One value per repetition.
@@ -118,37 +120,59 @@ def run(name: str, scale: str, seed: int = 0, workers: int = 1) -> dict[str, Any
     return found.finish()
 
 
-def run_one(name: str, scale: str, seed: int) -> Document:
+def run_one(name: str, scale: str, keep: Path | None, seed: int) -> Document:
     """One repetition: every method on the same data."""
     bench = _Bench(name, scale, seed)
-    size, found = bench.size, Document(name, scale, seed, {})
-    labels = [label for label in METHODS if size.everything or label in PAPER_METHODS]
-    for label in labels:
-        log(f"{name}: {label}")
-        method = METHODS[label]
-        segments = bench.watch(method, bench.case.windows).go([bench.start], size.steps, size.looks)
-        found.add(label, segments, late_average(segments), partial(bench.score, method.kind == "iid"))
-    log(f"{name}: default")
+    size, found = bench.size, Document(name, scale, seed, {"truth": {"predictive_log_prob": bench.best}})
+    kept = Kept(keep, _settings(bench.case, size))
+    for label in METHODS:
+        if size.everything or label in PAPER_METHODS:
+            kept.part(found, label, partial(_sgrld, bench, label, METHODS[label], bench.case.windows, 1))
+    buffer = found.curves["buffered"]["buffer"][-1]
+    for half_width in size.trade_off:
+        for label, around in (("unbuffered", 0), ("buffered", buffer)):
+            # Many short windows or a few long ones, for the same number of observations.
+            windows = Windows(half_width, max(1, round(BUDGET / (2 * half_width + 1 + 2 * around))))
+            method = Method(buffer=around, start=uniform_start)
+            name_of_part = f"budget-{label}-L{half_width}"
+            kept.part(found, name_of_part, partial(_sgrld, bench, name_of_part, method, windows, 2))
+    if size.everything:
+        kept.part(found, "certificate", partial(_certify, bench))
+    kept.part(found, "default", partial(_default, bench))
+    return found
+
+
+def _sgrld(bench: _Bench, label: str, method: Method, windows: Windows, share: int, found: Document) -> None:
+    """A chain of SG-RLD, of all steps or of one in `share` of them."""
+    size = bench.size
+    segments = bench.watch(method, windows).go([bench.start], size.steps // share, size.looks)
+    found.add(label, segments, late_average(segments), partial(bench.score, method.kind == "iid"))
+
+
+def _default(bench: _Bench, found: Document) -> None:
+    size = bench.size
     piped = run_default(
         bench.model,
         bench.sequences,
         chains=size.chains,
         draws=size.draws,
-        seed=seed,
+        seed=bench.seed,
         windows_only=size.windows_only,
     )
     pooled = [each._replace(params=_pooled(each.params), steps=look) for look, each in enumerate(piped.segments)]
     found.add("default", pooled, pooled[-1].params, partial(bench.score, False))
     found.settings["default"] = piped.settings
-    for half_width in size.trade_off:
-        for label, buffer in (("unbuffered", 0), ("buffered", found.curves["buffered"]["buffer"][-1])):
-            log(f"{name}: budget, half-width {half_width}, {label}")
-            _trade(found, bench, f"budget-{label}-L{half_width}", half_width, buffer)
-    if size.everything:
-        log(f"{name}: certificate")
-        found.settings["certificate"] = _certified(bench.model, bench.truth, bench.sequences, bench.case.windows)
-    found.settings["truth"] = {"predictive_log_prob": bench.best}
-    return found
+
+
+def _certify(bench: _Bench, found: Document) -> None:
+    """Bias of posterior means, in posterior standard deviations, that windows without buffers cause at the truth."""
+    model, truth, sequences = bench.model, bench.truth, bench.sequences
+    part = open_data(sequences.read(0, min(sequences.length, CERTIFIED)).values)
+    # Entries that never occur have no posterior spread to measure a bias with: the certificate leaves them out.
+    possible = HMM(model.n_states, model.emission, transition_prior=(truth["transition"] > 0).astype(float))
+    how = partial(certificate, possible, truth, part, windows=bench.case.windows, buffers=[0], cells=part.length)
+    starts = {"uniform": uniform_start, "stationary": stationary_start}
+    found.settings["certificate"] = {label: how(start=start).rows[0].bias for label, start in starts.items()}
 
 
 class _Bench:
@@ -206,28 +230,6 @@ def starting_point(case: Case, model: HMM, truth: Params, sequences: Sequences, 
     shift = rng.normal(scale=3.0, size=truth["mean"].shape)
     half_way = 0.5 * truth["transition"] + 0.5 * flat
     return {"mean": truth["mean"] + shift, "covariance": truth["covariance"], "transition": half_way}
-
-
-def _trade(found: Document, bench: _Bench, label: str, half_width: int, buffer: int) -> None:
-    """One way to divide the budget of a step: many short windows or a few long ones, with buffers or without."""
-    length = 2 * half_width + 1 + 2 * buffer
-    windows = Windows(half_width, max(1, round(BUDGET / length)))
-    segments = bench.watch(Method(buffer=buffer, start=uniform_start), windows).go(
-        [bench.start], bench.size.steps // 2, bench.size.looks
-    )
-    found.add(label, segments, late_average(segments), partial(bench.score, False))
-
-
-def _certified(model: HMM, truth: Params, sequences: Sequences, windows: Windows) -> dict[str, float]:
-    """Bias of posterior means, in posterior standard deviations, that windows without buffers cause at the truth."""
-    part = open_data(sequences.read(0, min(sequences.length, CERTIFIED)).values)
-    # Entries that never occur have no posterior spread to measure a bias with: the certificate leaves them out.
-    possible = HMM(model.n_states, model.emission, transition_prior=(truth["transition"] > 0).astype(float))
-    seen = {}
-    for label, start in (("uniform", uniform_start), ("stationary", stationary_start)):
-        rows = certificate(possible, truth, part, windows=windows, buffers=[0], start=start, cells=part.length).rows
-        seen[label] = rows[0].bias
-    return seen
 
 
 def _settings(case: Case, size: Size) -> dict[str, Any]:

@@ -16,9 +16,11 @@ from longhmm.data.windows import Cells, WindowBatch, gather
 from longhmm.errors import ModelError
 from longhmm.gradients.buffer_length import BufferEstimate, LyapunovBuffer, round_up
 from longhmm.gradients.coordinates import interior, scores
-from longhmm.gradients.estimators import StartLaw, stationary_start, uniform_start
+from longhmm.gradients.estimators import BufferedStatistics, StartLaw, stationary_start, uniform_start
+from longhmm.gradients.minibatch import Minibatch
 from longhmm.gradients.schemes import Windows
-from longhmm.kernels.statistics import window_statistics
+from longhmm.kernels.backends import NATIVE, windows_backend
+from longhmm.kernels.fused_windows import copied_windows
 from longhmm.messages.forward import filter_messages
 from longhmm.messages.scaling import safe_log
 from longhmm.model.hmm import HMM
@@ -227,30 +229,43 @@ def _cell_scores(
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in params.items()}
         moves = model.given_initial(params) is None
-        law = start(arrays)
+        # In double precision, which the kernel for GPUs does not have.
+        fused = windows_backend(model.n_states) == NATIVE
+        statistics = BufferedStatistics(start, fused, layout.core_length, buffer)
         for first in range(0, len(picked), batch):
             chosen = picked[first : first + batch]
             padded = np.concatenate([chosen, np.repeat(chosen[-1:], batch - len(chosen))])
             windows = gather(sequences, layout.locate(padded, buffer), width)
-            found, laws = _batch_scores(model, moves, arrays, law, windows)
+            placed = copied_windows(model, windows) if fused and windows.states is None else None
+            minibatch = Minibatch(windows, np.ones(batch), placed)
+            found, laws = _batch_scores(model, statistics, buffer, moves, arrays, minibatch)
             all_scores.append(np.asarray(found)[: len(chosen)])
             all_laws.append(np.asarray(laws)[: len(chosen)])
     return np.concatenate(all_scores), np.concatenate(all_laws)
 
 
-@partial(jax.jit, static_argnames=("model", "moves"))
+@partial(jax.jit, static_argnames=("model", "statistics", "buffer", "moves"))
 def _batch_scores(
-    model: HMM, moves: bool, params: Mapping[str, jax.Array], law: jax.Array, windows: WindowBatch
+    model: HMM,
+    statistics: BufferedStatistics,
+    buffer: int,
+    moves: bool,
+    params: Mapping[str, jax.Array],
+    minibatch: Minibatch,
 ) -> tuple[jax.Array, jax.Array]:
-    statistics = window_statistics(model, params, windows, law)
-    found = scores(model, model.unconstrain(params), statistics, initial_moves=moves)
+    found = scores(model, model.unconstrain(params), statistics(model, params, minibatch), initial_moves=moves)
     flat = jnp.concatenate([jnp.reshape(found[name], (found[name].shape[0], -1)) for name in sorted(found)], axis=1)
-    return flat, _entering(model, params, windows, law)
+    return flat, _entering(model, params, minibatch.windows, statistics.start(params), max(buffer, 1))
 
 
-def _entering(model: HMM, params: Mapping[str, jax.Array], windows: WindowBatch, law: jax.Array) -> jax.Array:
+def _entering(
+    model: HMM, params: Mapping[str, jax.Array], windows: WindowBatch, law: jax.Array, buffer: int
+) -> jax.Array:
     """Law of the state just before each core, `(W, K)`."""
-    logs = model.window_log_likelihoods(params, windows)
+    # Cores begin after `buffer` times at most.
+    states = None if windows.states is None else windows.states[:, :buffer]
+    ahead = windows._replace(values=windows.values[:, :buffer], observed=windows.observed[:, :buffer], states=states)
+    logs = model.window_log_likelihoods(params, ahead)
     before = jnp.broadcast_to(safe_log(law)[:, None], (law.shape[0], logs.shape[2]))
     filtered = filter_messages(before, windows.at_start, params["initial"], params["transition"], logs)
     index = jnp.maximum(windows.core_start - 1, 0)[None, None, :]
