@@ -1,5 +1,6 @@
 """Finished parts are taken from disk instead of being made again, but only if they were made the same way."""
 
+from longhmm.experiments import kept
 from longhmm.experiments.document import Document
 from longhmm.experiments.kept import Kept
 
@@ -26,6 +27,15 @@ def test_a_part_is_made_once_for_the_same_settings(tmp_path):
     assert again["settings"]["default"] == {"windows": 5} and again["settings"]["seed"] == 3
     run(tmp_path / "parts", {"length": 20, "trade_off": (1, 2)}, made)
     assert len(made) == 2
+
+
+def test_a_part_from_another_machine_is_named(tmp_path, monkeypatch):
+    made = []
+    with monkeypatch.context() as there:
+        there.setattr(kept, "machine", lambda: {"cores": 64})
+        run(tmp_path, {}, made)
+    again = run(tmp_path, {}, made)
+    assert again["settings"]["elsewhere"] == [{"part": "rc-tiny-3-one", "machine": {"cores": 64}}] and len(made) == 1
 
 
 def test_without_a_folder_everything_is_made(tmp_path, monkeypatch):

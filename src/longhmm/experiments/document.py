@@ -37,6 +37,7 @@ class Document:
         self.repetitions: dict[str, dict[str, list[float]]] = {}
         self.curves: dict[str, dict[str, Any]] = {}
         self.extra: dict[str, Any] = {}
+        self.elsewhere: list[dict[str, Any]] = []  # parts that were made on another machine
 
     def add(self, method: str, segments: Sequence[Segment], final: Params, score: Score) -> None:
         """A method that ran in segments; `final` are the parameters by which it is judged, `(chain, *shape)`."""
@@ -60,6 +61,7 @@ class Document:
         """Take over what another document of the same experiment has collected: of known methods, more repetitions."""
         self.settings |= {name: value for name, value in part.settings.items() if name not in ("scale", "seed")}
         self.extra.update(part.extra)
+        self.elsewhere += part.elsewhere
         for method, metrics in part.repetitions.items():
             before = self.repetitions.get(method, {name: [] for name in metrics})
             self.note(method, {name: [*before[name], *values] for name, values in metrics.items()})
@@ -78,6 +80,8 @@ class Document:
     def finish(self) -> dict[str, Any]:
         """Everything as JSON values."""
         self.settings |= {"machine": machine(), "total_seconds": round(time.perf_counter() - self.began, 1)}
+        if self.elsewhere:
+            self.settings["elsewhere"] = self.elsewhere
         found = {
             "experiment": self.name,
             "settings": self.settings,

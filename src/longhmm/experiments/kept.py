@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from longhmm.experiments.document import Document, log, plain
+from longhmm.experiments.document import Document, log, machine, plain
 
 
 class Kept:
     """Parts by name in a folder; without a folder nothing is kept.
 
-    A part is taken from its file only if it was made with the same settings.
+    A part is taken from its file only if it was made with the same settings; one that was made on another machine is
+    named as such.
     """
 
     def __init__(self, folder: Path | None, settings: Mapping[str, Any]) -> None:
@@ -31,14 +32,17 @@ class Kept:
         log(f"{name} {seed}: {label}")
         make(part)
         if file is not None:
-            _save(file, {"made_with": self.settings, **part.to_values()})
+            _save(file, {"made_with": self.settings, "made_on": machine(), **part.to_values()})
         found.join(part)
 
     def _take(self, part: Document, file: Path) -> bool:
         values = json.loads(file.read_text(encoding="utf-8"))
         if values.pop("made_with") != self.settings:
             return False
+        made_on = values.pop("made_on")
         part.take_values(values)
+        if made_on != machine():
+            part.elsewhere.append({"part": file.stem, "machine": made_on})
         return True
 
 

@@ -103,10 +103,18 @@ def _command(name: str, settings: Mapping[str, Any]) -> str:
     machine, workers = settings["machine"], settings.get("workers", 1)
     how = f"{name} --scale {settings['scale']} --seed {settings['seed']}"
     command = f"longhmm reproduce {how}" if workers == 1 else f"python -m longhmm.experiments {how} --workers {workers}"
-    return (
+    said = (
         f"`{command}`, in {settings['total_seconds']:g} seconds on {machine['cores']} cores ({machine['processor']}), "
         f"JAX {machine['jax']} on {machine['device']}."
     )
+    if elsewhere := settings.get("elsewhere"):
+        other = elsewhere[0]["machine"]
+        parts = ", ".join(f"`{each['part']}`" for each in elsewhere)
+        said += (
+            f" It went on from an earlier run, which had finished {parts} on {other['cores']} cores "
+            f"({other['processor']}): their seconds are of that machine."
+        )
+    return said
 
 
 def as_table(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
