@@ -70,6 +70,7 @@ def _simulated(found: Found) -> Figure:
             else:
                 # Where stretches are few, chance may put estimates above the truth.
                 axes.set_yscale("symlog", linthresh=1e-4, linscale=0.5)
+                axes.set_ylim(bottom=-1e-3)
                 axes.axhline(0.0, color=SOFT, linewidth=1, linestyle=":")
             tidy(axes, x=label, y=text)
     _buffers(grid[0, 2], curves)

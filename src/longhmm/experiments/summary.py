@@ -13,9 +13,9 @@ INTRODUCTION = """# Reproduction
 
 The experiments of Ma, Foti and Fox (2017), run again by `longhmm reproduce`, and what became of each claim. A claim is
 *confirmed* or *refuted* if the difference between two methods, repetition by repetition, is further from zero than the
-97.5 % quantile of Student's t allows; otherwise it is *not decided*. Each claim is tested by itself: of those that are
-neither true nor false, one in twenty will seem to be either. Repetitions of DD, RC and RC-hard differ in everything
-that is random, the data included. Every number on these pages was written by the program that computed it.
+97.5 % quantile of Student's t allows; otherwise it is *not decided*. Each claim is tested by itself: where there is no
+difference at all, one test in twenty will still see one. Repetitions of DD, RC and RC-hard differ in everything that is
+random, the data included. Every number on these pages was written by the program that computed it.
 
 Not in the paper, and chosen here: step sizes, five inner steps, flat transition rows to start from, the error norm
 (Frobenius, after matching states). RC-hard is not in the paper: it has the noise at which look-alike states
