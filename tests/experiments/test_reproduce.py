@@ -122,7 +122,9 @@ def test_readme_and_summary_take_their_numbers_from_outcomes(tmp_path):
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
     assert "![rc-hard](docs/rc-hard-tiny.png)" in text and "0.032 ± 0.1 |" in text
     (tmp_path / "recordings").mkdir()
-    (tmp_path / "recordings" / "goes.txt").write_text("Flares were found.\n", encoding="utf-8")
+    machine = {"cores": 2, "processor": "abacus", "jax": "0", "device": "wood"}
+    found = {"sentence": "Flares were found.", "command": "python goes.py", "seconds": 1, "machine": machine}
+    (tmp_path / "recordings" / "goes.json").write_text(json.dumps(found), encoding="utf-8")
     page = summary.write_summary(outcomes, tmp_path).read_text(encoding="utf-8")
     assert "Flares were found." in page and "(recordings/goes.png)" in page
     assert page.count("| [dd-tiny](dd-tiny.md) | buffered beats unbuffered") == 2

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from longhmm.errors import DataError
-from longhmm.experiments import claims
+from longhmm.experiments import claims, recordings
 
 INTRODUCTION = """# Reproduction
 
@@ -53,12 +53,7 @@ def write_summary(outcomes: Sequence[Mapping[str, Any]], out: Path) -> Path:
         stem = stem_of(found)
         for claim in claims.judge(found):
             lines.append(f"| [{stem}]({stem}.md) | {claim.sentence} | **{claim.verdict}** | {claim.evidence} |")
-    sentences = sorted((out / "recordings").glob("*.txt"))
-    if sentences:
-        lines += ["", "## Real recordings", "", "Each by a short script in `examples/recordings`, in its own words."]
-    for file in sentences:
-        text = file.read_text(encoding="utf-8").strip()
-        lines += ["", text, "", f"![{file.stem}](recordings/{file.stem}.png)"]
+    lines += recordings.section(out / "recordings")
     page = out / "index.md"
     page.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return page
