@@ -26,7 +26,7 @@ HEADER = ["record", "right", "no answer", "mean stays over the true ones, by ope
 def main() -> None:
     script = Script("deep_channel", __doc__, tuple(f"deep_channel/{name}.npz" for name in RECORDS))
     figure, axes = plt.subplot_mosaic([["trace"] * 4, list(RECORDS)], figsize=(11, 6.5), layout="constrained")
-    single, table, rates = {}, [HEADER], []
+    single, table, rates, inside = {}, [HEADER], [], []
     for (name, bursts), file in zip(RECORDS.items(), script.files, strict=True):
         with np.load(file) as stored:
             current, labels = stored["current"][: script.most].astype(float), stored["n_open"][: script.most]
@@ -44,6 +44,7 @@ def main() -> None:
         rates.append(np.mean(path[answered] == truth[answered]))
         real = np.array([mean_stay(truth, each) for each in range(levels)]) * ms
         stays = posterior.dwell()[["dwell", "dwell_lower", "dwell_upper"]].to_numpy()[:levels] * ms
+        inside.extend((stays[:, 1] <= real) & (real <= stays[:, 2]))
         ratios, clock = ", ".join(f"{each:.2f}" for each in stays[:, 0] / real), f"{slow:.2%} slow" if slow else "right"
         table.append([name, f"{rates[-1]:.2%}", f"{np.mean(~answered):.1%}", ratios, clock, verdict(posterior)])
         axes[name].bar(range(levels), real, color="#c9ccd1", label="labels")
@@ -53,7 +54,7 @@ def main() -> None:
         )
         axes[name].set(xlabel="open channels", ylabel="mean stay (ms)", xticks=range(levels))
         axes[name].set_title(f"{name}\n{rates[-1]:.1%} right", fontsize=9)
-    axes[next(iter(RECORDS))].legend(frameon=False, fontsize=9)
+    axes["3ch_outfinaltest1"].legend(frameon=False, fontsize=9, loc="upper left")
 
     part = slice(len(path) // 2, len(path) // 2 + 400)  # of the last record
     level, time = posterior.mean_params()["mean"][:, 0], np.arange(len(path[part])) * ms
@@ -66,7 +67,8 @@ def main() -> None:
     script.finish(
         figure,
         f"Deep-Channel, {len(RECORDS)} records: the most probable path has the labels' number of open channels in "
-        f"{min(rates):.1%} to {max(rates):.1%} of the samples for which it has one.",
+        f"{min(rates):.1%} to {max(rates):.1%} of the samples for which it has one. The labels' mean stay lies in the "
+        f"90 % interval for {sum(inside)} of {len(inside)} levels.",
         table,
     )
 
