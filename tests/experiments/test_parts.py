@@ -65,3 +65,14 @@ def test_the_pipeline_runs_what_sample_would(monkeypatch, exact):
     np.testing.assert_allclose(mean.params["rate"], mode.params["rate"], rtol=0.1)
     least = 20 * 3000 if exact else found.settings["steps"] * found.settings["windows"]
     assert mean.touched > mode.touched + least
+
+
+def test_the_pipeline_stops_at_the_mode_where_exact_gradients_would_take_too_long(monkeypatch):
+    model = lh.HMM(n_states=2, emission=lh.Poisson())
+    params = {"transition": np.array([[0.9, 0.1], [0.2, 0.8]]), "rate": np.array([1.0, 8.0])}
+    sequences = lh.open_data(lh.simulate(model, params, 3000, seed=0)[1])
+    model = model.resolve(sequences)
+    monkeypatch.setattr(pipeline, "MOST_ROWS", 1e6)
+    found = pipeline.run_default(model, sequences, chains=2, draws=20, seed=0)
+    assert found.draws is None and found.segments[0] is found.segments[1]
+    assert "2e+07 observations" in found.settings["stopped"]

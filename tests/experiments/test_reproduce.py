@@ -25,7 +25,7 @@ OTHERS = {
 METRICS = ("predictive_log_prob", "transition_error", "seconds", "observations_touched")
 
 
-def outcome(name, scale, seed):
+def outcome(name, scale, seed, keep=None):
     """What an experiment on reversed cycles returns, with numbers that were not computed."""
     rng = np.random.default_rng(seed)
 
@@ -132,9 +132,14 @@ def test_readme_and_summary_take_their_numbers_from_outcomes(tmp_path):
 
 def test_the_page_says_how_the_figure_is_to_be_read():
     found = outcome("rc", "tiny", 0)
-    found["settings"] |= {"workers": 3, "trade_off": [], "default": [{"windows": 5}]}
+    found["settings"] |= {
+        "workers": 3,
+        "trade_off": [],
+        "default": [{"windows": 5}, {"stopped": "stopped at the mode, since it is late"}],
+    }
     page = report.as_page(found, "rc-tiny")
     assert "--seed 0 --workers 3`, in 1 seconds" in page and "every repetition has its own data" in page
+    assert "In 1 of 2 repetitions `default` stopped at the mode, since it is late." in page
     assert "- `default`" not in page and "- `length`: 10" in page
 
 

@@ -20,12 +20,18 @@ from longhmm.run.tuning import tune
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.matched_langevin import MatchedLangevin
 
+MOST_ROWS = 1e10  # some minutes on two cores
+ADAPTATION, PASSES = 350, 8  # steps before the first draw, and passes over the data per step, about
+
 
 class Piped(NamedTuple):
-    """Two looks, at the mode and at the posterior mean of every chain, the draws, and what the pipeline chose."""
+    """Two looks, at the mode and at the posterior mean of every chain, the draws, and what the pipeline chose.
+
+    Where exact gradients would take too long, the second look is at the mode too, and there are no draws.
+    """
 
     segments: list[Segment]
-    draws: Chains
+    draws: Chains | None
     settings: dict[str, Any]
 
 
@@ -34,7 +40,8 @@ def run_default(
 ) -> Piped:
     """What `longhmm.sample` does, with the clock and the rows that it reads; compiling is included.
 
-    With `windows_only` it does not turn to the exact sampler where that costs less.
+    With `windows_only` it does not turn to the exact sampler where that costs less; nor does it ever where that would
+    read more than `MOST_ROWS`: `sample` would.
     """
     rows = 0.0
 
@@ -47,7 +54,12 @@ def run_default(
     climbed = time.perf_counter() - began
     mode = {name: np.stack([value] * chains) for name, value in constrain(model, found.mode.coordinates).items()}
     at_mode = Segment(0, mode, climbed, rows, found.mode.buffer, None)
-    sampler: Sampler = exact_sampler(found)[0] if found.exact and not windows_only else MatchedLangevin()
+    exactly = bool(found.exact) and not windows_only
+    expected = chains * (ADAPTATION + draws) * PASSES * sequences.length
+    if exactly and expected > MOST_ROWS:
+        why = f"stopped at the mode, since exact gradients would read {expected:.1g} observations"
+        return Piped([at_mode, at_mode], None, {"stopped": why, "step_size": found.step_size, "noise": found.noise})
+    sampler: Sampler = exact_sampler(found)[0] if exactly else MatchedLangevin()
     request = Request(model, sequences, sampler, None, None, chains, draws, None, None, None, seed, None, None, 0.0)
     drawn = run_session(request, Bar(False), found)
     seconds = time.perf_counter() - began

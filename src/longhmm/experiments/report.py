@@ -84,13 +84,17 @@ def _notes(found: Mapping[str, Any]) -> list[str]:
             "side by side, without compiling except for `default` and posteriors of whole data; observations read are "
             "those of one chain."
         ]
+    chosen = found["settings"].get("default", [])
+    stopped = [each["stopped"] for each in chosen if "stopped" in each]
+    said = [f"In {len(stopped)} of {len(chosen)} repetitions `default` {stopped[0]}.", ""] if stopped else []
     return [
+        *said,
         "Means over repetitions ± standard errors; every repetition has its own data, held-out data, start and "
         "windows. SG-RLD is judged by its average over the second half of its steps, `default` by its posterior mean; "
         "lines in the figure are averages between two looks, and bands reach from the least to the greatest "
         "repetition. `seconds` are wall time of one chain, without compiling; of `default`, of all its chains, with "
         "compiling. Observations read are those of one chain, those that chose buffers included. An exponent of -15 "
-        "is the smallest that is told apart."
+        "is the smallest that is told apart.",
     ]
 
 

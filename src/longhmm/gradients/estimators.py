@@ -38,6 +38,10 @@ StartLaw = Callable[[Mapping[str, jax.Array]], jax.Array]
 class WindowStatistics(Protocol):
     """Statistics of every window of a minibatch. Compared by value, so that compiled code is shared."""
 
+    @property
+    def fused(self) -> bool:
+        """Whether a fused kernel finds them."""
+
     def __call__(self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch) -> Statistics: ...
 
 
@@ -166,7 +170,8 @@ class IID:
 
     def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundWindows:
         found = FixedBuffer(0).estimate(model, params, sequences)
-        return _bind_windows(model, sequences, params, self.windows, found, _mixture)
+        windows = BufferedStatistics(_only_law, fused(model.n_states), self.windows.core_length, 0)
+        return _bind_windows(model, sequences, params, self.windows, found, MixtureStatistics(windows))
 
 
 def _bind_windows(
@@ -214,8 +219,24 @@ class BufferedStatistics:
         return None if self.start is stationary_start else jax.lax.stop_gradient(self.start(params))
 
 
-def _mixture(model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch) -> Statistics:
-    return mixture_statistics(model, params, minibatch.windows)
+@dataclass(frozen=True)
+class MixtureStatistics:
+    """Statistics of observations taken as independent, by the same kernel."""
+
+    windows: BufferedStatistics
+
+    @property
+    def fused(self) -> bool:
+        """Whether a fused kernel finds them."""
+        return self.windows.fused
+
+    def __call__(self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch) -> Statistics:
+        return mixture_statistics(params, lambda flat: self.windows(model, flat, minibatch))
+
+
+def _only_law(params: Mapping[str, jax.Array]) -> jax.Array:
+    """Of a chain that forgets everything at every step."""
+    return params["transition"][0]
 
 
 @partial(
@@ -244,7 +265,7 @@ class BoundWindows:
     @property
     def shares_calls(self) -> bool:
         """Whether chains are best run together: the fused kernel serves them all in one call."""
-        return isinstance(self.statistics, BufferedStatistics) and self.statistics.fused
+        return self.statistics.fused
 
     def draw(self, key: jax.Array) -> Minibatch:
         """Windows at random, each with one over the probability of its cell as its weight."""
@@ -258,7 +279,7 @@ class BoundWindows:
         windows = minibatch.windows
         values, observed = (np.reshape(each, (-1, each.shape[-1])) for each in (windows.values, windows.observed))
         self.model.emission.check(values, observed, lambda row: f"a value in a window of {self.source.sequences.name}")
-        if isinstance(self.statistics, BufferedStatistics) and self.statistics.fused and windows.states is None:
+        if self.statistics.fused and windows.states is None:
             return minibatch._replace(placed=copied_windows(self.model, windows))
         return minibatch
 

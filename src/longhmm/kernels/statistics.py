@@ -6,7 +6,7 @@ so these three, with the posteriors held constant, are all that ever has to be s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -102,18 +102,19 @@ def smooth_windows(
 
 
 def mixture_statistics(
-    model: HMM, params: Mapping[str, jax.Array], windows: WindowBatch, *, partial: bool = True
+    params: Mapping[str, jax.Array], find: Callable[[Mapping[str, jax.Array]], Statistics]
 ) -> Statistics:
     """The same for observations taken as independent: a mixture whose weights are the mean of the rows of `A`.
 
-    With `w_j = sum_i A[i, j] / K`, the derivative with respect to `A[i, j]` has the form of expected transitions:
-    the responsibility of state j is shared out over the rows in proportion to `A[i, j]`.
+    `find` gives the statistics of windows at the parameters of a chain that forgets everything at every step. With
+    `w_j = sum_i A[i, j] / K`, the derivative with respect to `A[i, j]` has the form of expected transitions: the
+    responsibility of state j is shared out over the rows in proportion to `A[i, j]`.
     """
     transition = params["transition"]
     weights = jnp.mean(transition, axis=0)
     flat = {**params, "transition": jnp.broadcast_to(weights, transition.shape), "initial": weights}
-    statistics = window_statistics(model, flat, windows, weights, partial=partial)
-    visits = statistics.first + jnp.sum(statistics.transitions, axis=1)
+    statistics = find(flat)
+    visits = statistics.first + jnp.sum(statistics.transitions, axis=-2)
     reached = jnp.sum(transition, axis=0)
     share = transition / jnp.where(reached > 0, reached, 1.0)  # a state that no row leads to has no visits
-    return statistics._replace(first=jnp.zeros_like(statistics.first), transitions=visits[:, None, :] * share)
+    return statistics._replace(first=jnp.zeros_like(statistics.first), transitions=visits[..., None, :] * share)
