@@ -76,7 +76,7 @@ class Size:
 
 
 SIZES = {
-    "tiny": Size(2, 20_000, 300, 4, 20, 150, 2, 10, (), False, True),
+    "tiny": Size(2, 12_000, 300, 3, 10, 150, 2, 5, (), False, True),
     "small": Size(4, 200_000, 4_000, 10, 100, 200, 2, 50, (), False, False),
     "paper": Size(4, 20_000_000, 30_000, 20, 200, 250, 2, 50, (1, 2, 5, 20), True, False),
 }

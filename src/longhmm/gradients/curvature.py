@@ -50,26 +50,24 @@ def information_by_differences(model: HMM, coordinates: Mapping[str, np.ndarray]
     rows = int(np.clip(WORK / (2 * max(flat.size, 1)), FEWEST, MOST))
     part = sequences if sequences.length <= 2 * rows else part_of(sequences, rows)
 
-    def gradients(vector: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of the log posterior on the part, and of the log prior alone."""
+    def gradients(vector: np.ndarray) -> list[np.ndarray]:
+        """Of the log posterior on the part, and, where that is to be scaled up, of the log prior alone."""
         params = constrain(model, flat.unravel(vector))
         statistics = full_statistics(model, params, part)
-        _, both = gradient_from(model, params, statistics)
-        _, prior = gradient_from(model, params, jax.tree.map(np.zeros_like, statistics))
-        return flat.ravel_numpy(both), flat.ravel_numpy(prior)
+        all_of_them = [statistics] if part is sequences else [statistics, jax.tree.map(np.zeros_like, statistics)]
+        return [flat.ravel_numpy(gradient_from(model, params, each)[1]) for each in all_of_them]
 
-    slopes = np.zeros((2, flat.size, flat.size))
+    slopes = np.zeros((1 if part is sequences else 2, flat.size, flat.size))
     for index in range(flat.size):
         step = np.zeros(flat.size)
         step[index] = STEP
-        ahead, behind = gradients(centre + step), gradients(centre - step)
-        for kind in range(2):
-            slopes[kind, index] = -(ahead[kind] - behind[kind]) / (2 * STEP)
-    posterior, prior = slopes
-    share = sequences.length / part.length
-    found = (posterior - prior) * share + prior
+        for kind, (ahead, behind) in enumerate(zip(gradients(centre + step), gradients(centre - step), strict=True)):
+            slopes[kind, index] = -(ahead - behind) / (2 * STEP)
+    found = slopes[0]
     if part is not sequences:
-        found = found - _bend(model, flat, centre, sequences, part, share)
+        posterior, prior = slopes
+        share = sequences.length / part.length
+        found = (posterior - prior) * share + prior - _bend(model, flat, centre, sequences, part, share)
     return 0.5 * (found + found.T)
 
 

@@ -41,7 +41,7 @@ def full_statistics(
         emission = fused.collected
         if fused.sums is not None:
             with jax.enable_x64(True):
-                arrays = {name: jnp.asarray(value) for name, value in complete.items()}
+                arrays = {name: np.asarray(value) for name, value in complete.items()}
                 emission = jax.tree.map(np.asarray, _emission_slopes(model, arrays, fused.sums))
         return Statistics(fused.first, fused.transitions, emission, np.float64(fused.log_likelihood))
     totals: Statistics | None = None

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import Sequences
@@ -50,7 +49,7 @@ class ChunkCalls:
         state_packs = np.zeros((model.n_states, 0))
         if self.form.kind != native.GIVEN:
             with jax.enable_x64(True):
-                arrays = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
+                arrays = {name: np.asarray(value, np.float64) for name, value in params.items()}
                 state_packs = np.ascontiguousarray(np.asarray(_packs(model, arrays)))
         self._constants = {
             "width": self.form.width,
