@@ -61,3 +61,27 @@ def test_the_best_of_many_short_climbs_go_on(climbs, monkeypatch):
     best, rival = mode._climb_starts(model, data, data, None, 10, 0)
     np.testing.assert_allclose(best["rate"], [1.0, 8.0], atol=0.6)
     assert rival is not None and rival < -10
+
+
+def test_the_climb_reaches_the_mode_where_a_mark_never_occurs():
+    rng = np.random.default_rng(0)
+    states = np.repeat(rng.integers(0, 2, 400), 50)
+    rows = (rng.random((len(states), 3)) < np.array([[0.0, 0.1, 0.3], [0.9, 0.6, 0.2]])[states]).astype(float)
+    data = lh.open_data(rows)
+    model = lh.HMM(n_states=2, emission=lh.Bernoulli(dim=3)).resolve(data)
+    found = mode.find_mode(model, data, seed=0)
+    assert found.decrement < 0.1
+    probs = np.sort(lh.constrain(model, found.coordinates)["probs"][:, 0])
+    # In coordinates the mode of a flat prior is (0 + 1) / (n + 2).
+    np.testing.assert_allclose(probs[0], 1 / ((states == 0).sum() + 2), rtol=0.2)
+
+
+def test_the_climb_reaches_the_mode_where_a_state_is_silent():
+    rng = np.random.default_rng(0)
+    states = np.repeat(rng.integers(0, 2, 400), 50)
+    data = lh.open_data(rng.poisson(np.array([0.0, 3.0])[states]))
+    model = lh.HMM(n_states=2, emission=lh.Poisson()).resolve(data)
+    found = mode.find_mode(model, data, seed=0)
+    assert found.decrement < 0.1
+    rates = np.sort(lh.constrain(model, found.coordinates)["rate"])
+    assert 0 < rates[0] < 10 / (states == 0).sum() and abs(rates[1] - 3.0) < 0.1

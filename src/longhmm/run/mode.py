@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpyro.distributions import constraints
 
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError, LongHMMError
@@ -37,6 +38,7 @@ SETTLED = 0.01  # squared length of the remaining Newton step, in posterior stan
 # context would rule out, and a few such windows in a million throw chains off transitions that are never seen: of
 # reversed cycles, 20 million rows, about nine windows in a run; with twice the length none of 400,000 did.
 BUFFER = LyapunovBuffer(repeats=2)
+_WRAPPED = constraints.independent(constraints.real, 0)
 RIVAL = 10.0  # a log posterior this close to the best counts as "as good"
 SMALLEST = 1e-10  # the smallest curvature, in units of its coordinates, that counts: rare transitions have small ones
 
@@ -82,7 +84,7 @@ def find_mode(
     levels.append(sequences)
     tries = max(4, 2 + model.n_states) if restarts is None else restarts
     start, rival = _climb_starts(model, levels[0], sequences, init, tries, seed)
-    coordinates = unconstrain(model, _inside(model, start))
+    coordinates = unconstrain(model, _inside(model, start, levels[0].length))
     policy = buffer or BUFFER
     mode: Mode | None = None
     for level in levels:
@@ -138,9 +140,26 @@ def _same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> boo
     )
 
 
-def _inside(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Parameters moved off the boundary: no allowed transition is exactly zero."""
+def _inside(model: HMM, params: Mapping[str, Any], length: int) -> dict[str, np.ndarray]:
+    """Parameters moved off the boundary: no allowed transition is exactly zero, nor any probability or rate of emissions.
+
+    What never occurs in n observations has its mode at about `1 / n` in coordinates; further out there is no curvature
+    that could lead there.
+    """
     complete = model.validate(params)
+    counts = model.emission.support.is_discrete
+    for name, parameter in model.emission.parameters(model.n_states).items():
+        support = parameter.support
+        while isinstance(support, type(_WRAPPED)):
+            support = support.base_constraint
+        least = 1.0 / (2.0 + length)
+        if parameter.is_free and isinstance(support, type(constraints.unit_interval)):
+            complete[name] = np.clip(complete[name], least, 1.0 - least)
+        elif parameter.is_free and isinstance(support, type(constraints.simplex)):
+            shares = np.maximum(complete[name], least)
+            complete[name] = shares / shares.sum(axis=-1, keepdims=True)
+        elif parameter.is_free and counts and isinstance(support, type(constraints.positive)):
+            complete[name] = np.maximum(complete[name], least)  # a rate of counts has no unit
     allowed = model.transitions.allowed
     share = 1e-6 * allowed / allowed.sum(axis=1, keepdims=True)
     rows = model.transitions.free_rows[:, None]
