@@ -141,7 +141,7 @@ def _same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> boo
 
 
 def _inside(model: HMM, params: Mapping[str, Any], length: int) -> dict[str, np.ndarray]:
-    """Parameters moved off the boundary: no allowed transition is exactly zero, nor any probability or rate of emissions.
+    """Parameters moved off the boundary: no allowed transition is exactly zero, nor a probability or rate of emissions.
 
     What never occurs in n observations has its mode at about `1 / n` in coordinates; further out there is no curvature
     that could lead there.
