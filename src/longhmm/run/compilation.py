@@ -11,7 +11,7 @@ import jax
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 SWITCH = "LONGHMM_COMPILATION_CACHE"
-SHORTEST = 0.2  # seconds of compilation below which a program is not worth keeping
+SHORTEST = 0.01  # seconds of compilation below which a program is not worth keeping: there are hundreds of small ones
 
 
 def cache_directory() -> Path | None:
