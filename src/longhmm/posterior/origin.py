@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
@@ -19,7 +20,7 @@ from longhmm.run.compilation import cached_compilation
 from longhmm.run.lock import locked
 from longhmm.run.request import Request
 from longhmm.run.session import find_tuning, keep_tuning, run_session
-from longhmm.run.tuning import CHEAPER, Tuning, from_arrays, whitening
+from longhmm.run.tuning import CHEAPER, Tuning, from_arrays
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.matched_langevin import MatchedLangevin
 
@@ -96,9 +97,7 @@ def exact_sampler(found: Tuning) -> tuple[Sampler, tuple[str, ...]]:
     """The full-data sampler and the note that says so; it learns the shape of the posterior if the mode misled."""
     from longhmm.samplers.full_data_hmc import NUTS
 
-    # By its factor: the inverse of a matrix with very large and very small eigenvalues may come out not quite positive.
-    factor = whitening(found.mode.information)
-    return NUTS(inverse_mass=factor @ factor.T if found.exact == CHEAPER else None), (
+    return NUTS(inverse_mass=np.linalg.inv(found.mode.information) if found.exact == CHEAPER else None), (
         f"the exact full-data sampler (NUTS) was used: {found.exact}",
     )
 
