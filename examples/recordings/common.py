@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shlex
 import sys
 import time
@@ -20,10 +19,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import longhmm as lh
+from longhmm.experiments.channels import data_folder
 from longhmm.experiments.document import machine
 
-NEARBY = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
-DATA = Path(os.environ.get("LONGHMM_RECORDINGS", NEARBY))
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#9A6CE0", "#A67C00", "#C2478A", "#3D8FD1", "#7A7A7A")
 plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
 
@@ -39,7 +37,9 @@ class Script:
 
     def __init__(self, name: str, about: str, files: tuple[str, ...]) -> None:
         parser = argparse.ArgumentParser(description=about)
-        parser.add_argument("--data", type=Path, default=DATA, help="folder of recordings ($LONGHMM_RECORDINGS)")
+        parser.add_argument(
+            "--data", type=Path, default=data_folder(), help="folder of recordings ($LONGHMM_RECORDINGS)"
+        )
         parser.add_argument("--observations", type=_whole, help="use only so many of each recording (all)")
         parser.add_argument("--draws", type=_whole, default=1000, help="draws to keep of each chain (1000)")
         parser.add_argument(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.gradients import information
+from longhmm.gradients import estimators, information
 from longhmm.gradients.api import unconstrain
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.schemes import Windows
@@ -36,7 +36,7 @@ def test_kernel_and_reference_find_the_same_differences(monkeypatch, missing):
         return information.score_differences(model, centre, points, sequences, Windows(4, 5), 6, share, None, seed=1)
 
     ours, weights = look()
-    monkeypatch.setattr(information, "windows_backend", lambda n_states: REFERENCE)
+    monkeypatch.setattr(estimators, "windows_backend", lambda n_states: REFERENCE)
     reference, _ = look()
     assert ours.shape == (4 * information.CELLS_PER_POINT, flat.size) and np.all(weights == 1.0)
     # The kernel reads observations in single precision, as the chains do.

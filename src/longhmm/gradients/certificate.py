@@ -16,11 +16,16 @@ from longhmm.data.windows import Cells, WindowBatch, gather
 from longhmm.errors import ModelError
 from longhmm.gradients.buffer_length import BufferEstimate, LyapunovBuffer, round_up
 from longhmm.gradients.coordinates import interior, scores
-from longhmm.gradients.estimators import BufferedStatistics, StartLaw, stationary_start, uniform_start
+from longhmm.gradients.estimators import (
+    BufferedStatistics,
+    StartLaw,
+    for_kernel,
+    precise_statistics,
+    stationary_start,
+    uniform_start,
+)
 from longhmm.gradients.minibatch import Minibatch
 from longhmm.gradients.schemes import Windows
-from longhmm.kernels.backends import NATIVE, windows_backend
-from longhmm.kernels.fused_windows import copied_windows
 from longhmm.messages.forward import filter_messages
 from longhmm.messages.scaling import safe_log
 from longhmm.model.hmm import HMM
@@ -229,15 +234,12 @@ def _cell_scores(
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in params.items()}
         moves = model.given_initial(params) is None
-        # In double precision, which the kernel for GPUs does not have.
-        fused = windows_backend(model.n_states) == NATIVE
-        statistics = BufferedStatistics(start, fused, layout.core_length, buffer)
+        statistics = precise_statistics(model, start, layout.core_length, buffer)
         for first in range(0, len(picked), batch):
             chosen = picked[first : first + batch]
             padded = np.concatenate([chosen, np.repeat(chosen[-1:], batch - len(chosen))])
             windows = gather(sequences, layout.locate(padded, buffer), width)
-            placed = copied_windows(model, windows) if fused and windows.states is None else None
-            minibatch = Minibatch(windows, np.ones(batch), placed)
+            minibatch = for_kernel(model, statistics, Minibatch(windows, np.ones(batch)))
             found, laws = _batch_scores(model, statistics, buffer, moves, arrays, minibatch)
             all_scores.append(np.asarray(found)[: len(chosen)])
             all_laws.append(np.asarray(laws)[: len(chosen)])

@@ -26,7 +26,7 @@ from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.gradients.importance import importance_of_blocks
 from longhmm.gradients.minibatch import Minibatch, MinibatchSource
 from longhmm.gradients.schemes import Windows
-from longhmm.kernels.backends import fused
+from longhmm.kernels.backends import NATIVE, fused, windows_backend
 from longhmm.kernels.fused_windows import copied_windows, given_statistics, placed_sums, statistics_of
 from longhmm.kernels.statistics import Statistics, mixture_statistics, window_statistics
 from longhmm.messages.markov import mixing_time, stationary
@@ -219,6 +219,18 @@ class BufferedStatistics:
         return None if self.start is stationary_start else jax.lax.stop_gradient(self.start(params))
 
 
+def precise_statistics(model: HMM, start: StartLaw, core_length: int, buffer: int) -> BufferedStatistics:
+    """Statistics in double precision, which the kernel for GPUs does not have."""
+    return BufferedStatistics(start, windows_backend(model.n_states) == NATIVE, core_length, buffer)
+
+
+def for_kernel(model: HMM, statistics: WindowStatistics, minibatch: Minibatch) -> Minibatch:
+    """Windows that were read on the host, also as rows for the fused kernel, where it can read them."""
+    if not statistics.fused or minibatch.windows.states is not None:
+        return minibatch
+    return minibatch._replace(placed=copied_windows(model, minibatch.windows))
+
+
 @dataclass(frozen=True)
 class MixtureStatistics:
     """Statistics of observations taken as independent, by the same kernel."""
@@ -279,9 +291,7 @@ class BoundWindows:
         windows = minibatch.windows
         values, observed = (np.reshape(each, (-1, each.shape[-1])) for each in (windows.values, windows.observed))
         self.model.emission.check(values, observed, lambda row: f"a value in a window of {self.source.sequences.name}")
-        if self.statistics.fused and windows.states is None:
-            return minibatch._replace(placed=copied_windows(self.model, windows))
-        return minibatch
+        return for_kernel(self.model, self.statistics, minibatch)
 
     def estimate(
         self,

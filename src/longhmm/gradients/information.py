@@ -18,13 +18,11 @@ from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells, WindowBatch, gather
 from longhmm.gradients.arcs import Arcs
 from longhmm.gradients.coordinates import score, scores
-from longhmm.gradients.estimators import BufferedStatistics, stationary_start
+from longhmm.gradients.estimators import BufferedStatistics, for_kernel, precise_statistics, stationary_start
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.minibatch import Minibatch
 from longhmm.gradients.rare import rare_score
 from longhmm.gradients.schemes import Windows
-from longhmm.kernels.backends import NATIVE, windows_backend
-from longhmm.kernels.fused_windows import copied_windows
 from longhmm.kernels.statistics import window_statistics
 from longhmm.messages.markov import stationary
 from longhmm.model.hmm import HMM
@@ -94,9 +92,7 @@ def score_differences(
     flat = Flat.like(centre)
     width = min(layout.width(buffer), int(np.diff(sequences.offsets).max()))
     n_points = next(iter(points.values())).shape[0]
-    # In double precision, which the kernel for GPUs does not have.
-    fused = windows_backend(model.n_states) == NATIVE
-    look = BufferedStatistics(stationary_start, fused, windows.core_length, buffer)
+    look = precise_statistics(model, stationary_start, windows.core_length, buffer)
     rng = np.random.default_rng(seed)
     found, weights = [], []
     with jax.enable_x64(True):
@@ -114,7 +110,7 @@ def score_differences(
                 cells, weight = table.find(np, cells)
                 weight = weight * (table.rotation.count / layout.n_cells)
             weights.append(weight)
-            batch = _grouped(model, gather(sequences, layout.locate(cells, buffer), width), weight, look.fused)
+            batch = _grouped(model, look, gather(sequences, layout.locate(cells, buffer), width), weight)
             found.append(np.asarray(_differences(model, flat, look, wide, here, batch, np.asarray(share, np.float64))))
     return np.concatenate(found), np.concatenate(weights)
 
@@ -122,11 +118,10 @@ def score_differences(
 CELLS_PER_POINT = 16
 
 
-def _grouped(model: HMM, windows: WindowBatch, weights: np.ndarray, fused: bool) -> Minibatch:
-    """The same windows by point, `(n, CELLS_PER_POINT, ...)`, as the kernel reads them where it can."""
+def _grouped(model: HMM, look: BufferedStatistics, windows: WindowBatch, weights: np.ndarray) -> Minibatch:
+    """The same windows by point, `(n, CELLS_PER_POINT, ...)`."""
     by_point: Any = jax.tree.map(lambda each: np.reshape(each, (-1, CELLS_PER_POINT, *each.shape[1:])), windows)
-    placed = copied_windows(model, by_point) if fused and by_point.states is None else None
-    return Minibatch(by_point, weights.reshape(-1, CELLS_PER_POINT), placed)
+    return for_kernel(model, look, Minibatch(by_point, weights.reshape(-1, CELLS_PER_POINT)))
 
 
 @partial(jax.jit, static_argnames=("model", "flat", "statistics"))

@@ -17,15 +17,12 @@ from jax.scipy.special import multigammaln
 from numpyro.distributions import InverseWishart, biject_to, constraints
 
 from longhmm.model.multivariate_normal import UNROLLED, precision, scatter_slope, whitening
-
-_WRAPPED = constraints.independent(constraints.real, 0)
+from longhmm.model.support import bare
 
 
 def bijection(support: constraints.Constraint) -> Any:
     """From the real numbers to a region: NumPyro's, but for small covariance matrices."""
-    while isinstance(support, type(_WRAPPED)) and support.reinterpreted_batch_ndims == 0:
-        support = support.base_constraint  # as flat priors have it
-    if isinstance(support, type(constraints.positive_definite)):
+    if isinstance(bare(support), type(constraints.positive_definite)):
         return CovarianceBijection()
     return biject_to(support)
 

@@ -8,6 +8,8 @@ import numpy as np
 from numpyro.distributions import constraints
 from numpyro.distributions.constraints import Constraint
 
+_JOINED = constraints.independent(constraints.real, 1)
+
 
 def same_support(one: Constraint, other: Constraint) -> bool:
     """Whether two constraints describe the same region, bounds included."""
@@ -16,6 +18,11 @@ def same_support(one: Constraint, other: Constraint) -> bool:
     return str(structure) == str(other_structure) and all(
         np.array_equal(np.asarray(a), np.asarray(b)) for a, b in zip(bounds, other_bounds, strict=True)
     )
+
+
+def bare(support: Constraint) -> Constraint:
+    """The region of a single event, where a constraint joins several of them (or, as flat priors have it, one)."""
+    return support.base_constraint if isinstance(support, type(_JOINED)) else support
 
 
 def settle(support: Constraint, n_states: int, batch_dims: int) -> tuple[Constraint, bool]:
@@ -39,8 +46,7 @@ def feasible(support: Constraint, shape: tuple[int, ...]) -> jax.Array:
 
 def in_words(support: Constraint) -> str:
     """What a value must be, as a noun phrase."""
-    while isinstance(support, type(constraints.independent(constraints.real, 1))):
-        support = support.base_constraint
+    support = bare(support)
     for constraint, words in _WORDS:
         # NumPyro calls "positive" and "non-negative" equal, so the type decides before equality does.
         if type(support) is type(constraint) or (support == constraint and type(support) not in _TYPES):

@@ -26,6 +26,7 @@ from longhmm.kernels import native
 from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
+from longhmm.model.support import bare
 from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
 from longhmm.samplers.whole_data import WholeData
 
@@ -38,7 +39,6 @@ SETTLED = 0.01  # squared length of the remaining Newton step, in posterior stan
 # context would rule out, and a few such windows in a million throw chains off transitions that are never seen: of
 # reversed cycles, 20 million rows, about nine windows in a run; with twice the length none of 400,000 did.
 BUFFER = LyapunovBuffer(repeats=2)
-_WRAPPED = constraints.independent(constraints.real, 0)
 RIVAL = 10.0  # a log posterior this close to the best counts as "as good"
 SMALLEST = 1e-10  # the smallest curvature, in units of its coordinates, that counts: rare transitions have small ones
 
@@ -147,18 +147,18 @@ def _inside(model: HMM, params: Mapping[str, Any], length: int) -> dict[str, np.
     that could lead there.
     """
     complete = model.validate(params)
-    counts = model.emission.support.is_discrete
+    counts, least = model.emission.support.is_discrete, 1.0 / (2.0 + length)
     for name, parameter in model.emission.parameters(model.n_states).items():
-        support = parameter.support
-        while isinstance(support, type(_WRAPPED)):
-            support = support.base_constraint
-        least = 1.0 / (2.0 + length)
-        if parameter.is_free and isinstance(support, type(constraints.unit_interval)):
+        if not parameter.is_free:
+            continue
+        assert parameter.support is not None
+        support = bare(parameter.support)
+        if isinstance(support, type(constraints.unit_interval)):
             complete[name] = np.clip(complete[name], least, 1.0 - least)
-        elif parameter.is_free and isinstance(support, type(constraints.simplex)):
+        elif isinstance(support, type(constraints.simplex)):
             shares = np.maximum(complete[name], least)
             complete[name] = shares / shares.sum(axis=-1, keepdims=True)
-        elif parameter.is_free and counts and isinstance(support, type(constraints.positive)):
+        elif counts and isinstance(support, type(constraints.positive)):
             complete[name] = np.maximum(complete[name], least)  # a rate of counts has no unit
     allowed = model.transitions.allowed
     share = 1e-6 * allowed / allowed.sum(axis=1, keepdims=True)
