@@ -1,5 +1,7 @@
 """Finished parts are taken from disk instead of being made again, but only if they were made the same way."""
 
+import pytest
+
 from longhmm.experiments import kept
 from longhmm.experiments.document import Document
 from longhmm.experiments.kept import Kept
@@ -24,6 +26,8 @@ def test_a_part_is_made_once_for_the_same_settings(tmp_path):
     again = run(tmp_path / "parts", {"length": 10, "trade_off": (1, 2)}, made)
     assert len(made) == 1
     assert {**first, "settings": 0} == {**again, "settings": 0}
+    assert "taken" not in first["settings"]
+    assert again["settings"]["taken"] == [{"part": "rc-tiny-3-one", "elsewhere": None}]
     assert again["settings"]["default"] == {"windows": 5} and again["settings"]["seed"] == 3
     run(tmp_path / "parts", {"length": 20, "trade_off": (1, 2)}, made)
     assert len(made) == 2
@@ -35,7 +39,7 @@ def test_a_part_from_another_machine_is_named(tmp_path, monkeypatch):
         there.setattr(kept, "machine", lambda: {"cores": 64})
         run(tmp_path, {}, made)
     again = run(tmp_path, {}, made)
-    assert again["settings"]["elsewhere"] == [{"part": "rc-tiny-3-one", "machine": {"cores": 64}}] and len(made) == 1
+    assert again["settings"]["taken"] == [{"part": "rc-tiny-3-one", "elsewhere": {"cores": 64}}] and len(made) == 1
 
 
 def test_without_a_folder_everything_is_made(tmp_path, monkeypatch):
@@ -44,6 +48,14 @@ def test_without_a_folder_everything_is_made(tmp_path, monkeypatch):
     run(None, {}, made)
     run(None, {}, made)
     assert len(made) == 2 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"made_with": {}}'])
+def test_a_file_that_is_no_part_is_made_again(tmp_path, text):
+    (tmp_path / "rc-tiny-3-one.json").write_text(text, encoding="utf-8")
+    made = []
+    assert run(tmp_path, {}, made)["results"]["one"]["seconds"] == 2.0
+    assert len(made) == 1
 
 
 def test_what_is_broken_off_while_it_is_written_is_made_again(tmp_path):

@@ -138,9 +138,31 @@ def test_the_page_says_how_the_figure_is_to_be_read():
         "default": [{"windows": 5}, {"stopped": "stopped at the mode, since it is late"}],
     }
     page = report.as_page(found, "rc-tiny")
-    assert "--seed 0 --workers 3`, in 1 seconds" in page and "every repetition has its own data" in page
+    assert "--seed 0 --workers 3`, in 1 seconds on 2 cores" in page and "every repetition has its own data" in page
     assert "In 1 of 2 repetitions `default` stopped at the mode, since it is late." in page
     assert "- `default`" not in page and "- `length`: 10" in page
+
+
+def test_the_page_names_what_earlier_runs_had_finished():
+    found = outcome("rc", "tiny", 0)
+    other = {"cores": 64, "processor": "Q"}
+    found["settings"]["taken"] = [{"part": "one", "elsewhere": None}, {"part": "two", "elsewhere": other}]
+    page = report.as_page(found, "rc-tiny")
+    assert "2 parts were finished by earlier runs. Of these, `two` ran on 64 cores (Q)" in page
+    assert "in 1 seconds" not in page
+
+
+def test_full_size_is_kept_until_it_is_done(tmp_path, monkeypatch):
+    def run(name, scale, seed, keep):
+        assert keep == tmp_path / "parts"
+        keep.mkdir()
+        (keep / "part.json").write_text("{}", encoding="utf-8")
+        return outcome(name, scale, seed)
+
+    monkeypatch.setattr(catalogue, "run", run)
+    done = CliRunner().invoke(app, ["reproduce", "rc", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "rc-paper.md").is_file() and not (tmp_path / "parts").exists()
 
 
 def test_a_readme_without_marks_is_left_alone(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -69,6 +70,8 @@ def reproduce(
         found = catalogue.run(each, scale.value, seed, keep=keep)
         outcomes.append(found)
         write_report(found, folder)
+        if keep is not None:
+            shutil.rmtree(keep, ignore_errors=True)  # another run is to begin from the beginning
         rows = [
             [method, *(metrics.get(key, float("nan")) for key in COLUMNS)]
             for method, metrics in found["results"].items()

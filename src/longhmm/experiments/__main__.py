@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-from longhmm.experiments.catalogue import IN_PARTS, NAMES, SCALES, run
+from longhmm.experiments.catalogue import IN_REPETITIONS, NAMES, SCALES, run
 
 
 def main() -> None:
@@ -23,7 +23,10 @@ def main() -> None:
     parser.add_argument("--scale", choices=SCALES, default="small")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--workers", type=int, default=1, help=f"processes, each on its share of the cores ({', '.join(IN_PARTS)})"
+        "--workers",
+        type=int,
+        default=1,
+        help=f"processes that share the cores out ({', '.join(IN_REPETITIONS)})",
     )
     parser.add_argument("--keep", type=Path, help="folder of finished parts, with which a run that was stopped goes on")
     parser.add_argument("--json", action="store_true", help="print the whole outcome, curves included")
@@ -33,8 +36,8 @@ def main() -> None:
     options = parser.parse_args()
     if (options.name is None) == (options.figures is None):
         parser.error("give the name of an experiment, or --figures with the files of outcomes")
-    if options.workers < 1 or (options.workers > 1 and options.name not in IN_PARTS):
-        parser.error(f"--workers must be at least 1, and more only for {', '.join(IN_PARTS)}")
+    if options.workers < 1 or (options.workers > 1 and options.name not in IN_REPETITIONS):
+        parser.error(f"--workers must be at least 1, and more only for {', '.join(IN_REPETITIONS)}")
     if options.figures is not None:
         from longhmm.experiments.report import write_report
         from longhmm.experiments.summary import write_readme, write_summary

@@ -22,17 +22,17 @@ _WHERE = {
 }
 NAMES = tuple(_WHERE)
 SCALES = ("tiny", "small", "paper")
-IN_PARTS = tuple(name for name, where in _WHERE.items() if where == "simulated")
+IN_REPETITIONS = tuple(name for name, where in _WHERE.items() if where == "simulated")
 
 
 def run(name: str, scale: str, seed: int = 0, workers: int = 1, keep: Path | None = None) -> dict[str, Any]:
     """Run one experiment: `{"experiment", "settings", "results"}`, and the curves behind them.
 
-    Those `IN_PARTS` can share their repetitions out among several processes, and keep what is finished in a folder.
+    Those `IN_REPETITIONS` can share them out among several processes, and keep what is finished in a folder.
     """
     module = importlib.import_module(f"longhmm.experiments.{_WHERE[name]}")
     with cached_compilation(), _compiled_lightly(scale == "tiny"):
-        return dict(module.run(name, scale, seed, *([workers, keep] if name in IN_PARTS else [])))
+        return dict(module.run(name, scale, seed, *([workers, keep] if name in IN_REPETITIONS else [])))
 
 
 @contextmanager

@@ -37,7 +37,7 @@ class Document:
         self.repetitions: dict[str, dict[str, list[float]]] = {}
         self.curves: dict[str, dict[str, Any]] = {}
         self.extra: dict[str, Any] = {}
-        self.elsewhere: list[dict[str, Any]] = []  # parts that were made on another machine
+        self.taken: list[dict[str, Any]] = []  # parts of earlier runs, and their machine if it was another one
 
     def add(self, method: str, segments: Sequence[Segment], final: Params, score: Score) -> None:
         """A method that ran in segments; `final` are the parameters by which it is judged, `(chain, *shape)`."""
@@ -61,7 +61,7 @@ class Document:
         """Take over what another document of the same experiment has collected: of known methods, more repetitions."""
         self.settings |= {name: value for name, value in part.settings.items() if name not in ("scale", "seed")}
         self.extra.update(part.extra)
-        self.elsewhere += part.elsewhere
+        self.taken += part.taken
         for method, metrics in part.repetitions.items():
             before = self.repetitions.get(method, {name: [] for name in metrics})
             self.note(method, {name: [*before[name], *values] for name, values in metrics.items()})
@@ -80,8 +80,8 @@ class Document:
     def finish(self) -> dict[str, Any]:
         """Everything as JSON values."""
         self.settings |= {"machine": machine(), "total_seconds": round(time.perf_counter() - self.began, 1)}
-        if self.elsewhere:
-            self.settings["elsewhere"] = self.elsewhere
+        if self.taken:
+            self.settings["taken"] = self.taken
         found = {
             "experiment": self.name,
             "settings": self.settings,
@@ -104,11 +104,6 @@ def _side_by_side(one: dict[str, Any], other: Mapping[str, Any]) -> dict[str, An
         raise ValueError("repetitions must be looked at after the same steps")
     joined = {name: np.hstack([columns(one[name]), columns(other[name])]) for name in one if name != "steps"}
     return {"steps": one["steps"], **joined}
-
-
-def document(name: str, scale: str, seed: int, settings: Mapping[str, Any]) -> Document:
-    """An empty document; its clock starts now."""
-    return Document(name, scale, seed, settings)
 
 
 def short(found: Mapping[str, Any]) -> dict[str, Any]:

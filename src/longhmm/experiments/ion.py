@@ -22,7 +22,7 @@ from longhmm.experiments import scoring
 from longhmm.experiments.chains import Method, Params, Segment, Watched, late_average
 from longhmm.experiments.channels import Record, Records, records
 from longhmm.experiments.clusters import k_means_start
-from longhmm.experiments.document import Document, chains_of, describe, document, log
+from longhmm.experiments.document import Document, chains_of, describe, log
 from longhmm.experiments.exact import Exact, gibbs
 from longhmm.experiments.held_out import held_out_log_prob
 from longhmm.experiments.pipeline import run_default
@@ -78,7 +78,7 @@ def run(name: str, scale: str, seed: int = 0) -> dict[str, Any]:
     """The whole experiment: settings, results, curves, segmentations and ratios of speeds."""
     size = SIZES[scale]
     there = records(size.recordings)
-    found = document(name, scale, seed, _settings(size, there))
+    found = Document(name, scale, seed, _settings(size, there))
     found.extra["recordings"] = {}
     for index, recording in enumerate(there.found):
         _study(found, recording, f"-{recording.name}" if index else "", size, seed)

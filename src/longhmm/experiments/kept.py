@@ -36,13 +36,15 @@ class Kept:
         found.join(part)
 
     def _take(self, part: Document, file: Path) -> bool:
-        values = json.loads(file.read_text(encoding="utf-8"))
-        if values.pop("made_with") != self.settings:
+        try:
+            values = json.loads(file.read_text(encoding="utf-8"))
+            if values["made_with"] != self.settings:
+                return False
+            made_on = values["made_on"]
+            part.take_values(values)
+        except (ValueError, KeyError, TypeError):  # not a file of ours
             return False
-        made_on = values.pop("made_on")
-        part.take_values(values)
-        if made_on != machine():
-            part.elsewhere.append({"part": file.stem, "machine": made_on})
+        part.taken.append({"part": file.stem, "elsewhere": None if made_on == machine() else made_on})
         return True
 
 

@@ -20,7 +20,7 @@ from numpyro import distributions as dist
 from longhmm.data.sequences import open_data
 from longhmm.experiments import models, scoring
 from longhmm.experiments.chains import Method, Params, Watched, late_average
-from longhmm.experiments.document import Document, chains_of, describe, document, log
+from longhmm.experiments.document import Document, chains_of, describe, log
 from longhmm.experiments.held_out import held_out_log_prob, held_out_log_probs, in_blocks
 from longhmm.experiments.pipeline import run_default
 from longhmm.experiments.targets import chains_settled
@@ -81,7 +81,7 @@ def run(name: str, scale: str, seed: int = 0) -> dict[str, Any]:
     """The whole experiment: settings, results, curves and the table of held-out probabilities."""
     size = SIZES[scale]
     simulated, truth = models.lognormal()
-    found = document(name, scale, seed, _settings(size))
+    found = Document(name, scale, seed, _settings(size))
     sets = []
     for repetition in range(size.data_sets):
         _, values = simulate(simulated, truth, size.length + size.held_out, seed=seed + repetition)

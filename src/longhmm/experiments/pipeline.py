@@ -25,13 +25,12 @@ ADAPTATION, PASSES = 350, 8  # steps before the first draw, and passes over the 
 
 
 class Piped(NamedTuple):
-    """Two looks, at the mode and at the posterior mean of every chain, the draws, and what the pipeline chose.
+    """Two looks, at the mode and at the posterior mean of every chain, and what the pipeline chose.
 
-    Where exact gradients would take too long, the second look is at the mode too, and there are no draws.
+    Where exact gradients would take too long, the second look is at the mode too.
     """
 
     segments: list[Segment]
-    draws: Chains | None
     settings: dict[str, Any]
 
 
@@ -58,7 +57,7 @@ def run_default(
     expected = chains * (ADAPTATION + draws) * PASSES * sequences.length
     if exactly and expected > MOST_ROWS:
         why = f"stopped at the mode, since exact gradients would read {expected:.1g} observations"
-        return Piped([at_mode, at_mode], None, {"stopped": why, "step_size": found.step_size, "noise": found.noise})
+        return Piped([at_mode, at_mode], {"stopped": why, "step_size": found.step_size, "noise": found.noise})
     sampler: Sampler = exact_sampler(found)[0] if exactly else MatchedLangevin()
     request = Request(model, sequences, sampler, None, None, chains, draws, None, None, None, seed, None, None, 0.0)
     drawn = run_session(request, Bar(False), found)
@@ -67,7 +66,7 @@ def run_default(
     means = natural(model, kept, lambda value: value.mean(axis=1))
     read = rows + _read_by_a_chain(drawn, sequences)
     segments = [at_mode, Segment(drawn.settings["steps"], means, seconds, read, found.mode.buffer, None)]
-    return Piped(segments, drawn, {name: value for name, value in drawn.settings.items() if name != "versions"})
+    return Piped(segments, {name: value for name, value in drawn.settings.items() if name != "versions"})
 
 
 def _read_by_a_chain(drawn: Chains, sequences: Sequences) -> float:

@@ -107,16 +107,20 @@ def _command(name: str, settings: Mapping[str, Any]) -> str:
     machine, workers = settings["machine"], settings.get("workers", 1)
     how = f"{name} --scale {settings['scale']} --seed {settings['seed']}"
     command = f"longhmm reproduce {how}" if workers == 1 else f"python -m longhmm.experiments {how} --workers {workers}"
+    taken = settings.get("taken", [])
+    seconds = "" if taken else f"in {settings['total_seconds']:g} seconds "
     said = (
-        f"`{command}`, in {settings['total_seconds']:g} seconds on {machine['cores']} cores ({machine['processor']}), "
-        f"JAX {machine['jax']} on {machine['device']}."
+        f"`{command}`, {seconds}on {machine['cores']} cores ({machine['processor']}), JAX {machine['jax']} on "
+        f"{machine['device']}."
     )
-    if elsewhere := settings.get("elsewhere"):
-        other = elsewhere[0]["machine"]
+    if taken:
+        said += f" {len(taken)} parts were finished by earlier runs."
+    if elsewhere := [each for each in taken if each["elsewhere"]]:
+        other = elsewhere[0]["elsewhere"]
         parts = ", ".join(f"`{each['part']}`" for each in elsewhere)
         said += (
-            f" It went on from an earlier run, which had finished {parts} on {other['cores']} cores "
-            f"({other['processor']}): their seconds are of that machine."
+            f" Of these, {parts} ran on {other['cores']} cores ({other['processor']}): their seconds are of that "
+            "machine."
         )
     return said
 

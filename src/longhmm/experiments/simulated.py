@@ -22,10 +22,10 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.experiments import models, scoring
 from longhmm.experiments.chains import Method, Params, Watched, late_average
 from longhmm.experiments.clusters import k_means_start
-from longhmm.experiments.document import Document, describe, document, log
+from longhmm.experiments.document import Document, describe, log
 from longhmm.experiments.kept import Kept
-from longhmm.experiments.parts import run_parts
 from longhmm.experiments.pipeline import run_default
+from longhmm.experiments.repetitions import run_repetitions
 from longhmm.experiments.scoring import with_errors
 from longhmm.gradients.certificate import certificate
 from longhmm.gradients.estimators import stationary_start, uniform_start
@@ -107,9 +107,9 @@ CASES = {
 def run(name: str, scale: str, seed: int = 0, workers: int = 1, keep: Path | None = None) -> dict[str, Any]:
     """The whole experiment: settings, results, and curves; finished parts are kept in the folder `keep`, if any."""
     case, size = CASES[name], SIZES[scale]
-    found = document(name, scale, seed, {**_settings(case, size), "workers": workers})
+    found = Document(name, scale, seed, {**_settings(case, size), "workers": workers})
     seeds = [1000 * seed + repetition for repetition in range(size.repetitions)]
-    parts = list(run_parts(partial(run_one, name, scale, keep), seeds, workers))
+    parts = list(run_repetitions(partial(run_one, name, scale, keep), seeds, workers))
     for part in parts:
         found.join(part)
     # One value per repetition.

@@ -19,7 +19,7 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.experiments import models, scoring
 from longhmm.experiments.chains import Params
 from longhmm.experiments.correlations import columns_of, effective_sizes, mixing, squared_correlations
-from longhmm.experiments.document import Document, describe, document, log
+from longhmm.experiments.document import Document, describe, log
 from longhmm.experiments.exact import gibbs, natural_draws
 from longhmm.experiments.held_out import held_out_log_prob
 from longhmm.gradients.api import unconstrain
@@ -79,7 +79,7 @@ class Sampled(NamedTuple):
 def run(name: str, scale: str, seed: int = 0) -> dict[str, Any]:
     """Both posteriors on all data sets: standard deviations and correlations side by side."""
     size = SIZES[scale]
-    found = document(name, scale, seed, {**asdict(size), **describe(WINDOWS), "start": "truth, others near it"})
+    found = Document(name, scale, seed, {**asdict(size), **describe(WINDOWS), "start": "truth, others near it"})
     found.extra["pairs"] = {data: _compare(found, data, size, seed) for data in size.data}
     return found.finish()
 

@@ -13,17 +13,17 @@ from longhmm.experiments.document import Document
 from longhmm.run.compilation import cached_compilation
 
 
-def run_parts(do: Callable[[int], Document], parts: Sequence[int], workers: int = 1) -> Iterator[Document]:
-    """What `do` finds for the seed of each part, in their order; with several workers it has to be picklable."""
+def run_repetitions(do: Callable[[int], Document], seeds: Sequence[int], workers: int = 1) -> Iterator[Document]:
+    """What `do` finds for each seed, in their order; with several workers it has to be picklable."""
     if workers == 1:
-        yield from map(do, parts)
+        yield from map(do, seeds)
         return
     context = multiprocessing.get_context("spawn")  # JAX must not be forked
     places: Any = context.Queue()
     for place in share_out(workers):
         places.put(place)
     with ProcessPoolExecutor(workers, context, _settle, (places,)) as pool:
-        yield from pool.map(partial(_do, do), parts)
+        yield from pool.map(partial(_do, do), seeds)
 
 
 def share_out(workers: int) -> list[list[int]]:
@@ -42,6 +42,6 @@ def _settle(places: Any) -> None:
         os.sched_setaffinity(0, place)
 
 
-def _do(do: Callable[[int], Document], part: int) -> Document:
+def _do(do: Callable[[int], Document], seed: int) -> Document:
     with cached_compilation():
-        return do(part)
+        return do(seed)
