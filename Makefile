@@ -50,8 +50,8 @@ dist: $(VENV)/.dev ## build the wheel and the source archive into dist/
 	$(BIN)/python -m build --no-isolation
 
 clean: ## remove the environment and everything built
-	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
-	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info reproduction/*.egg-info
+	find src reproduction tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamps below say which installation .venv holds; a change of pyproject.toml makes them stale.
 

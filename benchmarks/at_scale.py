@@ -28,7 +28,7 @@ SEED = 21
 def data_of(name: str, length: int) -> tuple[Any, Any]:
     """The resolved model and its data, `dd` or `rc` of the paper; the same in every process."""
     import longhmm as lh
-    from longhmm.experiments import models
+    from longhmm_reproduction import models
 
     model, params = getattr(models, name)()
     sequences = lh.open_data(np.asarray(lh.simulate(model, params, length, seed=SEED)[1], np.float32))

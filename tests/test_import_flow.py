@@ -10,6 +10,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "longhmm"
 PACKAGE = "longhmm"
+REPRODUCTION = "longhmm_reproduction"  # a package of its own, which the command line may ask for
 
 # A module may import from its own step and from the steps before it.
 FLOW = (
@@ -22,7 +23,7 @@ FLOW = (
     {"samplers"},
     {"run"},
     {"posterior"},
-    {"experiments", "sklearn", "cli", "testing", "calibration", "__init__", "__main__"},
+    {"sklearn", "cli", "testing", "calibration", "__init__", "__main__"},
 )
 RANK = {name: rank for rank, names in enumerate(FLOW) for name in names}
 # The recursions take arrays and return arrays, whatever lies to their left.
@@ -133,6 +134,9 @@ def violations(source: Path) -> list[str]:
                     found.append(f"{where} {step} imports {target}, which lies to its right")
                 if not imported.for_types and imported.target != module:
                     graph.setdefault(module, set()).add(imported.target)
+            elif library == REPRODUCTION:
+                if step != "cli" or imported.at_load:
+                    found.append(f"{where} {step} imports {library}; only a command may, and only when it runs")
             elif (
                 imported.at_load
                 and RANK[step] <= BARE_UP_TO
@@ -168,6 +172,7 @@ def test_a_sound_tree_passes(tmp_path):
         "messages/__init__.py": "import jax.numpy as jnp\nfrom longhmm.errors import E\n",
         "model/__init__.py": "",
         "model/hmm.py": "from longhmm import messages\nfrom longhmm.data import read\nimport numpyro.distributions\n",
+        "cli/simulate.py": "def f():\n    from longhmm_reproduction import models\n",
         "posterior/plots.py": "import matplotlib\nfrom longhmm.model import hmm\n",
     }
     assert violations(write(tmp_path, tree)) == []
@@ -191,6 +196,8 @@ def test_a_sound_tree_passes(tmp_path):
         ({"kernels/a.py": "class C:\n    import pandas as pd\n"}, "loads pandas"),
         ({"errors.py": "import rich\n"}, "loads rich"),
         ({"model/hmm.py": "x = 1\n" * 401}, "model/hmm.py has 401 lines"),
+        ({"cli/a.py": "from longhmm_reproduction import models\n"}, "cli/a.py:1 cli imports longhmm_reproduction"),
+        ({"run/a.py": "def f():\n    import longhmm_reproduction\n"}, "run/a.py:2 run imports longhmm_reproduction"),
         ({"helpers.py": ""}, "helpers.py has no place in the flow"),
         (
             {

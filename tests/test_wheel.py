@@ -28,10 +28,15 @@ MUST_CONTAIN = (
 SCRIPT = """
 import importlib, pkgutil, sys
 import longhmm
+import longhmm_reproduction
 from longhmm.datasets import nanopore
 
 assert longhmm.__file__.startswith(sys.prefix), longhmm.__file__
-names = [module.name for module in pkgutil.walk_packages(longhmm.__path__, "longhmm.")]
+names = [
+    module.name
+    for package in (longhmm, longhmm_reproduction)
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+]
 for name in names:
     try:
         importlib.import_module(name)
@@ -55,7 +60,8 @@ def built(tmp_path_factory) -> tuple[Path, Path]:
     checkout = tmp_path_factory.mktemp("checkout")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, checkout)
-    shutil.copytree(ROOT / "src", checkout / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    for name in ("src", "reproduction"):
+        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, checkout, cwd=folder)
     (wheel,), (archive,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
@@ -71,7 +77,7 @@ def test_the_wheel_holds_data_types_and_notices(built):
         assert any(name.endswith("/nanopore.LICENSE.rst") for name in licences)
         (licence,) = (name for name in licences if name.endswith("licenses/LICENSE"))
         assert "Apache License" in wheel.read(licence).decode()
-    assert not any(name.startswith(("tests/", "benchmarks/", "examples/")) for name in names)
+    assert not any(name.startswith(("tests/", "benchmarks/", "examples/", "reproduction/")) for name in names)
 
 
 def test_the_source_archive_holds_data_types_and_notices(built):

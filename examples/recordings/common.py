@@ -19,8 +19,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 import longhmm as lh
-from longhmm.experiments.channels import data_folder
-from longhmm.experiments.document import machine
+from longhmm_reproduction.channels import data_folder
+from longhmm_reproduction.document import machine
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#9A6CE0", "#A67C00", "#C2478A", "#3D8FD1", "#7A7A7A")
 plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})

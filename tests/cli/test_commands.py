@@ -175,7 +175,7 @@ def test_tables_are_for_people_and_go_to_standard_output(known):
 
 
 def test_simulate_writes_what_the_library_draws(tmp_path):
-    from longhmm.experiments.models import dd
+    from longhmm_reproduction.models import dd
 
     words = ("--length", 300, "--out", tmp_path / "dd.npy", "--states", tmp_path / "x.npy", "--seed", 5, "--json")
     printed = json.loads(call("simulate", "dd", *words))

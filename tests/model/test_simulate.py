@@ -10,12 +10,12 @@ import numpyro.distributions as dist
 import pytest
 
 from longhmm.errors import ModelError
-from longhmm.experiments.models import lognormal, rc
 from longhmm.model import simulate as module
 from longhmm.model.emissions import Emission
 from longhmm.model.families import Gaussian
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
+from longhmm_reproduction.models import lognormal, rc
 
 K = 3
 MODEL = HMM(K, Gaussian(2))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from longhmm.data.sequences import Sequences
-from longhmm.errors import ModelError
+from longhmm.errors import LongHMMError, ModelError
 from longhmm.model.hmm import HMM
 from longhmm.posterior.split import split
 
@@ -17,3 +19,12 @@ def check(model: HMM, data: Sequences, held_out: float = 0.0) -> None:
         resolved.check_data(data)  # what lies in files is checked whenever it is read
     if held_out:
         split(data, held_out)
+
+
+def needs_reproduction() -> None:
+    """A clear sentence where the paper's models and experiments, a package of their own, were not installed."""
+    if find_spec("longhmm_reproduction") is None:
+        raise LongHMMError(
+            "the paper's models and experiments are in the package longhmm_reproduction, which is not installed here; "
+            "install longhmm from its wheel or from a checkout."
+        )

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from longhmm.cli import options
+from longhmm.cli.checks import needs_reproduction
 from longhmm.cli.output import Output, guarded, plain
 
 
@@ -43,7 +44,7 @@ def reproduce(
     ] = Scale.paper,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for figures, table and curves.", show_default="./reproduction/NAME-SCALE"),
+        typer.Option(help="Folder for figures, table and curves.", show_default="./runs/NAME-SCALE"),
     ] = None,
     seed: options.Seed = 0,
     as_json: options.Json = False,
@@ -54,14 +55,15 @@ def reproduce(
     Otherwise it takes substitutes: the nanopore that comes with longhmm, and the Deep-Channel records if their folder
     deep_channel lies in the one that LONGHMM_RECORDINGS names (by default ../shared/data, seen from a checkout).
     """
-    from longhmm.experiments import catalogue, claims
-    from longhmm.experiments.document import short
-    from longhmm.experiments.report import COLUMNS, write_report
-    from longhmm.experiments.summary import write_summary
+    needs_reproduction()
+    from longhmm_reproduction import catalogue, claims
+    from longhmm_reproduction.document import short
+    from longhmm_reproduction.report import COLUMNS, write_report
+    from longhmm_reproduction.summary import write_summary
 
     said = Output(as_json)
     names = catalogue.NAMES if name is Experiment.all else (name.value,)
-    folder = Path("reproduction") / f"{name.value}-{scale.value}" if out is None else out
+    folder = Path("runs") / f"{name.value}-{scale.value}" if out is None else out
     folder.mkdir(parents=True, exist_ok=True)  # a folder that cannot be written to is known before hours of computing
     outcomes = []
     for each in names:

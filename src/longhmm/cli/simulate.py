@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from longhmm.cli import options
+from longhmm.cli.checks import needs_reproduction
 from longhmm.cli.output import Output, guarded
 
 
@@ -35,8 +36,10 @@ def simulate(
     Written piece by piece, so that twenty million observations need little memory.
     """
     from longhmm.errors import DataError
-    from longhmm.experiments import models
     from longhmm.model.simulate import simulate_to_file
+
+    needs_reproduction()
+    from longhmm_reproduction import models
 
     for file in (out, states):
         if file is not None and file.suffix != ".npy":

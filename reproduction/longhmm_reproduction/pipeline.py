@@ -1,0 +1,78 @@
+"""The default pipeline of longhmm as one more method: climb to the mode, then the chains that `sample` would run."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from longhmm.data.sequences import Sequences
+from longhmm.gradients.api import constrain
+from longhmm.model.hmm import HMM
+from longhmm.posterior.origin import exact_sampler
+from longhmm.progress import Bar
+from longhmm.run.chains import Chains
+from longhmm.run.request import Request
+from longhmm.run.session import run_session
+from longhmm.run.tuning import tune
+from longhmm.samplers.contract import Sampler
+from longhmm.samplers.matched_langevin import MatchedLangevin
+from longhmm_reproduction.chains import Segment, natural
+
+MOST_ROWS = 1e10  # some minutes on two cores
+ADAPTATION, PASSES = 350, 8  # steps before the first draw, and passes over the data per step, about
+
+
+class Piped(NamedTuple):
+    """Two looks, at the mode and at the posterior mean of every chain, and what the pipeline chose.
+
+    Where exact gradients would take too long, the second look is at the mode too.
+    """
+
+    segments: list[Segment]
+    settings: dict[str, Any]
+
+
+def run_default(
+    model: HMM, sequences: Sequences, *, chains: int, draws: int, seed: int, windows_only: bool = False
+) -> Piped:
+    """What `longhmm.sample` does, with the clock and the rows that it reads; compiling is included.
+
+    With `windows_only` it does not turn to the exact sampler where that costs less; nor does it ever where that would
+    read more than `MOST_ROWS`: `sample` would.
+    """
+    rows = 0.0
+
+    def count(amount: float) -> None:
+        nonlocal rows
+        rows += amount
+
+    began = time.perf_counter()
+    found = tune(MatchedLangevin(), model, sequences, seed=seed, progress=count)
+    climbed = time.perf_counter() - began
+    mode = {name: np.stack([value] * chains) for name, value in constrain(model, found.mode.coordinates).items()}
+    at_mode = Segment(0, mode, climbed, rows, found.mode.buffer, None)
+    exactly = bool(found.exact) and not windows_only
+    expected = chains * (ADAPTATION + draws) * PASSES * sequences.length
+    if exactly and expected > MOST_ROWS:
+        why = f"stopped at the mode, since exact gradients would read {expected:.1g} observations"
+        return Piped([at_mode, at_mode], {"stopped": why, "step_size": found.step_size, "noise": found.noise})
+    sampler: Sampler = exact_sampler(found)[0] if exactly else MatchedLangevin()
+    request = Request(model, sequences, sampler, None, None, chains, draws, None, None, None, seed, None, None, 0.0)
+    drawn = run_session(request, Bar(False), found)
+    seconds = time.perf_counter() - began
+    kept = {name: value[:, :: max(1, value.shape[1] // 50)] for name, value in drawn.coordinates.items()}
+    means = natural(model, kept, lambda value: value.mean(axis=1))
+    read = rows + _read_by_a_chain(drawn, sequences)
+    segments = [at_mode, Segment(drawn.settings["steps"], means, seconds, read, found.mode.buffer, None)]
+    return Piped(segments, {name: value for name, value in drawn.settings.items() if name != "versions"})
+
+
+def _read_by_a_chain(drawn: Chains, sequences: Sequences) -> float:
+    """Rows behind the draws of one chain and its warm-up."""
+    chosen = drawn.settings
+    if "windows" not in chosen:  # passes over everything, as many in a step of the warm-up as in the others
+        passes = float(np.mean(drawn.stats["leapfrogs"]))
+        return passes * (chosen["warmup"] + chosen["draws"] * chosen["thin"]) * sequences.length
+    return float(chosen["steps"] * chosen["windows"] * (2 * chosen["half_width"] + 1 + 2 * chosen["buffer"]))
