@@ -276,6 +276,8 @@ def test_chains_in_separate_places_mean_another_mode(known):
     noted = known.posterior(notes=("another mode is as good: log density -12.3 against -12.4",))
     assert verdict(noted).kind == "another mode is as good"
     assert "-12.3" in verdict(noted).reason
+    assert str(verdict(noted)).count("another mode is as good") == 1
+    assert verdict(noted).reason.endswith(".")
 
 
 def test_without_data_there_is_no_trust(known):

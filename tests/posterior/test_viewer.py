@@ -100,6 +100,7 @@ def test_other_names_of_this_address_are_refused(viewer, host):
         ("", "needs start, stop, bins"), ("start=a&stop=2&bins=3", "needs start"), ("start=5&stop=5&bins=3", "stop <="),
         ("start=-1&stop=5&bins=3", "0 <= start"), ("start=0&stop=99999&bins=3", "<= 3000"),
         ("start=0&stop=9&bins=0", "bins must lie"), ("start=0&stop=9&bins=999999999", "bins must lie"),
+        ("start=0&stop=9&bins=3" + "&a=1" * 20, "at most 10 fields"), ("start=" + "9" * 5000, "needs start"),
     ],
 )  # fmt: skip
 def test_senseless_ranges_get_a_sentence(viewer, query, complaint):

@@ -126,9 +126,10 @@ def verdict(
 
 
 def _modes(posterior: Posterior, details: dict[str, Any]) -> tuple[Kind, str] | None:
-    noted = [note for note in posterior.notes if "another mode" in note.lower()]
+    kind: Kind = "another mode is as good"
+    noted = [note.removeprefix(f"{kind}: ") for note in posterior.notes if "another mode" in note]
     if noted:
-        return "another mode is as good", noted[0]
+        return kind, f"{noted[0].rstrip('.')}; fewer states or informative priors often decide between them."
     if posterior.n_chains < 2:
         return None
     together = _extreme(convergence(posterior.draws)["r_hat"], np.nanmax)
@@ -136,9 +137,9 @@ def _modes(posterior: Posterior, details: dict[str, Any]) -> tuple[Kind, str] | 
         _extreme(convergence(posterior.draws.isel(chain=[c]))["r_hat"], np.nanmax) for c in range(posterior.n_chains)
     ]
     if together[0] > APART_R_HAT and max(each[0] for each in alone) < ALONE_R_HAT:
-        return (
-            "another mode is as good",
-            f"each chain is steady, but they sit in different places (R-hat of {together[1]} is {together[0]:.2f}).",
+        return kind, (
+            f"each chain is steady, but they sit in different places (R-hat of {together[1]} is {together[0]:.2f}); "
+            "fewer states or informative priors often decide between them."
         )
     return None
 

@@ -24,6 +24,7 @@ from longhmm.posterior.report.subject import Subject
 
 ADDRESS = "127.0.0.1"
 MOST_BINS = 1 << 15
+MOST_FIELDS = 10  # in a query
 HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -110,7 +111,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _numbers(query: str) -> dict[str, int]:
     names = ("start", "stop", "bins")
-    given = parse_qs(query, max_num_fields=10)
+    fields = query.count("&") + 1
+    if fields > MOST_FIELDS:
+        raise DataError(f"envelope takes at most {MOST_FIELDS} fields, got {fields}.")
+    given = parse_qs(query)
     try:
         return {name: int(given[name][0]) for name in names}
     except (KeyError, ValueError):
