@@ -18,10 +18,10 @@ MUST_CONTAIN = (
     "longhmm/py.typed",
     "longhmm/recordings/nanopore.npz",
     "longhmm/recordings/nanopore.LICENSE.rst",
-    "longhmm/posterior/report/page.css",
-    "longhmm/posterior/report/trace_data.js",
-    "longhmm/posterior/report/trace_view.js",
-    "longhmm/posterior/report/event_table.js",
+    "longhmm/report/page.css",
+    "longhmm/report/trace_data.js",
+    "longhmm/report/trace_view.js",
+    "longhmm/report/event_table.js",
 )
 
 # Every module loads with the declared dependencies alone, from the installed copy.

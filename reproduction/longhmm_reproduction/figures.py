@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longhmm.posterior.plots.style import INK, SOFT, colour, few_ticks, legend, new_figure, tidy
+from longhmm.report.plots.style import INK, SOFT, colour, few_ticks, legend, new_figure, tidy
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -55,11 +55,11 @@ if TYPE_CHECKING:
     from longhmm.model.initialise import initial_params as initial_params
     from longhmm.model.simulate import simulate as simulate
     from longhmm.model.transitions import Sticky as Sticky
-    from longhmm.posterior import plots as plots
     from longhmm.posterior.compare import compare as compare
     from longhmm.posterior.load import load as load
     from longhmm.posterior.posterior import Posterior as Posterior
     from longhmm.posterior.sample import sample as sample
+    from longhmm.report import plots as plots
     from longhmm.run.cluster_passes import on_cluster as on_cluster
     from longhmm.samplers.batch_rld import BatchRLD as BatchRLD
     from longhmm.samplers.expanded_mean import CoxIngersollRoss as CoxIngersollRoss
@@ -163,7 +163,7 @@ _WHERE = {
     "longhmm.samplers.sgrld": ("SGRLD",),
     "longhmm.samplers.stochastic_variational": ("StochasticVariational",),
 }
-_MODULES = {"datasets": "longhmm.datasets", "plots": "longhmm.posterior.plots", "testing": "longhmm.testing"}
+_MODULES = {"datasets": "longhmm.datasets", "plots": "longhmm.report.plots", "testing": "longhmm.testing"}
 _PUBLIC = {name: module for module, names in _WHERE.items() for name in names}
 
 __all__ = [*sorted(_PUBLIC), *_MODULES]

@@ -9,13 +9,13 @@ import pytest
 from browser.chromium import browser, missing
 from longhmm.data.sequences import open_data
 from longhmm.posterior.diagnostics import Verdict
-from longhmm.posterior.report import pack
-from longhmm.posterior.report.page import build_page
-from longhmm.posterior.report.scan import Scan
-from longhmm.posterior.report.subject import Subject
-from longhmm.posterior.viewer import Viewer
+from longhmm.report import pack
+from longhmm.report.page import build_page
+from longhmm.report.scan import Scan
+from longhmm.report.subject import Subject
+from longhmm.report.viewer import Viewer
 from posterior.fakes import gaussian_model
-from posterior.pages import make_posterior, without_certificate, without_pictures
+from report.pages import make_posterior, without_certificate, without_pictures
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 

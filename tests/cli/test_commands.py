@@ -202,7 +202,7 @@ def test_report_writes_the_page_and_says_the_verdict(known):
 
 
 def test_view_serves_the_recording_that_was_given(known, monkeypatch):
-    from longhmm.posterior import viewer
+    from longhmm.report import viewer
 
     calls = []
     monkeypatch.setattr(viewer, "serve", lambda *args, **options: calls.append((args, options)))

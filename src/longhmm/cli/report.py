@@ -26,9 +26,9 @@ def report(
     from longhmm.cli.running import show_states, show_verdict
     from longhmm.errors import DataError
     from longhmm.posterior.load import load
-    from longhmm.posterior.report import write_report
     from longhmm.posterior.run_directory import REQUEST, RunDirectory
     from longhmm.posterior.store import DOCUMENT
+    from longhmm.report import write_report
 
     said = Output(as_json)
     is_run = (run / REQUEST).is_file() or not (run / DOCUMENT).is_file()  # else it is what Posterior.save wrote

@@ -22,6 +22,6 @@ def view(
 ) -> None:
     """Serve the page of a run on this machine, with the recording at full resolution. Ctrl-C ends it."""
     from longhmm.cli.recordings import located
-    from longhmm.posterior.viewer import serve
+    from longhmm.report.viewer import serve
 
     serve(run, located(recordings) if recordings else None, port=port, open_browser=browser)

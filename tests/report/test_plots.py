@@ -12,7 +12,7 @@ from scipy.special import ndtr
 from longhmm import plots
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.posterior.plots.style import PALETTE, colour, few_ticks, new_figure, plain, time_axis
+from longhmm.report.plots.style import PALETTE, colour, few_ticks, new_figure, plain, time_axis
 from posterior.fakes import gaussian_model, known_states, small_posterior
 
 DARK = "#14171b"  # the ground of the page at night

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longhmm.gradients.certificate import certificate
-from longhmm.posterior.plots.style import SOFT, legend, tidy
+from longhmm.report.plots.style import SOFT, legend, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

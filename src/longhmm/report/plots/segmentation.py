@@ -10,9 +10,9 @@ from longhmm.data.envelopes import Envelope, envelope, excerpt
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.posterior.decode import decode
-from longhmm.posterior.plots.feature_levels import feature_levels
-from longhmm.posterior.plots.style import INK, SOFT, colour, new_figure, plain, tidy, time_axis, with_unit
 from longhmm.posterior.probabilities import state_probabilities
+from longhmm.report.plots.feature_levels import feature_levels
+from longhmm.report.plots.style import INK, SOFT, colour, new_figure, plain, tidy, time_axis, with_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from longhmm.posterior.labels import entry_names
-from longhmm.posterior.plots.numbers import with_sd
-from longhmm.posterior.plots.style import FONT_SIZE, INK, SOFT, colour, few_ticks, new_figure, plain, tidy
+from longhmm.report.plots.numbers import with_sd
+from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, few_ticks, new_figure, plain, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

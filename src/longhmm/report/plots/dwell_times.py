@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from longhmm.posterior.dwell_histogram import dwell_histogram
-from longhmm.posterior.plots.style import MOST_PANELS, SOFT, colour, few_ticks, legend, new_figure, tidy, time_axis
+from longhmm.report.plots.style import MOST_PANELS, SOFT, colour, few_ticks, legend, new_figure, tidy, time_axis
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,7 +8,7 @@ import numpy as np
 
 from longhmm.posterior.convergence import convergence
 from longhmm.posterior.labels import entry_names
-from longhmm.posterior.plots.style import SOFT, colour, new_figure, tidy
+from longhmm.report.plots.style import SOFT, colour, new_figure, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
-from longhmm.posterior.report.page import build_page
-from longhmm.posterior.report.subject import Subject, look
+from longhmm.report.page import build_page
+from longhmm.report.subject import Subject, look
 
 if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior

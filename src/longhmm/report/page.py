@@ -8,10 +8,10 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from longhmm.posterior.report import certainty, findings
-from longhmm.posterior.report.html import Safe, element, join, text
-from longhmm.posterior.report.pack import pack_recording, ranges
-from longhmm.posterior.report.subject import Subject
+from longhmm.report import certainty, findings
+from longhmm.report.html import Safe, element, join, text
+from longhmm.report.pack import pack_recording, ranges
+from longhmm.report.subject import Subject
 
 SCRIPTS = ("trace_data.js", "trace_view.js", "event_table.js")
 
@@ -105,4 +105,4 @@ def _json(value: Any) -> str:
 
 
 def _asset(name: str) -> str:
-    return (files("longhmm.posterior.report") / name).read_text(encoding="utf-8")
+    return (files("longhmm.report") / name).read_text(encoding="utf-8")

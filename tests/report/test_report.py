@@ -15,15 +15,15 @@ from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
 from longhmm.posterior.diagnostics import Kind
-from longhmm.posterior.plots.numbers import digits_for, number, with_sd
-from longhmm.posterior.report import html, pack, write_report
-from longhmm.posterior.report.page import build_page
-from longhmm.posterior.report.run_report import open_run
-from longhmm.posterior.report.scan import Scan
-from longhmm.posterior.report.subject import look
-from longhmm.posterior.report.words import ADVICE
+from longhmm.report import html, pack, write_report
+from longhmm.report.page import build_page
+from longhmm.report.plots.numbers import digits_for, number, with_sd
+from longhmm.report.run_report import open_run
+from longhmm.report.scan import Scan
+from longhmm.report.subject import look
+from longhmm.report.words import ADVICE
 from posterior.fakes import gaussian_model, small_posterior
-from posterior.pages import SPIKE, make_posterior, make_run, without_certificate, without_pictures
+from report.pages import SPIKE, make_posterior, make_run, without_certificate, without_pictures
 
 KINDS = {"u1": np.uint8, "u2": np.uint16, "u4": np.uint32, "f8": np.float64}
 
@@ -304,7 +304,7 @@ def test_durations():
 
 @pytest.mark.slow
 def test_the_certificate_is_on_the_page(tmp_path, monkeypatch):
-    from longhmm.posterior.plots.buffer_certificate import buffer_certificate
+    from longhmm.report.plots.buffer_certificate import buffer_certificate
 
     monkeypatch.setattr(plots, "buffer_certificate", buffer_certificate)
     subject = look(small_posterior(gaussian_model()), open_data(np.random.default_rng(0).normal(size=400)), title="t")

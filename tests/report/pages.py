@@ -15,8 +15,8 @@ from longhmm.model.model_config import model_to_config
 from longhmm.model.simulate import simulate
 from longhmm.posterior.diagnostics import Verdict
 from longhmm.posterior.posterior import Posterior
-from longhmm.posterior.report import certainty, findings, html
 from longhmm.posterior.run_directory import RunDirectory
+from longhmm.report import certainty, findings, html
 from posterior.fakes import chains_of, gaussian_model
 
 TRUTH = {"transition": np.array([[0.97, 0.03], [0.01, 0.99]]), "mean": np.array([[-3.0], [3.0]])}

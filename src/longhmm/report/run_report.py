@@ -9,9 +9,9 @@ from typing import Any
 from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, LongHMMError
 from longhmm.posterior.load import load
-from longhmm.posterior.report.subject import Subject, look
-from longhmm.posterior.report.write import write_page
 from longhmm.posterior.run_directory import REQUEST, RunDirectory
+from longhmm.report.subject import Subject, look
+from longhmm.report.write import write_page
 
 PAGE = "report.html"
 

@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 
-from longhmm.posterior import plots
-from longhmm.posterior.plots.numbers import digits_for, number
-from longhmm.posterior.report.findings import picture, tried
-from longhmm.posterior.report.html import Safe, element, join, table
-from longhmm.posterior.report.subject import Subject
-from longhmm.posterior.report.words import DETAILS
+from longhmm.report import plots
+from longhmm.report.findings import picture, tried
+from longhmm.report.html import Safe, element, join, table
+from longhmm.report.plots.numbers import digits_for, number
+from longhmm.report.subject import Subject
+from longhmm.report.words import DETAILS
 
 MOST_ROWS = 60
 CELLS = 400

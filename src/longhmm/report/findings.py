@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from longhmm.errors import LongHMMError
-from longhmm.posterior import plots
 from longhmm.posterior.levels import level_draws
-from longhmm.posterior.plots.numbers import digits_for, number
-from longhmm.posterior.report.html import (
+from longhmm.report import plots
+from longhmm.report.html import (
     Safe,
     duration,
     element,
@@ -21,10 +20,11 @@ from longhmm.posterior.report.html import (
     text,
     with_interval,
 )
-from longhmm.posterior.report.inline import inline_svg
-from longhmm.posterior.report.pack import MOST_EVENTS
-from longhmm.posterior.report.subject import Subject
-from longhmm.posterior.report.words import advice
+from longhmm.report.inline import inline_svg
+from longhmm.report.pack import MOST_EVENTS
+from longhmm.report.plots.numbers import digits_for, number
+from longhmm.report.subject import Subject
+from longhmm.report.words import advice
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

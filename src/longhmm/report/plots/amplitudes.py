@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from longhmm.data.sequences import open_data
 from longhmm.posterior.amplitudes import amplitudes as count_amplitudes
-from longhmm.posterior.plots.style import INK, SOFT, colour, legend, new_figure, tidy, with_unit
+from longhmm.report.plots.style import INK, SOFT, colour, legend, new_figure, tidy, with_unit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -17,10 +17,10 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from longhmm.errors import DataError, LongHMMError
-from longhmm.posterior.report.pack import pack_stretch, ranges
-from longhmm.posterior.report.page import build_page
-from longhmm.posterior.report.run_report import open_run
-from longhmm.posterior.report.subject import Subject
+from longhmm.report.pack import pack_stretch, ranges
+from longhmm.report.page import build_page
+from longhmm.report.run_report import open_run
+from longhmm.report.subject import Subject
 
 ADDRESS = "127.0.0.1"
 MOST_BINS = 1 << 15

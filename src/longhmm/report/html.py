@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from longhmm.posterior.plots.numbers import number
-from longhmm.posterior.plots.style import colour
+from longhmm.report.plots.numbers import number
+from longhmm.report.plots.style import colour
 
 
 class Safe(str):

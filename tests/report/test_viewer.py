@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from longhmm.errors import DataError
-from longhmm.posterior import viewer as module
-from longhmm.posterior.report.run_report import open_run
-from longhmm.posterior.viewer import Viewer, serve
-from posterior.pages import make_run, without_pictures
+from longhmm.report import viewer as module
+from longhmm.report.run_report import open_run
+from longhmm.report.viewer import Viewer, serve
+from report.pages import make_run, without_pictures
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import numpy as np
 from longhmm.data.sequences import Sequences
 from longhmm.errors import LongHMMError
 from longhmm.posterior.diagnostics import Verdict, verdict
-from longhmm.posterior.plots.feature_levels import feature_levels
-from longhmm.posterior.report.scan import Scan, scan
+from longhmm.report.plots.feature_levels import feature_levels
+from longhmm.report.scan import Scan, scan
 
 if TYPE_CHECKING:
     import pandas as pd

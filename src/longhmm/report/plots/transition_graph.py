@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from longhmm.posterior.dwell import stationary_draws
-from longhmm.posterior.plots.style import FONT_SIZE, INK, SOFT, colour, new_figure
+from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -8,9 +8,9 @@ import numpy as np
 
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
-from longhmm.posterior.plots.style import SOFT, colour, legend, new_figure, tidy
 from longhmm.posterior.quantile_plot import quantiles
 from longhmm.posterior.residuals import Residuals, residuals
+from longhmm.report.plots.style import SOFT, colour, legend, new_figure, tidy
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

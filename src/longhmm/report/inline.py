@@ -7,7 +7,7 @@ import re
 from html import escape
 from typing import TYPE_CHECKING
 
-from longhmm.posterior.plots.style import INK
+from longhmm.report.plots.style import INK
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
