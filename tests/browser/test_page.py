@@ -11,8 +11,7 @@ from longhmm.data.sequences import open_data
 from longhmm.posterior.diagnostics import Verdict
 from longhmm.report import pack
 from longhmm.report.page import build_page
-from longhmm.report.scan import Scan
-from longhmm.report.subject import Subject
+from longhmm.report.subject import Scan, Subject
 from longhmm.report.viewer import Viewer
 from posterior.fakes import gaussian_model
 from report.pages import make_posterior, without_certificate, without_pictures

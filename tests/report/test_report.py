@@ -17,10 +17,9 @@ from longhmm.errors import DataError
 from longhmm.posterior.diagnostics import Kind
 from longhmm.report import html, pack, write_report
 from longhmm.report.page import build_page
-from longhmm.report.plots.numbers import digits_for, number, with_sd
+from longhmm.report.plots.style import digits_for, number, with_sd
 from longhmm.report.run_report import open_run
-from longhmm.report.scan import Scan
-from longhmm.report.subject import look
+from longhmm.report.subject import Scan, look
 from longhmm.report.words import ADVICE
 from posterior.fakes import gaussian_model, small_posterior
 from report.pages import SPIKE, make_posterior, make_run, without_certificate, without_pictures
@@ -304,7 +303,7 @@ def test_durations():
 
 @pytest.mark.slow
 def test_the_certificate_is_on_the_page(tmp_path, monkeypatch):
-    from longhmm.report.plots.buffer_certificate import buffer_certificate
+    from longhmm.report.plots.checks import buffer_certificate
 
     monkeypatch.setattr(plots, "buffer_certificate", buffer_certificate)
     subject = look(small_posterior(gaussian_model()), open_data(np.random.default_rng(0).normal(size=400)), title="t")

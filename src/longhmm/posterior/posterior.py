@@ -196,7 +196,7 @@ class Posterior:
 
     def report(self, data: Any = None, path: str | os.PathLike[str] = "report.html", **options: Any) -> Path:
         """Write a page about this posterior, one HTML file that carries all it shows: see `report.write.report`."""
-        from longhmm.report.write import report
+        from longhmm.report.page import report
 
         return report(self, data, path, **options)
 

@@ -9,7 +9,7 @@ import numpy as np
 from longhmm.report import plots
 from longhmm.report.findings import picture, tried
 from longhmm.report.html import Safe, element, join, table
-from longhmm.report.plots.numbers import digits_for, number
+from longhmm.report.plots.style import digits_for, number
 from longhmm.report.subject import Subject
 from longhmm.report.words import DETAILS
 

@@ -14,15 +14,15 @@ from longhmm.report.html import (
     Safe,
     duration,
     element,
+    inline_svg,
     join,
     state_label,
     table,
     text,
     with_interval,
 )
-from longhmm.report.inline import inline_svg
 from longhmm.report.pack import MOST_EVENTS
-from longhmm.report.plots.numbers import digits_for, number
+from longhmm.report.plots.style import digits_for, number
 from longhmm.report.subject import Subject
 from longhmm.report.words import advice
 

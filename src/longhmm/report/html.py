@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
-from longhmm.report.plots.numbers import number
-from longhmm.report.plots.style import colour
+from longhmm.report.plots.style import INK, colour, number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class Safe(str):
@@ -58,3 +63,20 @@ def duration(seconds: float) -> str:
         if seconds < 0.9995 * limit:
             return f"{number(seconds * factor, 3)} {unit}"
     return f"{number(seconds / 3600, 3)} h"
+
+
+def inline_svg(figure: Figure, name: str, description: str) -> str:
+    """The drawing itself, without file header; `name` keeps its internal references apart from those of others."""
+    import matplotlib
+
+    file = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    drawing = file.getvalue()
+    drawing = drawing[drawing.index("<svg") :]
+    drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
+    drawing = re.sub(r'(\bid="|url\(#|xlink:href="#)', rf"\g<1>{name}-", drawing)
+    drawing = drawing.replace(INK, "currentColor").replace("#000000", "currentColor")
+    # The font of the page is narrower or wider than the one matplotlib measured; the size stays.
+    drawing = re.sub(r"font: (\d+(?:\.\d+)?)px [^;\"]*", r"font-size: \1px", drawing)
+    return drawing.replace("<svg ", f'<svg role="img" aria-label="{escape(description)}" ', 1)

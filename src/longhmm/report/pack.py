@@ -14,7 +14,7 @@ import numpy as np
 from longhmm.data.envelopes import READ_AT_ONCE, Envelope, envelope, step_for
 from longhmm.data.sequences import Sequences
 from longhmm.report.plots.style import colour
-from longhmm.report.scan import Scan
+from longhmm.report.subject import Scan
 
 TRACE_BINS = 1 << 20  # over all features together
 MASK_BYTES = 1 << 20

@@ -10,8 +10,8 @@ from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, LongHMMError
 from longhmm.posterior.load import load
 from longhmm.posterior.run_directory import REQUEST, RunDirectory
+from longhmm.report.page import write_page
 from longhmm.report.subject import Subject, look
-from longhmm.report.write import write_page
 
 PAGE = "report.html"
 

@@ -4,20 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.errors import LongHMMError
+from longhmm.kernels.full_pass import collect_weights, posterior_pass
+from longhmm.posterior.decode import decode
 from longhmm.posterior.diagnostics import Verdict, verdict
-from longhmm.report.plots.feature_levels import feature_levels
-from longhmm.report.scan import Scan, scan
+from longhmm.posterior.probabilities import state_probabilities
+from longhmm.report.plots.trace import feature_levels
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from longhmm.posterior.posterior import Posterior
+
+AVERAGED_UP_TO = 100_000  # observations; in longer data parameters are known so well that their mean will do
+DRAWS = 20
+
+
+class Scan(NamedTuple):
+    """What every observation is taken for.
+
+    Attributes:
+        path: `(T,)` most probable path at the posterior mean, in the smallest integers that hold it.
+        shares: `(T, K)` uint8, `P(x_t = k | y)` in units of 1/255.
+    """
+
+    path: np.ndarray
+    shares: np.ndarray
+
+    @property
+    def occupancy(self) -> np.ndarray:
+        """`(K,)` share of the data that each state accounts for."""
+        total = np.zeros(self.shares.shape[1])
+        for start in range(0, len(self.shares), 1 << 20):
+            total += self.shares[start : start + (1 << 20)].sum(axis=0, dtype=np.float64)
+        return total / total.sum()
+
+
+def scan(posterior: Posterior, sequences: Sequences) -> Scan:
+    """Decode the data, and find the probabilities of states, averaged over draws where there are few data."""
+    kind = np.min_scalar_type(posterior.model.n_states - 1)
+    path = decode(posterior, sequences).astype(kind)
+    if sequences.length <= AVERAGED_UP_TO:
+        return Scan(path, _bytes(state_probabilities(posterior, sequences, draws=DRAWS)))
+    shares = np.empty((sequences.length, posterior.model.n_states), np.uint8)
+    for result in posterior_pass(posterior.model, posterior.mean_params(), sequences, collect_weights):
+        shares[result.start : result.stop] = _bytes(result.collected[result.own])
+    return Scan(path, shares)
+
+
+def _bytes(probabilities: np.ndarray) -> np.ndarray:
+    return np.round(255 * np.clip(np.asarray(probabilities), 0, 1)).astype(np.uint8)
 
 
 @dataclass

@@ -6,14 +6,9 @@ Example:
     ['amplitudes', 'buffer_certificate', 'chain_traces']
 """
 
-from longhmm.report.plots.amplitudes import amplitudes
-from longhmm.report.plots.buffer_certificate import buffer_certificate
-from longhmm.report.plots.chain_traces import chain_traces
-from longhmm.report.plots.dwell_times import dwell_times
-from longhmm.report.plots.forest import forest
-from longhmm.report.plots.residual_check import residual_check
-from longhmm.report.plots.segmentation import segmentation
-from longhmm.report.plots.transition_graph import transition_graph
+from longhmm.report.plots.checks import buffer_certificate, chain_traces, forest, residual_check
+from longhmm.report.plots.states import amplitudes, dwell_times, transition_graph
+from longhmm.report.plots.trace import segmentation
 
 __all__ = [
     "amplitudes",

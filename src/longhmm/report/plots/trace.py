@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.envelopes import Envelope, envelope, excerpt
@@ -11,7 +13,6 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.posterior.decode import decode
 from longhmm.posterior.probabilities import state_probabilities
-from longhmm.report.plots.feature_levels import feature_levels
 from longhmm.report.plots.style import INK, SOFT, colour, new_figure, plain, tidy, time_axis, with_unit
 
 if TYPE_CHECKING:
@@ -156,3 +157,14 @@ def _draw_laws(axes: Axes, bounds: Envelope, laws: np.ndarray, scale: float) -> 
         )
     axes.set_ylim(0, 1)
     axes.margins(x=0)
+
+
+def feature_levels(posterior: Posterior) -> np.ndarray:
+    """`(K, D)` at the posterior mean; `(K, 1)` where only the level of the first feature is known."""
+    params, model = posterior.mean_params(), posterior.model
+    mean = params.get("mean")
+    if model.dim > 1 and mean is not None and mean.shape == (model.n_states, model.dim):
+        return np.asarray(mean, np.float64)
+    with jax.enable_x64(True):
+        arrays = {name: jnp.asarray(value) for name, value in params.items()}
+        return np.asarray(model.emission.location(arrays), np.float64)[:, None]

@@ -1,0 +1,198 @@
+"""How sure: parameters with intervals, chains, residuals, and the price of buffers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from longhmm.data.sequences import open_data
+from longhmm.errors import ModelError
+from longhmm.gradients.certificate import certificate
+from longhmm.posterior.convergence import convergence
+from longhmm.posterior.labels import entry_names
+from longhmm.posterior.quantile_plot import quantiles
+from longhmm.posterior.residuals import Residuals, residuals
+from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, few_ticks, legend, new_figure, plain, tidy, with_sd
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from longhmm.posterior.posterior import Posterior
+
+MOST_ROWS = 40  # entries of one parameter; the rest are in the summary
+INTERVALS = ((0.9, 1.4), (0.5, 4.0))  # share inside, width of the line
+BINS = 20
+MOST_POINTS = 500  # per chain; longer chains are drawn as running minimum and maximum
+LAGS = 30
+MOST_FEATURES = 4
+
+
+def forest(posterior: Posterior) -> Figure:
+    """Median, central 50 % and 90 % intervals of every entry, one panel per parameter.
+
+    Transition probabilities are on a logarithmic scale and without the diagonal, which the others determine.
+    """
+    panels = [_entries(posterior, str(name)) for name in posterior.draws]
+    panels = [panel for panel in panels if len(panel[1])]
+    heights = [len(panel[1]) + 2.2 for panel in panels]
+    figure = new_figure(8.5, 0.24 * sum(heights) + 0.3)
+    grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (name, labels, draws, states, left_out) in zip(grid, panels, strict=True):
+        rows = np.arange(len(labels))
+        for share, width in INTERVALS:
+            low, high = np.quantile(draws, [(1 - share) / 2, (1 + share) / 2], axis=0)
+            axes.hlines(rows, low, high, color=[colour(state) for state in states], linewidth=width)
+        axes.scatter(np.median(draws, axis=0), rows, s=24, color=[colour(state) for state in states], zorder=3)
+        if name == "transition":
+            axes.set_xscale("log")
+            few_ticks(axes.xaxis)
+        for row in rows:  # where intervals are too narrow to be seen, their numbers are not
+            axes.annotate(
+                with_sd(draws[:, row].mean(), draws[:, row].std(ddof=1)), (1.01, row), va="center",
+                xycoords=axes.get_yaxis_transform(), fontsize=FONT_SIZE - 1, color=INK, annotation_clip=False,
+            )  # fmt: skip
+        axes.set_yticks(rows, [plain(label) for label in labels])
+        axes.set_ylim(len(labels) - 0.4, -0.6)
+        tidy(axes, title=name + (f" (and {left_out} more)" if left_out else ""))
+        axes.grid(axis="x", color=SOFT, alpha=0.2)
+    return figure
+
+
+def _entries(posterior: Posterior, name: str) -> tuple[str, list[str], np.ndarray, list[int], int]:
+    """Name, labels, draws `(n, entries)`, states of the entries, and how many were left out."""
+    values = posterior.draws[name]
+    shape = values.shape[2:]
+    flat = np.asarray(values).reshape(-1, int(np.prod(shape, dtype=int)))
+    labels = entry_names(name, shape)
+    index = list(np.ndindex(*shape))
+    moving = flat.min(axis=0) < flat.max(axis=0)
+    keep = [i for i in range(len(labels)) if moving[i] and not (name == "transition" and index[i][0] == index[i][1])]
+    shown = keep[:MOST_ROWS]
+    states = [index[i][0] if index[i] else 0 for i in shown]
+    return name, [labels[i] for i in shown], flat[:, shown], states, len(keep) - len(shown)
+
+
+def chain_traces(posterior: Posterior, *, entries: int = 6) -> Figure:
+    """The entries whose R-hat is worst: on the left every chain, on the right the ranks of its draws.
+
+    Chains that agree have ranks spread evenly: every line keeps near the dotted one.
+    """
+    from scipy.stats import rankdata
+
+    picked = _worst(posterior, entries)
+    figure = new_figure(10, max(1.9 * len(picked), 2.0))
+    grid = figure.subplots(max(len(picked), 1), 2, squeeze=False, width_ratios=(2.2, 1))
+    n_chains, n_draws = posterior.n_chains, posterior.n_draws
+    for row, (label, values) in enumerate(picked):
+        left, right = grid[row]
+        ranks = rankdata(values).reshape(values.shape) / values.size
+        for chain in range(n_chains):
+            left.plot(*_thin(values[chain]), color=colour(chain), linewidth=0.6, alpha=0.85)
+            counts, edges = np.histogram(ranks[chain], BINS, range=(0, 1))
+            right.stairs(counts, edges, color=colour(chain), linewidth=1.2)
+        right.axhline(n_draws / BINS, color=SOFT, linestyle=":", linewidth=1)
+        right.set_ylim(0, max(2.2 * n_draws / BINS, right.get_ylim()[1]))
+        last = row == len(picked) - 1
+        tidy(left, title=label, x="draw" if last else None)
+        tidy(right, title="ranks by chain" if row == 0 else None, x="rank among all draws" if last else None)
+    return figure
+
+
+def _worst(posterior: Posterior, entries: int) -> list[tuple[str, np.ndarray]]:
+    r_hat = convergence(posterior.draws)["r_hat"]
+    found = []
+    for name, values in posterior.draws.items():
+        shape = values.shape[2:]
+        flat = np.asarray(values).reshape(*values.shape[:2], -1)
+        scores = np.nan_to_num(np.ravel(np.asarray(r_hat[name])), nan=0.0)
+        for index, label in enumerate(entry_names(str(name), shape)):
+            if flat[..., index].min() < flat[..., index].max():
+                found.append((scores[index], label, flat[..., index]))
+    found.sort(key=lambda each: -each[0])
+    return [(label, values) for _, label, values in found[:entries]]
+
+
+def _thin(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """At most `MOST_POINTS` pairs of extremes, in order."""
+    if len(values) <= MOST_POINTS:
+        return np.arange(len(values)), values
+    starts = np.linspace(0, len(values), MOST_POINTS // 2, endpoint=False).astype(int)
+    ends = np.stack([np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)], axis=1)
+    return np.repeat(starts, 2), ends.ravel()
+
+
+def residual_check(posterior: Posterior, data: Any, *, found: Residuals | None = None, most: int = 100_000) -> Figure:
+    """Pseudo-residuals against normal quantiles, and their correlation from one observation to the next ones.
+
+    If the model is right they are independent standard normals: points within the band (95 % at each point),
+    correlations near 0.
+
+    Args:
+        found: the residuals, if they are known already.
+        most: how many observations to look at.
+    """
+    sequences = open_data(data)
+    if found is None:
+        params = posterior.mean_params() if posterior.mode is None else posterior.mode
+        found = residuals(posterior.model, params, sequences, most=most)
+    if found is None:
+        raise ModelError(
+            f"residuals need the distribution function of the emission, and {posterior.model.emission.name} has none."
+        )
+    together = sequences.n_sequences == 1  # neighbours in the table are neighbours in time
+    figure = new_figure(9.5, 3.7)
+    left, right = figure.subplots(1, 2)
+    for feature in range(min(found.values.shape[1], MOST_FEATURES)):
+        column = found.values[:, feature]
+        if np.isfinite(column).sum() < 2:
+            continue
+        points = quantiles(found, feature)
+        left.fill_between(points.expected, points.lower, points.upper, color=SOFT, alpha=0.35, linewidth=0)
+        left.plot(points.expected, points.found, ".", color=colour(feature), markersize=4)
+        lags = np.arange(1, LAGS + 1)
+        if together:
+            label = f"feature {feature}" if found.values.shape[1] > 1 else None
+            right.plot(lags, _correlations(column), "o-", color=colour(feature), markersize=3, linewidth=1, label=label)
+    left.axline((0, 0), slope=1, color=SOFT, linewidth=1)
+    right.axhline(0, color=SOFT, linewidth=1)
+    tidy(left, title="pseudo-residuals", x="standard normal quantile", y="residual")
+    tidy(right, title="correlation between residuals", x="observations apart", y="correlation")
+    right.set_ylim(min(-0.25, right.get_ylim()[0]), max(0.5, right.get_ylim()[1]))
+    if together and found.values.shape[1] > 1:
+        legend(right)
+    if not together:
+        right.text(0.5, 0.5, "not drawn for many sequences", ha="center", transform=right.transAxes, color=SOFT)
+    return figure
+
+
+def _correlations(column: np.ndarray) -> np.ndarray:
+    """At lags 1 to `LAGS`; pairs with a missing partner do not count."""
+    centred = column - np.nanmean(column)
+    variance = np.nanmean(centred**2)
+    found = []
+    for lag in range(1, LAGS + 1):
+        products = centred[lag:] * centred[:-lag]
+        seen = np.isfinite(products)
+        found.append(products[seen].mean() / variance if seen.any() else np.nan)
+    return np.array(found)
+
+
+def buffer_certificate(posterior: Posterior, data: Any, *, cells: int = 2000) -> Figure:
+    """Bias and error of buffered windows against the buffer's length, at the mode (or the posterior mean).
+
+    See `lh.certificate`, which also gives the numbers.
+    """
+    params = posterior.mean_params() if posterior.mode is None else posterior.mode
+    figure: Figure = certificate(posterior.model, params, data, cells=cells).plot()
+    figure.patch.set_alpha(0.0)
+    axes = figure.axes[0]
+    axes.set_title("")
+    tidy(axes, x=axes.get_xlabel(), y="error")
+    legend(axes)
+    # Below the rounding of a double nothing can be learnt.
+    seen = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.lines if line.get_marker() != "None"])
+    seen = seen[np.isfinite(seen)]
+    axes.set_ylim(max(seen.min(initial=1.0) / 3, 1e-16), 3 * seen.max(initial=1e-15))
+    axes.grid(color=SOFT, alpha=0.2)
+    return figure

@@ -1,0 +1,186 @@
+"""What the states are like: their observations, how long they last, and where they go."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from longhmm.data.sequences import open_data
+from longhmm.posterior.amplitudes import amplitudes as count_amplitudes
+from longhmm.posterior.dwell import stationary_draws
+from longhmm.posterior.dwell_histogram import dwell_histogram
+from longhmm.report.plots.style import (
+    FONT_SIZE,
+    INK,
+    MOST_PANELS,
+    SOFT,
+    colour,
+    few_ticks,
+    legend,
+    new_figure,
+    tidy,
+    time_axis,
+    with_unit,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+    from longhmm.posterior.posterior import Posterior
+
+AMPLITUDE_BINS = 160
+DRAWS = 30
+MOST_FEATURES = 4
+LEGEND_UP_TO = 5  # states; with more it would hide the curves, and their colours are those of all pictures
+LABELLED_UP_TO = 5  # states; beyond, numbers on the arrows would overlap
+FAINTEST = 1e-3  # share of a state's departures below which an arrow is left out
+
+
+def amplitudes(posterior: Posterior, data: Any, *, unit: str = "", log: bool = True) -> Figure:
+    """Counts of all observations, what the model expects of each state, and the 90 % band of the sum of all states.
+
+    Args:
+        unit: of the observations, for the label.
+        log: whether counts are on a logarithmic axis, on which rare states can be seen.
+    """
+    sequences = open_data(data)
+    features = min(sequences.dim, MOST_FEATURES)
+    figure = new_figure(5.8 if features == 1 else 10, 3.8 * -(-features // 2))
+    grid = figure.subplots(-(-features // 2), min(features, 2), squeeze=False).ravel()
+    for axes in grid[features:]:
+        axes.set_axis_off()
+    for feature, axes in enumerate(grid[:features]):
+        found = count_amplitudes(posterior, sequences, feature=feature, bins=AMPLITUDE_BINS, draws=DRAWS)
+        axes.stairs(found.counts, found.edges, fill=True, color=SOFT, alpha=0.45, label="observed")
+        middle = 0.5 * (found.edges[1:] + found.edges[:-1])
+        for state, expected in enumerate(found.by_state):
+            name = f"state {state}" if posterior.model.n_states <= LEGEND_UP_TO else None
+            axes.plot(middle, expected, color=colour(state), linewidth=1.8, label=name)
+        axes.fill_between(middle, found.lower, found.upper, color=INK, alpha=0.2, linewidth=0)
+        axes.plot(middle, found.expected, color=INK, linewidth=1.0, linestyle="--", label="all states")
+        if log:
+            axes.set_yscale("log")
+            axes.set_ylim(0.7, 2.0 * max(found.counts.max(initial=1), 1))
+        tidy(axes, x=with_unit("value" if sequences.dim == 1 else f"feature {feature}", unit), y="observations")
+        if feature == 0:
+            legend(axes)
+    return figure
+
+
+def dwell_times(posterior: Posterior, events: pd.DataFrame, *, rate: float | None = None) -> Figure:
+    """One panel per state: lengths of its visits in bins of equal logarithmic width, and the fitted geometric law.
+
+    Visits cut short by the start or the end of a sequence are left out: how long they lasted is not known. The axis of
+    counts is a square root, on which the scatter of every bar is about the same.
+
+    Args:
+        events: the table that `posterior.events(data)` returns.
+        rate: samples per second.
+    """
+    panels = min(posterior.model.n_states, MOST_PANELS)
+    columns = min(panels, 3)
+    rows = -(-panels // columns)
+    figure = new_figure(3.7 * columns, 2.7 * rows)
+    grid = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes in grid[panels:]:
+        axes.set_axis_off()
+    whole = dwell_histogram(posterior, events)
+    for state, axes in enumerate(grid[:panels]):
+        mine = whole[whole["state"] == state]
+        counts, expected = mine["count"].to_numpy(), mine["expected"].to_numpy()
+        shown = int(np.flatnonzero((counts > 0) | (expected > 0.5)).max(initial=0)) + 1
+        edges = np.append(mine["lower"], mine["upper"].iloc[-1])[: shown + 1]
+        scale, label = time_axis(float(edges[-1]), rate)
+        # The bin (a, b] of whole numbers, drawn from a + 1/2 to b + 1/2: a logarithmic axis has no 0.
+        edges = scale * (edges + 0.5)
+        axes.stairs(counts[:shown], edges, fill=True, color=colour(state), alpha=0.35)
+        axes.stairs(expected[:shown], edges, color=colour(state), linewidth=1.8, label="fitted")
+        axes.set_xscale("log")
+        axes.set_xlim(edges[0], edges[-1])
+        few_ticks(axes.xaxis)
+        axes.set_yscale("function", functions=(_root, np.square))
+        axes.set_ylim(bottom=0)
+        label = label.replace("time", "duration") if rate is not None else "duration (samples)"
+        tidy(axes, title=f"state {state}, {counts.sum():,} whole visits", x=label, y="visits")
+        axes.grid(axis="y", color=SOFT, alpha=0.2)
+        legend(axes)
+    return figure
+
+
+def _root(values: np.ndarray) -> np.ndarray:
+    return np.sqrt(np.maximum(values, 0))
+
+
+def transition_graph(posterior: Posterior) -> Figure:
+    """Where each state goes when it is left.
+
+    The area of a circle is the share of time in the long run; the width of an arrow is the share of its state's
+    departures, and the number beside it the probability per step (posterior mean).
+    """
+    from matplotlib.patches import Circle, FancyArrowPatch
+
+    k = posterior.model.n_states
+    draws = np.asarray(posterior.draws["transition"]).reshape(-1, k, k)
+    mean = draws.mean(axis=0)
+    share = stationary_draws(mean[None])[0]
+    leaving = mean * (1 - np.eye(k))
+    departures = leaving / np.maximum(leaving.sum(axis=1, keepdims=True), 1e-300)
+    angle = np.pi - 2 * np.pi * np.arange(k) / k
+    place = np.stack([1.55 * np.cos(angle), np.sin(angle)], axis=1)
+    room = 0.38 if k == 1 else min(0.38, 0.45 * float(np.linalg.norm(place[0] - place[1 % k])))
+    # Even a state of no weight must be found.
+    radius = np.maximum(room * np.sqrt(share / share.max()), 0.4 * room)
+    figure = new_figure(5.6, 2.3 if k <= 2 else 4.1)
+    axes = figure.subplots()
+    axes.set_axis_off()
+    for a in range(k):
+        for b in range(k):
+            if a == b or departures[a, b] < FAINTEST:
+                continue
+            arrow = FancyArrowPatch(
+                *_ends(place[a], place[b], radius[a], radius[b]), connectionstyle="arc3,rad=-0.22",
+                arrowstyle="-|>", mutation_scale=13, linewidth=0.8 + 3.2 * departures[a, b], color=colour(a),
+                alpha=0.85, shrinkA=0, shrinkB=0,
+            )  # fmt: skip
+            axes.add_patch(arrow)
+            if k <= LABELLED_UP_TO:
+                between = place[b] - place[a]
+                aside = np.array([-between[1], between[0]]) / np.linalg.norm(between)
+                # Nearer to the start of the arrow: at the middle those of crossing arrows would meet.
+                x, y = place[a] + 0.36 * between + (0.11 * np.linalg.norm(between) + 0.19) * aside
+                axes.text(x, y, f"{mean[a, b]:.2g}", ha="center", va="center", fontsize=FONT_SIZE - 1, color=INK)
+    for state in range(k):
+        axes.add_patch(Circle(tuple(place[state]), radius[state], facecolor=colour(state), edgecolor="none"))
+        x, y = place[state]
+        axes.text(
+            x, y, str(state), ha="center", va="center", fontsize=FONT_SIZE + 3, fontweight="bold", color="#ffffff"
+        )
+        outward = place[state] / max(float(np.linalg.norm(place[state])), 1e-9)
+        x, y = place[state] + (radius[state] + 0.08) * outward
+        side = "center" if abs(outward[0]) < 0.3 else "left" if outward[0] > 0 else "right"
+        above = "center" if abs(outward[0]) >= 0.3 else "bottom" if outward[1] > 0 else "top"
+        axes.text(x, y, _share(share[state]), ha=side, va=above, fontsize=FONT_SIZE - 1, color=SOFT)
+    tall = 0.95 if k <= 2 else 1.7
+    axes.set(xlim=(-2.4, 2.4), ylim=(-tall, tall), aspect="equal")
+    return figure
+
+
+Point = tuple[float, float]
+
+
+def _ends(a: np.ndarray, b: np.ndarray, from_radius: float, to_radius: float) -> tuple[Point, Point]:
+    """Where an arrow leaves one circle and meets the other: somewhat aside, since it is bent."""
+    toward = (b - a) / np.linalg.norm(b - a)
+    aside = np.array([-toward[1], toward[0]])
+
+    def edge(centre: np.ndarray, radius: float, sign: float) -> Point:
+        x, y = centre + (radius + 0.03) * (sign * np.cos(0.5) * toward + np.sin(0.5) * aside)
+        return float(x), float(y)
+
+    return edge(a, from_radius, 1.0), edge(b, to_radius, -1.0)
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:.1f} %" if value >= 1e-3 else f"{100 * value:.1g} %"
