@@ -204,8 +204,8 @@ def _table() -> list[tuple[str, Emission, int, dict[str, Any], Law]]:
             "von-mises",
             VonMises().resolve(data(angles, 1)),
             2,
-            {"loc": None, "concentration": [2.0, 8.0]},
-            each(lambda loc, concentration: stats.vonmises(concentration, np.mod(loc + np.pi, 2 * np.pi) - np.pi)),
+            {"loc": [2.3, -1.0], "concentration": [2.0, 8.0]},
+            each(lambda loc, concentration: stats.vonmises(concentration, loc)),
         ),
         (
             "gaussian-mixture",
@@ -340,15 +340,10 @@ def _table() -> list[tuple[str, Emission, int, dict[str, Any], Law]]:
 @cache
 def configurations() -> list[Configuration]:
     """The whole table; parameters are float64, integers where a constant is one."""
-    rows = []
-    for name, emission, n_states, params, law in _table():
-        if name == "von-mises":  # its default prior covers one turn from a cut that depends on the data
-            low = float(np.asarray(emission.parameters(2)["loc"].prior.low))  # type: ignore[union-attr]
-            params["loc"] = np.array([low + 1.0, low + 4.0])
-        rows.append(
-            Configuration(name, emission, n_states, {key: np.asarray(value) for key, value in params.items()}, law)
-        )
-    return rows
+    return [
+        Configuration(name, emission, n_states, {key: np.asarray(value) for key, value in params.items()}, law)
+        for name, emission, n_states, params, law in _table()
+    ]
 
 
 def names() -> list[str]:

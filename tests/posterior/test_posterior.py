@@ -7,13 +7,16 @@ import pytest
 import xarray as xr
 
 from longhmm.errors import ModelError
+from longhmm.kernels.answers import log_likelihood
+from longhmm.model.emissions import Emission
 from longhmm.model.families import Categorical, Gaussian, GaussianMixture, Poisson, Tied, VonMises
 from longhmm.model.hmm import HMM
 from longhmm.posterior.convergence import effective_sizes
 from longhmm.posterior.diagnostics import Verdict
 from longhmm.posterior.labels import coordinate_dims, parameter_dims
+from longhmm.posterior.levels import levels
 from longhmm.posterior.posterior import Posterior
-from posterior.fakes import chains_of, gaussian_model, known_states, small_posterior
+from posterior.fakes import chains_of, gaussian_model, known_states, small_posterior, unconstrained
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +101,45 @@ def test_angles_average_as_angles():
     natural = {"transition": np.ones((2, 2, 1, 1)), "loc": angles, "concentration": np.full((2, 2, 1), 2.0)}
     posterior = Posterior.from_chains(model, chains_of(model, natural))
     assert posterior.mean_params()["loc"][0] == pytest.approx(-np.pi + 0.05, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "emission",
+    [VonMises(), Tied(VonMises(), (0, 1)), Emission(dist.VonMises, loc=dist.VonMises(0.0, 0.1), concentration=2.0)],
+)
+def test_angles_are_reported_as_the_data_have_them(emission):
+    """The default prior is cut near 1.4: its turn runs to 7.7, but draws and levels stay with the data."""
+    rng = np.random.default_rng(0)
+    data = np.mod(np.concatenate([rng.normal(-0.3, 0.2, 500), rng.normal(3.13, 0.2, 500)]) + np.pi, 2 * np.pi) - np.pi
+    model = HMM(2, emission).resolve(data)
+    angles = np.stack([rng.normal(-0.3, 0.02, (2, 400)), rng.normal(3.13, 0.02, (2, 400))], axis=-1)
+    turns = 2 * np.pi * rng.integers(-1, 2, angles.shape)
+    natural = {"transition": rng.dirichlet([9.0, 1.0], (2, 400, 2)), "loc": angles + turns}
+    if "concentration" in parameter_dims(model):
+        natural["concentration"] = np.full((2, 400, 2), 4.0)
+    posterior = Posterior.from_chains(model, chains_of(model, natural, mode=one_of(model, natural)))
+    drawn = posterior.draws["loc"].values
+    np.testing.assert_allclose(drawn, angles, atol=1e-6)  # one run of numbers, also where they pass pi
+    table = posterior.summary()
+    for state in (0, 1):
+        row = table.loc[f"loc[{state}]"]
+        assert -np.pi < row["mean"] <= np.pi
+        assert row["mean"] == pytest.approx(angles[..., state].mean(), abs=1e-6)
+        assert row["sd"] == pytest.approx(0.02, rel=0.1) and row["r_hat"] < 1.01
+        assert row["5%"] == pytest.approx(np.quantile(angles[..., state], 0.05), abs=1e-6)
+    found = levels(posterior)
+    np.testing.assert_allclose(found["level"], angles.mean((0, 1)), atol=1e-6)
+    np.testing.assert_allclose(found["level_upper"], np.quantile(angles, 0.95, axis=(0, 1)), atol=1e-3)
+    assert np.all(np.abs(posterior.mode["loc"]) <= np.pi)
+    again = posterior.params_at(0, 3)
+    np.testing.assert_allclose(again["loc"], angles[0, 3], atol=1e-6)
+    at = {**again, "loc": again["loc"] + 2 * np.pi}  # any number of turns means the same
+    assert log_likelihood(model, at, data) == pytest.approx(log_likelihood(model, again, data))
+
+
+def one_of(model, natural):
+    """Coordinates of the first draw, as the mode of a run."""
+    return {name: value[0, 0] for name, value in unconstrained(model, natural).items()}
 
 
 def test_summary(posterior):

@@ -13,18 +13,20 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.family import Family, as_float, sum_features
+from longhmm.model.layout import Layout
 from longhmm.model.multivariate_normal import LOG_2PI
-from longhmm.model.parameter import Params
+from longhmm.model.parameter import Parameter, Params
 from longhmm.model.summary import DataSummary
+from longhmm.model.turn import WHOLE, Turn, wrapped
 
 
 class VonMises(Family):
     """y | x = k is von Mises on (-pi, pi] with mean direction `loc` and `concentration`, each (K,), or (K, D).
 
-    A direction has no unconstrained coordinates without a cut: on the whole line, `loc` and `loc` + 2 pi would be the
-    same law. The default prior is therefore uniform on one turn that begins in the widest gap of the data, where no
-    state's direction is expected; `loc` may thus be reported outside (-pi, pi], and is meant modulo 2 pi. The
-    concentration is log-normal, wide, around 3. A prior of your own should have one turn, or less, as support.
+    A direction has no unconstrained coordinates without a cut (see `Turn`). The default prior is uniform on one turn
+    that begins in the widest gap of the data, where no state's direction is expected; `loc` is meant modulo 2 pi and
+    reported in (-pi, pi]. The concentration is log-normal, wide, around 3. A prior of your own should have one turn,
+    or less, as support.
     """
 
     builder = dist.VonMises
@@ -43,7 +45,14 @@ class VonMises(Family):
 
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
         cut = self.per_feature(np.array([widest_gap(row) for row in summary.quantiles]))
-        return {"loc": dist.Uniform(cut, cut + 2.0 * np.pi), "concentration": dist.LogNormal(np.log(3.0), 1.5)}
+        return {"loc": dist.Uniform(cut, cut + WHOLE), "concentration": dist.LogNormal(np.log(3.0), 1.5)}
+
+    def _table(self, n_states: int, layout: Layout) -> dict[str, Parameter]:
+        table = super()._table(n_states, layout)
+        prior = table["loc"].prior
+        if isinstance(prior, dist.Uniform) and np.allclose(prior.high - prior.low, WHOLE):
+            table["loc"] = table["loc"]._replace(support=Turn(prior.low))
+        return table
 
     def check(self, values: np.ndarray, observed: np.ndarray, describe: Callable[[int], str]) -> None:
         # float32 rounds pi upwards: such an angle is still in range.
@@ -69,7 +78,6 @@ class VonMises(Family):
 
 def widest_gap(quantiles: np.ndarray) -> float:
     """The middle of the widest gap between neighbouring quantiles of angles, on the circle."""
-    angles = np.sort(np.mod(quantiles + np.pi, 2.0 * np.pi) - np.pi)
-    gaps = np.diff(np.append(angles, angles[0] + 2.0 * np.pi))
-    middle = angles[int(gaps.argmax())] + 0.5 * float(gaps.max())
-    return float(np.mod(middle + np.pi, 2.0 * np.pi) - np.pi)
+    angles = np.sort(wrapped(quantiles))
+    gaps = np.diff(np.append(angles, angles[0] + WHOLE))
+    return float(wrapped(angles[int(gaps.argmax())] + 0.5 * float(gaps.max())))

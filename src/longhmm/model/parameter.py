@@ -9,11 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from numpyro.distributions import Distribution, InverseWishart, biject_to
+from numpyro.distributions import Distribution, InverseWishart, biject_to, constraints
 from numpyro.distributions.constraints import Constraint
 
 from longhmm.errors import ModelError
 from longhmm.model.small_covariance import inverse_wishart_density
+from longhmm.model.turn import Turn
 
 Params = Mapping[str, Any]
 
@@ -99,7 +100,8 @@ def make_parameter(
             f"{tail}: give one for all states, or one per state with leading size {n_states}."
         )
     if isinstance(spec, Distribution):
-        return Parameter(name, shape, spec, None, spec.support)
+        support = Turn(-np.pi) if spec.support is constraints.circular else spec.support
+        return Parameter(name, shape, spec, None, support)
     if isinstance(spec, Pending):
         return Parameter(name, shape, None, None, spec.support)
     dtype = np.int64 if integer else np.float64

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from numpyro.distributions import constraints
 
 from longhmm.errors import ModelError
 from longhmm.gradients.api import constrain
 from longhmm.gradients.flat import Flat
 from longhmm.model.hmm import HMM
+from longhmm.model.turn import Turn, mean_direction, unwrapped
 from longhmm.posterior.labels import SAMPLE_DIMS, coordinate_dims, labelled, parameter_dims
 from longhmm.posterior.relabel import chain_orders, permute, permute_coordinates
 from longhmm.run.chains import Chains
@@ -52,6 +52,8 @@ def label_chains(model: HMM, chains: Chains, *, keep_order: bool = False) -> Lab
             for arrays, move in ((natural, permute), (coordinates, permute_coordinates)):
                 for name, moved in move(model, {name: value[chain] for name, value in arrays.items()}, order).items():
                     arrays[name][chain] = moved
+    for name in angle_names(model):
+        natural[name] = unwrapped(natural[name], (0, 1))  # one run of numbers, also where they pass pi
     return Labelled(
         labelled(natural, parameter_dims(model), SAMPLE_DIMS),
         labelled(coordinates, coordinate_dims(model), SAMPLE_DIMS),
@@ -88,15 +90,18 @@ def constrain_one(model: HMM, coordinates: Mapping[str, Any]) -> dict[str, np.nd
 
 def mean_of(model: HMM, natural: Mapping[str, np.ndarray], axes: tuple[int, ...] = (0,)) -> dict[str, np.ndarray]:
     """Posterior mean as complete natural parameters: rows of `transition` sum to one, angles average as angles."""
-    table = model.emission.parameters(model.n_states)
-    found = {}
-    for name, value in natural.items():
-        if name in table and table[name].support is constraints.circular:
-            found[name] = np.arctan2(np.sin(value).mean(axes), np.cos(value).mean(axes))
-        else:
-            found[name] = value.mean(axes)
+    angles = angle_names(model)
+    found = {
+        name: mean_direction(value, axes) if name in angles else value.mean(axes) for name, value in natural.items()
+    }
     found["transition"] = found["transition"] / found["transition"].sum(axis=1, keepdims=True)
     return model.validate(found)
+
+
+def angle_names(model: HMM) -> set[str]:
+    """Parameters that are angles."""
+    table = model.emission.parameters(model.n_states)
+    return {name for name, parameter in table.items() if isinstance(parameter.support, Turn)}
 
 
 @partial(jax.jit, static_argnames=("model",))

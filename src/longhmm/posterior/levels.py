@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpyro.distributions import constraints
 
 from longhmm.data.preprocess import Preprocessing
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
+from longhmm.model.turn import unwrapped
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +27,8 @@ def level_draws(posterior: Posterior, draws: int = MOST_DRAWS) -> np.ndarray:
     """`(draws, K)`, first component of the emission's location in each state, for draws of the parameters."""
     with jax.enable_x64(True):
         stacked = {name: jnp.asarray(each) for name, each in stacked_draws(posterior, draws).items()}
-        return np.asarray(_locations(posterior.model, stacked))
+        found = np.asarray(_locations(posterior.model, stacked))
+    return unwrapped(found, (0,)) if posterior.model.emission.support is constraints.circular else found
 
 
 def stacked_draws(posterior: Posterior, n: int) -> dict[str, np.ndarray]:
