@@ -57,7 +57,7 @@ def test_a_loaded_run_goes_on_from_its_checkpoint(counts, whole, tmp_path):
     loaded = lh.load(tmp_path / "saved")
     with pytest.raises(ModelError, match="data must be the data of the run"):
         loaded.extend(20)
-    with pytest.raises(lh.LongHMMError, match="other data or settings"):
+    with pytest.raises(lh.LongHMMError, match="the data differ"):
         loaded.extend(20, counts[:-1], progress=False)
     assert_same(loaded.extend(20, counts, progress=False), whole)
     whole.save(tmp_path / "without")

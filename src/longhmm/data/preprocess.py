@@ -102,7 +102,7 @@ class Prepared:
     in_memory = False
 
     def __init__(self, sequences: Sequences, steps: Preprocessing) -> None:
-        self.steps, self._raw = steps, sequences
+        self.steps, self._raw, self.parts = steps, sequences, [sequences.source]
         self.dim, self.name = sequences.dim, sequences.name
         self.rate = None if sequences.rate is None else sequences.rate / steps.decimate
         self.unit = sequences.unit

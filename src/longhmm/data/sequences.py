@@ -63,12 +63,12 @@ class Sequences:
         if self.in_memory:
             rows = max(1, _CHECKED_AT_ONCE // self.dim)
             for start in range(0, self.length, rows):
-                values, missing, known = self._raw(start, min(start + rows, self.length))
+                values, missing, known = self.raw(start, min(start + rows, self.length))
                 self.complete &= self._check(start, values, missing, known)
 
     def read(self, start: int, stop: int) -> Block:
         """Positions `start` to `stop` (exclusive), whether or not they lie in one sequence; nothing else is read."""
-        values, mask, states = self._raw(start, stop)
+        values, mask, states = self.raw(start, stop)
         if not self.in_memory:
             self._check(start, values, mask, states)
         return _block(values, mask, states)
@@ -146,7 +146,8 @@ class Sequences:
             f"dim {self.dim}, {self.dtype}, {', '.join(extras)})"
         )
 
-    def _raw(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    def raw(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """Values, mask and known states as they are stored, unchecked; None where there are none."""
         mask = None if self._mask is None else self._mask.read(start, stop)
         states = None if self._states is None else self._states.read(start, stop)
         return self.source.read(start, stop), mask, states

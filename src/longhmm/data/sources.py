@@ -27,7 +27,10 @@ EXAMPLE = "example:"
 
 
 class Source(Protocol):
-    """Observations shaped (time, feature) that are read by rows; errors call them by `name`."""
+    """Observations shaped (time, feature) that are read by rows; errors call them by `name`.
+
+    Those that were opened from a file have a `path`.
+    """
 
     @property
     def name(self) -> str: ...
@@ -56,7 +59,9 @@ def open_source(obj: Any, *, dataset: str | None = None, columns: Columns = None
     `name` is what error messages call an object that has no path.
     """
     if isinstance(obj, (str, Path)):
-        return _open_path(obj, dataset, columns)
+        source: Any = _open_path(obj, dataset, columns)
+        source.path = Path(obj).expanduser()
+        return source
     package = type(obj).__module__.partition(".")[0]
     if package in ("zarr", "h5py"):
         return open_node(obj, name, dataset, columns) if _is_node(obj) else open_zarr(obj, dataset, columns)

@@ -41,8 +41,8 @@ def extend(
         raise ModelError(f"draws must be a whole number of at least 1, got {draws!r}.")
     origin = posterior.origin or origin_of(posterior, data, sampler)
     total = posterior.n_draws + int(draws)
-    wanted = wanted_size(origin.automatic, origin.request.chains, total)
-    request = replace(origin.request, draws=total, wanted_size=wanted, time_limit=time_limit)
+    wanted = wanted_size(origin.request.automatic, origin.request.chains, total)
+    request = replace(origin.request, draws=total, wanted_size=wanted, time_limit=time_limit, mark=None)
     chains, onward = go(replace(origin, request=request), progress)
     posterior.take(type(posterior).from_chains(request.model, chains, request.sequences))
     posterior.origin = onward

@@ -42,7 +42,7 @@ def compare_halved(posterior: Posterior, sequences: Sequences) -> Halved | None:
     if stored is None:
         return None
     request, bar = origin.request, Bar(False)
-    if origin.automatic:
+    if request.automatic:
         found = find_tuning(request, bar, stored)
         if found.exact:
             request = replace(request, sampler=exact_sampler(found)[0])

@@ -28,18 +28,17 @@ if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior
 
 WANTED_SHARE = 0.5  # effective draws per draw of the default sampler
-PLAIN = ("chains", "draws", "warmup", "thin", "seed")
+PLAIN = ("chains", "draws", "warmup", "thin", "seed", "automatic")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A request, whether its sampler was left to us, and where its run stopped (None: in its checkpoint).
+    """A request, and where its run stopped (None: in its checkpoint).
 
     `tuning` is that of an earlier run which is to be done again by another sampler.
     """
 
     request: Request
-    automatic: bool
     stored: Stored | None = None
     tuning: Tuning | None = None
 
@@ -47,7 +46,7 @@ class Origin:
         """The request as plain values; a sampler that is not longhmm's own is left out."""
         request = self.request
         found: dict[str, Any] = {name: getattr(request, name) for name in PLAIN}
-        found["automatic"] = self.automatic
+        found["init"] = None if request.init is None else {k: np.asarray(v).tolist() for k, v in request.init.items()}
         for name in ("sampler", "windows", "buffer"):
             try:
                 found[name] = policies.to_config(getattr(request, name))
@@ -63,12 +62,13 @@ def wanted_size(automatic: bool, chains: int, draws: int) -> float:
 
 def go(origin: Origin, progress: bool) -> tuple[Chains, Origin]:
     """Start a run, or go on with one; what it leaves behind, and from where it can go on again."""
+    origin = replace(origin, request=origin.request.marked())
     request = origin.request
     notes: tuple[str, ...] = ()
     with locked(request.checkpoint), cached_compilation(), Bar(progress) as bar:
         matched = isinstance(request.sampler, MatchedLangevin)
         found = (origin.tuning or find_tuning(request, bar, origin.stored)) if matched else None
-        if origin.automatic and found is not None and found.exact:
+        if request.automatic and found is not None and found.exact:
             sampler, notes = exact_sampler(found)
             request = replace(request, sampler=sampler)
         result = run_session(request, bar, found, origin.stored)
@@ -136,6 +136,6 @@ def origin_of(posterior: Posterior, data: Any, sampler: Sampler | None) -> Origi
     windows, buffer = (policies.from_config(asked.get(name)) for name in ("windows", "buffer"))
     request = Request(
         posterior.model, open_data(data), chosen, windows, buffer, asked["chains"], asked["draws"], asked["warmup"],
-        asked["thin"], None, asked["seed"], None, place, 0.0,
+        asked["thin"], asked["init"], asked["seed"], None, place, 0.0, automatic=bool(asked["automatic"]),
     )  # fmt: skip
-    return Origin(request, bool(asked["automatic"]))
+    return Origin(request)

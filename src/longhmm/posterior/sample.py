@@ -89,9 +89,9 @@ def sample(
     chosen: Sampler = MatchedLangevin() if sampler is None else sampler
     request = Request(
         resolved, sequences, chosen, windows, buffer, chains, draws, warmup, thin, init, seed, time_limit, checkpoint,
-        wanted_size(sampler is None, chains, draws), client,
+        wanted_size(sampler is None, chains, draws), client, automatic=sampler is None,
     )  # fmt: skip
-    posterior = _carried_out(Origin(request, sampler is None), progress)
+    posterior = _carried_out(Origin(request), progress)
     reason = why_exact(posterior)
     if reason:
         assert posterior.origin is not None

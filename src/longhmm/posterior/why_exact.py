@@ -22,7 +22,7 @@ MOST_ROWS = 2e9  # rows of exact gradients that a run is repeated for: minutes, 
 def why_exact(posterior: Posterior) -> str:
     """The reason in words; empty where the draws are fine, or the exact sampler would take too long."""
     origin = posterior.origin
-    if origin is None or not origin.automatic or posterior.settings.get("sampler") != MatchedLangevin.name:
+    if origin is None or not origin.request.automatic or posterior.settings.get("sampler") != MatchedLangevin.name:
         return ""
     request = origin.request
     rows = PER_DRAW * request.chains * request.draws * request.sequences.length

@@ -25,7 +25,7 @@ def rerun_halved(request: Request, stored: Stored, init: Mapping[str, Any], bar:
     The default sampler keeps its mode, curvature and noise; others start at `init`, natural parameters.
     """
     short = replace(request, draws=min(request.draws, DRAWS), init=init, checkpoint=None, time_limit=None)
-    short = replace(short, wanted_size=0.0, seed=request.seed + 1)
+    short = replace(short, wanted_size=0.0, seed=request.seed + 1, mark=None)
     if isinstance(request.sampler, MatchedLangevin):
         found = recentring.from_arrays(
             tuning.from_arrays(request.model, request.sequences, stored.arrays), stored.arrays

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
-
-import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.gradients.schemes import Windows
 from longhmm.model.hmm import HMM
+from longhmm.run.fingerprint import Fingerprint, fingerprint
 from longhmm.samplers.contract import Sampler
 
-LOOK = 1000  # rows at the beginning, in the middle and at the end by which data are known again
+SETTINGS = ("sampler", "windows", "buffer", "chains", "warmup", "thin", "init", "seed")  # that decide about draws
 
 
 @dataclass
@@ -39,15 +36,14 @@ class Request:
     checkpoint: str | os.PathLike[str] | None
     wanted_size: float
     client: Any = None  # of a Dask cluster, whose workers run the chains
+    automatic: bool = False  # whether the sampler was left to us
+    mark: Fingerprint | None = None  # of what the checkpoint belongs to, see `marked`
 
-    def fingerprint(self) -> str:
-        """Tells runs apart whose draws would differ; the number of draws and the time limit do not matter."""
-        length = self.sequences.length
-        looks = [
-            self.sequences.read(max(0, at), min(length, max(0, at) + LOOK)) for at in (0, length // 2, length - LOOK)
-        ]
-        seen = b"".join(np.ascontiguousarray(look.values).tobytes() for look in looks)
-        parts = [repr(self.model), repr(self.model.transitions.concentration.tolist()), length]
-        parts += [hashlib.sha256(seen).hexdigest(), repr(self.sampler)]
-        parts += [repr(self.windows), repr(self.buffer), self.chains, self.warmup, self.thin, self.seed]
-        return hashlib.sha256(json.dumps(parts, default=repr).encode()).hexdigest()
+    def marked(self) -> Request:
+        """The same request with the fingerprint by which its checkpoint is known again."""
+        if self.checkpoint is None or self.mark is not None:
+            return self
+        settings = {name: getattr(self, name) for name in SETTINGS}
+        if self.automatic:
+            settings["sampler"] = None
+        return replace(self, mark=fingerprint(self.model, self.sequences, settings))

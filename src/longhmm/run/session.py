@@ -7,7 +7,6 @@ draws. Nothing else influences a draw, so a run that goes on is the same run.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -22,6 +21,7 @@ from longhmm.run.chains import Chains, Stored
 from longhmm.run.cluster import driver_for
 from longhmm.run.driver import CTRL_C, Driver, Progressed
 from longhmm.run.effective_size import bulk_effective_size
+from longhmm.run.fingerprint import refusal
 from longhmm.run.preparation import Prepared, prepare
 from longhmm.run.remarks import remarks
 from longhmm.run.request import Request
@@ -34,8 +34,24 @@ ROUNDS = 4  # how often the distance between draws is doubled to reach the wante
 
 def find_stored(request: Request) -> Stored | None:
     """What a run with this request has left in its checkpoint, or None."""
-    found = checkpoint.load(request.checkpoint) if request.checkpoint is not None else None
+    found = _load(request, checkpoint.NAME)
     return None if found is None else Stored(*found)
+
+
+def _load(request: Request, name: str) -> checkpoint.Contents | None:
+    """What the directory of the checkpoint holds under a name; refused if it was saved by a run of another problem."""
+    request = request.marked()
+    if request.checkpoint is None:
+        return None
+    assert request.mark is not None
+    found = checkpoint.load(request.checkpoint, name)
+    why = None if found is None else refusal(found[0].get("fingerprint"), request.mark)
+    if why is not None:
+        raise checkpoint.CheckpointError(
+            f"The checkpoint in {request.checkpoint} belongs to another run, since {why}: choose another directory, or "
+            "delete it to start over."
+        )
+    return found
 
 
 def find_tuning(request: Request, bar: Bar, stored: Stored | None = None) -> tuning.Tuning:
@@ -43,9 +59,8 @@ def find_tuning(request: Request, bar: Bar, stored: Stored | None = None) -> tun
     stored = stored or find_stored(request)
     if stored is not None and "tuning_factor" in stored.arrays:
         return tuning.from_arrays(request.model, request.sequences, stored.arrays)
-    kept = checkpoint.load(request.checkpoint, checkpoint.TUNING) if request.checkpoint is not None else None
+    kept = _load(request, checkpoint.TUNING)
     if kept is not None:  # the run was stopped before its first checkpoint
-        _check_mark(request, kept[0])
         return tuning.from_arrays(request.model, request.sequences, kept[1])
     bar.phase("climbing to the mode", unit="rows")
     found = tuning.tune(
@@ -66,17 +81,8 @@ def find_tuning(request: Request, bar: Bar, stored: Stored | None = None) -> tun
 def keep_tuning(request: Request, found: tuning.Tuning) -> None:
     """Write a tuning to the directory of the checkpoint."""
     assert request.checkpoint is not None
-    header = {"fingerprint": request.fingerprint()}
+    header = {"fingerprint": request.marked().mark}
     checkpoint.save(request.checkpoint, header, tuning.to_arrays(found), checkpoint.TUNING)
-
-
-def _check_mark(request: Request, header: Mapping[str, Any]) -> None:
-    """Refuse what was saved by a run whose draws would differ."""
-    if header.get("fingerprint") != request.fingerprint():
-        raise checkpoint.CheckpointError(
-            f"The checkpoint in {request.checkpoint} belongs to a run with other data or settings: choose another "
-            "directory, or delete it to start over."
-        )
 
 
 def run_session(request: Request, bar: Bar, found: tuning.Tuning | None = None, stored: Stored | None = None) -> Chains:
@@ -86,15 +92,14 @@ def run_session(request: Request, bar: Bar, found: tuning.Tuning | None = None, 
         found: the tuning that the default sampler needs.
         stored: the earlier part of the run; None looks for it in the checkpoint.
     """
+    request = request.marked()
     stored = stored or find_stored(request)
-    if stored is not None:
-        _check_mark(request, stored.header)
     deadline = None if request.time_limit is None else time.monotonic() + request.time_limit
     prepared = prepare(request, found, None if stored is None else stored.arrays)
     driver = driver_for(request, prepared.estimator)
     run = driver.start(prepared.starts)
     thin, rounds = prepared.thin, 0
-    keeper = Keeper(request, request.fingerprint(), prepared)
+    keeper = Keeper(request, prepared)
     if stored is not None:
         thin, rounds = stored.header["thin"], stored.header["rounds"]
         run = saved.from_arrays(stored.arrays, run, _one_record(driver, run))
@@ -135,12 +140,12 @@ def run_session(request: Request, bar: Bar, found: tuning.Tuning | None = None, 
 class Keeper:
     """Keeps what a run needs to go on, and writes it where the user wants it, not too often."""
 
-    def __init__(self, request: Request, mark: str, prepared: Prepared) -> None:
-        self.request, self.mark, self.prepared, self.last = request, mark, prepared, time.monotonic()
+    def __init__(self, request: Request, prepared: Prepared) -> None:
+        self.request, self.prepared, self.last = request, prepared, time.monotonic()
 
     def all(self, run: Progressed, thin: int, rounds: int) -> Stored:
         """Everything, as a checkpoint holds it."""
-        header = {"fingerprint": self.mark, "thin": thin, "rounds": rounds}
+        header = {"fingerprint": self.request.mark, "thin": thin, "rounds": rounds}
         return Stored(header, {**self.prepared.arrays, **saved.to_arrays(run)})
 
     def save(self, run: Progressed, thin: int, rounds: int) -> None:

@@ -1,0 +1,118 @@
+"""What a checkpoint is known again by: all that decides which draws a run makes.
+
+The parts are digests under the words of a user, so that a refusal can say what differs. The number of draws and the
+time limit are no part: with more of them the same run goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.digest import BLOCKS, digest
+from longhmm.data.sequences import Sequences
+from longhmm.errors import ModelError
+from longhmm.model.hmm import HMM
+from longhmm.model.model_config import model_to_config
+from longhmm.model.parametrisation import coordinate_shapes
+from longhmm.run import policies
+
+Fingerprint = dict[str, dict[str, str]]
+POINTS, ROWS = 3, 64  # parameters and observations at which a density of the user's own is evaluated
+DIGITS = 9  # of its logarithm that are compared: the last ones differ between machines
+WORDS = {"model": "the model differs", "data": "the data differ", "settings": "the settings differ"}
+
+
+def fingerprint(model: HMM, sequences: Sequences, settings: Mapping[str, Any]) -> Fingerprint:
+    """Digests of every part of a model with numbers for all its priors, of its data, and of the settings."""
+    return {
+        "model": {name: _hash(value) for name, value in _described_model(model, sequences).items()},
+        "data": digest(sequences),
+        "settings": {name: _hash(plain(value)) for name, value in settings.items()},
+    }
+
+
+def differences(stored: Mapping[str, Mapping[str, str]], now: Fingerprint) -> list[str]:
+    """What differs between two fingerprints, as parts of a sentence."""
+    found = []
+    for kind, words in WORDS.items():
+        before = dict(stored.get(kind, {}))
+        parts = [name for name in {**now[kind], **before} if before.get(name) != now[kind].get(name)]
+        if parts:
+            found.append(f"{words} ({', '.join(parts)})")
+    return found
+
+
+def refusal(stored: Any, now: Fingerprint) -> str | None:
+    """Why a run must not go on from what was stored, or None where it may."""
+    found = differences(stored if isinstance(stored, dict) else {}, now)
+    if not found:
+        return None
+    blocks = "size" in now["data"] and any(each.startswith(WORDS["data"]) for each in found)
+    how = f" (of these files size, time of change and {BLOCKS} blocks are compared, not every value)" if blocks else ""
+    return " and ".join(found) + how
+
+
+def plain(value: Any) -> Any:
+    """A setting as JSON values, the same in every process."""
+    try:
+        return policies.to_config(value)
+    except ModelError:
+        pass
+    if isinstance(value, Mapping):
+        return {str(name): plain(value[name]) for name in sorted(value)}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if is_dataclass(value):
+        kind = type(value)
+        return {"class": f"{kind.__module__}.{kind.__qualname__}"} | {
+            each.name: plain(getattr(value, each.name)) for each in fields(value)
+        }
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)):
+        return np.asarray(value).tolist()
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def _described_model(model: HMM, sequences: Sequences) -> dict[str, Any]:
+    try:
+        return model_to_config(model)
+    except ModelError:  # a user's own code has no names: it is known by what it computes
+        transitions = model.transitions
+        return {
+            "n_states": model.n_states,
+            "emission": _evaluated(model, sequences),
+            "transition_prior": transitions.concentration.tolist(),
+            "fixed_rows": {str(row): each.tolist() for row, each in transitions.fixed_rows.items()},
+            "initial": plain(model.initial),
+        }
+
+
+def _evaluated(model: HMM, sequences: Sequences) -> Any:
+    """Densities of observations and of parameters at a few fixed points, and the fixed values."""
+    table = model.emission.parameters(model.n_states)
+    fixed = {name: each.value.tolist() for name, each in table.items() if each.value is not None}
+    starts = np.linspace(0, sequences.length - 1, ROWS).astype(np.int64)
+    blocks = [sequences.read(int(start), int(start) + 1) for start in starts]
+    values, observed = (np.concatenate([block[part] for block in blocks]) for part in (0, 1))
+    rng = np.random.default_rng(0)
+    with jax.enable_x64(True):
+        shapes = {**coordinate_shapes(table), "transition": (model.transitions.n_free,)}
+        seen = []
+        for _ in range(POINTS):
+            at = {name: jnp.asarray(rng.normal(0, 0.5, shape)) for name, shape in shapes.items()}
+            params = model.constrain(at)
+            logs = model.log_likelihoods(params, jnp.asarray(values), jnp.asarray(observed))
+            seen += [*np.ravel(logs), model.log_prior_unconstrained(at)]
+    return {"fixed": fixed, "densities": [f"{float(each):.{DIGITS}g}" for each in seen], "kind": model.emission.name}
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
