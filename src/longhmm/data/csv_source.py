@@ -4,15 +4,155 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from longhmm.data.array_source import Columns, check_range, column_indices, one_line
-from longhmm.data.csv_layout import ROWS_PER_MARK, RowIndex, parse_number, scan, sniff, split
+from longhmm.data.formats import opener
 from longhmm.errors import DataError
 
+MISSING = frozenset({"", "nan", "na", "n/a", "null"})
+# A byte offset is kept for every so many rows: small enough to skip to a row, light enough for a billion of them.
+ROWS_PER_MARK = 256
+_CHUNK = 1 << 22
+_WHOLE = b"0123456789+-\r\n"
+_BLANK_LINE = re.compile(rb'(?:\A|\n)[ \t\r"]*(?:\n|\Z)')
 
+
+class Layout(NamedTuple):
+    """What the first lines tell: `delimiter` None means runs of blanks; data begin at byte `start`, line `line`."""
+
+    delimiter: str | None
+    names: list[str]
+    start: int
+    line: int
+
+
+class RowIndex(NamedTuple):
+    """What one scan tells: the number of rows, the byte where every 256th begins, and whether all are whole numbers."""
+
+    length: int
+    marks: np.ndarray
+    integer: bool
+
+
+def split(line: str, delimiter: str | None) -> list[str]:
+    """The fields of one line, without quotes and surrounding blanks (numbers never contain the delimiter)."""
+    return [field.strip().strip('"').strip() for field in line.split(delimiter)]
+
+
+def parse_number(field: str) -> float | None:
+    """The number a field stands for, NaN where it is missing, None where it is something else."""
+    if field.lower() in MISSING:
+        return float("nan")
+    if "_" in field:  # Python would read 1_000 as a number; no other program does
+        return None
+    try:
+        return float(field)
+    except ValueError:
+        return None
+
+
+def sniff(path: Path) -> Layout:
+    """Read the first lines: skip leading '#' lines, find the delimiter, and tell a header from data."""
+    with path.open("rb") as file:
+        head = file.readline()
+        start = 3 if head.startswith(b"\xef\xbb\xbf") else 0
+        file.seek(start)
+        head, line = file.readline(), 1
+        while head.startswith(b"#") or (head and not head.strip()):
+            start, line = file.tell(), line + 1
+            head = file.readline()
+        after = file.tell()
+        later = [text for text in (file.readline() for _ in range(5)) if text.strip(b"\r\n")]
+    if not head:
+        raise DataError(f"{path} is empty (no rows); pass a file with at least one observation")
+    if b"\0" in head:
+        raise DataError(f"{path} is not plain text (byte 0 on line {line}); save it as UTF-8 text, or as .npy")
+    first = head.decode("utf-8", "replace").rstrip("\r\n")
+    # A header may hold blanks and commas of its own, so the delimiter is looked for in a line of data.
+    sample = later[-1].decode("utf-8", "replace").rstrip("\r\n") if later else first
+    delimiter = next((mark for mark in "\t;,|" if mark in sample), None)
+    if path.suffix.lower() == ".tsv":
+        delimiter = "\t"
+    width = len(split(sample, delimiter))
+    names = split(first, delimiter)
+    if not _is_header(names):
+        return Layout(delimiter, [str(i) for i in range(len(names))], start, line)
+    if width == 1:
+        names = [first.strip().strip('"')]
+    return Layout(delimiter, names, after, line + 1)
+
+
+def _is_header(fields: list[str]) -> bool:
+    # "2.0x" is a damaged number and must be reported, so only a field that does not begin like a number is a name.
+    return any(parse_number(field) is None and field[0] not in "0123456789+-." for field in fields)
+
+
+def scan(path: Path, layout: Layout, columns: list[int]) -> RowIndex:
+    """Find where rows begin, in one pass over the bytes, and whether `columns` hold whole numbers only."""
+    integer = np.ones(len(layout.names), bool)
+    marks = [np.array([layout.start], np.int64)]
+    rows, position, rest = 0, layout.start, b""
+    ended_blank, has_content = 0, False
+    with path.open("rb") as file:
+        file.seek(layout.start)
+        while chunk := file.read(_CHUNK):
+            ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))
+            marks.append(position + 1 + ends[(rows + 1 + np.arange(len(ends))) % ROWS_PER_MARK == 0])
+            rows += len(ends)
+            position += len(chunk)
+            body = chunk.rstrip(b"\r\n")
+            ended_blank = chunk.count(b"\n", len(body)) + (0 if body else ended_blank)
+            has_content = has_content or bool(body)
+            if integer[columns].all():  # one column that is not makes all of them floats
+                # Only lines with another line after them: blank ones at the end of the file are not data.
+                text = rest + chunk
+                cut = text.rstrip(b"\r\n").rfind(b"\n") + 1
+                if cut:
+                    _rule_out(text[: cut - 1], layout, integer)
+                rest = text[cut:]
+    if has_content and integer[columns].all():
+        _rule_out(rest.rstrip(b"\r\n"), layout, integer)
+    if has_content:
+        rows += 1 if ended_blank == 0 else 1 - ended_blank
+    return RowIndex(rows if has_content else 0, np.concatenate(marks), bool(integer[columns].all()))
+
+
+def _rule_out(lines: bytes, layout: Layout, integer: np.ndarray) -> None:
+    """Strike out the columns that hold a missing field or a character no whole number has; `lines` are complete."""
+    blank_line = _BLANK_LINE.search(lines) is not None
+    if layout.delimiter is None:
+        # Runs of blanks cannot be counted per column from the bytes alone, so all columns share one verdict.
+        if lines.translate(None, _WHOLE + b' \t"') or blank_line:
+            integer[:] = False
+        return
+    mark = layout.delimiter.encode()
+    gaps = (mark + mark, mark + b"\n", mark + b"\r", b"\n" + mark)
+    complete = not lines.startswith(mark) and not lines.endswith(mark) and not any(gap in lines for gap in gaps)
+    if complete and not blank_line and not lines.translate(None, _WHOLE + mark):
+        return
+    codes = np.frombuffer(lines, np.uint8)
+    separates = (codes == ord("\n")) | (codes == ord(mark))
+    ends = np.flatnonzero(separates)
+    width = len(layout.names)
+    is_line_end = codes[ends] == ord("\n")
+    if (len(ends) + 1) % width or not np.array_equal(is_line_end, np.arange(1, len(ends) + 1) % width == 0):
+        integer[:] = False  # a row with too few or too many fields, which `read` will report
+        return
+    allowed = np.zeros(256, bool)
+    allowed[list(_WHOLE + mark + b' "')] = True
+    field = np.cumsum(separates)  # number of the field each character is in
+    whole = np.zeros(len(ends) + 1, bool)
+    whole[field[(codes >= ord("0")) & (codes <= ord("9"))]] = True
+    whole[field[~allowed[codes]]] = False
+    integer &= whole.reshape(-1, width).all(axis=0)
+
+
+@opener(".csv", ".tsv", ".txt")
 class CSVSource:
     """Numeric columns of a text file; an empty field, "nan" or "NA" is missing (NaN).
 

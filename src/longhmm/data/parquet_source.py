@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 
 from longhmm.data.array_source import Columns, check_range, column_indices, one_line
+from longhmm.data.formats import library, opener
 from longhmm.errors import DataError
 
 # Windows fall anywhere, so a few decoded row groups are kept; more would approach holding the whole file.
 _GROUPS_KEPT = 4
 
 
+@opener(".parquet")
 class ParquetSource:
     """Numeric columns of a Parquet file; nulls are NaN, and integer columns without nulls stay integer."""
 
@@ -100,13 +102,9 @@ class ParquetSource:
 
 
 def _open(path: Path) -> Any:
+    pyarrow, parquet = (library(name, path, "parquet") for name in ("pyarrow", "pyarrow.parquet"))
     try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError as error:
-        raise DataError(f"reading {path} needs pyarrow; install it with: pip install 'longhmm[parquet]'") from error
-    try:
-        return pyarrow.parquet.ParquetFile(path)
+        return parquet.ParquetFile(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(
             f"{path} is not a readable Parquet file ({one_line(error)}); "

@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longhmm.data.array_source import ArraySource, Columns, SlicedSource
-from longhmm.data.concatenated import ConcatenatedSource
 from longhmm.data.dask_source import DaskSource, HeldRows
 from longhmm.data.executor import HERE, Executor
-from longhmm.data.joining import alongside, cut, either, is_many, join, strip_masks
+from longhmm.data.joining import ConcatenatedSource, alongside, cut, either, is_many, join, strip_masks
 from longhmm.data.sources import Source, open_source
 from longhmm.errors import DataError
 

@@ -8,20 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from longhmm.data.abf import open_abf
+from longhmm.data import csv_source, instruments, parquet_source  # noqa: F401  (they register what they open)
 from longhmm.data.array_source import ArraySource, Columns, SlicedSource, column_indices, one_line
-from longhmm.data.csv_source import CSVSource
+from longhmm.data.containers import open_node, open_zarr
 from longhmm.data.dask_source import DaskSource, is_dask
-from longhmm.data.edf import open_edf
-from longhmm.data.file_sources import open_hdf5, open_node, open_npy, open_npz, open_zarr
-from longhmm.data.nwb import open_nwb
-from longhmm.data.parquet_source import ParquetSource
-from longhmm.data.wfdb_record import open_wfdb
+from longhmm.data.formats import open_file, supported
 from longhmm.errors import DataError
-
-SUPPORTED = ".npy, .npz, .zarr, .h5, .hdf5, .nwb, .parquet, .csv, .tsv, .txt, .abf, .edf, .bdf, .hea"
-_WITH_DATASETS = {".npz", ".zarr", ".h5", ".hdf5", ".nwb"}
-
 
 EXAMPLE = "example:"
 
@@ -64,7 +56,7 @@ def open_source(obj: Any, *, dataset: str | None = None, columns: Columns = None
         return source
     package = type(obj).__module__.partition(".")[0]
     if package in ("zarr", "h5py"):
-        return open_node(obj, name, dataset, columns) if _is_node(obj) else open_zarr(obj, dataset, columns)
+        return open_node(obj, name, columns, dataset) if _is_node(obj) else open_zarr(obj, columns, dataset)
     if dataset is not None:
         raise DataError(f"dataset={dataset!r} applies to .npz, Zarr and HDF5 containers, not to {name}; leave it out")
     if callable(getattr(obj, "read", None)) and hasattr(obj, "in_memory"):
@@ -84,7 +76,7 @@ def open_source(obj: Any, *, dataset: str | None = None, columns: Columns = None
     if hasattr(obj, "__array__"):
         return ArraySource(_as_array(obj, name), name, columns)
     raise DataError(
-        f"{name} must be an array, a table, a list of numbers, or the path of a file ({SUPPORTED}), "
+        f"{name} must be an array, a table, a list of numbers, or the path of a file ({supported()}), "
         f"but is of type {type(obj).__name__}; convert it to a NumPy array"
     )
 
@@ -93,39 +85,11 @@ def _open_path(given: str | Path, dataset: str | None, columns: Columns) -> Sour
     if str(given).startswith(EXAMPLE):
         return _open_example(str(given), columns)
     if "://" in str(given):  # only Zarr reads from an address
-        return open_zarr(str(given), dataset, columns)
+        return open_zarr(str(given), columns, dataset)
     path = Path(given).expanduser()
     if not path.exists():
-        raise DataError(f"data file {str(path)!r} does not exist; give the path of a file that does ({SUPPORTED})")
-    kind = path.suffix.lower()
-    if path.is_dir() and any((path / mark).exists() for mark in ("zarr.json", ".zarray", ".zgroup")):
-        kind = ".zarr"
-    if dataset is not None and kind not in _WITH_DATASETS:
-        raise DataError(f"dataset={dataset!r} applies to .npz, Zarr and HDF5 containers, not to {path}; leave it out")
-    if path.is_dir() and kind != ".zarr":
-        raise DataError(f"{path} is a folder, not a data file; pass the files in it as a list ({SUPPORTED})")
-    match kind:
-        case ".npy":
-            return open_npy(path, columns)
-        case ".npz":
-            return open_npz(path, dataset, columns)
-        case ".zarr":
-            return open_zarr(path, dataset, columns)
-        case ".h5" | ".hdf5":
-            return open_hdf5(path, dataset, columns)
-        case ".nwb":
-            return open_nwb(path, dataset, columns)
-        case ".abf":
-            return open_abf(path, columns)
-        case ".edf" | ".bdf":
-            return open_edf(path, columns)
-        case ".hea" | ".dat":
-            return open_wfdb(path, columns)
-        case ".parquet":
-            return ParquetSource(path, columns)
-        case ".csv" | ".tsv" | ".txt":
-            return CSVSource(path, columns)
-    raise DataError(f"{path} has the unknown ending {path.suffix!r}; convert it to one of {SUPPORTED}")
+        raise DataError(f"data file {str(path)!r} does not exist; give the path of a file that does ({supported()})")
+    return open_file(path, columns, dataset)
 
 
 def _open_example(given: str, columns: Columns) -> Source:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from longhmm.data.array_source import ArraySource, Columns, SlicedSource, one_line
+from longhmm.data.formats import library, opener
 from longhmm.errors import DataError
 
 # What people call the number of samples per second, and the seconds from one sample to the next.
@@ -18,6 +19,7 @@ RATES = {"rate", "rate_hz", "fs", "sampling_rate", "sample_rate", "sampling_freq
 INTERVALS = {"dt", "dt_s", "sampling_interval", "sample_interval"}
 
 
+@opener(".npy")
 def open_npy(path: Path, columns: Columns = None) -> SlicedSource:
     """A memory-mapped .npy file."""
     return SlicedSource(_map_npy(path), str(path), columns, reopen=functools.partial(_map_npy, path))
@@ -56,7 +58,8 @@ def _check_npy_size(path: Path) -> None:
         )
 
 
-def open_npz(path: Path, dataset: str | None = None, columns: Columns = None) -> ArraySource:
+@opener(".npz", datasets=True)
+def open_npz(path: Path, columns: Columns = None, dataset: str | None = None) -> ArraySource:
     """One array of an .npz archive, loaded whole because its bytes are packed (use .npy for what exceeds memory)."""
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -88,7 +91,8 @@ def rate_among(values: Mapping[str, Any]) -> float | None:
     return None
 
 
-def open_zarr(store: Any, dataset: str | None = None, columns: Columns = None) -> SlicedSource:
+@opener(".zarr", datasets=True)
+def open_zarr(store: Any, columns: Columns = None, dataset: str | None = None) -> SlicedSource:
     """An array in a Zarr directory, address, or store object."""
     import zarr
 
@@ -99,12 +103,13 @@ def open_zarr(store: Any, dataset: str | None = None, columns: Columns = None) -
         raise DataError(
             f"{name} is not a readable Zarr store ({one_line(error)}); give the folder that zarr wrote"
         ) from error
-    source = open_node(node, name, dataset, columns)
+    source = open_node(node, name, columns, dataset)
     source.concurrent = True
     return source
 
 
-def open_hdf5(path: Path, dataset: str | None = None, columns: Columns = None) -> SlicedSource:
+@opener(".h5", ".hdf5", datasets=True)
+def open_hdf5(path: Path, columns: Columns = None, dataset: str | None = None) -> SlicedSource:
     """A dataset of an HDF5 file: the one named, or the only numeric one."""
     node = hdf5_file(path)
     chosen = choose(dataset, *_arrays_in(node, str(path)), str(path))
@@ -121,10 +126,7 @@ def open_hdf5(path: Path, dataset: str | None = None, columns: Columns = None) -
 
 def hdf5_file(path: Path, extra: str = "hdf5") -> Any:
     """An HDF5 file, opened for reading; `extra` brings the library along."""
-    try:
-        import h5py
-    except ImportError as error:
-        raise DataError(f"reading {path} needs h5py; install it with: pip install 'longhmm[{extra}]'") from error
+    h5py = library("h5py", path, extra)
     try:
         return h5py.File(path, "r")
     except OSError as error:
@@ -137,7 +139,7 @@ def _hdf5_dataset(path: Path, dataset: str) -> Any:
     return hdf5_file(path)[dataset]
 
 
-def open_node(node: Any, name: str, dataset: str | None = None, columns: Columns = None) -> SlicedSource:
+def open_node(node: Any, name: str, columns: Columns = None, dataset: str | None = None) -> SlicedSource:
     """A Zarr or HDF5 array, or one array inside a group of either."""
     if hasattr(node, "shape"):
         if dataset is not None:

@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from longhmm.data import open_data, open_source
+from longhmm.data import formats, open_data, open_source
+from longhmm.data.array_source import ArraySource
 from longhmm.errors import DataError
 
 VALUES = np.random.default_rng(0).normal(size=(50, 3))
@@ -189,7 +190,7 @@ def test_paths_that_lead_nowhere(tmp_path):
     with pytest.raises(DataError, match=r"data file '.*none.npy' does not exist; .*\.npy, .*\.parquet, .*\.txt"):
         open_source(tmp_path / "none.npy")
     (tmp_path / "y.mat").write_bytes(b"")
-    with pytest.raises(DataError, match=r"y.mat has the unknown ending '.mat'; convert it to one of \.npy, "):
+    with pytest.raises(DataError, match=r"y.mat has the unknown ending '.mat'; convert it to one of .*\.npy, "):
         open_source(tmp_path / "y.mat")
     with pytest.raises(DataError, match=r"is a folder, not a data file; pass the files in it as a list"):
         open_source(tmp_path)
@@ -248,3 +249,21 @@ def test_parquet_decodes_only_the_row_groups_it_needs(tmp_path, monkeypatch):
     source.read(32, 50)
     source.read(9, 10)  # long since let go
     assert decoded == [1, 2, 3, 4, 5, 6, 1]
+
+
+def test_a_format_of_ones_own_is_one_function(tmp_path, monkeypatch):
+    monkeypatch.setattr(formats, "OPENERS", dict(formats.OPENERS))
+    path = tmp_path / "a.words"
+    path.write_text("one three two", encoding="utf-8")
+    with pytest.raises(DataError, match=r"unknown ending '\.words'; convert it to one of \.abf, \.bdf"):
+        open_source(path)
+
+    @formats.opener(".words")
+    def open_words(path, columns=None):
+        values = [["one", "two", "three"].index(word) + 1.0 for word in path.read_text(encoding="utf-8").split()]
+        return ArraySource(values, str(path), columns)
+
+    np.testing.assert_array_equal(open_data(path).read(0, 3).values, [[1.0], [3.0], [2.0]])
+    with pytest.raises(DataError, match=r"dataset='x' applies to .* not to .*a\.words"):
+        open_source(path, dataset="x")
+    assert ".words" in formats.supported().split(", ")

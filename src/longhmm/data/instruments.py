@@ -1,0 +1,259 @@
+"""Recordings in the formats of instruments: channels with names and units, at a known rate."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longhmm.data.array_source import Columns, check_range, checked_shape, column_indices, one_line
+from longhmm.data.containers import choose, damaged, hdf5_file
+from longhmm.data.formats import library, opener
+from longhmm.errors import DataError
+
+
+@dataclass
+class Channels:
+    """What the header of a recording says.
+
+    Attributes:
+        length: samples per channel.
+        names, units: of every channel.
+        rate: samples per second.
+        fetch: `fetch(start, stop, channels)` reads rows of the chosen channels, `(stop - start, len(channels))`.
+        lengths: samples of each sweep, if the recording consists of several.
+    """
+
+    length: int
+    names: Sequence[str]
+    units: Sequence[str]
+    rate: float
+    fetch: Callable[[int, int, list[int]], np.ndarray]
+    dtype: Any = np.float32
+    lengths: list[int] | None = field(default=None)
+
+
+class RecordedSource:
+    """Some channels of a recording, read on demand; opened again by `reopen` after it was closed or sent elsewhere."""
+
+    in_memory = False
+
+    def __init__(self, name: str, reopen: Callable[[], Channels], columns: Columns = None) -> None:
+        self.name, self._reopen = name, reopen
+        self._header: Channels | None = None
+        header = self._opened()
+        chosen = column_indices(columns, list(header.names), name)
+        self._chosen = list(range(len(header.names))) if chosen is None else chosen
+        self.length, self.dim, self.dtype = header.length, len(self._chosen), np.dtype(header.dtype)
+        self.rate, self.unit = float(header.rate), _common(header.units[each] for each in self._chosen)
+        self.names = tuple(header.names[each] for each in self._chosen)
+        self.lengths = header.lengths
+        if self.length < 1 or self.dim < 1:
+            raise DataError(f"{name} is empty (no samples); give a recording with at least one.")
+        if not self.rate > 0:
+            raise DataError(f"{name} has the sampling rate {self.rate:g}; the file is damaged, write it again.")
+
+    def _opened(self) -> Channels:
+        if self._header is None:
+            try:
+                self._header = self._reopen()
+            except DataError:
+                raise
+            except Exception as error:  # every library has errors of its own
+                raise DataError(
+                    f"{self.name} cannot be read ({one_line(error) or type(error).__name__}); it may be cut short or "
+                    "of another kind, so copy or write it again"
+                ) from error
+        return self._header
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows `start` to `stop` (exclusive)."""
+        check_range(start, stop, self.length, self.name)
+        if start == stop:
+            return np.empty((0, self.dim), self.dtype)
+        try:
+            rows = np.asarray(self._opened().fetch(start, stop, self._chosen), self.dtype)
+        except DataError:
+            raise
+        except Exception as error:
+            raise DataError(
+                f"rows {start} to {stop} of {self.name} could not be read ({one_line(error)}); "
+                "the file may be damaged or cut short, so copy it again"
+            ) from error
+        if rows.shape != (stop - start, self.dim):
+            raise DataError(f"{self.name} ended early, before row {stop} of {self.length}; copy it again")
+        return rows
+
+    def close(self) -> None:
+        """Let go of the file; the next `read` opens it again."""
+        self._header = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_header": None}
+
+
+def _common(units: Any) -> str | None:
+    """The unit of all channels, or None where they differ or have none."""
+    found = {str(unit).strip() for unit in units}
+    return next(iter(found)) or None if len(found) == 1 else None
+
+
+@opener(".abf")
+def open_abf(path: Path, columns: Columns = None) -> RecordedSource:
+    """All channels of an ABF file, or those chosen by name or number; every sweep is a sequence of its own."""
+    return RecordedSource(str(path), functools.partial(_abf, path), columns)
+
+
+def _abf(path: Path) -> Channels:
+    header = library("pyabf", path, "abf").ABF(str(path), loadData=False)
+    count = int(header.channelCount)
+    integers = header.dataPointByteSize == 2
+    points = int(header.dataPointCount)
+    held = (path.stat().st_size - int(header.dataByteStart)) // int(header.dataPointByteSize)
+    if held < points:
+        raise DataError(f"{path} ends early, after sample {held // count} of {points // count}; copy it again")
+    raw = np.memmap(
+        path, np.dtype("<i2") if integers else np.dtype("<f4"), "r", int(header.dataByteStart), (points // count, count)
+    )
+    gain = np.asarray(header._dataGain, np.float64) if integers else np.ones(count)
+    offset = np.asarray(header._dataOffset, np.float64) if integers else np.zeros(count)
+
+    def fetch(start: int, stop: int, chosen: list[int]) -> np.ndarray:
+        return (raw[start:stop, chosen] * gain[chosen] + offset[chosen]).astype(np.float32)
+
+    sweeps, each = int(header.sweepCount), int(header.sweepPointCount)
+    lengths = [each] * sweeps if sweeps > 1 and sweeps * each == len(raw) else None
+    units = ["" if unit == "?" else unit for unit in header.adcUnits]
+    return Channels(len(raw), list(header.adcNames), units, float(header.dataRate), fetch, lengths=lengths)
+
+
+@opener(".edf", ".bdf")
+def open_edf(path: Path, columns: Columns = None) -> RecordedSource:
+    """The signals of an EDF file, or those chosen by label or number; they must share one sampling rate."""
+    return RecordedSource(str(path), functools.partial(_edf, path, columns), columns)
+
+
+# pyedflib refuses to open a file twice, so all sources of one file share its reader, one at a time.
+_READERS: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+_LOCK = threading.Lock()
+
+
+def _reader(path: Path) -> Any:
+    pyedflib = library("pyedflib", path, "edf")
+    key = str(path.resolve())
+    with _LOCK:
+        file = _READERS.get(key)
+        if file is None:
+            file = _READERS[key] = pyedflib.EdfReader(key)
+    return file
+
+
+def _edf(path: Path, columns: Columns) -> Channels:
+    file = _reader(path)
+    labels = [label.strip() for label in file.getSignalLabels()]
+    chosen = column_indices(columns, labels, str(path))
+    used = list(range(len(labels))) if chosen is None else chosen
+    rates = [float(file.getSampleFrequency(each)) for each in range(len(labels))]
+    if len({rates[each] for each in used}) > 1:
+        listed = ", ".join(f"{labels[each]} at {rates[each]:g} Hz" for each in used)
+        raise DataError(f"the signals of {path} have different rates ({listed}); choose one with columns=[...]")
+    lengths = file.getNSamples()
+
+    def fetch(start: int, stop: int, wanted: list[int]) -> np.ndarray:
+        with _LOCK:
+            return np.stack([file.readSignal(each, start, stop - start) for each in wanted], axis=1)
+
+    units = [file.getPhysicalDimension(each) for each in range(len(labels))]
+    return Channels(int(lengths[used[0]]), labels, units, rates[used[0]], fetch)
+
+
+@opener(".nwb", datasets=True)
+def open_nwb(path: Path, columns: Columns = None, dataset: str | None = None) -> RecordedSource:
+    """One time series of an NWB file in its physical unit: the one named, or the only one that was acquired.
+
+    `dataset` is the path of the series ("acquisition/current"), or its last part where that is unique.
+    """
+    series = _series_of(path, dataset)
+    return RecordedSource(f"{path}[{series}]", functools.partial(_nwb, path, series), columns)
+
+
+def _series_of(path: Path, dataset: str | None) -> str:
+    file = hdf5_file(path, "nwb")
+    found: list[str] = []
+    try:
+        file.visititems(lambda name, node: found.append(name) if _is_series(node) else None)
+    except Exception as error:  # the library finds damage only where it looks
+        raise damaged(str(path), error) from error
+    if dataset is None:
+        acquired = [name for name in found if name.startswith("acquisition/")]
+        return choose(None, found, acquired or found, str(path))
+    wanted = dataset.strip("/").removesuffix("/data")
+    ends = [name for name in found if name == wanted or name.rpartition("/")[2] == wanted]
+    return ends[0] if len(ends) == 1 else choose(dataset, found, found, str(path))
+
+
+def _is_series(node: Any) -> bool:
+    data = node.get("data") if hasattr(node, "get") and hasattr(node, "visititems") else None
+    return data is not None and hasattr(data, "shape") and data.dtype.kind in "biuf" and len(data.shape) in (1, 2)
+
+
+def _nwb(path: Path, series: str) -> Channels:
+    node = hdf5_file(path, "nwb")[series]
+    data = node["data"]
+    length, dim = checked_shape(data.shape, f"{path}[{series}]")
+    scale, offset = float(data.attrs.get("conversion", 1.0)), float(data.attrs.get("offset", 0.0))
+    each = np.asarray(node["channel_conversion"]) if "channel_conversion" in node else np.ones(dim)
+    plain = data.dtype.kind in "biu" and scale == 1.0 and offset == 0.0 and bool((each == 1.0).all())
+
+    def fetch(start: int, stop: int, chosen: list[int]) -> np.ndarray:
+        rows = np.asarray(data[start:stop]).reshape(stop - start, dim)[:, chosen]
+        return rows if plain else rows * (scale * each[chosen]) + offset
+
+    dtype = data.dtype if plain else np.result_type(data.dtype, np.float32)
+    names = [f"{series.rpartition('/')[2]}{index if dim > 1 else ''}" for index in range(dim)]
+    units = [_text(data.attrs.get("unit", ""))] * dim
+    return Channels(length, names, units, _nwb_rate(node, path, series), fetch, dtype)
+
+
+def _nwb_rate(node: Any, path: Path, series: str) -> float:
+    if "starting_time" in node and "rate" in node["starting_time"].attrs:
+        return float(node["starting_time"].attrs["rate"])
+    stamps = node.get("timestamps")
+    if stamps is None or len(stamps) < 2:
+        raise DataError(f"{path}[{series}] has neither a rate nor timestamps; write it with a rate")
+    # Checked at the ends and in the middle: a series with gaps has no one rate.
+    middle = len(stamps) // 2
+    early, late = middle / (stamps[middle] - stamps[0]), (len(stamps) - 1) / (stamps[-1] - stamps[0])
+    if not abs(early - late) <= 1e-3 * late:
+        raise DataError(f"{path}[{series}] was not sampled evenly; resample it to a fixed rate")
+    return float(late)
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+@opener(".hea", ".dat")
+def open_wfdb(path: Path, columns: Columns = None) -> RecordedSource:
+    """The signals of a record in physical units, or those chosen by name or number; invalid samples are missing."""
+    return RecordedSource(str(path), functools.partial(_wfdb, path), columns)
+
+
+def _wfdb(path: Path) -> Channels:
+    wfdb = library("wfdb", path, "wfdb")
+    if not path.with_suffix(".hea").exists():
+        raise DataError(f"{path} has no header {path.with_suffix('.hea').name} beside it; copy both files")
+    record = str(path.with_suffix(""))
+    header = wfdb.rdheader(record)
+
+    def fetch(start: int, stop: int, chosen: list[int]) -> np.ndarray:
+        return wfdb.rdrecord(record, sampfrom=start, sampto=stop, channels=chosen).p_signal
+
+    units = ["" if unit is None else unit for unit in header.units]
+    return Channels(int(header.sig_len), list(header.sig_name), units, float(header.fs), fetch, dtype=np.float64)
