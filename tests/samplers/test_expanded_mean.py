@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from longhmm.model.transitions import Transitions
-from longhmm.samplers.expanded_mean import CoxIngersollRoss, Mirror, Rows, normalised, slope
+from longhmm.run.generator import generator_key
+from longhmm.samplers.expanded_mean import MANY, CoxIngersollRoss, Mirror, Rows, normalised, poisson, slope
 from samplers.targets import dirichlet_moments
 
 COUNTS = np.array([[400.0, 30.0, 0.0], [5.0, 60.0, 20.0], [0.0, 0.0, 0.0]])
@@ -93,3 +95,30 @@ def test_many_counts_are_drawn_without_overflow():
     pace = 0.01 / (1.0 + counts.sum(1) / start.sum(1))
     moved, _ = CoxIngersollRoss().move(jax.random.key(0), rows, start, counts, pace)
     np.testing.assert_allclose(moved[0], start[0], rtol=1e-4)
+
+
+@pytest.mark.parametrize("mean", [1e-7, 0.01, 1.0, 9.5, 10.5, 300.0, MANY / 3, MANY, 1.01 * MANY, 1e6, 1e8])
+def test_poisson_draws_from_the_generator_of_compiled_loops(mean):
+    """Mean, variance and distribution against SciPy's, with limits that right draws pass once in ten thousand times."""
+    size = 200_000
+    drawn = jax.jit(poisson)(generator_key(3), jnp.full(size, mean, jnp.float32))
+    found = np.asarray(drawn, np.float64)
+    exact = stats.poisson(np.float64(np.float32(mean)))
+    whole = np.floor(found + 0.5)
+    assert abs(whole.mean() - exact.mean()) < 4 * np.sqrt(mean / size) + 1e-9 * mean
+    fourth = exact.stats(moments="k") + 2
+    assert abs(whole.var() / exact.var() - 1) < 4 * np.sqrt(fourth / size)
+    low, high = exact.ppf(1e-6), exact.ppf(1 - 1e-6)
+    at = np.unique(np.linspace(low, high, 1000).round())
+    below = np.searchsorted(np.sort(whole), at, side="right") / size
+    assert np.abs(below - exact.cdf(at)).max() < 2.2 / np.sqrt(size) + 0.07 / np.sqrt(max(mean, MANY))
+    assert np.all(whole >= 0)
+
+
+def test_poisson_draws_are_those_of_jax_where_jax_has_them():
+    """The generator of compiled loops is JAX's: the same key, the same counts."""
+    means = jnp.asarray([0.3, 4.0, 50.0, 5000.0])
+    np.testing.assert_array_equal(poisson(generator_key(5), means), poisson(jax.random.key(5), means))
+    np.testing.assert_array_equal(
+        poisson(jax.random.key(5), means), jax.random.poisson(jax.random.split(jax.random.key(5))[0], means)
+    )

@@ -21,7 +21,9 @@ import numpy as np
 from longhmm.model.transitions import Transitions
 from longhmm.samplers.recipe import normal_with
 
-MANY = 1e6  # beyond this mean a Poisson variable is drawn as a normal one; its standard deviation is 0.1 % of it
+# Beyond this mean a Poisson variable is drawn as a normal one: its skewness is 0.01 there. JAX's own draws, accepted by
+# differences of large numbers in single precision, are too wide from about ten times this mean on.
+MANY = 1e4
 
 
 class Rows(NamedTuple):
@@ -108,15 +110,26 @@ class CoxIngersollRoss:
         self, key: jax.Array, rows: Rows, expanded: jax.Array, counts: jax.Array, pace: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         """Ahat after one step; `counts (K, K)` is n_hat and `pace (K,)` is h_i. Its noise is never clipped."""
-        poisson_key, normal_key, gamma_key = jax.random.split(key, 3)
+        poisson_key, gamma_key = jax.random.split(key)
         alpha = jnp.where(rows.moving, rows.concentration + jnp.maximum(counts, 0.0), 1.0)
         beta = 1.0 + jnp.sum(counts, axis=1, keepdims=True) / jnp.sum(expanded, axis=1, keepdims=True)
         remaining = -jnp.expm1(-beta * pace[:, None])
         mean = beta * (1.0 - remaining) * expanded / remaining
-        few = jax.random.poisson(poisson_key, jnp.minimum(mean, MANY)).astype(expanded.dtype)
-        many = mean + jnp.sqrt(mean) * jax.random.normal(normal_key, mean.shape, mean.dtype)
-        moved = remaining / beta * jax.random.gamma(gamma_key, alpha + jnp.where(mean > MANY, many, few))
+        moved = remaining / beta * jax.random.gamma(gamma_key, alpha + poisson(poisson_key, mean))
         return _settle(rows, expanded, moved), jnp.zeros((), expanded.dtype)
+
+
+def poisson(key: jax.Array, mean: jax.Array) -> jax.Array:
+    """Poisson draws of any mean, as floating-point numbers; where the mean is large they need not be whole.
+
+    JAX draws them from its own generator alone. That of compiled loops gives the same numbers (see `generator`), so
+    that its words may be taken for a key of JAX's.
+    """
+    count_key, normal_key = jax.random.split(key)
+    own = jax.random.wrap_key_data(jax.random.key_data(count_key), impl="threefry2x32")
+    few = jax.random.poisson(own, jnp.minimum(mean, MANY)).astype(mean.dtype)
+    many = mean + jnp.sqrt(mean) * jax.random.normal(normal_key, mean.shape, mean.dtype)
+    return jnp.where(mean > MANY, many, few)
 
 
 def _settle(rows: Rows, before: jax.Array, moved: jax.Array) -> jax.Array:
