@@ -1,0 +1,214 @@
+"""Each decision is taken in one place: which backend serves, which family an emission is, which sampler is the default.
+
+Whoever takes it elsewhere has to be changed whenever a backend, a family or a sampler is added. What still does so is
+listed; the lists may only shrink, and an entry that is no longer needed fails the test.
+"""
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "longhmm"
+
+# Functions whose answer is a backend, or whether one serves.
+ASKS_BACKEND = {"available", "default_backend", "fused", "serves", "supports", "usable", "windows_backend"}
+EMISSION_BASES = {"Emission", "Family"}  # what every emission is; asking for these asks for no family
+DEFAULT_SAMPLER = "MatchedLangevin"
+
+
+class Rule(NamedTuple):
+    """A decision, how a module is seen to take it, where it may be taken, and where it still is."""
+
+    decision: str
+    places: Callable[[dict[str, ast.Module]], dict[str, list[int]]]  # lines of a file that take it
+    homes: tuple[str, ...]
+    still: frozenset[str] = frozenset()
+
+
+def backend_questions(trees: dict[str, ast.Module]) -> dict[str, list[int]]:
+    """Calls of a function that says which backend serves."""
+    return {file: [call.lineno for call in _calls(tree, ASKS_BACKEND)] for file, tree in trees.items()}
+
+
+def family_questions(trees: dict[str, ast.Module]) -> dict[str, list[int]]:
+    """`isinstance` and `issubclass` on a family of emissions, outside the file that defines it."""
+    homes = _families(trees)
+
+    def elsewhere(call: ast.Call, file: str) -> bool:
+        return any(homes.get(_name(each), file) != file for each in ast.walk(call.args[1]))
+
+    return {
+        file: [call.lineno for call in _calls(tree, {"isinstance", "issubclass"}) if elsewhere(call, file)]
+        for file, tree in trees.items()
+    }
+
+
+def default_sampler_names(trees: dict[str, ast.Module]) -> dict[str, list[int]]:
+    """Any use of the name of the default sampler, in code or in words."""
+
+    def words(node: ast.AST) -> str:
+        return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else _name(node)
+
+    return {
+        file: [getattr(node, "lineno", 0) for node in ast.walk(tree) if DEFAULT_SAMPLER in words(node)]
+        for file, tree in trees.items()
+    }
+
+
+def _calls(tree: ast.Module, functions: set[str]) -> Iterator[ast.Call]:
+    """Calls of functions or methods with these names."""
+    return (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) in functions)
+
+
+def _name(node: ast.AST) -> str:
+    """The last part of a dotted name, what is imported or defined; "" for everything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.name if isinstance(node, ast.alias | ast.ClassDef) else ""
+
+
+def _families(trees: dict[str, ast.Module]) -> dict[str, str]:
+    """Classes below model/ that derive from an emission, and the file of each."""
+    inside = [(node, file) for file, tree in trees.items() if file.startswith("model/") for node in tree.body]
+    classes = [(node, file) for node, file in inside if isinstance(node, ast.ClassDef)]
+    found: dict[str, str] = {}
+    while True:
+        known = {*EMISSION_BASES, *found}
+        fresh = {n.name: file for n, file in classes if n.name not in known and known & set(map(_name, n.bases))}
+        if not fresh:
+            return found
+        found |= fresh
+
+
+RULES = (
+    Rule(
+        "which backend serves",
+        backend_questions,
+        ("backends/",),
+        frozenset(
+            {
+                "gradients/estimators.py",
+                "gradients/minibatch.py",
+                "kernels/backends.py",
+                "kernels/compiled_pass.py",
+                "kernels/fused_blocks.py",
+                "kernels/fused_pass.py",
+                "kernels/fused_paths.py",
+                "kernels/fused_windows.py",
+                "kernels/gpu_pass.py",
+                "kernels/lanes.py",
+                "kernels/native/__init__.py",
+                "kernels/pallas_windows.py",
+                "kernels/path_blocks.py",
+                "kernels/rows.py",
+                "posterior/origin.py",
+                "run/mode.py",
+            }
+        ),
+    ),
+    Rule(
+        "which family an emission is",
+        family_questions,
+        (),
+        frozenset(
+            {
+                "kernels/forms.py",
+                "kernels/gpu_pass.py",
+                "kernels/rows.py",
+                "model/cdf.py",
+                "model/config.py",
+                "model/initialise.py",
+                "posterior/labels.py",
+                "posterior/relabel.py",
+                "samplers/conjugate.py",
+                "samplers/conjugate_priors.py",
+                "samplers/emission_moves.py",
+                "samplers/expected_statistics.py",
+                "samplers/preconditioning.py",
+                "samplers/variational_families.py",
+            }
+        ),
+    ),
+    Rule(
+        "which sampler is the default",
+        default_sampler_names,
+        ("__init__.py", "samplers/__init__.py", "samplers/matched_langevin.py", "run/sample.py"),
+        frozenset(
+            {
+                "calibration.py",
+                "cli/running.py",
+                "posterior/origin.py",
+                "posterior/sample.py",
+                "posterior/why_exact.py",
+                "run/half_step.py",
+                "run/preparation.py",
+                "run/session.py",
+                "run/tuning.py",
+                "run/warm_up.py",
+                "samplers/gradient_noise.py",
+            }
+        ),
+    ),
+)
+
+
+def read(source: Path) -> dict[str, ast.Module]:
+    return {
+        path.relative_to(source).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for path in sorted(source.rglob("*.py"))
+    }
+
+
+def complaints(rule: Rule, source: Path) -> list[str]:
+    """What is wrong, one sentence each."""
+    found = {
+        file: lines
+        for file, lines in rule.places(read(source)).items()
+        if lines and not any(file == home or (home.endswith("/") and file.startswith(home)) for home in rule.homes)
+    }
+    new = [f"{file}:{found[file][0]} decides {rule.decision}" for file in found if file not in rule.still]
+    return new + [f"{file} no longer decides {rule.decision}: strike it off" for file in rule.still - set(found)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.decision)
+def test_the_package_decides_in_one_place(rule):
+    assert sorted(complaints(rule, SOURCE)) == []
+
+
+def test_the_default_sampler_has_the_name_that_is_looked_for():
+    samplers = [tree for file, tree in read(SOURCE).items() if file.startswith("samplers/")]
+    assert any(isinstance(node, ast.ClassDef) and node.name == DEFAULT_SAMPLER for s in samplers for node in s.body)
+
+
+@pytest.mark.parametrize(
+    ("rule", "files", "said"),
+    [
+        (0, {"run/a.py": "x = native.usable()\n"}, ["run/a.py:1 decides which backend serves"]),
+        (0, {"backends/a.py": "x = native.usable()\n", "run/a.py": "x = usable\n"}, []),
+        (
+            1,
+            {
+                "model/e.py": "class Emission: ...\nclass Normal(Emission): ...\nx = isinstance(1, Normal)\n",
+                "model/f.py": "class Wide(e.Normal): ...\n",
+                "run/a.py": "a = isinstance(1, Emission)\nb = isinstance(1, int | Wide)\n",
+            },
+            ["run/a.py:2 decides which family an emission is"],
+        ),
+        (2, {"run/a.py": "from b import MatchedLangevin as M\n"}, ["run/a.py:1 decides which sampler is the default"]),
+        (2, {"run/a.py": "x = 'use MatchedLangevin()'\n"}, ["run/a.py:1 decides which sampler is the default"]),
+        (2, {"run/sample.py": "x = lh.MatchedLangevin()\n"}, []),
+    ],
+)
+def test_each_rule_sees_what_it_forbids(tmp_path, rule, files, said):
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    bare = RULES[rule]._replace(still=frozenset())
+    assert complaints(bare, tmp_path) == said
+    stale = bare._replace(still=frozenset({"run/gone.py"}))
+    assert complaints(stale, tmp_path)[-1].startswith("run/gone.py no longer decides")
