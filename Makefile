@@ -27,10 +27,11 @@ test-all: $(VENV)/.dev ## run every test
 soak: $(VENV)/.dev ## kill runs, feed them odd input, fit more than memory holds; prints what survived (about an hour; SHARE=0.1 for less)
 	$(BIN)/python tests/soak/run.py --share $(SHARE)
 
-check: $(VENV)/.dev ## lint, formatting and types
+check: $(VENV)/.dev ## lint, formatting, types, and the rules of the source
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_import_flow.py tests/test_decisions.py tests/test_size.py
 
 bench: $(VENV)/.dev ## measure speed, after checking that the answers agree
 	$(BIN)/python benchmarks/run.py
@@ -53,7 +54,9 @@ clean: ## remove the environment and everything built
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info reproduction/*.egg-info
 	find src reproduction tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-# The stamps below say which installation .venv holds; a change of pyproject.toml makes them stale.
+# The stamps below say which installation .venv holds; a change of what they are made from makes them stale.
+
+INSTALLED := pyproject.toml src/longhmm/version.py
 
 $(VENV)/.made:
 	@command -v $(PYTHON) >/dev/null || { \
@@ -66,14 +69,14 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
-$(VENV)/.runtime: pyproject.toml | $(VENV)/.made
+$(VENV)/.runtime: $(INSTALLED) | $(VENV)/.made
 	$(PIP) --editable .
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/.made
+$(VENV)/.dev: $(INSTALLED) | $(VENV)/.made
 	$(PIP) --editable '.[dev]'
 	@touch $@
 
-$(VENV)/.docs: pyproject.toml | $(VENV)/.made
+$(VENV)/.docs: $(INSTALLED) | $(VENV)/.made
 	$(PIP) --editable '.[docs]'
 	@touch $@

@@ -14,7 +14,7 @@ REPRODUCTION = "longhmm_reproduction"  # a package of its own, which the command
 
 # A module may import from its own step and from the steps before it.
 FLOW = (
-    {"errors", "progress"},
+    {"errors", "progress", "version"},
     {"data", "datasets"},
     {"messages"},
     {"model"},
@@ -24,7 +24,7 @@ FLOW = (
     {"run"},
     {"posterior"},
     {"report"},
-    {"sklearn", "cli", "testing", "calibration", "__init__", "__main__"},
+    {"references", "sklearn", "cli", "testing", "calibration", "__init__", "__main__"},
 )
 RANK = {name: rank for rank, names in enumerate(FLOW) for name in names}
 # The recursions take arrays and return arrays, whatever lies to their left.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from longhmm.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from longhmm import datasets as datasets
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from longhmm.posterior.load import load as load
     from longhmm.posterior.posterior import Posterior as Posterior
     from longhmm.posterior.sample import sample as sample
+    from longhmm.references import Citation as Citation
+    from longhmm.references import citation as citation
     from longhmm.report import plots as plots
     from longhmm.run.cluster_passes import on_cluster as on_cluster
     from longhmm.samplers.batch_rld import BatchRLD as BatchRLD
@@ -77,6 +79,10 @@ if TYPE_CHECKING:
     from longhmm.samplers.stochastic_variational import StochasticVariational as StochasticVariational
 
 _WHERE = {
+    "longhmm.references": (
+        "Citation",
+        "citation",
+    ),
     "longhmm.data.sequences": (
         "Sequences",
         "open_data",

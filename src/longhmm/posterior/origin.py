@@ -23,6 +23,7 @@ from longhmm.run.session import find_tuning, keep_tuning, run_session
 from longhmm.run.tuning import CHEAPER, Tuning, from_arrays
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.matched_langevin import MatchedLangevin
+from longhmm.version import __version__
 
 if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior
@@ -104,10 +105,8 @@ def exact_sampler(found: Tuning) -> tuple[Sampler, tuple[str, ...]]:
 
 def versions() -> dict[str, str]:
     """Versions of what computed the draws."""
-    names = ("longhmm", "jax", "jaxlib", "numpyro", "numpy")
-    return {"python": platform.python_version(), "backend": jax.default_backend()} | {
-        name: _version(name) for name in names
-    }
+    here = {"python": platform.python_version(), "backend": jax.default_backend(), "longhmm": __version__}
+    return here | {name: _version(name) for name in ("jax", "jaxlib", "numpyro", "numpy")}
 
 
 def _version(name: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from longhmm.posterior.origin import Origin
 from longhmm.posterior.probabilities import state_probabilities
 from longhmm.posterior.score import PredictiveScore, Score, predictive_log_prob, score
 from longhmm.run.chains import Chains
+from longhmm.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -216,7 +216,7 @@ class Posterior:
         if self.information is not None:
             groups["information"] = xr.Dataset({"information": (("row", "column"), self.information)})
         document = {
-            "longhmm": _version(),
+            "longhmm": __version__,
             "groups": list(groups),
             "model": config,
             "model_text": repr(self.model),
@@ -243,10 +243,3 @@ def describe(sequences: Sequences) -> dict[str, Any]:
         "dtype": str(sequences.dtype),
         "has_states": sequences.has_states,
     }
-
-
-def _version() -> str:
-    try:
-        return version("longhmm")
-    except PackageNotFoundError:  # run from a source tree
-        return "unknown"

@@ -45,6 +45,7 @@ class BatchRLD:
     emission: Preconditioned | GaussianMetric = field(default_factory=Preconditioned)
     per_observation: bool = False
     name: ClassVar[str] = "batch RLD"
+    cites: ClassVar[tuple[str, ...]] = ("patterson2013",)
 
     def __post_init__(self) -> None:
         as_schedule(self.step_size)

@@ -100,6 +100,7 @@ class ExpectationMaximisation:
     prior: bool = True
     progress: Progress | None = None
     name: ClassVar[str] = "EM"
+    cites: ClassVar[tuple[str, ...]] = ("dempster1977",)
     x64: ClassVar[bool] = True
 
     def estimator(self, windows: Any, buffer: Any) -> FullData:

@@ -104,6 +104,7 @@ class NUTS:
     max_tree_depth: int = 8
     adaptation_steps: int = 300
     name: ClassVar[str] = "NUTS"
+    cites: ClassVar[tuple[str, ...]] = ("hoffman2014",)
     x64: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -149,6 +150,7 @@ class HMC:
     target_acceptance: float = 0.8
     adaptation_steps: int = 300
     name: ClassVar[str] = "HMC"
+    cites: ClassVar[tuple[str, ...]] = ("neal2011",)
     x64: ClassVar[bool] = True
 
     def __post_init__(self) -> None:

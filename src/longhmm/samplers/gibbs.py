@@ -88,6 +88,7 @@ class Gibbs:
 
     adaptation_steps: int = 60
     name: ClassVar[str] = "Gibbs"
+    cites: ClassVar[tuple[str, ...]] = ("scott2002",)
     x64: ClassVar[bool] = True
 
     def estimator(self, windows: Any, buffer: Any) -> ResidentData:

@@ -121,6 +121,7 @@ class MatchedLangevin:
     largest_step: float = 0.25
     noise_share: float = 0.25
     name: ClassVar[str] = "matched Langevin"
+    cites: ClassVar[tuple[str, ...]] = ("leimkuhler2013", "baker2019")
 
     def estimator(self, windows: Any, buffer: Any) -> ControlVariate:
         """Control variates with the user's windows and buffer."""

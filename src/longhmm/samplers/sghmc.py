@@ -92,6 +92,7 @@ class SGHMC:
     preconditioner: Identity | InverseInformation | Given = field(default_factory=InverseInformation)
     noise_correction: bool = False
     name: ClassVar[str] = "SGHMC"
+    cites: ClassVar[tuple[str, ...]] = ("chen2014",)
 
     def __post_init__(self) -> None:
         as_schedule(self.step_size)

@@ -81,6 +81,7 @@ class SGLD:
     preconditioner: Identity | InverseInformation | Given = field(default_factory=Identity)
     noise_correction: bool = False
     name: ClassVar[str] = "SGLD"
+    cites: ClassVar[tuple[str, ...]] = ("welling2011",)
 
     def __post_init__(self) -> None:
         as_schedule(self.step_size)

@@ -142,6 +142,7 @@ class SGRLD:
     per_observation: bool = False
     start: StartLaw = stationary_start
     name: ClassVar[str] = "SG-RLD"
+    cites: ClassVar[tuple[str, ...]] = ("patterson2013",)
 
     def __post_init__(self) -> None:
         as_schedule(self.step_size)

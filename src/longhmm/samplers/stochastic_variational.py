@@ -97,6 +97,7 @@ class StochasticVariational:
     forgetting: float = 0.6
     delay: float = 10.0
     name: ClassVar[str] = "SVI"
+    cites: ClassVar[tuple[str, ...]] = ("foti2014",)
 
     def __post_init__(self) -> None:
         if not 0.5 < self.forgetting <= 1.0 or self.delay < 1.0:
