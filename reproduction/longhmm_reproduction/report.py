@@ -36,21 +36,25 @@ ON_THE_PAGE = {
 
 
 def write_report(found: Mapping[str, Any], out: Path) -> list[Path]:
-    """The outcome itself, figures (PNG and SVG) and a page in Markdown, all named after experiment and scale."""
+    """The outcome itself, its figure and a page in Markdown, all named after experiment and scale."""
     from longhmm_reproduction.figures import draw
 
     out.mkdir(parents=True, exist_ok=True)
     stem = stem_of(found)
-    written = [out / f"{stem}.json"]
-    written[0].write_text(json.dumps(found) + "\n", encoding="utf-8")
-    figure = draw(found)
-    for kind in ("png", "svg"):
-        # No date inside, so that equal outcomes give equal files.
-        figure.savefig(out / f"{stem}.{kind}", dpi=120, facecolor="white", metadata={"svg": {"Date": None}}.get(kind))
-        written.append(out / f"{stem}.{kind}")
-    page = out / f"{stem}.md"
+    outcome, picture, page = (out / f"{stem}.{kind}" for kind in ("json", "png", "md"))
+    outcome.write_text(json.dumps(_short(found), separators=(",", ":")) + "\n", encoding="utf-8")
+    draw(found).savefig(picture, dpi=120, facecolor="white")
     page.write_text(as_page(found, stem), encoding="utf-8")
-    return [*written, page]
+    return [outcome, picture, page]
+
+
+def _short(value: Any) -> Any:
+    """The same with six digits of every number that is not whole: enough to draw and to judge it again."""
+    if isinstance(value, Mapping):
+        return {key: _short(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(each) for each in value]
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def as_page(found: Mapping[str, Any], stem: str) -> str:

@@ -60,7 +60,7 @@ def test_the_command_writes_figures_and_a_page_and_prints_one_document(tmp_path,
     assert set(found) == {"experiment", "settings", "results"} and found["settings"]["seed"] == 3
     folder = tmp_path / "runs" / "rc-tiny"
     assert {file.name for file in folder.iterdir()} == {
-        "rc-tiny.png", "rc-tiny.svg", "rc-tiny.md", "rc-tiny.json", "index.md"
+        "rc-tiny.png", "rc-tiny.md", "rc-tiny.json", "index.md"
     }  # fmt: skip
     assert (folder / "rc-tiny.png").read_bytes().startswith(b"\x89PNG")
     assert "| buffered | 0.15 ± 0.1 |" in (folder / "rc-tiny.md").read_text(encoding="utf-8")
@@ -93,7 +93,7 @@ def test_every_experiment_runs_at_its_smallest(tmp_path, name):
     done = CliRunner().invoke(app, ["reproduce", name, "--scale", "tiny", "--json", "--out", str(tmp_path)])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
-    for kind in ("png", "svg", "md", "json"):
+    for kind in ("png", "md", "json"):
         assert (tmp_path / f"{name}-tiny.{kind}").stat().st_size > 500
     results = found["results"]
     if name in OTHERS:
