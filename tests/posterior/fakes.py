@@ -75,6 +75,14 @@ def known_states(length: int = 1500, seed: int = 3) -> Known:
     return Known(model, open_data(values, states=states), counts, sums / precision, 1 / np.sqrt(precision))
 
 
+def distorted(known: Known, shift: float = 0.0, width: float = 1.0, draws: int = 1000) -> dict[str, np.ndarray]:
+    """Exact draws whose mean of state 1 is shifted, in sd, and spread too wide."""
+    natural = known.draw(4, draws)
+    centre = known.mean[1]
+    natural["mean"][:, :, 1, 0] = centre + width * (natural["mean"][:, :, 1, 0] - centre) + shift * known.sd[1]
+    return natural
+
+
 def small_posterior(model: HMM, n: int = 6, seed: int = 0, features: int = 1) -> Posterior:
     """A handful of scattered draws, enough to check averages over them."""
     rng = np.random.default_rng(seed)

@@ -22,7 +22,7 @@ def sample(counts, **options):
 
 
 def contradicted(*given):
-    return "biased", "the mean of rate[0] is off by +0.50 posterior sd."
+    return "the mean of rate[0], and its interval, are off by +0.50 posterior sd"
 
 
 def test_right_draws_stay(counts):

@@ -1,8 +1,8 @@
 """One verdict on a run: whether its draws can be trusted, and if not, why not.
 
 The checks run from the sampler to the model. Chains must agree and be long enough (R-hat, ESS); their draws must
-satisfy the identities that exact gradients impose (`stein`), which no agreement between chains can replace; and the
-model must fit (`sandwich`, `residuals`), since at millions of observations the posterior of a wrong model is
+satisfy the identities that exact gradients impose (`bias`), which no agreement between chains can replace; and the
+model must fit (`fit`), since at millions of observations the posterior of a wrong model is
 absurdly narrow.
 """
 
@@ -18,11 +18,12 @@ import numpy as np
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError
 from longhmm.kernels.full_pass import Progress
+from longhmm.posterior.bias import bias, bias_of_steps
 from longhmm.posterior.convergence import convergence
+from longhmm.posterior.entries import flatten
+from longhmm.posterior.fit import misfits
 from longhmm.posterior.labels import entry_names
-from longhmm.posterior.residuals import residuals
-from longhmm.posterior.sandwich import sandwich
-from longhmm.posterior.stein import Gradient, exact_gradients, flatten, stein
+from longhmm.posterior.stein import Gradient
 
 if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior
@@ -33,9 +34,6 @@ Kind = Literal[
 
 MOST_R_HAT, LEAST_ESS = 1.01, 400.0  # beyond: run longer
 APART_R_HAT, ALONE_R_HAT = 1.5, 1.1  # chains that are steady by themselves and far from one another: separate modes
-MOST_SHIFT, MOST_WIDTH = 0.1, 0.1  # posterior sd, and relative error of the sd: beyond, biased
-MOST_SANDWICH, MOST_AUTOCORRELATION = 1.5, 0.1  # beyond: the model does not fit
-ERRORS = 2.0  # a limit counts as passed when it is passed by this many standard errors
 
 
 @dataclass(frozen=True)
@@ -82,11 +80,12 @@ def verdict(
     half_step: bool = False,
     progress: Progress | None = None,
 ) -> Verdict:
-    """Judge a posterior. Every limit is passed only if it is passed by more than its standard error accounts for.
+    """Judge a posterior. A limit counts as passed only beyond chance: of right results each kind of check calls 2 in
+    1,000 wrong, over all parameters at once.
 
     - run longer: R-hat above 1.01, or bulk or tail ESS below 400, of any parameter.
     - another mode is as good: the run found one, or its chains are steady but far apart.
-    - biased: the mean of a coordinate is off by more than 0.1 posterior sd, or its sd by more than 10 %; or the run
+    - biased: the mean of a parameter is off by more than 0.1 posterior sd, or its sd by more than 10 %; or the run
       had to leave out windows.
     - the model does not fit: sandwich sd more than 1.5 times the posterior's, or lag-1 autocorrelation of residuals
       above 0.1.
@@ -113,14 +112,12 @@ def verdict(
             details,
         )
     sequences = open_data(data)
-    found = _left_out(posterior)
-    if found is None and (gradients > 0 or gradient is not None):
-        found = bias(posterior, sequences, max(gradients, 2), details, gradient, progress)
-    if found is None and half_step:
-        found = _halved(posterior, sequences, details)
-    found = found or _fit(posterior, sequences, cells, details)
+    found = _biased(posterior, sequences, details, gradients, gradient, half_step, progress)
     if found is not None:
         return Verdict(*found, details)
+    reasons = misfits(posterior, sequences, cells, details)
+    if reasons:
+        return Verdict("the model does not fit", f"{'; '.join(reasons)}.", details)
     checked = "no bias was found" if "shift" in details else "bias was not checked"
     return Verdict("trust", f"the chains agree, {checked}, and the model fits.", details)
 
@@ -145,7 +142,7 @@ def _modes(posterior: Posterior, details: dict[str, Any]) -> tuple[Kind, str] | 
 
 
 def _chains(posterior: Posterior, details: dict[str, Any]) -> tuple[Kind, str] | None:
-    flat = flatten(_coordinates(posterior))
+    flat = flatten({str(name): np.asarray(value) for name, value in posterior.unconstrained.items()})
     if not np.isfinite(flat).all():
         return "run longer", f"{int((~np.isfinite(flat)).any(axis=2).sum())} draws are not finite numbers."
     numbers = convergence(posterior.draws)
@@ -166,112 +163,22 @@ def _chains(posterior: Posterior, details: dict[str, Any]) -> tuple[Kind, str] |
     return ("run longer", f"{'; '.join(complaints)}.") if complaints else None
 
 
-def bias(
+def _biased(
     posterior: Posterior,
     sequences: Sequences,
-    count: int,
     details: dict[str, Any],
-    gradient: Gradient | None = None,
-    progress: Progress | None = None,
+    gradients: int,
+    gradient: Gradient | None,
+    half_step: bool,
+    progress: Progress | None,
 ) -> tuple[Kind, str] | None:
-    """Whether exact gradients at `count` draws contradict the draws; the numbers go into `details`."""
-    coordinates = _coordinates(posterior)
-    names = _coordinate_names(coordinates)
-    points = exact_gradients(posterior.model, coordinates, sequences, count, gradient=gradient, progress=progress)
-    found = stein(flatten(coordinates), *points)
-    far, wide = _worst(found, names, details, "")
-    if far is not None:
-        return "biased", f"the mean of {names[far]} is off by {found.shift[far]:+.2f} posterior sd."
-    if wide is not None:
-        return "biased", f"the sd of {names[wide]} is {found.sd_ratio[wide]:.2f} times that of the target."
-    return None
-
-
-def _worst(found: Any, names: list[str], details: dict[str, Any], prefix: str) -> tuple[int | None, int | None]:
-    """The coordinates whose mean and whose sd are off by most beyond chance; None where that is too little to matter.
-
-    `found` has `shift` and `sd_ratio` with their errors, by coordinate. The worst go into `details`, too.
-    """
-    limit = errors_allowed(len(names))
-    shift_excess = np.abs(found.shift) - limit * found.shift_error
-    width_excess = np.abs(found.sd_ratio - 1.0) - limit * found.sd_ratio_error
-    far, wide = int(np.argmax(shift_excess)), int(np.argmax(width_excess))
-    worst = {
-        "shift": float(found.shift[far]),
-        "shift_error": float(found.shift_error[far]),
-        "shift_of": names[far],
-        "sd_ratio": float(found.sd_ratio[wide]),
-        "sd_ratio_error": float(found.sd_ratio_error[wide]),
-        "sd_ratio_of": names[wide],
-    }
-    details.update({prefix + name: value for name, value in worst.items()})
-    return far if shift_excess[far] > MOST_SHIFT else None, wide if width_excess[wide] > MOST_WIDTH else None
-
-
-def _left_out(posterior: Posterior) -> tuple[Kind, str] | None:
-    noted = [note for note in posterior.notes if note.startswith("biased: ")]
-    return ("biased", f"{noted[0].removeprefix('biased: ')}.") if noted else None
-
-
-def _halved(posterior: Posterior, sequences: Sequences, details: dict[str, Any]) -> tuple[Kind, str] | None:
-    from longhmm.posterior.half_step import compare_halved
-
-    found = compare_halved(posterior, sequences)
-    if found is None:
-        details["half_step"] = "this sampler has no step to halve"
-        return None
-    names = _coordinate_names(_coordinates(posterior))
-    far, wide = _worst(found, names, details, "half_step_")
-    if far is not None:
-        return "biased", f"half the step moves the mean of {names[far]} by {-found.shift[far]:+.2f} posterior sd."
-    if wide is not None:
-        return "biased", f"the sd of {names[wide]} is {found.sd_ratio[wide]:.2f} times that at half the step."
-    return None
-
-
-def _fit(posterior: Posterior, sequences: Sequences, cells: int, details: dict[str, Any]) -> tuple[Kind, str] | None:
-    coordinates = _coordinates(posterior)
-    names = _coordinate_names(coordinates)
-    flat = flatten(coordinates)
-    covariance = np.atleast_2d(np.cov(flat.reshape(-1, flat.shape[-1]), rowvar=False))
-    params = posterior.mean_params() if posterior.mode is None else posterior.mode
-    ratios = sandwich(posterior.model, params, covariance, sequences, cells=cells)
-    excess = ratios.ratio - errors_allowed(len(names)) * ratios.error
-    worst = int(np.argmax(excess))
-    details.update(
-        sandwich=float(ratios.ratio[worst]), sandwich_error=float(ratios.error[worst]), sandwich_of=names[worst]
-    )
-    left = residuals(posterior.model, params, sequences)
-    if left is not None and np.isfinite(left.autocorrelation).any():
-        feature = int(np.nanargmax(np.abs(left.autocorrelation)))
-        correlation, error = float(left.autocorrelation[feature]), float(left.autocorrelation_error[feature])
-        details.update(autocorrelation=correlation, residual_distance=float(np.nanmax(left.distance)))
-        if abs(correlation) - ERRORS * error > MOST_AUTOCORRELATION:
-            return (
-                "the model does not fit",
-                f"neighbouring residuals are correlated ({correlation:+.2f}), so intervals are too narrow.",
-            )
-    if excess[worst] > MOST_SANDWICH:
-        return (
-            "the model does not fit",
-            f"the data scatter {ratios.ratio[worst]:.1f} times as much as the posterior sd of {names[worst]} allows.",
-        )
-    return None
-
-
-def errors_allowed(count: int) -> float:
-    """Standard errors by which the worst of `count` numbers may be off by chance: 2 for one, more for many."""
-    from scipy.stats import norm
-
-    return max(ERRORS, float(norm.isf(0.025 / max(count, 1))))
-
-
-def _coordinates(posterior: Posterior) -> dict[str, np.ndarray]:
-    return {str(name): np.asarray(value) for name, value in posterior.unconstrained.items()}
-
-
-def _coordinate_names(coordinates: Mapping[str, np.ndarray]) -> list[str]:
-    return [entry for name in sorted(coordinates) for entry in entry_names(name, coordinates[name].shape[2:])]
+    noted = [note.removeprefix("biased: ") for note in posterior.notes if note.startswith("biased: ")]
+    found = noted[0] if noted else None
+    if found is None and (gradients > 0 or gradient is not None):
+        found = bias(posterior, sequences, gradients, details, gradient, progress)
+    if found is None and half_step:
+        found = bias_of_steps(posterior, sequences, details)
+    return None if found is None else ("biased", f"{found.rstrip('.')}. Draw more, or use sampler=lh.NUTS().")
 
 
 def _extreme(numbers: Any, pick: Any) -> tuple[float, str]:

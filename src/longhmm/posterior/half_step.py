@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.posterior.convergence import effective_sizes
+from longhmm.posterior.entries import entries
 from longhmm.posterior.origin import exact_sampler, origin_of
-from longhmm.posterior.stein import flatten
+from longhmm.posterior.stein import Compared, sd_errors
 from longhmm.progress import Bar
 from longhmm.run.half_step import rerun_halved
 from longhmm.run.session import find_stored, find_tuning
@@ -19,23 +20,7 @@ if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior
 
 
-class Halved(NamedTuple):
-    """The draws relative to those at half the step, coordinate by coordinate (flat, names in sorted order).
-
-    Attributes:
-        shift: `(P,)` difference of means in standard deviations.
-        shift_error: its Monte Carlo standard error.
-        sd_ratio: `(P,)` ratio of standard deviations.
-        sd_ratio_error: its Monte Carlo standard error.
-    """
-
-    shift: np.ndarray
-    shift_error: np.ndarray
-    sd_ratio: np.ndarray
-    sd_ratio_error: np.ndarray
-
-
-def compare_halved(posterior: Posterior, sequences: Sequences) -> Halved | None:
+def compare_halved(posterior: Posterior, sequences: Sequences) -> Compared | None:
     """Run for a short while with half the step and compare; None for samplers without a step."""
     origin = posterior.origin or origin_of(posterior, sequences, None)
     stored = origin.stored or find_stored(origin.request)
@@ -50,30 +35,20 @@ def compare_halved(posterior: Posterior, sequences: Sequences) -> Halved | None:
     if chains is None:
         return None
     other = type(posterior).from_chains(posterior.model, chains, sequences)
-    draws = [
-        flatten({str(name): np.asarray(value) for name, value in each.unconstrained.items()})
-        for each in (posterior, other)
-    ]
-    return compared(*draws)
+    return compared(entries(posterior).values, entries(other).values)
 
 
-def compared(draws: np.ndarray, halved: np.ndarray) -> Halved:
-    """Means and standard deviations of two sets of draws `(chain, draw, P)`."""
+def compared(draws: np.ndarray, halved: np.ndarray) -> Compared:
+    """Means and standard deviations of two sets of draws `(chain, draw, Q)`."""
     means = [each.mean(axis=(0, 1)) for each in (draws, halved)]
     sds = [each.std(axis=(0, 1)) for each in (draws, halved)]
     sizes = [effective_sizes(each) for each in (draws, halved)]
-    errors = [_sd_error(each) for each in (draws, halved)]
+    errors = [sd_errors(each) for each in (draws, halved)]
     ratio = sds[0] / sds[1]
-    return Halved(
+    return Compared(
         (means[0] - means[1]) / sds[1],
         np.sqrt(1.0 / sizes[0] + 1.0 / sizes[1]),
         ratio,
         ratio * np.hypot(*errors),
+        np.inf,
     )
-
-
-def _sd_error(draws: np.ndarray) -> np.ndarray:
-    """Relative standard error of the standard deviation of each coordinate."""
-    squares = (draws - draws.mean(axis=(0, 1))) ** 2
-    spread = squares.std(axis=(0, 1)) / squares.mean(axis=(0, 1))
-    return np.asarray(0.5 * spread / np.sqrt(effective_sizes(squares)))

@@ -27,8 +27,8 @@ class Sandwich:
     """Sandwich standard deviations relative to the posterior's.
 
     Attributes:
-        ratio: `(P,)`, by unconstrained coordinate, flat, names in sorted order; 1 is right.
-        error: `(P,)`, standard error of the ratio.
+        ratio: `(Q,)`, by entry of the natural parameters; 1 is right.
+        error: `(Q,)`, standard error of the ratio.
         core_length: length of the stretches whose scores were compared.
         cells_used: how many of them.
     """
@@ -42,7 +42,8 @@ class Sandwich:
 def sandwich(
     model: HMM,
     params: Mapping[str, Any],
-    covariance: np.ndarray,
+    directions: np.ndarray,
+    sd: np.ndarray,
     sequences: Sequences,
     *,
     cells: int = 400,
@@ -50,20 +51,20 @@ def sandwich(
 ) -> Sandwich:
     """Compare the variance of the score, from stretches longer than the chain's memory, with its inverse curvature.
 
-    With C the posterior covariance (the inverse information) and J the variance of the score, the sandwich covariance
-    is `C J C`.
+    With J the variance of the score and v the posterior covariance of the coordinates with a parameter, its sandwich
+    variance is `v' J v`: the delta method, in which the posterior covariance stands for the inverse information.
 
     Args:
         params: natural parameters at the mode or at the posterior mean.
-        covariance: `(P, P)` posterior covariance of the unconstrained coordinates, names in sorted order.
+        directions: `(P, Q)` posterior covariance of the coordinates with every entry.
+        sd: `(Q,)` posterior standard deviation of every entry.
         cells: how many stretches to look at.
     """
     memory = mixing_time(np.asarray(params["transition"]), cap=1e6)
     wanted = max(SHORTEST_RUN, int(np.ceil(MIXING_TIMES * memory)))
     core_length = max(1, min(wanted, sequences.length // FEWEST_CELLS))
     scores, n_cells = cell_scores(model, params, sequences, core_length, cells=cells, seed=seed)
-    sd = np.sqrt(np.diag(covariance))
-    moves = scores @ covariance / sd  # what one cell contributes to each estimate, in posterior sd
+    moves = scores @ directions / sd  # what one cell contributes to each estimate, in posterior sd
     moves = moves - moves.mean(axis=0)
     variance = n_cells * moves.var(axis=0, ddof=1)
     # Standard error of a variance of heavy-tailed numbers, from their fourth moment.

@@ -6,9 +6,9 @@ that are hardly ever visited can be far from it. Exact gradients at some of the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from longhmm.posterior.diagnostics import bias
+from longhmm.posterior.bias import bias
 from longhmm.samplers.matched_langevin import MatchedLangevin
 
 if TYPE_CHECKING:
@@ -29,6 +29,5 @@ def why_exact(posterior: Posterior) -> str:
     # Who limits the time keeps the draws there are; the verdict will say what is wrong with them.
     if request.time_limit is not None or rows > MOST_ROWS or any("stopped early" in note for note in posterior.notes):
         return ""
-    details: dict[str, Any] = {}
-    found = bias(posterior, request.sequences, GRADIENTS, details)
-    return "" if found is None else f"exact gradients contradicted the draws from windows, {found[1].rstrip('.')}"
+    found = bias(posterior, request.sequences, GRADIENTS, {})
+    return "" if found is None else f"exact gradients contradicted the draws from windows, {found}"
