@@ -121,20 +121,21 @@ def _asked(answer: Callable[..., Any], made: Problem, data: Any) -> Callable[[],
 def default_steps(length: int, draws: int) -> Measured:
     """Microseconds per step of one chain of the default sampler, everything included.
 
-    The cost of more draws, less that of few: what a call compiles and prepares falls out.
+    The cost of many draws, less that of few: what a call compiles and prepares falls out.
     """
     made = problem("Gaussian 2-D", length)
     posterior = lh.sample(made.model, made.data, draws=4, thin=THIN, seed=0, progress=False)
-    few = draws // 10
-
-    def seconds(more: int) -> float:
-        began = time.perf_counter()
-        posterior.extend(more, progress=False)
-        return time.perf_counter() - began
-
-    rounds = [seconds(draws) - seconds(few) for _ in range(ROUNDS + 1)]
-    steps = (draws - few) * THIN * posterior.draws.sizes["chain"]
-    return {"default sampler, us per step and chain": settled([each / steps * 1e6 for each in rounds])}
+    seconds: dict[int, list[float]] = {draws: [], 10: []}
+    for _ in range(ROUNDS + 1):
+        for more, seen in seconds.items():
+            began = time.perf_counter()
+            posterior.extend(more, progress=False)
+            seen.append(time.perf_counter() - began)
+    many, few = (settled(seen) for seen in seconds.values())
+    cost = many["value"] - few["value"]
+    noise = (many["value"] * many["noise"] + few["value"] * few["noise"]) / cost
+    steps = (draws - 10) * THIN * posterior.draws.sizes["chain"]
+    return {"default sampler, us per step and chain": {"value": cost / steps * 1e6, "noise": noise}}
 
 
 def streamed(length: int) -> Measured:
@@ -205,7 +206,7 @@ def measure(quick: bool, before: Measured) -> Measured:
         return {**exact_answers(list(QUICK), 50_000, before), **streamed(5_000_000)}
     return {
         **exact_answers(list(FAMILIES), 100_000, before),
-        **default_steps(100_000, 100),
+        **default_steps(100_000, 500),
         **streamed(20_000_000),
         **fits(20_000, 200),
     }
