@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import longhmm as lh
 from longhmm import sklearn as module
 from longhmm.errors import ModelError
-from longhmm.model.subsample import subsample
+from longhmm.model.summary import subsample
 from longhmm.posterior.posterior import Posterior
 from longhmm.run.chains import Chains
 from longhmm.sklearn import BayesianHMM

@@ -11,10 +11,9 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.distributions import constraints
 
+from longhmm import Emission, Gaussian, Poisson
 from longhmm.data.sequences import open_data
 from longhmm.errors import LongHMMError
-from longhmm.model.emissions import Emission
-from longhmm.model.families import Gaussian, Poisson
 from longhmm.model.hmm import HMM
 from longhmm.testing import check_coherence, enumerate_paths
 from model.configurations import named, observations

@@ -21,7 +21,7 @@ from longhmm.data.sequences import open_data
 from longhmm.gradients.estimators import uniform_start
 from longhmm.gradients.schemes import Windows
 from longhmm.kernels.answers import decode
-from longhmm.model.gaussian import Gaussian
+from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.hmm import HMM
 from longhmm.samplers.batch_rld import BatchRLD
 from longhmm.samplers.contract import Sampler

@@ -20,10 +20,10 @@ from numpyro import distributions as dist
 from longhmm.data.sequences import open_data
 from longhmm.gradients.estimators import uniform_start
 from longhmm.gradients.schemes import Windows
-from longhmm.model.gaussian import Gaussian
+from longhmm.model.emissions.gaussian import Gaussian
+from longhmm.model.emissions.log_normal import LogNormal
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import initial_params
-from longhmm.model.positive import LogNormal
 from longhmm.model.simulate import simulate
 from longhmm.samplers.expectation_maximisation import fit_em
 from longhmm.samplers.schedules import PolynomialDecay

@@ -22,7 +22,7 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.gradients.certificate import certificate
 from longhmm.gradients.estimators import stationary_start, uniform_start
 from longhmm.gradients.schemes import Windows
-from longhmm.model.gaussian import Gaussian
+from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.samplers.schedules import PolynomialDecay

@@ -19,7 +19,7 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.gradients.api import unconstrain
 from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.gradients.schemes import Windows
-from longhmm.model.gaussian import Gaussian
+from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.run.driver import Driver

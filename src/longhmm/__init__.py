@@ -39,18 +39,18 @@ if TYPE_CHECKING:
     from longhmm.kernels.answers import log_likelihood as log_likelihood
     from longhmm.kernels.answers import sample_states as sample_states
     from longhmm.kernels.answers import state_probabilities as state_probabilities
-    from longhmm.model.emissions import Emission as Emission
-    from longhmm.model.families import Bernoulli as Bernoulli
-    from longhmm.model.families import Categorical as Categorical
-    from longhmm.model.families import Gamma as Gamma
-    from longhmm.model.families import Gaussian as Gaussian
-    from longhmm.model.families import GaussianMixture as GaussianMixture
-    from longhmm.model.families import LogNormal as LogNormal
-    from longhmm.model.families import NegativeBinomial as NegativeBinomial
-    from longhmm.model.families import Poisson as Poisson
-    from longhmm.model.families import StudentT as StudentT
-    from longhmm.model.families import Tied as Tied
-    from longhmm.model.families import VonMises as VonMises
+    from longhmm.model.emissions.base import Emission as Emission
+    from longhmm.model.emissions.bernoulli import Bernoulli as Bernoulli
+    from longhmm.model.emissions.categorical import Categorical as Categorical
+    from longhmm.model.emissions.gamma import Gamma as Gamma
+    from longhmm.model.emissions.gaussian import Gaussian as Gaussian
+    from longhmm.model.emissions.gaussian_mixture import GaussianMixture as GaussianMixture
+    from longhmm.model.emissions.log_normal import LogNormal as LogNormal
+    from longhmm.model.emissions.negative_binomial import NegativeBinomial as NegativeBinomial
+    from longhmm.model.emissions.poisson import Poisson as Poisson
+    from longhmm.model.emissions.student_t import StudentT as StudentT
+    from longhmm.model.emissions.tied import Tied as Tied
+    from longhmm.model.emissions.von_mises import VonMises as VonMises
     from longhmm.model.hmm import HMM as HMM
     from longhmm.model.initialise import initial_params as initial_params
     from longhmm.model.simulate import simulate as simulate
@@ -125,20 +125,18 @@ _WHERE = {
         "sample_states",
         "state_probabilities",
     ),
-    "longhmm.model.emissions": ("Emission",),
-    "longhmm.model.families": (
-        "Bernoulli",
-        "Categorical",
-        "Gamma",
-        "Gaussian",
-        "GaussianMixture",
-        "LogNormal",
-        "NegativeBinomial",
-        "Poisson",
-        "StudentT",
-        "Tied",
-        "VonMises",
-    ),
+    "longhmm.model.emissions.base": ("Emission",),
+    "longhmm.model.emissions.bernoulli": ("Bernoulli",),
+    "longhmm.model.emissions.categorical": ("Categorical",),
+    "longhmm.model.emissions.gamma": ("Gamma",),
+    "longhmm.model.emissions.gaussian": ("Gaussian",),
+    "longhmm.model.emissions.gaussian_mixture": ("GaussianMixture",),
+    "longhmm.model.emissions.log_normal": ("LogNormal",),
+    "longhmm.model.emissions.negative_binomial": ("NegativeBinomial",),
+    "longhmm.model.emissions.poisson": ("Poisson",),
+    "longhmm.model.emissions.student_t": ("StudentT",),
+    "longhmm.model.emissions.tied": ("Tied",),
+    "longhmm.model.emissions.von_mises": ("VonMises",),
     "longhmm.model.hmm": ("HMM",),
     "longhmm.model.initialise": ("initial_params",),
     "longhmm.model.simulate": ("simulate",),

@@ -18,7 +18,7 @@ import numpy as np
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import LongHMMError, ModelError
 from longhmm.model.hmm import HMM
-from longhmm.model.parameter import draw_prior
+from longhmm.model.parameters import draw_prior
 from longhmm.model.simulate import simulate
 from longhmm.progress import Bar
 from longhmm.run.request import Request

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.errors import ModelError
-from longhmm.model.emissions import Emission
-from longhmm.model.families import BY_NAME, ONE_FEATURE
+from longhmm.model.emissions import registry
+from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.sample import sample
@@ -33,8 +32,8 @@ class BayesianHMM(BaseEstimator):
 
     Args:
         n_states: number of hidden states.
-        emission: "gaussian", "student-t", "lognormal", "gamma", "poisson", "negative-binomial", "categorical",
-            "bernoulli", "von-mises" or "gaussian-mixture", or an `Emission` with priors of your own.
+        emission: the name of a family, such as "gaussian", "student-t" or "poisson" (the command line takes the same),
+            or an `Emission` with priors of your own.
         transition_prior: as `HMM` takes it.
         sampler: as `sample` takes it; None chooses.
         chains, draws: number of chains, and draws kept of each.
@@ -84,7 +83,9 @@ class BayesianHMM(BaseEstimator):
         """Draw from the posterior given `X`, `(n_samples, n_features)`; `y` is ignored."""
         sequences = self._sequences(X, lengths, reset=True)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
-        emission = _emission(self.emission, sequences.dim)
+        emission = self.emission
+        if not isinstance(emission, Emission):
+            emission = registry.from_name(emission, sequences)
         model = HMM(self.n_states, emission, transition_prior=self.transition_prior)
         self.posterior_: Posterior = sample(
             model,
@@ -139,11 +140,3 @@ class BayesianHMM(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         return tags
-
-
-def _emission(given: str | Emission, dim: int) -> Emission:
-    if isinstance(given, Emission):
-        return given
-    if given not in BY_NAME:
-        raise ModelError(f"emission must be an Emission or one of {', '.join(BY_NAME)}, got {given!r}.")
-    return BY_NAME[given]() if given in ONE_FEATURE else BY_NAME[given](dim=dim)  # type: ignore[call-arg]

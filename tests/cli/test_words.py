@@ -8,15 +8,13 @@ import numpyro.distributions as dist
 import pytest
 
 from longhmm.cli.compare import parse_states
-from longhmm.cli.guess import guess_emission
 from longhmm.cli.model import build_model, parse_prior
-from longhmm.cli.options import EmissionName
 from longhmm.cli.output import guarded, plain, seconds, shown
 from longhmm.cli.recordings import chosen_columns, located
 from longhmm.data import open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.model.families import BY_NAME
-from longhmm.model.model_config import model_from_config, model_to_config
+from longhmm.model.emissions.registry import families, guess, names
+from longhmm.model.serialise import model_from_config, model_to_config
 
 RNG = np.random.default_rng(0)
 NO_NUMBERS = ("loc='x'", "loc=None", "loc=True", "loc={}", "loc=Normal('a', 1)", "loc=Normal([0, [1]], 1)", "loc=1j")
@@ -28,7 +26,7 @@ SWITCHING = np.repeat(RNG.integers(0, 2, 50), 40)
     [
         (np.where(SWITCHING, 137.0, 48.0) + RNG.normal(0, 7, 2000), "gaussian"),
         (np.abs(RNG.normal(100, 5, (500, 3))), "gaussian"),
-        (RNG.lognormal(np.where(SWITCHING, 4, 0), 2.0), "lognormal"),
+        (RNG.lognormal(np.where(SWITCHING, 4, 0), 2.0), "log-normal"),
         (RNG.poisson(np.where(SWITCHING, 12, 2)), "poisson"),
         (RNG.poisson(np.where(SWITCHING, 12.0, 2.0)).astype(float), "poisson"),
         (RNG.integers(0, 2, (500, 10)).astype(np.uint8), "bernoulli"),
@@ -38,10 +36,10 @@ SWITCHING = np.repeat(RNG.integers(0, 2, 50), 40)
     ],
 )
 def test_the_type_of_the_data_suggests_an_emission(values, wanted):
-    guess = guess_emission(open_data(values))
-    assert guess.name == wanted
-    assert guess.reason
-    model = build_model(guess.name, 2, open_data(values), priors=[], stay=None)
+    found = guess(open_data(values))
+    assert found.name == wanted
+    assert found.reason
+    model = build_model(found.name, 2, open_data(values), priors=[], stay=None)
     assert model.dim == open_data(values).dim
     resolved = model.resolve(values)
     stored = json.loads(json.dumps(model_to_config(model)))
@@ -51,19 +49,21 @@ def test_the_type_of_the_data_suggests_an_emission(values, wanted):
 def test_missing_values_do_not_matter_but_nothing_at_all_does():
     values = RNG.poisson(3.0, 300).astype(float)
     values[::7] = np.nan
-    assert guess_emission(open_data(values)).name == "poisson"
+    assert guess(open_data(values)).name == "poisson"
     with pytest.raises(DataError, match="has no values to look at"):
-        guess_emission(open_data(np.full(10, np.nan)))
+        guess(open_data(np.full(10, np.nan)))
 
 
-def test_every_emission_has_a_name():
-    assert {str(name) for name in EmissionName} == set(BY_NAME)
+def test_every_file_of_a_family_registers_it_under_its_name():
+    assert set(names()) == set(families()) - {"distribution", "tied"}
+    for name in names():
+        assert families()[name].__module__.rsplit(".", 1)[1] == name.replace("-", "_")
 
 
 def test_rare_categories_are_counted():
     values = np.zeros(300_000, np.int64)
     values[123_456] = 7
-    assert build_model(EmissionName.categorical, 2, open_data(values), priors=[], stay=None).emission.n_categories == 8
+    assert build_model("categorical", 2, open_data(values), priors=[], stay=None).emission.n_categories == 8
 
 
 def test_priors_are_parsed_and_nothing_else_is_run():
@@ -91,15 +91,15 @@ def test_priors_are_parsed_and_nothing_else_is_run():
 
 def test_priors_and_weights_reach_the_model():
     data = open_data(RNG.normal(size=100))
-    model = build_model(EmissionName.student_t, 3, data, priors=["df=4", "scale=HalfNormal(5)"], stay=20.0)
+    model = build_model("student-t", 3, data, priors=["df=4", "scale=HalfNormal(5)"], stay=20.0)
     assert repr(model.emission) == "StudentT(df=4, scale=HalfNormal)"
     np.testing.assert_array_equal(np.diag(model.transitions.concentration), 20.0)
-    assert "variance" in build_model(EmissionName.gaussian, 2, data, priors=[], stay=None).emission.names
+    assert "variance" in build_model("gaussian", 2, data, priors=[], stay=None).emission.names
     two = open_data(RNG.normal(size=(9, 2)))
-    assert "covariance" in build_model(EmissionName.gaussian, 2, two, priors=[], stay=None).emission.names
-    assert "variance" in build_model(EmissionName.gaussian, 2, two, priors=["variance=1"], stay=None).emission.names
+    assert "covariance" in build_model("gaussian", 2, two, priors=[], stay=None).emission.names
+    assert "variance" in build_model("gaussian", 2, two, priors=["variance=1"], stay=None).emission.names
     with pytest.raises(ModelError, match="describes one feature, but the data have 2"):
-        build_model(EmissionName.gaussian_mixture, 2, open_data(RNG.normal(size=(9, 2))), priors=[], stay=None)
+        build_model("gaussian-mixture", 2, open_data(RNG.normal(size=(9, 2))), priors=[], stay=None)
 
 
 def test_numbers_of_states():

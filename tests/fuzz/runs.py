@@ -17,7 +17,7 @@ from fuzz.files import Code, damage
 from fuzz.options import judged
 from fuzz.outcome import Case, Lost
 from longhmm.data.preprocess import Preprocessing
-from longhmm.model.model_config import model_to_config
+from longhmm.model.serialise import model_to_config
 from longhmm.posterior.run_directory import RunDirectory
 from longhmm.run import checkpoint
 from posterior.fakes import known_states

@@ -14,8 +14,8 @@ from jax.flatten_util import ravel_pytree
 from scipy import stats
 from scipy.special import logsumexp
 
+from longhmm import Emission
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.model.emissions import Emission
 from longhmm.model.hmm import HMM
 
 Array = np.ndarray

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 import numpyro.distributions as dist
 
-from longhmm.model.emissions import Emission
+from longhmm import Emission
 from longhmm.model.hmm import HMM
 
 

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import longhmm
+from longhmm import Emission
 from longhmm.data.sequences import open_data
 from longhmm.kernels import blocks, fused_pass, native, rows
 from longhmm.kernels.answers import decode, log_likelihood, state_probabilities
 from longhmm.kernels.blocks import Plan
-from longhmm.model.emissions import Emission
 from longhmm.model.hmm import HMM
 
 NORMAL = Emission(dist.Normal, loc=dist.Normal(0.0, 3.0), scale=1.0)

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from kernels.references import given_model, given_params, reference
+from longhmm import Bernoulli, Categorical, Gamma, Gaussian, LogNormal, Poisson, StudentT, Tied
 from longhmm.data.sequences import open_data
 from longhmm.data.windows import Cells, gather
 from longhmm.errors import ImpossibleObservationError
 from longhmm.gradients import full_data
 from longhmm.kernels import native
-from longhmm.kernels.forms import form_of, sufficient_sums
+from longhmm.kernels.forms import form_of, lowering_of
 from longhmm.kernels.fused_pass import fused_probabilities, fused_totals
 from longhmm.kernels.fused_windows import given_statistics, place, placed_sums, statistics_of
 from longhmm.kernels.rows import fused_rows
 from longhmm.kernels.statistics import window_statistics
 from longhmm.messages.markov import stationary, stationary_law
-from longhmm.model.families import Bernoulli, Categorical, Gamma, Gaussian, LogNormal, Poisson, StudentT, Tied
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 
@@ -137,7 +137,7 @@ def test_sufficient_statistics(name: str) -> None:
     with jax.enable_x64(True):
         values = y.astype(np.float64) - centre
         known = gamma.T @ np.asarray(emission.sufficient_statistics(values if emission.vector_valued else values[:, 0]))
-    found, counts = sufficient_sums(model, params, totals.sums, centre)
+    found, counts = lowering_of(model).expected_statistics(params, totals.sums, centre)
     np.testing.assert_allclose(counts, gamma.sum(axis=0), rtol=1e-5)
     np.testing.assert_allclose(found, known, rtol=1e-4, atol=1e-3)
 

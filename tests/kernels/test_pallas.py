@@ -19,7 +19,7 @@ from longhmm.kernels.fused_windows import FusedSums, Placed, given_statistics, p
 from longhmm.kernels.pallas_plan import Config
 from longhmm.kernels.pallas_windows import window_sums
 from longhmm.kernels.resident import ResidentPosterior
-from longhmm.kernels.rows import _numbers
+from longhmm.kernels.rows import host_numbers
 from longhmm.kernels.statistics import Statistics, window_statistics
 
 CORE, BUFFER = 6, 3
@@ -89,7 +89,7 @@ def by_kernel(
     index = cells.locate(np.arange(cells.n_cells), BUFFER)
     block = sequences.read(0, sequences.length)
     with jax.enable_x64(True):
-        rows = np.asarray(_numbers(model, block.values, block.observed), np.float32)
+        rows = host_numbers(model, block.values, block.observed)
     how: dict[str, Any] = {"weights": None, "config": config, "interpret": True}
 
     @partial(jax.jit, compiler_options=QUICK)

@@ -13,10 +13,10 @@ import numpyro.distributions as dist
 from numpyro.distributions import constraints
 from scipy import stats
 
-from longhmm.model.emissions import Emission
-from longhmm.model.families import (
+from longhmm import (
     Bernoulli,
     Categorical,
+    Emission,
     Gamma,
     Gaussian,
     GaussianMixture,

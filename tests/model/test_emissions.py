@@ -14,11 +14,10 @@ import pytest
 from numpyro.distributions import constraints
 from scipy import stats
 
+from longhmm import Emission, Gaussian, Poisson
 from longhmm.errors import DataError, ModelError
-from longhmm.model import parametrisation
-from longhmm.model.config import emission_from_config, emission_to_config
-from longhmm.model.emissions import Emission
-from longhmm.model.families import Gaussian, Poisson
+from longhmm.model import parameters
+from longhmm.model.serialise import emission_from_config, emission_to_config
 from model.configurations import Configuration, exponential_scale, log_law, named, names, observations
 
 EVERY = pytest.mark.parametrize("name", names())
@@ -75,7 +74,7 @@ def test_missing_values_are_integrated_out_and_gradients_stay_finite(name: str) 
     observed = np.random.default_rng(3).random(y.shape) > 0.4
     observed[0], observed[1] = False, True
     holes = np.where(observed, y, np.nan)
-    free = parametrisation.free_names(emission.parameters(configuration.n_states))
+    free = parameters.free_names(emission.parameters(configuration.n_states))
     free_params = {key: jnp.asarray(params[key]) for key in free}
 
     def total(chosen: dict[str, jax.Array], values: np.ndarray, seen: np.ndarray, partial: bool) -> Any:
@@ -105,14 +104,14 @@ def test_gradient_of_the_density_is_the_slope(name: str) -> None:
     emission, n_states = configuration.emission, configuration.n_states
     _, y = observations(configuration, 6)
     table = emission.parameters(n_states)
-    u = parametrisation.unconstrain(table, configuration.params)
+    u = parameters.unconstrain(table, configuration.params)
 
     @jax.jit
     @jax.value_and_grad
     def objective(coordinates: dict[str, jax.Array]) -> jax.Array:
-        params = parametrisation.constrain(table, coordinates)
+        params = parameters.constrain(table, coordinates)
         logs = emission.log_density(params, as_argument(emission, y))
-        prior = emission.log_prior(params) + parametrisation.log_abs_det_jacobian(table, coordinates)
+        prior = emission.log_prior(params) + parameters.log_abs_det_jacobian(table, coordinates)
         return prior + jnp.sum(jnp.where(logs > -jnp.inf, logs, 0))
 
     rng = np.random.default_rng(0)
@@ -333,8 +332,10 @@ def test_a_state_that_cannot_produce_a_row_gives_it_no_probability() -> None:
 
 
 def test_stored_names_are_never_more_than_names() -> None:
-    for bad in ({"family": "os"}, {"family": "Emission", "distribution": "enable_validation"},
-                {"family": "Emission", "distribution": "__class__"}):  # fmt: skip
+    for bad in ({"family": "os"}, {"family": ["gaussian"]}, {"family": "poisson", "options": {"wings": 2}},
+                {"family": "distribution", "options": {"distribution": {"distribution": "enable_validation"}}},
+                {"family": "distribution", "options": {"distribution": {"distribution": "__class__"}}},
+                {"family": "distribution", "options": {}}):  # fmt: skip
         with pytest.raises(ModelError, match="The stored emission"):
             emission_from_config(bad)
     config = emission_to_config(Poisson(rate=dist.Gamma(1.0, 2.0)))

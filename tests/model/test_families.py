@@ -11,25 +11,25 @@ import numpyro.distributions as dist
 import pytest
 from scipy import integrate, stats
 
-from longhmm.errors import DataError, ModelError
-from longhmm.model.angles import widest_gap
-from longhmm.model.config import emission_from_config, emission_to_config
-from longhmm.model.emissions import Emission
-from longhmm.model.families import (
+from longhmm import (
     Bernoulli,
     Categorical,
+    Emission,
     Gamma,
     Gaussian,
     GaussianMixture,
     LogNormal,
     NegativeBinomial,
-    OrderedNormal,
     Poisson,
     StudentT,
     Tied,
     VonMises,
 )
-from longhmm.model.parametrisation import constrain, coordinate_shapes
+from longhmm.errors import DataError, ModelError
+from longhmm.model.emissions.von_mises import widest_gap
+from longhmm.model.parameters import constrain, coordinate_shapes
+from longhmm.model.priors import OrderedNormal
+from longhmm.model.serialise import emission_from_config, emission_to_config
 from longhmm.model.summary import summarise
 from model.configurations import covariances, named, names, observations
 

@@ -11,11 +11,10 @@ import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
+from longhmm import Emission, Gaussian, Poisson
 from longhmm.data.sequences import open_data
 from longhmm.data.windows import Cells, gather
 from longhmm.errors import ModelError
-from longhmm.model.emissions import Emission
-from longhmm.model.families import Gaussian, Poisson
 from longhmm.model.hmm import HMM
 from longhmm.model.transitions import Sticky
 

@@ -9,7 +9,7 @@ from numpyro.distributions import constraints
 import longhmm as lh
 from longhmm.model.clustering import cut_at_quantiles, k_means, smoothed, standardised
 from longhmm.model.initialise import in_rising_order, initial_params
-from longhmm.model.ordered import OrderedNormal
+from longhmm.model.priors import OrderedNormal
 from model import configurations
 
 RNG = np.random.default_rng(3)

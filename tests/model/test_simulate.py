@@ -9,10 +9,9 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
+from longhmm import Emission, Gaussian
 from longhmm.errors import ModelError
 from longhmm.model import simulate as module
-from longhmm.model.emissions import Emission
-from longhmm.model.families import Gaussian
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm_reproduction.models import lognormal, rc

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
+from longhmm import Gaussian
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.model.families import Gaussian
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.posterior import Posterior

@@ -7,10 +7,10 @@ import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
+from longhmm import Gaussian, GaussianMixture, Poisson, StudentT, Tied, VonMises
 from longhmm.data.sequences import open_data
 from longhmm.gradients.cell_scores import cell_scores
 from longhmm.gradients.full_data import log_posterior_and_gradient
-from longhmm.model.families import Gaussian, GaussianMixture, Poisson, StudentT, Tied, VonMises
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.bias import errors_allowed

@@ -6,9 +6,9 @@ import pytest
 from scipy.linalg import expm
 from scipy.stats import norm
 
+from longhmm import Poisson
 from longhmm.data.preprocess import Preprocessing
 from longhmm.errors import DataError, ModelError
-from longhmm.model.families import Poisson
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.amplitudes import amplitudes, bin_probabilities

@@ -6,10 +6,9 @@ import numpyro.distributions as dist
 import pytest
 import xarray as xr
 
+from longhmm import Categorical, Emission, Gaussian, GaussianMixture, Poisson, Tied, VonMises
 from longhmm.errors import ModelError
 from longhmm.kernels.answers import log_likelihood
-from longhmm.model.emissions import Emission
-from longhmm.model.families import Categorical, Gaussian, GaussianMixture, Poisson, Tied, VonMises
 from longhmm.model.hmm import HMM
 from longhmm.posterior.convergence import effective_sizes
 from longhmm.posterior.diagnostics import Verdict

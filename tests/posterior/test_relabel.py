@@ -4,10 +4,9 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
+from longhmm import Emission, Gaussian, Poisson, Tied
 from longhmm.errors import ModelError
 from longhmm.kernels.answers import log_likelihood
-from longhmm.model.emissions import Emission
-from longhmm.model.families import Gaussian, Poisson, Tied
 from longhmm.model.hmm import HMM
 from longhmm.model.transitions import Sticky
 from longhmm.posterior.convergence import convergence

@@ -6,10 +6,10 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
+from longhmm import Gaussian
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.kernels.answers import log_likelihood
-from longhmm.model.families import Gaussian
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.posterior import Posterior

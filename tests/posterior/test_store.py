@@ -9,11 +9,10 @@ import pytest
 import xarray as xr
 import zarr
 
+from longhmm import Emission, Gaussian
 from longhmm.errors import DataError, LongHMMError, ModelError
-from longhmm.model.emissions import Emission
-from longhmm.model.families import Gaussian
 from longhmm.model.hmm import HMM
-from longhmm.model.model_config import model_from_config, model_to_config
+from longhmm.model.serialise import model_from_config, model_to_config
 from longhmm.posterior.diagnostics import Verdict
 from longhmm.posterior.load import load
 from longhmm.posterior.posterior import Posterior

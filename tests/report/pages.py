@@ -11,7 +11,7 @@ from longhmm import plots
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
-from longhmm.model.model_config import model_to_config
+from longhmm.model.serialise import model_to_config
 from longhmm.model.simulate import simulate
 from longhmm.posterior.diagnostics import Verdict
 from longhmm.posterior.posterior import Posterior

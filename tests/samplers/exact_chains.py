@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import longhmm as lh
-from longhmm.kernels.forms import numbers
+from longhmm.kernels.forms import lowering_of
 from longhmm.kernels.resident import ResidentPosterior
 from samplers.targets import Moments, moments
 
@@ -99,7 +99,7 @@ def joint_chain(
         chunks = inputs.chunks
         if chunks is not None:
             # The same data as the C++ kernel reads them.
-            chunks = chunks._replace(rows=jnp.asarray(numbers(model, y), chunks.rows.dtype))
+            chunks = chunks._replace(rows=jnp.asarray(lowering_of(model).numbers(y), chunks.rows.dtype))
         posterior = ResidentPosterior.tree_unflatten(
             estimator.posterior.program, (inputs._replace(data=data, chunks=chunks),)
         )

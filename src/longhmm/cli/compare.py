@@ -36,11 +36,11 @@ def compare(
 ) -> None:
     """Fit models with several numbers of states and rank them by how well they predict data they have not seen."""
     from longhmm.cli.checks import check
-    from longhmm.cli.guess import Guess, guess_emission
     from longhmm.cli.model import build_model
     from longhmm.cli.recordings import chosen_columns, open_recordings, steps_of
     from longhmm.cli.running import sampler_of
     from longhmm.data.sequences import Sequences
+    from longhmm.model.emissions import registry
     from longhmm.model.hmm import HMM
     from longhmm.posterior.compare import compare as rank
     from longhmm.posterior.posterior import Posterior
@@ -51,7 +51,7 @@ def compare(
     recording = open_recordings(recordings, dataset, chosen_columns(column))
     steps = steps_of(decimate=decimate, log=log, detrend=detrend, normalise=normalise, sequences=recording)
     data = steps.apply(recording)
-    guess = guess_emission(data) if emission is None else Guess(emission, "as asked for")
+    guess = registry.guess(data) if emission is None else registry.Guess(emission, "as asked for")
     said.say(f"{recording.name}: {data.length:,} samples; emission: {guess.name} ({guess.reason})")
     models = {
         f"{n} state{'s' if n > 1 else ''}": build_model(guess.name, n, data, priors=prior or [], stay=stay)
@@ -71,7 +71,7 @@ def compare(
         "A difference below twice its error is no reason to prefer the larger model; more states than the data need "
         "often describe noise."
     )
-    said.result({"recording": recording.name, "held_out": held_out, "emission": str(guess.name), "models": ranked})
+    said.result({"recording": recording.name, "held_out": held_out, "emission": guess.name, "models": ranked})
 
 
 def parse_states(text: str) -> list[int]:

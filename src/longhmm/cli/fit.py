@@ -50,12 +50,12 @@ def fit(
     Example: longhmm fit recording.abf --states 3 --out run
     """
     from longhmm.cli.checks import check
-    from longhmm.cli.guess import Guess, guess_emission
     from longhmm.cli.model import build_model
     from longhmm.cli.recordings import checked_rate, chosen_columns, located, open_recordings, steps_of
     from longhmm.cli.running import draw
     from longhmm.errors import LongHMMError
-    from longhmm.model.model_config import model_to_config
+    from longhmm.model.emissions import registry
+    from longhmm.model.serialise import model_to_config
     from longhmm.posterior.run_directory import RunDirectory
     from longhmm.run.lock import locked
 
@@ -71,7 +71,7 @@ def fit(
     said.say(f"{recording.name}: {recording.length:,} samples of {recording.dim} feature(s) {timing}")
     if not steps.changes_nothing:
         said.say(f"After preprocessing: {data.length:,} samples")
-    guess = guess_emission(data) if emission is None else Guess(emission, "as asked for")
+    guess = registry.guess(data) if emission is None else registry.Guess(emission, "as asked for")
     said.say(f"Emission: {guess.name} ({guess.reason})")
     model = build_model(guess.name, states, data, priors=prior or [], stay=stay)
     check(model, data, held_out)
@@ -83,7 +83,7 @@ def fit(
         "unit": recording.unit,
         "preprocessing": steps.to_dict(),
         "held_out": held_out,
-        "emission": {"name": str(guess.name), "reason": guess.reason},
+        "emission": {"name": guess.name, "reason": guess.reason},
         "model": model_to_config(model),
         "sample": {"sampler": str(sampler), "chains": chains, "draws": draws, "seed": seed, "time_limit": time_limit},
     }

@@ -8,58 +8,20 @@ from typing import Any
 import jax
 import numpy as np
 
-from longhmm.cli.options import EmissionName
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
-from longhmm.model.config import PRIORS, prior_from_config
-from longhmm.model.families import BY_NAME, ONE_FEATURE
+from longhmm.model.emissions import registry
 from longhmm.model.hmm import HMM
+from longhmm.model.serialise import PRIORS, prior_from_config
 from longhmm.model.transitions import Sticky
 
-ROWS_AT_ONCE = 1 << 20
-MOST_FULL = 16  # features whose covariances are all estimated; with more, each has only a variance
 
-
-def build_model(name: EmissionName, n_states: int, data: Sequences, *, priors: list[str], stay: float | None) -> HMM:
+def build_model(name: str, n_states: int, data: Sequences, *, priors: list[str], stay: float | None) -> HMM:
     """The model that was asked for."""
-    dim = data.dim
-    given = dict(parse_prior(text) for text in priors)
-    options: dict[str, Any] = {}
-    if name == EmissionName.categorical:
-        options["n_categories"] = _categories(data)
-    if name == EmissionName.gaussian_mixture:
-        options["n_components"] = 2
-    if name in ONE_FEATURE:
-        if dim > 1:
-            raise ModelError(
-                f"the emission {name} describes one feature, but the data have {dim}: choose one with --column."
-            )
-    else:
-        options["dim"] = dim
-    if name == EmissionName.gaussian and "covariance" not in given:
-        # Of one feature the three kinds are the same model; a variance is the easiest to read.
-        kind = "spherical" if dim == 1 else "diagonal" if "variance" in given or dim > MOST_FULL else "full"
-        options["covariance"] = kind
-    try:
-        emission = BY_NAME[name](**{**options, **given})
-    except TypeError:
-        known = ", ".join(BY_NAME[name](**options).names)
-        raise ModelError(
-            f"--prior must name a parameter of the emission {name} ({known}), got {sorted(given)}."
-        ) from None
+    emission = registry.from_name(name, data, **dict(parse_prior(text) for text in priors))
     if stay is not None and not stay > 0:
         raise ModelError(f"--stay must be a positive number, got {stay:g}.")
     return HMM(n_states, emission, transition_prior=1.0 if stay is None else Sticky(stay=stay))
-
-
-def _categories(data: Sequences) -> int:
-    """One more than the largest value: a rare category may be missing from any sample of the data."""
-    largest = 0
-    for start in range(0, data.length, ROWS_AT_ONCE):
-        block = data.read(start, min(start + ROWS_AT_ONCE, data.length))
-        known = block.values[block.observed]
-        largest = max(largest, int(known.max())) if known.size else largest
-    return largest + 1
 
 
 def parse_prior(text: str) -> tuple[str, Any]:

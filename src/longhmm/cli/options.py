@@ -8,22 +8,16 @@ from typing import Annotated
 
 import typer
 
+from longhmm.model.emissions import registry
+
 READING, MODEL, SAMPLING = "Reading the recording", "The model", "Sampling"
 
 
-class EmissionName(StrEnum):
-    """Emissions by the names that the command line uses."""
-
-    gaussian = "gaussian"
-    student_t = "student-t"
-    lognormal = "lognormal"
-    gamma = "gamma"
-    poisson = "poisson"
-    negative_binomial = "negative-binomial"
-    categorical = "categorical"
-    bernoulli = "bernoulli"
-    von_mises = "von-mises"
-    gaussian_mixture = "gaussian-mixture"
+def emission_name(text: str) -> str:
+    """The name of a registered emission, or one sentence that lists them."""
+    if text not in registry.names():
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(registry.names())}.")
+    return text
 
 
 class SamplerName(StrEnum):
@@ -92,8 +86,13 @@ Normalise = Annotated[
     ),
 ]
 Emission = Annotated[
-    EmissionName | None,
-    typer.Option(help="Noise around each state; by default guessed from the data.", rich_help_panel=MODEL),
+    str | None,
+    typer.Option(
+        parser=emission_name,
+        metavar=f"[{'|'.join(registry.names())}]",
+        help="Noise around each state; by default guessed from the data.",
+        rich_help_panel=MODEL,
+    ),
 ]
 Priors = Annotated[
     list[str] | None,

@@ -52,7 +52,7 @@ def checked(run: RunDirectory) -> RunDirectory:
 def model_of(run: RunDirectory) -> HMM:
     """The model that the run was asked for."""
     from longhmm.errors import DataError, ModelError
-    from longhmm.model.model_config import model_from_config
+    from longhmm.model.serialise import model_from_config
 
     try:
         return model_from_config(run.request["model"])

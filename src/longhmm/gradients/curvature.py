@@ -18,7 +18,7 @@ from longhmm.gradients.coordinates import natural_score
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.full_data import full_statistics, gradient_from
 from longhmm.model.hmm import HMM
-from longhmm.model.subsample import subsample_stretches
+from longhmm.model.summary import subsample_stretches
 
 STRETCH = 2048
 # Of a coordinate. Central differences are wrong by its square: rare transitions have a curvature of 1 beside ones of a

@@ -29,7 +29,6 @@ from longhmm.kernels.pallas_kernel import run_windows
 from longhmm.kernels.pallas_plan import Config, Found, Lanes, Laws, Plan
 from longhmm.kernels.rows import Reader
 from longhmm.model.hmm import HMM
-from longhmm.model.tied import Tied
 
 LONGEST_CHUNK, LEAST_CHUNK = 592, 64  # rows of a window
 AT_ONCE = 132 * 8 * 32  # windows that a large GPU runs at the same time: processors, warps of each, and lanes
@@ -181,9 +180,8 @@ def gpu_totals(
     reader = _reader(model, sequences) if sequences.executor.here else None
     if reader is None:
         return None
-    inner = model.emission.emission if isinstance(model.emission, Tied) else model.emission
     known = _laid.setdefault(sequences, {})
-    key = (reader.form, type(inner), model.n_states)
+    key = (reader.form, type(model.emission.untied), model.n_states)
     # The reach that sufficed before is likely to do so again.
     begin = REACHES.index(known[key].reach) if key in known else 0
     for reach in REACHES[begin:]:

@@ -17,10 +17,8 @@ from longhmm.errors import ModelError
 from longhmm.kernels import native
 from longhmm.kernels.backends import fused
 from longhmm.kernels.block_messages import Collector
-from longhmm.kernels.forms import Form, form_of, log_base_measure, numbers
-from longhmm.model.gaussian import Gaussian
+from longhmm.kernels.forms import Form, form_of, lowering_of
 from longhmm.model.hmm import HMM
-from longhmm.model.tied import Tied
 
 IN_PLACE_ROWS = 1 << 22  # rows of a block that needs no copy
 COPIED_ROWS = 1 << 18
@@ -41,8 +39,9 @@ class Reader:
         # A row that is seen in part has a density of its own, and a known state rules others out.
         if partly_observed(model, sequences) or sequences.has_states:
             self.form = Form(native.GIVEN, model.n_states, 0, 0)
-        inner = model.emission.emission if isinstance(model.emission, Tied) else model.emission
-        self._raw = isinstance(inner, Gaussian) and not sequences.has_mask and sequences.dtype.kind == "f"
+        lowering = model.emission.lowering
+        values = lowering is not None and lowering.rows_are_values
+        self._raw = values and not sequences.has_mask and sequences.dtype.kind == "f"
         self._block: Block | None = None
         self.block_rows = IN_PLACE_ROWS if self._raw and sequences.in_memory else COPIED_ROWS
 
@@ -72,8 +71,7 @@ class Reader:
                 return np.ascontiguousarray(np.asarray(logs))
         if self._raw:
             return np.ascontiguousarray(block.values)
-        with jax.enable_x64(True):
-            return np.ascontiguousarray(np.asarray(_numbers(self.model, block.values, block.observed)))
+        return np.ascontiguousarray(lowering_of(self.model).rows(block.values, block.observed), np.float64)
 
     def collect(self, collect: Collector, start: int, gamma: np.ndarray) -> Any:
         """What the collector makes of the posteriors of rows from `start` on."""
@@ -84,8 +82,7 @@ class Reader:
 
     @property
     def _has_base_measure(self) -> bool:
-        inner = self.model.emission.emission if isinstance(self.model.emission, Tied) else self.model.emission
-        return not (self.form.kind in (native.GIVEN, native.TABLE) or isinstance(inner, Gaussian))
+        return self.form.kind != native.GIVEN and lowering_of(self.model).has_base_measure
 
     def base_measure_of(self, rows: slice) -> float:
         """Sum of `log h(y)` over some of the rows that were read last."""
@@ -99,9 +96,8 @@ class Reader:
         """Sum of `log h(y)` over all data, which lie in memory; computed once."""
         if not self._has_base_measure:
             return 0.0
-        inner = self.model.emission.emission if isinstance(self.model.emission, Tied) else self.model.emission
         known = _base.setdefault(self.sequences, {})
-        key = (type(inner), inner.dim)
+        key = (type(self.model.emission.untied), self.model.dim)
         if key not in known:
             total = 0.0
             for start in range(0, self.sequences.length, COPIED_ROWS):
@@ -119,24 +115,18 @@ def fused_rows(model: HMM, sequences: Sequences, values: jax.Array) -> jax.Array
         return None
     if sequences.has_states or partly_observed(model, sequences):
         return None
-    inner = model.emission.emission if isinstance(model.emission, Tied) else model.emission
-    if isinstance(inner, Gaussian) and values.dtype == jnp.float32:
+    if lowering_of(model).rows_are_values and values.dtype == jnp.float32:
         return values
     parts = []
     for start in range(0, sequences.length, COPIED_ROWS):
         block = sequences.read(start, min(start + COPIED_ROWS, sequences.length))
-        with jax.enable_x64(True):
-            parts.append(np.asarray(_numbers(model, block.values, block.observed), np.float32))
+        parts.append(host_numbers(model, block.values, block.observed))
     return jnp.asarray(np.concatenate(parts))
 
 
 def host_numbers(model: HMM, values: np.ndarray, observed: np.ndarray) -> np.ndarray:
     """The numbers `(..., width)` float32 of rows on the host, NaN where they are missing."""
-    inner = model.emission.emission if isinstance(model.emission, Tied) else model.emission
-    if isinstance(inner, Gaussian):
-        return np.where(observed.all(axis=-1, keepdims=True), values, np.nan).astype(np.float32)
-    with jax.enable_x64(True):
-        return np.asarray(_numbers(model, values, observed), np.float32)
+    return lowering_of(model).rows(values, observed).astype(np.float32)
 
 
 def partly_observed(model: HMM, sequences: Sequences) -> bool:
@@ -159,16 +149,6 @@ def partly_observed(model: HMM, sequences: Sequences) -> bool:
 
 
 @partial(jax.jit, static_argnums=0)
-def _numbers(model: HMM, values: Any, observed: Any) -> jax.Array:
-    whole = jnp.all(observed, axis=-1)[..., None]
-    values = jnp.asarray(values)
-    if jnp.issubdtype(values.dtype, jnp.floating):
-        values = values.astype(jnp.float64)
-    filled = jnp.where(whole, values, model.emission._fill(values.dtype))
-    return jnp.where(whole, jnp.asarray(numbers(model, filled), jnp.float64), jnp.nan)
-
-
-@partial(jax.jit, static_argnums=0)
 def _logs(
     model: HMM, params: Mapping[str, jax.Array], values: Any, observed: Any, states: Any
 ) -> tuple[jax.Array, jax.Array]:
@@ -184,4 +164,4 @@ def _collect(model: HMM, collect: Collector, params: Mapping[str, jax.Array], bl
 
 @partial(jax.jit, static_argnums=0)
 def _base_measure(model: HMM, values: Any, observed: Any) -> jax.Array:
-    return log_base_measure(model, jnp.asarray(values), jnp.asarray(observed))
+    return lowering_of(model).log_base_measure(jnp.asarray(values), jnp.asarray(observed))

@@ -14,11 +14,9 @@ import numpy as np
 from numpyro.distributions import biject_to, constraints
 
 from longhmm.errors import ModelError
-from longhmm.model.emissions import Emission
-from longhmm.model.gaussian import Gaussian
-from longhmm.model.gaussian_mode import gaussian_mode
+from longhmm.model.emissions.base import Emission
 from longhmm.model.newton import Coordinates, Derivatives, climb
-from longhmm.model.parameter import Parameter, draw_prior
+from longhmm.model.parameters import Parameter, draw_prior
 
 ROWS_PER_GROUP = 256  # rows that stand for a group: a start needs no more
 CANDIDATES = 256
@@ -32,7 +30,7 @@ def fit_groups(
 
     A group without rows of its own is jittered by a posterior standard deviation, so that no two states are twins.
     """
-    closed = _closed_form(emission, n_groups, groups, rng)
+    closed = _closed_form(emission, groups, rng)
     if closed is not None:
         return closed
     coordinates = Coordinates(emission.parameters(n_groups))
@@ -59,23 +57,17 @@ def _natural(emission: Emission, n_groups: int, point: jax.Array) -> dict[str, j
 
 
 def _closed_form(
-    emission: Emission, n_groups: int, groups: list[np.ndarray], rng: np.random.Generator
+    emission: Emission, groups: list[np.ndarray], rng: np.random.Generator
 ) -> dict[str, np.ndarray] | None:
-    """The best Gaussian of some rows of every group, where groups are large enough and priors have a closed form."""
-    if type(emission) is not Gaussian or min(len(group) for group in groups) < 4 * (emission.dim + 1):
+    """The most probable parameters given some rows of every group, if groups are large and it has a closed form."""
+    if type(emission).fit is Emission.fit or min(len(group) for group in groups) < 4 * (emission.dim + 1):
         return None
-    groups = [group[rng.permutation(len(group))[:ROWS_PER_GROUP]] for group in groups]
-    centre = np.mean([group.mean(axis=0) for group in groups], axis=0)
-    with jax.enable_x64(True):
-        statistics = [np.asarray(emission.sufficient_statistics(group - centre)).sum(axis=0) for group in groups]
-    counts = np.array([len(group) for group in groups], np.float64)
-    start = {"mean": np.stack([group.mean(axis=0) for group in groups])}
-    return gaussian_mode(emission, n_groups, start, np.stack(statistics), counts, centre, prior=True)
+    return emission.fit([group[rng.permutation(len(group))[:ROWS_PER_GROUP]] for group in groups])
 
 
 def _table(groups: list[np.ndarray], emission: Emission, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Rows `(G, n, D)` and weights `(G, n)`, of one size for all groups so that one compiled program serves."""
-    rows = np.broadcast_to(emission._fill(np.float64), (len(groups), ROWS_PER_GROUP, emission.dim)).copy()
+    rows = np.broadcast_to(emission.fill(np.float64), (len(groups), ROWS_PER_GROUP, emission.dim)).copy()
     weights = np.zeros(rows.shape[:2])
     for index, group in enumerate(groups):
         if len(group):

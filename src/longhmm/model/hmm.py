@@ -14,12 +14,12 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.windows import WindowBatch
 from longhmm.errors import DataError, ModelError
 from longhmm.messages.markov import stationary, stationary_law
-from longhmm.model import parametrisation, show
-from longhmm.model.emissions import Emission
-from longhmm.model.subsample import subsample
-from longhmm.model.summary import summarise
+from longhmm.model import parameters, show
+from longhmm.model.emissions.base import Emission
+from longhmm.model.parameters import check_parameter
+from longhmm.model.summary import subsample, summarise
 from longhmm.model.transitions import Transitions
-from longhmm.model.validation import check_initial, check_law, check_parameter, check_transition
+from longhmm.model.validation import check_initial, check_law, check_transition
 
 Params = dict[str, jax.Array]
 
@@ -171,13 +171,13 @@ class HMM:
 
     def unconstrain(self, params: Mapping[str, jax.Array]) -> Params:
         """Natural parameters to unconstrained coordinates: "transition" and the emission's free names."""
-        coordinates = parametrisation.unconstrain(self.emission.parameters(self.n_states), params)
+        coordinates = parameters.unconstrain(self.emission.parameters(self.n_states), params)
         return {"transition": self.transitions.unconstrain(params["transition"]), **coordinates}
 
     def constrain(self, coordinates: Mapping[str, jax.Array]) -> Params:
         """Unconstrained coordinates to natural parameters, constants and the initial law included."""
         transition = self.transitions.constrain(coordinates["transition"])
-        emission = parametrisation.constrain(self.emission.parameters(self.n_states), coordinates)
+        emission = parameters.constrain(self.emission.parameters(self.n_states), coordinates)
         return {"initial": self.initial_law(transition), "transition": transition, **emission}
 
     def log_prior(self, params: Mapping[str, jax.Array]) -> jax.Array:
@@ -195,7 +195,7 @@ class HMM:
 
     def log_jacobian(self, coordinates: Mapping[str, jax.Array]) -> jax.Array:
         """Log volume of the map from the emission's coordinates to its natural parameters."""
-        return parametrisation.log_abs_det_jacobian(self.emission.parameters(self.n_states), coordinates)
+        return parameters.log_abs_det_jacobian(self.emission.parameters(self.n_states), coordinates)
 
     # Densities --------------------------------------------------------------------------------------------------
 

@@ -10,18 +10,17 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.model.assignment import assign
 from longhmm.model.clustering import cut_at_quantiles, k_means, smoothed, standardised
 from longhmm.model.emission_fit import fit_groups, preferences
-from longhmm.model.emissions import Emission
+from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM
-from longhmm.model.subsample import subsample_stretches
-from longhmm.model.tied import Tied
+from longhmm.model.summary import subsample_stretches
 
 # Neighbours averaged before rows are grouped, by restart. One label or one bit says little about its state, what is
 # frequent nearby says more; numbers are first taken as they are.
 LABEL_WIDTHS, NUMBER_WIDTHS = (9, 33, 3, 1), (1, 1, 1, 9)
 MOST_CATEGORIES = 64
+IMPOSSIBLE = -20.0  # log probability that stands for a forbidden transition: clusters are noisy, so not minus infinity
 KNOWN_STATE = 20.0  # what a row in the group of its known state is worth, in log probability
 
 
@@ -47,7 +46,7 @@ def initial_params(model: HMM, data: Any, *, restarts: int = 4, seed: int = 0) -
 
 
 def in_rising_order(model: HMM, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The same law with states renumbered by rising location, ties by self-transition, where no state is special."""
+    """The same model with states renumbered by rising location, ties by self-transition, where no state is special."""
     if not is_exchangeable(model):
         return params
     with jax.enable_x64(True):
@@ -58,7 +57,7 @@ def in_rising_order(model: HMM, params: dict[str, np.ndarray]) -> dict[str, np.n
 
 
 def is_exchangeable(model: HMM) -> bool:
-    """Whether prior, constants and initial law treat all states alike."""
+    """Whether prior, constants and initial distribution treat all states alike."""
     same_start = isinstance(model.initial, str) or np.ptp(model.initial) == 0
     return model.transitions.exchangeable and same_start and not model.emission.states_differ(model.n_states)
 
@@ -67,7 +66,7 @@ def _one_start(
     model: HMM, stretches: list[np.ndarray], known: list[np.ndarray], restart: int, seed: int
 ) -> dict[str, np.ndarray]:
     rng = np.random.default_rng([seed, restart])
-    emission, levels = _untied(model)
+    emission, levels = model.emission.untied, model.emission.state_levels(model.n_states)
     n_groups = int(levels.max()) + 1
     labels = _labels(emission, n_groups, stretches, restart, rng)
     rows, flat = np.concatenate(stretches), np.concatenate(labels)
@@ -81,20 +80,13 @@ def _one_start(
         fit = KNOWN_STATE * overlap
         if emission.states_differ(n_groups):
             fit = fit + preferences(emission, n_groups, groups, rng)
-        order = assign(model, levels, counts, fit, restart, rng)
+        order = _assign(model, levels, counts, fit, restart, rng)
         counts = counts[np.ix_(order, order)]
         groups = [groups[group] for group in order]
     fitted = fit_groups(emission, n_groups, groups, rng)
     start = {"transition": _transition_start(model, levels, counts, rng), **fitted}
     complete = model.validate(start)
     return complete if overlap.any() else in_rising_order(model, complete)
-
-
-def _untied(model: HMM) -> tuple[Emission, np.ndarray]:
-    """The emission of levels and the level of each state; without ties every state is its own level."""
-    if isinstance(model.emission, Tied):
-        return model.emission.emission, np.array(model.emission.levels)
-    return model.emission, np.arange(model.n_states)
 
 
 def _known_states(sequences: Sequences) -> list[np.ndarray]:
@@ -166,6 +158,48 @@ def _transition_start(model: HMM, levels: np.ndarray, counts: np.ndarray, rng: n
     concentration = np.minimum(model.transitions.concentration, 1.0)
     weights = np.where(model.transitions.allowed, expected + concentration + 1e-3, 0.0)
     matrix = weights / weights.sum(axis=1, keepdims=True)
-    for row, law in model.transitions.fixed_rows.items():
-        matrix[row] = law
+    for row, known in model.transitions.fixed_rows.items():
+        matrix[row] = known
     return matrix
+
+
+def _assign(
+    model: HMM,
+    levels: np.ndarray,
+    counts: np.ndarray,
+    fit: np.ndarray,
+    restart: int,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """`order[level]` = group, the order that suits the transitions and `fit[level, group]` best, by swapping pairs.
+
+    Further restarts begin with a random order, since swaps may end in a local optimum.
+    """
+    n_groups = len(counts)
+    order = np.arange(n_groups) if restart == 0 else rng.permutation(n_groups)
+    best = _score(model, levels, counts, fit, order)
+    improved = True
+    while improved:
+        improved = False
+        for one in range(n_groups):
+            for other in range(one + 1, n_groups):
+                swapped = order.copy()
+                swapped[[one, other]] = order[[other, one]]
+                score = _score(model, levels, counts, fit, swapped)
+                if score > best + 1e-9:
+                    order, best, improved = swapped, score, True
+    return order
+
+
+def _score(model: HMM, levels: np.ndarray, counts: np.ndarray, fit: np.ndarray, order: np.ndarray) -> float:
+    """Log probability of the counted transitions at the best transition matrix that the model allows."""
+    placed = counts[np.ix_(order, order)]
+    allowed = np.zeros_like(placed, dtype=bool)
+    np.logical_or.at(allowed, (levels[:, None], levels[None, :]), model.transitions.allowed)
+    share = np.where(allowed, placed + 0.5, 0.0)
+    probabilities = share / share.sum(axis=1, keepdims=True)
+    for row, fixed in model.transitions.fixed_rows.items():
+        probabilities[levels[row]] = np.bincount(levels, weights=fixed, minlength=len(placed))
+    with np.errstate(divide="ignore"):
+        logs = np.maximum(np.log(probabilities), IMPOSSIBLE)
+    return float(np.sum(placed * logs) + np.sum(fit[np.arange(len(order)), order]))

@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.model.parameter import Parameter, Params
-from longhmm.model.parametrisation import Parameters, constrain, coordinate_shapes, unconstrain
+from longhmm.model.parameters import Parameter, Parameters, Params, constrain, coordinate_shapes, unconstrain
 
 Objective = Callable[[jax.Array], jax.Array]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpyro.distributions import Distribution
 
-from longhmm.model.parameter import Pending
+from longhmm.model.parameters import Pending
 
 if TYPE_CHECKING:
     from longhmm.model.hmm import HMM
@@ -17,15 +17,14 @@ if TYPE_CHECKING:
 def as_html(model: HMM) -> str:
     """The emission, and one row per parameter with its prior; every text is escaped."""
     rows = [("transition", f"{model.n_states} x {model.n_states}", _transition(model))]
-    # A tied emission shares the parameters of another between states.
-    emission: Any = getattr(model.emission, "emission", model.emission)
-    rows += [(name, "one per state", _prior(spec)) for name, spec in emission._specs.items()]
+    specifications = model.emission.untied.specifications
+    rows += [(name, "one per state", _prior(spec)) for name, spec in specifications.items()]
     initial = model.initial if isinstance(model.initial, str) else "given"
     uniform = not isinstance(model.initial, str) and np.allclose(model.initial, 1.0 / model.n_states)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return (
         f"<div class='longhmm-model'><p><b>Hidden Markov model</b>: {model.n_states} states, "
-        f"{escape(repr(model.emission))}, initial law {'uniform' if uniform else escape(initial)}</p>"
+        f"{escape(repr(model.emission))}, initial distribution {'uniform' if uniform else escape(initial)}</p>"
         "<table><thead><tr><th>parameter</th><th>size</th><th>prior</th></tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
     )

@@ -19,7 +19,7 @@ import numpy as np
 from longhmm.errors import ModelError
 
 if TYPE_CHECKING:
-    from longhmm.model.emissions import Emission
+    from longhmm.model.emissions.base import Emission
     from longhmm.model.hmm import HMM
 
 PIECE = 512  # steps walked at a time from every state

@@ -1,14 +1,18 @@
-"""What default priors need to know about the data: a few numbers per feature."""
+"""A small, fixed look at long data, and the few numbers per feature that default priors and starting points need."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError
 
 LARGEST = 1e18
+# Fixed, so that default priors are the same whoever asks.
+PIECES, PIECE_LENGTH, SEED = 64, 512, 0
 
 
 class DataSummary(NamedTuple):
@@ -32,6 +36,11 @@ class DataSummary(NamedTuple):
     def centre(self) -> np.ndarray:
         """The middle of the range of each feature."""
         return 0.5 * (self.maximum + self.minimum)
+
+    @property
+    def typical_rate(self) -> np.ndarray:
+        """The mean of an exponential prior for rates of counts: wide enough for a state that owns the largest ones."""
+        return np.maximum(np.maximum(self.mean, 0.5 * self.maximum), 0.1)
 
 
 def _check_scale(feature: int, column: np.ndarray) -> None:
@@ -79,3 +88,64 @@ def summarise(values: np.ndarray) -> DataSummary:
         quantiles=quantiles,
         n_categories=int(quantiles[:, -1].max()) + 1 if whole else None,
     )
+
+
+def subsample(sequences: Sequences) -> np.ndarray:
+    """Rows from a few dozen stretches spread over the data, NaN where missing; the same rows every time."""
+    return np.concatenate([values for values in subsample_stretches(sequences)])
+
+
+def subsample_stretches(
+    sequences: Sequences,
+    pieces: int = PIECES,
+    piece_length: int = PIECE_LENGTH,
+    seed: int = SEED,
+) -> list[np.ndarray]:
+    """Stretches of consecutive rows, float64 with NaN where missing, none crossing the end of a sequence."""
+    if sequences.length <= pieces * piece_length:
+        starts = np.arange(0, sequences.length, piece_length)
+    else:
+        # One start in each of `pieces` equal shares: spread out, and jittered so that no period is aliased.
+        share = sequences.length / pieces
+        jitter = np.random.default_rng(seed).random(pieces)
+        starts = np.floor((np.arange(pieces) + jitter) * share).astype(np.int64)
+        starts = np.minimum(starts, sequences.length - piece_length)
+    stretches = []
+    spans = [(start, min(start + piece_length, sequences.length)) for start in starts.tolist()]
+    for (start, stop), block in zip(spans, sequences.read_many(spans), strict=True):
+        values = np.where(block.observed, block.values.astype(np.float64), np.nan)
+        inside = sequences.offsets[(sequences.offsets > start) & (sequences.offsets < stop)] - start
+        stretches.extend(np.split(values, inside.astype(int)))
+    return stretches
+
+
+class Suit(NamedTuple):
+    """How well a family suits some data, and why; the strongest is proposed (the Gaussian always has 0)."""
+
+    strength: int
+    reason: str
+
+
+class Sample:
+    """Some rows of the data `(n, D)`, NaN where missing, as families look at them to say whether they suit."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = np.asarray(values, np.float64)
+        self.dim = self.values.shape[1]
+        self.known = self.values[np.isfinite(self.values)]
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether all values are whole numbers."""
+        return bool(np.all(self.known == np.rint(self.known)))
+
+    @cached_property
+    def varies_less_than_counts(self) -> bool:
+        """Whether a variance lies below the mean by more than chance: four standard errors of their ratio.
+
+        In any mixture of Poisson distributions the variance is at least the mean: what varies less is no count.
+        """
+        columns = [column[np.isfinite(column)] for column in self.values.T]
+        return any(
+            bool(column.var() < column.mean() * (1 - 4 * np.sqrt(2 / len(column)))) for column in columns if len(column)
+        )

@@ -5,37 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import jax
 import numpy as np
 
 from longhmm.errors import ModelError
-from longhmm.model.parameter import Parameter
-
-
-def check_parameter(parameter: Parameter, given: Any) -> np.ndarray:
-    """A parameter's value as an array of its full shape; fixed ones take their constant."""
-    if parameter.value is not None:
-        return np.asarray(parameter.value)
-    if given is None:
-        raise ModelError(f"params must hold '{parameter.name}', an array of shape {parameter.shape}, got none.")
-    try:
-        value = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ModelError(f"params['{parameter.name}'] must be an array of numbers, got {given!r}.") from None
-    if value.shape != parameter.shape:
-        raise ModelError(
-            f"params['{parameter.name}'] must have shape {parameter.shape}, states first, got shape {value.shape}."
-        )
-    assert parameter.support is not None
-    with jax.enable_x64(True):
-        # As NumPy has it: NumPyro then checks without a program for every step.
-        inside = np.isfinite(value).all() and bool(np.all(parameter.support(value)))
-    if not inside:
-        raise ModelError(
-            f"params['{parameter.name}'] must lie in the support of its prior ({parameter.support}), got "
-            f"{np.array2string(value, threshold=12, precision=4)}."
-        )
-    return value
 
 
 def check_initial(initial: Any, n_states: int) -> np.ndarray | str:

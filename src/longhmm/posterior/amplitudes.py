@@ -13,9 +13,8 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.model.cdf import feature_cdfs
 from longhmm.model.hmm import HMM
-from longhmm.model.subsample import subsample
+from longhmm.model.summary import subsample
 from longhmm.posterior.dwell import stationary_draws
 from longhmm.posterior.levels import stacked_draws
 
@@ -128,7 +127,7 @@ def _count(sequences: Sequences, feature: int, edges: np.ndarray) -> tuple[np.nd
 
 @partial(jax.jit, static_argnames=("model",))
 def _below(model: HMM, params: Mapping[str, jax.Array], values: Any) -> jax.Array | None:
-    found = feature_cdfs(model.emission, params, jnp.asarray(values))
+    found = model.emission.cdf(params, jnp.asarray(values))
     return None if found is None else found[1]
 
 

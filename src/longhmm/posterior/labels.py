@@ -7,9 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import xarray as xr
 
-from longhmm.model.families import Categorical, GaussianMixture, Tied
 from longhmm.model.hmm import HMM
-from longhmm.model.parametrisation import coordinate_shapes, free_names
+from longhmm.model.parameters import coordinate_shapes, free_names
 
 SAMPLE_DIMS = ("chain", "draw")
 
@@ -19,7 +18,7 @@ def parameter_dims(model: HMM) -> dict[str, tuple[str, ...]]:
     table = model.emission.parameters(model.n_states)
     found: dict[str, tuple[str, ...]] = {"transition": ("state", "to_state")}
     for name in free_names(table):
-        found[name] = (_first_dim(model), *_tail_dims(model, name, table[name].shape[1:]))
+        found[name] = model.emission.axes(name, model.n_states)
     return found
 
 
@@ -37,7 +36,7 @@ def coordinate_dims(model: HMM) -> dict[str, tuple[str, ...]]:
     for name, shape in coordinate_shapes(model.emission.parameters(model.n_states)).items():
         same = tuple(shape) == tuple(shapes[name])
         tail = tuple(f"{name}_coordinate{index or ''}" for index in range(len(shape) - 1))
-        found[name] = natural[name] if same else (_first_dim(model), *tail)
+        found[name] = natural[name] if same else (natural[name][0], *tail)
     return found
 
 
@@ -57,20 +56,3 @@ def entry_names(name: str, shape: tuple[int, ...]) -> list[str]:
     if not shape:
         return [name]
     return [f"{name}[{', '.join(map(str, index))}]" for index in np.ndindex(*shape)]
-
-
-def _first_dim(model: HMM) -> str:
-    return "level" if isinstance(model.emission, Tied) else "state"
-
-
-def _tail_dims(model: HMM, name: str, tail: tuple[int, ...]) -> tuple[str, ...]:
-    emission = model.emission.emission if isinstance(model.emission, Tied) else model.emission
-    if isinstance(emission, Categorical):
-        return ("category",)
-    if isinstance(emission, GaussianMixture):
-        return ("component",)
-    if tail == (model.dim,):
-        return ("feature",)
-    if tail == (model.dim, model.dim):
-        return ("feature", "with_feature")
-    return tuple(f"{name}_{index}" for index in range(len(tail)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from longhmm.errors import DataError, ModelError
 from longhmm.model.hmm import HMM
-from longhmm.model.model_config import model_from_config
+from longhmm.model.serialise import model_from_config
 from longhmm.posterior import store
 from longhmm.posterior.diagnostics import Verdict
 from longhmm.posterior.labels import coordinate_dims, parameter_shapes

@@ -14,7 +14,7 @@ import xarray as xr
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.model.model_config import model_to_config
+from longhmm.model.serialise import model_to_config
 from longhmm.posterior import convergence, show, store
 from longhmm.posterior.decode import decode
 from longhmm.posterior.diagnostics import Verdict, verdict

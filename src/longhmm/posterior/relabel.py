@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.errors import ModelError
-from longhmm.model.families import Tied
 from longhmm.model.hmm import HMM
 
 SAME_LOCATION = 1e-9  # relative to the spread of locations: below, two locations are tied
@@ -76,15 +75,13 @@ def permute_coordinates(model: HMM, coordinates: Mapping[str, Any], order: np.nd
 
 def level_order(model: HMM, order: np.ndarray) -> np.ndarray:
     """The permutation of the emission's first axis that goes with one of the states: levels, where states are tied."""
-    if not isinstance(model.emission, Tied):
-        return order
-    levels = np.array(model.emission.levels)
-    moved = np.full(model.emission.n_levels, -1)
+    levels = model.emission.state_levels(model.n_states)
+    moved = np.full(levels.max() + 1, -1)
     for state, old in enumerate(order):
         if moved[levels[state]] not in (-1, levels[old]):
             raise ModelError(
                 f"order must send states that share a level to states that share one, got {order.tolist()} for "
-                f"levels {model.emission.levels}."
+                f"levels {tuple(levels.tolist())}."
             )
         moved[levels[state]] = levels[old]
     return moved
@@ -166,7 +163,7 @@ def _divergences(model: HMM, reference: Mapping[str, Any], params: Mapping[str, 
 
 def _distances(model: HMM, reference: Mapping[str, Any], params: Mapping[str, Any]) -> np.ndarray:
     """`(K, K)`, squared distance between the emission parameters of states, each parameter on its own scale."""
-    levels = np.array(model.emission.levels) if isinstance(model.emission, Tied) else np.arange(model.n_states)
+    levels = model.emission.state_levels(model.n_states)
     total = np.zeros((model.n_states, model.n_states))
     for name in model.emission.names:
         one, other = (

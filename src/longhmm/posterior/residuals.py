@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.model.cdf import feature_cdfs
 from longhmm.model.hmm import HMM
 from longhmm.posterior.predictive import predictions
 
@@ -113,7 +112,7 @@ def _some_value(values: np.ndarray, observed: np.ndarray) -> Any:
 
 @partial(jax.jit, static_argnames=("model",))
 def _cdfs(model: HMM, params: Mapping[str, jax.Array], values: Any) -> tuple[jax.Array, jax.Array] | None:
-    return feature_cdfs(model.emission, params, jnp.asarray(values))
+    return model.emission.cdf(params, jnp.asarray(values))
 
 
 def _normal_quantile(uniform: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ import numpy as np
 
 from longhmm.kernels.lanes import LaneBlock, Program
 from longhmm.model.newton import Coordinates
-from longhmm.model.parametrisation import log_abs_det_jacobian, unconstrain
+from longhmm.model.parameters import log_abs_det_jacobian, unconstrain
 
 LEAPFROGS = 4
 MOVES = 2  # trajectories per sweep

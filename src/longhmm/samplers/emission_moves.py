@@ -14,9 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from longhmm.kernels.statistics import Statistics, free_emission
-from longhmm.model.gaussian import Gaussian
 from longhmm.model.hmm import HMM
-from longhmm.model.tied import Tied
 from longhmm.samplers import recipe
 from longhmm.samplers.blocks import EmissionBlocks
 
@@ -84,8 +82,7 @@ class GaussianMetric:
 
     def applies(self, model: HMM) -> bool:
         """Whether the emission is a Gaussian with full covariance."""
-        inner = model.emission.emission if isinstance(model.emission, Tied) else model.emission
-        return isinstance(inner, Gaussian) and inner.covariance_kind == "full"
+        return model.emission.has_full_covariance
 
     def move(
         self,

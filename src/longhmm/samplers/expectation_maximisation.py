@@ -21,7 +21,7 @@ from longhmm.gradients.estimators import FullData
 from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
-from longhmm.model.subsample import subsample_stretches
+from longhmm.model.summary import subsample_stretches
 from longhmm.progress import Bar
 from longhmm.samplers.contract import Coordinates, Kernel
 from longhmm.samplers.expected_statistics import Expected, expect, sums_suffice

@@ -20,29 +20,12 @@ import numpy as np
 from longhmm.data.executor import Task
 from longhmm.data.sequences import Sequences
 from longhmm.kernels.blocks import Block
-from longhmm.kernels.forms import sufficient_sums
 from longhmm.kernels.full_pass import Progress, posterior_pass
 from longhmm.kernels.fused_pass import fused_totals
-from longhmm.model.emissions import Emission
-from longhmm.model.gaussian import Gaussian
+from longhmm.model.conjugate import Sums
 from longhmm.model.hmm import HMM
 from longhmm.model.newton import Coordinates
-from longhmm.model.tied import Tied
 from longhmm.samplers.whole_data import WholeData
-
-
-class Sums(NamedTuple):
-    """Expected sufficient statistics of an exponential family.
-
-    Attributes:
-        statistics: `(K, n_stats)`, `sum_t gamma_t(k) s(y_t - centre)`.
-        counts: `(K,)`, `sum_t gamma_t(k)` over observed times.
-        centre: `(D,)`, see `centre_of`.
-    """
-
-    statistics: np.ndarray
-    counts: np.ndarray
-    centre: np.ndarray
 
 
 class Slopes(NamedTuple):
@@ -84,10 +67,11 @@ def expect(data: WholeData, params: Mapping[str, Any], *, by_sums: bool, progres
     if fused is not None and (fused.sums is None or by_sums):
         found = fused.collected
         if fused.sums is not None:
-            centre = np.asarray(centre_of(data.model.emission, complete))
-            found = Sums(*sufficient_sums(data.model, complete, fused.sums, centre), centre)
+            centre, lowering = np.asarray(data.model.emission.centre(complete)), data.model.emission.lowering
+            assert lowering is not None
+            found = Sums(*lowering.expected_statistics(complete, fused.sums, centre), centre)
         elif by_sums:
-            found = found._replace(centre=np.asarray(centre_of(data.model.emission, complete)))
+            found = found._replace(centre=np.asarray(data.model.emission.centre(complete)))
         return Expected(fused.log_likelihood, fused.first, fused.transitions, found)
     likelihoods, total = [], None
     for block in posterior_pass(data.model, params, data.sequences, collect, progress):
@@ -97,7 +81,7 @@ def expect(data: WholeData, params: Mapping[str, Any], *, by_sums: bool, progres
     assert total is not None
     first, transitions, emission = total
     if isinstance(emission, Sums):
-        emission = emission._replace(centre=np.asarray(centre_of(data.model.emission, params)))
+        emission = emission._replace(centre=np.asarray(data.model.emission.centre(params)))
     return Expected(float(np.sum(likelihoods)), first, transitions, emission)
 
 
@@ -109,31 +93,12 @@ def sums_suffice(data: WholeData) -> bool:
     return not may_be_partial or not _any_partly_observed(data)
 
 
-def centre_of(emission: Emission, params: Mapping[str, Any]) -> Any:
-    """What is subtracted from observations before statistics are summed: the middle of a Gaussian's current means.
-
-    The sum of squares of numbers near 10^6 leaves no digits for a variance of 1; deviations do. Other families are
-    summed as they are.
-    """
-    inner = emission.emission if isinstance(emission, Tied) else emission
-    if not isinstance(inner, Gaussian):
-        return np.zeros(emission.dim)
-    mean = params["mean"]
-    return mean.sum(0) / mean.shape[0]
-
-
-def recentred(emission: Emission, params: Mapping[str, Any], centre: Any) -> dict[str, Any]:
-    """Parameters of the law of `y - centre`."""
-    inner = emission.emission if isinstance(emission, Tied) else emission
-    return {**params, "mean": params["mean"] - centre} if isinstance(inner, Gaussian) else dict(params)
-
-
 def collect_sums(model: HMM, params: Mapping[str, jax.Array], block: Block, weights: jax.Array) -> Sums:
     emission = model.emission
     observed = jnp.asarray(block.observed)
     whole = jnp.all(observed, axis=1)
-    values = jnp.where(whole[:, None], jnp.asarray(block.values).astype(weights.dtype), emission._fill(weights.dtype))
-    values = values - centre_of(emission, params)
+    values = jnp.where(whole[:, None], jnp.asarray(block.values).astype(weights.dtype), emission.fill(weights.dtype))
+    values = values - emission.centre(params)
     weights = jnp.where(whole[:, None], weights, 0.0)
     statistics = emission.sufficient_statistics(values if emission.vector_valued else values[:, 0])
     assert statistics is not None
@@ -144,7 +109,7 @@ def collect_slopes(model: HMM, params: Mapping[str, jax.Array], block: Block, we
     coordinates = Coordinates(model.emission.parameters(model.n_states))
     vector = coordinates.flatten(params)
     values, observed = jnp.asarray(block.values), jnp.asarray(block.observed)
-    owners = np.array(model.emission.levels) if isinstance(model.emission, Tied) else np.arange(model.n_states)
+    owners = model.emission.state_levels(model.n_states)
 
     def logs(vector: jax.Array) -> jax.Array:
         return model.emission.log_density_missing(coordinates.params(vector), values, observed)

@@ -22,12 +22,11 @@ from longhmm.gradients.resident_data import ResidentData
 from longhmm.kernels.lane_paths import DrawnPaths, draw_paths
 from longhmm.kernels.resident import ResidentPosterior
 from longhmm.messages.scaling import safe_log
-from longhmm.model import parametrisation
+from longhmm.model import parameters
+from longhmm.model.conjugate import Conditional, draw_dirichlet
 from longhmm.model.hmm import HMM
 from longhmm.model.newton import Coordinates as FlatEmission
 from longhmm.samplers.conditional_moves import ConditionalDensity, Metric, adapted, first_step_size, metric_at, move
-from longhmm.samplers.conjugate import Conditional, conditional_of, draw_dirichlet
-from longhmm.samplers.conjugate_priors import grouped
 from longhmm.samplers.contract import Coordinates, Kernel
 
 Params = dict[str, jax.Array]
@@ -99,7 +98,8 @@ class Gibbs:
         """Tie the sampler to a model and data (a bound `ResidentData`)."""
         posterior = estimator.posterior
         program = posterior.program
-        conditional = conditional_of(program.model, program.partial_rows)
+        emission, n_levels = model.emission.untied, int(model.emission.state_levels(model.n_states).max()) + 1
+        conditional = emission.conditional(n_levels, partial_rows=program.partial_rows)
 
         def init(key: jax.Array, coordinates: Coordinates) -> GibbsState:
             if conditional is not None or not FlatEmission(program.model.emission.parameters(model.n_states)).size:
@@ -135,7 +135,7 @@ def sweep(
     table = posterior.model.emission.parameters(posterior.model.n_states)
     coordinates = {
         "transition": posterior.model.transitions.unconstrain(transition),
-        **parametrisation.unconstrain(table, {**params, **emission}),
+        **parameters.unconstrain(table, {**params, **emission}),
     }
     finite = jnp.isfinite(paths.log_likelihood)
     for value in coordinates.values():
@@ -172,7 +172,7 @@ def _closed_form(
     key: jax.Array, posterior: ResidentPosterior, conditional: Conditional, params: Params, states: jax.Array
 ) -> Params:
     program = posterior.program
-    emission, levels = grouped(program.model.emission, program.model.n_states)
+    emission, levels = program.model.emission.untied, program.model.emission.state_levels(program.model.n_states)
     groups = jnp.asarray(levels)
 
     def one(index: jax.Array, states: jax.Array) -> Any:

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.model.gaussian_mode import gaussian_mode
+from longhmm.model.conjugate import Sums
 from longhmm.model.hmm import HMM
 from longhmm.model.newton import Coordinates, Derivatives, climb, uphill
-from longhmm.samplers.expected_statistics import Expected, Slopes, Sums, recentred
+from longhmm.samplers.expected_statistics import Expected, Slopes
 
 # A Dirichlet density with a concentration below 1 is infinite at 0; the logarithm of this number stands for that.
 SMALLEST = 1e-300
@@ -99,7 +99,7 @@ def _transition_derivatives(model: HMM, u: jax.Array, weights: jax.Array, first:
 
 def _next_emission(model: HMM, params: Arrays, collected: Sums | Slopes, prior: bool) -> Arrays:
     if isinstance(collected, Sums):
-        closed = gaussian_mode(model.emission, model.n_states, params, *collected, prior=prior)
+        closed = model.emission.mode(model.n_states, collected, start=params, prior=prior)
         if closed is not None:
             return closed
     start = np.asarray(_flatten(model, params))
@@ -133,7 +133,7 @@ def _sums_derivatives(model: HMM, prior: bool, vector: jax.Array, sums: Sums) ->
 
     def objective(vector: jax.Array) -> jax.Array:
         params = coordinates.params(vector)
-        natural = model.emission.natural_parameters(recentred(model.emission, params, sums.centre))
+        natural = model.emission.natural_parameters(model.emission.recentred(params, sums.centre))
         assert natural is not None
         eta, log_normaliser = natural
         value = jnp.sum(sums.statistics * eta) - jnp.sum(sums.counts * log_normaliser)

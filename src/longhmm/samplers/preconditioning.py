@@ -27,7 +27,6 @@ from longhmm.kernels.statistics import smooth_windows
 from longhmm.messages.markov import stationary
 from longhmm.messages.scaling import safe_log
 from longhmm.model.hmm import HMM
-from longhmm.model.tied import Tied
 from longhmm.samplers.blocks import EmissionBlocks
 from longhmm.samplers.evaluation import sequences_of
 
@@ -117,9 +116,10 @@ def _prior_curvature(model: HMM, blocks: EmissionBlocks, coordinates: Mapping[st
 
 
 def _block_counts(model: HMM, blocks: EmissionBlocks, visits: jax.Array) -> jax.Array:
-    if isinstance(model.emission, Tied):
-        return jax.ops.segment_sum(visits, jnp.asarray(model.emission.levels), blocks.n_blocks)
-    return visits if blocks.n_blocks == model.n_states else jnp.full(blocks.n_blocks, jnp.sum(visits))
+    levels = model.emission.state_levels(model.n_states)
+    if blocks.n_blocks == levels.max() + 1:
+        return jax.ops.segment_sum(visits, jnp.asarray(levels), blocks.n_blocks)
+    return jnp.full(blocks.n_blocks, jnp.sum(visits))
 
 
 @jax.jit

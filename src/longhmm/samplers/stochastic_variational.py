@@ -28,11 +28,11 @@ from longhmm.gradients.minibatch import Minibatch
 from longhmm.kernels.statistics import smooth_windows
 from longhmm.messages.markov import stationary
 from longhmm.messages.scaling import safe_log
+from longhmm.model.conjugate import Approximation, draw_dirichlet
+from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM
-from longhmm.samplers.conjugate import draw_dirichlet
-from longhmm.samplers.conjugate_priors import grouped
+from longhmm.model.parameters import Parameters
 from longhmm.samplers.contract import Coordinates, Kernel
-from longhmm.samplers.variational_families import Family, family_of
 
 
 class SVIState(NamedTuple):
@@ -114,23 +114,23 @@ class StochasticVariational:
     def build(self, model: HMM, estimator: Any) -> Kernel:
         """Tie the sampler to a model and windows (a bound `Buffered`)."""
         length = float(estimator.source.cells.offsets[-1])
-        family_of(model, np.zeros(model.dim))  # complains now if the emission is not supported
+        _approximation(model, np.zeros(model.dim))  # complains now if the emission is not supported
 
         @jax.jit
         def init(key: jax.Array, coordinates: Coordinates) -> SVIState:
             params = model.constrain(coordinates)
             transition = params["transition"]
-            centre = jnp.mean(params["mean"], axis=0) if "mean" in params else jnp.zeros(model.dim, transition.dtype)
-            family = family_of(model, centre)
+            centre = jnp.asarray(model.emission.centre(params), transition.dtype)
+            family = _approximation(model, centre)
             visits = length * stationary(transition)
-            _, levels = grouped(model.emission, model.n_states)
+            levels = model.emission.state_levels(model.n_states)
             groups = jax.ops.segment_sum(visits, jnp.asarray(levels), int(levels.max()) + 1)
             sums = family.pretend(params, groups)
             state = SVIState({}, visits[:, None] * transition, sums, family.start, centre, jnp.zeros(()))
             return _settled(model, family, state)
 
         def step(key: jax.Array, state: SVIState, minibatch: Minibatch) -> tuple[SVIState, SVIInfo]:
-            family = family_of(model, state.centre)
+            family = _approximation(model, state.centre)
             transitions, sums, lost = _expect(model, family, estimator.initial, state, minibatch)
             rate = (state.steps + self.delay) ** -self.forgetting
             running, seen = (state.transitions, state.sums), (transitions, sums)
@@ -146,7 +146,7 @@ class StochasticVariational:
 @partial(jax.jit, static_argnames=("model", "n"))
 def draw_from_posterior(model: HMM, key: jax.Array, state: SVIState, n: int) -> Coordinates:
     """`n` independent draws from `q`, as unconstrained coordinates with a leading axis."""
-    family = family_of(model, state.centre)
+    family = _approximation(model, state.centre)
     concentration = _weights(model, state)
 
     def one(key: jax.Array) -> Coordinates:
@@ -157,6 +157,34 @@ def draw_from_posterior(model: HMM, key: jax.Array, state: SVIState, n: int) -> 
         )
 
     return jax.vmap(one)(jax.random.split(key, n))
+
+
+def _approximation(model: HMM, centre: Any) -> Approximation:
+    """The family of `q` for a model's emission; `centre` `(D,)` is subtracted from Gaussian observations."""
+    emission, n_levels = model.emission.untied, int(model.emission.state_levels(model.n_states).max()) + 1
+    table = emission.parameters(n_levels)
+    if not emission.free_names:
+        return _nothing_to_approximate(emission, table)
+    found = emission.approximation(n_levels, centre) if len(emission.free_names) == len(table) else None
+    if found is None:
+        raise ModelError(
+            "Stochastic variational inference needs an emission whose parameters all have conjugate priors, such as a "
+            f"Gaussian with full covariance and default priors, got {emission!r}: choose such priors, or a sampler."
+        )
+    return found
+
+
+def _nothing_to_approximate(emission: Emission, table: Parameters) -> Approximation:
+    """All parameters are fixed."""
+
+    def expected(q: Any, values: jax.Array, observed: jax.Array) -> jax.Array:
+        params = {name: jnp.asarray(parameter.value, jnp.result_type(float)) for name, parameter in table.items()}
+        return emission.log_density_missing(params, values, observed)
+
+    def nothing(*_: Any) -> Any:
+        return ()
+
+    return Approximation(nothing, nothing, nothing, (), expected, lambda q: {}, lambda *_: {})
 
 
 def _weights(model: HMM, state: SVIState) -> jax.Array:
@@ -173,7 +201,7 @@ def _with_known_rows(model: HMM, rows: jax.Array) -> jax.Array:
     return jnp.where(model.transitions.free_rows[:, None], rows, jnp.asarray(known, rows.dtype))
 
 
-def _settled(model: HMM, family: Family, state: SVIState) -> SVIState:
+def _settled(model: HMM, family: Approximation, state: SVIState) -> SVIState:
     """The state with `q` and its mean made from its running sums."""
     emission = family.update(state.emission, state.sums)
     weights = jnp.where(model.transitions.allowed, _weights(model, state), 0.0)
@@ -191,12 +219,12 @@ def _expected_log_transition(model: HMM, state: SVIState) -> jax.Array:
 
 
 def _expect(
-    model: HMM, family: Family, initial: Any, state: SVIState, minibatch: Minibatch
+    model: HMM, family: Approximation, initial: Any, state: SVIState, minibatch: Minibatch
 ) -> tuple[jax.Array, Any, jax.Array]:
     """The local step: expected transitions and sums of the cores, scaled to all data; and impossible windows."""
     windows = minibatch.windows
     n_windows, width, dim = windows.values.shape
-    _, levels = grouped(model.emission, model.n_states)
+    levels = model.emission.state_levels(model.n_states)
     values, observed = windows.values.reshape(-1, dim), windows.observed.reshape(-1, dim)
     logs = family.expected(state.emission, values, observed)[:, levels].reshape(n_windows, width, -1)
     if windows.states is not None:
@@ -215,9 +243,9 @@ def _expect(
     _, gamma, smoothed = smooth_windows(proper, windows, start / jnp.sum(start), logs)
     weights = jnp.moveaxis(gamma * minibatch.weights, 2, 0).reshape(-1, model.n_states)
     groups = weights @ jax.nn.one_hot(levels, int(levels.max()) + 1, dtype=weights.dtype)
-    if not grouped(model.emission, model.n_states)[0].factorises:
+    if not model.emission.factorises:
         observed = jnp.broadcast_to(jnp.all(observed, axis=-1, keepdims=True), observed.shape)
-    sums = family.conditional.statistics({}, values, observed, groups)
+    sums = family.statistics({}, values, observed, groups)
     transitions = jnp.sum(smoothed.transitions * minibatch.weights, axis=2)
     lost = jnp.sum(jnp.sum(gamma, axis=(0, 1)) < 0.5).astype(jnp.int32)  # a core has at least one time
     return transitions, sums, lost

@@ -12,10 +12,10 @@ from numpyro.distributions import Distribution
 from numpyro.distributions.constraints import Constraint
 
 from longhmm.errors import ModelError
-from longhmm.model.emissions import Emission, _check_dim_argument, _specification
-from longhmm.model.layout import Builder, Layout
-from longhmm.model.parameter import Parameter, Pending, full_shape
-from longhmm.model.prior_checks import check_inside
+from longhmm.model.builders import Builder, check_inside
+from longhmm.model.emissions.base import Emission
+from longhmm.model.emissions.distribution import Density
+from longhmm.model.parameters import Parameter, Pending, full_shape, make_parameter, specification
 from longhmm.model.summary import DataSummary
 
 
@@ -23,32 +23,26 @@ class Family(Emission):
     """An emission whose parameters all have default priors.
 
     `regions` says where each parameter lives. A parameter that is given no prior gets its default from
-    `default_priors` when the data are known.
+    `default_priors` when the data are known. `builder` is the NumPyro distribution, for families without a density,
+    draws or means of their own.
     """
 
     builder: ClassVar[Builder | None] = None
 
-    def __init__(self, *, dim: int, vector: bool, regions: dict[str, Constraint], **priors: Any) -> None:
-        self._dim = _check_dim_argument(dim)
-        self._distribution = type(self).builder
-        self._vector = vector
-        self._tables: dict[int, dict[str, Parameter]] = {}
-        self._support_by_state = False
-        unknown = [name for name in priors if name not in regions]
-        if unknown:
-            raise ModelError(
-                f"{type(self).__name__} has no parameter '{unknown[0]}': its parameters are {', '.join(regions)}."
-            )
-        self._specs = {
-            name: _specification(name, priors[name]) if priors.get(name) is not None else Pending(region)
+    def __init__(self, *, dim: int, regions: dict[str, Constraint], vector: bool = False, **priors: Any) -> None:
+        specs = {
+            name: specification(name, priors[name]) if priors.get(name) is not None else Pending(region)
             for name, region in regions.items()
         }
+        self._describe(dim, specs, vector=vector)
+        builder = type(self).builder
+        if builder is not None:
+            self._density = Density(builder, tuple(specs), (), self._dim, vector, self.support)
         for name, parameter in self._trial_table().items():
-            if not isinstance(self._specs[name], Pending) and parameter.support is not regions[name]:
+            if not isinstance(specs[name], Pending) and parameter.support is not regions[name]:
                 check_inside(parameter, regions[name], type(self).__name__)
 
     def options(self) -> dict[str, Any]:
-        """The arguments, other than priors, that rebuild this emission."""
         return {"dim": self._dim}
 
     def tails(self) -> dict[str, tuple[int, ...]]:
@@ -85,17 +79,8 @@ class Family(Emission):
             priors = {name: defaults[name] if isinstance(spec, Pending) else spec for name, spec in self._specs.items()}
             return type(self)(**{**self.options(), **priors})
 
-    def __repr__(self) -> str:
-        parts = [f"{name}={value!r}" for name, value in self.options().items() if (name, value) != ("dim", 1)]
-        parts += [
-            f"{name}={type(spec).__name__ if isinstance(spec, Distribution) else spec.tolist()}"
-            for name, spec in self._specs.items()
-            if not isinstance(spec, Pending)
-        ]
-        return f"{type(self).__name__}({', '.join(parts)})"
-
-    def _layout(self, n_states: int) -> Layout:
-        return Layout(self.tails(), self._vector)
+    def _tails(self, n_states: int) -> dict[str, tuple[int, ...]]:
+        return self.tails()
 
     def _trial_table(self) -> dict[str, Parameter]:
         """The table at the number of states that explicit per-state priors imply."""
@@ -105,7 +90,7 @@ class Family(Emission):
                 shape = full_shape(spec)
                 if len(shape) == len(self.tails()[name]) + 1 and shape[0] > 1:
                     n_states = shape[0]
-        return self._table(n_states, self._layout(n_states))
+        return {name: make_parameter(name, spec, n_states, self.tails()[name]) for name, spec in self._specs.items()}
 
 
 def as_float(y: Any) -> jax.Array:

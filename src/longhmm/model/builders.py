@@ -1,23 +1,26 @@
-"""How the named parameters of any NumPyro distribution are laid out over states and features.
+"""NumPyro distributions built from named parameters: how these are laid out over states and features, and checks.
 
 A class declares how many event dimensions each parameter has; a function does not, so its priors tell. Which of the
 possible layouts makes one distribution per state over D features is then found by tracing (no arithmetic is done).
+Priors that cannot work are refused with a sentence before any data are read.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import Distribution
-from numpyro.distributions.constraints import is_dependent
+from numpyro.distributions.constraints import Constraint, is_dependent
+from numpyro.distributions.distribution import validation_enabled
 
 from longhmm.errors import ModelError
-from longhmm.model.parameter import Params, full_shape, make_parameter
+from longhmm.model.parameters import Parameter, Params, Pending, full_shape, make_parameter, trial_value
+from longhmm.model.support import in_words, same_support
 
 Builder = Callable[..., Distribution]
 Specs = Mapping[str, Distribution | np.ndarray]
@@ -122,13 +125,10 @@ def find_layout(builder: Builder, specs: Specs, dim: int, n_states: int) -> Layo
     )
 
 
-def build(builder: Builder, params: Params, specs: Mapping[str, Any]) -> Distribution:
-    """The distribution at these parameter values, batched as they are."""
-    values = {name: jnp.asarray(params[name]) for name in specs}
-    values = {
-        name: value.astype(int) if wants_integer(builder, name, specs[name]) else value
-        for name, value in values.items()
-    }
+def build(builder: Builder, params: Params, integers: Collection[str]) -> Distribution:
+    """The distribution at these parameter values, batched as they are; `integers` names those that must be integers."""
+    values = {name: jnp.asarray(value) for name, value in params.items()}
+    values = {name: value.astype(int) if name in integers else value for name, value in values.items()}
     if is_class(builder) or getattr(builder, "__module__", "").startswith("numpyro."):
         # NumPyro's own checks would cost a pass over the data, and refuse float32 rounding of valid matrices.
         return builder(**values, validate_args=False)
@@ -139,18 +139,24 @@ def _trace_shapes(
     builder: Builder, specs: Specs, tails: Mapping[str, tuple[int, ...]], n_states: int
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    whole = integers(builder, specs)
 
     def trace(values: Params) -> None:
-        distribution = build(builder, values, specs)
+        distribution = build(builder, values, whole)
         found.append((tuple(distribution.batch_shape), tuple(distribution.event_shape)))
 
     jax.eval_shape(trace, {name: jax.ShapeDtypeStruct((n_states, *tail), np.float32) for name, tail in tails.items()})
     return found[0]
 
 
-def wants_integer(builder: Builder | None, name: str, spec: Any) -> bool:
-    """Whether a constant must stay an integer: the class says so, or it was given as one to a function."""
-    if builder is None or not isinstance(spec, np.ndarray):
+def integers(builder: Builder, specs: Mapping[str, Any]) -> tuple[str, ...]:
+    """Names of the constants that must stay integers."""
+    return tuple(name for name, spec in specs.items() if _wants_integer(builder, name, spec))
+
+
+def _wants_integer(builder: Builder, name: str, spec: Any) -> bool:
+    """The class says so, or it was given as one to a function."""
+    if spec is None or isinstance(spec, Distribution | Pending):
         return False
     if is_class(builder):
         constraint = builder.arg_constraints.get(name)  # type: ignore[attr-defined]
@@ -183,6 +189,88 @@ def _event_tail(
 
 def _with_features(spec: Distribution | np.ndarray, tail: tuple[int, ...], dim: int) -> tuple[int, ...]:
     """The same tail with a features axis in front, unless a constant already has one."""
-    if isinstance(spec, np.ndarray) and tail and tail[0] == dim:
+    if not isinstance(spec, Distribution) and tail and tail[0] == dim:
         return tail
     return (dim, *tail)
+
+
+# Checks ------------------------------------------------------------------------------------------------------------
+
+
+def check_inside(parameter: Parameter, required: Constraint, owner: str) -> None:
+    """Refuse a prior or a constant that can leave the region that the distribution needs."""
+    for sign in (1.0, -1.0):
+        value = _trial(parameter, sign)
+        with jax.enable_x64(True):
+            inside = bool(np.all(np.asarray(required(jnp.asarray(value)))))
+        if not inside:
+            raise ModelError(_outside(parameter, required, owner, value))
+
+
+def check_distribution(builder: Builder, parameters: Mapping[str, Parameter]) -> Constraint:
+    """Try the distribution at two far points; return its support, which must be the same at both."""
+    owner = name_of(builder)
+    points = [{name: _trial(parameter, sign) for name, parameter in parameters.items()} for sign in (1.0, -1.0)]
+    with jax.enable_x64(True):
+        made = [_build(builder, point, parameters) for point in points]
+        for distribution, point in zip(made, points, strict=True):
+            _check_arguments(builder, distribution, parameters, point)
+        if not same_support(made[0].support, made[1].support):
+            for name, parameter in parameters.items():
+                moved = _build(builder, {**points[0], name: points[1][name]}, parameters)
+                if parameter.is_free and not same_support(made[0].support, moved.support):
+                    raise ModelError(
+                        f"The parameter '{name}' of {owner} moves the support of the distribution, so it cannot be "
+                        f"inferred by gradients: give '{name}' a fixed value instead of a prior."
+                    )
+        return made[0].support
+
+
+def _trial(parameter: Parameter, sign: float) -> np.ndarray:
+    if parameter.value is not None:
+        return parameter.value
+    assert parameter.support is not None
+    try:
+        return trial_value(parameter.support, parameter.shape, sign)
+    except NotImplementedError:
+        raise ModelError(
+            f"The prior of '{parameter.name}' lives on {in_words(parameter.support)}, which has no "
+            "unconstrained coordinates: use a continuous prior, or a fixed value."
+        ) from None
+
+
+def _build(builder: Builder, values: Params, parameters: Mapping[str, Parameter]) -> Distribution:
+    whole = integers(builder, {name: parameter.value for name, parameter in parameters.items()})
+    try:
+        with validation_enabled(False):  # the checks here speak of priors and states, NumPyro's do not
+            return build(builder, values, whole)
+    except Exception as error:
+        raise ModelError(f"{name_of(builder)} cannot be built from these parameters: {error}") from error
+
+
+def _check_arguments(
+    builder: Builder, distribution: Distribution, parameters: Mapping[str, Parameter], point: Params
+) -> None:
+    """Every argument that the built distribution stores must satisfy its own constraint."""
+    for name, required in distribution.arg_constraints.items():
+        if name not in vars(distribution) or is_dependent(required):
+            continue
+        if is_class(builder) and name in parameters and parameters[name].support is required:
+            continue
+        value = vars(distribution)[name]
+        if value is None or bool(np.all(np.asarray(required(jnp.asarray(value))))):
+            continue
+        if is_class(builder) and name in parameters:
+            raise ModelError(_outside(parameters[name], required, name_of(builder), point[name]))
+        raise ModelError(
+            f"{name_of(builder)} returned a {type(distribution).__name__} whose '{name}' left {in_words(required)} "
+            "for some values that its priors allow: give its parameters priors on the right region."
+        )
+
+
+def _outside(parameter: Parameter, required: Constraint, owner: str, value: np.ndarray) -> str:
+    what = "fixed value" if parameter.value is not None else f"{type(parameter.prior).__name__} prior"
+    return (
+        f"The parameter '{parameter.name}' of {owner} needs {in_words(required)}, but its {what} allows values "
+        f"such as {float(np.ravel(value)[0]):.3g}: choose one that stays inside."
+    )

@@ -11,7 +11,8 @@ from jax.scipy.special import gammaln
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
-from longhmm.model.family import Family
+from longhmm.model.emissions.family import Family
+from longhmm.model.emissions.registry import register
 from longhmm.model.summary import DataSummary
 
 
@@ -42,6 +43,7 @@ def log_normaliser(df: jax.Array) -> jax.Array:
     return jnp.where(df > limit, series - 0.5 * np.log(2 * np.pi), direct)
 
 
+@register("student-t")
 class StudentT(Family):
     """y | x = k is Student's t with `df` degrees of freedom, `loc` and `scale`, each (K,), or (K, D) if dim > 1.
 
@@ -56,7 +58,6 @@ class StudentT(Family):
     def __init__(self, dim: int = 1, *, df: Any = None, loc: Any = None, scale: Any = None) -> None:
         super().__init__(
             dim=dim,
-            vector=False,
             df=df,
             loc=loc,
             scale=scale,

@@ -6,7 +6,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 import longhmm as lh
-from longhmm.model.gaussian_mode import gaussian_mode
+from longhmm.model.conjugate import Sums
 
 
 @pytest.mark.parametrize("kind", ["full", "diagonal"])
@@ -21,8 +21,8 @@ def test_flat_priors_give_weighted_moments(kind):
     emission = lh.Gaussian(dim=2, **({"covariance": kind} | flat))
     centre = np.array([1.0, -1.0])
     statistics = weights.T @ np.asarray(emission.sufficient_statistics(rows - centre))
-    start = {"mean": np.zeros((2, 2))}
-    found = gaussian_mode(emission, 2, start, statistics, weights.sum(axis=0), centre, prior=True)
+    sums = Sums(statistics, weights.sum(axis=0), centre)
+    found = emission.mode(2, sums, start={"mean": np.zeros((2, 2))}, prior=True)
     for state, weight in enumerate(weights.T):
         np.testing.assert_allclose(found["mean"][state], np.average(rows, axis=0, weights=weight), rtol=1e-5)
         spread = np.cov(rows.T, aweights=weight, ddof=0)

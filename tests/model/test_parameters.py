@@ -12,10 +12,10 @@ import pytest
 from numpyro.distributions import constraints
 from numpyro.distributions.constraints import Constraint
 
+from longhmm import Emission
 from longhmm.errors import ModelError
-from longhmm.model import parametrisation
-from longhmm.model.emissions import Emission
-from longhmm.model.parameter import Parameter
+from longhmm.model import parameters
+from longhmm.model.parameters import Parameter
 from model.configurations import named, names
 
 
@@ -31,11 +31,11 @@ def test_values_survive_the_round_trip(name: str) -> None:
     table = configuration.emission.parameters(configuration.n_states)
 
     def there_and_back(params: dict[str, jax.Array]) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
-        u = parametrisation.unconstrain(table, params)
-        return u, parametrisation.constrain(table, u)
+        u = parameters.unconstrain(table, params)
+        return u, parameters.constrain(table, u)
 
     u, again = jax.jit(there_and_back)(configuration.params)
-    assert {key: value.shape for key, value in u.items()} == parametrisation.coordinate_shapes(table)
+    assert {key: value.shape for key, value in u.items()} == parameters.coordinate_shapes(table)
     assert set(again) == set(configuration.params)
     for key, value in configuration.params.items():
         np.testing.assert_allclose(again[key], value, rtol=1e-9, atol=1e-9)
@@ -69,16 +69,16 @@ FREE_ENTRIES = {
 def test_jacobian_is_the_determinant(kind: str, support: Constraint, tail: tuple[int, ...]) -> None:
     table = {"x": Parameter("x", (2, *tail), None, None, support),
              "fixed": Parameter("fixed", (2,), None, np.array([1.0, 2.0]), None)}  # fmt: skip
-    shape = parametrisation.coordinate_shapes(table)["x"]
+    shape = parameters.coordinate_shapes(table)["x"]
     u = np.random.default_rng(0).normal(size=shape)
 
     def entries(flat: jax.Array) -> jax.Array:
-        return jnp.ravel(FREE_ENTRIES[kind](parametrisation.constrain(table, {"x": flat.reshape(shape)})["x"]))
+        return jnp.ravel(FREE_ENTRIES[kind](parameters.constrain(table, {"x": flat.reshape(shape)})["x"]))
 
     matrix = jax.jit(jax.jacobian(entries))(u.ravel())
     assert matrix.shape == (u.size, u.size)
     expected = np.linalg.slogdet(matrix)[1]
-    assert float(parametrisation.log_abs_det_jacobian(table, {"x": u})) == pytest.approx(expected, rel=1e-9)
+    assert float(parameters.log_abs_det_jacobian(table, {"x": u})) == pytest.approx(expected, rel=1e-9)
 
 
 def test_a_density_keeps_its_mass_under_a_change_of_coordinates() -> None:
@@ -88,8 +88,8 @@ def test_a_density_keeps_its_mass_under_a_change_of_coordinates() -> None:
 
     def log_density(u: jax.Array) -> jax.Array:
         coordinates = {"scale": u[None]}
-        params = parametrisation.constrain(table, coordinates)
-        return emission.log_prior(params) + parametrisation.log_abs_det_jacobian(table, coordinates)
+        params = parameters.constrain(table, coordinates)
+        return emission.log_prior(params) + parameters.log_abs_det_jacobian(table, coordinates)
 
     density = np.exp(np.asarray(jax.jit(jax.vmap(log_density))(grid)))
     assert np.trapezoid(density, grid) == pytest.approx(1.0, abs=1e-9)
@@ -97,13 +97,13 @@ def test_a_density_keeps_its_mass_under_a_change_of_coordinates() -> None:
 
 def test_constants_follow_the_precision_of_the_coordinates() -> None:
     table = Emission(dist.StudentT, df=4.0, loc=dist.Normal(0.0, 1.0), scale=1.0).parameters(2)
-    params = parametrisation.constrain(table, {"loc": jnp.zeros(2, jnp.float32)})
+    params = parameters.constrain(table, {"loc": jnp.zeros(2, jnp.float32)})
     assert {value.dtype for value in params.values()} == {np.dtype(np.float32)}
 
 
 def test_wrong_names_and_shapes_are_named() -> None:
     table = Emission(dist.Normal, loc=dist.Normal(0.0, 1.0), scale=1.0).parameters(2)
     with pytest.raises(ModelError, match="must contain 'loc' of shape"):
-        parametrisation.unconstrain(table, {"mean": np.zeros(2)})
+        parameters.unconstrain(table, {"mean": np.zeros(2)})
     with pytest.raises(ModelError, match=r"'loc' must have shape \(2,\), but it had shape \(3,\)"):
-        parametrisation.unconstrain(table, {"loc": np.zeros(3)})
+        parameters.unconstrain(table, {"loc": np.zeros(3)})

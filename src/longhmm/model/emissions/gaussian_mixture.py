@@ -1,23 +1,31 @@
-"""Emissions that are mixtures: one state with several humps."""
+"""Gaussian mixtures as emissions: one state with several humps."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import ndtr
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.errors import ModelError
-from longhmm.model.family import Family, as_float
-from longhmm.model.multivariate_normal import LOG_2PI
-from longhmm.model.ordered import OrderedNormal
-from longhmm.model.parameter import Params
+from longhmm.model.covariance import LOG_2PI
+from longhmm.model.emissions.base import Emission
+from longhmm.model.emissions.family import Family, as_float
+from longhmm.model.emissions.registry import register
+from longhmm.model.parameters import Params
+from longhmm.model.priors import OrderedNormal
 from longhmm.model.summary import DataSummary
+from longhmm.model.support import one_feature
+
+if TYPE_CHECKING:
+    from longhmm.data.sequences import Sequences
 
 
+@register("gaussian-mixture")
 class GaussianMixture(Family):
     """y | x = k is a mixture of M Gaussians with `weights`, `means` and `scales`, each (K, M), for one feature.
 
@@ -34,7 +42,6 @@ class GaussianMixture(Family):
         self.n_components = int(n_components)
         super().__init__(
             dim=1,
-            vector=False,
             weights=weights,
             means=means,
             scales=scales,
@@ -45,11 +52,19 @@ class GaussianMixture(Family):
             },
         )
 
+    @classmethod
+    def from_data(cls, data: Sequences, **priors: Any) -> Emission:
+        one_feature("gaussian-mixture", data.dim)
+        return cls(**priors)
+
     def options(self) -> dict[str, Any]:
         return {"n_components": self.n_components}
 
     def tails(self) -> dict[str, tuple[int, ...]]:
         return dict.fromkeys(self._specs, (self.n_components,))
+
+    def axes(self, name: str, n_states: int) -> tuple[str, ...]:
+        return ("state", "component")
 
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
         return {
@@ -64,9 +79,14 @@ class GaussianMixture(Family):
         offset = jnp.log(jnp.asarray(params["weights"])) + jnp.log(inverse_scale) - 0.5 * LOG_2PI
         return jax.nn.logsumexp(offset - 0.5 * z * z, -1)
 
-    def location(self, params: Params) -> jax.Array:
-        """The mean of the mixture."""
-        return jnp.sum(jnp.asarray(params["weights"]) * params["means"], -1)
+    def means(self, params: Params) -> jax.Array:
+        """Of the whole mixture."""
+        return jnp.sum(jnp.asarray(params["weights"]) * params["means"], -1, keepdims=True)
+
+    def cdf(self, params: Params, values: jax.Array) -> tuple[jax.Array, jax.Array]:
+        parts = ndtr((values[:, :, None] - params["means"]) / params["scales"])
+        below = jnp.sum(params["weights"] * parts, axis=-1)[:, :, None]
+        return below, below
 
     def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
         choice, noise = jax.random.split(key)

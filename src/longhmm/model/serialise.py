@@ -1,4 +1,4 @@
-"""Emissions as plain names and numbers, and back; nothing but allow-listed names is ever called."""
+"""Models as plain names and numbers, and back; nothing but allow-listed names is ever called."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.errors import ModelError
-from longhmm.model import families
-from longhmm.model.emissions import Emission
-from longhmm.model.family import Family
-from longhmm.model.layout import name_of
-from longhmm.model.ordered import OrderedNormal
-from longhmm.model.parameter import Pending
+from longhmm.model.builders import name_of
+from longhmm.model.emissions import registry
+from longhmm.model.emissions.base import Emission
+from longhmm.model.hmm import HMM
+from longhmm.model.parameters import Pending
+from longhmm.model.priors import OrderedNormal
 from longhmm.model.support import same_support
 
 # The arguments that rebuild each prior; every one is an attribute of the same name.
@@ -68,57 +68,95 @@ REGIONS = (
     "corr_cholesky",
     "corr_matrix",
 )
-FAMILIES: dict[str, type[Family]] = {
-    family.__name__: family
-    for family in vars(families).values()
-    if isinstance(family, type) and issubclass(family, Family)
-}
+
+
+def model_to_config(model: HMM) -> dict[str, Any]:
+    """A JSON-able description of a whole model, or a ModelError where it contains a user's own code."""
+    transitions = model.transitions
+    return {
+        "n_states": model.n_states,
+        "emission": emission_to_config(model.emission),
+        "transition_prior": transitions.concentration.tolist(),
+        "fixed_rows": {str(row): known.tolist() for row, known in transitions.fixed_rows.items()},
+        "initial": model.initial if isinstance(model.initial, str) else np.asarray(model.initial).tolist(),
+    }
+
+
+def model_from_config(config: Mapping[str, Any]) -> HMM:
+    """Rebuild a model from its description; only allow-listed names are ever called."""
+    return HMM(
+        config["n_states"],
+        emission_from_config(config["emission"]),
+        transition_prior=np.asarray(config["transition_prior"], np.float64),
+        fixed_rows={int(row): law for row, law in config["fixed_rows"].items()},
+        initial=config["initial"],
+    )
 
 
 def emission_to_config(emission: Emission) -> dict[str, Any]:
     """A JSON-able description of an emission, or a ModelError where it contains a user's own code."""
-    if isinstance(emission, families.Tied):
-        return {"family": "Tied", "levels": list(emission.levels), "emission": emission_to_config(emission.emission)}
-    parameters = {
-        name: _spec_to_config(name, spec) for name, spec in emission._specs.items() if not isinstance(spec, Pending)
-    }
-    if type(emission) in FAMILIES.values():
-        assert isinstance(emission, Family)
-        return {"family": type(emission).__name__, "options": emission.options(), "parameters": parameters}
-    builder = emission._distribution
-    if type(emission) is not Emission or builder is None or not _is_numpyro(name_of(builder), builder):
-        raise ModelError(
-            f"{emission.name} is your own code and cannot be stored as names and numbers: keep the model "
-            "and pass it again when loading, as load(path, model=...)."
-        )
+    family = registry.name_of(emission)
+    if family is None:
+        raise _own_code(emission.name)
     return {
-        "family": "Emission",
-        "distribution": name_of(builder),
-        "options": {"dim": emission.dim},
-        "parameters": parameters,
+        "family": family,
+        "options": {name: _option_to_config(value) for name, value in emission.options().items()},
+        "parameters": {
+            name: _spec_to_config(name, spec)
+            for name, spec in emission.specifications.items()
+            if not isinstance(spec, Pending)
+        },
     }
 
 
 def emission_from_config(config: Mapping[str, Any]) -> Emission:
     """Rebuild an emission from its description."""
+    families = registry.families()
     family = config.get("family")
-    if family == "Tied":
-        return families.Tied(emission_from_config(config["emission"]), config["levels"])
+    if not isinstance(family, str) or family not in families:
+        raise ModelError(
+            f"The stored emission is a {family!r}, but it must be one of {', '.join(sorted(families))}: pass the model "
+            "when loading, as load(path, model=...)."
+        )
     with jax.enable_x64(True):
+        options = {name: _option_from_config(value) for name, value in config.get("options", {}).items()}
         priors = {name: _spec_from_config(spec) for name, spec in config.get("parameters", {}).items()}
-        options = dict(config.get("options", {}))
-        if family == "Emission":
-            name = config["distribution"]
-            builder = getattr(dist, name, None) if isinstance(name, str) else None
-            if builder is None or not _is_numpyro(name, builder):
-                raise ModelError(f"The stored emission names the distribution {name!r}, which NumPyro does not have.")
-            return Emission(builder, **options, **priors)
-        if family not in FAMILIES:
-            raise ModelError(
-                f"The stored emission is a {family!r}, but it must be one of Emission, Tied, "
-                f"{', '.join(sorted(FAMILIES))}."
-            )
-        return FAMILIES[family](**{**options, **priors})
+        try:
+            return families[family](**{**options, **priors})
+        except TypeError:
+            known = sorted({**options, **priors})
+            raise ModelError(f"The stored emission {family!r} cannot be rebuilt from {', '.join(known)}.") from None
+
+
+def _option_to_config(value: Any) -> Any:
+    """Plain values as they are; another emission, and a distribution of NumPyro, by name."""
+    if isinstance(value, Emission):
+        return {"emission": emission_to_config(value)}
+    if not callable(value):
+        return value
+    name = name_of(value)
+    if not _is_numpyro(name, value):
+        raise _own_code(name)
+    return {"distribution": name}
+
+
+def _option_from_config(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    if "emission" in value:
+        return emission_from_config(value["emission"])
+    name = value.get("distribution")
+    builder = getattr(dist, name, None) if isinstance(name, str) else None
+    if builder is None or not _is_numpyro(str(name), builder):
+        raise ModelError(f"The stored emission names the distribution {name!r}, which NumPyro does not have.")
+    return builder
+
+
+def _own_code(name: str) -> ModelError:
+    return ModelError(
+        f"{name} is your own code and cannot be stored as names and numbers: keep the model and pass it again when "
+        "loading, as load(path, model=...)."
+    )
 
 
 def _is_numpyro(name: str, builder: Callable[..., Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Emissions of angles."""
+"""Von Mises emissions: angles."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from jax.scipy.special import i0e
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
-from longhmm.model.family import Family, as_float, sum_features
-from longhmm.model.layout import Layout
-from longhmm.model.multivariate_normal import LOG_2PI
-from longhmm.model.parameter import Parameter, Params
+from longhmm.model.covariance import LOG_2PI
+from longhmm.model.emissions.family import Family, as_float, sum_features
+from longhmm.model.emissions.registry import register
+from longhmm.model.lowering import LinearLowering
+from longhmm.model.parameters import Parameter, Params
 from longhmm.model.summary import DataSummary
 from longhmm.model.turn import WHOLE, Turn, wrapped
 
 
+@register("von-mises")
 class VonMises(Family):
     """y | x = k is von Mises on (-pi, pi] with mean direction `loc` and `concentration`, each (K,), or (K, D).
 
@@ -35,11 +37,11 @@ class VonMises(Family):
     def __init__(self, dim: int = 1, *, loc: Any = None, concentration: Any = None) -> None:
         super().__init__(
             dim=dim,
-            vector=False,
             loc=loc,
             concentration=concentration,
             regions={"loc": constraints.real, "concentration": constraints.positive},
         )
+        self._whole_turn = isinstance(loc, dist.Uniform) and bool(np.allclose(loc.high - loc.low, WHOLE))
         if loc is None:
             self._specs["loc"] = self._specs["loc"]._replace(support=constraints.circular)
 
@@ -47,20 +49,23 @@ class VonMises(Family):
         cut = self.per_feature(np.array([widest_gap(row) for row in summary.quantiles]))
         return {"loc": dist.Uniform(cut, cut + WHOLE), "concentration": dist.LogNormal(np.log(3.0), 1.5)}
 
-    def _table(self, n_states: int, layout: Layout) -> dict[str, Parameter]:
-        table = super()._table(n_states, layout)
-        prior = table["loc"].prior
-        if isinstance(prior, dist.Uniform) and np.allclose(prior.high - prior.low, WHOLE):
-            table["loc"] = table["loc"]._replace(support=Turn(prior.low))
-        return table
+    def parameters(self, n_states: int) -> dict[str, Parameter]:
+        table = super().parameters(n_states)
+        if not self._whole_turn:
+            return table
+        return {**table, "loc": table["loc"]._replace(support=Turn(table["loc"].prior.low))}  # type: ignore[union-attr]
 
     def check(self, values: np.ndarray, observed: np.ndarray, describe: Callable[[int], str]) -> None:
         # float32 rounds pi upwards: such an angle is still in range.
         rounded = np.where(np.abs(np.abs(values) - np.pi) < 1e-6, np.clip(values, -np.pi, np.pi), values)
         super().check(rounded, observed, describe)
 
-    def location(self, params: Params) -> jax.Array:
-        return self.with_features(params["loc"])[:, 0]
+    def means(self, params: Params) -> jax.Array:
+        return self.with_features(params["loc"])
+
+    @property
+    def lowering(self) -> LinearLowering:
+        return LinearLowering(self)
 
     def sufficient_statistics(self, y: jax.Array) -> jax.Array:
         """(cos y, sin y), features one after the other."""

@@ -1,4 +1,4 @@
-"""Emissions of positive numbers: log-normal and gamma."""
+"""Log-normal emissions: positive numbers over orders of magnitude."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
-from longhmm.model.family import Family, as_float, sum_features
-from longhmm.model.multivariate_normal import LOG_2PI
-from longhmm.model.parameter import Params
-from longhmm.model.summary import DataSummary
+from longhmm.model.covariance import LOG_2PI
+from longhmm.model.emissions.family import Family, sum_features
+from longhmm.model.emissions.registry import register
+from longhmm.model.lowering import GaussianLowering
+from longhmm.model.parameters import Params
+from longhmm.model.summary import DataSummary, Sample, Suit
+
+DECADES = 3  # positive values that span more are usually multiplicative
 
 
+@register("log-normal")
 class LogNormal(Family):
     """log y | x = k is normal with mean `loc` and standard deviation `scale`, each (K,), or (K, D) if dim > 1.
 
@@ -30,7 +34,6 @@ class LogNormal(Family):
     def __init__(self, dim: int = 1, *, loc: Any = None, scale: Any = None) -> None:
         super().__init__(
             dim=dim,
-            vector=False,
             regions={"loc": constraints.real, "scale": constraints.positive},
             loc=loc,
             scale=scale,
@@ -56,41 +59,25 @@ class LogNormal(Family):
     def log_base_measure(self, y: jax.Array) -> jax.Array:
         return sum_features(-jnp.log(self.with_features(y)))
 
+    @classmethod
+    def suits(cls, sample: Sample) -> Suit | None:
+        low, high = np.quantile(sample.known, [0.01, 0.99])
+        if sample.whole or sample.known.min() <= 0 or high <= 10**DECADES * low:
+            return None
+        return Suit(1, f"the values are positive and span {np.log10(high / low):.0f} orders of magnitude")
 
-class Gamma(Family):
-    """y | x = k is gamma with `concentration` and `rate` (mean concentration / rate), each (K,), or (K, D) if dim > 1.
+    @property
+    def lowering(self) -> GaussianLowering:
+        return _OfLogarithms(self)
 
-    Default priors: both are log-normal and wide, and the rate is scaled so that the mean of the data is typical.
-    """
 
-    builder = dist.Gamma
-    support = constraints.positive
+class _OfLogarithms(GaussianLowering):
+    emission: LogNormal
+    rows_are_values = False
+    has_base_measure = True
 
-    def __init__(self, dim: int = 1, *, concentration: Any = None, rate: Any = None) -> None:
-        super().__init__(
-            dim=dim,
-            vector=False,
-            concentration=concentration,
-            rate=rate,
-            regions={"concentration": constraints.positive, "rate": constraints.positive},
-        )
+    def numbers(self, values: Any) -> Any:
+        return jnp.log(values)
 
-    def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
-        typical = np.log(2.0 / np.where(summary.mean > 0, summary.mean, summary.sd))
-        return {
-            "concentration": dist.LogNormal(np.log(2.0), 1.5),
-            "rate": dist.LogNormal(self.per_feature(typical), 2.0),
-        }
-
-    def sufficient_statistics(self, y: jax.Array) -> jax.Array:
-        """(log y, y), features one after the other."""
-        values = self.with_features(y)
-        return jnp.concatenate([jnp.log(values), values], -1)
-
-    def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
-        shape, rate = self.with_features(params["concentration"]), self.with_features(params["rate"])
-        log_normaliser = sum_features(gammaln(shape) - shape * jnp.log(rate))
-        return jnp.concatenate([shape - 1.0, -rate], -1), log_normaliser
-
-    def log_base_measure(self, y: jax.Array) -> jax.Array:
-        return jnp.zeros(self.with_features(y).shape[:-1], as_float(y).dtype)
+    def features(self, params: Params) -> tuple[jax.Array, jax.Array]:
+        return self.emission.with_features(params["loc"]), self.emission.with_features(params["scale"])

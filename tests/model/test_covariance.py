@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.distributions import biject_to, constraints
 
-from longhmm.model.small_covariance import bijection, inverse_wishart_density
+from longhmm.model.covariance import bijection, inverse_wishart_density
 
 
 @pytest.mark.parametrize("features", [1, 2, 3, 4, 5])

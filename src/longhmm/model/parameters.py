@@ -1,4 +1,8 @@
-"""One named parameter of a model: its shape, its prior or its fixed value, and the region it lives in."""
+"""Named parameters, stacked over states: shape, prior or fixed value, region, and unconstrained coordinates.
+
+The coordinates of a free parameter are NumPyro's bijection from the real numbers to the support of its prior: a simplex
+of C shares has C - 1 coordinates, a D x D covariance D(D+1)/2. Functions of a table take `{name: Parameter}`.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from numpyro.distributions import Distribution, InverseWishart, biject_to, constraints
 from numpyro.distributions.constraints import Constraint
 
 from longhmm.errors import ModelError
-from longhmm.model.small_covariance import inverse_wishart_density
+from longhmm.model.covariance import bijection, inverse_wishart_density
 from longhmm.model.turn import Turn
 
 Params = Mapping[str, Any]
@@ -38,17 +41,31 @@ class Parameter(NamedTuple):
         return self.value is None
 
 
+Parameters = Mapping[str, Parameter]
+
+
 class Pending(NamedTuple):
     """Stands for a default prior that the data have not scaled yet; only the region is known."""
 
     support: Constraint
 
 
-def fixed_array(value: ArrayLike) -> np.ndarray:
-    """A constant as NumPy keeps it: Python numbers become float64, and integers stay integers."""
-    array = np.asarray(value)
-    if array.dtype == np.bool_ or array.dtype.kind not in "iuf":
-        raise ModelError(f"A fixed parameter must be a number or an array of numbers, but it was {value!r}.")
+def specification(name: str, given: Any) -> Distribution | np.ndarray | Pending:
+    """What a user gave for a parameter: its prior, or its fixed value."""
+    if isinstance(given, Pending):
+        return given
+    if isinstance(given, Distribution):
+        return portable(given)
+    if isinstance(given, type):
+        raise ModelError(
+            f"The prior of '{name}' must be a distribution such as Normal(0, 1), but it was the class {given.__name__}."
+        )
+    array = np.asarray(given) if not isinstance(given, str | None) else None
+    if array is None or array.dtype.kind not in "iuf":
+        raise ModelError(
+            f"The parameter '{name}' must be a NumPyro distribution (its prior), a number or an array (a fixed value), "
+            f"but it was {given!r}."
+        )
     return array
 
 
@@ -155,3 +172,94 @@ def trial_value(support: Constraint, shape: tuple[int, ...], sign: float) -> np.
     noise = sign * np.random.default_rng(0).uniform(0.5, 2.0, size) * np.where(np.arange(size) % 2 == 0, -1.0, 1.0)
     with jax.enable_x64(True):
         return np.asarray(bijection(jnp.asarray(noise.reshape(coordinates))))
+
+
+def check_parameter(parameter: Parameter, given: Any) -> np.ndarray:
+    """A parameter's value as an array of its full shape; fixed ones take their constant."""
+    if parameter.value is not None:
+        return np.asarray(parameter.value)
+    if given is None:
+        raise ModelError(f"params must hold '{parameter.name}', an array of shape {parameter.shape}, got none.")
+    try:
+        value = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ModelError(f"params['{parameter.name}'] must be an array of numbers, got {given!r}.") from None
+    if value.shape != parameter.shape:
+        raise ModelError(
+            f"params['{parameter.name}'] must have shape {parameter.shape}, states first, got shape {value.shape}."
+        )
+    assert parameter.support is not None
+    with jax.enable_x64(True):
+        # As NumPy has it: NumPyro then checks without a program for every step.
+        inside = np.isfinite(value).all() and bool(np.all(parameter.support(value)))
+    if not inside:
+        raise ModelError(
+            f"params['{parameter.name}'] must lie in the support of its prior ({parameter.support}), got "
+            f"{np.array2string(value, threshold=12, precision=4)}."
+        )
+    return value
+
+
+# Coordinates -------------------------------------------------------------------------------------------------------
+
+
+def free_names(parameters: Parameters) -> list[str]:
+    """The names that have coordinates, in the order of the table."""
+    return [name for name, parameter in parameters.items() if parameter.is_free]
+
+
+def coordinate_shapes(parameters: Parameters) -> dict[str, tuple[int, ...]]:
+    """The shape of every free parameter's unconstrained coordinates."""
+    return {
+        name: tuple(bijection(parameters[name].support).inverse_shape(parameters[name].shape))
+        for name in free_names(parameters)
+    }
+
+
+def unconstrain(parameters: Parameters, params: Params) -> dict[str, jax.Array]:
+    """Unconstrained coordinates of the free parameters; fixed ones have none."""
+    return {
+        name: bijection(parameters[name].support).inv(_natural(parameters[name], params))
+        for name in free_names(parameters)
+    }
+
+
+def constrain(parameters: Parameters, u: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+    """Natural parameters at the coordinates `u`, the fixed ones included."""
+    names = free_names(parameters)
+    dtype = jnp.result_type(*(u[name] for name in names)) if names else jnp.result_type(float)
+    return {
+        name: bijection(parameter.support)(u[name]) if parameter.is_free else _fixed(parameter, dtype)
+        for name, parameter in parameters.items()
+    }
+
+
+def log_abs_det_jacobian(parameters: Parameters, u: Mapping[str, jax.Array]) -> jax.Array:
+    """log |d params / d u|, summed over the free parameters.
+
+    A log density of natural values becomes one of coordinates by adding this number.
+    """
+    total = jnp.zeros(())
+    for name in free_names(parameters):
+        way = bijection(parameters[name].support)
+        total = total + jnp.sum(way.log_abs_det_jacobian(u[name], way(u[name])))
+    return total
+
+
+def _fixed(parameter: Parameter, dtype: jnp.dtype) -> jax.Array:
+    assert parameter.value is not None
+    return jnp.asarray(parameter.value, dtype if parameter.value.dtype.kind == "f" else None)
+
+
+def _natural(parameter: Parameter, params: Params) -> jax.Array:
+    if parameter.name not in params:
+        raise ModelError(
+            f"The parameters must contain '{parameter.name}' of shape {parameter.shape}, but the names "
+            f"were {sorted(params)}."
+        )
+    value = jnp.asarray(params[parameter.name])
+    if value.shape != parameter.shape:
+        raise ModelError(
+            f"The parameter '{parameter.name}' must have shape {parameter.shape}, but it had shape {value.shape}."
+        )
+    return value if jnp.issubdtype(value.dtype, jnp.inexact) else value.astype(float)

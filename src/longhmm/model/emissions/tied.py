@@ -10,11 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.errors import ModelError
-from longhmm.model.emissions import Emission
-from longhmm.model.parameter import Parameter, Params
+from longhmm.model.emissions.base import Emission
+from longhmm.model.emissions.registry import register
+from longhmm.model.lowering import TiedLowering
+from longhmm.model.parameters import Parameter, Params
 from longhmm.model.summary import DataSummary
 
 
+@register("tied")
 class Tied(Emission):
     """State k emits like level `levels[k]` of `emission`.
 
@@ -38,29 +41,43 @@ class Tied(Emission):
             )
         self.emission = emission
         self.levels: tuple[int, ...] = tuple(int(level) for level in numbers)
-        self._dim = emission.dim
-        self._specs = emission._specs
-        self._distribution = emission._distribution
-        self._vector = emission._vector
-        self._support_by_state = emission._support_by_state
+        self._describe(emission.dim, emission._specs, vector=emission._vector)
         self.support = emission.support
+
+    @property
+    def untied(self) -> Emission:
+        return self.emission
 
     @property
     def n_levels(self) -> int:
         """Number of distinct sets of parameters."""
         return max(self.levels) + 1
 
+    def state_levels(self, n_states: int) -> np.ndarray:
+        return np.array(self.levels)
+
     @property
     def name(self) -> str:
         return self.emission.name
 
     @property
-    def vector_valued(self) -> bool:
-        return self.emission.vector_valued
-
-    @property
     def factorises(self) -> bool:
         return self.emission.factorises
+
+    @property
+    def has_full_covariance(self) -> bool:
+        return self.emission.has_full_covariance
+
+    @property
+    def specifications(self) -> dict[str, Any]:
+        """None of its own: they are those of the emission that it holds."""
+        return {}
+
+    def options(self) -> dict[str, Any]:
+        return {"emission": self.emission, "levels": list(self.levels)}
+
+    def axes(self, name: str, n_states: int) -> tuple[str, ...]:
+        return ("level", *self.emission.axes(name, self.n_levels)[1:])
 
     def parameters(self, n_states: int) -> dict[str, Parameter]:
         if n_states != len(self.levels):
@@ -76,10 +93,6 @@ class Tied(Emission):
 
     def resolve(self, summary: DataSummary) -> Emission:
         return self if self.is_resolved else Tied(self.emission.resolve(summary), self.levels)
-
-    @property
-    def is_resolved(self) -> bool:
-        return self.emission.is_resolved
 
     def __repr__(self) -> str:
         return f"Tied({self.emission!r}, levels={self.levels})"
@@ -103,11 +116,18 @@ class Tied(Emission):
         self.parameters(n_states)
         return self.emission.sample_prior(key, self.n_levels)
 
-    def location(self, params: Params) -> jax.Array:
-        return self.emission.location(params)[np.array(self.levels)]
+    def means(self, params: Params) -> jax.Array:
+        return self.emission.means(params)[np.array(self.levels)]
+
+    def cdf(self, params: Params, values: jax.Array) -> tuple[jax.Array, jax.Array] | None:
+        found, levels = self.emission.cdf(params, values), np.array(self.levels)
+        return None if found is None else (found[0][:, levels], found[1][:, levels])
 
     def check(self, values: np.ndarray, observed: np.ndarray, describe: Callable[[int], str]) -> None:
         self.emission.check(values, observed, describe)
+
+    def fill(self, dtype: Any) -> jax.Array:
+        return self.emission.fill(dtype)
 
     @property
     def is_exponential_family(self) -> bool:
@@ -123,3 +143,14 @@ class Tied(Emission):
 
     def log_base_measure(self, y: jax.Array) -> jax.Array | None:
         return self.emission.log_base_measure(y)
+
+    def centre(self, params: Params) -> Any:
+        return self.emission.centre(params)
+
+    def recentred(self, params: Params, centre: Any) -> dict[str, Any]:
+        return self.emission.recentred(params, centre)
+
+    @property
+    def lowering(self) -> TiedLowering | None:
+        inner = self.emission.lowering
+        return None if inner is None else TiedLowering(self, inner, np.array(self.levels))

@@ -1,0 +1,1 @@
+"""Emissions: one file per family, named like it, with everything that is known about it."""

@@ -1,0 +1,61 @@
+"""Gamma emissions: positive numbers such as waiting times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from numpyro import distributions as dist
+from numpyro.distributions import Distribution, constraints
+
+from longhmm.model.emissions.family import Family, as_float, sum_features
+from longhmm.model.emissions.registry import register
+from longhmm.model.lowering import LinearLowering
+from longhmm.model.parameters import Params
+from longhmm.model.summary import DataSummary
+
+
+@register("gamma")
+class Gamma(Family):
+    """y | x = k is gamma with `concentration` and `rate` (mean concentration / rate), each (K,), or (K, D) if dim > 1.
+
+    Default priors: both are log-normal and wide, and the rate is scaled so that the mean of the data is typical.
+    """
+
+    builder = dist.Gamma
+    support = constraints.positive
+
+    def __init__(self, dim: int = 1, *, concentration: Any = None, rate: Any = None) -> None:
+        super().__init__(
+            dim=dim,
+            concentration=concentration,
+            rate=rate,
+            regions={"concentration": constraints.positive, "rate": constraints.positive},
+        )
+
+    def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
+        typical = np.log(2.0 / np.where(summary.mean > 0, summary.mean, summary.sd))
+        return {
+            "concentration": dist.LogNormal(np.log(2.0), 1.5),
+            "rate": dist.LogNormal(self.per_feature(typical), 2.0),
+        }
+
+    def sufficient_statistics(self, y: jax.Array) -> jax.Array:
+        """(log y, y), features one after the other."""
+        values = self.with_features(y)
+        return jnp.concatenate([jnp.log(values), values], -1)
+
+    def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
+        shape, rate = self.with_features(params["concentration"]), self.with_features(params["rate"])
+        log_normaliser = sum_features(gammaln(shape) - shape * jnp.log(rate))
+        return jnp.concatenate([shape - 1.0, -rate], -1), log_normaliser
+
+    def log_base_measure(self, y: jax.Array) -> jax.Array:
+        return jnp.zeros(self.with_features(y).shape[:-1], as_float(y).dtype)
+
+    @property
+    def lowering(self) -> LinearLowering:
+        return LinearLowering(self)

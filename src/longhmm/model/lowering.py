@@ -1,0 +1,264 @@
+"""How an emission meets the fused kernels: rows as numbers, parameters as numbers, and sums back to derivatives.
+
+Three kinds cover every exponential family here: Gaussian (of the observations, or of their logarithms), linear in the
+sufficient statistics, and a table of log probabilities. A kernel sums what belongs to the kind; the derivative of
+`sum_t sum_k gamma_t(k) log p(y_t | k)` with respect to the parameters follows from the sums alone (F8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.model.covariance import LOG_2PI, precision, scatter_slope, whitening
+
+if TYPE_CHECKING:
+    from longhmm.model.emissions.base import Emission
+
+# Numbers by which the kernels know the kinds (see call.h); PRECOMPUTED: log likelihoods instead of rows.
+GAUSSIAN, LINEAR, TABLE, PRECOMPUTED = range(4)
+
+Params = Mapping[str, jax.Array]
+
+
+class Lowering:
+    """An emission in the representation of the kernels.
+
+    Attributes:
+        kind: GAUSSIAN, LINEAR or TABLE.
+        width: numbers per row.
+        pack: natural parameters per state.
+        sums: expected statistics per state.
+        rows_are_values: whether the numbers of a row are its values, so that data need no copy.
+        has_base_measure: whether `log h(y)` is other than 0.
+    """
+
+    kind: int
+    rows_are_values = False
+    has_base_measure = False
+
+    def __init__(self, emission: Emission, width: int, pack: int, sums: int) -> None:
+        self.emission, self.width, self.pack, self.sums = emission, width, pack, sums
+
+    def rows(self, values: Any, observed: Any) -> Any:
+        """`(..., width)`, the numbers of rows `(..., D)`, NaN where a row is not wholly observed.
+
+        NumPy's arrays are turned into NumPy's, computed in double precision; JAX's into JAX's, in their own.
+        """
+        if not isinstance(values, np.ndarray):
+            return _rows(self.emission, values, observed)
+        if self.rows_are_values:
+            missing = np.array(np.nan, values.dtype if values.dtype.kind == "f" else np.float64)
+            return np.where(observed.all(axis=-1, keepdims=True), values, missing)
+        with jax.enable_x64(True):
+            values = values.astype(np.float64) if values.dtype.kind == "f" else values
+            return np.asarray(_compiled_rows(self.emission, values, observed))
+
+    def numbers(self, values: Any) -> Any:
+        """The numbers of rows `(..., D)` whose values all lie in the support."""
+        return values
+
+    def natural(self, params: Params) -> jax.Array:
+        """`(K, pack)`, the parameters of every state as the kernels read them."""
+        raise NotImplementedError
+
+    def gradient(self, params: Params, sums: jax.Array) -> dict[str, jax.Array]:
+        """Derivative of the expected log density with respect to the free parameters, from `sums (K, sums)`."""
+        free = {name: params[name] for name in self.emission.free_names}
+        return jax.grad(lambda at: self.expected_log_density({**params, **at}, params, sums))(free)
+
+    def expected_log_density(self, params: Params, at: Params, sums: jax.Array) -> jax.Array:
+        """`sum_t sum_k gamma_t(k) log p(y_t | k)` at `params`, up to a constant; sums were taken `at` others."""
+        # Where nothing was seen the product is 0: a category of probability 0 has no derivative to give.
+        return jnp.sum(sums * jnp.where(sums != 0, self.natural(params), 0.0))
+
+    def expected_statistics(
+        self, params: Mapping[str, np.ndarray], sums: np.ndarray, centre: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`sum_t gamma_t(k) s(y_t - centre)`, `(K, n_stats)`, and `sum_t gamma_t(k)`, `(K,)`, from a kernel's sums.
+
+        Only Gaussians are centred; for other families `centre` must be 0.
+        """
+        return sums[:, 1:], sums[:, 0]
+
+    def log_base_measure(self, values: Any, observed: Any) -> jax.Array:
+        """Sum of `log h(y)` over wholly observed rows `(..., D)`: the part of the log likelihood without parameters."""
+        if not self.has_base_measure:
+            return jnp.zeros(())
+        emission, whole = self.emission, jnp.all(observed, axis=-1)
+        filled = jnp.where(whole[..., None], values, emission.fill(jnp.asarray(values).dtype))
+        logs = emission.log_base_measure(filled if emission.vector_valued else filled[..., 0])
+        assert logs is not None
+        return jnp.sum(jnp.where(whole, logs, 0.0))
+
+
+def _rows(emission: Emission, values: Any, observed: Any) -> jax.Array:
+    lowering = emission.lowering
+    assert lowering is not None
+    whole, values = jnp.all(observed, axis=-1)[..., None], jnp.asarray(values)
+    numbers = lowering.numbers(jnp.where(whole, values, emission.fill(values.dtype)))
+    return jnp.where(whole, numbers.astype(jnp.result_type(numbers, jnp.result_type(float))), jnp.nan)
+
+
+_compiled_rows = partial(jax.jit, static_argnums=0)(_rows)
+
+
+class LinearLowering(Lowering):
+    """Log densities `eta_k . s(y) - a_k`: natural parameters `(-a, eta)`, sums `(count, s)`."""
+
+    kind = LINEAR
+    has_base_measure = True
+
+    def __init__(self, emission: Emission) -> None:
+        row = (emission.dim,) if emission.vector_valued else ()
+        shape = jax.eval_shape(emission.sufficient_statistics, jax.ShapeDtypeStruct(row, np.float32))
+        width = int(shape.shape[-1])
+        super().__init__(emission, width, 1 + width, 1 + width)
+
+    def numbers(self, values: Any) -> Any:
+        return self.emission.sufficient_statistics(values if self.emission.vector_valued else values[..., 0])
+
+    def natural(self, params: Params) -> jax.Array:
+        found = self.emission.natural_parameters(params)
+        assert found is not None
+        eta, normaliser = found
+        return jnp.concatenate([-normaliser[:, None], eta], axis=1)
+
+
+class TableLowering(Lowering):
+    """A log probability for each of C categories: natural parameters and sums `(C,)`."""
+
+    kind = TABLE
+
+    def __init__(self, emission: Emission, n_categories: int) -> None:
+        super().__init__(emission, 1, n_categories, n_categories)
+
+    def natural(self, params: Params) -> jax.Array:
+        # The logarithm of 0 is what it should be: minus infinity, an impossible category.
+        return jnp.log(jnp.asarray(params["probs"]))
+
+    def expected_statistics(
+        self, params: Mapping[str, np.ndarray], sums: np.ndarray, centre: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        return sums, sums.sum(axis=1)
+
+
+class GaussianLowering(Lowering):
+    """Features that are independent normals given the state.
+
+    Natural parameters: the log density at the mean, the mean, and the rows of the inverse Cholesky factor of the
+    covariance. Sums: count, first and second moments about the mean at which they were taken.
+    """
+
+    kind = GAUSSIAN
+    rows_are_values = True
+
+    def __init__(self, emission: Emission) -> None:
+        triangle = emission.dim * (emission.dim + 1) // 2
+        super().__init__(emission, emission.dim, 1 + emission.dim + triangle, 1 + emission.dim + triangle)
+
+    def features(self, params: Params) -> tuple[jax.Array, jax.Array]:
+        """Means and standard deviations `(K, D)`."""
+        raise NotImplementedError
+
+    def whitened(self, params: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """Means `(K, D)`, rows of the whitening triangles `(K, D (D + 1) / 2)`, log densities at the mean `(K,)`."""
+        mean, sd = self.features(params)
+        inverse, dim = 1.0 / sd, mean.shape[1]
+        columns = [inverse[:, i] if i == j else jnp.zeros_like(inverse[:, 0]) for i in range(dim) for j in range(i + 1)]
+        return mean, jnp.stack(columns, axis=1), jnp.sum(jnp.log(inverse), -1) - 0.5 * dim * LOG_2PI
+
+    def natural(self, params: Params) -> jax.Array:
+        mean, whiten, constant = self.whitened(params)
+        return jnp.concatenate([constant[:, None], mean, whiten], axis=1)
+
+    def expected_log_density(self, params: Params, at: Params, sums: jax.Array) -> jax.Array:
+        mean, sd = self.features(params)
+        centre, dim = jax.lax.stop_gradient(self.features(at)[0]), mean.shape[1]
+        count, first, second = sums[:, :1], sums[:, 1 : 1 + dim], sums[:, 1 + dim :]
+        squares = second[:, np.cumsum([0, *range(dim, 1, -1)])]
+        move = mean - centre
+        about = squares - 2.0 * move * first + count * move * move
+        return -jnp.sum(count * jnp.log(sd) + 0.5 * about / sd**2)
+
+    def expected_statistics(
+        self, params: Mapping[str, np.ndarray], sums: np.ndarray, centre: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        first, products, count = self._moments(params, sums, centre)
+        rows, columns = np.triu_indices(first.shape[1])
+        return np.concatenate([first, products[:, rows == columns]], axis=1), count
+
+    def _moments(
+        self, params: Mapping[str, np.ndarray], sums: np.ndarray, centre: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Sums of `y - centre` `(K, D)` and of its products `(K, D (D + 1) / 2)`, and counts `(K,)`."""
+        with jax.enable_x64(True):
+            mean = np.asarray(self.whitened({name: jnp.asarray(value) for name, value in params.items()})[0])
+        dim = mean.shape[1]
+        count, about_mean, second = sums[:, 0], sums[:, 1 : 1 + dim], sums[:, 1 + dim :]
+        shift = mean - centre
+        rows, columns = np.triu_indices(dim)
+        products = (
+            second
+            + about_mean[:, rows] * shift[:, columns]
+            + shift[:, rows] * about_mean[:, columns]
+            + count[:, None] * shift[:, rows] * shift[:, columns]
+        )
+        return about_mean + count[:, None] * shift, products, count
+
+
+class FullGaussianLowering(GaussianLowering):
+    """Gaussians with `mean (K, D)` and `covariance (K, D, D)`."""
+
+    def whitened(self, params: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
+        triangle, dim = whitening(jnp.asarray(params["covariance"])), self.width
+        diagonal = triangle[:, np.cumsum(np.arange(dim) + 1) - 1]
+        return jnp.asarray(params["mean"]), triangle, jnp.sum(jnp.log(diagonal), -1) - 0.5 * dim * LOG_2PI
+
+    def gradient(self, params: Params, sums: jax.Array) -> dict[str, jax.Array]:
+        """`P f` and `1/2 (P S P - n P)`, P the precision, f and S the moments about the mean."""
+        dim, precise = self.width, precision(params["covariance"])
+        count, first, second = sums[:, 0], sums[:, 1 : 1 + dim], sums[:, 1 + dim :]
+        square = np.zeros((dim, dim), np.int32)
+        square[np.triu_indices(dim)] = np.arange(dim * (dim + 1) // 2)
+        found = {
+            "mean": jnp.sum(precise * first[:, None, :], axis=2),
+            "covariance": scatter_slope(precise, second[:, np.maximum(square, square.T)], count),
+        }
+        return {name: found[name] for name in self.emission.free_names}
+
+    def expected_statistics(
+        self, params: Mapping[str, np.ndarray], sums: np.ndarray, centre: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        first, products, count = self._moments(params, sums, centre)
+        return np.concatenate([first, products], axis=1), count
+
+
+class TiedLowering(Lowering):
+    """The lowering of an emission whose parameters are stacked over levels: `levels[k]` is the level of state k."""
+
+    def __init__(self, tied: Emission, inner: Lowering, levels: np.ndarray) -> None:
+        super().__init__(tied, inner.width, inner.pack, inner.sums)
+        self.kind, self._inner, self._levels = inner.kind, inner, levels
+        self.rows_are_values, self.has_base_measure = inner.rows_are_values, inner.has_base_measure
+
+    def numbers(self, values: Any) -> Any:
+        return self._inner.numbers(values)
+
+    def natural(self, params: Params) -> jax.Array:
+        return self._inner.natural(params)[self._levels]
+
+    def gradient(self, params: Params, sums: jax.Array) -> dict[str, jax.Array]:
+        shape = (int(self._levels.max()) + 1, sums.shape[1])
+        return self._inner.gradient(params, jnp.zeros(shape, sums.dtype).at[self._levels].add(sums))
+
+    def expected_statistics(
+        self, params: Mapping[str, np.ndarray], sums: np.ndarray, centre: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        names = self.emission.names
+        return self._inner.expected_statistics({name: params[name][self._levels] for name in names}, sums, centre)
