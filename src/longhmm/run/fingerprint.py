@@ -21,8 +21,8 @@ from longhmm.data.digest import BLOCKS, digest
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
+from longhmm.model.parameters import coordinate_shapes
 from longhmm.model.serialise import model_to_config
-from longhmm.model.parametrisation import coordinate_shapes
 from longhmm.run import policies
 
 Fingerprint = dict[str, dict[str, str]]
