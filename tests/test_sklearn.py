@@ -34,8 +34,11 @@ def scattered(model, data, *, chains, draws, seed, **options):
     natural = {
         "transition": np.full((k, k), 0.1 / k) + 0.9 * np.eye(k),
         "mean": np.nanmean(values, axis=0) + np.linspace(-1, 1, k)[:, None] * sd,
-        "covariance": np.tile(np.diag(sd**2), (k, 1, 1)),
     }
+    if data.dim > 1:
+        natural["covariance"] = np.tile(np.diag(sd**2), (k, 1, 1))
+    else:
+        natural["variance"] = np.full(k, sd[0] ** 2)
     rng = np.random.default_rng(seed)
     coordinates = {
         name: value + 1e-3 * rng.normal(size=(chains, draws, *value.shape))
@@ -117,7 +120,7 @@ def test_missing_values_and_sequences_are_passed_on(quick):
 def test_mistakes_are_explained(quick):
     with pytest.raises(NotFittedError):
         BayesianHMM().predict(np.zeros((3, 1)))
-    with pytest.raises(ModelError, match="emission must be an Emission or one of gaussian"):
+    with pytest.raises(ModelError, match="emission must be an Emission or one of bernoulli"):
         BayesianHMM(emission="normal").fit(np.zeros((10, 1)))
     with pytest.raises(ValueError, match="X has 2 features, but BayesianHMM is expecting 1"):
         quick.fit(np.arange(10.0)[:, None]).predict(np.zeros((4, 2)))

@@ -132,6 +132,7 @@ def array_metadata(saved):
     return saved / "arrays.zarr" / "draws" / "mean" / "zarr.json"
 
 
+UNKNOWN = {"distribution": "util"}
 HOSTILE = {
     "does not exist": shutil.rmtree,
     r"has no longhmm\.json": lambda run: (run / "longhmm.json").unlink(),
@@ -145,12 +146,12 @@ HOSTILE = {
     "holds parameters of shapes": lambda run: shutil.rmtree(run / "arrays.zarr" / "draws" / "mean"),
     "plain numbers": lambda run: edit(array_metadata(run), lambda d: d["codecs"].append({"name": "numcodecs.pickle"})),
     "not opened": lambda run: edit(array_metadata(run), lambda d: d.update(data_type="variable_length_bytes")),
-    "must be one of Emission": lambda run: edit(
+    "must be one of bernoulli": lambda run: edit(
         run / "longhmm.json", lambda d: d["model"]["emission"].update(family="os.system")
     ),
     "which NumPyro does not have": lambda run: edit(
         run / "longhmm.json",
-        lambda d: d["model"].update(emission={"family": "Emission", "distribution": "util", "parameters": {}}),
+        lambda d: d["model"]["emission"].update(family="distribution", options={"distribution": UNKNOWN}),
     ),
     "known kind": lambda run: edit(
         run / "longhmm.json", lambda d: d.update(verdict={"kind": "x", "reason": "", "details": {}})

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-from longhmm.data.sequences import Sequences
 from longhmm.errors import LongHMMError, ModelError
-from longhmm.model.hmm import HMM
-from longhmm.posterior.split import split
+
+if TYPE_CHECKING:
+    from longhmm.data.sequences import Sequences
+    from longhmm.model.hmm import HMM
 
 
 def check(model: HMM, data: Sequences, held_out: float = 0.0) -> None:
     """Refuse a model that cannot have produced the data, or that has more states than they have observations."""
+    from longhmm.posterior.split import split
+
     if model.n_states > data.length:
         raise ModelError(f"--states must not exceed the {data.length:,} samples of {data.name}, got {model.n_states}.")
     resolved = model.resolve(data)

@@ -68,7 +68,7 @@ def from_name(name: str, data: Sequences, **priors: Any) -> Emission:
     except TypeError:
         known = ", ".join(family.from_data(data).names)
         raise ModelError(
-            f"priors must name parameters of the emission {name} ({known}), got {', '.join(sorted(priors))}."
+            f"priors must name a parameter of the emission {name} ({known}), got {', '.join(sorted(priors))}."
         ) from None
 
 
