@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 from scipy import linalg
 
+from longhmm import Gaussian, VonMises
 from longhmm.errors import ModelError
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.full_data import log_posterior_and_gradient
-from longhmm.model.families import Gaussian, VonMises
 from longhmm.model.hmm import HMM
 from longhmm.posterior.bias import bias, worst
 from longhmm.posterior.entries import derivatives_along, entries, flatten, layout
