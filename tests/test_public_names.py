@@ -3,6 +3,7 @@
 import ast
 import doctest
 import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -49,3 +50,33 @@ def test_importing_leaves_the_configuration_of_jax_alone():
 def test_examples_in_docstrings_run(module):
     result = doctest.testmod(importlib.import_module(module), optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0
+
+
+def public_functions():
+    """Public functions, and the methods of public classes, by name."""
+    for name in lh._PUBLIC:
+        found = getattr(lh, name)
+        if inspect.isclass(found):
+            methods = inspect.getmembers(found, lambda each: inspect.isfunction(each) or inspect.ismethod(each))
+            yield from ((f"{name}.{each}", method) for each, method in methods if not each.startswith("_"))
+        elif callable(found):
+            yield name, found
+
+
+def test_arguments_have_names_of_their_own():
+    """`help(posterior.forecast)` shows what can be given; a misspelt argument is refused where it is given."""
+    functions = dict(public_functions())
+    assert {"sample", "Posterior.forecast", "Posterior.summary"} <= set(functions)
+    for name, function in functions.items():
+        kinds = {parameter.kind for parameter in inspect.signature(function).parameters.values()}
+        assert not kinds & {inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL}, name
+
+
+@pytest.mark.parametrize("name", ["decode", "diagnose", "dwell", "events", "extend", "forecast", "report", "score"])
+def test_answers_take_what_the_functions_behind_them_take(name):
+    module = {"diagnose": "diagnostics", "report": "report.page"}.get(name, name)
+    where = "longhmm." + (module if "." in module else f"posterior.{module}")
+    function = getattr(importlib.import_module(where), {"diagnose": "verdict"}.get(name, name))
+    behind = list(inspect.signature(function).parameters.values())[1:]
+    method = list(inspect.signature(getattr(lh.Posterior, name)).parameters.values())[1:]
+    assert [(each.name, each.kind, each.default) for each in method] == [(e.name, e.kind, e.default) for e in behind]

@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 def decode(posterior: Posterior, data: Any, *, draws: int | None = None, client: Any = None) -> np.ndarray:
-    """The most probable path of states (Viterbi): `(T,)` at the posterior mean, or `(draws, T)`, one per draw.
-
-    Many sequences are laid end to end, in order. How much the paths of several draws differ shows what the
-    uncertainty of the parameters does to the decoding; it does not include the uncertainty of the path itself.
-    With a `client` of a Dask cluster, its workers pass over the data.
-    """
+    """See `Posterior.decode`."""
     sequences = on_cluster(data, client)
     if draws is None:
         return best_path(posterior.model, posterior.mean_params(), sequences)

@@ -1,26 +1,85 @@
-"""Chains in unconstrained coordinates to labelled draws of natural parameters."""
+"""Labelled draws of natural parameters, and how chains in unconstrained coordinates become such."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
+from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.gradients.api import constrain
 from longhmm.gradients.flat import Flat
 from longhmm.model.hmm import HMM
 from longhmm.model.turn import Turn, mean_direction, unwrapped
+from longhmm.posterior import convergence
 from longhmm.posterior.labels import SAMPLE_DIMS, coordinate_dims, labelled, parameter_dims
 from longhmm.posterior.relabel import chain_orders, permute, permute_coordinates
 from longhmm.run.chains import Chains
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 BATCH_ENTRIES = 1 << 20  # natural parameters computed at a time
+
+
+class Draws:
+    """Draws of the parameters of a model, with the coordinates in which they were made and one number for each."""
+
+    def __init__(self, model: HMM, draws: xr.Dataset, unconstrained: xr.Dataset, sample_stats: xr.Dataset) -> None:
+        self.model = model
+        self.draws, self.unconstrained, self.sample_stats = draws, unconstrained, sample_stats
+
+    @property
+    def n_chains(self) -> int:
+        return int(self.draws.sizes["chain"])
+
+    @property
+    def n_draws(self) -> int:
+        """Draws per chain."""
+        return int(self.draws.sizes["draw"])
+
+    def params_at(self, chain: int, draw: int) -> dict[str, np.ndarray]:
+        """Complete natural parameters of one draw, constants and the initial law included."""
+        if not (-self.n_chains <= chain < self.n_chains and -self.n_draws <= draw < self.n_draws):
+            raise ModelError(
+                f"chain and draw must be below {self.n_chains} and {self.n_draws}, got chain {chain} and draw {draw}."
+            )
+        picked = self.draws.isel(chain=chain, draw=draw)
+        return self.model.validate({str(name): np.asarray(value) for name, value in picked.items()})
+
+    def iterate(self, n: int | None = None) -> Iterator[dict[str, np.ndarray]]:
+        """Parameters of `n` draws, evenly spaced over all chains (all draws if None)."""
+        for chain, draw in self.thinned(n):
+            yield self.params_at(chain, draw)
+
+    def thinned(self, n: int | None = None) -> list[tuple[int, int]]:
+        """Chain and draw of `n` draws, evenly spaced over all chains."""
+        total = self.n_chains * self.n_draws
+        if n is not None and n < 1:
+            raise ModelError(f"the number of draws must be at least 1, got {n!r}.")
+        count = total if n is None else min(int(n), total)
+        # The middle of each of `count` equal stretches.
+        return [divmod(int((2 * index + 1) * total // (2 * count)), self.n_draws) for index in range(count)]
+
+    def mean_params(self) -> dict[str, np.ndarray]:
+        """Posterior mean as complete natural parameters."""
+        natural = {str(name): np.asarray(value) for name, value in self.draws.items()}
+        return mean_of(self.model, natural, axes=(0, 1))
+
+    def summary(self, *, interval: float = 0.9) -> pd.DataFrame:
+        """One row per entry of every parameter: mean, sd, central interval, R-hat, bulk and tail ESS."""
+        return convergence.summary_table(self.draws, interval)
+
+    def to_arviz(self) -> Any:
+        """The draws in ArviZ's container: InferenceData, or from ArviZ 1 on an xarray DataTree."""
+        groups = {"posterior": self.draws, "sample_stats": self.sample_stats}
+        return convergence.to_arviz({**groups, "unconstrained_posterior": self.unconstrained})
 
 
 class Labelled(NamedTuple):
@@ -32,6 +91,18 @@ class Labelled(NamedTuple):
     mode: dict[str, np.ndarray] | None
     information: np.ndarray | None
     orders: list[list[int]]
+
+
+def describe(sequences: Sequences) -> dict[str, Any]:
+    """What a run remembers of its data: plain values, never the data themselves."""
+    return {
+        "name": sequences.name,
+        "length": sequences.length,
+        "n_sequences": sequences.n_sequences,
+        "dim": sequences.dim,
+        "dtype": str(sequences.dtype),
+        "has_states": sequences.has_states,
+    }
 
 
 def label_chains(model: HMM, chains: Chains, *, keep_order: bool = False) -> Labelled:

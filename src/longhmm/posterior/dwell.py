@@ -25,12 +25,7 @@ if TYPE_CHECKING:
 def dwell(
     posterior: Posterior, *, rate: float | None = None, interval: float = 0.9, data: Any = None, draws: int = 20
 ) -> pd.DataFrame:
-    """One row per state, each quantity with its posterior mean and the ends of its central interval.
-
-    Columns: `dwell`, the expected length of a visit, `1 / (1 - A[k, k])`, in samples; `dwell_s`, the same in seconds
-    where `rate` (samples per second) is given; `stationary`, the share of time in the long run; and, where `data` are
-    given, `occupancy`, the share of their observations, averaged over `draws` draws.
-    """
+    """See `Posterior.dwell`."""
     import pandas as pd
 
     if rate is not None and not rate > 0:

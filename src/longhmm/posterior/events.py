@@ -27,19 +27,7 @@ def events(
     interval: float = 0.9,
     preprocessing: Preprocessing | None = None,
 ) -> pd.DataFrame:
-    """One row per visit to a state: when it began and ended, which state, and at what level.
-
-    Columns: `sequence`; `start` (inclusive) and `end` (exclusive) in samples, counted from the start of the sequence;
-    `start_s` and `end_s` in seconds where `rate` (samples per second) is given; `state`; `level`, the emission's
-    location in the units of the data, with the ends of its central interval, `level_lower` and `level_upper`. An event
-    never runs from one sequence into the next.
-
-    Args:
-        path: states `(T,)`, if they were decoded already; otherwise the most probable path at the posterior mean.
-        interval: probability of the interval of the level, over draws of the parameters.
-        preprocessing: what was done to a recording to make `data` of it. Samples, rate and levels are then those of the
-            recording: with every n-th sample kept, an event of the model covers n times as many samples of the file.
-    """
+    """See `Posterior.events`."""
     import pandas as pd
 
     if rate is not None and not rate > 0:

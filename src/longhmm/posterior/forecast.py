@@ -49,11 +49,7 @@ def forecast(
     sequence: int = -1,
     seed: int = 0,
 ) -> Forecast:
-    """Predict the observations after the end of one sequence, the last by default.
-
-    State probabilities are exact for each draw of the parameters; observations are sampled, `paths` for each of
-    `draws` draws.
-    """
+    """See `Posterior.forecast`."""
     if steps < 1 or paths < 1:
         raise ModelError(f"steps and paths must be at least 1, got {steps!r} and {paths!r}.")
     sequences = open_data(data)

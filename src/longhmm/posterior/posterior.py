@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
 
+from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
+from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
 from longhmm.model.serialise import model_to_config
-from longhmm.posterior import convergence, show, store
+from longhmm.posterior import show, store
 from longhmm.posterior.decode import decode
 from longhmm.posterior.diagnostics import Verdict, verdict
-from longhmm.posterior.draws import label_chains, mean_of
+from longhmm.posterior.draws import Draws, describe, label_chains
 from longhmm.posterior.dwell import dwell
 from longhmm.posterior.events import events
 from longhmm.posterior.extend import extend
@@ -27,14 +29,16 @@ from longhmm.posterior.labels import labelled, parameter_dims
 from longhmm.posterior.origin import Origin
 from longhmm.posterior.probabilities import state_probabilities
 from longhmm.posterior.score import PredictiveScore, Score, predictive_log_prob, score
+from longhmm.posterior.stein import Gradient
 from longhmm.run.chains import Chains
+from longhmm.samplers.contract import Sampler
 from longhmm.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-class Posterior:
+class Posterior(Draws):
     """Draws from the posterior of a hidden Markov model, and what follows from them.
 
     Attributes:
@@ -64,8 +68,7 @@ class Posterior:
         information: np.ndarray | None = None,
         verdict: Verdict | None = None,
     ) -> None:
-        self.model = model
-        self.draws, self.unconstrained, self.sample_stats = draws, unconstrained, sample_stats
+        super().__init__(model, draws, unconstrained, sample_stats)
         self.settings: dict[str, Any] = dict(settings or {})
         self.notes = tuple(notes)
         self.mode = None if mode is None else dict(mode)
@@ -89,118 +92,181 @@ class Posterior:
             settings.setdefault("data", described)
         settings["state_order"] = found.orders
         return cls(
-            model,
-            found.draws,
-            found.unconstrained,
-            found.sample_stats,
-            settings=settings,
-            notes=chains.notes,
-            mode=found.mode,
-            information=found.information,
-        )
+            model, found.draws, found.unconstrained, found.sample_stats, settings=settings, notes=chains.notes,
+            mode=found.mode, information=found.information,
+        )  # fmt: skip
 
-    def extend(self, draws: int, data: Any = None, **options: Any) -> Posterior:
-        """Go on from where the run stopped, with `draws` more draws of each chain: see `extend.extend`."""
-        return extend(self, draws, data, **options)
+    def extend(
+        self,
+        draws: int,
+        data: Any = None,
+        *,
+        sampler: Sampler | None = None,
+        time_limit: float | None = None,
+        progress: bool = True,
+    ) -> Posterior:
+        """Go on from where the run stopped; this posterior then holds old and new draws, and is returned.
 
-    def take(self, other: Posterior) -> None:
-        """Become what `other` is."""
-        self.__dict__.update(other.__dict__)
+        The chains are the same chains: with `thin` given, the draws are bit for bit those of one longer run. Where the
+        distance between draws was chosen automatically it is kept, and doubled only if all draws together are too much
+        alike, as one longer run would have done. What was diagnosed before no longer holds: `verdict` is None again.
 
-    # Draws ------------------------------------------------------------------------------------------------------
-
-    @property
-    def n_chains(self) -> int:
-        return int(self.draws.sizes["chain"])
-
-    @property
-    def n_draws(self) -> int:
-        """Draws per chain."""
-        return int(self.draws.sizes["draw"])
-
-    def params_at(self, chain: int, draw: int) -> dict[str, np.ndarray]:
-        """Complete natural parameters of one draw, constants and the initial law included."""
-        if not (-self.n_chains <= chain < self.n_chains and -self.n_draws <= draw < self.n_draws):
-            raise ModelError(
-                f"chain and draw must be below {self.n_chains} and {self.n_draws}, got chain {chain} and draw {draw}."
-            )
-        picked = self.draws.isel(chain=chain, draw=draw)
-        return self.model.validate({str(name): np.asarray(value) for name, value in picked.items()})
-
-    def iterate(self, n: int | None = None) -> Iterator[dict[str, np.ndarray]]:
-        """Parameters of `n` draws, evenly spaced over all chains (all draws if None)."""
-        for chain, draw in self.thinned(n):
-            yield self.params_at(chain, draw)
-
-    def thinned(self, n: int | None = None) -> list[tuple[int, int]]:
-        """Chain and draw of `n` draws, evenly spaced over all chains."""
-        total = self.n_chains * self.n_draws
-        if n is not None and n < 1:
-            raise ModelError(f"the number of draws must be at least 1, got {n!r}.")
-        count = total if n is None else min(int(n), total)
-        # The middle of each of `count` equal stretches.
-        return [divmod(int((2 * index + 1) * total // (2 * count)), self.n_draws) for index in range(count)]
-
-    def mean_params(self) -> dict[str, np.ndarray]:
-        """Posterior mean as complete natural parameters."""
-        natural = {str(name): np.asarray(value) for name, value in self.draws.items()}
-        return mean_of(self.model, natural, axes=(0, 1))
-
-    def summary(self, *, interval: float = 0.9) -> pd.DataFrame:
-        """One row per entry of every parameter: mean, sd, central interval, R-hat, bulk and tail ESS."""
-        return convergence.summary_table(self.draws, interval)
-
-    def to_arviz(self) -> Any:
-        """The draws in ArviZ's container: InferenceData, or from ArviZ 1 on an xarray DataTree."""
-        groups = {"posterior": self.draws, "sample_stats": self.sample_stats}
-        return convergence.to_arviz({**groups, "unconstrained_posterior": self.unconstrained})
-
-    # Answers ----------------------------------------------------------------------------------------------------
+        Args:
+            draws: how many more, of each chain.
+            data: the data of the run, needed only if the posterior was loaded from disk; its run must have kept a
+                checkpoint, which is brought up to date.
+            sampler: needed only if the posterior was loaded and its sampler is your own.
+            time_limit, progress: as in `sample`.
+        """
+        return extend(self, draws, data, sampler=sampler, time_limit=time_limit, progress=progress)
 
     def decode(self, data: Any, *, draws: int | None = None, client: Any = None) -> np.ndarray:
-        """The most probable path of states, at the posterior mean or per draw: see `decode.decode`."""
+        """The most probable path of states (Viterbi): `(T,)` at the posterior mean, or `(draws, T)`, one per draw.
+
+        Many sequences are laid end to end, in order. How much the paths of several draws differ shows what the
+        uncertainty of the parameters does to the decoding; it does not include the uncertainty of the path itself.
+        With a `client` of a Dask cluster, its workers pass over the data.
+        """
         return decode(self, data, draws=draws, client=client)
 
     def state_probabilities(
         self, data: Any, *, draws: int = 20, causal: bool = False, out: Any = None, client: Any = None
     ) -> np.ndarray:
-        """`P(x_t = k | y)` averaged over draws: see `probabilities.state_probabilities`."""
+        """`P(x_t = k | all y)`, `(T, K)` float32, averaged over `draws` evenly spaced draws.
+
+        Args:
+            data: anything that `open_data` takes; many sequences are laid end to end.
+            causal: True conditions on the observations up to t only.
+            out: where to put the result if it is too long for memory: the name of an .npy file to make, or an array.
+            client: a `dask.distributed.Client`, whose workers then pass over the data.
+        """
         return state_probabilities(self, data, draws=draws, causal=causal, out=out, client=client)
 
     def score(self, data: Any, *, draws: int = 100, after: Any = None, blocks: int = 100, client: Any = None) -> Score:
-        """Log predictive density of held-out data: see `score.score`."""
+        """Log predictive density of held-out data: the logarithm of the likelihood averaged over draws.
+
+        Args:
+            data: held-out observations.
+            draws: how many draws to average over.
+            after: data that `data` follow without a gap, such as the training data; the first state then has the
+                distribution that they imply. Without it, `data` begin afresh from the initial distribution.
+            blocks: stretches of equal length into which the score is split.
+            client: a `dask.distributed.Client`, whose workers then pass over the data.
+        """
         return score(self, data, draws=draws, after=after, blocks=blocks, client=client)
 
     def predictive_log_prob(self, data: Any, *, steps: int = 10, draws: int = 10) -> PredictiveScore:
-        """Mean log density of observations `steps` ahead: see `score.predictive_log_prob`."""
+        """Mean over t of `log p(y_{t+steps} | y_0 .. y_t)`, densities averaged over `draws` draws at each t."""
         return predictive_log_prob(self.model, list(self.iterate(draws)), data, steps=steps)
 
-    def forecast(self, data: Any, steps: int, **options: Any) -> Forecast:
-        """States and observations after the end of the data: see `forecast.forecast`."""
-        return forecast(self, data, steps, **options)
+    def forecast(
+        self,
+        data: Any,
+        steps: int,
+        *,
+        draws: int = 200,
+        paths: int = 20,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        sequence: int = -1,
+        seed: int = 0,
+    ) -> Forecast:
+        """Predict states and observations after the end of one sequence.
+
+        State probabilities are exact for each draw of the parameters; observations are sampled.
+
+        Args:
+            data: the observations so far.
+            steps: how many steps ahead.
+            draws: draws of the parameters.
+            paths: sampled continuations of each draw.
+            quantiles: of the sampled observations, which to return.
+            sequence: which sequence goes on, the last by default.
+            seed: of the sampled observations.
+        """
+        return forecast(self, data, steps, draws=draws, paths=paths, quantiles=quantiles, sequence=sequence, seed=seed)
 
     def events(
-        self, data: Any, *, rate: float | None = None, path: np.ndarray | None = None, **options: Any
+        self,
+        data: Any,
+        *,
+        rate: float | None = None,
+        path: np.ndarray | None = None,
+        interval: float = 0.9,
+        preprocessing: Preprocessing | None = None,
     ) -> pd.DataFrame:
-        """The decoded path as a table of events: see `events.events`."""
-        return events(self, data, rate=rate, path=path, **options)
+        """One row per visit to a state: when it began and ended, which state, and at what level.
 
-    def dwell(self, *, rate: float | None = None, interval: float = 0.9, data: Any = None) -> pd.DataFrame:
-        """How long states last and how often they occur: see `dwell.dwell`."""
-        return dwell(self, rate=rate, interval=interval, data=data)
+        Columns: `sequence`; `start` (inclusive) and `end` (exclusive) in samples, counted from the start of the
+        sequence; `start_s` and `end_s` in seconds where `rate` is given; `state`; `level`, the emission's location in
+        the units of the data, with the ends of its central interval, `level_lower` and `level_upper`. An event never
+        runs from one sequence into the next.
 
-    def diagnose(self, data: Any = None, **options: Any) -> Verdict:
-        """Run the checks (see `verdict`) and keep what they say; without data only the chains can be judged."""
-        self.verdict = verdict(self, data, **options)
+        Args:
+            rate: samples per second.
+            path: states `(T,)`, if they were decoded already; otherwise the most probable path at the posterior mean.
+            interval: probability of the interval of the level, over draws of the parameters.
+            preprocessing: what was done to a recording to make `data` of it. Samples, rate and levels are then those of
+                the recording: with every n-th sample kept, an event covers n times as many samples of the file.
+        """
+        return events(self, data, rate=rate, path=path, interval=interval, preprocessing=preprocessing)
+
+    def dwell(
+        self, *, rate: float | None = None, interval: float = 0.9, data: Any = None, draws: int = 20
+    ) -> pd.DataFrame:
+        """One row per state, each quantity with its posterior mean and the ends of its central interval.
+
+        Columns: `dwell`, the expected length of a visit, `1 / (1 - A[k, k])`, in samples; `dwell_s`, the same in
+        seconds where `rate` (samples per second) is given; `stationary`, the share of time in the long run; and, where
+        `data` are given, `occupancy`, the share of their observations, averaged over `draws` draws.
+        """
+        return dwell(self, rate=rate, interval=interval, data=data, draws=draws)
+
+    def diagnose(
+        self,
+        data: Any = None,
+        *,
+        gradients: int = 32,
+        cells: int = 400,
+        gradient: Gradient | None = None,
+        half_step: bool = False,
+        progress: Progress | None = None,
+    ) -> Verdict:
+        """Run the checks behind the verdict, and keep what they say.
+
+        Args:
+            data: the data of the run; without them nothing but the chains can be judged.
+            gradients: at how many draws to evaluate the exact gradient, one pass over the data each; 0 leaves it out.
+            cells: how many stretches of data to compare for the sandwich.
+            gradient: a function from coordinates by name to the exact gradient, instead of passes over the data.
+            half_step: run the chains again for a short while with half the step, and compare. Off by default, since
+                exact gradients see the same error, and more, for less.
+            progress: called with the number of rows that an exact gradient has done.
+        """
+        how: Any = {"gradients": gradients, "cells": cells, "gradient": gradient}
+        self.verdict = verdict(self, data, **how, half_step=half_step, progress=progress)
         return self.verdict
 
-    def report(self, data: Any = None, path: str | os.PathLike[str] = "report.html", **options: Any) -> Path:
-        """Write a page about this posterior, one HTML file that carries all it shows: see `report.write.report`."""
+    def report(
+        self,
+        data: Any = None,
+        path: str | os.PathLike[str] = "report.html",
+        *,
+        rate: float | None = None,
+        unit: str = "",
+        title: str | None = None,
+    ) -> Path:
+        """Write a page about this posterior, one HTML file that carries all it shows, and return where it is.
+
+        Args:
+            data: the recording, to be shown with its states.
+            path: the file to write.
+            rate: samples per second, for times in seconds.
+            unit: of the observations.
+            title: of the page; by default the name of the data.
+        """
         from longhmm.report.page import report
 
-        return report(self, data, path, **options)
-
-    # Storage ----------------------------------------------------------------------------------------------------
+        return report(self, data, path, rate=rate, unit=unit, title=title)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to the directory `path`, all or nothing: Zarr arrays and JSON, no pickle."""
@@ -231,15 +297,3 @@ class Posterior:
 
     def _repr_html_(self) -> str:
         return show.as_html(self)
-
-
-def describe(sequences: Sequences) -> dict[str, Any]:
-    """What a run remembers of its data: plain values, never the data themselves."""
-    return {
-        "name": sequences.name,
-        "length": sequences.length,
-        "n_sequences": sequences.n_sequences,
-        "dim": sequences.dim,
-        "dtype": str(sequences.dtype),
-        "has_states": sequences.has_states,
-    }

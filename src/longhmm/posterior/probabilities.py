@@ -20,14 +20,7 @@ if TYPE_CHECKING:
 def state_probabilities(
     posterior: Posterior, data: Any, *, draws: int = 20, causal: bool = False, out: Any = None, client: Any = None
 ) -> np.ndarray:
-    """`P(x_t = k | all y)`, `(T, K)` float32, averaged over `draws` evenly spaced draws.
-
-    Args:
-        data: anything that `open_data` takes; many sequences are laid end to end.
-        causal: True conditions on the observations up to t only.
-        out: where to put the result if it is too long for memory: the name of an .npy file to make, or an array.
-        client: a `dask.distributed.Client`, whose workers then pass over the data.
-    """
+    """See `Posterior.state_probabilities`."""
     sequences = on_cluster(data, client)
     shape = (sequences.length, posterior.model.n_states)
     total = _target(out, shape)

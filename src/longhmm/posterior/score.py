@@ -50,16 +50,7 @@ class Score:
 def score(
     posterior: Posterior, data: Any, *, draws: int = 100, after: Any = None, blocks: int = BLOCKS, client: Any = None
 ) -> Score:
-    """Log predictive density of held-out data: the logarithm of the likelihood averaged over draws.
-
-    Args:
-        data: held-out observations.
-        draws: how many draws to average over.
-        after: data that `data` follow without a gap, such as the training data; the first state then has the law that
-            they imply. Without it, `data` begin afresh from the initial law.
-        blocks: stretches of equal length into which the score is split.
-        client: a `dask.distributed.Client`, whose workers then pass over the data.
-    """
+    """See `Posterior.score`."""
     sequences = on_cluster(data, client)
     before = None if after is None else on_cluster(after, client)
     if before is not None and sequences.n_sequences > 1:

@@ -32,13 +32,7 @@ def report(
     unit: str = "",
     title: str | None = None,
 ) -> Path:
-    """Write the page of a posterior to the file `path`, with the recording where `data` are given.
-
-    Args:
-        rate: samples per second, for times in seconds.
-        unit: of the observations.
-        title: of the page; by default the name of the data.
-    """
+    """See `Posterior.report`."""
     sequences = None if data is None else open_data(data)
     name = title or _data_name(posterior) or "A posterior"
     return write_page(look(posterior, sequences, title=name, rate=rate, unit=unit), Path(path))
