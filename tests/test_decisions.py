@@ -115,24 +115,6 @@ RULES = (
         "which family an emission is",
         family_questions,
         (),
-        frozenset(
-            {
-                "kernels/forms.py",
-                "kernels/gpu_pass.py",
-                "kernels/rows.py",
-                "model/cdf.py",
-                "model/config.py",
-                "model/initialise.py",
-                "posterior/labels.py",
-                "posterior/relabel.py",
-                "samplers/conjugate.py",
-                "samplers/conjugate_priors.py",
-                "samplers/emission_moves.py",
-                "samplers/expected_statistics.py",
-                "samplers/preconditioning.py",
-                "samplers/variational_families.py",
-            }
-        ),
     ),
     Rule(
         "which sampler is the default",
