@@ -28,6 +28,7 @@ class Smoothed(NamedTuple):
         log_leaving: `(K, W)`, logarithm of `P(x_t = k | y_0 .. y_t)` at the window's last time.
         log_entering: `(K, W)`, logarithm, up to a constant, of `p(all y and what follows | x_{-1} = k)`: the backward
             message at the window's left edge (of no use for windows at the start of a sequence).
+        log_alpha, log_beta: `(time, K, W)`, the messages of both recursions at every time, up to a constant each.
     """
 
     gamma: jax.Array
@@ -36,6 +37,8 @@ class Smoothed(NamedTuple):
     impossible_at: jax.Array
     log_leaving: jax.Array
     log_entering: jax.Array
+    log_alpha: jax.Array
+    log_beta: jax.Array
 
 
 def forward_backward(
@@ -101,7 +104,8 @@ def _linear(
     )
     log_normaliser = safe_log(normaliser) + peak
     never = jnp.full(log_before.shape[1:], -1, jnp.int32)
-    smoothed = Smoothed(gamma, transitions, log_normaliser, never, safe_log(alpha[-1]), safe_log(entering))
+    ends = (safe_log(alpha[-1]), safe_log(entering))
+    smoothed = Smoothed(gamma, transitions, log_normaliser, never, *ends, safe_log(alpha), safe_log(beta))
     return smoothed, proved
 
 
@@ -142,4 +146,5 @@ def _logarithmic(
     # An impossible window passes on ignorance, so that what follows it is not drowned in NaN.
     log_leaving = jnp.where(possible, log_alpha[-1], -jnp.log(float(n_states)))
     log_entering = jnp.where(possible, log_entering, 0.0)
-    return Smoothed(gamma, transitions, log_normaliser, impossible_at, log_leaving, log_entering)
+    ends = (log_leaving, log_entering)
+    return Smoothed(gamma, transitions, log_normaliser, impossible_at, *ends, log_alpha, log_beta)

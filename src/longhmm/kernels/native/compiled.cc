@@ -1,5 +1,6 @@
 // The interface for compiled JAX programs: window statistics inside a loop, many chains in one call.
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "dispatch.h"
@@ -66,23 +67,36 @@ void narrow(const std::vector<double>& from, T* to) {
   for (size_t i = 0; i < from.size(); ++i) to[i] = T(from[i]);
 }
 
+// Messages `(..., windows, K)` that were given as logarithms; empty where none were.
+template <class Buffer>
+std::vector<double> given_messages(const Buffer& logs, bool given) {
+  std::vector<double> result(given ? logs.element_count() : 0);
+  for (size_t i = 0; i < result.size(); ++i) result[i] = std::exp(double(logs.typed_data()[i]));
+  return result;
+}
+
 template <ffi::DataType type>
 ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, ffi::Buffer<ffi::S32> left,
                              ffi::Buffer<ffi::S32> core, ffi::Buffer<ffi::S32> right, ffi::Buffer<ffi::S32> at_start,
                              ffi::Buffer<type> weight, ffi::Buffer<type> transition, ffi::Buffer<type> initial,
-                             ffi::Buffer<type> start, ffi::Buffer<type> packs,
-                             ffi::Result<ffi::Buffer<type>> log_likelihood,
+                             ffi::Buffer<type> start, ffi::Buffer<type> packs, ffi::Buffer<type> before,
+                             ffi::Buffer<type> after, ffi::Result<ffi::Buffer<type>> log_likelihood,
                              ffi::Result<ffi::Buffer<type>> first, ffi::Result<ffi::Buffer<type>> transitions,
                              ffi::Result<ffi::Buffer<type>> excess, ffi::Result<ffi::Buffer<type>> statistics_out,
                              ffi::Result<ffi::Buffer<type>> gamma, ffi::Result<ffi::Buffer<type>> edges,
-                             int32_t kind, int32_t per_window, int32_t stationary_start, int32_t edges_wanted,
-                             int32_t threads) {
+                             ffi::Result<ffi::Buffer<ffi::S32>> impossible, int32_t kind, int32_t width,
+                             int32_t per_window, int32_t stationary_start, int32_t given_before, int32_t given_after,
+                             int32_t gamma_wanted, int32_t edges_wanted, int32_t forward_only, int32_t threads) {
   const auto row_dimensions = rows.dimensions();
-  if (rows.element_type() != ffi::F32 && rows.element_type() != ffi::F64)
+  // Rows of the caller's own memory: its address, and whether it holds double precision.
+  const bool borrowed = rows.element_type() == ffi::U64;
+  if (rows.element_type() != ffi::F32 && rows.element_type() != ffi::F64 && !borrowed)
     return ffi::Error::InvalidArgument("window_statistics: rows must be float32 or float64");
+  const uint64_t* address = static_cast<const uint64_t*>(rows.untyped_data());
   const auto law = initial.dimensions();
   const int64_t states = law.back();
-  const int64_t windows = begin.dimensions().back();
+  const int64_t room = begin.dimensions().back();
+  int64_t windows = room;
   const int64_t chains = sets(begin, 1);
   const int64_t given = std::max(std::max(sets(transition, 2), sets(initial, 1)),
                                  std::max(sets(start, 1), sets(packs, 2)));
@@ -92,6 +106,14 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
 
   if (!nested(begin, *log_likelihood, per_window ? 1 : 0))
     return ffi::Error::InvalidArgument("window_statistics: windows may not vary faster than parameters");
+
+  const bool messages_given = given_before || given_after;
+  if (total > 1 && (messages_given || (gamma_wanted && kind != GIVEN)))
+    return ffi::Error::InvalidArgument("window_statistics: messages and posteriors are those of one set of parameters");
+
+  // Windows without a core at the end are padding, and cost nothing.
+  if (total == 1)
+    while (windows > 1 && core.typed_data()[windows - 1] == 0) --windows;
 
   if (sets(weight, 1) != 1 && sets(weight, 1) != chains)
     return ffi::Error::InvalidArgument("window_statistics: weights must be those of the windows");
@@ -137,9 +159,9 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   std::vector<double> logs(log_likelihood->element_count()), firsts(first->element_count());
   std::vector<double> moves(transitions->element_count()), sums(statistics_out->element_count());
   Call call{};
-  call.rows = rows.untyped_data();
-  call.wide_rows = rows.element_type() == ffi::F64;
-  call.width = int32_t(row_dimensions.back());
+  call.rows = borrowed ? reinterpret_cast<const void*>(address[0]) : rows.untyped_data();
+  call.wide_rows = borrowed ? int32_t(address[1]) : rows.element_type() == ffi::F64;
+  call.width = width;
   call.kind = kind;
   call.pack = kind == GIVEN ? 0 : int32_t(pack);
   call.left = places[0];
@@ -168,11 +190,15 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   call.first = firsts.data();
   call.transitions = moves.data();
   call.statistics = sums.data();
-  call.gamma = kind == GIVEN ? gamma->typed_data() : nullptr;
+  call.gamma = gamma_wanted ? gamma->typed_data() : nullptr;
+  const auto messages_before = given_messages(before, given_before), messages_after = given_messages(after, given_after);
+  call.before = given_before ? messages_before.data() : nullptr;
+  call.after = given_after ? messages_after.data() : nullptr;
+  call.forward_only = forward_only;
   // Of every point: the messages before, leaving, after and entering its windows.
   std::vector<double> messages(edges_wanted ? edges->element_count() : 0);
   if (edges_wanted) {
-    const int64_t size = windows * states;
+    const int64_t size = room * states;
     call.edge_before = messages.data();
     call.edge_leaving = call.edge_before + size;
     call.edge_after = call.edge_leaving + size;
@@ -196,7 +222,9 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   }
   narrow(moves, excess->typed_data());
   narrow(sums, statistics_out->typed_data());
+  for (double& message : messages) message = std::log(message);
   narrow(messages, edges->typed_data());
+  std::fill_n(impossible->typed_data(), impossible->element_count(), int32_t(call.impossible));
   return ffi::Error::Success();
 }
 
@@ -214,6 +242,8 @@ auto binding() {
       .template Arg<ffi::Buffer<type>>()
       .template Arg<ffi::Buffer<type>>()
       .template Arg<ffi::Buffer<type>>()
+      .template Arg<ffi::Buffer<type>>()
+      .template Arg<ffi::Buffer<type>>()
       .template Ret<ffi::Buffer<type>>()
       .template Ret<ffi::Buffer<type>>()
       .template Ret<ffi::Buffer<type>>()
@@ -221,10 +251,16 @@ auto binding() {
       .template Ret<ffi::Buffer<type>>()
       .template Ret<ffi::Buffer<type>>()
       .template Ret<ffi::Buffer<type>>()
+      .template Ret<ffi::Buffer<ffi::S32>>()
       .template Attr<int32_t>("kind")
+      .template Attr<int32_t>("width")
       .template Attr<int32_t>("per_window")
       .template Attr<int32_t>("stationary_start")
+      .template Attr<int32_t>("given_before")
+      .template Attr<int32_t>("given_after")
+      .template Attr<int32_t>("gamma_wanted")
       .template Attr<int32_t>("edges_wanted")
+      .template Attr<int32_t>("forward_only")
       .template Attr<int32_t>("threads");
 }
 

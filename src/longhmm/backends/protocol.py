@@ -1,0 +1,129 @@
+"""What every backend is given and gives back.
+
+Potentials come in as rows of numbers with natural parameters per state (or as log likelihoods), a transition matrix and
+an initial distribution. Marginals of the cores of chunks come out. By Fisher's identity (F8) they are all that a
+gradient needs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import jax
+
+from longhmm.data.layout import Layout
+
+# How log likelihoods of a row follow from its numbers; see native/call.h.
+GAUSSIAN, LINEAR, TABLE, PRECOMPUTED, PAIR = range(5)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("rows", "natural"), meta_fields=("kind", "width", "sums"))
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """Potentials of emissions as a backend reads them.
+
+    Attributes:
+        rows: `(n, width)` numbers of every row, NaN where it is missing; log likelihoods `(n, K)` of PRECOMPUTED and
+            `(n, K, K)` of PAIR (`[t, i, j]`: of row t given states i before it and j at it); or what `borrowed` gives.
+        natural: `(K, p)` natural parameters of every state; None where there are none.
+        kind: GAUSSIAN, LINEAR, TABLE, PRECOMPUTED or PAIR.
+        width: numbers of a row.
+        sums: expected sufficient statistics of a state.
+    """
+
+    rows: Any
+    natural: Any
+    kind: int
+    width: int
+    sums: int
+
+
+class Varying(NamedTuple):
+    """Transition matrices that vary by row: `matrices` `(M, K, K)`, `index` `(n,)` into them."""
+
+    matrices: Any
+    index: Any
+
+
+class Boundary(NamedTuple):
+    """Logarithms of messages at the ends of every chunk, `(W, K)` each: `forward`, the distribution of the state before
+    its first row; `backward`, what lies behind its last. None: the chunk starts from `start`, or nothing lies behind."""
+
+    forward: Any = None
+    backward: Any = None
+
+
+class Messages(NamedTuple):
+    """Logarithms of the messages at both ends of every core, `(W, K)` each, up to a constant.
+
+    Attributes:
+        forward_in: of the state before the first core row, given the rows before it.
+        forward_out: of the state at the last core row, given the rows up to it.
+        backward_in: likelihood of the rows behind the core, by the state at its last row.
+        backward_out: likelihood of the core and the rows behind it, by the state before its first row.
+    """
+
+    forward_in: Any
+    forward_out: Any
+    backward_in: Any
+    backward_out: Any
+
+
+class Wanted(NamedTuple):
+    """What is asked of a backend beside sums: results of every chunk (a leading axis W, without weights), forward
+    recursion only, probabilities of so many rows (0: none), and messages at the ends of cores."""
+
+    per_chunk: bool = False
+    forward_only: bool = False
+    gamma: int = 0
+    messages: bool = False
+
+
+class ChunkStatistics(NamedTuple):
+    """Marginals of the cores, summed with weights or with a leading axis W.
+
+    Attributes:
+        log_likelihood: sum over core rows of `log p(y_t | rows of the chunk before it)`, without the base measure.
+        first: `(K,)`, expected first states of sequences.
+        transitions: `(K, K)`, expected transitions; `(M, K, K)` where matrices vary.
+        centred: the same less `A_ij n_i.`, precise also where large counts cancel.
+        sums: `(K, sums)`, expected sufficient statistics.
+        gamma: `(n, K)`, probabilities of the states of core rows, 0 elsewhere; `(n, K, K)` of pairs for PAIR.
+        messages: at the ends of cores, or None.
+        impossible: a row that no reachable state can have produced, or -1.
+    """
+
+    log_likelihood: Any
+    first: Any
+    transitions: Any
+    centred: Any
+    sums: Any
+    gamma: Any
+    messages: Messages | None
+    impossible: Any
+
+
+class Backend(Protocol):
+    """Turns potentials into marginals, inside compiled programs and outside."""
+
+    name: str
+
+    def supports(self, kind: int, n_states: int, time_varying: bool) -> bool:
+        """Whether it can serve potentials of this kind here."""
+
+    def statistics(
+        self,
+        lowered: Lowered,
+        transition: Any,
+        initial: Any,
+        layout: Layout,
+        boundary: Boundary,
+        weights: Any,
+        *,
+        start: Any,
+        wanted: Wanted,
+    ) -> ChunkStatistics:
+        """Marginals of the cores. `start` `(K,)`: the distribution before chunks that begin inside a sequence, None for
+        the stationary one of `transition`."""

@@ -1,0 +1,236 @@
+"""The reference backend, in JAX: every kind of potentials, on every device."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from longhmm.backends.kinds import expected_sums, log_likelihoods
+from longhmm.backends.protocol import PAIR, Boundary, ChunkStatistics, Lowered, Messages, Varying, Wanted
+from longhmm.data.layout import Layout
+from longhmm.inference import operators
+from longhmm.messages.forward import filter_messages
+from longhmm.messages.forward_backward import forward_backward
+from longhmm.messages.markov import excess, stationary
+from longhmm.messages.scaling import safe_log
+
+name = "reference"
+
+
+def supports(kind: int, n_states: int, time_varying: bool) -> bool:
+    """Always."""
+    return True
+
+
+class Placed(NamedTuple):
+    """Rows of chunks, time first: which row each time is, which times lie in the chunk, and which in its core."""
+
+    rows: jax.Array
+    inside: jax.Array
+    core: jax.Array
+
+
+class Recursion(NamedTuple):
+    """What both recursions found: `gamma` `(time, K, W)`, transitions of each chunk, their pairs by time where asked
+    for, log normalisers `(time, W)`, log messages `(time + 1, K, W)`, and the first impossible time `(W,)` or -1."""
+
+    gamma: jax.Array
+    transitions: jax.Array
+    pairs: jax.Array | None
+    log_normaliser: jax.Array
+    log_forward: jax.Array
+    log_backward: jax.Array
+    impossible_at: jax.Array
+
+
+def place(layout: Layout) -> Placed:
+    """Where the rows of every chunk lie."""
+    times = jnp.arange(sum(layout.spans))[:, None]
+    left, core, right = (jnp.asarray(each) for each in (layout.left, layout.core, layout.right))
+    inside = times < left + core + right
+    rows = jnp.asarray(layout.begin) - left + jnp.where(inside, times, 0)
+    return Placed(jnp.where(inside, rows, 0), inside, (times >= left) & (times < left + core))
+
+
+def chunk_logs(lowered: Lowered, placed: Placed, dtype: Any) -> jax.Array:
+    """Log likelihoods `(time, K, W)`, of pairs `(time, K, K, W)`; 0 outside of chunks and where rows are missing."""
+    rows = jnp.asarray(lowered.rows)[placed.rows].astype(dtype)
+    if lowered.kind == PAIR:
+        logs = jnp.moveaxis(jnp.where(jnp.isnan(rows), 0.0, rows), 1, 3)
+        return jnp.where(placed.inside[:, None, None, :], logs, 0.0)
+    natural = None if lowered.natural is None else lowered.natural.astype(dtype)
+    logs = jnp.swapaxes(log_likelihoods(lowered.kind, lowered.width, rows, natural), 1, 2)
+    return jnp.where(placed.inside[:, None, :], logs, 0.0)
+
+
+def chunk_operators(logs: jax.Array, transition: Any, initial: Any, layout: Layout, placed: Placed) -> jax.Array:
+    """One operator per row (see `inference.operators`), also where one matrix serves all rows."""
+    matrices = transition
+    if isinstance(transition, Varying):
+        by_row = jnp.asarray(transition.matrices)[jnp.asarray(transition.index)[placed.rows]]
+        matrices = jnp.moveaxis(by_row, 1, 3)
+    found = operators.log_operators(matrices, logs)
+    if logs.ndim == 4:
+        return found  # the state before the first row has the initial distribution
+    return operators.opening(found, safe_log(jnp.asarray(initial)), logs[0], jnp.asarray(layout.opens) > 0)
+
+
+def statistics(
+    lowered: Lowered,
+    transition: Any,
+    initial: Any,
+    layout: Layout,
+    boundary: Boundary,
+    weights: Any,
+    *,
+    start: Any,
+    wanted: Wanted,
+) -> ChunkStatistics:
+    """Marginals of the cores, in the precision of `transition`."""
+    varying, pair = isinstance(transition, Varying), lowered.kind == PAIR
+    one = transition.matrices[0] if varying else transition
+    dtype, n = one.dtype, one.shape[-1]
+    placed = place(layout)
+    logs = chunk_logs(lowered, placed, dtype)
+    if start is None and boundary.forward is None:
+        start = jax.lax.stop_gradient(stationary(one))
+    before = _ends(boundary.forward, jnp.zeros(n) if start is None else safe_log(jnp.asarray(start, dtype)), layout)
+    after = _ends(boundary.backward, jnp.zeros(n, dtype), layout)
+    opens = jnp.asarray(layout.opens) > 0
+    if varying or pair:
+        if pair:
+            before = jnp.where(opens, safe_log(jnp.asarray(initial))[:, None], before)
+        steps = chunk_operators(logs, transition, initial, layout, placed)
+        found = _by_operators(before, after, steps, placed, opens & ~jnp.asarray(pair), wanted)
+    else:
+        found = _by_matrix(before, after, opens, initial, transition, logs, placed, wanted)
+    core = placed.core
+    gamma = jnp.where(core[:, None, :], found.gamma, 0.0)
+    begins = opens & (jnp.asarray(layout.left) == 0) & (jnp.asarray(layout.core) > 0)
+    first = jnp.where(begins, jnp.sum(found.pairs[0], axis=1) if pair and found.pairs is not None else gamma[0], 0.0).T
+    transitions = found.transitions
+    if varying:
+        assert found.pairs is not None
+        transitions = _by_index(transition, placed, found.pairs)
+    natural = jnp.zeros((n, 0), dtype) if lowered.natural is None else lowered.natural.astype(dtype)
+    by_chunk = (
+        jnp.sum(jnp.where(core, found.log_normaliser, 0.0), axis=0),
+        first,
+        transitions,
+        excess(transitions, transition.matrices if varying else transition),
+        jnp.zeros((layout.size, n, 0), dtype)
+        if pair or lowered.natural is None
+        else expected_sums(
+            lowered.kind,
+            lowered.width,
+            lowered.sums,
+            jnp.asarray(lowered.rows)[placed.rows].astype(dtype),
+            natural,
+            jnp.swapaxes(gamma, 1, 2),
+        ),
+    )
+    if not wanted.per_chunk:
+        by_chunk = tuple(_weighted(weights, each) for each in by_chunk)
+    messages = _messages(found, layout) if wanted.messages else None
+    rows = found.pairs if pair else gamma
+    spread = _to_rows(rows, placed, wanted.gamma) if wanted.gamma else jnp.zeros((1, 1), dtype)
+    at = jnp.where((found.impossible_at >= 0) & (jnp.asarray(layout.core) > 0), found.impossible_at, -1)
+    row = jnp.asarray(layout.begin) - jnp.asarray(layout.left) + at
+    impossible = jnp.min(jnp.where(at >= 0, row, jnp.iinfo(jnp.int32).max))
+    impossible = jnp.where(jnp.any(at >= 0), impossible, -1).astype(jnp.int32)
+    return ChunkStatistics(*by_chunk, spread, messages, impossible)
+
+
+def _by_matrix(
+    before: jax.Array,
+    after: jax.Array,
+    opens: jax.Array,
+    initial: Any,
+    transition: jax.Array,
+    logs: jax.Array,
+    placed: Placed,
+    wanted: Wanted,
+) -> Recursion:
+    initial = jnp.asarray(initial, transition.dtype)
+    if wanted.forward_only:
+        found = filter_messages(before, opens, initial, transition, logs)
+        nothing = jnp.zeros((*transition.shape, before.shape[1]), transition.dtype)
+        log_forward = jnp.concatenate([before[None], found.log_alpha])
+        return Recursion(
+            jnp.exp(found.log_alpha),
+            jnp.moveaxis(nothing, 2, 0),
+            None,
+            found.log_normaliser,
+            log_forward,
+            jnp.zeros_like(log_forward),
+            found.impossible_at,
+        )
+    both = forward_backward(before, after, opens, initial, transition, logs, placed.core)
+    return Recursion(
+        both.gamma,
+        jnp.moveaxis(both.transitions, 2, 0),
+        None,
+        both.log_normaliser,
+        jnp.concatenate([before[None], both.log_alpha]),
+        jnp.concatenate([both.log_entering[None], both.log_beta]),
+        both.impossible_at,
+    )
+
+
+def _by_operators(
+    before: jax.Array, after: jax.Array, steps: jax.Array, placed: Placed, arbitrary: jax.Array, wanted: Wanted
+) -> Recursion:
+    """`arbitrary`: chunks whose first row leads from any state to the initial distribution, which is no transition."""
+    found = operators.smoothed(before, after, steps)
+    counted = placed.core & ~((jnp.arange(steps.shape[0]) == 0)[:, None] & arbitrary)
+    pairs = jnp.where(counted[:, None, None, :], found.pairs, 0.0)
+    gamma = jnp.exp(found.log_forward[1:]) if wanted.forward_only else jnp.sum(found.pairs, axis=1)
+    transitions = jnp.moveaxis(jnp.sum(pairs, axis=0), 2, 0)
+    return Recursion(
+        gamma, transitions, pairs, found.log_normaliser, found.log_forward, found.log_backward, found.impossible_at
+    )
+
+
+def _by_index(transition: Varying, placed: Placed, pairs: jax.Array) -> jax.Array:
+    """Expected transitions by matrix, of every chunk: `(W, M, K, K)`."""
+    index = jnp.asarray(transition.index)[placed.rows]
+    n_matrices = transition.matrices.shape[0]
+    chunks = jnp.arange(placed.rows.shape[1])
+    nothing = jnp.zeros((chunks.size, n_matrices, *pairs.shape[1:3]), pairs.dtype)
+    return nothing.at[chunks, index].add(jnp.moveaxis(pairs, 3, 1))
+
+
+def _ends(given: Any, otherwise: jax.Array, layout: Layout) -> jax.Array:
+    """Log messages `(K, W)`."""
+    if given is not None:
+        return jnp.asarray(given).T
+    return jnp.broadcast_to(otherwise[:, None], (otherwise.shape[0], layout.size))
+
+
+def _messages(found: Recursion, layout: Layout) -> Messages:
+    left, core = jnp.asarray(layout.left), jnp.asarray(layout.core)
+
+    def at(messages: jax.Array, time: jax.Array) -> jax.Array:
+        index = jnp.broadcast_to(time[None, None, :], (1, *messages.shape[1:]))
+        return jnp.take_along_axis(messages, index, axis=0)[0].T
+
+    forward, backward = found.log_forward, found.log_backward
+    return Messages(at(forward, left), at(forward, left + core), at(backward, left + core), at(backward, left))
+
+
+def _to_rows(values: jax.Array, placed: Placed, n_rows: int) -> jax.Array:
+    """Values of core times `(time, ..., W)` at their rows, `(n, ...)`; 0 elsewhere."""
+    rows = jnp.where(placed.core, placed.rows, n_rows)
+    nothing = jnp.zeros((n_rows, *values.shape[1:-1]), values.dtype)
+    return nothing.at[rows].set(jnp.moveaxis(values, -1, 1), mode="drop")
+
+
+def _weighted(weights: Any, parts: jax.Array) -> jax.Array:
+    """`sum_w weights[w] parts[w]`, taken in double precision."""
+    with jax.enable_x64(True):
+        wide = parts.astype(jnp.float64)
+        if weights is not None:
+            wide = wide * jnp.asarray(weights).astype(jnp.float64).reshape(-1, *[1] * (parts.ndim - 1))
+        return jnp.sum(wide, axis=0).astype(parts.dtype)

@@ -1,0 +1,1 @@
+"""Recursions of hidden Markov models on arrays: no data, no models."""
