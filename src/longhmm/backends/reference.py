@@ -77,6 +77,11 @@ def chunk_operators(logs: jax.Array, transition: Any, initial: Any, layout: Layo
     return operators.opening(found, safe_log(jnp.asarray(initial)), logs[0], jnp.asarray(layout.opens) > 0)
 
 
+# Numbers in one (time, state, chunk) array: on a CPU what stays in its cache, elsewhere enough to keep a device busy.
+GROUP_ENTRIES = {"cpu": 1 << 16}
+GROUP_ENTRIES_ELSEWHERE = 1 << 24
+
+
 def statistics(
     lowered: Lowered,
     transition: Any,
@@ -89,13 +94,43 @@ def statistics(
     wanted: Wanted,
 ) -> ChunkStatistics:
     """Marginals of the cores, in the precision of `transition`."""
+    one = transition.matrices[0] if isinstance(transition, Varying) else transition
+    n, size = one.shape[-1], layout.size
+    if start is None and boundary.forward is None:
+        start = jax.lax.stop_gradient(stationary(one))
+    entries = GROUP_ENTRIES.get(jax.default_backend(), GROUP_ENTRIES_ELSEWHERE)
+    lanes = min(size, max(1, entries // (n * sum(layout.spans))))
+    spare = -size % lanes
+
+    def grouped(array: Any) -> jax.Array:
+        array = jnp.asarray(array)
+        return jnp.pad(array, ((0, spare), *[(0, 0)] * (array.ndim - 1))).reshape(-1, lanes, *array.shape[1:])
+
+    def one_group(group: tuple[Layout, Boundary]) -> tuple[Any, ...]:
+        return _group(lowered, transition, initial, *group, start=start, wanted=wanted)
+
+    groups = jax.tree.map(grouped, (layout, boundary))
+    # Compiled once, and one after the other: a condition inside stays a condition.
+    found = jax.lax.map(one_group, groups)
+    by_chunk = jax.tree.map(lambda each: each.reshape(size + spare, *each.shape[2:])[:size], found)
+    sums, gamma, messages, impossible = by_chunk
+    if not wanted.per_chunk:
+        sums = tuple(_weighted(weights, each) for each in sums)
+    spread = _to_rows(gamma, place(layout), wanted.gamma) if wanted.gamma else jnp.zeros((1, 1), one.dtype)
+    rows = jnp.where(impossible >= 0, impossible, jnp.iinfo(jnp.int32).max)
+    named = jnp.where(jnp.any(impossible >= 0), jnp.min(rows), -1).astype(jnp.int32)
+    return ChunkStatistics(*sums, spread, messages if wanted.messages else None, named)
+
+
+def _group(
+    lowered: Lowered, transition: Any, initial: Any, layout: Layout, boundary: Boundary, *, start: Any, wanted: Wanted
+) -> tuple[Any, ...]:
+    """Sums of each chunk, probabilities `(W, time, K)`, messages, and impossible rows."""
     varying, pair = isinstance(transition, Varying), lowered.kind == PAIR
     one = transition.matrices[0] if varying else transition
     dtype, n = one.dtype, one.shape[-1]
     placed = place(layout)
     logs = chunk_logs(lowered, placed, dtype)
-    if start is None and boundary.forward is None:
-        start = jax.lax.stop_gradient(stationary(one))
     before = _ends(boundary.forward, jnp.zeros(n) if start is None else safe_log(jnp.asarray(start, dtype)), layout)
     after = _ends(boundary.backward, jnp.zeros(n, dtype), layout)
     opens = jnp.asarray(layout.opens) > 0
@@ -106,41 +141,30 @@ def statistics(
         found = _by_operators(before, after, steps, placed, opens & ~jnp.asarray(pair), wanted)
     else:
         found = _by_matrix(before, after, opens, initial, transition, logs, placed, wanted)
-    core = placed.core
-    gamma = jnp.where(core[:, None, :], found.gamma, 0.0)
-    begins = opens & (jnp.asarray(layout.left) == 0) & (jnp.asarray(layout.core) > 0)
+    gamma = jnp.where(placed.core[:, None, :], found.gamma, 0.0)
+    begins = opens & (layout.left == 0) & (layout.core > 0)
     first = jnp.where(begins, jnp.sum(found.pairs[0], axis=1) if pair and found.pairs is not None else gamma[0], 0.0).T
     transitions = found.transitions
     if varying:
         assert found.pairs is not None
         transitions = _by_index(transition, placed, found.pairs)
-    natural = jnp.zeros((n, 0), dtype) if lowered.natural is None else lowered.natural.astype(dtype)
+    sums = jnp.zeros((layout.size, n, 0), dtype)
+    if lowered.natural is not None and not wanted.forward_only:
+        rows = jnp.asarray(lowered.rows)[placed.rows].astype(dtype)
+        how = (lowered.kind, lowered.width, lowered.sums)
+        sums = expected_sums(*how, rows, lowered.natural.astype(dtype), jnp.swapaxes(gamma, 1, 2))
     by_chunk = (
-        jnp.sum(jnp.where(core, found.log_normaliser, 0.0), axis=0),
+        jnp.sum(jnp.where(placed.core, found.log_normaliser, 0.0), axis=0),
         first,
         transitions,
         excess(transitions, transition.matrices if varying else transition),
-        jnp.zeros((layout.size, n, 0), dtype)
-        if pair or lowered.natural is None
-        else expected_sums(
-            lowered.kind,
-            lowered.width,
-            lowered.sums,
-            jnp.asarray(lowered.rows)[placed.rows].astype(dtype),
-            natural,
-            jnp.swapaxes(gamma, 1, 2),
-        ),
+        sums,
     )
-    if not wanted.per_chunk:
-        by_chunk = tuple(_weighted(weights, each) for each in by_chunk)
-    messages = _messages(found, layout) if wanted.messages else None
-    rows = found.pairs if pair else gamma
-    spread = _to_rows(rows, placed, wanted.gamma) if wanted.gamma else jnp.zeros((1, 1), dtype)
-    at = jnp.where((found.impossible_at >= 0) & (jnp.asarray(layout.core) > 0), found.impossible_at, -1)
-    row = jnp.asarray(layout.begin) - jnp.asarray(layout.left) + at
-    impossible = jnp.min(jnp.where(at >= 0, row, jnp.iinfo(jnp.int32).max))
-    impossible = jnp.where(jnp.any(at >= 0), impossible, -1).astype(jnp.int32)
-    return ChunkStatistics(*by_chunk, spread, messages, impossible)
+    at = jnp.where((found.impossible_at >= 0) & (layout.core > 0), found.impossible_at, -1)
+    row = jnp.where(at >= 0, layout.begin - layout.left + at, -1)
+    kept = found.pairs if pair else gamma
+    probabilities = jnp.moveaxis(kept, -1, 0) if wanted.gamma else jnp.zeros((layout.size, 1), dtype)
+    return by_chunk, probabilities, _messages(found, layout), row
 
 
 def _by_matrix(
@@ -221,10 +245,9 @@ def _messages(found: Recursion, layout: Layout) -> Messages:
 
 
 def _to_rows(values: jax.Array, placed: Placed, n_rows: int) -> jax.Array:
-    """Values of core times `(time, ..., W)` at their rows, `(n, ...)`; 0 elsewhere."""
-    rows = jnp.where(placed.core, placed.rows, n_rows)
-    nothing = jnp.zeros((n_rows, *values.shape[1:-1]), values.dtype)
-    return nothing.at[rows].set(jnp.moveaxis(values, -1, 1), mode="drop")
+    """Values of core times `(W, time, ...)` at their rows, `(n, ...)`; 0 elsewhere."""
+    rows = jnp.where(placed.core, placed.rows, n_rows).T
+    return jnp.zeros((n_rows, *values.shape[2:]), values.dtype).at[rows].set(values, mode="drop")
 
 
 def _weighted(weights: Any, parts: jax.Array) -> jax.Array:
