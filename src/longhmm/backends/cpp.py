@@ -20,6 +20,11 @@ def supports(kind: int, n_states: int, time_varying: bool) -> bool:
     return not time_varying and kind <= PRECOMPUTED and native.usable()
 
 
+def kernel_threads() -> int:
+    """Threads that a call may use."""
+    return native.threads()
+
+
 def borrowed(rows: np.ndarray) -> np.ndarray:
     """Rows of the caller's memory, contiguous floats, by address: not copied, and of any number in one program.
 

@@ -1,0 +1,293 @@
+"""What a pass does with one block of chunks, near the data: read, evaluate, compare boundaries, reduce."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.backends.evaluate import Potentials, choose, chunk_statistics, lower
+from longhmm.backends.protocol import Backend, Boundary, ChunkStatistics, Lowered, Messages, Wanted
+from longhmm.backends.read import Reader
+from longhmm.backends.stitch import inner_disagreement, transfer_operators, warm_start
+from longhmm.data.layout import Layout, ladder
+from longhmm.data.rows import Rows
+from longhmm.data.sequences import Sequences
+from longhmm.data.windows import Cells
+from longhmm.errors import ModelError
+from longhmm.model.hmm import HMM
+
+# Called inside the compiled block as collect(model, params, rows, weights) with weights (n, K): the smoothed (or
+# filtered) probabilities of core rows, zero elsewhere. Returns any tree of arrays.
+Collector = Callable[[HMM, Mapping[str, jax.Array], Rows, jax.Array], Any]
+
+
+class Own(NamedTuple):
+    """What a reducer is told of a block that owns the rows `[start, stop)`.
+
+    Attributes:
+        openings: which of these rows begin a sequence, counted from `start`.
+        before: `(K,)`, log distribution of the state before the first row; meaningless where a sequence begins.
+        probabilities: `(rows, K)`, smoothed or filtered, where they were asked for.
+        collected: what the collector returned, cut to these rows.
+    """
+
+    start: int
+    stop: int
+    openings: np.ndarray
+    before: np.ndarray
+    probabilities: np.ndarray | None
+    collected: Any
+
+
+# Makes something small of the rows of a block, before anything leaves the place where they are.
+Reducer = Callable[[Own], Any]
+
+
+class How(NamedTuple):
+    """What is constant in a pass: checked parameters, what is asked for, and how data are cut into chunks and blocks."""
+
+    params: dict[str, np.ndarray]
+    forward_only: bool
+    probabilities: bool
+    collect: Collector | None
+    reduce: Reducer | None
+    chunk: int
+    per_block: int
+
+
+class Asked(NamedTuple):
+    """One block: which, by how many rows its chunks start early, and the messages at their boundaries, if known."""
+
+    index: int
+    overlap: int
+    boundary: Boundary | None = None
+
+
+class Outcome(NamedTuple):
+    """Of one block, on the host.
+
+    Attributes:
+        statistics: sums over its rows, without probabilities and messages.
+        natural: derivatives with respect to natural parameters, where the emission has no lowering.
+        own: what the reducer made of the block's rows, or these as they are.
+        gap: the largest disagreement of its chunks.
+        first, last: messages at the boundaries of its first and of its last chunk, `(K,)` each.
+        impossible: a row of the data that no reachable state can have produced, or -1.
+    """
+
+    statistics: ChunkStatistics
+    natural: dict[str, np.ndarray]
+    own: Any
+    gap: float
+    first: Messages
+    last: Messages
+    impossible: int
+
+
+class Blocks:
+    """Everything that many blocks of one pass need."""
+
+    def __init__(self, how: How, model: HMM, sequences: Sequences) -> None:
+        self.how, self.model, self.sequences = how, model, sequences
+        self.reader = Reader(model, sequences)
+        self.cells = Cells(sequences.offsets, how.chunk)
+        self.n_blocks = -(-self.cells.n_cells // how.per_block)
+        self.backend = choose(self.reader.kind, model.n_states, False)
+        self.borrow = self.backend.name == "cpp" and self.reader.lowering is not None
+        with jax.enable_x64(True):
+            self.params = {name: jnp.asarray(value) for name, value in how.params.items()}
+            self.natural = None if self.reader.lowering is None else _natural(model, self.params)
+
+    def bounds(self, index: int) -> tuple[int, int]:
+        """Rows `[start, stop)` that block `index` owns."""
+        first, last = index * self.how.per_block, min((index + 1) * self.how.per_block, self.cells.n_cells) - 1
+        place = self.cells.locate(np.array([first, last]), 0)
+        return int(place.start[0]), int(place.start[1] + place.length[1])
+
+    def joined(self, index: int) -> np.ndarray:
+        """`(W,)`, True where a chunk of a block continues the chunk before it, in whatever block."""
+        begin = index * self.how.per_block
+        cells = np.arange(begin, min(begin + self.how.per_block, self.cells.n_cells))
+        size = ladder(len(cells)) if self.n_blocks == 1 else self.how.per_block
+        return np.pad(~np.asarray(self.cells.locate(cells, 0).at_start), (0, size - len(cells)))
+
+    def run(self, asked: Asked) -> Outcome:
+        """Statistics of one block."""
+        how = self.how
+        with jax.enable_x64(True):
+            with self._placed(asked) as placed:
+                gamma = placed.size if how.probabilities or how.collect is not None else 0
+                wanted = Wanted(forward_only=how.forward_only, gamma=gamma, messages=True)
+                model = self.model if placed.rows is not None else None
+                found = _run(
+                    model, self.backend, wanted, how.collect, self.params, placed.lowered, placed.rows, placed.layout,
+                    self.joined(asked.index), asked.boundary,
+                )  # fmt: skip
+                found = jax.tree.map(np.asarray, found)
+        statistics, natural, collected, gap, undefined = found
+        self._refuse_undefined(int(undefined), placed.origin)
+        start, stop = self.bounds(asked.index)
+        rows = slice(start - placed.origin, stop - placed.origin)
+        last = int(np.count_nonzero(placed.layout.core)) - 1
+        ends = [Messages(*(each[at] for each in statistics.messages)) for at in (0, last)]
+        probabilities = statistics.gamma[rows] if how.probabilities else None
+        collected = jax.tree.map(lambda each: each[rows] if each.shape[:1] == (placed.size,) else each, collected)
+        opening = np.searchsorted(self.sequences.offsets, [start, stop])
+        openings = self.sequences.offsets[opening[0] : opening[1]] - start
+        own: Any = Own(start, stop, openings, ends[0].forward_in, probabilities, collected)
+        impossible = int(statistics.impossible)
+        statistics = statistics._replace(gamma=None, messages=None, impossible=None)
+        return Outcome(
+            statistics._replace(log_likelihood=statistics.log_likelihood + placed.log_base_measure),
+            natural,
+            own if how.reduce is None else how.reduce(own),
+            float(gap),
+            *ends,
+            impossible if impossible < 0 else placed.origin + impossible,
+        )
+
+    def transfers(self, index: int) -> np.ndarray:
+        """Transfer operators `(W, K, K)` of the chunks of one block."""
+        with jax.enable_x64(True), self._placed(Asked(index, 0)) as placed:
+            model = self.model if placed.rows is not None else None
+            found = _transfers(model, self.backend, self.params, placed.lowered, placed.rows, placed.layout)
+            return np.asarray(found)
+
+    def _placed(self, asked: Asked) -> _Placed:
+        begin = asked.index * self.how.per_block
+        cells = np.arange(begin, min(begin + self.how.per_block, self.cells.n_cells))
+        place = self.cells.locate(cells, asked.overlap)
+        lo, hi = int(place.start[0]), int(np.max(place.start + place.length))
+        layout = Layout(
+            place.start + place.core_start - lo,
+            place.core_start,
+            place.core_stop - place.core_start,
+            place.length - place.core_stop,
+            place.at_start,
+            (0, 0, 0) if self.backend.name == "cpp" else (asked.overlap, self.how.chunk, asked.overlap),
+        ).padded(len(self.joined(asked.index)))
+        # Lengths from a ladder: data of similar size share compiled programs.
+        size = hi - lo if self.n_blocks > 1 else ladder(hi - lo)
+        size = max(size, self.how.per_block * self.how.chunk + 2 * asked.overlap) if self.n_blocks > 1 else size
+        start, stop = self.bounds(asked.index)
+        read = self.reader.read(lo, hi, size, (start, stop), borrow=self.borrow, whole=self.how.collect is not None)
+        lowered = None
+        if read.numbers is not None:
+            lowering = self.reader.lowering
+            assert lowering is not None
+            lowered = Lowered(read.numbers, self.natural, lowering.kind, lowering.width, lowering.sums)
+        return _Placed(lowered, read.rows, layout, lo, size, read.log_base_measure, read.memory)
+
+    def _refuse_undefined(self, row: int, origin: int) -> None:
+        if row >= 0:
+            raise ModelError(
+                f"params gave a log density that is not a number for {self.sequences.describe(origin + row)}: every "
+                "parameter must be finite and inside its support."
+            )
+
+
+class _Placed(NamedTuple):
+    """A block that has been read: its potentials or rows, its chunks in them, the row of the data at which it begins,
+    how many rows there is room for, what was left out of the likelihood, and memory that is in use meanwhile."""
+
+    lowered: Lowered | None
+    rows: Rows | None
+    layout: Layout
+    origin: int
+    size: int
+    log_base_measure: float
+    memory: Any
+
+    def __enter__(self) -> _Placed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """What was lent to the kernel lives until here."""
+
+
+def run_blocks(how: How, model: HMM, sequences: Sequences) -> Callable[[Asked], Outcome]:
+    """Statistics of blocks, for an executor."""
+    return Blocks(how, model, sequences).run
+
+
+def transfer_blocks(how: How, model: HMM, sequences: Sequences) -> Callable[[int], np.ndarray]:
+    """Transfer operators of blocks, for an executor."""
+    return Blocks(how, model, sequences).transfers
+
+
+_natural = jax.jit(lambda model, params: model.emission.lowering.natural(params), static_argnums=0)
+
+
+@partial(jax.jit, static_argnames=("model", "backend", "wanted", "collect"))
+def _run(
+    model: HMM | None,
+    backend: Backend,
+    wanted: Wanted,
+    collect: Collector | None,
+    params: Mapping[str, jax.Array],
+    lowered: Lowered | None,
+    rows: Rows | None,
+    layout: Layout,
+    joined: Any,
+    boundary: Boundary | None,
+) -> tuple[ChunkStatistics, dict[str, jax.Array], Any, jax.Array, jax.Array]:
+    """Statistics, derivatives and what was collected, the disagreement of chunks, and a row without a density or -1."""
+    potentials, undefined = _potentials(model, params, lowered, rows)
+    start = warm_start(params["transition"]) if boundary is None else None
+    found = chunk_statistics(
+        backend, potentials, params["initial"], layout, boundary=boundary or Boundary(), start=start, wanted=wanted
+    )
+    natural = {} if lowered is not None or wanted.forward_only else potentials.pull(found)
+    collected = None
+    if collect is not None:
+        assert model is not None and rows is not None
+        collected = collect(model, params, rows, found.gamma)
+    assert found.messages is not None
+    gap = jnp.zeros(()) if boundary is not None else inner_disagreement(
+        potentials.transition, found.messages, joined, wanted.forward_only
+    )  # fmt: skip
+    return found, natural, collected, gap, undefined
+
+
+@partial(jax.jit, static_argnames=("model", "backend"))
+def _transfers(
+    model: HMM | None,
+    backend: Backend,
+    params: Mapping[str, jax.Array],
+    lowered: Lowered | None,
+    rows: Rows | None,
+    layout: Layout,
+) -> jax.Array:
+    potentials, _ = _potentials(model, params, lowered, rows)
+    return chunk_transfers(backend, potentials, params["initial"], layout)
+
+
+def chunk_transfers(backend: Backend, potentials: Potentials, initial: jax.Array, layout: Layout) -> jax.Array:
+    """Transfer operators `(W, K, K)` of chunks without overlap; where one opens its sequence, the same for all states."""
+
+    def forward(before: jax.Array) -> tuple[jax.Array, jax.Array]:
+        found = chunk_statistics(
+            backend, potentials, initial, layout,
+            boundary=Boundary(before), wanted=Wanted(per_chunk=True, forward_only=True, messages=True),
+        )  # fmt: skip
+        assert found.messages is not None
+        return found.log_likelihood, found.messages.forward_out
+
+    return transfer_operators(forward, initial.shape[-1], layout.size, initial.dtype)
+
+
+def _potentials(
+    model: HMM | None, params: Mapping[str, jax.Array], lowered: Lowered | None, rows: Rows | None
+) -> tuple[Potentials, jax.Array]:
+    """Potentials, and the first row whose density is not a number, or -1."""
+    if lowered is not None:
+        return Potentials(lowered, params["transition"], lambda found: {}), jnp.asarray(-1)
+    assert model is not None and rows is not None
+    potentials = lower(model, params, rows)
+    undefined = jnp.any(jnp.isnan(potentials.lowered.rows), axis=tuple(range(1, potentials.lowered.rows.ndim)))
+    return potentials, jnp.where(jnp.any(undefined), jnp.argmax(undefined), -1)

@@ -1,0 +1,121 @@
+"""Rows of data for a backend: read, checked, and made into the numbers of the emission's lowering where it has one."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import jax
+import numpy as np
+from numpyro.distributions import constraints
+
+from longhmm.backends import cpp
+from longhmm.backends.protocol import PRECOMPUTED
+from longhmm.data.rows import Rows
+from longhmm.data.sequences import Sequences
+from longhmm.model.hmm import HMM
+
+COPIED_ROWS = 1 << 18  # rows of a block that is copied
+IN_PLACE_ROWS = 1 << 22  # rows of a block that needs no copy
+
+# What is known of data that lie in memory and do not change: whether rows are observed in part, and sum of log h(y).
+_partly: WeakKeyDictionary[Sequences, dict[Any, bool]] = WeakKeyDictionary()
+_base: WeakKeyDictionary[Sequences, dict[Any, float]] = WeakKeyDictionary()
+
+
+class Read(NamedTuple):
+    """Rows `[start, stop)` of the data, filled up to a length that programs share.
+
+    Attributes:
+        rows: for emissions without a lowering (of these data), else None.
+        numbers: of the emission's lowering, else None; `memory` must be kept as long as they are used.
+        log_base_measure: sum of `log h(y)` over the rows asked for, where it is not known of all data.
+    """
+
+    rows: Rows | None
+    numbers: Any
+    memory: Any
+    log_base_measure: float
+
+
+class Reader:
+    """Reads rows of some data for one model."""
+
+    def __init__(self, model: HMM, sequences: Sequences) -> None:
+        model.check_dim(sequences)
+        self.model, self.sequences = model, sequences
+        lowering = model.emission.lowering
+        # A row that is seen in part has a density of its own, and a known state rules others out.
+        if sequences.has_states or partly_observed(model, sequences):
+            lowering = None
+        self.lowering = lowering
+        self.kind = PRECOMPUTED if lowering is None else lowering.kind
+        in_memory = sequences.in_memory and not sequences.has_mask and sequences.dtype.kind == "f"
+        # NaN says by itself what is missing, and the values were checked when the data were opened.
+        self.in_place = lowering is not None and lowering.rows_are_values and in_memory
+        self.block_rows = IN_PLACE_ROWS if self.in_place else COPIED_ROWS
+
+    def read(self, start: int, stop: int, size: int, own: tuple[int, int], *, borrow: bool, whole: bool) -> Read:
+        """Rows `[start, stop)` filled up to `size`; with `borrow` the C++ kernel reads the caller's memory.
+
+        `own`: the rows among them whose base measure is asked for. `whole`: observations beside their numbers.
+        """
+        if self.in_place and borrow and not whole:
+            memory = np.ascontiguousarray(self.sequences.source.read(start, stop))
+            return Read(None, cpp.borrowed(memory), memory, 0.0)
+        block = self.sequences.read(start, stop)
+        if not self.sequences.in_memory:
+            self.model.check_rows(self.sequences, block.values, block.observed, start, block.states)
+        spare = (0, size - (stop - start))
+        rows = None
+        if self.lowering is None or whole:
+            values, observed = (np.pad(each, (spare, (0, 0))) for each in (block.values, block.observed))
+            states = None if block.states is None else np.pad(block.states, spare, constant_values=-1)
+            rows = Rows(values, observed, states)
+        if self.lowering is None:
+            return Read(rows, None, None, 0.0)
+        numbers = np.asarray(self.lowering.rows(block.values, block.observed))
+        base = 0.0
+        if self.lowering.has_base_measure and not self.sequences.in_memory:
+            mine = slice(own[0] - start, own[1] - start)
+            with jax.enable_x64(True):
+                base = float(self.lowering.log_base_measure(block.values[mine], block.observed[mine]))
+        if borrow:
+            memory = np.ascontiguousarray(numbers)
+            return Read(rows, cpp.borrowed(memory), memory, base)
+        return Read(rows, np.pad(numbers, (spare, (0, 0)), constant_values=np.nan), None, base)
+
+    def log_base_measure(self) -> float:
+        """Sum of `log h(y)` over all data, where they lie in memory; computed once."""
+        lowering = self.lowering
+        if lowering is None or not lowering.has_base_measure or not self.sequences.in_memory:
+            return 0.0
+        known = _base.setdefault(self.sequences, {})
+        key = (type(self.model.emission.untied), self.model.emission.dim)
+        if key not in known:
+            total = 0.0
+            for start in range(0, self.sequences.length, COPIED_ROWS):
+                block = self.sequences.read(start, min(start + COPIED_ROWS, self.sequences.length))
+                with jax.enable_x64(True):
+                    total += float(lowering.log_base_measure(block.values, block.observed))
+            known[key] = total
+        return known[key]
+
+
+def partly_observed(model: HMM, sequences: Sequences) -> bool:
+    """Whether a row is observed in part only; data in memory are checked against the emission's support on the way."""
+    emission = model.emission
+    if sequences.complete and not sequences.has_states and emission.support is constraints.real:
+        return False
+    if not sequences.in_memory:
+        return sequences.dim > 1 and (sequences.has_mask or sequences.dtype.kind == "f")
+    known = _partly.setdefault(sequences, {})
+    key = (emission.name, str(emission.support), emission.dim, model.n_states if sequences.has_states else 0)
+    if key not in known:
+        found = False
+        for start in range(0, sequences.length, COPIED_ROWS):
+            block = sequences.read(start, min(start + COPIED_ROWS, sequences.length))
+            model.check_rows(sequences, block.values, block.observed, start, block.states)
+            found = found or bool(np.any(block.observed.any(axis=1) != block.observed.all(axis=1)))
+        known[key] = found
+    return known[key]

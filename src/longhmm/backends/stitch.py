@@ -1,0 +1,146 @@
+"""Joining chunks: each starts some rows early, and where the messages at their boundaries agree, all is exact.
+
+From left to right: the first chunk of a sequence starts from its exact distribution. What leaves it is exact, so that a
+chunk that started from the same message is exact too, and so on. "The same" is meant in the projective distance, the
+largest difference of log odds: no later observation, however surprising, can make it grow, so that likelihoods and
+posteriors are right to the same relative accuracy. (Absolute differences would not do: evidence of a thousand nats
+turns 1e-30 and 1e-300 into two different answers.) From right to left, messages need only be right where it counts: the
+posterior at each boundary has to agree.
+
+Where messages do not agree, chunks start earlier. In the end they are propagated exactly: what a chunk does to any
+message is its transfer operator, found by running it from every state, and operators are applied one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.backends.protocol import Messages
+from longhmm.messages.markov import stationary
+from longhmm.messages.scaling import at_zero, log_sum_exp, safe_log
+
+OVERLAPS = (32, 128, 512)  # rows by which chunks start early, in the order in which they are tried
+TOLERANCE = 1e-11  # log odds, or total variation, below which two messages count as the same
+# Share of the uniform distribution in the one that chunks warm up from. Every state that is possible in truth is then
+# possible in the warm-up, and an observation that is impossible there is so in truth.
+UNIFORM_SHARE = 1e-3
+
+
+def warm_start(transition: jax.Array) -> jax.Array:
+    """The distribution `(K,)` that chunks inside a sequence warm up from: nearly the stationary one."""
+    return (1 - UNIFORM_SHARE) * stationary(transition) + UNIFORM_SHARE / transition.shape[-1]
+
+
+def forward_gap(transition: jax.Array, forward_out: jax.Array, forward_in: jax.Array) -> jax.Array:
+    """Largest difference of log odds `(W,)` of the messages that left chunks and those the next ones began with.
+
+    One step on, with `transition` `(K, K)` or `(W, K, K)`: what is too small to matter is gone after the step.
+    """
+    log_transition = safe_log(transition)
+    moved = (log_sum_exp(each[:, :, None] + log_transition, 1) for each in (forward_out, forward_in))
+    one, other = (at_zero(each.T)[0] for each in moved)
+    impossible = jnp.isneginf(one) & jnp.isneginf(other)
+    gap = jnp.abs(one - other) - _rounding(one) * jnp.abs(one)
+    return _or_infinite(jnp.max(jnp.where(impossible, 0.0, gap), axis=0))
+
+
+def posterior_gap(forward_out: jax.Array, backward_in: jax.Array, backward_out: jax.Array) -> jax.Array:
+    """Total variation `(W,)` between the posteriors at the ends of chunks: with the backward message that a chunk
+    assumed there, and with the one that came out of the next chunk."""
+    one, other = forward_out + backward_in, forward_out + backward_out
+    distance = 0.5 * jnp.sum(jnp.abs(jax.nn.softmax(one) - jax.nn.softmax(other)), axis=1)
+    size = jnp.max(jnp.where(jnp.isneginf(one), 0.0, jnp.abs(one)), axis=1)
+    return _or_infinite(distance - _rounding(one) * size)
+
+
+def disagreement(transition: jax.Array, left: Messages, right: Messages, forward_only: bool) -> jax.Array:
+    """How far chunks `left` disagree with the chunks `right` that follow them, `(W,)`."""
+    gap = forward_gap(transition, left.forward_out, right.forward_in)
+    if forward_only:
+        return gap
+    return jnp.maximum(gap, posterior_gap(left.forward_out, left.backward_in, right.backward_out))
+
+
+def inner_disagreement(transition: jax.Array, messages: Messages, joined: Any, forward_only: bool) -> jax.Array:
+    """The largest disagreement between neighbours; `joined` `(W,)`: whether a chunk continues the one before it."""
+    left, right = (Messages(*(each[part] for each in messages)) for part in (slice(None, -1), slice(1, None)))
+    step = transition[1:] if transition.ndim == 3 else transition
+    gaps = disagreement(step, left, right, forward_only)
+    return jnp.max(jnp.where(jnp.asarray(joined)[1:], gaps, 0.0), initial=0.0)
+
+
+# From every state: the boundary message `(W, K)` to log likelihoods `(W,)` and what leaves the chunks, `(W, K)`.
+Forward = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+
+
+def transfer_operators(forward: Forward, n_states: int, n_chunks: int, dtype: Any) -> jax.Array:
+    """What each chunk does to any message: at `[w, i, j]` the log weight of all its paths from state i just before it to
+    state j at its last row. Where a chunk opens its sequence it is the same for all i."""
+
+    def from_state(state: jax.Array) -> jax.Array:
+        alone = safe_log((jnp.arange(n_states) == state).astype(dtype))
+        log_likelihood, out = forward(jnp.broadcast_to(alone, (n_chunks, n_states)))
+        possible = jnp.isfinite(log_likelihood)
+        out = out - log_sum_exp(jnp.where(possible[:, None], out, 0.0), 1)[:, None]
+        return jnp.where(possible[:, None], out + log_likelihood[:, None], -jnp.inf)
+
+    # One at a time: all at once would multiply the memory by K.
+    return jnp.moveaxis(jax.lax.map(from_state, jnp.arange(n_states)), 0, 1)
+
+
+@jax.jit
+def propagate_forward(carry: jax.Array, operators: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Messages before consecutive chunks, `(W, K)`, from the one before the first; and the one behind the last."""
+
+    def step(message: jax.Array, operator: jax.Array) -> tuple[jax.Array, jax.Array]:
+        onward = log_sum_exp(message[:, None] + operator, 0)
+        scale = log_sum_exp(onward, 0)
+        # After an impossible observation, the uniform message: that its likelihood is zero is found elsewhere.
+        return jnp.where(jnp.isfinite(scale), onward - scale, -jnp.log(float(message.shape[0]))), message
+
+    last, before = jax.lax.scan(step, carry, operators)
+    return before, last
+
+
+@jax.jit
+def propagate_backward(carry: jax.Array, operators: jax.Array, ends: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Messages behind consecutive chunks, `(W, K)`, from the one behind the last; and the one before the first.
+
+    `ends` `(W,)`: whether a chunk ends its sequence.
+    """
+
+    def step(message: jax.Array, inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        operator, last = inputs
+        behind = jnp.where(last, 0.0, message)
+        onward = at_zero(log_sum_exp(operator + behind[None, :], 1))[0]
+        return jnp.where(jnp.all(jnp.isneginf(onward)), 0.0, onward), behind
+
+    first, behind = jax.lax.scan(step, carry, (operators, ends), reverse=True)
+    return behind, first
+
+
+@partial(jax.jit, static_argnames=("forward_only",))
+def _disagreement(transition: jax.Array, left: Messages, right: Messages, forward_only: bool) -> jax.Array:
+    return disagreement(transition, left, right, forward_only)
+
+
+def blocks_agree(transition: Any, left: Messages, right: Messages, *, forward_only: bool) -> bool:
+    """On the host: whether the last chunk of a block agrees with the first of the next, messages `(K,)` each."""
+    with jax.enable_x64(True):
+        one, other = (Messages(*(np.asarray(each)[None] for each in part)) for part in (left, right))
+        return bool(_disagreement(jnp.asarray(transition), one, other, forward_only)[0] <= TOLERANCE)
+
+
+def _rounding(messages: jax.Array) -> float:
+    """What a logarithm may be wrong by, relative to its size."""
+    return 64 * float(jnp.finfo(messages.dtype).eps)
+
+
+def _or_infinite(gap: jax.Array) -> jax.Array:
+    return jnp.where(jnp.isnan(gap), jnp.inf, gap)
