@@ -85,6 +85,21 @@ class Reader:
             return Read(rows, cpp.borrowed(memory), memory, base)
         return Read(rows, np.pad(numbers, (spare, (0, 0)), constant_values=np.nan), None, base)
 
+    def numbers(self, start: int, stop: int) -> np.ndarray:
+        """Numbers `(n, width)` of rows of the emission's lowering, NaN where missing."""
+        assert self.lowering is not None
+        block = self.sequences.read(start, stop)
+        return np.asarray(self.lowering.rows(block.values, block.observed))
+
+    def check_all(self) -> bool:
+        """Look at all data once: refuse what the emission cannot have produced; True if a row is observed in part."""
+        found = False
+        for start in range(0, self.sequences.length, COPIED_ROWS):
+            block = self.sequences.read(start, min(start + COPIED_ROWS, self.sequences.length))
+            self.model.check_rows(self.sequences, block.values, block.observed, start, block.states)
+            found = found or bool(np.any(block.observed.any(axis=1) != block.observed.all(axis=1)))
+        return found
+
     def log_base_measure(self) -> float:
         """Sum of `log h(y)` over all data, where they lie in memory; computed once."""
         lowering = self.lowering

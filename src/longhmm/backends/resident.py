@@ -1,0 +1,290 @@
+"""Exact passes inside compiled programs, for samplers that ask thousands of times: data are laid out once.
+
+Chunks start some rows early and their boundaries are compared, as in `stream`; here the program itself goes on, from one
+overlap to the next and in the end to transfer operators, until all is exact.
+
+An emission with a lowering has its numbers laid out, and one call serves all rows. Otherwise log likelihoods are
+evaluated in blocks of rows, so that nothing of the size of the data is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.backends.block import chunk_transfers
+from longhmm.backends.evaluate import Potentials, Statistics, choose, chunk_statistics, lower
+from longhmm.backends.protocol import Backend, Boundary, ChunkStatistics, Messages, Wanted
+from longhmm.backends.read import COPIED_ROWS, Reader
+from longhmm.backends.stitch import (
+    OVERLAPS,
+    TOLERANCE,
+    inner_disagreement,
+    propagate_backward,
+    propagate_forward,
+    warm_start,
+)
+from longhmm.backends.stream import chunk_length
+from longhmm.data.layout import Layout
+from longhmm.data.rows import Rows
+from longhmm.data.sequences import Sequences
+from longhmm.data.windows import Cells
+from longhmm.model.hmm import HMM
+
+Params = Mapping[str, jax.Array]
+RESIDENT_BYTES = 1 << 32  # data up to this size are kept by the device, larger ones are read again in every pass
+BLOCK_ENTRIES = 1 << 20  # log likelihoods, rows times states, that a program holds at once
+# Programs of the reference have fixed shapes: one overlap, then transfer operators.
+FIXED_OVERLAPS = (64,)
+
+
+class Data(NamedTuple):
+    """All data on the device.
+
+    Attributes:
+        values: `(T, D)`, NaN where missing; None where they are read in every pass.
+        states: `(T,)` known states, -1 where unknown; None if none were given.
+        numbers: `(T, width)` of the emission's lowering, or None.
+        layout: all chunks, `left` and `right` the rows of the same sequence on either side, up to one more than the
+            longest overlap.
+        log_base_measure: sum of `log h(y)`.
+    """
+
+    values: Any
+    states: Any
+    numbers: Any
+    layout: Layout
+    log_base_measure: Any
+
+
+class Program(NamedTuple):
+    """What is constant in a compiled pass: model, backend, how chunks and blocks are cut, whether rows are observed in
+    part; `source` is None if the device keeps the data."""
+
+    model: HMM
+    backend: Backend
+    chunk: int
+    per_block: int
+    n_blocks: int
+    length: int
+    partial_rows: bool
+    source: Sequences | None
+
+    @property
+    def overlaps(self) -> tuple[int, ...]:
+        """Rows by which chunks start early, in the order in which they are tried."""
+        return OVERLAPS if self.backend.name == "cpp" else FIXED_OVERLAPS
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of a block with what lies around it."""
+        return min(self.per_block * self.chunk + 2 * self.overlaps[-1], self.length)
+
+    def block(self, data: Data, index: jax.Array) -> tuple[Rows, jax.Array]:
+        """The rows around block `index`, and the row of the data at which they begin."""
+        first = data.layout.begin[index * self.per_block] - self.overlaps[-1]
+        origin = jnp.clip(first, 0, self.length - self.block_rows).astype(jnp.int32)
+        return self.rows(data, origin, self.block_rows), origin
+
+    def rows(self, data: Data, origin: jax.Array, size: int) -> Rows:
+        """`size` rows from `origin` on."""
+        if self.source is None:
+            values = jax.lax.dynamic_slice_in_dim(data.values, origin, size)
+            states = None if data.states is None else jax.lax.dynamic_slice_in_dim(data.states, origin, size)
+        else:
+            values, states = _read_on_host(self.source, origin, size)
+        return Rows(values, ~jnp.isnan(values) if jnp.issubdtype(values.dtype, jnp.floating) else None, states)
+
+
+def lay_out(model: HMM, sequences: Sequences) -> tuple[Program, Data]:
+    """Data for passes in double precision, under `jax.enable_x64(True)`."""
+    reader = Reader(model, sequences)
+    backend = choose(reader.kind, model.n_states, False)
+    chunk = chunk_length(sequences)
+    cells = Cells(sequences.offsets, chunk)
+    fits = sequences.length * sequences.dim * 8 <= RESIDENT_BYTES
+    per_block = int(np.clip(BLOCK_ENTRIES // (model.n_states * chunk), 1, cells.n_cells))
+    n_blocks = -(-cells.n_cells // per_block)
+    partial_rows = reader.check_all()
+    program = Program(
+        model, backend, chunk, per_block, n_blocks, sequences.length, partial_rows, None if fits else sequences
+    )
+    furthest = program.overlaps[-1] + 1
+    place = cells.locate(np.arange(cells.n_cells), furthest)
+    layout = Layout(
+        place.start + place.core_start,
+        place.core_start,
+        place.core_stop - place.core_start,
+        place.length - place.core_stop,
+        np.zeros(cells.n_cells),
+    ).padded(n_blocks * per_block)
+    layout = jax.tree.map(lambda each: jnp.asarray(each, jnp.int32), layout)
+    values = states = numbers = None
+    if fits:
+        block = sequences.read(0, sequences.length)
+        values, states = _with_gaps(block.values, block.observed), block.states
+        if reader.lowering is not None:
+            numbers = values if reader.lowering.rows_are_values else reader.numbers(0, sequences.length)
+        values, states, numbers = (None if each is None else jnp.asarray(each) for each in (values, states, numbers))
+    base = jnp.asarray(reader.log_base_measure() if numbers is not None else 0.0)
+    return program, Data(values, states, numbers, layout, base)
+
+
+class Pass(NamedTuple):
+    """One attempt: sums over all data, derivatives by natural parameters, messages at the boundaries of all chunks, and
+    whether a density was not a number."""
+
+    sums: ChunkStatistics
+    natural: dict[str, jax.Array]
+    messages: Messages
+    undefined: jax.Array
+
+
+def exact_statistics(program: Program, data: Data, params: Params, level: jax.Array) -> tuple[Statistics, jax.Array]:
+    """Statistics of all data, beginning with overlap number `level`; and the number at which all was exact."""
+    last = len(program.overlaps)
+    overlaps = jnp.asarray(program.overlaps, jnp.int32)
+    joined = data.layout.left > 0
+    transition = params["transition"]
+
+    def attempt(level: jax.Array) -> Pass:
+        return run_chunks(program, data, params, overlaps[jnp.minimum(level, last - 1)], None)
+
+    def again(carry: tuple[jax.Array, jax.Array, Pass]) -> jax.Array:
+        level, gap, found = carry
+        # Without a log likelihood there is nothing to compare.
+        return (level < last - 1) & ~(gap <= TOLERANCE) & jnp.isfinite(found.sums.log_likelihood)
+
+    def run(carry: tuple[jax.Array, jax.Array, Pass]) -> tuple[jax.Array, jax.Array, Pass]:
+        level = carry[0] + 1
+        found = attempt(level)
+        return level, inner_disagreement(transition, found.messages, joined, False), found
+
+    nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), jax.eval_shape(attempt, level))
+    begin = jnp.minimum(level, last).astype(jnp.int32) - 1
+    # What was not exact with the longest overlap need not be tried again: such programs begin with operators.
+    start = (begin, jnp.asarray(jnp.inf), nothing)
+    level, gap, found = jax.lax.while_loop(lambda carry: again(carry), run, start)
+    settled = (gap <= TOLERANCE) | ~(jnp.isfinite(found.sums.log_likelihood) | jnp.isinf(gap))
+
+    def propagate(carry: tuple[jax.Array, jax.Array, Pass]) -> tuple[jax.Array, jax.Array, Pass]:
+        boundary = propagated(program, data, params)
+        exact = run_chunks(program, data, params, jnp.zeros((), jnp.int32), boundary)
+        return jnp.asarray(True), jnp.asarray(last, jnp.int32), exact
+
+    # A loop of one turn at most: unlike a condition, it costs nothing where chains share a program and none needs it.
+    _, level, found = jax.lax.while_loop(lambda carry: ~carry[0], propagate, (settled, level, found))
+    sums = found.sums
+    likelihood = jnp.where(found.undefined, jnp.nan, sums.log_likelihood + data.log_base_measure)
+    return Statistics(likelihood, sums.first, sums.transitions, sums.centred, found.natural), level
+
+
+def run_chunks(
+    program: Program, data: Data, params: Params, overlap: jax.Array, boundary: Boundary | None
+) -> Pass:
+    """All chunks once: each starts `overlap` rows early, or from its boundary messages."""
+    layout = _overlapped(program, data.layout, overlap)
+    start = warm_start(params["transition"]) if boundary is None else None
+    wanted = Wanted(messages=True)
+    if data.numbers is not None:
+        potentials = lower(program.model, params, None, data.numbers)
+        found = chunk_statistics(
+            program.backend, potentials, params["initial"], layout, boundary=boundary or Boundary(), start=start,
+            wanted=wanted,
+        )  # fmt: skip
+        assert found.messages is not None
+        return Pass(_sums(found), potentials.pull(found), found.messages, jnp.asarray(False))
+
+    def one(inputs: tuple[jax.Array, Layout, Boundary | None]) -> Pass:
+        index, chunks, ends = inputs
+        potentials, chunks = _block_potentials(program, data, params, index, chunks)
+        found = chunk_statistics(
+            program.backend, potentials, params["initial"], chunks, boundary=ends or Boundary(), start=start,
+            wanted=wanted,
+        )  # fmt: skip
+        assert found.messages is not None
+        return Pass(_sums(found), potentials.pull(found), found.messages, jnp.any(jnp.isnan(potentials.lowered.rows)))
+
+    found = jax.lax.map(one, (jnp.arange(program.n_blocks), *_in_blocks(program, (layout, boundary))))
+    messages = Messages(*(each.reshape(-1, each.shape[-1]) for each in found.messages))
+    sums, natural = jax.tree.map(lambda each: jnp.sum(each, axis=0), (found.sums, found.natural))
+    return Pass(sums, natural, messages, jnp.any(found.undefined))
+
+
+def propagated(program: Program, data: Data, params: Params) -> Boundary:
+    """Exact messages at the boundaries of all chunks, by transfer operators."""
+    layout = _overlapped(program, data.layout, jnp.zeros((), jnp.int32))
+    n = program.model.n_states
+    if data.numbers is not None:
+        potentials = lower(program.model, params, None, data.numbers)
+        operators = chunk_transfers(program.backend, potentials, params["initial"], layout)
+    else:
+
+        def one(inputs: tuple[jax.Array, Layout]) -> jax.Array:
+            potentials, chunks = _block_potentials(program, data, params, *inputs)
+            return chunk_transfers(program.backend, potentials, params["initial"], chunks)
+
+        found = jax.lax.map(one, (jnp.arange(program.n_blocks), *_in_blocks(program, (layout,))))
+        operators = found.reshape(-1, n, n)
+    forward, _ = propagate_forward(jnp.full(n, -jnp.log(float(n))), operators)
+    ends = jnp.append(data.layout.left[1:] == 0, True)
+    backward, _ = propagate_backward(jnp.zeros(n), operators, ends)
+    return Boundary(forward, backward)
+
+
+def _block_potentials(
+    program: Program, data: Data, params: Params, index: jax.Array, chunks: Layout
+) -> tuple[Potentials, Layout]:
+    rows, origin = program.block(data, index)
+    return lower(program.model, params, rows), chunks.moved(jnp.where(chunks.core > 0, origin, 0))
+
+
+def _overlapped(program: Program, layout: Layout, overlap: jax.Array) -> Layout:
+    """The chunks as they start `overlap` rows early."""
+    left, right = jnp.minimum(layout.left, overlap), jnp.minimum(layout.right, overlap)
+    opens = (layout.left <= overlap).astype(jnp.int32)
+    spans = (0, 0, 0)
+    if program.backend.name != "cpp":
+        spans = (program.overlaps[-1], program.chunk, program.overlaps[-1])
+    return replace(layout, left=left, right=right, opens=opens, spans=spans)
+
+
+def _in_blocks(program: Program, tree: tuple[Any, ...]) -> tuple[Any, ...]:
+    shape = (program.n_blocks, program.per_block)
+    return jax.tree.map(lambda each: each.reshape(*shape, *each.shape[1:]), tree)
+
+
+def _sums(found: ChunkStatistics) -> ChunkStatistics:
+    return found._replace(gamma=jnp.zeros(()), messages=None)
+
+
+def _with_gaps(values: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    """Values with NaN for what is missing; whole numbers stay so where none is."""
+    if observed.all():
+        return values
+    return np.where(observed, values, np.nan)
+
+
+def _read_on_host(source: Sequences, origin: jax.Array, size: int) -> tuple[jax.Array, jax.Array | None]:
+    """Rows from `origin` on, read in the middle of a program."""
+    floating = source.dtype.kind == "f" or source.has_mask
+    kind = np.dtype(np.float64) if floating else source.dtype
+    values = jax.ShapeDtypeStruct((size, source.dim, kind.itemsize), np.uint8)
+    states = jax.ShapeDtypeStruct((size,), np.int32) if source.has_states else None
+
+    def read(at: Any) -> tuple[np.ndarray, np.ndarray | None]:
+        # It touches NumPy only: it must not wait for the program that waits for it. Values travel as bytes, since the
+        # thread that calls knows nothing of the scope's double precision and would cut them short.
+        block = source.read(int(at), int(at) + size)
+        found = _with_gaps(block.values, block.observed).astype(kind)
+        return np.ascontiguousarray(found)[..., None].view(np.uint8), block.states
+
+    raw, known = jax.pure_callback(read, (values, states), origin)
+    if kind.itemsize == 1:
+        return raw[..., 0].view(kind), known
+    return jax.lax.bitcast_convert_type(raw, kind), known
