@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -107,14 +108,14 @@ class Blocks:
         """Rows `[start, stop)` that block `index` owns."""
         first, last = index * self.how.per_block, min((index + 1) * self.how.per_block, self.cells.n_cells) - 1
         place = self.cells.locate(np.array([first, last]), 0)
-        return int(place.start[0]), int(place.start[1] + place.length[1])
+        return int(place.begin[0]), int(place.begin[1] + place.core[1])
 
     def joined(self, index: int) -> np.ndarray:
         """`(W,)`, True where a chunk of a block continues the chunk before it, in whatever block."""
         begin = index * self.how.per_block
         cells = np.arange(begin, min(begin + self.how.per_block, self.cells.n_cells))
         size = ladder(len(cells)) if self.n_blocks == 1 else self.how.per_block
-        return np.pad(~np.asarray(self.cells.locate(cells, 0).at_start), (0, size - len(cells)))
+        return np.pad(~np.asarray(self.cells.locate(cells, 0).opens), (0, size - len(cells)))
 
     def run(self, asked: Asked) -> Outcome:
         """Statistics of one block."""
@@ -162,15 +163,9 @@ class Blocks:
         begin = asked.index * self.how.per_block
         cells = np.arange(begin, min(begin + self.how.per_block, self.cells.n_cells))
         place = self.cells.locate(cells, asked.overlap)
-        lo, hi = int(place.start[0]), int(np.max(place.start + place.length))
-        layout = Layout(
-            place.start + place.core_start - lo,
-            place.core_start,
-            place.core_stop - place.core_start,
-            place.length - place.core_stop,
-            place.at_start,
-            (0, 0, 0) if self.backend.name == "cpp" else (asked.overlap, self.how.chunk, asked.overlap),
-        ).padded(len(self.joined(asked.index)))
+        lo, hi = int(place.begin[0] - place.left[0]), int(np.max(place.begin + place.core + place.right))
+        spans = (0, 0, 0) if self.backend.name == "cpp" else (asked.overlap, self.how.chunk, asked.overlap)
+        layout = replace(place.moved(lo), spans=spans).padded(len(self.joined(asked.index)))
         # Lengths from a ladder: data of similar size share compiled programs.
         size = hi - lo if self.n_blocks > 1 else ladder(hi - lo)
         size = max(size, self.how.per_block * self.how.chunk + 2 * asked.overlap) if self.n_blocks > 1 else size

@@ -13,9 +13,10 @@ from longhmm.data.layout import Layout
 from longhmm.kernels import native
 
 name = "cpp"
+many_points = True
 
 
-def supports(kind: int, n_states: int, time_varying: bool) -> bool:
+def supports(kind: int, n_states: int, time_varying: bool, precision: np.dtype) -> bool:
     """Whether it was built, programs run on the CPU, and one matrix serves all rows."""
     return not time_varying and kind <= PRECOMPUTED and native.usable()
 

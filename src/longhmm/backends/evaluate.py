@@ -8,13 +8,15 @@ log likelihoods are evaluated once, and automatic differentiation does it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from longhmm.backends import cpp, reference
-from longhmm.backends.protocol import PAIR, PRECOMPUTED, Backend, Boundary, ChunkStatistics, Lowered, Varying, Wanted
+from longhmm.backends.protocol import PAIR, PRECOMPUTED, Backend, Boundary, ChunkStatistics, Lowered, Wanted, weighted_sum
 from longhmm.data.layout import Layout
 from longhmm.data.rows import Rows
 from longhmm.model.hmm import HMM
@@ -23,9 +25,19 @@ Params = Mapping[str, jax.Array]
 BACKENDS: tuple[Backend, ...] = (cpp, reference)  # type: ignore[assignment]
 
 
-def choose(kind: int, n_states: int, time_varying: bool) -> Backend:
+NO_BOUNDARY, PLAIN = Boundary(), Wanted()
+
+
+def choose(kind: int, n_states: int, time_varying: bool, precision: Any = np.float64) -> Backend:
     """The first backend that supports such potentials here."""
-    return next(each for each in BACKENDS if each.supports(kind, n_states, time_varying))
+    return next(each for each in BACKENDS if each.supports(kind, n_states, time_varying, np.dtype(precision)))
+
+
+def serves_many(model: HMM) -> bool:
+    """Whether one call of the backend serves many points at once, so that chains are best run together."""
+    lowering = model.emission.lowering
+    kind = PRECOMPUTED if lowering is None else lowering.kind
+    return choose(kind, model.n_states, False, np.float32).many_points
 
 
 class Statistics(NamedTuple):
@@ -46,6 +58,10 @@ class Statistics(NamedTuple):
     centred: Any
     natural: dict[str, Any]
 
+    def total(self, weights: Any) -> Statistics:
+        """The sum over windows, each times its weight, taken in double precision."""
+        return jax.tree.map(lambda each: weighted_sum(weights, each).astype(each.dtype), self)
+
 
 class Potentials(NamedTuple):
     """Potentials for a backend, and the pull-back of marginals to derivatives by natural parameters."""
@@ -58,48 +74,41 @@ class Potentials(NamedTuple):
 def lower(model: HMM, params: Params, rows: Rows | None, numbers: Any = None, *, per_chunk: bool = False) -> Potentials:
     """Potentials of rows, from their `numbers` where the emission's lowering has made some.
 
-    Rows may have a leading axis of chunks, `(W, n, ...)`; they are then laid end to end, and derivatives of every chunk
-    can be had (`per_chunk`).
+    Rows may have a leading axis of chunks, `(W, n, ...)`; they are then laid end to end, and derivatives come chunk by
+    chunk, as they do from numbers with `per_chunk`.
     """
-    transition, pull_transition = _transition(model, params, rows)
     if numbers is not None:
-        lowering = model.emission.lowering
-        assert lowering is not None
-        natural = lowering.natural(params).astype(params["initial"].dtype)
-        lowered = Lowered(numbers, natural, lowering.kind, lowering.width, lowering.sums)
-
-        def from_sums(found: ChunkStatistics) -> dict[str, jax.Array]:
-            if per_chunk:
-                return jax.vmap(lambda sums: lowering.gradient(params, sums))(found.sums)
-            return lowering.gradient(params, found.sums)
-
-        return Potentials(lowered, transition, from_sums)
+        return _from_numbers(model, params, numbers, per_chunk)
     assert rows is not None
     free = {name: params[name] for name in model.emission.free_names}
 
     def of_one(chunk: Rows) -> tuple[jax.Array, Any]:
-        return jax.vjp(lambda at: model.log_likelihoods({**params, **at}, chunk), free)
+        return jax.vjp(lambda at: model.log_likelihoods({**params, **at}, chunk.values, chunk.observed, chunk.states), free)
 
-    many = jnp.ndim(rows.values) == 3
-    logs, pull = jax.vmap(of_one)(rows) if many else of_one(rows)
-    n_states = params["initial"].shape[-1]
-    pair = logs.ndim - many == 3
+    by_chunk = jnp.ndim(rows.values) == 3
+    logs, pull = jax.vmap(of_one)(rows) if by_chunk else of_one(rows)
+    n_states = params["transition"].shape[-1]
+    pair = logs.ndim - by_chunk == 3
     event = (n_states, n_states) if pair else (n_states,)
     lowered = Lowered(logs.reshape(-1, *event), None, PAIR if pair else PRECOMPUTED, n_states, 0)
 
     def from_gamma(found: ChunkStatistics) -> dict[str, jax.Array]:
         gamma = found.gamma.reshape(logs.shape)
-        if not many:
-            return {**pull(gamma)[0], **pull_transition(found)}
-        by_chunk = jax.vmap(lambda one, weights: one(weights)[0])(pull, gamma)
-        return {**by_chunk, **pull_transition(found)}
+        return jax.vmap(lambda one, weights: one(weights)[0])(pull, gamma) if by_chunk else pull(gamma)[0]
 
-    return Potentials(lowered, transition, from_gamma)
+    return Potentials(lowered, params["transition"], from_gamma)
 
 
-def _transition(model: HMM, params: Params, rows: Rows | None) -> tuple[Any, Callable[[ChunkStatistics], dict[str, Any]]]:
-    """The transition matrix, or those of every row with their pull-back."""
-    return params["transition"], lambda found: {}
+def _from_numbers(model: HMM, params: Params, numbers: Any, per_chunk: bool) -> Potentials:
+    lowering = model.emission.lowering
+    assert lowering is not None
+    lowered = Lowered(numbers, lowering.natural(params), lowering.kind, lowering.width, lowering.sums)
+
+    def from_sums(found: ChunkStatistics) -> dict[str, jax.Array]:
+        gradient = partial(lowering.gradient, params)
+        return jax.vmap(gradient)(found.sums) if per_chunk else gradient(found.sums)
+
+    return Potentials(lowered, params["transition"], from_sums)
 
 
 def chunk_statistics(
@@ -108,10 +117,10 @@ def chunk_statistics(
     initial: Any,
     layout: Layout,
     *,
-    boundary: Boundary = Boundary(),
+    boundary: Boundary = NO_BOUNDARY,
     weights: Any = None,
     start: Any = None,
-    wanted: Wanted = Wanted(),
+    wanted: Wanted = PLAIN,
 ) -> ChunkStatistics:
     """Marginals of chunks at given potentials."""
     lowered = potentials.lowered
@@ -122,6 +131,34 @@ def chunk_statistics(
     )
 
 
-def is_varying(transition: Any) -> bool:
-    """Whether matrices vary by row."""
-    return isinstance(transition, Varying)
+def window_statistics(
+    model: HMM,
+    params: Params,
+    rows: Rows,
+    numbers: Any,
+    layout: Layout,
+    start: Any,
+    weights: Any = None,
+    *,
+    backend: Backend | None = None,
+) -> Statistics:
+    """Statistics of the cores of windows: of every one where `weights` is None, else summed, each times its weight.
+
+    `start` `(K,)`: the distribution before windows that begin inside a sequence; None for the stationary one.
+    """
+    transition = params["transition"]
+    potentials = lower(model, params, rows, numbers, per_chunk=weights is None)
+    backend = backend or choose(potentials.lowered.kind, transition.shape[-1], False, transition.dtype)
+    # Derivatives of log likelihoods come window by window.
+    by_window = weights is None or numbers is None
+    found = chunk_statistics(
+        backend,
+        potentials,
+        params["initial"],
+        layout,
+        weights=None if by_window else weights,
+        start=start,
+        wanted=Wanted(per_chunk=by_window),
+    )
+    statistics = Statistics(found.log_likelihood, found.first, found.transitions, found.centred, potentials.pull(found))
+    return statistics.total(weights) if by_window and weights is not None else statistics

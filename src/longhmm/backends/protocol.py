@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 
 from longhmm.data.layout import Layout
 
@@ -109,9 +110,10 @@ class Backend(Protocol):
     """Turns potentials into marginals, inside compiled programs and outside."""
 
     name: str
+    many_points: bool  # whether under `jax.vmap` one call serves many sets of parameters
 
-    def supports(self, kind: int, n_states: int, time_varying: bool) -> bool:
-        """Whether it can serve potentials of this kind here."""
+    def supports(self, kind: int, n_states: int, time_varying: bool, precision: Any) -> bool:
+        """Whether it can serve potentials of this kind here, with messages in this precision."""
 
     def statistics(
         self,
@@ -127,3 +129,11 @@ class Backend(Protocol):
     ) -> ChunkStatistics:
         """Marginals of the cores. `start` `(K,)`: the distribution before chunks that begin inside a sequence, None for
         the stationary one of `transition`."""
+
+
+def weighted_sum(weights: Any, parts: jax.Array) -> jax.Array:
+    """`sum_w weights[w] parts[w]` in float64, whatever comes in and wherever it runs."""
+    with jax.enable_x64(True):
+        # No matrix product: under `jax.vmap` its type would be chosen anew, outside of this scope.
+        by = jnp.asarray(weights).astype(jnp.float64).reshape(-1, *[1] * (parts.ndim - 1))
+        return jnp.sum(by * parts.astype(jnp.float64), axis=0)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import constraints
 
@@ -134,3 +135,17 @@ def partly_observed(model: HMM, sequences: Sequences) -> bool:
             found = found or bool(np.any(block.observed.any(axis=1) != block.observed.all(axis=1)))
         known[key] = found
     return known[key]
+
+
+def resident_numbers(model: HMM, sequences: Sequences, values: jax.Array) -> jax.Array | None:
+    """The numbers `(T, width)` float32 of data on the device, or None where log likelihoods must be computed."""
+    lowering = Reader(model, sequences).lowering
+    if lowering is None:
+        return None
+    if lowering.rows_are_values and values.dtype == jnp.float32:
+        return values
+    parts = []
+    for start in range(0, sequences.length, COPIED_ROWS):
+        block = sequences.read(start, min(start + COPIED_ROWS, sequences.length))
+        parts.append(np.asarray(lowering.rows(block.values, block.observed), np.float32))
+    return jnp.asarray(np.concatenate(parts))

@@ -8,7 +8,16 @@ import jax
 import jax.numpy as jnp
 
 from longhmm.backends.kinds import expected_sums, log_likelihoods
-from longhmm.backends.protocol import PAIR, Boundary, ChunkStatistics, Lowered, Messages, Varying, Wanted
+from longhmm.backends.protocol import (
+    PAIR,
+    Boundary,
+    ChunkStatistics,
+    Lowered,
+    Messages,
+    Varying,
+    Wanted,
+    weighted_sum,
+)
 from longhmm.data.layout import Layout
 from longhmm.inference import operators
 from longhmm.messages.forward import filter_messages
@@ -17,9 +26,10 @@ from longhmm.messages.markov import excess, stationary
 from longhmm.messages.scaling import safe_log
 
 name = "reference"
+many_points = False
 
 
-def supports(kind: int, n_states: int, time_varying: bool) -> bool:
+def supports(kind: int, n_states: int, time_varying: bool, precision: Any) -> bool:
     """Always."""
     return True
 
@@ -115,7 +125,8 @@ def statistics(
     by_chunk = jax.tree.map(lambda each: each.reshape(size + spare, *each.shape[2:])[:size], found)
     sums, gamma, messages, impossible = by_chunk
     if not wanted.per_chunk:
-        sums = tuple(_weighted(weights, each) for each in sums)
+        by = jnp.ones(size) if weights is None else weights
+        sums = tuple(weighted_sum(by, each).astype(each.dtype) for each in sums)
     spread = _to_rows(gamma, place(layout), wanted.gamma) if wanted.gamma else jnp.zeros((1, 1), one.dtype)
     rows = jnp.where(impossible >= 0, impossible, jnp.iinfo(jnp.int32).max)
     named = jnp.where(jnp.any(impossible >= 0), jnp.min(rows), -1).astype(jnp.int32)
@@ -248,12 +259,3 @@ def _to_rows(values: jax.Array, placed: Placed, n_rows: int) -> jax.Array:
     """Values of core times `(W, time, ...)` at their rows, `(n, ...)`; 0 elsewhere."""
     rows = jnp.where(placed.core, placed.rows, n_rows).T
     return jnp.zeros((n_rows, *values.shape[2:]), values.dtype).at[rows].set(values, mode="drop")
-
-
-def _weighted(weights: Any, parts: jax.Array) -> jax.Array:
-    """`sum_w weights[w] parts[w]`, taken in double precision."""
-    with jax.enable_x64(True):
-        wide = parts.astype(jnp.float64)
-        if weights is not None:
-            wide = wide * jnp.asarray(weights).astype(jnp.float64).reshape(-1, *[1] * (parts.ndim - 1))
-        return jnp.sum(wide, axis=0).astype(parts.dtype)

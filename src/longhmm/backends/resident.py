@@ -115,14 +115,7 @@ def lay_out(model: HMM, sequences: Sequences) -> tuple[Program, Data]:
         model, backend, chunk, per_block, n_blocks, sequences.length, partial_rows, None if fits else sequences
     )
     furthest = program.overlaps[-1] + 1
-    place = cells.locate(np.arange(cells.n_cells), furthest)
-    layout = Layout(
-        place.start + place.core_start,
-        place.core_start,
-        place.core_stop - place.core_start,
-        place.length - place.core_stop,
-        np.zeros(cells.n_cells),
-    ).padded(n_blocks * per_block)
+    layout = cells.locate(np.arange(cells.n_cells), furthest).padded(n_blocks * per_block)
     layout = jax.tree.map(lambda each: jnp.asarray(each, jnp.int32), layout)
     values = states = numbers = None
     if fits:

@@ -2,15 +2,17 @@
 
 from longhmm.data.sequences import Block, Sequences, open_data
 from longhmm.data.sources import Source, open_source
-from longhmm.data.windows import Cells, WindowBatch, WindowIndex, gather, locate
+from longhmm.data.layout import Layout
+from longhmm.data.rows import Rows
+from longhmm.data.windows import Cells, gather, locate
 
 __all__ = [
     "Block",
     "Cells",
+    "Layout",
+    "Rows",
     "Sequences",
     "Source",
-    "WindowBatch",
-    "WindowIndex",
     "gather",
     "locate",
     "open_data",

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import operator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from longhmm.data.layout import Layout
+from longhmm.data.rows import Rows
 from longhmm.data.sequences import Block, Sequences
 from longhmm.errors import DataError
 
@@ -16,40 +18,8 @@ READERS = 8  # reads at a time from stores that may be far away
 _MOST_AT_ONCE = 1 << 22  # rows taken from a memory map in one call: their positions are held too
 
 
-class WindowIndex(NamedTuple):
-    """Where windows lie: the core is what a cell owns, the rest of the window only carries messages.
-
-    `start[n]` is the global position of the first time, `length[n]` the number of times; the core is
-    [core_start[n], core_stop[n]) counted from `start[n]`; `at_start[n]` says that the window begins at the true first
-    observation of its sequence, where the initial distribution applies.
-    """
-
-    start: Any
-    length: Any
-    core_start: Any
-    core_stop: Any
-    at_start: Any
-
-
-class WindowBatch(NamedTuple):
-    """Observations of `n` windows, padded to one `width`; a JAX pytree.
-
-    `values (n, width, D)`, `observed (n, width, D)`, `states (n, width)` (-1 = unknown) or None; `length`,
-    `core_start`, `core_stop`, `at_start` as in `WindowIndex`. Times from `length[n]` on are padding: value 0, not
-    observed, state unknown.
-    """
-
-    values: Any
-    observed: Any
-    states: Any
-    length: Any
-    core_start: Any
-    core_stop: Any
-    at_start: Any
-
-
-def locate(xp: Any, cell_offsets: Any, offsets: Any, core_length: Any, cells: Any, buffer: Any) -> WindowIndex:
-    """Windows of the given cells, on the array namespace `xp` (numpy, or jax.numpy inside a compiled function).
+def locate(xp: Any, cell_offsets: Any, offsets: Any, core_length: Any, cells: Any, buffer: Any) -> Layout:
+    """Windows of the given cells in all rows, on the array namespace `xp` (numpy, or jax.numpy inside a compiled function).
 
     Cell [a, b) of sequence [s, e) has the window [max(s, a - buffer), min(e, b + buffer)). Written with remaining
     distances rather than sums, so that 32-bit integers suffice for any total length below 2^31.
@@ -61,8 +31,7 @@ def locate(xp: Any, cell_offsets: Any, offsets: Any, core_length: Any, cells: An
     core_size = xp.minimum(core_length, end - core)
     before = xp.minimum(buffer, core - first)
     after = xp.minimum(buffer, end - core - core_size)
-    start = core - before
-    return WindowIndex(start, before + core_size + after, before, before + core_size, start == first)
+    return Layout(core, before, core_size, after, core - before == first)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -102,7 +71,7 @@ class Cells:
         """The longest a window can be: core and both buffers."""
         return self.core_length + 2 * _whole(buffer, "buffer", 0)
 
-    def locate(self, cells: Any, buffer: int) -> WindowIndex:
+    def locate(self, cells: Any, buffer: int) -> Layout:
         """Windows of the given cell numbers, with `buffer` more times on each side where the sequence has them."""
         cells = np.asarray(cells, np.int64)
         if cells.size and not (cells.min() >= 0 and cells.max() < self.n_cells):
@@ -111,12 +80,14 @@ class Cells:
         return locate(np, self.cell_offsets, self.offsets, self.core_length, cells, _whole(buffer, "buffer", 0))
 
 
-def gather(sequences: Sequences, index: WindowIndex, width: int) -> WindowBatch:
-    """Read windows on the host and pad them to `width` (`Cells.width(buffer)` fits all).
+def gather(sequences: Sequences, layout: Layout, width: int) -> tuple[Rows, Layout]:
+    """Read windows on the host: rows `(W, width, ...)`, and the windows in them laid end to end.
 
-    From memory and memory maps all windows are taken in one call; from other files each is read by itself.
+    Windows are padded to `width` (`Cells.width(buffer)` fits all): value 0, not observed, state unknown. From memory and
+    memory maps all are taken in one call; from other files each is read by itself.
     """
-    start, length, core_start, core_stop = (np.asarray(field, np.int64) for field in index[:4])
+    begin, left, core, right = (np.asarray(each, np.int64) for each in (layout.begin, layout.left, layout.core, layout.right))
+    start, length = begin - left, left + core + right
     if length.size and length.max() > width:
         raise DataError(f"width must be at least the longest window, {length.max()} times, but is {width}; raise it")
     taken = None
@@ -124,10 +95,9 @@ def gather(sequences: Sequences, index: WindowIndex, width: int) -> WindowBatch:
         taken = _gather_at_once(sequences, start, length, width)
         if sequences.mapped and np.isinf(taken[0]).any():
             taken = None  # reading one by one finds the place and names it
-    values, observed, states = _gather_one_by_one(sequences, start, length, width) if taken is None else taken
-    short, at_start = np.int32, np.asarray(index.at_start, bool)
-    placed = (length.astype(short), core_start.astype(short), core_stop.astype(short), at_start)
-    return WindowBatch(values, observed, states, *placed)
+    found = _gather_one_by_one(sequences, start, length, width) if taken is None else taken
+    placed = (np.arange(len(start)) * width + left, left, core, right, layout.opens)
+    return Rows(*found), Layout(*(np.asarray(each).astype(np.int32) for each in placed))
 
 
 def _gather_at_once(sequences: Sequences, start: np.ndarray, length: np.ndarray, width: int) -> tuple[Any, Any, Any]:

@@ -18,7 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import Sequences
-from longhmm.data.windows import Cells, WindowBatch, gather
+from longhmm.data.rows import Rows
+from longhmm.data.windows import Cells, gather
 from longhmm.errors import ModelError
 from longhmm.messages.lyapunov import log_contractions
 from longhmm.model.hmm import HMM
@@ -159,15 +160,16 @@ def contractions(
     cells = Cells(sequences.offsets, length)
     count = min(RUNS, cells.n_cells)
     chosen = np.unique(np.floor((np.arange(count) + 0.5) * cells.n_cells / count).astype(np.int64))
-    windows = gather(sequences, cells.locate(chosen, 0), length)
+    rows, windows = gather(sequences, cells.locate(chosen, 0), length)
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in model.validate(params).items()}
-        ratios = np.asarray(_log_contractions(model, arrays, windows))
+        ratios = np.asarray(_log_contractions(model, arrays, rows))
     burn_in = min(BURN_IN, length // 4)
-    series = [ratios[burn_in:size, lane] for lane, size in enumerate(windows.length) if size > burn_in]
-    return series or [ratios[: int(windows.length[0]), 0]]
+    series = [ratios[burn_in:size, lane] for lane, size in enumerate(windows.core) if size > burn_in]
+    return series or [ratios[: int(windows.core[0]), 0]]
 
 
 @partial(jax.jit, static_argnames=("model",))
-def _log_contractions(model: HMM, params: Mapping[str, jax.Array], windows: WindowBatch) -> jax.Array:
-    return log_contractions(params["transition"], model.window_log_likelihoods(params, windows))
+def _log_contractions(model: HMM, params: Mapping[str, jax.Array], rows: Rows) -> jax.Array:
+    logs = model.log_likelihoods(params, rows.values, rows.observed, rows.states)
+    return log_contractions(params["transition"], jnp.transpose(logs, (1, 2, 0)))

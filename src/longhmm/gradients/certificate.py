@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -12,19 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.windows import Cells, WindowBatch, gather
+from longhmm.data.windows import Cells, gather
 from longhmm.errors import ModelError
 from longhmm.gradients.buffer_length import BufferEstimate, LyapunovBuffer, round_up
 from longhmm.gradients.coordinates import interior, scores
-from longhmm.gradients.estimators import (
-    BufferedStatistics,
-    StartLaw,
-    for_kernel,
-    precise_statistics,
-    stationary_start,
-    uniform_start,
-)
-from longhmm.gradients.minibatch import Minibatch
+from longhmm.gradients.estimators import StartLaw, WindowStatistics, stationary_start, uniform_start
+from longhmm.gradients.minibatch import Minibatch, with_numbers
 from longhmm.gradients.schemes import Windows
 from longhmm.messages.forward import filter_messages
 from longhmm.messages.scaling import safe_log
@@ -234,12 +227,13 @@ def _cell_scores(
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in params.items()}
         moves = model.given_initial(params) is None
-        statistics = precise_statistics(model, start, layout.core_length, buffer)
+        statistics = WindowStatistics(start)
         for first in range(0, len(picked), batch):
             chosen = picked[first : first + batch]
             padded = np.concatenate([chosen, np.repeat(chosen[-1:], batch - len(chosen))])
-            windows = gather(sequences, layout.locate(padded, buffer), width)
-            minibatch = for_kernel(model, statistics, Minibatch(windows, np.ones(batch)))
+            rows, windows = gather(sequences, layout.locate(padded, buffer), width)
+            windows = replace(windows, spans=(buffer, layout.core_length, width - buffer - layout.core_length))
+            minibatch = with_numbers(model, Minibatch(rows, windows, np.ones(batch)))
             found, laws = _batch_scores(model, statistics, buffer, moves, arrays, minibatch)
             all_scores.append(np.asarray(found)[: len(chosen)])
             all_laws.append(np.asarray(laws)[: len(chosen)])
@@ -249,7 +243,7 @@ def _cell_scores(
 @partial(jax.jit, static_argnames=("model", "statistics", "buffer", "moves"))
 def _batch_scores(
     model: HMM,
-    statistics: BufferedStatistics,
+    statistics: WindowStatistics,
     buffer: int,
     moves: bool,
     params: Mapping[str, jax.Array],
@@ -257,21 +251,21 @@ def _batch_scores(
 ) -> tuple[jax.Array, jax.Array]:
     found = scores(model, model.unconstrain(params), statistics(model, params, minibatch), initial_moves=moves)
     flat = jnp.concatenate([jnp.reshape(found[name], (found[name].shape[0], -1)) for name in sorted(found)], axis=1)
-    return flat, _entering(model, params, minibatch.windows, statistics.start(params), max(buffer, 1))
+    return flat, _entering(model, params, minibatch, statistics.start(params), max(buffer, 1))
 
 
 def _entering(
-    model: HMM, params: Mapping[str, jax.Array], windows: WindowBatch, law: jax.Array, buffer: int
+    model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, law: jax.Array, buffer: int
 ) -> jax.Array:
-    """Law of the state just before each core, `(W, K)`."""
+    """Distribution of the state just before each core, `(W, K)`."""
     # Cores begin after `buffer` times at most.
-    states = None if windows.states is None else windows.states[:, :buffer]
-    ahead = windows._replace(values=windows.values[:, :buffer], observed=windows.observed[:, :buffer], states=states)
-    logs = model.window_log_likelihoods(params, ahead)
+    ahead = jax.tree.map(lambda each: each[:, :buffer], minibatch.rows)
+    left, opens = minibatch.layout.left, minibatch.layout.opens > 0
+    logs = jnp.transpose(model.log_likelihoods(params, ahead.values, ahead.observed, ahead.states), (1, 2, 0))
     before = jnp.broadcast_to(safe_log(law)[:, None], (law.shape[0], logs.shape[2]))
-    filtered = filter_messages(before, windows.at_start, params["initial"], params["transition"], logs)
-    index = jnp.maximum(windows.core_start - 1, 0)[None, None, :]
+    filtered = filter_messages(before, opens, params["initial"], params["transition"], logs)
+    index = jnp.maximum(left - 1, 0)[None, None, :]
     found = jnp.take_along_axis(filtered.log_alpha, jnp.broadcast_to(index, (1, *before.shape)), axis=0)[0]
-    # Without rows before the core the law is the start itself, which is the same for every start of a sequence.
-    found = jnp.where(windows.core_start[None, :] > 0, found, jnp.where(windows.at_start, 0.0, before))
+    # Without rows before the core it is the start itself, which is the same for every start of a sequence.
+    found = jnp.where(left[None, :] > 0, found, jnp.where(opens, 0.0, before))
     return jnp.exp(found).T

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends.evaluate import serves_many
 from longhmm.data.sequences import Sequences
 from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.gradients.coordinates import Coordinates, add, interior, prior_gradient
 from longhmm.gradients.estimators import (
     BoundWindows,
     Buffered,
-    BufferedStatistics,
     GradientEstimate,
     StartLaw,
     WindowStatistics,
@@ -117,10 +117,9 @@ def _controlled(
     def at(point: Coordinates) -> GradientEstimate:
         return window_estimate(model, statistics, False, per_window, point, initial, minibatch)
 
-    # One program serves both points, and the fused kernel serves both in one call. The reference takes one after the
-    # other: side by side, its branches for rare underflow would all be computed.
-    together = isinstance(statistics, BufferedStatistics) and statistics.fused
-    over = jax.vmap(at) if together else partial(jax.lax.map, at)
+    # One program serves both points, in one call where the backend can. Otherwise one is taken after the other: side by
+    # side, branches for rare underflow would all be computed.
+    over = jax.vmap(at) if serves_many(model) else partial(jax.lax.map, at)
     found = over(jax.tree.map(lambda here, home: jnp.stack([here, home]), coordinates, dict(centre)))
     gradient = {name: exact[name] + found.gradient[name][0] - found.gradient[name][1] for name in coordinates}
     if rare is not None:

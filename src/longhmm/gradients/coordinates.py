@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.errors import ModelError
-from longhmm.kernels.statistics import Statistics
-from longhmm.messages.markov import excess
+from longhmm.backends.evaluate import Statistics
 from longhmm.model.hmm import HMM
 
 Coordinates = dict[str, jax.Array]
@@ -58,21 +57,14 @@ def natural(
 
 
 def natural_score(
-    params: Mapping[str, jax.Array],
-    statistics: Statistics,
-    surplus: jax.Array | None = None,
-    *,
-    initial_moves: bool = True,
+    params: Mapping[str, jax.Array], statistics: Statistics, *, initial_moves: bool = True
 ) -> dict[str, jax.Array]:
     """Derivative of the complete-data log likelihood with respect to natural parameters, as if these were free.
 
-    `surplus` is the excess of the counts where it is known already: it has the same derivative as the counts, since
-    rows sum to one, and does not cancel.
+    Centred counts have the same derivative as the counts, since rows sum to one, and do not cancel.
     """
-    if surplus is None:
-        surplus = excess(statistics.transitions, params["transition"])
-    found = {name: jnp.asarray(each, params[name].dtype) for name, each in statistics.emission.items()}
-    found["transition"] = _over(surplus, params["transition"])
+    found = {name: jnp.asarray(each, params[name].dtype) for name, each in statistics.natural.items()}
+    found["transition"] = _over(statistics.centred, params["transition"])
     if initial_moves:
         found["initial"] = _over(statistics.first, params["initial"])
     return found

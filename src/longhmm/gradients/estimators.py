@@ -18,31 +18,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends.evaluate import Statistics, serves_many, window_statistics
 from longhmm.data.sequences import Sequences
 from longhmm.gradients.arcs import blocks_of, plan_arcs
 from longhmm.gradients.buffer_length import BufferEstimate, FixedBuffer, LyapunovBuffer
 from longhmm.gradients.coordinates import Coordinates, add, natural, natural_score, prior_gradient
 from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.gradients.importance import importance_of_blocks
-from longhmm.gradients.minibatch import Minibatch, MinibatchSource
+from longhmm.gradients.minibatch import Minibatch, MinibatchSource, with_numbers
 from longhmm.gradients.schemes import Windows
-from longhmm.kernels.backends import NATIVE, fused, windows_backend
-from longhmm.kernels.fused_windows import copied_windows, given_statistics, placed_sums, statistics_of
-from longhmm.kernels.statistics import Statistics, mixture_statistics, window_statistics
-from longhmm.messages.markov import mixing_time, stationary
+from longhmm.messages.markov import excess, mixing_time, stationary
 from longhmm.model.hmm import HMM
 
 StartLaw = Callable[[Mapping[str, jax.Array]], jax.Array]
-
-
-class WindowStatistics(Protocol):
-    """Statistics of every window of a minibatch. Compared by value, so that compiled code is shared."""
-
-    @property
-    def fused(self) -> bool:
-        """Whether a fused kernel finds them."""
-
-    def __call__(self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch) -> Statistics: ...
 
 
 class GradientEstimate(NamedTuple):
@@ -157,9 +145,7 @@ class Buffered:
 
     def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundWindows:
         found = self.buffer.estimate(model, params, sequences)
-        spans = (self.windows.core_length, found.length)
-        statistics = BufferedStatistics(self.start, fused(model.n_states), *spans)
-        return _bind_windows(model, sequences, params, self.windows, found, statistics)
+        return _bind_windows(model, sequences, params, self.windows, found, WindowStatistics(self.start))
 
 
 @dataclass(frozen=True)
@@ -170,8 +156,7 @@ class IID:
 
     def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundWindows:
         found = FixedBuffer(0).estimate(model, params, sequences)
-        windows = BufferedStatistics(_only_law, fused(model.n_states), self.windows.core_length, 0)
-        return _bind_windows(model, sequences, params, self.windows, found, MixtureStatistics(windows))
+        return _bind_windows(model, sequences, params, self.windows, found, WindowStatistics(_only_law, mixture=True))
 
 
 def _bind_windows(
@@ -189,61 +174,59 @@ def _bind_windows(
     source = MinibatchSource(sequences, windows, found.length, mixing_time(complete["transition"]), model)
     if windows.proposal is not None:
         blocks = blocks_of(source.cells)
-        look = BufferedStatistics(stationary_start, fused(model.n_states), blocks.core_length, found.length)
+        look = WindowStatistics(stationary_start)
         importance = importance_of_blocks(model, complete, sequences, blocks, found.length, look)
         source = source.with_arcs(plan_arcs(source.cells, importance, windows.proposal.uniform, source.rotation))
     return BoundWindows(model, source, found, statistics, model.given_initial(complete))
 
 
 @dataclass(frozen=True)
-class BufferedStatistics:
-    """Statistics of buffered windows, by the fused kernel where `fused`, else by the reference."""
+class WindowStatistics:
+    """Statistics of the windows of a minibatch. Compared by value, so that compiled code is shared.
+
+    Attributes:
+        start: the distribution of the state before a window.
+        mixture: take observations as independent.
+    """
 
     start: StartLaw
-    fused: bool
-    core_length: int
-    buffer: int
+    mixture: bool = False
 
-    def __call__(self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch) -> Statistics:
-        spans = (self.core_length, self.buffer)
-        if self.fused and minibatch.placed is not None:
-            sums = placed_sums(model, params, minibatch.placed, self.law(params), *spans, None)
-            return jax.vmap(partial(statistics_of, model, params))(sums)
-        if self.fused:
-            return given_statistics(model, params, minibatch.windows, self.law(params), *spans)
-        law = jax.lax.stop_gradient(self.start(params))
-        return window_statistics(model, params, minibatch.windows, law)
+    def __call__(
+        self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, weights: jax.Array | None = None
+    ) -> Statistics:
+        """Of every window, or, with weights, of all together."""
+        if self.mixture:
+            return _mixture_statistics(params, lambda flat: self._windows(model, flat, minibatch, weights))
+        return self._windows(model, params, minibatch, weights)
 
-    def law(self, params: Mapping[str, jax.Array]) -> jax.Array | None:
-        """The law before a window, for the kernel; None for the stationary one, which it finds by itself."""
-        return None if self.start is stationary_start else jax.lax.stop_gradient(self.start(params))
-
-
-def precise_statistics(model: HMM, start: StartLaw, core_length: int, buffer: int) -> BufferedStatistics:
-    """Statistics in double precision, which the kernel for GPUs does not have."""
-    return BufferedStatistics(start, windows_backend(model.n_states) == NATIVE, core_length, buffer)
+    def _windows(
+        self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, weights: jax.Array | None
+    ) -> Statistics:
+        # None stands for the stationary distribution, which backends find by themselves.
+        start = None if self.start is stationary_start else jax.lax.stop_gradient(self.start(params))
+        return window_statistics(model, params, minibatch.rows, minibatch.numbers, minibatch.layout, start, weights)
 
 
-def for_kernel(model: HMM, statistics: WindowStatistics, minibatch: Minibatch) -> Minibatch:
-    """Windows that were read on the host, also as rows for the fused kernel, where it can read them."""
-    if not statistics.fused or minibatch.windows.states is not None:
-        return minibatch
-    return minibatch._replace(placed=copied_windows(model, minibatch.windows))
+def _mixture_statistics(
+    params: Mapping[str, jax.Array], find: Callable[[Mapping[str, jax.Array]], Statistics]
+) -> Statistics:
+    """The same for observations taken as independent: a mixture whose weights are the mean of the rows of `A`.
 
-
-@dataclass(frozen=True)
-class MixtureStatistics:
-    """Statistics of observations taken as independent, by the same kernel."""
-
-    windows: BufferedStatistics
-
-    @property
-    def fused(self) -> bool:
-        """Whether a fused kernel finds them."""
-        return self.windows.fused
-
-    def __call__(self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch) -> Statistics:
-        return mixture_statistics(params, lambda flat: self.windows(model, flat, minibatch))
+    `find` gives the statistics of windows at the parameters of a chain that forgets everything at every step. With
+    `w_j = sum_i A[i, j] / K`, the derivative with respect to `A[i, j]` has the form of expected transitions: the
+    responsibility of state j is shared out over the rows in proportion to `A[i, j]`.
+    """
+    transition = params["transition"]
+    weights = jnp.mean(transition, axis=0)
+    found = find({**params, "transition": jnp.broadcast_to(weights, transition.shape), "initial": weights})
+    visits = found.first + jnp.sum(found.transitions, axis=-2)
+    reached = jnp.sum(transition, axis=0)
+    share = transition / jnp.where(reached > 0, reached, 1.0)  # a state that no row leads to has no visits
+    transitions = visits[..., None, :] * share
+    return found._replace(
+        first=jnp.zeros_like(found.first), transitions=transitions, centred=excess(transitions, transition)
+    )
 
 
 def _only_law(params: Mapping[str, jax.Array]) -> jax.Array:
@@ -276,8 +259,8 @@ class BoundWindows:
 
     @property
     def shares_calls(self) -> bool:
-        """Whether chains are best run together: the fused kernel serves them all in one call."""
-        return self.statistics.fused
+        """Whether chains are best run together: one call serves them all."""
+        return serves_many(self.model)
 
     def draw(self, key: jax.Array) -> Minibatch:
         """Windows at random, each with one over the probability of its cell as its weight."""
@@ -288,10 +271,10 @@ class BoundWindows:
     def draw_many(self, keys: jax.Array) -> Minibatch:
         """What `draw` gives for each of some keys, along a leading axis; for windows that are read from files."""
         minibatch = self.source.draw_many(keys)
-        windows = minibatch.windows
-        values, observed = (np.reshape(each, (-1, each.shape[-1])) for each in (windows.values, windows.observed))
+        rows = minibatch.rows
+        values, observed = (np.reshape(each, (-1, each.shape[-1])) for each in (rows.values, rows.observed))
         self.model.emission.check(values, observed, lambda row: f"a value in a window of {self.source.sequences.name}")
-        return for_kernel(self.model, self.statistics, minibatch)
+        return with_numbers(self.model, minibatch)
 
     def estimate(
         self,
@@ -318,15 +301,9 @@ def window_estimate(
     params, pull = natural(model, coordinates)
     if initial is not None:
         params = {**params, "initial": jnp.asarray(initial, params["transition"].dtype)}
-    if not per_window and minibatch.placed is not None and isinstance(statistics, BufferedStatistics):
-        spans = (statistics.core_length, statistics.buffer)
-        sums = placed_sums(model, params, minibatch.placed, statistics.law(params), *spans, minibatch.weights)
-        found = total = statistics_of(model, params, sums)
-        surplus = sums.excess
-    else:
-        found = statistics(model, params, minibatch)
-        total, surplus = found.total(minibatch.weights), None
-    gradient = pull(natural_score(params, total, surplus, initial_moves=initial is None))
+    found = statistics(model, params, minibatch, None if per_window else minibatch.weights)
+    total = found.total(minibatch.weights) if per_window else found
+    gradient = pull(natural_score(params, total, initial_moves=initial is None))
     if prior:
         gradient = add(gradient, prior_gradient(model, coordinates))
     return GradientEstimate(gradient, found if per_window else total)

@@ -10,49 +10,33 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends.evaluate import Statistics
+from longhmm.backends.stream import Progress, totals
 from longhmm.data.sequences import Sequences
 from longhmm.gradients.coordinates import Coordinates, add, prior_gradient, score
-from longhmm.kernels.blocks import Block
-from longhmm.kernels.forms import slopes
-from longhmm.kernels.full_pass import Progress, posterior_pass
-from longhmm.kernels.fused_pass import fused_totals
-from longhmm.kernels.gpu_pass import gpu_totals
-from longhmm.kernels.statistics import Statistics, free_emission
+from longhmm.messages.markov import excess
 from longhmm.model.hmm import HMM
-
-
-def collect_emission_score(model: HMM, params: Mapping[str, jax.Array], block: Block, weights: jax.Array) -> Any:
-    """Derivative of `sum gamma log p(y | k)` with respect to the emission's free natural parameters."""
-
-    def logs(values: dict[str, jax.Array]) -> jax.Array:
-        return model.log_likelihoods({**params, **values}, jnp.asarray(block.values), jnp.asarray(block.observed))
-
-    return jax.vjp(logs, free_emission(model, params))[1](weights)[0]
 
 
 def full_statistics(
     model: HMM, complete: Mapping[str, np.ndarray], sequences: Sequences, progress: Progress | None = None
 ) -> Statistics:
     """Expected statistics of all data at checked parameters, summed in float64."""
-    fused = gpu_totals(model, complete, sequences, progress)
-    if fused is None:
-        fused = fused_totals(model, complete, sequences, collect_emission_score, progress=progress)
-    if fused is not None:
-        emission = fused.collected
-        if fused.sums is not None:
-            with jax.enable_x64(True):
-                arrays = {name: np.asarray(value) for name, value in complete.items()}
-                emission = jax.tree.map(np.asarray, _emission_slopes(model, arrays, fused.sums))
-        return Statistics(fused.first, fused.transitions, emission, np.float64(fused.log_likelihood))
-    totals: Statistics | None = None
-    for result in posterior_pass(model, complete, sequences, collect_emission_score, progress):
-        part = Statistics(result.first, result.transitions, result.collected, np.float64(result.log_likelihood))
-        totals = part if totals is None else jax.tree.map(np.add, totals, part)
-    assert totals is not None
-    return totals
+    found = totals(model, complete, sequences, progress=progress)
+    natural = found.natural
+    with jax.enable_x64(True):
+        arrays = {name: np.asarray(value) for name, value in complete.items()}
+        if found.sums is not None:
+            natural = jax.tree.map(np.asarray, _gradient(model, arrays, found.sums))
+        centred = np.asarray(excess(jnp.asarray(found.transitions), jnp.asarray(arrays["transition"])))
+    return Statistics(np.float64(found.log_likelihood), found.first, found.transitions, centred, natural)
 
 
-_emission_slopes = jax.jit(slopes, static_argnums=0)
+@partial(jax.jit, static_argnums=0)
+def _gradient(model: HMM, params: Mapping[str, jax.Array], sums: jax.Array) -> dict[str, jax.Array]:
+    lowering = model.emission.lowering
+    assert lowering is not None
+    return lowering.gradient(params, sums)
 
 
 def log_posterior_and_gradient(

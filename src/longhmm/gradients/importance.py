@@ -20,12 +20,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends.evaluate import Statistics
 from longhmm.data.prefetch import ahead
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells
 from longhmm.gradients.full_data import full_statistics
-from longhmm.gradients.minibatch import Minibatch, host_windows
-from longhmm.kernels.statistics import Statistics
+from longhmm.gradients.minibatch import Minibatch, host_rows
 from longhmm.model.hmm import HMM
 
 ROWS = 1 << 18  # looked at together
@@ -57,7 +57,7 @@ def importance_of_blocks(
     def read(index: int) -> Minibatch:
         numbers = np.arange(index * batch, (index + 1) * batch)
         padded = np.minimum(numbers, blocks.n_cells - 1)  # one shape, and so one program
-        return Minibatch(host_windows(sequences, blocks, padded, buffer), weights)
+        return Minibatch(*host_rows(sequences, blocks, padded, buffer), weights)
 
     found = [_shares(model, statistics, narrow, *rates, each) for each in ahead(read, -(-blocks.n_cells // batch))]
     shares = np.concatenate([np.asarray(each, np.float64) for each in found], axis=1)[:, : blocks.n_cells]

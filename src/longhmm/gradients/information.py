@@ -7,6 +7,7 @@ posteriors held constant one would get the complete-data information, ten times 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,16 +15,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends import reference
+from longhmm.backends.evaluate import window_statistics
 from longhmm.data.sequences import Sequences
-from longhmm.data.windows import Cells, WindowBatch, gather
+from longhmm.data.windows import Cells, gather
 from longhmm.gradients.arcs import Arcs
 from longhmm.gradients.coordinates import score, scores
-from longhmm.gradients.estimators import BufferedStatistics, for_kernel, precise_statistics, stationary_start
+from longhmm.gradients.estimators import WindowStatistics, stationary_start
 from longhmm.gradients.flat import Flat
-from longhmm.gradients.minibatch import Minibatch
+from longhmm.gradients.minibatch import Minibatch, with_numbers
 from longhmm.gradients.rare import rare_score
 from longhmm.gradients.schemes import Windows
-from longhmm.kernels.statistics import window_statistics
 from longhmm.messages.markov import stationary
 from longhmm.model.hmm import HMM
 
@@ -55,8 +57,9 @@ def observed_information(
         for chosen in np.array_split(picked, batches):
             padded = np.concatenate([chosen, np.repeat(chosen[:1], BATCH - len(chosen))])
             weights = (np.arange(BATCH) < len(chosen)).astype(np.float64)
-            batch = gather(sequences, layout.locate(padded, buffer), width)
-            total += np.asarray(_curvature(model, flat, at, batch, weights))
+            rows, windows = gather(sequences, layout.locate(padded, buffer), width)
+            windows = replace(windows, spans=(buffer, layout.core_length, buffer))
+            total += np.asarray(_curvature(model, flat, at, Minibatch(rows, windows, weights)))
         prior = np.asarray(_prior_curvature(model, flat, at))
     scaled = -total * layout.n_cells / len(picked) - prior
     return 0.5 * (scaled + scaled.T)
@@ -92,7 +95,7 @@ def score_differences(
     flat = Flat.like(centre)
     width = min(layout.width(buffer), int(np.diff(sequences.offsets).max()))
     n_points = next(iter(points.values())).shape[0]
-    look = precise_statistics(model, stationary_start, windows.core_length, buffer)
+    look = WindowStatistics(stationary_start)
     rng = np.random.default_rng(seed)
     found, weights = [], []
     with jax.enable_x64(True):
@@ -110,7 +113,7 @@ def score_differences(
                 cells, weight = table.find(np, cells)
                 weight = weight * (table.rotation.count / layout.n_cells)
             weights.append(weight)
-            batch = _grouped(model, look, gather(sequences, layout.locate(cells, buffer), width), weight)
+            batch = _grouped(model, sequences, layout, cells, buffer, weight)
             found.append(np.asarray(_differences(model, flat, look, wide, here, batch, np.asarray(share, np.float64))))
     return np.concatenate(found), np.concatenate(weights)
 
@@ -118,17 +121,26 @@ def score_differences(
 CELLS_PER_POINT = 16
 
 
-def _grouped(model: HMM, look: BufferedStatistics, windows: WindowBatch, weights: np.ndarray) -> Minibatch:
-    """The same windows by point, `(n, CELLS_PER_POINT, ...)`."""
-    by_point: Any = jax.tree.map(lambda each: np.reshape(each, (-1, CELLS_PER_POINT, *each.shape[1:])), windows)
-    return for_kernel(model, look, Minibatch(by_point, weights.reshape(-1, CELLS_PER_POINT)))
+def _grouped(
+    model: HMM, sequences: Sequences, layout: Cells, cells: np.ndarray, buffer: int, weights: np.ndarray
+) -> Minibatch:
+    """The windows of some cells by point, `(n, CELLS_PER_POINT, ...)`."""
+    width = layout.width(buffer)
+    rows, windows = gather(sequences, layout.locate(cells, buffer), width)
+    begin = np.arange(len(cells)) % CELLS_PER_POINT * width + windows.left
+    spans = (buffer, layout.core_length, buffer)
+    windows = replace(windows, begin=begin.astype(np.int32), spans=spans)
+    by_point = jax.tree.map(
+        lambda each: np.reshape(each, (-1, CELLS_PER_POINT, *each.shape[1:])), Minibatch(rows, windows, weights)
+    )
+    return with_numbers(model, by_point)
 
 
 @partial(jax.jit, static_argnames=("model", "flat", "statistics"))
 def _differences(
     model: HMM,
     flat: Flat,
-    statistics: BufferedStatistics,
+    statistics: WindowStatistics,
     centre: Any,
     points: Any,
     minibatches: Minibatch,
@@ -149,12 +161,15 @@ def _differences(
 
 
 @partial(jax.jit, static_argnames=("model", "flat"))
-def _curvature(model: HMM, flat: Flat, at: jax.Array, batch: WindowBatch, weights: jax.Array) -> jax.Array:
+def _curvature(model: HMM, flat: Flat, at: jax.Array, batch: Minibatch) -> jax.Array:
     def summed(vector: jax.Array) -> jax.Array:
         coordinates = flat.unravel(vector)
         params = model.constrain(coordinates)
         law = jax.lax.stop_gradient(stationary(params["transition"]))
-        statistics = window_statistics(model, params, batch, law).total(weights)
+        # Differentiated through the recursions, which only the reference can be.
+        statistics = window_statistics(
+            model, params, batch.rows, None, batch.layout, law, batch.weights, backend=reference
+        )
         return flat.ravel(score(model, coordinates, statistics))
 
     basis = jnp.eye(flat.size, dtype=at.dtype)

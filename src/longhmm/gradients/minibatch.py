@@ -5,6 +5,7 @@ Both ways draw the same cells for the same key, so that data give the same resul
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,13 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends.read import Reader, resident_numbers
+from longhmm.data.layout import Layout
+from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
-from longhmm.data.windows import Cells, WindowBatch, gather, locate
+from longhmm.data.windows import Cells, gather, locate
 from longhmm.gradients.arcs import Arcs
 from longhmm.gradients.schemes import INT32_LIMIT, Rotation, Windows
-from longhmm.kernels import devices, pallas_windows
-from longhmm.kernels.fused_windows import Placed, place
-from longhmm.kernels.rows import fused_rows
 from longhmm.model.hmm import HMM
 
 ROWS_AT_ONCE = 1 << 20  # read on the host in one go
@@ -27,13 +28,23 @@ ROWS_AT_ONCE = 1 << 20  # read on the host in one go
 class Minibatch(NamedTuple):
     """Windows, and the weight `(S,)` with which each one's core enters the sum over all data.
 
-    `placed` says where the same windows lie in the data, for the fused kernel; None where they must be copied. Inside
-    compiled code only the one that is used costs anything.
+    Attributes:
+        rows: `(S, width, ...)`, the rows of every window.
+        layout: the windows in `numbers`, or, without these, in `rows` laid end to end.
+        weights: `(S,)`.
+        numbers: `(n, w)`, what the emission's lowering made of rows; None where it has none. Inside compiled code only
+            the one of `rows` and `numbers` that is used costs anything.
     """
 
-    windows: WindowBatch
+    rows: Rows
+    layout: Layout
     weights: Any
-    placed: Placed | None = None
+    numbers: Any = None
+
+    def in_rows(self) -> Layout:
+        """The windows in `rows` laid end to end."""
+        count, width = self.rows.values.shape[:2]
+        return replace(self.layout, begin=jnp.arange(count, dtype=jnp.int32) * width + self.layout.left)
 
 
 class DeviceData(NamedTuple):
@@ -44,13 +55,13 @@ class DeviceData(NamedTuple):
     states: jax.Array | None
     offsets: jax.Array
     cell_offsets: jax.Array
-    rows: jax.Array | None
+    numbers: jax.Array | None
 
 
 def to_device(sequences: Sequences, cells: Cells, model: HMM | None) -> DeviceData:
     """Put data that lie in memory onto the device, once; floats as float32, with NaN for what is missing.
 
-    With a model, also the numbers that the fused kernel reads, where it can.
+    With a model, also the numbers of its emission's lowering, where it has one.
     """
     block = sequences.read(0, sequences.length)
     floating = block.values.dtype.kind == "f"
@@ -63,16 +74,15 @@ def to_device(sequences: Sequences, cells: Cells, model: HMM | None) -> DeviceDa
         observed = jnp.asarray(block.observed)
     states = None if block.states is None else jnp.asarray(block.states)
     on_device = jnp.asarray(values)
-    rows = None if model is None else fused_rows(model, sequences, on_device)
-    return DeviceData(on_device, observed, states, jnp.asarray(cells.offsets), jnp.asarray(cells.cell_offsets), rows)
+    numbers = None if model is None else resident_numbers(model, sequences, on_device)
+    return DeviceData(on_device, observed, states, jnp.asarray(cells.offsets), jnp.asarray(cells.cell_offsets), numbers)
 
 
-def take_windows(data: DeviceData, cells: jax.Array, core_length: int, buffer: int) -> WindowBatch:
-    """The windows of some cells, inside compiled code."""
-    index = locate(jnp, data.cell_offsets, data.offsets, core_length, cells, buffer)
-    times = jnp.arange(core_length + 2 * buffer)
-    inside = times < index.length[:, None]
-    rows = index.start[:, None] + jnp.where(inside, times, 0)
+def take_rows(data: DeviceData, layout: Layout, width: int) -> Rows:
+    """The rows `(W, width, ...)` of windows in all data, inside compiled code."""
+    times = jnp.arange(width)
+    inside = times < (layout.left + layout.core + layout.right)[:, None]
+    rows = (layout.begin - layout.left)[:, None] + jnp.where(inside, times, 0)
     values = jnp.where(inside[..., None], data.values[rows], 0)
     if data.observed is not None:
         observed = data.observed[rows]
@@ -81,15 +91,7 @@ def take_windows(data: DeviceData, cells: jax.Array, core_length: int, buffer: i
     else:
         observed = jnp.ones(values.shape, bool)
     states = None if data.states is None else jnp.where(inside, data.states[rows], -1)
-    return WindowBatch(
-        values,
-        observed & inside[..., None],
-        states,
-        index.length.astype(jnp.int32),
-        index.core_start.astype(jnp.int32),
-        index.core_stop.astype(jnp.int32),
-        index.at_start,
-    )
+    return Rows(values, observed & inside[..., None], states)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -107,7 +109,7 @@ class MinibatchSource:
         self.rotation = Rotation.plan(self.cells.n_cells, windows, buffer, mixing_time)
         # Positions inside compiled code are 32-bit; longer data are read on the host, where they are 64-bit.
         self.on_device = sequences.in_memory and sequences.length * sequences.dim < INT32_LIMIT
-        self.data = _where_used(to_device(sequences, self.cells, model), windows) if self.on_device else None
+        self.data = to_device(sequences, self.cells, model) if self.on_device else None
         self.arcs: Arcs | None = None
 
     def with_arcs(self, arcs: Arcs) -> MinibatchSource:
@@ -116,7 +118,7 @@ class MinibatchSource:
         found = self.tree_unflatten(constants, leaves)
         found.on_device = self.on_device and arcs.narrow
         found.sequences, found.data = self.sequences, self.data if found.on_device else None
-        found.arcs = _where_used(arcs.to_device(), self.windows) if found.on_device else arcs
+        found.arcs = arcs.to_device() if found.on_device else arcs
         return found
 
     def tree_flatten(self) -> tuple[tuple[DeviceData | None, Arcs | None], tuple[Any, ...]]:
@@ -153,28 +155,36 @@ class MinibatchSource:
         together = max(1, ROWS_AT_ONCE // self.cells.width(self.buffer))
         numbers, weights = _cells_at(np, self.rotation, self.arcs, places.ravel())
         pieces = [
-            self.take(numbers[first : first + together], weights[first : first + together])
+            host_rows(self.sequences, self.cells, numbers[first : first + together], self.buffer)
             for first in range(0, numbers.size, together)
         ]
-        found = jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
+        rows, layout = jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
+        width = self.cells.width(self.buffer)
+        # Every minibatch has its own rows, counted from its first.
+        begin = np.arange(numbers.size) % places.shape[-1] * width + layout.left
+        found = Minibatch(rows, replace(layout, begin=begin.astype(np.int32)), weights)
         return jax.tree.map(lambda each: each.reshape(*places.shape, *each.shape[1:]), found)
 
-    def take(self, cells: np.ndarray, weights: np.ndarray) -> Minibatch:
-        """The windows of given cells, read on the host."""
-        return Minibatch(host_windows(self.sequences, self.cells, cells, self.buffer), weights)
 
-
-def _where_used(tree: Any, windows: Windows) -> Any:
-    """Arrays on every device, where windows are spread over all of them."""
-    return devices.everywhere(tree) if pallas_windows.usable() and devices.shares_pay(windows.count) else tree
-
-
-def host_windows(sequences: Sequences, cells: Cells, numbers: np.ndarray, buffer: int) -> WindowBatch:
+def host_rows(sequences: Sequences, cells: Cells, numbers: np.ndarray, buffer: int) -> tuple[Rows, Layout]:
     """The windows of some cells, read on the host, floats as float32."""
-    windows = gather(sequences, cells.locate(numbers, buffer), cells.width(buffer))
-    if windows.values.dtype == np.float64:
-        windows = windows._replace(values=windows.values.astype(np.float32))
-    return windows
+    rows, layout = gather(sequences, cells.locate(numbers, buffer), cells.width(buffer))
+    if rows.values.dtype == np.float64:
+        rows = rows._replace(values=rows.values.astype(np.float32))
+    return rows, replace(layout, spans=(buffer, cells.core_length, buffer))
+
+
+def with_numbers(model: HMM, minibatch: Minibatch) -> Minibatch:
+    """Windows that were read on the host, also as the numbers of the emission's lowering, where it can read them."""
+    lowering, rows = model.emission.lowering, minibatch.rows
+    seen = rows.observed.any(axis=-1)
+    if lowering is None or rows.states is not None or not np.array_equal(seen, rows.observed.all(axis=-1)):
+        return minibatch
+    numbers = np.asarray(lowering.rows(rows.values, rows.observed))
+    if rows.values.dtype != np.float64:
+        numbers = numbers.astype(np.float32)
+    *outer, count, width = seen.shape
+    return minibatch._replace(numbers=numbers.reshape(*outer, count * width, lowering.width))
 
 
 def _cells_at(xp: Any, rotation: Rotation, arcs: Arcs | None, places: Any) -> tuple[Any, Any]:
@@ -195,7 +205,7 @@ def _draw_on_device(
 ) -> Minibatch:
     places = (rotation if arcs is None else arcs.rotation).draw(key)
     cells, weights = _cells_at(jnp, rotation, arcs, places)
-    placed = None
-    if data.rows is not None:
-        placed = place(data.rows, locate(jnp, data.cell_offsets, data.offsets, core_length, cells, buffer))
-    return Minibatch(take_windows(data, cells, core_length, buffer), weights, placed)
+    layout = locate(jnp, data.cell_offsets, data.offsets, core_length, cells, buffer)
+    layout = replace(jax.tree.map(lambda each: each.astype(jnp.int32), layout), spans=(buffer, core_length, buffer))
+    found = Minibatch(take_rows(data, layout, sum(layout.spans)), layout, weights, data.numbers)
+    return found if data.numbers is not None else found._replace(layout=found.in_rows())
