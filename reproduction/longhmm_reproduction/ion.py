@@ -20,7 +20,7 @@ from numpyro.distributions import constraints
 from longhmm.data.sequences import open_data
 from longhmm.gradients.estimators import uniform_start
 from longhmm.gradients.schemes import Windows
-from longhmm.kernels.answers import decode
+from longhmm.backends.answers import decode
 from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.hmm import HMM
 from longhmm.samplers.batch_rld import BatchRLD

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
     from longhmm.gradients.estimators import uniform_start as uniform_start
     from longhmm.gradients.schemes import Importance as Importance
     from longhmm.gradients.schemes import Windows as Windows
-    from longhmm.kernels.answers import decode as decode
-    from longhmm.kernels.answers import log_likelihood as log_likelihood
-    from longhmm.kernels.answers import sample_states as sample_states
-    from longhmm.kernels.answers import state_probabilities as state_probabilities
+    from longhmm.backends.answers import decode as decode
+    from longhmm.backends.answers import log_likelihood as log_likelihood
+    from longhmm.backends.answers import sample_states as sample_states
+    from longhmm.backends.answers import state_probabilities as state_probabilities
     from longhmm.model.emissions.base import Emission as Emission
     from longhmm.model.emissions.bernoulli import Bernoulli as Bernoulli
     from longhmm.model.emissions.categorical import Categorical as Categorical
@@ -119,7 +119,7 @@ _WHERE = {
         "Importance",
         "Windows",
     ),
-    "longhmm.kernels.answers": (
+    "longhmm.backends.answers": (
         "decode",
         "log_likelihood",
         "sample_states",

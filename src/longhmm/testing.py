@@ -17,8 +17,8 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, LongHMMError, ModelError
-from longhmm.kernels.answers import decode, log_likelihood, sample_states
-from longhmm.kernels.full_pass import collect_weights, filter_pass, posterior_pass
+from longhmm.backends.answers import decode, log_likelihood, sample_states
+from longhmm.backends.stream import stream, totals
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 
@@ -207,11 +207,14 @@ class _Case:
         return log_likelihood(self.model, self.params, open_data(pieces, states=states))
 
     def check_posteriors(self) -> None:
-        smoothed = list(posterior_pass(self.model, self.params, self.sequences, collect_weights))
-        gamma = np.concatenate([result.collected[result.own] for result in smoothed])
-        causal = filter_pass(self.model, self.params, self.sequences, collect_weights)
-        filtered = np.concatenate([result.collected[result.own] for result in causal])
-        transitions = np.sum([result.transitions for result in smoothed], axis=0)
+        smoothed = totals(self.model, self.params, self.sequences)
+        gamma, filtered = (
+            np.concatenate(
+                [own.probabilities for own in stream(self.model, self.params, self.sequences, forward_only=causal)]
+            )
+            for causal in (False, True)
+        )
+        transitions = smoothed.transitions
         first = np.array([piece.start for piece in self.pieces])
         last = np.array([piece.stop - 1 for piece in self.pieces])
         _close(gamma.sum(1), np.ones(len(gamma)), "state probabilities must sum to one")
@@ -220,7 +223,7 @@ class _Case:
         arrivals, departures = np.delete(gamma, first, axis=0).sum(0), np.delete(gamma, last, axis=0).sum(0)
         _close(transitions.sum(0), arrivals, "expected transitions into a state must equal its expected visits")
         _close(transitions.sum(1), departures, "expected transitions out of a state must equal its expected visits")
-        total = sum(result.log_likelihood for result in smoothed)
+        total = smoothed.log_likelihood
         _close(
             log_likelihood(self.model, self.params, self.sequences), total, "both passes must give one log likelihood"
         )

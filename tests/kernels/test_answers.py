@@ -16,7 +16,7 @@ from kernels.references import path_score
 from longhmm import Categorical, Emission, Gaussian, Poisson
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ImpossibleObservationError, ModelError
-from longhmm.kernels.answers import decode, log_likelihood, sample_states, state_probabilities
+from longhmm.backends.answers import decode, log_likelihood, sample_states, state_probabilities
 from longhmm.kernels.full_pass import collect_weights, posterior_pass
 from longhmm.model.hmm import HMM
 from longhmm.testing import Enumerated, enumerate_paths

@@ -20,7 +20,7 @@ import longhmm
 from longhmm import Emission
 from longhmm.data.sequences import open_data
 from longhmm.kernels import blocks, fused_pass, native, rows
-from longhmm.kernels.answers import decode, log_likelihood, state_probabilities
+from longhmm.backends.answers import decode, log_likelihood, state_probabilities
 from longhmm.kernels.blocks import Plan
 from longhmm.model.hmm import HMM
 

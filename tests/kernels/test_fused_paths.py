@@ -9,7 +9,7 @@ import longhmm as lh
 from kernels.references import given_model, given_params, path_score, random_chain, reference
 from longhmm.errors import ImpossibleObservationError
 from longhmm.kernels import blocks, native, path_blocks, proofs
-from longhmm.kernels.answers import decode, sample_states
+from longhmm.backends.answers import decode, sample_states
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the fused kernel was not built")
 

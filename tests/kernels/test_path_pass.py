@@ -10,7 +10,7 @@ import pytest
 from kernels.references import given_model, given_params, path_score, random_chain, reference
 from longhmm.data.sequences import open_data
 from longhmm.kernels import blocks, path_pass, proofs
-from longhmm.kernels.answers import decode, sample_states
+from longhmm.backends.answers import decode, sample_states
 
 K, T, CHUNK = 3, 400, 8
 MODEL = given_model(K)

@@ -6,7 +6,7 @@ import pytest
 import longhmm.posterior.sample as pipeline
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.kernels.answers import log_likelihood
+from longhmm.backends.answers import log_likelihood
 from longhmm.model.simulate import simulate
 from longhmm.posterior.compare import compare, paired_difference
 from longhmm.posterior.posterior import Posterior

@@ -8,7 +8,7 @@ import xarray as xr
 
 from longhmm import Categorical, Emission, Gaussian, GaussianMixture, Poisson, Tied, VonMises
 from longhmm.errors import ModelError
-from longhmm.kernels.answers import log_likelihood
+from longhmm.backends.answers import log_likelihood
 from longhmm.model.hmm import HMM
 from longhmm.posterior.convergence import effective_sizes
 from longhmm.posterior.diagnostics import Verdict

@@ -6,7 +6,7 @@ import pytest
 
 from longhmm import Emission, Gaussian, Poisson, Tied
 from longhmm.errors import ModelError
-from longhmm.kernels.answers import log_likelihood
+from longhmm.backends.answers import log_likelihood
 from longhmm.model.hmm import HMM
 from longhmm.model.transitions import Sticky
 from longhmm.posterior.convergence import convergence

@@ -9,7 +9,7 @@ from scipy.special import logsumexp
 from longhmm import Gaussian
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.kernels.answers import log_likelihood
+from longhmm.backends.answers import log_likelihood
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.posterior import Posterior

@@ -232,7 +232,7 @@ def _cell_scores(
             chosen = picked[first : first + batch]
             padded = np.concatenate([chosen, np.repeat(chosen[-1:], batch - len(chosen))])
             rows, windows = gather(sequences, layout.locate(padded, buffer), width)
-            windows = replace(windows, spans=(buffer, layout.core_length, width - buffer - layout.core_length))
+            windows = replace(windows, spans=(0, width, 0))  # the same program for all lengths
             minibatch = with_numbers(model, Minibatch(rows, windows, np.ones(batch)))
             found, laws = _batch_scores(model, statistics, buffer, moves, arrays, minibatch)
             all_scores.append(np.asarray(found)[: len(chosen)])

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError
-from longhmm.kernels.full_pass import Progress
 from longhmm.posterior.bias import bias, bias_of_steps
 from longhmm.posterior.convergence import convergence
 from longhmm.posterior.entries import flatten

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends.block import Own
+from longhmm.backends.stream import stream
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
-from longhmm.kernels.blocks import Block
-from longhmm.kernels.full_pass import posterior_pass
 from longhmm.messages.markov import stationary
-from longhmm.model.hmm import HMM
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,10 +61,11 @@ def _occupancy(posterior: Posterior, data: Any, draws: int) -> np.ndarray:
     sequences = open_data(data)
     shares = []
     for params in posterior.iterate(draws):
-        found = [result.collected for result in posterior_pass(posterior.model, params, sequences, _collect_sum)]
+        found = list(stream(posterior.model, posterior.model.validate(params), sequences, reduce=_visits))
         shares.append(np.sum(found, axis=0) / sequences.length)
     return np.stack(shares)
 
 
-def _collect_sum(model: HMM, params: Mapping[str, jax.Array], block: Block, weights: jax.Array) -> jax.Array:
-    return jnp.sum(weights, axis=0)
+def _visits(own: Own) -> np.ndarray:
+    assert own.probabilities is not None
+    return own.probabilities.sum(axis=0)

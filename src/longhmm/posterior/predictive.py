@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends.block import Own
+from longhmm.backends.stream import stream
+from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
-from longhmm.kernels.block_messages import Own
-from longhmm.kernels.blocks import Block
-from longhmm.kernels.full_pass import collect_weights, filter_pass
 from longhmm.messages.forward import filter_messages
 from longhmm.model.hmm import HMM
 
@@ -52,18 +52,18 @@ def predictions(model: HMM, params: Mapping[str, Any], sequences: Sequences, ste
     complete = model.validate(params)
     jump = np.linalg.matrix_power(complete["transition"], steps)
     recent = np.zeros((steps, model.n_states))  # filtered laws of the rows just before the block
-    for result in filter_pass(model, complete, sequences, _collect_densities):
-        alpha, logs, seen = (each[result.own] for each in result.collected)
+    for own in stream(model, complete, sequences, _collect_densities, forward_only=True):
+        alpha, (logs, seen) = own.probabilities, own.collected
         rows = np.concatenate([recent, alpha])
         law = rows[: len(alpha)] @ jump
         recent = rows[len(rows) - steps :].copy()
-        position = np.arange(result.start, result.stop)
+        position = np.arange(own.start, own.stop)
         first = sequences.offsets[np.searchsorted(sequences.offsets, position, side="right") - 1]
         valid = position - steps >= first
         if steps == 1:
             law[~valid] = complete["initial"]
             valid = np.ones_like(valid)
-        yield Predicted(result.start, result.stop, law, _log_densities(law, logs), valid, seen)
+        yield Predicted(own.start, own.stop, law, _log_densities(law, logs), valid, seen)
 
 
 def stretch_log_likelihoods(
@@ -73,8 +73,8 @@ def stretch_log_likelihoods(
     complete = model.validate(params)
     totals, seen = np.zeros(len(edges) - 1), 0
     reduce = partial(_stretch_sums, complete["initial"], complete["transition"], edges)
-    for result in filter_pass(model, complete, sequences, _collect_densities, reduce=reduce):
-        first, sums, observed = result.collected
+    found = stream(model, complete, sequences, _collect_densities, reduce=reduce, forward_only=True)
+    for first, sums, observed in found:
         totals[first : first + len(sums)] += sums
         seen += observed
     return totals, seen
@@ -84,7 +84,8 @@ def _stretch_sums(
     initial: np.ndarray, transition: np.ndarray, edges: np.ndarray, own: Own
 ) -> tuple[int, np.ndarray, int]:
     """Of one block: the first stretch in it, what it adds to that one and to those that follow, and rows observed."""
-    alpha, logs, seen = own.collected
+    alpha, (logs, seen) = own.probabilities, own.collected
+    assert alpha is not None
     before = np.exp(own.before - own.before.max())
     law = np.concatenate([(before / before.sum())[None], alpha[:-1]]) @ transition
     law[own.openings] = initial
@@ -102,10 +103,10 @@ def _log_densities(law: np.ndarray, logs: np.ndarray) -> np.ndarray:
 
 
 def _collect_densities(
-    model: HMM, params: Mapping[str, jax.Array], block: Block, weights: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    values, observed = jnp.asarray(block.values), jnp.asarray(block.observed)
-    return weights, model.log_likelihoods(params, values, observed, block.states), jnp.any(observed, axis=1)
+    model: HMM, params: Mapping[str, jax.Array], rows: Rows, weights: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    values, observed = jnp.asarray(rows.values), jnp.asarray(rows.observed)
+    return model.log_likelihoods(params, values, observed, rows.states), jnp.any(observed, axis=1)
 
 
 def final_law(model: HMM, params: Mapping[str, Any], sequences: Sequences, sequence: int = -1) -> np.ndarray:
@@ -131,9 +132,9 @@ def final_law(model: HMM, params: Mapping[str, Any], sequences: Sequences, seque
             break
     # A chain that does not forget, or data that cannot be: the whole pass is exact, or says what is wrong.
     law = np.full(model.n_states, np.nan)
-    for result in filter_pass(model, complete, sequences, collect_weights):
-        if result.start < last <= result.stop:
-            law = result.collected[result.own][last - 1 - result.start]
+    for own in stream(model, complete, sequences, forward_only=True):
+        if own.start < last <= own.stop:
+            law = own.probabilities[last - 1 - own.start]
     return law
 
 

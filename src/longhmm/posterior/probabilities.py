@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from longhmm.backends.block import Own
+from longhmm.backends.stream import stream
 from longhmm.errors import DataError
-from longhmm.kernels.block_messages import Own
-from longhmm.kernels.full_pass import collect_weights, filter_pass, posterior_pass
 from longhmm.run.cluster_passes import on_cluster
 
 if TYPE_CHECKING:
@@ -26,16 +26,17 @@ def state_probabilities(
     total = _target(out, shape)
     total[...] = 0
     chosen = posterior.thinned(draws)
-    run, share = filter_pass if causal else posterior_pass, partial(_share, len(chosen))
+    share = partial(_share, len(chosen))
     for chain, draw in chosen:
-        params = posterior.params_at(chain, draw)
-        for result in run(posterior.model, params, sequences, collect_weights, reduce=share):
-            total[result.start : result.stop] += result.collected
+        params = posterior.model.validate(posterior.params_at(chain, draw))
+        for start, part in stream(posterior.model, params, sequences, reduce=share, forward_only=causal):
+            total[start : start + len(part)] += part
     return total
 
 
-def _share(draws: int, own: Own) -> np.ndarray:
-    return np.asarray(own.collected / draws, np.float32)
+def _share(draws: int, own: Own) -> tuple[int, np.ndarray]:
+    assert own.probabilities is not None
+    return own.start, np.asarray(own.probabilities / draws, np.float32)
 
 
 def _target(out: Any, shape: tuple[int, int]) -> np.ndarray:

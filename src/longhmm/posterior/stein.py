@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.gradients.full_data import log_posterior_and_gradient
-from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
 from longhmm.posterior.convergence import effective_sizes
 from longhmm.posterior.draws import constrain_one

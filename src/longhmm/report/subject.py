@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from longhmm.backends.stream import stream
 from longhmm.data.sequences import Sequences
 from longhmm.errors import LongHMMError
-from longhmm.kernels.full_pass import collect_weights, posterior_pass
 from longhmm.posterior.decode import decode
 from longhmm.posterior.diagnostics import Verdict, verdict
 from longhmm.posterior.probabilities import state_probabilities
@@ -52,8 +52,9 @@ def scan(posterior: Posterior, sequences: Sequences) -> Scan:
     if sequences.length <= AVERAGED_UP_TO:
         return Scan(path, _bytes(state_probabilities(posterior, sequences, draws=DRAWS)))
     shares = np.empty((sequences.length, posterior.model.n_states), np.uint8)
-    for result in posterior_pass(posterior.model, posterior.mean_params(), sequences, collect_weights):
-        shares[result.start : result.stop] = _bytes(result.collected[result.own])
+    params = posterior.model.validate(posterior.mean_params())
+    for own in stream(posterior.model, params, sequences):
+        shares[own.start : own.stop] = _bytes(own.probabilities)
     return Scan(path, shares)
 
 

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from numpyro.distributions import constraints
 
+from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError, LongHMMError
 from longhmm.gradients.api import constrain, unconstrain
@@ -23,7 +24,6 @@ from longhmm.gradients.full_data import full_statistics, log_posterior_and_gradi
 from longhmm.gradients.information import observed_information
 from longhmm.gradients.schemes import Windows
 from longhmm.kernels import native
-from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.support import bare

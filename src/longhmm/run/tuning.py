@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells
 from longhmm.gradients.api import constrain, log_prior_gradient
@@ -19,7 +20,6 @@ from longhmm.gradients.flat import Flat
 from longhmm.gradients.information import CELLS_PER_POINT, score_differences
 from longhmm.gradients.rare import Rare, find_rare
 from longhmm.gradients.schemes import Importance, Windows
-from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
 from longhmm.run.mode import Mode, find_mode
 from longhmm.samplers.matched_langevin import MatchedLangevin, Tuned

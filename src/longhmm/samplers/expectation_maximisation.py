@@ -14,11 +14,11 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import numpy as np
 
+from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ImpossibleObservationError, ModelError
 from longhmm.gradients.api import constrain, unconstrain
 from longhmm.gradients.estimators import FullData
-from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.summary import subsample_stretches

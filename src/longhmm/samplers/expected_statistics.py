@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends.stream import Progress
 from longhmm.data.executor import Task
 from longhmm.data.sequences import Sequences
 from longhmm.kernels.blocks import Block

@@ -9,10 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from longhmm.backends.stream import stream, totals
 from longhmm.data.sequences import open_data
 from longhmm.errors import ImpossibleObservationError, ModelError
-from longhmm.kernels.full_pass import collect_weights, filter_pass, posterior_pass
-from longhmm.kernels.fused_pass import fused_probabilities, fused_totals
 from longhmm.kernels.path_pass import best_path, filtered_laws, sampled_path
 from longhmm.model.hmm import HMM
 
@@ -36,10 +35,7 @@ def log_likelihood(model: HMM, params: Mapping[str, Any], data: Any) -> float:
     """
     sequences = open_data(data)
     try:
-        fused = fused_totals(model, model.validate(params), sequences, forward_only=True)
-        if fused is not None:
-            return fused.log_likelihood
-        return float(np.sum([result.log_likelihood for result in filter_pass(model, params, sequences)]))
+        return totals(model, model.validate(params), sequences, forward_only=True).log_likelihood
     except ImpossibleObservationError as impossible:
         warnings.warn(str(impossible), RuntimeWarning, stacklevel=2)
         return float("-inf")
@@ -58,13 +54,9 @@ def state_probabilities(model: HMM, params: Mapping[str, Any], data: Any, *, cau
         array([0., 1.], dtype=float32)
     """
     sequences = open_data(data)
-    fused = fused_probabilities(model, model.validate(params), sequences, causal=causal)
-    if fused is not None:
-        return fused
     probabilities = np.empty((sequences.length, model.n_states), np.float32)
-    run = filter_pass if causal else posterior_pass
-    for result in run(model, params, sequences, collect_weights):
-        probabilities[result.start : result.stop] = result.collected[result.own]
+    for own in stream(model, model.validate(params), sequences, forward_only=causal):
+        probabilities[own.start : own.stop] = own.probabilities
     return probabilities
 
 
