@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.windows import WindowBatch
 from longhmm.errors import DataError, ModelError
 from longhmm.messages.markov import stationary, stationary_law
 from longhmm.model import parameters, show
@@ -218,11 +217,3 @@ class HMM:
             return logs
         excluded = (states[..., None] >= 0) & (states[..., None] != jnp.arange(self.n_states))
         return jnp.where(excluded, -jnp.inf, logs)
-
-    def window_log_likelihoods(
-        self, params: Mapping[str, jax.Array], windows: WindowBatch, *, partial: bool = True
-    ) -> jax.Array:
-        """Log likelihoods of a batch of windows in the layout of the recursions, `(time, K, W)`."""
-        values, observed = (jnp.swapaxes(each, 0, 1) for each in (windows.values, windows.observed))
-        states = None if windows.states is None else windows.states.T
-        return jnp.swapaxes(self.log_likelihoods(params, values, observed, states, partial=partial), 1, 2)
