@@ -162,3 +162,13 @@ def window_statistics(
     )
     statistics = Statistics(found.log_likelihood, found.first, found.transitions, found.centred, potentials.pull(found))
     return statistics.total(weights) if by_window and weights is not None else statistics
+
+
+def window_marginals(logs: jax.Array, transition: jax.Array, initial: Any, layout: Layout, start: Any) -> ChunkStatistics:
+    """Marginals of windows with log likelihoods `(W, width, K)`, laid end to end; `gamma` has the same shape."""
+    count, width, n_states = logs.shape
+    potentials = Potentials(Lowered(logs.reshape(-1, n_states), None, PRECOMPUTED, n_states, 0), transition, lambda _: {})
+    backend = choose(PRECOMPUTED, n_states, False, transition.dtype)
+    wanted = Wanted(per_chunk=True)
+    found = chunk_statistics(backend, potentials, initial, layout, start=start, wanted=wanted)
+    return found._replace(gamma=found.gamma.reshape(logs.shape))

@@ -91,6 +91,18 @@ class Program(NamedTuple):
         origin = jnp.clip(first, 0, self.length - self.block_rows).astype(jnp.int32)
         return self.rows(data, origin, self.block_rows), origin
 
+    @property
+    def shares(self) -> tuple[int, int]:
+        """Rows of one share of the data, and how many shares there are; the last may repeat rows of the one before."""
+        size = min(max(1, BLOCK_ENTRIES // self.model.n_states), self.length)
+        return size, -(-self.length // size)
+
+    def share(self, data: Data, index: jax.Array) -> tuple[Rows, jax.Array, jax.Array]:
+        """The rows of share `index`, the row at which they begin, and which of them are not in the share before it."""
+        size, _ = self.shares
+        origin = jnp.minimum(index * size, self.length - size).astype(jnp.int32)
+        return self.rows(data, origin, size), origin, origin + jnp.arange(size) >= index * size
+
     def rows(self, data: Data, origin: jax.Array, size: int) -> Rows:
         """`size` rows from `origin` on."""
         if self.source is None:
@@ -98,7 +110,8 @@ class Program(NamedTuple):
             states = None if data.states is None else jax.lax.dynamic_slice_in_dim(data.states, origin, size)
         else:
             values, states = _read_on_host(self.source, origin, size)
-        return Rows(values, ~jnp.isnan(values) if jnp.issubdtype(values.dtype, jnp.floating) else None, states)
+        floating = jnp.issubdtype(values.dtype, jnp.floating)
+        return Rows(values, ~jnp.isnan(values) if floating else jnp.ones(values.shape, bool), states)
 
 
 def lay_out(model: HMM, sequences: Sequences) -> tuple[Program, Data]:

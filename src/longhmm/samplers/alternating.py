@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.errors import ModelError
-from longhmm.kernels.statistics import free_emission
 from longhmm.model.hmm import HMM
 from longhmm.samplers.expanded_mean import normalised
 
@@ -65,7 +64,8 @@ def alternate(
     def move_emission(state: Any, key: jax.Array) -> tuple[Any, Any]:
         move = emission_step(key, state, size, look(state))
         moved = state._replace(coordinates={**state.coordinates, **move.coordinates})
-        return moved, (free_emission(model, model.constrain(moved.coordinates)), move.refused)
+        params = model.constrain(moved.coordinates)
+        return moved, ({name: params[name] for name in model.emission.free_names}, move.refused)
 
     _, (expanded, clipped, seen) = _repeat(compiled, move_rows, state, rows_keys)
     gradient, impossible = jax.tree.map(lambda values: values[0], seen)

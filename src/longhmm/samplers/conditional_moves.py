@@ -6,14 +6,14 @@ gradient. Steps are preconditioned with the curvature of that density, and the t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.kernels.lanes import LaneBlock, Program
+from longhmm.backends.resident import Data, Program
 from longhmm.model.newton import Coordinates
 from longhmm.model.parameters import log_abs_det_jacobian, unconstrain
 
@@ -32,40 +32,35 @@ class Metric(NamedTuple):
 class ConditionalDensity:
     """Log density of the emission's flat coordinates given data and states."""
 
-    def __init__(self, program: Program, data: LaneBlock | None, params: Mapping[str, jax.Array]) -> None:
+    def __init__(self, program: Program, data: Data, params: Mapping[str, jax.Array]) -> None:
         self.program, self.data, self.params = program, data, params
         self.coordinates = Coordinates(program.model.emission.parameters(program.model.n_states))
 
     def value_and_gradient(self, vector: jax.Array, states: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """At coordinates `(P,)`, with states `(n_blocks, n, lanes)`; one block of rows in memory at a time."""
-
-        def one(
-            total: tuple[jax.Array, jax.Array], inputs: tuple[jax.Array, jax.Array]
-        ) -> tuple[tuple[jax.Array, jax.Array], None]:
-            block = self.program.block(self.data, inputs[0])
-            value, slope = jax.value_and_grad(lambda at: self._rows(at, block, inputs[1]))(vector)
-            return (total[0] + value, total[1] + slope), None
-
-        prior = jax.value_and_grad(self._prior)(vector)
-        return jax.lax.scan(one, prior, (jnp.arange(self.program.lanes.n_blocks), states))[0]
+        """At coordinates `(P,)`, with states `(T,)`; one share of the rows in memory at a time."""
+        return self._summed(lambda density: jax.value_and_grad(density)(vector), states)
 
     def hessian(self, vector: jax.Array, states: jax.Array) -> jax.Array:
         """Second derivatives, `(P, P)`."""
+        return self._summed(lambda density: jax.hessian(density)(vector), states)
 
-        def one(total: jax.Array, inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-            block = self.program.block(self.data, inputs[0])
-            return total + jax.hessian(lambda at: self._rows(at, block, inputs[1]))(vector), None
+    def _summed(self, find: Callable[[Callable[[jax.Array], jax.Array]], Any], states: jax.Array) -> Any:
+        """What `find` makes of the prior, and of every share of the rows, added up."""
 
-        prior = jax.hessian(self._prior)(vector)
-        return jax.lax.scan(one, prior, (jnp.arange(self.program.lanes.n_blocks), states))[0]
+        def one(total: Any, index: jax.Array) -> tuple[Any, None]:
+            found = find(lambda at: self._share(at, index, states))
+            return jax.tree.map(jnp.add, total, found), None
 
-    def _rows(self, vector: jax.Array, block: LaneBlock, states: jax.Array) -> jax.Array:
+        return jax.lax.scan(one, find(self._prior), jnp.arange(self.program.shares[1]))[0]
+
+    def _share(self, vector: jax.Array, index: jax.Array, states: jax.Array) -> jax.Array:
+        rows, origin, fresh = self.program.share(self.data, index)
+        model = self.program.model
         # Known states are not asked again: they only rule out, with minus infinity, what was not drawn.
-        block = block.own()._replace(states=None)
-        logs = self.program.log_likelihoods({**self.params, **self.coordinates.params(vector)}, block)
-        own = states[..., None] == jnp.arange(self.program.model.n_states)
-        inside = jnp.arange(logs.shape[0])[:, None] < block.length
-        return jnp.sum(jnp.where(own & inside[..., None], logs, 0.0))
+        logs = model.log_likelihoods({**self.params, **self.coordinates.params(vector)}, rows.values, rows.observed)
+        drawn = jax.lax.dynamic_slice_in_dim(states, origin, fresh.shape[0])
+        own = (drawn[:, None] == jnp.arange(model.n_states)) & fresh[:, None]
+        return jnp.sum(jnp.where(own, logs, 0.0))
 
     def _prior(self, vector: jax.Array) -> jax.Array:
         params = self.coordinates.params(vector)

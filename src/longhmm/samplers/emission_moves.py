@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.kernels.statistics import Statistics, free_emission
+from longhmm.backends.evaluate import Statistics
 from longhmm.model.hmm import HMM
 from longhmm.samplers import recipe
 from longhmm.samplers.blocks import EmissionBlocks
@@ -94,9 +94,9 @@ class GaussianMetric:
     ) -> EmissionMove:
         """One step; `totals` are expected statistics scaled to all data."""
         params = model.constrain(coordinates)
-        free = free_emission(model, params)
+        free = {name: params[name] for name in model.emission.free_names}
         prior = jax.grad(lambda at: model.emission.log_prior({**params, **at}))(free)
-        slopes = {name: totals.emission[name] + prior[name] for name in free}
+        slopes = {name: totals.natural[name] + prior[name] for name in free}
         root = jnp.linalg.cholesky(params["covariance"])
         mean_key, covariance_key = jax.random.split(key)
         moved, refused = dict(params), jnp.zeros(())

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends.evaluate import Statistics
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.gradients.control_variate import BoundControlVariate
 from longhmm.gradients.coordinates import add, prior_gradient, score
 from longhmm.gradients.estimators import BoundFullData, BoundWindows
 from longhmm.gradients.full_data import full_statistics
-from longhmm.kernels.statistics import Statistics
 from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Kernel
 
@@ -47,9 +47,7 @@ def impossible_windows(totals: Statistics | None, minibatch: Any) -> jax.Array:
     """
     if totals is None:
         return jnp.zeros((), jnp.int32)
-    windows = minibatch.windows
-    cores = windows.core_stop - windows.core_start if minibatch.placed is None else minibatch.placed.core
-    expected, least = minibatch.weights * cores, 0.5 * jnp.min(minibatch.weights)
+    expected, least = minibatch.weights * minibatch.layout.core, 0.5 * jnp.min(minibatch.weights)
     lost = jnp.sum(expected) - jnp.sum(totals.first) - jnp.sum(totals.transitions)
     return jnp.where(lost > least, jnp.ceil((lost - least) / jnp.max(expected)), 0.0).astype(jnp.int32)
 

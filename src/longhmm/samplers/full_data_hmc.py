@@ -16,8 +16,7 @@ import numpy as np
 
 from longhmm.errors import LongHMMError, ModelError
 from longhmm.gradients.flat import Flat
-from longhmm.gradients.resident_data import ResidentData
-from longhmm.kernels.resident import ResidentPosterior
+from longhmm.gradients.resident_data import ExactPosterior, ResidentData
 from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Coordinates, Kernel
 
@@ -182,7 +181,7 @@ def _blackjax() -> Any:
     return blackjax
 
 
-def _build(sampler: NUTS | HMC, unsettled: ResidentPosterior) -> Kernel:
+def _build(sampler: NUTS | HMC, unsettled: ExactPosterior) -> Kernel:
     def init(key: jax.Array, coordinates: Coordinates) -> HMCState:
         flat = Flat.like(coordinates)
         posterior = unsettled.at_level(unsettled.settle(coordinates))
@@ -221,7 +220,7 @@ def _build(sampler: NUTS | HMC, unsettled: ResidentPosterior) -> Kernel:
 def _move(
     sampler: NUTS | HMC,
     flat: Flat,
-    posterior: ResidentPosterior,
+    posterior: ExactPosterior,
     key: jax.Array,
     start: Any,
     step_size: jax.Array,
@@ -235,7 +234,7 @@ def _move(
     return kernel(key, start, lambda vector: posterior(flat.unravel(vector)), step_size, mass, **settings)
 
 
-def curvature(posterior: ResidentPosterior, coordinates: Coordinates, width: float = 1e-4) -> np.ndarray:
+def curvature(posterior: ExactPosterior, coordinates: Coordinates, width: float = 1e-4) -> np.ndarray:
     """A first guess of the posterior covariance: the inverse of the curvature here, every eigenvalue made positive.
 
     Central differences of the exact gradient, two passes per coordinate.
@@ -269,7 +268,7 @@ def _checked(inverse_mass: Any, size: int) -> np.ndarray:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _adapt(
-    sampler: NUTS | HMC, flat: Flat, posterior: ResidentPosterior, key: jax.Array, position: jax.Array, mass: jax.Array
+    sampler: NUTS | HMC, flat: Flat, posterior: ExactPosterior, key: jax.Array, position: jax.Array, mass: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Stan's windows: step size and dense mass matrix; returns where it ended, the step size and the inverse mass."""
     algorithm, settings = sampler.algorithm()
@@ -288,7 +287,7 @@ def _adapt(
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _adapt_step_size(
-    sampler: NUTS | HMC, flat: Flat, posterior: ResidentPosterior, key: jax.Array, position: jax.Array, mass: jax.Array
+    sampler: NUTS | HMC, flat: Flat, posterior: ExactPosterior, key: jax.Array, position: jax.Array, mass: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Dual averaging alone; returns where it ended and the step size."""
     from blackjax.adaptation.step_size import dual_averaging_adaptation

@@ -18,9 +18,8 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.gradients.resident_data import ResidentData
-from longhmm.kernels.lane_paths import DrawnPaths, draw_paths
-from longhmm.kernels.resident import ResidentPosterior
+from longhmm.backends.paths import DrawnPath, draw_path
+from longhmm.gradients.resident_data import ExactPosterior, ResidentData
 from longhmm.messages.scaling import safe_log
 from longhmm.model import parameters
 from longhmm.model.conjugate import Conditional, draw_dirichlet
@@ -114,12 +113,12 @@ class Gibbs:
 
 
 def sweep(
-    posterior: ResidentPosterior, conditional: Conditional | None, key: jax.Array, state: GibbsState
+    posterior: ExactPosterior, conditional: Conditional | None, key: jax.Array, state: GibbsState
 ) -> tuple[GibbsState, GibbsInfo]:
     """States, transitions, emission, in this order."""
     path_key, transition_key, emission_key = jax.random.split(key, 3)
-    params = _params(posterior, state.coordinates)
-    paths = draw_paths(posterior.program, posterior.inputs, params, path_key)
+    params = posterior.params(state.coordinates)
+    paths = draw_path(posterior.program, posterior.inputs.data, params, path_key)
     transition, accepted = _draw_transition(transition_key, posterior, params, paths)
     if conditional is not None:
         emission = _closed_form(emission_key, posterior, conditional, params, paths.states)
@@ -145,14 +144,8 @@ def sweep(
     return GibbsState(coordinates, state.metric), info
 
 
-def _params(posterior: ResidentPosterior, coordinates: Coordinates) -> Params:
-    wide = {name: jnp.asarray(value, jnp.float64) for name, value in coordinates.items()}
-    params = posterior.model.constrain(wide)
-    return params if posterior.inputs.initial is None else {**params, "initial": posterior.inputs.initial}
-
-
 def _draw_transition(
-    key: jax.Array, posterior: ResidentPosterior, params: Params, paths: DrawnPaths
+    key: jax.Array, posterior: ExactPosterior, params: Params, paths: DrawnPath
 ) -> tuple[jax.Array, jax.Array]:
     """Dirichlet rows. If `initial` moves with them, the first states have a say, through a Metropolis test."""
     model = posterior.model
@@ -169,40 +162,39 @@ def _draw_transition(
 
 
 def _closed_form(
-    key: jax.Array, posterior: ResidentPosterior, conditional: Conditional, params: Params, states: jax.Array
+    key: jax.Array, posterior: ExactPosterior, conditional: Conditional, params: Params, states: jax.Array
 ) -> Params:
     program = posterior.program
     emission, levels = program.model.emission.untied, program.model.emission.state_levels(program.model.n_states)
     groups = jnp.asarray(levels)
 
-    def one(index: jax.Array, states: jax.Array) -> Any:
-        block = program.block(posterior.inputs.data, index).own()
-        values, inside = block.values, jnp.arange(states.shape[0])[:, None] < block.length
-        observed = jnp.broadcast_to(inside[..., None], values.shape)
+    def one(index: jax.Array) -> Any:
+        rows, origin, fresh = program.share(posterior.inputs.data, index)
+        values, observed = rows.values, rows.observed
         if jnp.issubdtype(values.dtype, jnp.floating):
-            observed, values = observed & ~jnp.isnan(values), values.astype(jnp.float64)
+            values = values.astype(jnp.float64)
         if not emission.factorises:
             observed = jnp.broadcast_to(jnp.all(observed, axis=-1, keepdims=True), observed.shape)
-        weights = jax.nn.one_hot(groups[states], int(levels.max()) + 1, dtype=jnp.float64) * inside[..., None]
-        rows = (part.reshape(-1, part.shape[-1]) for part in (values, observed, weights))
-        return conditional.statistics(params, *rows)
+        drawn = groups[jax.lax.dynamic_slice_in_dim(states, origin, fresh.shape[0])]
+        weights = jax.nn.one_hot(drawn, int(levels.max()) + 1, dtype=jnp.float64) * fresh[:, None]
+        return conditional.statistics(params, values, observed, weights)
 
-    def add(total: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, total, one(*inputs)), None
+    def add(total: Any, index: jax.Array) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, total, one(index)), None
 
-    shapes = jax.eval_shape(one, jnp.asarray(0), states[0])
+    shapes = jax.eval_shape(one, jnp.asarray(0))
     zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
-    totals, _ = jax.lax.scan(add, zeros, (jnp.arange(program.lanes.n_blocks), states))
+    totals, _ = jax.lax.scan(add, zeros, jnp.arange(program.shares[1]))
     return conditional.draw(key, params, totals)
 
 
 @partial(jax.jit, static_argnums=3)
-def _adapt(posterior: ResidentPosterior, coordinates: Params, key: jax.Array, steps: int) -> GibbsState:
+def _adapt(posterior: ExactPosterior, coordinates: Params, key: jax.Array, steps: int) -> GibbsState:
     """Sweeps that find the step size, with the metric measured anew after a third and two thirds of them."""
 
     def measured(key: jax.Array, coordinates: Coordinates, step_size: jax.Array) -> Metric:
-        params = _params(posterior, coordinates)
-        paths = draw_paths(posterior.program, posterior.inputs, params, key)
+        params = posterior.params(coordinates)
+        paths = draw_path(posterior.program, posterior.inputs.data, params, key)
         density = ConditionalDensity(posterior.program, posterior.inputs.data, params)
         return metric_at(density, density.coordinates.flatten(params), paths.states, step_size)
 

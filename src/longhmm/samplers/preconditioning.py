@@ -19,12 +19,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.data.windows import Cells, WindowBatch, gather
+from longhmm.backends.evaluate import window_marginals
+from longhmm.data.rows import Rows
+from longhmm.data.windows import Cells
 from longhmm.errors import ModelError
 from longhmm.gradients.flat import Flat
-from longhmm.gradients.minibatch import Minibatch
-from longhmm.kernels.statistics import smooth_windows
-from longhmm.messages.markov import stationary
+from longhmm.gradients.minibatch import Minibatch, host_rows
 from longhmm.messages.scaling import safe_log
 from longhmm.model.hmm import HMM
 from longhmm.samplers.blocks import EmissionBlocks
@@ -56,10 +56,8 @@ def pilot(estimator: Any) -> Minibatch:
     numbers = np.arange(cells.n_cells) if count == cells.n_cells else np.unique(spread)
     if len(numbers) > count:
         numbers = np.sort(np.random.default_rng(1).permutation(numbers)[:count])
-    windows = gather(sequences, cells.locate(numbers, 0), PILOT_LENGTH)
-    if windows.values.dtype == np.float64:
-        windows = windows._replace(values=windows.values.astype(np.float32))
-    return Minibatch(windows, np.full(len(numbers), cells.n_cells / len(numbers), np.float32))
+    weights = np.full(len(numbers), cells.n_cells / len(numbers), np.float32)
+    return Minibatch(*host_rows(sequences, cells, numbers, 0), weights)
 
 
 @partial(jax.jit, static_argnames=("model", "blocks"))
@@ -67,14 +65,14 @@ def information(
     model: HMM, blocks: EmissionBlocks, coordinates: Mapping[str, jax.Array], minibatch: Minibatch
 ) -> Information:
     """Complete-data information at `coordinates`, scaled from a minibatch to all data."""
-    windows = minibatch.windows
+    rows, weights = minibatch.rows, minibatch.weights
     params = model.constrain(coordinates)
-    logs = model.log_likelihoods(params, windows.values, windows.observed, windows.states)
-    _, gamma, smoothed = smooth_windows(params, windows, stationary(params["transition"]), logs)
-    gamma = gamma * minibatch.weights
-    visits = jnp.sum(gamma, axis=(0, 2))
-    departures = jnp.sum(smoothed.transitions * minibatch.weights, axis=(1, 2))
-    emission = _outer_scores(model, blocks, coordinates, windows, jnp.transpose(gamma, (2, 0, 1)))
+    logs = model.log_likelihoods(params, rows.values, rows.observed, rows.states)
+    found = window_marginals(logs, params["transition"], params["initial"], minibatch.layout, None)
+    gamma = found.gamma * weights[:, None, None]
+    visits = jnp.sum(gamma, axis=(0, 1))
+    departures = jnp.sum(found.transitions * weights[:, None, None], axis=(0, 2))
+    emission = _outer_scores(model, blocks, coordinates, rows, gamma)
     # One more observation of average information keeps states that the pilot never saw within bounds.
     typical = jnp.sum(emission, axis=0) / jnp.maximum(jnp.sum(visits), 1.0)
     emission = emission + typical + _prior_curvature(model, blocks, coordinates)
@@ -82,10 +80,10 @@ def information(
 
 
 def _outer_scores(
-    model: HMM, blocks: EmissionBlocks, coordinates: Mapping[str, jax.Array], windows: WindowBatch, gamma: jax.Array
+    model: HMM, blocks: EmissionBlocks, coordinates: Mapping[str, jax.Array], rows: Rows, gamma: jax.Array
 ) -> jax.Array:
     """`sum_t gamma_t(k) s_tk s_tk^T` for every block, with `s_tk` the gradient of `log p(y_t | k)`."""
-    values, observed = (jnp.asarray(each).reshape(-1, model.dim) for each in (windows.values, windows.observed))
+    values, observed = (jnp.asarray(each).reshape(-1, model.dim) for each in (rows.values, rows.observed))
 
     def score_of_row(value: jax.Array, seen: jax.Array, root: jax.Array) -> jax.Array:
         def weighted(block: jax.Array) -> jax.Array:

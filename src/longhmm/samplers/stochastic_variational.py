@@ -22,10 +22,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import digamma
 
+from longhmm.backends.evaluate import window_marginals
 from longhmm.errors import ModelError
 from longhmm.gradients.estimators import Buffered
 from longhmm.gradients.minibatch import Minibatch
-from longhmm.kernels.statistics import smooth_windows
 from longhmm.messages.markov import stationary
 from longhmm.messages.scaling import safe_log
 from longhmm.model.conjugate import Approximation, draw_dirichlet
@@ -222,30 +222,31 @@ def _expect(
     model: HMM, family: Approximation, initial: Any, state: SVIState, minibatch: Minibatch
 ) -> tuple[jax.Array, Any, jax.Array]:
     """The local step: expected transitions and sums of the cores, scaled to all data; and impossible windows."""
-    windows = minibatch.windows
-    n_windows, width, dim = windows.values.shape
+    rows, layout = minibatch.rows, minibatch.in_rows()
+    n_windows, width, dim = rows.values.shape
     levels = model.emission.state_levels(model.n_states)
-    values, observed = windows.values.reshape(-1, dim), windows.observed.reshape(-1, dim)
+    values, observed = rows.values.reshape(-1, dim), rows.observed.reshape(-1, dim)
     logs = family.expected(state.emission, values, observed)[:, levels].reshape(n_windows, width, -1)
-    if windows.states is not None:
-        known = windows.states[..., None]
+    if rows.states is not None:
+        known = rows.states[..., None]
         logs = jnp.where((known >= 0) & (known != jnp.arange(model.n_states)), -jnp.inf, logs)
     # exp E log A has rows that sum to less than one. The sums are moved into the densities of the times that have a
     # successor, and the rows made proper, so that padding beyond the end of a sequence changes nothing.
     log_transition = _expected_log_transition(model, state)
     log_sums = jax.nn.logsumexp(log_transition, axis=1)
-    has_next = jnp.arange(width) < windows.length[:, None] - 1
+    has_next = jnp.arange(width) < (layout.left + layout.core + layout.right)[:, None] - 1
     logs = logs + jnp.where(has_next[..., None], log_sums, 0.0)
     mean = model.constrain(state.coordinates)
     start = stationary(mean["transition"]) * jnp.exp(log_sums)
     law = mean["initial"] if initial is None else jnp.asarray(initial, start.dtype)
-    proper = {"transition": jnp.exp(log_transition - log_sums[:, None]), "initial": law}
-    _, gamma, smoothed = smooth_windows(proper, windows, start / jnp.sum(start), logs)
-    weights = jnp.moveaxis(gamma * minibatch.weights, 2, 0).reshape(-1, model.n_states)
+    proper = jnp.exp(log_transition - log_sums[:, None])
+    found = window_marginals(logs, proper, law, layout, start / jnp.sum(start))
+    by = minibatch.weights[:, None, None]
+    weights = (found.gamma * by).reshape(-1, model.n_states)
     groups = weights @ jax.nn.one_hot(levels, int(levels.max()) + 1, dtype=weights.dtype)
     if not model.emission.factorises:
         observed = jnp.broadcast_to(jnp.all(observed, axis=-1, keepdims=True), observed.shape)
     sums = family.statistics({}, values, observed, groups)
-    transitions = jnp.sum(smoothed.transitions * minibatch.weights, axis=2)
-    lost = jnp.sum(jnp.sum(gamma, axis=(0, 1)) < 0.5).astype(jnp.int32)  # a core has at least one time
+    transitions = jnp.sum(found.transitions * by, axis=0)
+    lost = jnp.sum(jnp.sum(found.gamma, axis=(1, 2)) < 0.5).astype(jnp.int32)  # a core has at least one time
     return transitions, sums, lost
