@@ -1,8 +1,5 @@
-"""The observed information of the log posterior from differences of exact gradients.
-
-With the fused kernel a gradient is cheap, and two of them for every coordinate need no further program to be compiled;
-`information` does the same by differentiating the scores of cells, where there is no such kernel.
-"""
+"""The observed information of the log posterior from differences of exact gradients: two for every coordinate, and no
+further program to be compiled."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends.evaluate import serves_many
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.gradients.api import constrain
 from longhmm.gradients.coordinates import natural_score
@@ -24,7 +22,8 @@ STRETCH = 2048
 # Of a coordinate. Central differences are wrong by its square: rare transitions have a curvature of 1 beside ones of a
 # million, and one-sided differences would drown it.
 STEP = 1e-4
-WORK = 4e8  # rows times gradients spent on one information matrix: some seconds
+# Rows times gradients spent on one information matrix: some seconds, with a fast backend and without.
+WORK, SLOW_WORK = 4e8, 4e7
 # Rows looked at. What little the data say about rare transitions hangs on few rows: a small part sees too many or none.
 FEWEST, MOST = 1 << 14, 1 << 21
 
@@ -47,7 +46,8 @@ def information_by_differences(model: HMM, coordinates: Mapping[str, np.ndarray]
     """
     flat = Flat.like(coordinates)
     centre = flat.ravel_numpy(coordinates)
-    rows = int(np.clip(WORK / (2 * max(flat.size, 1)), FEWEST, MOST))
+    work = WORK if serves_many(model) else SLOW_WORK
+    rows = int(np.clip(work / (2 * max(flat.size, 1)), FEWEST, MOST))
     part = sequences if sequences.length <= 2 * rows else part_of(sequences, rows)
 
     def gradients(vector: np.ndarray) -> list[np.ndarray]:

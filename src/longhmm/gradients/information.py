@@ -34,45 +34,6 @@ TANGENTS = 16  # directions differentiated at once
 WORK = 6e6  # observations times directions spent on one information matrix: a second or two
 
 
-def observed_information(
-    model: HMM,
-    coordinates: Mapping[str, np.ndarray],
-    sequences: Sequences,
-    windows: Windows,
-    buffer: int,
-    *,
-    most_cells: int = 4096,
-    seed: int = 0,
-) -> np.ndarray:
-    """`(P, P)` minus the second derivative of the log posterior at `coordinates`, scaled up from a sample of cells."""
-    layout = Cells(sequences.offsets, windows.core_length)
-    flat = Flat.like(coordinates)
-    width = min(layout.width(buffer), int(np.diff(sequences.offsets).max()))
-    affordable = int(WORK / (width * max(flat.size, 1)))
-    picked = spread_cells(layout.n_cells, int(np.clip(affordable, 4 * BATCH, most_cells)), seed)
-    batches = -(-len(picked) // BATCH)
-    total = np.zeros((flat.size, flat.size))
-    with jax.enable_x64(True):
-        at = jnp.asarray(flat.ravel({name: np.asarray(value, np.float64) for name, value in coordinates.items()}))
-        for chosen in np.array_split(picked, batches):
-            padded = np.concatenate([chosen, np.repeat(chosen[:1], BATCH - len(chosen))])
-            weights = (np.arange(BATCH) < len(chosen)).astype(np.float64)
-            rows, windows = gather(sequences, layout.locate(padded, buffer), width)
-            windows = replace(windows, spans=(buffer, layout.core_length, buffer))
-            total += np.asarray(_curvature(model, flat, at, Minibatch(rows, windows, weights)))
-        prior = np.asarray(_prior_curvature(model, flat, at))
-    scaled = -total * layout.n_cells / len(picked) - prior
-    return 0.5 * (scaled + scaled.T)
-
-
-def spread_cells(n_cells: int, count: int, seed: int) -> np.ndarray:
-    """`count` different cells, one in each of as many equal shares of the data; all if there are no more."""
-    if count >= n_cells:
-        return np.arange(n_cells)
-    jitter = np.random.default_rng(seed).random(count)
-    return np.unique(np.floor((np.arange(count) + jitter) * n_cells / count).astype(np.int64))
-
-
 def score_differences(
     model: HMM,
     centre: Mapping[str, np.ndarray],
@@ -158,24 +119,3 @@ def _differences(
         return away - home - flat.ravel(foreseen)
 
     return jax.lax.map(moved, (points, minibatches)).reshape(-1, flat.size)
-
-
-@partial(jax.jit, static_argnames=("model", "flat"))
-def _curvature(model: HMM, flat: Flat, at: jax.Array, batch: Minibatch) -> jax.Array:
-    def summed(vector: jax.Array) -> jax.Array:
-        coordinates = flat.unravel(vector)
-        params = model.constrain(coordinates)
-        law = jax.lax.stop_gradient(stationary(params["transition"]))
-        # Differentiated through the recursions, which only the reference can be.
-        statistics = window_statistics(
-            model, params, batch.rows, None, batch.layout, law, batch.weights, backend=reference
-        )
-        return flat.ravel(score(model, coordinates, statistics))
-
-    basis = jnp.eye(flat.size, dtype=at.dtype)
-    return jax.lax.map(lambda direction: jax.jvp(summed, (at,), (direction,))[1], basis, batch_size=TANGENTS)
-
-
-@partial(jax.jit, static_argnames=("model", "flat"))
-def _prior_curvature(model: HMM, flat: Flat, at: jax.Array) -> jax.Array:
-    return jax.hessian(lambda vector: model.log_prior_unconstrained(flat.unravel(vector)))(at)

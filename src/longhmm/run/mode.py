@@ -21,9 +21,7 @@ from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.gradients.curvature import information_by_differences, part_of
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.full_data import full_statistics, log_posterior_and_gradient
-from longhmm.gradients.information import observed_information
 from longhmm.gradients.schemes import Windows
-from longhmm.kernels import native
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.support import bare
@@ -205,9 +203,7 @@ def _newton(
         return value, flat.ravel_numpy(slope)
 
     def curvature(vector: np.ndarray) -> np.ndarray:
-        if native.available():
-            return _positive(information_by_differences(model, flat.unravel(vector), sequences))
-        return _positive(observed_information(model, flat.unravel(vector), sequences, windows, buffer, seed=seed))
+        return _positive(information_by_differences(model, flat.unravel(vector), sequences))
 
     value, slope = look(here)
     passes = 2
