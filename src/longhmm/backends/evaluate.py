@@ -16,13 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.backends import cpp, reference
+from longhmm.backends.pallas import windows as pallas
 from longhmm.backends.protocol import PAIR, PRECOMPUTED, Backend, Boundary, ChunkStatistics, Lowered, Wanted, weighted_sum
 from longhmm.data.layout import Layout
 from longhmm.data.rows import Rows
 from longhmm.model.hmm import HMM
 
 Params = Mapping[str, jax.Array]
-BACKENDS: tuple[Backend, ...] = (cpp, reference)  # type: ignore[assignment]
+BACKENDS: tuple[Backend, ...] = (cpp, pallas, reference)  # type: ignore[assignment]
 
 
 NO_BOUNDARY, PLAIN = Boundary(), Wanted()

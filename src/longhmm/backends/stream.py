@@ -12,6 +12,7 @@ import numpy as np
 
 from longhmm.backends.block import Asked, Blocks, Collector, How, Outcome, Reducer, run_blocks, transfer_blocks
 from longhmm.backends.cpp import kernel_threads
+from longhmm.backends.pallas.full import gpu_totals
 from longhmm.backends.protocol import Boundary
 from longhmm.backends.read import COPIED_ROWS
 from longhmm.backends.stitch import OVERLAPS, TOLERANCE, blocks_agree, propagate_backward, propagate_forward
@@ -56,6 +57,10 @@ def totals(
     progress: Progress | None = None,
 ) -> Totals:
     """Sums over all data at checked parameters, in float64, exact to rounding."""
+    if collect is None and not forward_only:
+        on_gpu = gpu_totals(model, params, sequences, progress)
+        if on_gpu is not None:
+            return Totals(*on_gpu, {}, None)
     run = Stream(model, params, sequences, collect, forward_only=forward_only, progress=progress)
     parts = []
     for outcome in run.outcomes():

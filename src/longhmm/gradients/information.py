@@ -1,8 +1,4 @@
-"""The observed information of the log posterior, and the noise of control-variate gradients, from some of the cells.
-
-For the information the score of each cell is differentiated *through* the posteriors of the states (F9): with the
-posteriors held constant one would get the complete-data information, ten times too much in places.
-"""
+"""The noise of control-variate gradients, from windows at points of the posterior."""
 
 from __future__ import annotations
 
@@ -15,23 +11,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends import reference
-from longhmm.backends.evaluate import window_statistics
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells, gather
 from longhmm.gradients.arcs import Arcs
-from longhmm.gradients.coordinates import score, scores
+from longhmm.gradients.coordinates import scores
 from longhmm.gradients.estimators import WindowStatistics, stationary_start
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.minibatch import Minibatch, with_numbers
 from longhmm.gradients.rare import rare_score
 from longhmm.gradients.schemes import Windows
-from longhmm.messages.markov import stationary
 from longhmm.model.hmm import HMM
 
-BATCH = 64  # cells differentiated at once
-TANGENTS = 16  # directions differentiated at once
-WORK = 6e6  # observations times directions spent on one information matrix: a second or two
+BATCH = 64  # points looked at together
 
 
 def score_differences(

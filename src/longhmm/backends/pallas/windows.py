@@ -14,14 +14,17 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec
 
-from longhmm.kernels import devices
-from longhmm.kernels.careful_windows import careful_window
-from longhmm.kernels.forms import Form
-from longhmm.kernels.pallas_kernel import run_windows
-from longhmm.kernels.pallas_plan import Config, Found, Lanes, Laws, Plan
-from longhmm.kernels.pallas_rows import scaled_packs
-from longhmm.kernels.statistics import weighted_sum
+from longhmm.backends import reference
+from longhmm.backends.pallas import devices
+from longhmm.backends.pallas.kernel import run_windows
+from longhmm.backends.pallas.plan import Config, Form, Found, Lanes, Laws, Plan
+from longhmm.backends.pallas.rows import scaled_packs
+from longhmm.backends.protocol import PRECOMPUTED, Boundary, ChunkStatistics, Lowered, Wanted, weighted_sum
+from longhmm.data.layout import Layout
+from longhmm.messages.markov import stationary
 
+name = "pallas"
+many_points = True
 MOST_STATES = 32
 HELD_STATES = 8  # up to here the transition matrix and the counts of transitions stay in registers
 
@@ -53,12 +56,41 @@ def config_for(n_states: int) -> Config:
     return Config(held=n_states <= HELD_STATES, fused_counts=n_states <= HELD_STATES)
 
 
+def supports(kind: int, n_states: int, time_varying: bool, precision: Any) -> bool:
+    """Whether programs run on a GPU, in single precision, with few states and one matrix for all rows."""
+    return usable() and precision == jnp.float32 and not time_varying and kind <= PRECOMPUTED and serves(n_states)
+
+
+def statistics(
+    lowered: Lowered,
+    transition: Any,
+    initial: Any,
+    layout: Layout,
+    boundary: Boundary,
+    weights: Any,
+    *,
+    start: Any,
+    wanted: Wanted,
+) -> ChunkStatistics:
+    """Marginals of the cores of windows, in single precision; sums over windows are taken in double."""
+    if boundary.forward is not None or wanted.forward_only or wanted.messages:
+        how = (lowered, transition, initial, layout, boundary, weights)
+        return reference.statistics(*how, start=start, wanted=wanted)
+    law = jax.lax.stop_gradient(stationary(transition)) if start is None else start
+    natural = jnp.zeros((transition.shape[-1], 1)) if lowered.natural is None else lowered.natural
+    form = Form(lowered.kind, lowered.width, 0 if lowered.natural is None else natural.shape[-1], lowered.sums)
+    by = None if wanted.per_chunk else (jnp.ones(layout.size) if weights is None else weights)
+    found = window_sums(form, lowered.rows, layout, (transition, initial, law), natural, by, gamma=wanted.gamma)
+    *sums, gamma = (each.astype(transition.dtype) for each in found)
+    return ChunkStatistics(*sums, gamma, None, jnp.asarray(-1, jnp.int32))
+
+
 def window_sums(
     form: Form,
-    placed: Any,
+    rows: jax.Array,
+    layout: Layout,
     laws: tuple[jax.Array, jax.Array, jax.Array],
     packs: jax.Array,
-    spans: tuple[int, int, int],
     weights: jax.Array | None,
     *,
     gamma: int = 0,
@@ -70,10 +102,10 @@ def window_sums(
     All in float32; sums over windows, and the excess, in which large counts cancel, are taken in float64.
 
     Args:
-        placed: rows `(n, width)` and the places of W windows in them (see `fused_windows.Placed`).
+        rows: `(n, width)`.
+        layout: W windows in them.
         laws: transition matrix, law of first states, and law of the state before a window.
-        packs: `(K, pack)` (see `forms.packs`).
-        spans: the longest left margin, core and right margin.
+        packs: `(K, pack)`, natural parameters.
         weights: `(W,)`, with which windows are summed up; None for the results of each window (leading axis W).
         gamma: number of rows whose posteriors are asked for, or 0.
         config: the layout on the device; the fastest known where None.
@@ -85,13 +117,14 @@ def window_sums(
         packs = packs.astype(jnp.float32)
         n = laws[0].shape[-1]
         config = config_for(n) if config is None else config
-        rows = placed.rows.astype(jnp.float32)
+        rows, spans = rows.astype(jnp.float32), layout.spans
         plan = Plan(form, n, *spans, form.width, 1, gamma, config, interpret)
-        count = placed.begin.shape[0]
+        count = layout.size
         shared = gamma == 0 and devices.shares_pay(count)
         spare = -count % (config.lanes * (devices.mesh().size if shared else 1))
         begin, left, core, right, opens = (
-            jnp.pad(each.astype(jnp.int32), (0, spare)) for each in placed[1:6]
+            jnp.pad(jnp.asarray(each).astype(jnp.int32), (0, spare))
+            for each in (layout.begin, layout.left, layout.core, layout.right, layout.opens)
         )  # a lane without a window has no rows
         lanes = Lanes((begin - spans[0]) * form.width, spans[0] - left, spans[0] + core + right, core, opens)
         run = _shared(plan) if shared else partial(run_windows, plan)
@@ -99,7 +132,7 @@ def window_sums(
         results = _by_window(found, laws[0], count)
         results = (*results, _only_cores(found.gamma, begin[:count], core[:count]))
         lost = found.lost[:count]
-        results = _redo_lost(form, rows, lanes, spans, laws, packs, lost, results)
+        results = _redo_lost(form, rows, layout, laws, packs, lost, results)
     *parts, posteriors = results
     if weights is not None:
         parts = [weighted_sum(weights, each) for each in parts]
@@ -148,29 +181,30 @@ def _only_cores(gamma: jax.Array, begin: jax.Array, core: jax.Array) -> jax.Arra
 def _redo_lost(
     form: Form,
     rows: jax.Array,
-    lanes: Lanes,
-    spans: tuple[int, int, int],
+    layout: Layout,
     laws: tuple[jax.Array, jax.Array, jax.Array],
     packs: jax.Array,
     lost: jax.Array,
     results: tuple[jax.Array, ...],
 ) -> tuple[jax.Array, ...]:
-    total = sum(spans)
-    times = jnp.arange(total)
+    """Results with those of lost windows replaced by the reference's, one window after the other."""
+    transition, initial, start = laws
+    lowered = Lowered(rows, packs if form.pack else None, form.kind, form.width, form.sums)
+    n_rows = results[4].shape[0]
 
     def one(carry: tuple[jax.Array, tuple[jax.Array, ...]]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
         lost, results = carry
         window = jnp.argmax(lost)
-        place = lanes.origin[window] // form.width + times
-        inside = (times >= lanes.begin[window]) & (times < lanes.stop[window])
-        values = jnp.where(inside[:, None], rows[jnp.where(inside, place, 0)], jnp.nan)
-        core = (spans[0], spans[0] + lanes.core[window])
-        opening = (lanes.opens[window] != 0, lanes.begin[window])
-        *parts, gamma = careful_window(form, values, *core, opening, laws, packs)
-        kept = tuple(each.at[window].set(part) for each, part in zip(results[:4], parts, strict=True))
-        mine = (times >= core[0]) & (times < core[1])
-        everywhere = results[4].shape[0]
-        spread = results[4].at[jnp.where(mine, place, everywhere)].set(gamma, mode="drop")
-        return lost.at[window].set(False), (*kept, spread)
+        alone = jax.tree.map(lambda each: jax.lax.dynamic_slice_in_dim(jnp.asarray(each), window, 1), layout)
+        wanted = Wanted(per_chunk=True, gamma=n_rows if n_rows > 1 else 0)
+        found = reference.statistics(lowered, transition, initial, alone, Boundary(), None, start=start, wanted=wanted)
+        parts = (found.log_likelihood, found.first, found.transitions, found.sums)
+        kept = tuple(each.at[window].set(part[0]) for each, part in zip(results[:4], parts, strict=True))
+        gamma = results[4]
+        if n_rows > 1:
+            row = jnp.arange(n_rows)[:, None]
+            mine = (row >= alone.begin) & (row < alone.begin + alone.core)
+            gamma = jnp.where(mine, found.gamma, gamma)
+        return lost.at[window].set(False), (*kept, gamma)
 
     return jax.lax.while_loop(lambda carry: jnp.any(carry[0]), one, (lost, results))[1]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from longhmm.kernels.forms import Form
+
+class Form(NamedTuple):
+    """Kind of the rows, numbers of a row, natural parameters of a state, and expected statistics of a state."""
+
+    kind: int
+    width: int
+    pack: int
+    sums: int
 
 
 class Config(NamedTuple):

@@ -13,8 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from longhmm.kernels.forms import Form
-from longhmm.kernels.native import GAUSSIAN, GIVEN, LINEAR, TABLE
+from longhmm.backends.pallas.plan import Form
+from longhmm.backends.protocol import GAUSSIAN, LINEAR, PRECOMPUTED, TABLE
 
 LOG2E = 1.0 / math.log(2.0)
 LOWEST = -3.0e38
@@ -47,7 +47,7 @@ def likelihoods(
 
 
 def _logs(form: Form, states: int, pack: Any, row: Sequence[Vector]) -> list[Vector]:
-    if form.kind == GIVEN:
+    if form.kind == PRECOMPUTED:
         return [each * LOG2E for each in row]
     logs = []
     for k in range(states):

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from longhmm.kernels.pallas_plan import Found
+from longhmm.backends.pallas.plan import Found
 
 WINDOWS = "windows"  # the axis of the mesh
 # Windows of a minibatch for each device, below which a device more saves nothing: on an H200 a step takes as long with

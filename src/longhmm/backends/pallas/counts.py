@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from longhmm.kernels.pallas_plan import Plan
+from longhmm.backends.pallas.plan import Plan
 
 
 def count_transitions(plan: Plan, count: int, alpha: jax.Array, weighted: jax.Array) -> jax.Array:

@@ -8,7 +8,7 @@ CPU (see `fused_pass`), to what single precision can tell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -20,14 +20,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells
-from longhmm.kernels import devices, pallas_windows
-from longhmm.kernels.forms import packs
-from longhmm.kernels.full_pass import Progress
-from longhmm.kernels.fused_blocks import Totals
-from longhmm.kernels.native import GIVEN
-from longhmm.kernels.pallas_kernel import run_windows
-from longhmm.kernels.pallas_plan import Config, Found, Lanes, Laws, Plan
-from longhmm.kernels.rows import Reader
+from longhmm.backends.pallas import devices, windows
+from longhmm.backends.pallas.kernel import run_windows
+from longhmm.backends.pallas.plan import Config, Form, Found, Lanes, Laws, Plan
+from longhmm.backends.read import Reader
 from longhmm.model.hmm import HMM
 
 LONGEST_CHUNK, LEAST_CHUNK = 592, 64  # rows of a window
@@ -73,12 +69,15 @@ class Laid:
         sequences, n = reader.sequences, reader.model.n_states
         self.longest = int(np.diff(sequences.offsets).max())
         self.reach, self.log_base_measure = reach, reader.log_base_measure()
-        config = pallas_windows.config_for(n) if config is None else config
+        config = windows.config_for(n) if config is None else config
         together = config.lanes * devices.mesh().size  # windows come in so many at a time
         cells = Cells(sequences.offsets, chunk or _chunk_length(sequences.length))
         spans = (reach, cells.core_length, reach)
-        interpret = pallas_windows.interpreted() if interpret is None else interpret
-        self.plan = Plan(reader.form, n, *spans, 0, 0, 0, config, interpret)
+        interpret = windows.interpreted() if interpret is None else interpret
+        lowering = reader.lowering
+        assert lowering is not None
+        form = Form(lowering.kind, lowering.width, lowering.pack, lowering.sums)
+        self.plan = Plan(form, n, *spans, 0, 0, 0, config, interpret)
         # Blocks of one size share a compiled program.
         most = max(1, BLOCK_ENTRIES // n // sum(spans) // config.lanes)
         programs = -(-cells.n_cells // together)
@@ -88,8 +87,8 @@ class Laid:
             for begin in range(0, cells.n_cells, size)
         ]
 
-    def totals(self, model: HMM, params: Mapping[str, np.ndarray]) -> Totals | None:
-        """Sums over all data at checked parameters; None where edges are not proved or underflow lost something."""
+    def totals(self, model: HMM, params: Mapping[str, np.ndarray]) -> tuple[float, Any, Any, Any] | None:
+        """Log likelihood, first states, transitions and sums of all data at checked parameters; None where edges are not proved or underflow lost something."""
         with jax.enable_x64(True):
             arrays = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
             ends = jnp.ones((2, model.n_states), jnp.float32)
@@ -103,7 +102,7 @@ class Laid:
         likelihood, first, transitions, sums = (np.sum([part[i] for part in parts], axis=0) for i in range(4))
         if not np.isfinite(likelihood):
             return None
-        return Totals(float(likelihood) + self.log_base_measure, first, transitions, sums, None)
+        return float(likelihood) + self.log_base_measure, first, transitions, sums
 
 
 def _chunk_length(rows: int) -> int:
@@ -114,13 +113,13 @@ def _chunk_length(rows: int) -> int:
 
 
 def _lay(reader: Reader, cells: Cells, own: np.ndarray, size: int, plan: Plan) -> Block:
-    index = cells.locate(own, plan.left)
+    place = cells.locate(own, plan.left)
     parts = (
-        plan.left - index.core_start,
-        plan.left - index.core_start + index.length,
-        index.core_stop - index.core_start,
-        index.at_start,
-        ~np.asarray(cells.locate(own, 0).at_start, bool),
+        plan.left - place.left,
+        plan.left + place.core + place.right,
+        place.core,
+        place.opens,
+        ~np.asarray(cells.locate(own, 0).opens, bool),
     )
     # A lane without a window has no rows of its own, and no core.
     *places, joined = (devices.spread(np.pad(np.asarray(each, np.int32), (0, size - len(own)))) for each in parts)
@@ -141,10 +140,10 @@ def _lay_share(reader: Reader, cells: Cells, own: np.ndarray, size: int, plan: P
     total = plan.left + plan.core + plan.right
     rows, origin = np.zeros((0, plan.form.width), np.float32), np.zeros(size, np.int32)
     if len(own):
-        index = cells.locate(own, plan.left)
-        first = int(index.start[0])
-        rows = reader.read(first, int(index.start[-1] + index.length[-1])).astype(np.float32)
-        origin[: len(own)] = index.start + index.core_start - first - plan.left
+        place = cells.locate(own, plan.left)
+        first, last = int(place.begin[0] - place.left[0]), int(place.begin[-1] + place.core[-1] + place.right[-1])
+        rows = reader.numbers(first, last).astype(np.float32)
+        origin[: len(own)] = place.begin - first - plan.left
     # A block can have no more rows than its windows hold; as many in each, so that they share a program.
     rows = np.pad(rows, ((0, max(0, size * plan.core + plan.left + plan.right - len(rows))), (0, 0)))
     return _lay_out(jax.device_put(rows, device), jax.device_put(origin, device), total)
@@ -152,25 +151,15 @@ def _lay_share(reader: Reader, cells: Cells, own: np.ndarray, size: int, plan: P
 
 def _reader(model: HMM, sequences: Sequences) -> Reader | None:
     """What reads the rows for the kernel; None where it cannot be used."""
-    if not (pallas_windows.usable() and pallas_windows.serves(model.n_states) and sequences.in_memory):
+    if not (windows.usable() and windows.serves(model.n_states) and sequences.in_memory):
         return None
-    reader = Reader(model, sequences, {})
-    return None if reader.form.kind == GIVEN else reader
-
-
-def resident_block(model: HMM, sequences: Sequences) -> tuple[Plan, Block, float] | None:
-    """All data as one block, with the kernel's constants and the sum of `log h(y)`; None where that cannot be."""
-    reader = _reader(model, sequences)
-    if reader is None or sequences.length * model.n_states > BLOCK_ENTRIES // 2:
-        return None
-    laid = Laid(reader, REACHES[0])
-    (block,) = laid.blocks
-    return laid.plan, block, laid.log_base_measure
+    reader = Reader(model, sequences)
+    return None if reader.lowering is None else reader
 
 
 def gpu_totals(
-    model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences, progress: Progress | None = None
-) -> Totals | None:
+    model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences, progress: Callable[[int], None] | None = None
+) -> tuple[float, Any, Any, Any] | None:
     """Sums over all data at checked parameters by the GPU kernel, or None where it cannot give them.
 
     It cannot without a GPU, for data that lie in files or are passed over elsewhere, for emissions without a form of
@@ -181,7 +170,7 @@ def gpu_totals(
     if reader is None:
         return None
     known = _laid.setdefault(sequences, {})
-    key = (reader.form, type(model.emission.untied), model.n_states)
+    key = (type(model.emission.untied), model.emission.dim, model.n_states)
     # The reach that sufficed before is likely to do so again.
     begin = REACHES.index(known[key].reach) if key in known else 0
     for reach in REACHES[begin:]:
@@ -211,9 +200,11 @@ def block_sums(model: HMM, plan: Plan, block: Block, params: Mapping[str, jax.Ar
     n = plan.states
     narrow = {name: value.astype(jnp.float32) for name, value in params.items()}
     laws = (narrow["transition"], narrow["initial"], jnp.full(n, 1.0 / n, jnp.float32))
-    wide_packs = packs(model, params).astype(jnp.float32)
+    lowering = model.emission.lowering
+    assert lowering is not None
+    natural = lowering.natural(params).astype(jnp.float32)
     with jax.enable_x64(False):
-        found = _run(plan, block, pallas_windows.flat_laws(plan.form, laws, wide_packs))
+        found = _run(plan, block, windows.flat_laws(plan.form, laws, natural))
     before, leaving, after, entering = found.edges
     leaving_before = jnp.concatenate([ends[0][:, None], leaving[:, :-1]], axis=1)
     after_before = jnp.concatenate([ends[1][:, None], after[:, :-1]], axis=1)
