@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.read import Reader, resident_numbers
+from longhmm.backends.pallas.devices import for_windows
+from longhmm.backends.read import resident_numbers
 from longhmm.data.layout import Layout
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
@@ -109,7 +110,7 @@ class MinibatchSource:
         self.rotation = Rotation.plan(self.cells.n_cells, windows, buffer, mixing_time)
         # Positions inside compiled code are 32-bit; longer data are read on the host, where they are 64-bit.
         self.on_device = sequences.in_memory and sequences.length * sequences.dim < INT32_LIMIT
-        self.data = to_device(sequences, self.cells, model) if self.on_device else None
+        self.data = for_windows(to_device(sequences, self.cells, model), windows.count) if self.on_device else None
         self.arcs: Arcs | None = None
 
     def with_arcs(self, arcs: Arcs) -> MinibatchSource:
@@ -118,7 +119,7 @@ class MinibatchSource:
         found = self.tree_unflatten(constants, leaves)
         found.on_device = self.on_device and arcs.narrow
         found.sequences, found.data = self.sequences, self.data if found.on_device else None
-        found.arcs = arcs.to_device() if found.on_device else arcs
+        found.arcs = for_windows(arcs.to_device(), self.windows.count) if found.on_device else arcs
         return found
 
     def tree_flatten(self) -> tuple[tuple[DeviceData | None, Arcs | None], tuple[Any, ...]]:
