@@ -15,6 +15,7 @@ from longhmm.backends.protocol import PRECOMPUTED
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
+from longhmm.model.lowering import Lowering
 
 COPIED_ROWS = 1 << 18  # rows of a block that is copied
 IN_PLACE_ROWS = 1 << 22  # rows of a block that needs no copy
@@ -45,11 +46,7 @@ class Reader:
     def __init__(self, model: HMM, sequences: Sequences) -> None:
         model.check_dim(sequences)
         self.model, self.sequences = model, sequences
-        lowering = model.emission.lowering
-        # A row that is seen in part has a density of its own, and a known state rules others out.
-        if sequences.has_states or partly_observed(model, sequences):
-            lowering = None
-        self.lowering = lowering
+        self.lowering = lowering = lowering_for(model, sequences)
         self.kind = PRECOMPUTED if lowering is None else lowering.kind
         in_memory = sequences.in_memory and not sequences.has_mask and sequences.dtype.kind == "f"
         # NaN says by itself what is missing, and the values were checked when the data were opened.
@@ -116,6 +113,16 @@ class Reader:
                     total += float(lowering.log_base_measure(block.values, block.observed))
             known[key] = total
         return known[key]
+
+
+def lowering_for(model: HMM, sequences: Sequences) -> Lowering | None:
+    """The lowering of the emission, where it serves these data.
+
+    A row that is seen in part has a density of its own, and a known state rules others out.
+    """
+    if sequences.has_states or partly_observed(model, sequences):
+        return None
+    return model.emission.lowering
 
 
 def partly_observed(model: HMM, sequences: Sequences) -> bool:

@@ -17,12 +17,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.stream import Progress
+from longhmm.backends.read import lowering_for
+from longhmm.backends.stream import Progress, totals
+from longhmm.data.rows import Rows
 from longhmm.data.executor import Task
 from longhmm.data.sequences import Sequences
-from longhmm.kernels.blocks import Block
-from longhmm.kernels.full_pass import Progress, posterior_pass
-from longhmm.kernels.fused_pass import fused_totals
 from longhmm.model.conjugate import Sums
 from longhmm.model.hmm import HMM
 from longhmm.model.newton import Coordinates
@@ -62,28 +61,18 @@ class Expected(NamedTuple):
 
 def expect(data: WholeData, params: Mapping[str, Any], *, by_sums: bool, progress: Progress | None = None) -> Expected:
     """One exact pass over the data; `by_sums` asks for sufficient statistics, which only some emissions have."""
-    collect = collect_sums if by_sums else collect_slopes
-    complete = data.model.validate(params)
-    fused = fused_totals(data.model, complete, data.sequences, collect, progress=progress)
-    if fused is not None and (fused.sums is None or by_sums):
-        found = fused.collected
-        if fused.sums is not None:
-            centre, lowering = np.asarray(data.model.emission.centre(complete)), data.model.emission.lowering
-            assert lowering is not None
-            found = Sums(*lowering.expected_statistics(complete, fused.sums, centre), centre)
-        elif by_sums:
-            found = found._replace(centre=np.asarray(data.model.emission.centre(complete)))
-        return Expected(fused.log_likelihood, fused.first, fused.transitions, found)
-    likelihoods, total = [], None
-    for block in posterior_pass(data.model, params, data.sequences, collect, progress):
-        likelihoods.append(block.log_likelihood)
-        new = (block.first, block.transitions, block.collected)
-        total = new if total is None else jax.tree.map(np.add, total, new)
-    assert total is not None
-    first, transitions, emission = total
-    if isinstance(emission, Sums):
-        emission = emission._replace(centre=np.asarray(data.model.emission.centre(params)))
-    return Expected(float(np.sum(likelihoods)), first, transitions, emission)
+    model, complete = data.model, data.model.validate(params)
+    lowering = lowering_for(model, data.sequences) if by_sums else None
+    collect = None if lowering is not None else collect_sums if by_sums else collect_slopes
+    found = totals(model, complete, data.sequences, collect, progress=progress)
+    emission = found.collected
+    if by_sums:
+        centre = np.asarray(model.emission.centre(complete))
+        if lowering is None:
+            emission = emission._replace(centre=centre)
+        else:
+            emission = Sums(*lowering.expected_statistics(complete, found.sums, centre), centre)
+    return Expected(found.log_likelihood, found.first, found.transitions, emission)
 
 
 def sums_suffice(data: WholeData) -> bool:
@@ -94,11 +83,11 @@ def sums_suffice(data: WholeData) -> bool:
     return not may_be_partial or not _any_partly_observed(data)
 
 
-def collect_sums(model: HMM, params: Mapping[str, jax.Array], block: Block, weights: jax.Array) -> Sums:
+def collect_sums(model: HMM, params: Mapping[str, jax.Array], rows: Rows, weights: jax.Array) -> Sums:
     emission = model.emission
-    observed = jnp.asarray(block.observed)
+    observed = jnp.asarray(rows.observed)
     whole = jnp.all(observed, axis=1)
-    values = jnp.where(whole[:, None], jnp.asarray(block.values).astype(weights.dtype), emission.fill(weights.dtype))
+    values = jnp.where(whole[:, None], jnp.asarray(rows.values).astype(weights.dtype), emission.fill(weights.dtype))
     values = values - emission.centre(params)
     weights = jnp.where(whole[:, None], weights, 0.0)
     statistics = emission.sufficient_statistics(values if emission.vector_valued else values[:, 0])
@@ -106,10 +95,10 @@ def collect_sums(model: HMM, params: Mapping[str, jax.Array], block: Block, weig
     return Sums(weights.T @ statistics, jnp.sum(weights, axis=0), jnp.zeros(emission.dim))  # type: ignore[arg-type]
 
 
-def collect_slopes(model: HMM, params: Mapping[str, jax.Array], block: Block, weights: jax.Array) -> Slopes:
+def collect_slopes(model: HMM, params: Mapping[str, jax.Array], rows: Rows, weights: jax.Array) -> Slopes:
     coordinates = Coordinates(model.emission.parameters(model.n_states))
     vector = coordinates.flatten(params)
-    values, observed = jnp.asarray(block.values), jnp.asarray(block.observed)
+    values, observed = jnp.asarray(rows.values), jnp.asarray(rows.observed)
     owners = model.emission.state_levels(model.n_states)
 
     def logs(vector: jax.Array) -> jax.Array:
