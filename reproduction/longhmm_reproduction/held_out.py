@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.data.rows import Rows
 from longhmm.messages.forward import filter_messages
 from longhmm.messages.markov import stationary
 from longhmm.model.hmm import HMM
@@ -39,7 +40,7 @@ def in_blocks(values: np.ndarray, length: int) -> np.ndarray:
 
 @partial(jax.jit, static_argnames=("model",))
 def _log_probs(model: HMM, params: Mapping[str, jax.Array], values: jax.Array) -> jax.Array:
-    logs = jnp.swapaxes(model.log_likelihoods(params, values, jnp.ones(values.shape, bool), partial=False), 1, 2)
+    logs = jnp.swapaxes(model.log_likelihoods(params, Rows(values, jnp.ones(values.shape, bool))), 1, 2)
     law = stationary(params["transition"])
     before = jnp.log(law)[:, None]
     return filter_messages(before, jnp.zeros(1, bool), law, params["transition"], logs).log_normaliser[:, 0]

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.data.rows import Rows
 from longhmm.messages.forward import filter_messages
 from longhmm.messages.markov import stationary
 from longhmm.model.hmm import HMM
@@ -85,7 +86,7 @@ def predictive_log_prob(model: HMM, params: Params, stretches: np.ndarray, ahead
 def _log_densities(model: HMM, ahead: int, params: Mapping[str, jax.Array], stretches: jax.Array) -> jax.Array:
     """`(n - ahead, W)`, `log p(y_{t + ahead} | y_0 .. y_t)`; a stretch begins from the stationary law."""
     values = jnp.swapaxes(stretches, 0, 1).astype(params["transition"].dtype)
-    logs = jnp.swapaxes(model.log_likelihoods(params, values, jnp.ones(values.shape, bool), partial=False), 1, 2)
+    logs = jnp.swapaxes(model.log_likelihoods(params, Rows(values, jnp.ones(values.shape, bool))), 1, 2)
     law = stationary(params["transition"])
     before = jnp.broadcast_to(jnp.log(law)[:, None], logs.shape[1:])
     starts = jnp.zeros(logs.shape[2], bool)

@@ -121,15 +121,11 @@ class _Case:
     def __init__(self, model: HMM, params: Mapping[str, Any], sequences: Sequences, rng: np.random.Generator) -> None:
         self.model, self.sequences, self.rng = model, sequences, rng
         self.params = model.validate(params)
-        self.block: Any = sequences.read(0, sequences.length)
+        self.block: Any = sequences.rows(0, sequences.length, model.lags)
         self.pieces = [slice(*bounds) for bounds in itertools.pairwise(sequences.offsets)]
         with jax.enable_x64(True):
             self.arrays = {name: jnp.asarray(value) for name, value in self.params.items()}
-            self.logs = np.asarray(jax.jit(partial(self._log_likelihoods, partial=True))(self.arrays))
-
-    def _log_likelihoods(self, params: Mapping[str, Any], *, partial: bool) -> jax.Array:
-        block = self.block
-        return self.model.log_likelihoods(params, block.values, block.observed, block.states, partial=partial)
+            self.logs = np.asarray(jax.jit(lambda params: self.model.log_likelihoods(params, self.block))(self.arrays))
 
     def check_coordinates(self) -> None:
         with jax.enable_x64(True):

@@ -84,7 +84,7 @@ def lower(model: HMM, params: Params, rows: Rows | None, numbers: Any = None, *,
     free = {name: params[name] for name in model.emission.free_names}
 
     def of_one(chunk: Rows) -> tuple[jax.Array, Any]:
-        return jax.vjp(lambda at: model.log_likelihoods({**params, **at}, chunk.values, chunk.observed, chunk.states), free)
+        return jax.vjp(lambda at: model.log_likelihoods({**params, **at}, chunk), free)
 
     by_chunk = jnp.ndim(rows.values) == 3
     logs, pull = jax.vmap(of_one)(rows) if by_chunk else of_one(rows)

@@ -61,15 +61,11 @@ class Reader:
         if self.in_place and borrow and not whole:
             memory = np.ascontiguousarray(self.sequences.source.read(start, stop))
             return Read(None, cpp.borrowed(memory), memory, 0.0)
-        block = self.sequences.read(start, stop)
+        block = self.sequences.rows(start, stop, self.model.lags)
         if not self.sequences.in_memory:
             self.model.check_rows(self.sequences, block.values, block.observed, start, block.states)
-        spare = (0, size - (stop - start))
-        rows = None
-        if self.lowering is None or whole:
-            values, observed = (np.pad(each, (spare, (0, 0))) for each in (block.values, block.observed))
-            states = None if block.states is None else np.pad(block.states, spare, constant_values=-1)
-            rows = Rows(values, observed, states)
+        spare = size - (stop - start)
+        rows = block.padded(size) if self.lowering is None or whole else None
         if self.lowering is None:
             return Read(rows, None, None, 0.0)
         numbers = np.asarray(self.lowering.rows(block.values, block.observed))
@@ -81,7 +77,7 @@ class Reader:
         if borrow:
             memory = np.ascontiguousarray(numbers)
             return Read(rows, cpp.borrowed(memory), memory, base)
-        return Read(rows, np.pad(numbers, (spare, (0, 0)), constant_values=np.nan), None, base)
+        return Read(rows, np.pad(numbers, ((0, spare), (0, 0)), constant_values=np.nan), None, base)
 
     def numbers(self, start: int, stop: int) -> np.ndarray:
         """Numbers `(n, width)` of rows of the emission's lowering, NaN where missing."""

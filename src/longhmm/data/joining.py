@@ -176,9 +176,10 @@ def _alike(items: list[Any]) -> bool:
 def alongside(
     given: Any, what: str, source: Source, offsets: np.ndarray, dims: tuple[int, ...], unmarked: int = 0
 ) -> Source:
-    """Open a mask or states that must run alongside the data, and see that they fit row by row.
+    """Open a mask, states or covariates that must run alongside the data, and see that they fit row by row.
 
-    `unmarked` stands for a whole sequence given as None.
+    `dims`: how many columns they may have; any number of numbers if that is empty. `unmarked` stands for a whole
+    sequence given as None.
     """
     wanted = np.diff(offsets)
     if is_many(given):
@@ -197,13 +198,14 @@ def alongside(
             )
     else:
         found = open_source(given, name=what)
-    if found.length != source.length or found.dim not in dims:
+    if found.length != source.length or (dims and found.dim not in dims):
         shapes = " or ".join(str((source.length,) if dim == 1 else (source.length, dim)) for dim in sorted(set(dims)))
+        shapes = shapes or f"({source.length}, any)"
         raise DataError(
             f"{what} must have shape {shapes} to match {source.name} but has shape {(found.length, found.dim)}; "
             "give one row for each observation"
         )
-    if np.dtype(found.dtype).kind not in "iu":
+    if dims and np.dtype(found.dtype).kind not in "iu":
         kind = "integers, with -1 for unknown" if what == "states" else "True (missing) or False"
         raise DataError(f"{what} must hold {kind}, but {found.name} has dtype {found.dtype}; convert it")
     return found

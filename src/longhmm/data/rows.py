@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 
 class Rows(NamedTuple):
     """Rows of data; leading axes are shared by all fields, None where there is no such thing.
@@ -21,3 +23,15 @@ class Rows(NamedTuple):
     states: Any = None
     lags: Any = None
     covariates: Any = None
+
+    def padded(self, size: int) -> Rows:
+        """The same rows on the host, filled up to `size` with some that were not observed."""
+        spare = size - len(self.values)
+
+        def more(values: np.ndarray | None, fill: int = 0) -> np.ndarray | None:
+            if values is None:
+                return None
+            return np.pad(values, ((0, spare), *[(0, 0)] * (values.ndim - 1)), constant_values=fill)
+
+        values, observed, states, lags, covariates = self
+        return Rows(more(values), more(observed), more(states, -1), more(lags), more(covariates))

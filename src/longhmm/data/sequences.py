@@ -12,6 +12,7 @@ from longhmm.data.array_source import ArraySource, Columns, SlicedSource
 from longhmm.data.dask_source import DaskSource, HeldRows
 from longhmm.data.executor import HERE, Executor
 from longhmm.data.joining import ConcatenatedSource, alongside, cut, either, is_many, join, strip_masks
+from longhmm.data.rows import Rows
 from longhmm.data.sources import Source, open_source
 from longhmm.errors import DataError
 
@@ -34,15 +35,20 @@ class Block(NamedTuple):
 class Sequences:
     """Positions 0 to `length`: sequence `i` is [offsets[i], offsets[i+1]). Made by `open_data`.
 
-    `mask` (nonzero = missing) has one feature or as many as the data, `states` has one; both are sources themselves,
-    so that they may be as long as the data. What lies in memory is checked here, once; the rest whenever it is read.
+    `mask` (nonzero = missing) has one feature or as many as the data, `states` has one, `covariates` any number; they
+    are sources themselves, so that they may be as long as the data. What lies in memory is checked here, once; the rest whenever it is read.
     `rate` (samples per second) and `unit` are what the files say, or None. `executor` runs passes over all of it.
     """
 
     executor: Executor = HERE
 
     def __init__(
-        self, source: Source, offsets: np.ndarray, mask: Source | None = None, states: Source | None = None
+        self,
+        source: Source,
+        offsets: np.ndarray,
+        mask: Source | None = None,
+        states: Source | None = None,
+        covariates: Source | None = None,
     ) -> None:
         self.source = source
         self.offsets = np.asarray(offsets, np.int64)
@@ -50,13 +56,15 @@ class Sequences:
         self.rate: float | None = getattr(source, "rate", None)
         self.unit: str | None = getattr(source, "unit", None)
         self.n_sequences = len(self.offsets) - 1
-        self._mask, self._states = mask, states
+        self._mask, self._states, self._covariates = mask, states, covariates
         self.has_mask, self.has_states = mask is not None, states is not None
-        self.in_memory = all(isinstance(part, ArraySource) for part in (source, mask, states) if part is not None)
-        # One memory map, without mask and states: scattered rows can be taken from it in one call.
-        self.mapped = isinstance(source, SlicedSource) and source.mapped and mask is None and states is None
+        self.n_covariates = 0 if covariates is None else covariates.dim
+        parts = [part for part in (source, mask, states, covariates) if part is not None]
+        self.in_memory = all(isinstance(part, ArraySource) for part in parts)
+        # One memory map, and nothing beside it: scattered rows can be taken from it in one call.
+        self.mapped = isinstance(source, SlicedSource) and source.mapped and len(parts) == 1
         # Whether another process can read the data by itself, once it knows of them.
-        self.portable = not any(isinstance(part, DaskSource) for part in (source, mask, states))
+        self.portable = not any(isinstance(part, DaskSource) for part in parts)
         # True where every value is known to be there: in memory, with no mask and no NaN.
         self.complete = self.in_memory and mask is None
         if self.in_memory:
@@ -72,6 +80,35 @@ class Sequences:
             self._check(start, values, mask, states)
         return _block(values, mask, states)
 
+    def rows(self, start: int, stop: int, lags: int = 0) -> Rows:
+        """The same positions with as many rows before each as `lags` says, and covariates."""
+        context = min(lags, start)
+        block = self.read(start - context, stop)
+        own = slice(context, None)
+        states = None if block.states is None else block.states[own]
+        before = None
+        if lags:
+            positions = np.arange(start, stop)
+            first = self.offsets[np.searchsorted(self.offsets, positions, side="right") - 1]
+            seen = np.where(block.observed, block.values, np.nan).astype(np.float64)
+            before = np.full((stop - start, lags, self.dim), np.nan)
+            for lag in range(1, lags + 1):
+                known = positions - lag >= first
+                before[known, lag - 1] = seen[(positions - lag - (start - context))[known]]
+        return Rows(block.values[own], block.observed[own], states, before, self._read_covariates(start, stop))
+
+    def _read_covariates(self, start: int, stop: int) -> np.ndarray | None:
+        if self._covariates is None:
+            return None
+        found = self._covariates.read(start, stop).astype(np.float64)
+        if not _all_finite(found):
+            row, column = np.argwhere(~np.isfinite(found))[0]
+            raise DataError(
+                f"covariates must be finite, but covariate {column} is {found[row, column]} at "
+                f"{self.describe(start + int(row))}: fill it in, or leave that row out"
+            )
+        return found
+
     def read_many(self, spans: list[tuple[int, int]]) -> Iterator[Block]:
         """What `read` gives for each span; from a Dask array all are fetched together."""
         if not isinstance(self.source, DaskSource) or self.has_mask or self.has_states:
@@ -83,7 +120,8 @@ class Sequences:
 
     def lazy(self, start: int, stop: int) -> dict[str, Any]:
         """Rows of what another process cannot read by itself, as Dask arrays, for `holding`."""
-        parts = {"source": self.source, "_mask": self._mask, "_states": self._states}
+        names = ("source", "_mask", "_states", "_covariates")
+        parts = {name: getattr(self, name) for name in names}
         return {name: part.lazy(start, stop) for name, part in parts.items() if isinstance(part, DaskSource)}
 
     def holding(self, start: int, parts: dict[str, np.ndarray]) -> Sequences:
@@ -213,6 +251,7 @@ def open_data(
     *,
     mask: Any = None,
     states: Any = None,
+    covariates: Any = None,
     lengths: Any = None,
     dataset: str | None = None,
     columns: Columns = None,
@@ -221,12 +260,15 @@ def open_data(
 
     `data` is anything `open_source` takes, or a list of such things (many sequences; a list of numbers is one).
     `mask` is True where an observation is missing, shaped (time,) or (time, feature), or a list like `data`;
-    `states` holds known states (-1 = unknown), shaped (time,), or a list like `data`; `lengths` cuts one array into
-    sequences of these lengths; `dataset` and `columns` choose within files and tables. NaN is missing, too.
+    `states` holds known states (-1 = unknown), shaped (time,), or a list like `data`; `covariates`, shaped (time,) or
+    (time, covariate), or a list like `data`, run alongside; `lengths` cuts one array into sequences of these lengths;
+    `dataset` and `columns` choose within files and tables. NaN is missing, too, but not among covariates.
     """
     if isinstance(data, Sequences):
-        if any(option is not None for option in (mask, states, lengths, dataset, columns)):
-            raise DataError(f"{data.name} is open already; give mask, states, lengths, dataset and columns on opening")
+        if any(option is not None for option in (mask, states, covariates, lengths, dataset, columns)):
+            raise DataError(
+                f"{data.name} is open already; give mask, states, covariates, lengths, dataset and columns on opening"
+            )
         return data
     many = is_many(data)
     if many and lengths is not None:
@@ -243,4 +285,5 @@ def open_data(
         own = alongside(own_masks if many else own_masks[0], title, source, offsets, (1, source.dim))
         mask_source = own if mask_source is None else either(own, mask_source)
     states_source = None if states is None else alongside(states, "states", source, offsets, (1,), unmarked=-1)
-    return Sequences(source, offsets, mask_source, states_source)
+    covariate_source = None if covariates is None else alongside(covariates, "covariates", source, offsets, ())
+    return Sequences(source, offsets, mask_source, states_source, covariate_source)

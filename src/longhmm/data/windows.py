@@ -7,6 +7,7 @@ import operator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import jax
 import numpy as np
 
 from longhmm.data.layout import Layout
@@ -80,7 +81,7 @@ class Cells:
         return locate(np, self.cell_offsets, self.offsets, self.core_length, cells, _whole(buffer, "buffer", 0))
 
 
-def gather(sequences: Sequences, layout: Layout, width: int) -> tuple[Rows, Layout]:
+def gather(sequences: Sequences, layout: Layout, width: int, lags: int = 0) -> tuple[Rows, Layout]:
     """Read windows on the host: rows `(W, width, ...)`, and the windows in them laid end to end.
 
     Windows are padded to `width` (`Cells.width(buffer)` fits all): value 0, not observed, state unknown. From memory and
@@ -90,14 +91,18 @@ def gather(sequences: Sequences, layout: Layout, width: int) -> tuple[Rows, Layo
     start, length = begin - left, left + core + right
     if length.size and length.max() > width:
         raise DataError(f"width must be at least the longest window, {length.max()} times, but is {width}; raise it")
+    placed = (np.arange(len(start)) * width + left, left, core, right, layout.opens)
+    layout = Layout(*(np.asarray(each).astype(np.int32) for each in placed))
+    if lags or sequences.n_covariates:
+        parts = [sequences.rows(int(a), int(a + n), lags).padded(width) for a, n in zip(start, length, strict=True)]
+        return jax.tree.map(lambda *each: np.stack(each), *parts), layout
     taken = None
     if sequences.in_memory or (sequences.mapped and length.size * width <= _MOST_AT_ONCE):
         taken = _gather_at_once(sequences, start, length, width)
         if sequences.mapped and np.isinf(taken[0]).any():
             taken = None  # reading one by one finds the place and names it
     found = _gather_one_by_one(sequences, start, length, width) if taken is None else taken
-    placed = (np.arange(len(start)) * width + left, left, core, right, layout.opens)
-    return Rows(*found), Layout(*(np.asarray(each).astype(np.int32) for each in placed))
+    return Rows(*found), layout
 
 
 def _gather_at_once(sequences: Sequences, start: np.ndarray, length: np.ndarray, width: int) -> tuple[Any, Any, Any]:

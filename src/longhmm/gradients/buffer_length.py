@@ -171,5 +171,5 @@ def contractions(
 
 @partial(jax.jit, static_argnames=("model",))
 def _log_contractions(model: HMM, params: Mapping[str, jax.Array], rows: Rows) -> jax.Array:
-    logs = model.log_likelihoods(params, rows.values, rows.observed, rows.states)
+    logs = model.log_likelihoods(params, rows)
     return log_contractions(params["transition"], jnp.transpose(logs, (1, 2, 0)))

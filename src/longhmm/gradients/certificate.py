@@ -261,7 +261,7 @@ def _entering(
     # Cores begin after `buffer` times at most.
     ahead = jax.tree.map(lambda each: each[:, :buffer], minibatch.rows)
     left, opens = minibatch.layout.left, minibatch.layout.opens > 0
-    logs = jnp.transpose(model.log_likelihoods(params, ahead.values, ahead.observed, ahead.states), (1, 2, 0))
+    logs = jnp.transpose(model.log_likelihoods(params, ahead), (1, 2, 0))
     before = jnp.broadcast_to(safe_log(law)[:, None], (law.shape[0], logs.shape[2]))
     filtered = filter_messages(before, opens, params["initial"], params["transition"], logs)
     index = jnp.maximum(left - 1, 0)[None, None, :]

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.messages.markov import stationary, stationary_law
@@ -198,22 +199,19 @@ class HMM:
 
     # Densities --------------------------------------------------------------------------------------------------
 
-    def log_likelihoods(
-        self,
-        params: Mapping[str, jax.Array],
-        values: jax.Array,
-        observed: jax.Array,
-        states: jax.Array | None = None,
-        *,
-        partial: bool = True,
-    ) -> jax.Array:
-        """`log p(y_t | x_t = k)`, `(..., K)`, for values and observed shaped `(..., D)`.
+    @property
+    def lags(self) -> int:
+        """Rows before each that the emission sees."""
+        return self.emission.lags
+
+    def log_likelihoods(self, params: Mapping[str, jax.Array], rows: Rows) -> jax.Array:
+        """`log p(y_t | x_t = k)`, `(..., K)`; `(..., K, K)` given the states before and at the row, where they couple.
 
         A missing observation contributes 0. A known state (not -1) makes every other state impossible.
-        `partial=False` promises that no row is observed in part only, which is cheaper for some emissions.
         """
-        logs = self.emission.log_density_missing(params, values, observed, partial=partial)
-        if states is None:
+        logs = self.emission.log_likelihoods(params, rows)
+        if rows.states is None:
             return logs
-        excluded = (states[..., None] >= 0) & (states[..., None] != jnp.arange(self.n_states))
-        return jnp.where(excluded, -jnp.inf, logs)
+        known = jnp.asarray(rows.states)[..., None]
+        excluded = (known >= 0) & (known != jnp.arange(self.n_states))
+        return jnp.where(excluded[..., None, :] if self.emission.couples else excluded, -jnp.inf, logs)

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.model.hmm import HMM
@@ -133,4 +134,4 @@ def _below(model: HMM, params: Mapping[str, jax.Array], values: Any) -> jax.Arra
 
 @partial(jax.jit, static_argnames=("model",))
 def _densities(model: HMM, params: Mapping[str, jax.Array], values: Any) -> jax.Array:
-    return model.log_likelihoods(params, jnp.asarray(values), jnp.ones(values.shape, bool))
+    return model.log_likelihoods(params, Rows(jnp.asarray(values), jnp.ones(values.shape, bool)))

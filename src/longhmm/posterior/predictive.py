@@ -105,8 +105,7 @@ def _log_densities(law: np.ndarray, logs: np.ndarray) -> np.ndarray:
 def _collect_densities(
     model: HMM, params: Mapping[str, jax.Array], rows: Rows, weights: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    values, observed = jnp.asarray(rows.values), jnp.asarray(rows.observed)
-    return model.log_likelihoods(params, values, observed, rows.states), jnp.any(observed, axis=1)
+    return model.log_likelihoods(params, rows), jnp.any(jnp.asarray(rows.observed), axis=1)
 
 
 def final_law(model: HMM, params: Mapping[str, Any], sequences: Sequences, sequence: int = -1) -> np.ndarray:
@@ -120,11 +119,11 @@ def final_law(model: HMM, params: Mapping[str, Any], sequences: Sequences, seque
     first, last = int(sequences.offsets[:-1][sequence]), int(sequences.offsets[1:][sequence])
     for tail in TAILS:
         start = max(first, last - tail)
-        block = sequences.read(start, last)
-        model.check_rows(sequences, block.values, block.observed, start)
+        rows = sequences.rows(start, last, model.lags)
+        model.check_rows(sequences, rows.values, rows.observed, start)
         with jax.enable_x64(True):
             arrays = {name: jnp.asarray(value) for name, value in complete.items()}
-            laws = np.asarray(_last_laws(model, start == first, arrays, block.values, block.observed, block.states))
+            laws = np.asarray(_last_laws(model, start == first, arrays, rows))
         laws = laws[np.isfinite(laws).all(axis=1)]  # a start from which the data are impossible did not happen
         if len(laws) and 0.5 * np.abs(laws - laws[:1]).sum(axis=1).max() <= FORGOTTEN:
             return np.asarray(laws[0])
@@ -139,12 +138,10 @@ def final_law(model: HMM, params: Mapping[str, Any], sequences: Sequences, seque
 
 
 @partial(jax.jit, static_argnames=("model", "at_start"))
-def _last_laws(
-    model: HMM, at_start: bool, params: Mapping[str, jax.Array], values: Any, observed: Any, states: Any
-) -> jax.Array:
+def _last_laws(model: HMM, at_start: bool, params: Mapping[str, jax.Array], rows: Rows) -> jax.Array:
     """`(K, K)`, the filtered law at the last row from each single state before the first; NaN where impossible."""
     n_states = model.n_states
-    logs = model.log_likelihoods(params, jnp.asarray(values), jnp.asarray(observed), states)
+    logs = model.log_likelihoods(params, rows)
     lanes = jnp.broadcast_to(logs[:, :, None], (*logs.shape, n_states))
     before = jnp.where(jnp.eye(n_states, dtype=bool), 0.0, -jnp.inf)
     starts = jnp.full(n_states, at_start)

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.data.rows import Rows
 from longhmm.data.digest import BLOCKS, digest
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
@@ -109,7 +110,7 @@ def _evaluated(model: HMM, sequences: Sequences) -> Any:
         for _ in range(POINTS):
             at = {name: jnp.asarray(rng.normal(0, 0.5, shape)) for name, shape in shapes.items()}
             params = model.constrain(at)
-            logs = model.log_likelihoods(params, jnp.asarray(values), jnp.asarray(observed))
+            logs = model.log_likelihoods(params, Rows(jnp.asarray(values), jnp.asarray(observed)))
             seen += [*np.ravel(logs), model.log_prior_unconstrained(at)]
     return {"fixed": fixed, "densities": [f"{float(each):.{DIGITS}g}" for each in seen], "kind": model.emission.name}
 

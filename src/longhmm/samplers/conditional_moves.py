@@ -57,7 +57,7 @@ class ConditionalDensity:
         rows, origin, fresh = self.program.share(self.data, index)
         model = self.program.model
         # Known states are not asked again: they only rule out, with minus infinity, what was not drawn.
-        logs = model.log_likelihoods({**self.params, **self.coordinates.params(vector)}, rows.values, rows.observed)
+        logs = model.log_likelihoods({**self.params, **self.coordinates.params(vector)}, rows._replace(states=None))
         drawn = jax.lax.dynamic_slice_in_dim(states, origin, fresh.shape[0])
         own = (drawn[:, None] == jnp.arange(model.n_states)) & fresh[:, None]
         return jnp.sum(jnp.where(own, logs, 0.0))

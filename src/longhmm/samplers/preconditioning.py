@@ -67,7 +67,7 @@ def information(
     """Complete-data information at `coordinates`, scaled from a minibatch to all data."""
     rows, weights = minibatch.rows, minibatch.weights
     params = model.constrain(coordinates)
-    logs = model.log_likelihoods(params, rows.values, rows.observed, rows.states)
+    logs = model.log_likelihoods(params, rows)
     found = window_marginals(logs, params["transition"], params["initial"], minibatch.layout, None)
     gamma = found.gamma * weights[:, None, None]
     visits = jnp.sum(gamma, axis=(0, 1))
@@ -83,18 +83,18 @@ def _outer_scores(
     model: HMM, blocks: EmissionBlocks, coordinates: Mapping[str, jax.Array], rows: Rows, gamma: jax.Array
 ) -> jax.Array:
     """`sum_t gamma_t(k) s_tk s_tk^T` for every block, with `s_tk` the gradient of `log p(y_t | k)`."""
-    values, observed = (jnp.asarray(each).reshape(-1, model.dim) for each in (rows.values, rows.observed))
+    one_by_one = jax.tree.map(lambda each: jnp.asarray(each).reshape(-1, *each.shape[2:]), rows._replace(states=None))
 
-    def score_of_row(value: jax.Array, seen: jax.Array, root: jax.Array) -> jax.Array:
+    def score_of_row(row: Rows, root: jax.Array) -> jax.Array:
         def weighted(block: jax.Array) -> jax.Array:
             at = {**coordinates, **blocks.unravel(block)}
-            logs = model.log_likelihoods(model.constrain(at), value, seen)
+            logs = model.log_likelihoods(model.constrain(at), row)
             return jnp.sum(jnp.where(root > 0, root * jnp.where(root > 0, logs, 0.0), 0.0))
 
         return jax.grad(weighted)(blocks.ravel(coordinates))
 
     # A state's parameters form its own block, so that one gradient weighted by square roots serves all states.
-    found = jax.vmap(score_of_row)(values, observed, jnp.sqrt(gamma.reshape(-1, model.n_states)))
+    found = jax.vmap(score_of_row)(one_by_one, jnp.sqrt(gamma.reshape(-1, model.n_states)))
     return jnp.einsum("rni,rnj->nij", found, found)
 
 

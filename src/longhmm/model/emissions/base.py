@@ -16,6 +16,7 @@ import numpy as np
 from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.constraints import Constraint
 
+from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.builders import Builder, find_layout, name_of
 from longhmm.model.conjugate import Approximation, Conditional, Sums
@@ -57,6 +58,8 @@ class Emission:
     """
 
     support: Constraint = constraints.real
+    lags = 0  # rows before each that `log_likelihoods` sees
+    couples = False  # whether `log_likelihoods` depends on the state before a row too
     _density: Density | None
 
     def __init__(self, distribution: Builder | None, *, dim: int = 1, **priors: Any) -> None:
@@ -204,6 +207,11 @@ class Emission:
         """log p(y | x = k), shape (..., K), for fully observed y of shape (..., D), or (...,) if scalar-valued."""
         assert self._density is not None
         return self._density.log_density(params, y)
+
+    def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
+        """`log p(y_t | x_t = k)`, `(..., K)`, of rows that may be missing; to be overridden by emissions that see lags
+        or covariates, or (with `couples`) return `(..., K, K)` given the states before and at the row."""
+        return self.log_density_missing(params, jnp.asarray(rows.values), jnp.asarray(rows.observed))
 
     def log_density_missing(
         self, params: Params, y: jax.Array, observed: jax.Array, *, partial: bool = True
