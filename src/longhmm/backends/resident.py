@@ -47,16 +47,14 @@ class Data(NamedTuple):
     """All data on the device.
 
     Attributes:
-        values: `(T, D)`, NaN where missing; None where they are read in every pass.
-        states: `(T,)` known states, -1 where unknown; None if none were given.
+        rows: all of them, without `observed`: NaN says what is missing; None where they are read in every pass.
         numbers: `(T, width)` of the emission's lowering, or None.
         layout: all chunks, `left` and `right` the rows of the same sequence on either side, up to one more than the
             longest overlap.
         log_base_measure: sum of `log h(y)`.
     """
 
-    values: Any
-    states: Any
+    rows: Rows | None
     numbers: Any
     layout: Layout
     log_base_measure: Any
@@ -106,12 +104,11 @@ class Program(NamedTuple):
     def rows(self, data: Data, origin: jax.Array, size: int) -> Rows:
         """`size` rows from `origin` on."""
         if self.source is None:
-            values = jax.lax.dynamic_slice_in_dim(data.values, origin, size)
-            states = None if data.states is None else jax.lax.dynamic_slice_in_dim(data.states, origin, size)
+            rows = jax.tree.map(lambda each: jax.lax.dynamic_slice_in_dim(each, origin, size), data.rows)
         else:
-            values, states = _read_on_host(self.source, origin, size)
-        floating = jnp.issubdtype(values.dtype, jnp.floating)
-        return Rows(values, ~jnp.isnan(values) if floating else jnp.ones(values.shape, bool), states)
+            rows = _read_on_host(self.source, origin, size, self.model.lags)
+        floating = jnp.issubdtype(rows.values.dtype, jnp.floating)
+        return rows._replace(observed=~jnp.isnan(rows.values) if floating else jnp.ones(rows.values.shape, bool))
 
 
 def lay_out(model: HMM, sequences: Sequences) -> tuple[Program, Data]:
@@ -130,15 +127,14 @@ def lay_out(model: HMM, sequences: Sequences) -> tuple[Program, Data]:
     furthest = program.overlaps[-1] + 1
     layout = cells.locate(np.arange(cells.n_cells), furthest).padded(n_blocks * per_block)
     layout = jax.tree.map(lambda each: jnp.asarray(each, jnp.int32), layout)
-    values = states = numbers = None
+    rows = numbers = None
     if fits:
-        block = sequences.read(0, sequences.length)
-        values, states = _with_gaps(block.values, block.observed), block.states
+        rows = _with_gaps(sequences.rows(0, sequences.length, model.lags))
         if reader.lowering is not None:
-            numbers = values if reader.lowering.rows_are_values else reader.numbers(0, sequences.length)
-        values, states, numbers = (None if each is None else jnp.asarray(each) for each in (values, states, numbers))
+            numbers = rows.values if reader.lowering.rows_are_values else reader.numbers(0, sequences.length)
+        rows, numbers = jax.tree.map(jnp.asarray, (rows, numbers))
     base = jnp.asarray(reader.log_base_measure() if numbers is not None else 0.0)
-    return program, Data(values, states, numbers, layout, base)
+    return program, Data(rows, numbers, layout, base)
 
 
 class Pass(NamedTuple):
@@ -269,28 +265,34 @@ def _sums(found: ChunkStatistics) -> ChunkStatistics:
     return found._replace(gamma=jnp.zeros(()), messages=None)
 
 
-def _with_gaps(values: np.ndarray, observed: np.ndarray) -> np.ndarray:
-    """Values with NaN for what is missing; whole numbers stay so where none is."""
-    if observed.all():
-        return values
-    return np.where(observed, values, np.nan)
+def _with_gaps(rows: Rows) -> Rows:
+    """Rows with NaN for what is missing; whole numbers stay so where nothing is."""
+    values = rows.values if rows.observed.all() else np.where(rows.observed, rows.values, np.nan)
+    return rows._replace(values=values, observed=None)
 
 
-def _read_on_host(source: Sequences, origin: jax.Array, size: int) -> tuple[jax.Array, jax.Array | None]:
+def _read_on_host(source: Sequences, origin: jax.Array, size: int, lags: int) -> Rows:
     """Rows from `origin` on, read in the middle of a program."""
-    floating = source.dtype.kind == "f" or source.has_mask
-    kind = np.dtype(np.float64) if floating else source.dtype
-    values = jax.ShapeDtypeStruct((size, source.dim, kind.itemsize), np.uint8)
-    states = jax.ShapeDtypeStruct((size,), np.int32) if source.has_states else None
+    example = _typed(source, _with_gaps(source.rows(0, 1, lags)))
+    shapes = jax.tree.map(
+        lambda each: jax.ShapeDtypeStruct((size, *each.shape[1:], each.dtype.itemsize), np.uint8), example
+    )
 
-    def read(at: Any) -> tuple[np.ndarray, np.ndarray | None]:
-        # It touches NumPy only: it must not wait for the program that waits for it. Values travel as bytes, since the
+    def read(at: Any) -> Rows:
+        # It touches NumPy only: it must not wait for the program that waits for it. Numbers travel as bytes, since the
         # thread that calls knows nothing of the scope's double precision and would cut them short.
-        block = source.read(int(at), int(at) + size)
-        found = _with_gaps(block.values, block.observed).astype(kind)
-        return np.ascontiguousarray(found)[..., None].view(np.uint8), block.states
+        rows = _typed(source, _with_gaps(source.rows(int(at), int(at) + size, lags)))
+        return jax.tree.map(lambda each: np.ascontiguousarray(each)[..., None].view(np.uint8), rows)
 
-    raw, known = jax.pure_callback(read, (values, states), origin)
-    if kind.itemsize == 1:
-        return raw[..., 0].view(kind), known
-    return jax.lax.bitcast_convert_type(raw, kind), known
+    def typed(raw: jax.Array, like: np.ndarray) -> jax.Array:
+        if like.dtype.itemsize == 1:
+            return raw[..., 0].view(like.dtype)
+        return jax.lax.bitcast_convert_type(raw, like.dtype)
+
+    return jax.tree.map(typed, jax.pure_callback(read, shapes, origin), example)
+
+
+def _typed(source: Sequences, rows: Rows) -> Rows:
+    """Values in one type, whether some are missing or not."""
+    kind = np.float64 if source.dtype.kind == "f" or source.has_mask else source.dtype
+    return rows._replace(values=rows.values.astype(kind))

@@ -160,7 +160,7 @@ def contractions(
     cells = Cells(sequences.offsets, length)
     count = min(RUNS, cells.n_cells)
     chosen = np.unique(np.floor((np.arange(count) + 0.5) * cells.n_cells / count).astype(np.int64))
-    rows, windows = gather(sequences, cells.locate(chosen, 0), length)
+    rows, windows = gather(sequences, cells.locate(chosen, 0), length, model.lags)
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in model.validate(params).items()}
         ratios = np.asarray(_log_contractions(model, arrays, rows))

@@ -231,7 +231,7 @@ def _cell_scores(
         for first in range(0, len(picked), batch):
             chosen = picked[first : first + batch]
             padded = np.concatenate([chosen, np.repeat(chosen[-1:], batch - len(chosen))])
-            rows, windows = gather(sequences, layout.locate(padded, buffer), width)
+            rows, windows = gather(sequences, layout.locate(padded, buffer), width, model.lags)
             windows = replace(windows, spans=(0, width, 0))  # the same program for all lengths
             minibatch = with_numbers(model, Minibatch(rows, windows, np.ones(batch)))
             found, laws = _batch_scores(model, statistics, buffer, moves, arrays, minibatch)

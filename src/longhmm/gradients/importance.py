@@ -57,7 +57,7 @@ def importance_of_blocks(
     def read(index: int) -> Minibatch:
         numbers = np.arange(index * batch, (index + 1) * batch)
         padded = np.minimum(numbers, blocks.n_cells - 1)  # one shape, and so one program
-        return Minibatch(*host_rows(sequences, blocks, padded, buffer), weights)
+        return Minibatch(*host_rows(sequences, blocks, padded, buffer, model.lags), weights)
 
     found = [_shares(model, statistics, narrow, *rates, each) for each in ahead(read, -(-blocks.n_cells // batch))]
     shares = np.concatenate([np.asarray(each, np.float64) for each in found], axis=1)[:, : blocks.n_cells]

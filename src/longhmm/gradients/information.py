@@ -78,7 +78,7 @@ def _grouped(
 ) -> Minibatch:
     """The windows of some cells by point, `(n, CELLS_PER_POINT, ...)`."""
     width = layout.width(buffer)
-    rows, windows = gather(sequences, layout.locate(cells, buffer), width)
+    rows, windows = gather(sequences, layout.locate(cells, buffer), width, model.lags)
     begin = np.arange(len(cells)) % CELLS_PER_POINT * width + windows.left
     spans = (buffer, layout.core_length, buffer)
     windows = replace(windows, begin=begin.astype(np.int32), spans=spans)

@@ -49,11 +49,9 @@ class Minibatch(NamedTuple):
 
 
 class DeviceData(NamedTuple):
-    """Data held by the device, with the tables that place cells in them."""
+    """Data held by the device, with the tables that place cells in them; floats say by NaN what is missing."""
 
-    values: jax.Array
-    observed: jax.Array | None
-    states: jax.Array | None
+    rows: Rows
     offsets: jax.Array
     cell_offsets: jax.Array
     numbers: jax.Array | None
@@ -64,35 +62,34 @@ def to_device(sequences: Sequences, cells: Cells, model: HMM | None) -> DeviceDa
 
     With a model, also the numbers of its emission's lowering, where it has one.
     """
-    block = sequences.read(0, sequences.length)
-    floating = block.values.dtype.kind == "f"
-    values, observed = block.values, None
-    if floating:
-        values = block.values.astype(np.float32)
+    rows = sequences.rows(0, sequences.length, 0 if model is None else model.lags)
+    values, observed = rows.values, None
+    if values.dtype.kind == "f":
+        values = values.astype(np.float32)
         if sequences.has_mask:
-            values = np.where(block.observed, values, np.float32(np.nan))
-    elif not block.observed.all():
-        observed = jnp.asarray(block.observed)
-    states = None if block.states is None else jnp.asarray(block.states)
-    on_device = jnp.asarray(values)
-    numbers = None if model is None else resident_numbers(model, sequences, on_device)
-    return DeviceData(on_device, observed, states, jnp.asarray(cells.offsets), jnp.asarray(cells.cell_offsets), numbers)
+            values = np.where(rows.observed, values, np.float32(np.nan))
+    elif not rows.observed.all():
+        observed = rows.observed
+    on_device = jax.tree.map(jnp.asarray, rows._replace(values=values, observed=observed))
+    numbers = None if model is None else resident_numbers(model, sequences, on_device.values)
+    return DeviceData(on_device, jnp.asarray(cells.offsets), jnp.asarray(cells.cell_offsets), numbers)
 
 
 def take_rows(data: DeviceData, layout: Layout, width: int) -> Rows:
     """The rows `(W, width, ...)` of windows in all data, inside compiled code."""
     times = jnp.arange(width)
     inside = times < (layout.left + layout.core + layout.right)[:, None]
-    rows = (layout.begin - layout.left)[:, None] + jnp.where(inside, times, 0)
-    values = jnp.where(inside[..., None], data.values[rows], 0)
-    if data.observed is not None:
-        observed = data.observed[rows]
+    at = (layout.begin - layout.left)[:, None] + jnp.where(inside, times, 0)
+    rows = jax.tree.map(lambda each: each[at], data.rows)
+    values = jnp.where(inside[..., None], rows.values, 0)
+    if rows.observed is not None:
+        observed = rows.observed
     elif jnp.issubdtype(values.dtype, jnp.floating):
         observed = ~jnp.isnan(values)
     else:
         observed = jnp.ones(values.shape, bool)
-    states = None if data.states is None else jnp.where(inside, data.states[rows], -1)
-    return Rows(values, observed & inside[..., None], states)
+    states = None if rows.states is None else jnp.where(inside, rows.states, -1)
+    return rows._replace(values=values, observed=observed & inside[..., None], states=states)
 
 
 @jax.tree_util.register_pytree_node_class
@@ -106,6 +103,7 @@ class MinibatchSource:
         self, sequences: Sequences, windows: Windows, buffer: int, mixing_time: float, model: HMM | None = None
     ) -> None:
         self.sequences, self.windows, self.buffer = sequences, windows, buffer
+        self.lags = 0 if model is None else model.lags
         self.cells = Cells(sequences.offsets, windows.core_length)
         self.rotation = Rotation.plan(self.cells.n_cells, windows, buffer, mixing_time)
         # Positions inside compiled code are 32-bit; longer data are read on the host, where they are 64-bit.
@@ -127,7 +125,7 @@ class MinibatchSource:
         device, host = (
             ((self.data, self.arcs), (None, None)) if self.on_device else ((None, None), (self.sequences, self.arcs))
         )
-        return device, (*host, self.windows, self.buffer, self.cells, self.rotation, self.on_device)
+        return device, (*host, self.windows, self.buffer, self.cells, self.rotation, self.on_device, self.lags)
 
     @classmethod
     def tree_unflatten(
@@ -136,7 +134,7 @@ class MinibatchSource:
         """The inverse of `tree_flatten`."""
         source = object.__new__(cls)
         source.sequences, source.arcs, *rest = constants
-        source.windows, source.buffer, source.cells, source.rotation, source.on_device = rest
+        source.windows, source.buffer, source.cells, source.rotation, source.on_device, source.lags = rest
         source.data, on_device = leaves
         source.arcs = on_device if source.on_device else source.arcs
         return source
@@ -156,7 +154,7 @@ class MinibatchSource:
         together = max(1, ROWS_AT_ONCE // self.cells.width(self.buffer))
         numbers, weights = _cells_at(np, self.rotation, self.arcs, places.ravel())
         pieces = [
-            host_rows(self.sequences, self.cells, numbers[first : first + together], self.buffer)
+            host_rows(self.sequences, self.cells, numbers[first : first + together], self.buffer, self.lags)
             for first in range(0, numbers.size, together)
         ]
         rows, layout = jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
@@ -167,9 +165,11 @@ class MinibatchSource:
         return jax.tree.map(lambda each: each.reshape(*places.shape, *each.shape[1:]), found)
 
 
-def host_rows(sequences: Sequences, cells: Cells, numbers: np.ndarray, buffer: int) -> tuple[Rows, Layout]:
+def host_rows(
+    sequences: Sequences, cells: Cells, numbers: np.ndarray, buffer: int, lags: int
+) -> tuple[Rows, Layout]:
     """The windows of some cells, read on the host, floats as float32."""
-    rows, layout = gather(sequences, cells.locate(numbers, buffer), cells.width(buffer))
+    rows, layout = gather(sequences, cells.locate(numbers, buffer), cells.width(buffer), lags)
     if rows.values.dtype == np.float64:
         rows = rows._replace(values=rows.values.astype(np.float32))
     return rows, replace(layout, spans=(buffer, cells.core_length, buffer))

@@ -98,11 +98,10 @@ def collect_sums(model: HMM, params: Mapping[str, jax.Array], rows: Rows, weight
 def collect_slopes(model: HMM, params: Mapping[str, jax.Array], rows: Rows, weights: jax.Array) -> Slopes:
     coordinates = Coordinates(model.emission.parameters(model.n_states))
     vector = coordinates.flatten(params)
-    values, observed = jnp.asarray(rows.values), jnp.asarray(rows.observed)
     owners = model.emission.state_levels(model.n_states)
 
     def logs(vector: jax.Array) -> jax.Array:
-        return model.emission.log_density_missing(coordinates.params(vector), values, observed)
+        return model.emission.log_likelihoods(coordinates.params(vector), rows)
 
     def weighted(vector: jax.Array) -> jax.Array:
         # A state that cannot have produced a row has weight 0 and log density minus infinity.

@@ -47,7 +47,7 @@ class Information(NamedTuple):
     departures: jax.Array
 
 
-def pilot(estimator: Any) -> Minibatch:
+def pilot(estimator: Any, lags: int) -> Minibatch:
     """A few hundred windows of the data, chosen by a fixed generator and read on the host."""
     sequences = sequences_of(estimator)
     cells = Cells(sequences.offsets, PILOT_LENGTH)
@@ -57,7 +57,7 @@ def pilot(estimator: Any) -> Minibatch:
     if len(numbers) > count:
         numbers = np.sort(np.random.default_rng(1).permutation(numbers)[:count])
     weights = np.full(len(numbers), cells.n_cells / len(numbers), np.float32)
-    return Minibatch(*host_rows(sequences, cells, numbers, 0), weights)
+    return Minibatch(*host_rows(sequences, cells, numbers, 0, lags), weights)
 
 
 @partial(jax.jit, static_argnames=("model", "blocks"))
@@ -191,7 +191,7 @@ class InverseInformation:
     def factor(self, model: HMM, estimator: Any, coordinates: Mapping[str, jax.Array]) -> jax.Array:
         """L with `D = L L^T`, as a matrix."""
         blocks, flat = EmissionBlocks.like(coordinates), Flat.like(coordinates)
-        found = information(model, blocks, dict(coordinates), pilot(estimator))
+        found = information(model, blocks, dict(coordinates), pilot(estimator, model.lags))
         rows = _row_information(model, coordinates["transition"], found.departures)
         # Where each coordinate of each part stands in the flat vector.
         place = flat.unravel(np.arange(flat.size))

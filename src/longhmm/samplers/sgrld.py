@@ -249,7 +249,7 @@ class SGRLD:
             # Steps of this kind bring their own scale.
             pace = jnp.ones(model.n_states, expanded.dtype)
             return pace, jnp.zeros((blocks.n_blocks, blocks.size, blocks.size), expanded.dtype)
-        found = information(model, blocks, dict(coordinates), pilot(estimator))
+        found = information(model, blocks, dict(coordinates), pilot(estimator, model.lags))
         factor = inverse_factor(found.emission) if blocks.size else found.emission
         if self.per_observation:
             return jnp.ones_like(found.departures), factor * jnp.sqrt(found.counts + 1.0)[:, None, None]
