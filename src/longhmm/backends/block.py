@@ -14,7 +14,7 @@ import numpy as np
 from longhmm.backends.evaluate import Potentials, choose, chunk_statistics, lower
 from longhmm.backends.protocol import Backend, Boundary, ChunkStatistics, Lowered, Messages, Wanted
 from longhmm.backends.read import Reader
-from longhmm.backends.stitch import inner_disagreement, transfer_operators, warm_start
+from longhmm.backends.stitch import inner_disagreement, one_step, transfer_operators, warm_start
 from longhmm.data.layout import Layout, ladder
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
@@ -98,7 +98,7 @@ class Blocks:
         self.reader = Reader(model, sequences)
         self.cells = Cells(sequences.offsets, how.chunk)
         self.n_blocks = -(-self.cells.n_cells // how.per_block)
-        self.backend = choose(self.reader.kind, model.n_states, False)
+        self.backend = choose(self.reader.kind, model.n_states, model.transitions.varies)
         self.borrow = self.backend.name == "cpp" and self.reader.lowering is not None
         with jax.enable_x64(True):
             self.params = {name: jnp.asarray(value) for name, value in how.params.items()}
@@ -243,9 +243,10 @@ def _run(
         assert model is not None and rows is not None
         collected = collect(model, params, rows, found.gamma)
     assert found.messages is not None
-    gap = jnp.zeros(()) if boundary is not None else inner_disagreement(
-        potentials.transition, found.messages, joined, wanted.forward_only
-    )  # fmt: skip
+    step = params["transition"] if model is None else one_step(model, params["transition"])
+    gap = jnp.zeros(())
+    if boundary is None:
+        gap = inner_disagreement(step, found.messages, joined, wanted.forward_only)
     return found, natural, collected, gap, undefined
 
 

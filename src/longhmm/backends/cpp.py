@@ -89,4 +89,4 @@ def statistics(
         threads=np.int32(native.threads()),
     )
     *sums, gamma, edges, impossible = found
-    return ChunkStatistics(*sums, gamma, Messages(*edges) if wanted.messages else None, impossible)
+    return ChunkStatistics(*sums, gamma, None, Messages(*edges) if wanted.messages else None, impossible)

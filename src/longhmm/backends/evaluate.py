@@ -17,7 +17,7 @@ import numpy as np
 
 from longhmm.backends import cpp, reference
 from longhmm.backends.pallas import windows as pallas
-from longhmm.backends.protocol import PAIR, PRECOMPUTED, Backend, Boundary, ChunkStatistics, Lowered, Wanted, weighted_sum
+from longhmm.backends.protocol import PAIR, PRECOMPUTED, Backend, Boundary, ChunkStatistics, Lowered, Varying, Wanted, weighted_sum
 from longhmm.data.layout import Layout
 from longhmm.data.rows import Rows
 from longhmm.model.hmm import HMM
@@ -38,7 +38,7 @@ def serves_many(model: HMM) -> bool:
     """Whether one call of the backend serves many points at once, so that chains are best run together."""
     lowering = model.emission.lowering
     kind = PRECOMPUTED if lowering is None else lowering.kind
-    return choose(kind, model.n_states, False, np.float32).many_points
+    return choose(kind, model.n_states, model.transitions.varies, np.float32).many_points
 
 
 class Statistics(NamedTuple):
@@ -78,9 +78,20 @@ def lower(model: HMM, params: Params, rows: Rows | None, numbers: Any = None, *,
     Rows may have a leading axis of chunks, `(W, n, ...)`; they are then laid end to end, and derivatives come chunk by
     chunk, as they do from numbers with `per_chunk`.
     """
+    transition, pull_transition = _transition(model, params, rows, per_chunk)
     if numbers is not None:
-        return _from_numbers(model, params, numbers, per_chunk)
-    assert rows is not None
+        lowered, pull = _from_numbers(model, params, numbers, per_chunk)
+    else:
+        assert rows is not None
+        lowered, pull = _from_rows(model, params, rows)
+    return Potentials(lowered, transition, lambda found: {**pull(found), **pull_transition(found)})
+
+
+Pull = Callable[[ChunkStatistics], dict[str, jax.Array]]
+
+
+def _from_rows(model: HMM, params: Params, rows: Rows) -> tuple[Lowered, Pull]:
+    """Log likelihoods, evaluated once, and their pull-back."""
     free = {name: params[name] for name in model.emission.free_names}
 
     def of_one(chunk: Rows) -> tuple[jax.Array, Any]:
@@ -88,8 +99,7 @@ def lower(model: HMM, params: Params, rows: Rows | None, numbers: Any = None, *,
 
     by_chunk = jnp.ndim(rows.values) == 3
     logs, pull = jax.vmap(of_one)(rows) if by_chunk else of_one(rows)
-    n_states = params["transition"].shape[-1]
-    pair = logs.ndim - by_chunk == 3
+    n_states, pair = model.n_states, model.emission.couples
     event = (n_states, n_states) if pair else (n_states,)
     lowered = Lowered(logs.reshape(-1, *event), None, PAIR if pair else PRECOMPUTED, n_states, 0)
 
@@ -97,10 +107,11 @@ def lower(model: HMM, params: Params, rows: Rows | None, numbers: Any = None, *,
         gamma = found.gamma.reshape(logs.shape)
         return jax.vmap(lambda one, weights: one(weights)[0])(pull, gamma) if by_chunk else pull(gamma)[0]
 
-    return Potentials(lowered, params["transition"], from_gamma)
+    return lowered, from_gamma
 
 
-def _from_numbers(model: HMM, params: Params, numbers: Any, per_chunk: bool) -> Potentials:
+def _from_numbers(model: HMM, params: Params, numbers: Any, per_chunk: bool) -> tuple[Lowered, Pull]:
+    """Numbers of the emission's lowering, whose sums it pulls back."""
     lowering = model.emission.lowering
     assert lowering is not None
     lowered = Lowered(numbers, lowering.natural(params), lowering.kind, lowering.width, lowering.sums)
@@ -109,7 +120,30 @@ def _from_numbers(model: HMM, params: Params, numbers: Any, per_chunk: bool) -> 
         gradient = partial(lowering.gradient, params)
         return jax.vmap(gradient)(found.sums) if per_chunk else gradient(found.sums)
 
-    return Potentials(lowered, params["transition"], from_sums)
+    return lowered, from_sums
+
+
+def _transition(model: HMM, params: Params, rows: Rows | None, per_chunk: bool) -> tuple[Any, Pull]:
+    """The transition matrix; or those of all rows with their pull-back, `sum_t xi_t(i, j) d log A_t[i, j]`."""
+    moves = model.transitions
+    if not moves.varies:
+        return params["transition"], lambda found: {}
+    assert rows is not None
+    covariates = jnp.asarray(rows.covariates)
+    by_chunk = covariates.ndim == 3
+
+    def of_one(chunk: jax.Array) -> tuple[jax.Array, Any]:
+        return jax.vjp(lambda at: moves.matrices(at, chunk), params[moves.parameter])
+
+    matrices, pull = jax.vmap(of_one)(covariates) if by_chunk else of_one(covariates)
+    flat = matrices.reshape(-1, *matrices.shape[-2:])
+
+    def from_pairs(found: ChunkStatistics) -> dict[str, jax.Array]:
+        over = jnp.where(matrices > 0, found.pairs.reshape(matrices.shape) / jnp.where(matrices > 0, matrices, 1.0), 0.0)
+        slope = jax.vmap(lambda one, weights: one(weights)[0])(pull, over) if by_chunk else pull(over)[0]
+        return {moves.parameter: slope}
+
+    return Varying(flat, jnp.arange(flat.shape[0])), from_pairs
 
 
 def chunk_statistics(
@@ -125,7 +159,7 @@ def chunk_statistics(
 ) -> ChunkStatistics:
     """Marginals of chunks at given potentials."""
     lowered = potentials.lowered
-    if lowered.natural is None and not wanted.forward_only:
+    if (lowered.natural is None or isinstance(potentials.transition, Varying)) and not wanted.forward_only:
         wanted = wanted._replace(gamma=lowered.rows.shape[0])
     return backend.statistics(
         lowered, potentials.transition, initial, layout, boundary, weights, start=start, wanted=wanted
@@ -147,11 +181,11 @@ def window_statistics(
 
     `start` `(K,)`: the distribution before windows that begin inside a sequence; None for the stationary one.
     """
-    transition = params["transition"]
-    potentials = lower(model, params, rows, numbers, per_chunk=weights is None)
-    backend = backend or choose(potentials.lowered.kind, transition.shape[-1], False, transition.dtype)
-    # Derivatives of log likelihoods come window by window.
-    by_window = weights is None or numbers is None
+    varies = model.transitions.varies
+    potentials = lower(model, params, rows, numbers, per_chunk=weights is None or varies)
+    backend = backend or choose(potentials.lowered.kind, model.n_states, varies, params["transition"].dtype)
+    # Derivatives of log likelihoods and of matrices come window by window.
+    by_window = weights is None or numbers is None or varies
     found = chunk_statistics(
         backend,
         potentials,

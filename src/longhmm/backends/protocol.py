@@ -88,10 +88,11 @@ class ChunkStatistics(NamedTuple):
     Attributes:
         log_likelihood: sum over core rows of `log p(y_t | rows of the chunk before it)`, without the base measure.
         first: `(K,)`, expected first states of sequences.
-        transitions: `(K, K)`, expected transitions; `(M, K, K)` where matrices vary.
-        centred: the same less `A_ij n_i.`, precise also where large counts cancel.
+        transitions: `(K, K)`, expected transitions.
+        centred: the same less `A_ij n_i.`, precise also where large counts cancel; zeros where matrices vary.
         sums: `(K, sums)`, expected sufficient statistics.
         gamma: `(n, K)`, probabilities of the states of core rows, 0 elsewhere; `(n, K, K)` of pairs for PAIR.
+        pairs: `(n, K, K)`, probabilities of transitions into core rows, where matrices vary; else None.
         messages: at the ends of cores, or None.
         impossible: a row that no reachable state can have produced, or -1.
     """
@@ -102,6 +103,7 @@ class ChunkStatistics(NamedTuple):
     centred: Any
     sums: Any
     gamma: Any
+    pairs: Any
     messages: Messages | None
     impossible: Any
 

@@ -114,9 +114,10 @@ class Reader:
 def lowering_for(model: HMM, sequences: Sequences) -> Lowering | None:
     """The lowering of the emission, where it serves these data.
 
-    A row that is seen in part has a density of its own, and a known state rules others out.
+    A row that is seen in part has a density of its own, a known state rules others out, and matrices that vary need
+    rows beside numbers.
     """
-    if sequences.has_states or partly_observed(model, sequences):
+    if sequences.has_states or model.transitions.varies or partly_observed(model, sequences):
         return None
     return model.emission.lowering
 

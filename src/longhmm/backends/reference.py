@@ -123,20 +123,22 @@ def statistics(
     # Compiled once, and one after the other: a condition inside stays a condition.
     found = jax.lax.map(one_group, groups)
     by_chunk = jax.tree.map(lambda each: each.reshape(size + spare, *each.shape[2:])[:size], found)
-    sums, gamma, messages, impossible = by_chunk
+    sums, gamma, pairs, messages, impossible = by_chunk
     if not wanted.per_chunk:
         by = jnp.ones(size) if weights is None else weights
         sums = tuple(weighted_sum(by, each).astype(each.dtype) for each in sums)
-    spread = _to_rows(gamma, place(layout), wanted.gamma) if wanted.gamma else jnp.zeros((1, 1), one.dtype)
+    unasked = jnp.zeros((1, 1), one.dtype)
+    spread, moves = (_to_rows(each, place(layout), wanted.gamma) if wanted.gamma else unasked for each in (gamma, pairs))
     rows = jnp.where(impossible >= 0, impossible, jnp.iinfo(jnp.int32).max)
     named = jnp.where(jnp.any(impossible >= 0), jnp.min(rows), -1).astype(jnp.int32)
-    return ChunkStatistics(*sums, spread, messages if wanted.messages else None, named)
+    moved = moves if isinstance(transition, Varying) else None
+    return ChunkStatistics(*sums, spread, moved, messages if wanted.messages else None, named)
 
 
 def _group(
     lowered: Lowered, transition: Any, initial: Any, layout: Layout, boundary: Boundary, *, start: Any, wanted: Wanted
 ) -> tuple[Any, ...]:
-    """Sums of each chunk, probabilities `(W, time, K)`, messages, and impossible rows."""
+    """Sums of each chunk, probabilities `(W, time, K)` of states and of pairs, messages, and impossible rows."""
     varying, pair = isinstance(transition, Varying), lowered.kind == PAIR
     one = transition.matrices[0] if varying else transition
     dtype, n = one.dtype, one.shape[-1]
@@ -155,10 +157,6 @@ def _group(
     gamma = jnp.where(placed.core[:, None, :], found.gamma, 0.0)
     begins = opens & (layout.left == 0) & (layout.core > 0)
     first = jnp.where(begins, jnp.sum(found.pairs[0], axis=1) if pair and found.pairs is not None else gamma[0], 0.0).T
-    transitions = found.transitions
-    if varying:
-        assert found.pairs is not None
-        transitions = _by_index(transition, placed, found.pairs)
     sums = jnp.zeros((layout.size, n, 0), dtype)
     if lowered.natural is not None and not wanted.forward_only:
         rows = jnp.asarray(lowered.rows)[placed.rows].astype(dtype)
@@ -167,15 +165,16 @@ def _group(
     by_chunk = (
         jnp.sum(jnp.where(placed.core, found.log_normaliser, 0.0), axis=0),
         first,
-        transitions,
-        excess(transitions, transition.matrices if varying else transition),
+        found.transitions,
+        jnp.zeros_like(found.transitions) if varying else excess(found.transitions, transition),
         sums,
     )
     at = jnp.where((found.impossible_at >= 0) & (layout.core > 0), found.impossible_at, -1)
     row = jnp.where(at >= 0, layout.begin - layout.left + at, -1)
-    kept = found.pairs if pair else gamma
-    probabilities = jnp.moveaxis(kept, -1, 0) if wanted.gamma else jnp.zeros((layout.size, 1), dtype)
-    return by_chunk, probabilities, _messages(found, layout), row
+    kept, unasked = found.pairs if pair else gamma, jnp.zeros((layout.size, 1), dtype)
+    probabilities = jnp.moveaxis(kept, -1, 0) if wanted.gamma else unasked
+    pairs = jnp.moveaxis(found.pairs, -1, 0) if wanted.gamma and varying else unasked
+    return by_chunk, probabilities, pairs, _messages(found, layout), row
 
 
 def _by_matrix(
@@ -228,15 +227,6 @@ def _by_operators(
     )
 
 
-def _by_index(transition: Varying, placed: Placed, pairs: jax.Array) -> jax.Array:
-    """Expected transitions by matrix, of every chunk: `(W, M, K, K)`."""
-    index = jnp.asarray(transition.index)[placed.rows]
-    n_matrices = transition.matrices.shape[0]
-    chunks = jnp.arange(placed.rows.shape[1])
-    nothing = jnp.zeros((chunks.size, n_matrices, *pairs.shape[1:3]), pairs.dtype)
-    return nothing.at[chunks, index].add(jnp.moveaxis(pairs, 3, 1))
-
-
 def _ends(given: Any, otherwise: jax.Array, layout: Layout) -> jax.Array:
     """Log messages `(K, W)`."""
     if given is not None:
@@ -257,5 +247,7 @@ def _messages(found: Recursion, layout: Layout) -> Messages:
 
 def _to_rows(values: jax.Array, placed: Placed, n_rows: int) -> jax.Array:
     """Values of core times `(W, time, ...)` at their rows, `(n, ...)`; 0 elsewhere."""
+    if values.ndim == 2:
+        return values  # not asked for
     rows = jnp.where(placed.core, placed.rows, n_rows).T
     return jnp.zeros((n_rows, *values.shape[2:]), values.dtype).at[rows].set(values, mode="drop")

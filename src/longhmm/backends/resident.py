@@ -25,6 +25,7 @@ from longhmm.backends.stitch import (
     OVERLAPS,
     TOLERANCE,
     inner_disagreement,
+    one_step,
     propagate_backward,
     propagate_forward,
     warm_start,
@@ -114,7 +115,7 @@ class Program(NamedTuple):
 def lay_out(model: HMM, sequences: Sequences) -> tuple[Program, Data]:
     """Data for passes in double precision, under `jax.enable_x64(True)`."""
     reader = Reader(model, sequences)
-    backend = choose(reader.kind, model.n_states, False)
+    backend = choose(reader.kind, model.n_states, model.transitions.varies)
     chunk = chunk_length(sequences)
     cells = Cells(sequences.offsets, chunk)
     fits = sequences.length * sequences.dim * 8 <= RESIDENT_BYTES
@@ -152,7 +153,7 @@ def exact_statistics(program: Program, data: Data, params: Params, level: jax.Ar
     last = len(program.overlaps)
     overlaps = jnp.asarray(program.overlaps, jnp.int32)
     joined = data.layout.left > 0
-    transition = params["transition"]
+    transition = one_step(program.model, params["transition"])
 
     def attempt(level: jax.Array) -> Pass:
         return run_chunks(program, data, params, overlaps[jnp.minimum(level, last - 1)], None)

@@ -32,6 +32,11 @@ TOLERANCE = 1e-11  # log odds, or total variation, below which two messages coun
 UNIFORM_SHARE = 1e-3
 
 
+def one_step(model: Any, transition: jax.Array) -> jax.Array:
+    """The matrix by which boundary messages are moved before they are compared; none where matrices vary."""
+    return jnp.eye(transition.shape[-1], dtype=transition.dtype) if model.transitions.varies else transition
+
+
 def warm_start(transition: jax.Array) -> jax.Array:
     """The distribution `(K,)` that chunks inside a sequence warm up from: nearly the stationary one."""
     return (1 - UNIFORM_SHARE) * stationary(transition) + UNIFORM_SHARE / transition.shape[-1]

@@ -15,7 +15,7 @@ from longhmm.backends.cpp import kernel_threads
 from longhmm.backends.pallas.full import gpu_totals
 from longhmm.backends.protocol import Boundary
 from longhmm.backends.read import COPIED_ROWS
-from longhmm.backends.stitch import OVERLAPS, TOLERANCE, blocks_agree, propagate_backward, propagate_forward
+from longhmm.backends.stitch import OVERLAPS, TOLERANCE, blocks_agree, one_step, propagate_backward, propagate_forward
 from longhmm.data.executor import Task
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError
@@ -166,7 +166,7 @@ class Stream:
         """Whether a block goes on where the one before it ended."""
         if left is None or not self.blocks.joined(index)[0]:
             return True
-        transition = self.how.params["transition"]
+        transition = one_step(self.model, self.how.params["transition"])
         return blocks_agree(transition, left.last, right.first, forward_only=self.how.forward_only)
 
     def _refuse_impossible(self, outcome: Outcome) -> None:

@@ -172,4 +172,8 @@ def contractions(
 @partial(jax.jit, static_argnames=("model",))
 def _log_contractions(model: HMM, params: Mapping[str, jax.Array], rows: Rows) -> jax.Array:
     logs = model.log_likelihoods(params, rows)
-    return log_contractions(params["transition"], jnp.transpose(logs, (1, 2, 0)))
+    moves, matrices = model.transitions, params["transition"]
+    if moves.varies:
+        by_row = jax.vmap(lambda each: moves.matrices(params[moves.parameter], each))(jnp.asarray(rows.covariates))
+        matrices = jnp.moveaxis(by_row, 0, 3)
+    return log_contractions(matrices, jnp.transpose(logs, (1, 2, 0)))

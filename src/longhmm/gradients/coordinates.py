@@ -19,6 +19,8 @@ Coordinates = dict[str, jax.Array]
 def interior(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Checked parameters that have finite coordinates: no zero where the model allows a transition."""
     complete = model.validate(params)
+    if model.transitions.varies:
+        return complete
     zeros = (complete["transition"] <= 0) & model.transitions.allowed & model.transitions.free_rows[:, None]
     if zeros.any():
         row, column = np.argwhere(zeros)[0]

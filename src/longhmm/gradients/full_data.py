@@ -28,7 +28,9 @@ def full_statistics(
         arrays = {name: np.asarray(value) for name, value in complete.items()}
         if found.sums is not None:
             natural = jax.tree.map(np.asarray, _gradient(model, arrays, found.sums))
-        centred = np.asarray(excess(jnp.asarray(found.transitions), jnp.asarray(arrays["transition"])))
+        centred = np.zeros_like(found.transitions)
+        if not model.transitions.varies:
+            centred = np.asarray(excess(jnp.asarray(found.transitions), jnp.asarray(arrays["transition"])))
     return Statistics(np.float64(found.log_likelihood), found.first, found.transitions, centred, natural)
 
 

@@ -39,6 +39,9 @@ class Rare(NamedTuple):
 def find_rare(model: HMM, centre: Mapping[str, np.ndarray], sequences: Sequences) -> Rare:
     """Which transitions have counts that follow their probabilities: two passes, the second with small ones doubled."""
     complete = interior(model, centre)
+    if model.transitions.varies:  # there is no single probability that a count could follow
+        none = np.zeros((model.n_states, model.n_states), np.float32)
+        return Rare(none, none)
     counts = full_statistics(model, complete, sequences).transitions
     rare = (counts < RARE) & model.transitions.allowed & model.transitions.free_rows[:, None]
     doubled = np.where(rare, 2.0, 1.0) * complete["transition"]
@@ -52,6 +55,8 @@ def find_rare(model: HMM, centre: Mapping[str, np.ndarray], sequences: Sequences
 
 def rare_score(model: HMM, coordinates: Coordinates, centre: Coordinates, surplus: jax.Array) -> Coordinates:
     """Derivative of `sum_ij (A_ij / A*_ij - 1) surplus_ij log A_ij`, the first factor held constant."""
+    if model.transitions.varies:
+        return {name: jnp.zeros_like(value) for name, value in coordinates.items()}
     ratio = model.transitions.constrain(coordinates["transition"]) / _positive(
         model.transitions.constrain(jnp.asarray(centre["transition"]))
     )

@@ -21,7 +21,7 @@ def log_contractions(transition: jax.Array, log_likelihoods: jax.Array) -> jax.A
     """Log ratios `log |R_22| - log |R_11|` of every step, `(time, W)`; their mean is `rho_2 - rho_1`.
 
     Args:
-        transition: `(K, K)`, `A[i, j]`, `K >= 2`.
+        transition: `(K, K)`, `A[i, j]`, `K >= 2`; or `(time, K, K, W)`, one for each row.
         log_likelihoods: `(time, K, W)`.
     """
     n_states, n_windows = log_likelihoods.shape[1:]
@@ -34,11 +34,10 @@ def log_contractions(transition: jax.Array, log_likelihoods: jax.Array) -> jax.A
     second = _orthogonal_to(first, jnp.broadcast_to(spare, first.shape))
 
     def step(
-        frame: tuple[jax.Array, jax.Array], likelihood: jax.Array
+        frame: tuple[jax.Array, jax.Array], inputs: tuple[jax.Array, jax.Array | None]
     ) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
-        leading, trailing = frame
-        leading = likelihood * (transition.T @ leading)
-        trailing = likelihood * (transition.T @ trailing)
+        likelihood, matrix = inputs
+        leading, trailing = (likelihood * _moved(transition if matrix is None else matrix, each) for each in frame)
         size = jnp.sqrt(jnp.sum(leading**2, axis=0))
         # A zero leading column (an impossible step) leaves no information: restart the frame, count the floor.
         dead = size <= limits.tiny
@@ -51,7 +50,12 @@ def log_contractions(transition: jax.Array, log_likelihoods: jax.Array) -> jax.A
         trailing = jnp.where(lost, fresh, rest / jnp.where(lost, 1.0, remaining))
         return (leading, trailing), jnp.where(lost, FLOOR, jnp.log(jnp.where(lost, 1.0, ratio)))
 
-    return jax.lax.scan(step, (first, second), likelihoods)[1]
+    return jax.lax.scan(step, (first, second), (likelihoods, transition if transition.ndim == 4 else None))[1]
+
+
+def _moved(transition: jax.Array, vectors: jax.Array) -> jax.Array:
+    """`A^T v` for vectors `(K, W)`."""
+    return transition.T @ vectors if transition.ndim == 2 else jnp.einsum("ijw,iw->jw", transition, vectors)
 
 
 def _remove(direction: jax.Array, vector: jax.Array) -> jax.Array:

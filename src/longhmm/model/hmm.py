@@ -18,7 +18,7 @@ from longhmm.model import parameters, show
 from longhmm.model.emissions.base import Emission
 from longhmm.model.parameters import check_parameter
 from longhmm.model.summary import subsample, summarise
-from longhmm.model.transitions import Transitions
+from longhmm.model.transitions import TransitionModel, Transitions
 from longhmm.model.validation import check_initial, check_law, check_transition
 
 Params = dict[str, jax.Array]
@@ -30,6 +30,7 @@ class HMM:
     Args:
         n_states: number of hidden states K, at least 1.
         emission: an `Emission`, such as `Gaussian(dim=2)` or `Emission(dist.StudentT, ...)`.
+        transitions: matrices that vary with covariates; None for one matrix with Dirichlet rows.
         transition_prior: concentrations of the Dirichlet prior of each row of the transition matrix: a number, an
             array that broadcasts to (K, K), or `Sticky(stay, move)`. A concentration of 0 forbids the transition.
         fixed_rows: rows of the transition matrix that are known, `{state: probabilities}`.
@@ -48,6 +49,7 @@ class HMM:
         n_states: int,
         emission: Emission,
         *,
+        transitions: TransitionModel | None = None,
         transition_prior: Any = 1.0,
         fixed_rows: Mapping[int, Any] | None = None,
         initial: Literal["uniform", "stationary"] | Any = "uniform",
@@ -58,7 +60,7 @@ class HMM:
             raise ModelError(f"emission must be an Emission such as Gaussian(dim=2), got {emission!r}.")
         self.n_states = int(n_states)
         self.emission = emission
-        self.transitions = Transitions.build(self.n_states, transition_prior, fixed_rows)
+        self.transitions: Any = transitions or Transitions.build(self.n_states, transition_prior, fixed_rows)
         self.initial = check_initial(initial, self.n_states)
         self._resolved: dict[str, HMM] = {}
         if emission.is_resolved:
@@ -94,7 +96,13 @@ class HMM:
         return self._resolved[fingerprint]
 
     def check_dim(self, sequences: Sequences) -> None:
-        """Refuse data with another number of features than the emission has."""
+        """Refuse data with another number of features than the emission has, or of covariates than transitions have."""
+        wanted = self.transitions.n_covariates if self.transitions.varies else 0
+        if wanted and sequences.n_covariates != wanted:
+            raise ModelError(
+                f"{sequences.name} has {sequences.n_covariates} covariate(s), but the transitions depend on {wanted}: "
+                "give them as open_data(y, covariates=...)."
+            )
         if sequences.dim != self.dim:
             raise ModelError(
                 f"{sequences.name} has {sequences.dim} feature(s) per observation, but {self.emission!r} describes "
@@ -130,19 +138,12 @@ class HMM:
     def validate(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Complete parameters as float64 arrays: shapes, supports and row sums checked, constants filled in."""
         table = self.emission.parameters(self.n_states)
-        unknown = sorted(set(params) - set(table) - {"transition", "initial"})
+        own = {"initial", "transition", self.transitions.parameter}
+        unknown = sorted(set(params) - set(table) - own)
         if unknown:
-            raise ModelError(
-                f"params must hold only {['initial', 'transition', *table]}, got also {', '.join(unknown)}."
-            )
-        transition = check_transition(params, self.n_states)
-        if np.any(transition[~self.transitions.allowed] > 0):
-            row, column = np.argwhere((transition > 0) & ~self.transitions.allowed)[0]
-            raise ModelError(
-                f"params['transition'] must be 0 where the model forbids a transition, got "
-                f"{transition[row, column]} from state {row} to state {column}."
-            )
-        complete = {"transition": transition}
+            raise ModelError(f"params must hold only {[*sorted(own), *table]}, got also {', '.join(unknown)}.")
+        complete = self._check_transitions(params)
+        transition = complete["transition"]
         for name, parameter in table.items():
             complete[name] = check_parameter(parameter, params.get(name))
         complete["initial"] = (
@@ -151,6 +152,23 @@ class HMM:
             else self._initial_numpy(transition)
         )
         return complete
+
+    def _check_transitions(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        moves = self.transitions
+        if moves.varies:
+            if moves.parameter not in params:
+                raise ModelError(f"params must hold '{moves.parameter}', numbers of shape {moves.shape}, got none.")
+            found = moves.check(params[moves.parameter])
+            with jax.enable_x64(True):
+                return {moves.parameter: found, "transition": np.asarray(moves.typical(found))}
+        transition = check_transition(params, self.n_states)
+        if np.any(transition[~moves.allowed] > 0):
+            row, column = np.argwhere((transition > 0) & ~moves.allowed)[0]
+            raise ModelError(
+                f"params['transition'] must be 0 where the model forbids a transition, got "
+                f"{transition[row, column]} from state {row} to state {column}."
+            )
+        return {"transition": transition}
 
     def _initial_numpy(self, transition: np.ndarray) -> np.ndarray:
         if isinstance(self.initial, str):
@@ -172,17 +190,20 @@ class HMM:
     def unconstrain(self, params: Mapping[str, jax.Array]) -> Params:
         """Natural parameters to unconstrained coordinates: "transition" and the emission's free names."""
         coordinates = parameters.unconstrain(self.emission.parameters(self.n_states), params)
-        return {"transition": self.transitions.unconstrain(params["transition"]), **coordinates}
+        return {"transition": self.transitions.unconstrain(params[self.transitions.parameter]), **coordinates}
 
     def constrain(self, coordinates: Mapping[str, jax.Array]) -> Params:
         """Unconstrained coordinates to natural parameters, constants and the initial law included."""
-        transition = self.transitions.constrain(coordinates["transition"])
+        moves = self.transitions
+        found = transition = moves.constrain(coordinates["transition"])
+        if moves.varies:
+            transition = moves.typical(found)
         emission = parameters.constrain(self.emission.parameters(self.n_states), coordinates)
-        return {"initial": self.initial_law(transition), "transition": transition, **emission}
+        return {"initial": self.initial_law(transition), "transition": transition, moves.parameter: found, **emission}
 
     def log_prior(self, params: Mapping[str, jax.Array]) -> jax.Array:
         """Log prior density of natural parameters."""
-        return self.transitions.log_prior(params["transition"]) + self.emission.log_prior(params)
+        return self.transitions.log_prior(params[self.transitions.parameter]) + self.emission.log_prior(params)
 
     def log_prior_unconstrained(self, coordinates: Mapping[str, jax.Array]) -> jax.Array:
         """Log prior density of the unconstrained coordinates: the natural one plus the log Jacobian (F18)."""
@@ -191,7 +212,7 @@ class HMM:
     def log_prior_of_coordinates(self, params: Mapping[str, jax.Array]) -> jax.Array:
         """The part of the log prior density of the coordinates that natural parameters decide: rows have a Jacobian
         that is a function of the rows themselves."""
-        return self.log_prior(params) + self.transitions.log_jacobian(params["transition"])
+        return self.log_prior(params) + self.transitions.log_jacobian(params[self.transitions.parameter])
 
     def log_jacobian(self, coordinates: Mapping[str, jax.Array]) -> jax.Array:
         """Log volume of the map from the emission's coordinates to its natural parameters."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -32,12 +32,73 @@ class Sticky:
         return np.full((n_states, n_states), float(self.move)) + np.eye(n_states) * (self.stay - self.move)
 
 
+class TransitionModel:
+    """Transition matrices that vary by row, as a function of covariates; subclass it to make one.
+
+    A subclass sets `n_states` and `shape`, and defines `matrices` and `log_prior`. Its parameter, named `parameter`
+    among those of the model, has one unconstrained coordinate for each entry, unless `constrain`, `unconstrain` and
+    `log_jacobian` say otherwise. Beside it `transition` is the matrix where all covariates are 0.
+    """
+
+    varies = True
+    parameter = "coefficients"
+    exchangeable = False
+    n_states: int
+    shape: tuple[int, ...]
+    n_covariates: int
+
+    def matrices(self, coefficients: jax.Array, covariates: jax.Array) -> jax.Array:
+        """`(n, K, K)`, the matrices of the transitions into rows with covariates `(n, C)`."""
+        raise NotImplementedError
+
+    def log_prior(self, coefficients: jax.Array) -> jax.Array:
+        """Log prior density of the parameter."""
+        raise NotImplementedError
+
+    @property
+    def n_free(self) -> int:
+        """Number of unconstrained coordinates."""
+        return math.prod(self.shape)
+
+    @property
+    def allowed(self) -> np.ndarray:
+        """`(K, K)`, True where a transition is possible."""
+        return np.ones((self.n_states, self.n_states), bool)
+
+    def constrain(self, coordinates: jax.Array) -> jax.Array:
+        """`(n_free,)` coordinates to the parameter."""
+        return coordinates.reshape(self.shape)
+
+    def unconstrain(self, coefficients: jax.Array) -> jax.Array:
+        """Inverse of `constrain`."""
+        return jnp.ravel(coefficients)
+
+    def log_jacobian(self, coefficients: jax.Array) -> jax.Array:
+        """Log volume of `constrain`."""
+        return jnp.zeros(())
+
+    def typical(self, coefficients: Any) -> jax.Array:
+        """`(K, K)`, the matrix where all covariates are 0."""
+        return self.matrices(jnp.asarray(coefficients), jnp.zeros((1, self.n_covariates)))[0]
+
+    def check(self, given: Any) -> np.ndarray:
+        """The parameter as an array, or a refusal."""
+        found = np.asarray(given, np.float64)
+        if found.shape != self.shape or not np.all(np.isfinite(found)):
+            raise ModelError(
+                f"params['{self.parameter}'] must be finite numbers of shape {self.shape}, got shape {found.shape}."
+            )
+        return found
+
+
 @dataclass(frozen=True, eq=False)
 class Transitions:
     """Independent Dirichlet rows. A concentration of 0 forbids a transition; `fixed_rows` are known exactly."""
 
     concentration: np.ndarray
     fixed_rows: Mapping[int, np.ndarray]
+    varies: ClassVar[bool] = False
+    parameter: ClassVar[str] = "transition"
 
     @staticmethod
     def build(n_states: int, prior: Any, fixed_rows: Mapping[int, Any] | None) -> Transitions:

@@ -158,6 +158,8 @@ def _inside(model: HMM, params: Mapping[str, Any], length: int) -> dict[str, np.
             complete[name] = shares / shares.sum(axis=-1, keepdims=True)
         elif counts and isinstance(support, type(constraints.positive)):
             complete[name] = np.maximum(complete[name], least)  # a rate of counts has no unit
+    if model.transitions.varies:
+        return complete
     allowed = model.transitions.allowed
     share = 1e-6 * allowed / allowed.sum(axis=1, keepdims=True)
     rows = model.transitions.free_rows[:, None]
@@ -175,6 +177,8 @@ def _with_best_rows(
     In unconstrained coordinates that is `(n + a) / sum (n + a)`. A transition that is never seen moves with the length
     of the data, and Newton steps would follow its logarithm by at most one unit at a time.
     """
+    if model.transitions.varies:
+        return dict(coordinates)
     params = constrain(model, coordinates)
     counts = full_statistics(model, params, sequences, progress).transitions
     allowed = model.transitions.allowed

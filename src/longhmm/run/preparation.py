@@ -151,6 +151,8 @@ def note_buffer(prepared: Prepared) -> None:
 
 def _off_the_boundary(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     complete = model.validate(params)
+    if model.transitions.varies:
+        return complete
     allowed = model.transitions.allowed & model.transitions.free_rows[:, None]
     lifted = np.where(allowed, np.maximum(complete["transition"], 1e-8), complete["transition"])
     return {**complete, "transition": lifted / lifted.sum(axis=1, keepdims=True)}

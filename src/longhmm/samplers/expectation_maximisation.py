@@ -161,6 +161,8 @@ def _report(state: EMState, gain: float, halvings: int) -> EMInfo:
 def _coordinates(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Unconstrained coordinates of parameters that may have transitions of probability zero."""
     complete = model.validate(params)
+    if model.transitions.varies:
+        return unconstrain(model, complete)
     free = model.transitions.allowed & model.transitions.free_rows[:, None]
     lifted = np.where(free, np.maximum(complete["transition"], LEAST), complete["transition"])
     return unconstrain(model, {**complete, "transition": lifted / lifted.sum(axis=1, keepdims=True)})

@@ -29,8 +29,12 @@ Arrays = dict[str, np.ndarray]
 def maximise(model: HMM, params: Arrays, expected: Expected, *, prior: bool, moves_initial: bool) -> Arrays:
     """Parameters with a larger Q: the largest, or one Newton step towards it where only derivatives are known."""
     with jax.enable_x64(True):
+        emission = _next_emission(model, params, expected.emission, prior)
+        moves = model.transitions
+        if moves.varies:  # no closed form: they are left to steps that use derivatives
+            return {moves.parameter: params[moves.parameter], **emission}
         transition = next_transition(model, params["transition"], expected, prior=prior, moves_initial=moves_initial)
-        return {"transition": transition, **_next_emission(model, params, expected.emission, prior)}
+        return {"transition": transition, **emission}
 
 
 def between(model: HMM, old: Arrays, new: Arrays, fraction: float) -> Arrays:
@@ -40,16 +44,18 @@ def between(model: HMM, old: Arrays, new: Arrays, fraction: float) -> Arrays:
     with jax.enable_x64(True):
         ends = [np.asarray(_flatten(model, each)) for each in (old, new)]
         emission = _natural(model, ends[0] + fraction * (ends[1] - ends[0]))
-        transition = old["transition"] + fraction * (new["transition"] - old["transition"])
-        return {"transition": transition, **jax.tree.map(np.asarray, emission)}
+        name = model.transitions.parameter
+        moves = old[name] + fraction * (new[name] - old[name])
+        return {name: moves, **jax.tree.map(np.asarray, emission)}
 
 
 def log_prior(model: HMM, params: Mapping[str, np.ndarray]) -> float:
     """Log prior density of natural parameters, finite where entries of A are zero."""
     with jax.enable_x64(True):
-        transition = np.maximum(np.asarray(params["transition"], np.float64), SMALLEST)
         arrays = {name: jnp.asarray(value) for name, value in params.items()}
-        return float(_log_prior(model, {**arrays, "transition": jnp.asarray(transition)}))
+        if not model.transitions.varies:
+            arrays["transition"] = jnp.maximum(arrays["transition"].astype(jnp.float64), SMALLEST)
+        return float(_log_prior(model, arrays))
 
 
 @partial(jax.jit, static_argnames="model")

@@ -82,7 +82,7 @@ def statistics(
     by = None if wanted.per_chunk else (jnp.ones(layout.size) if weights is None else weights)
     found = window_sums(form, lowered.rows, layout, (transition, initial, law), natural, by, gamma=wanted.gamma)
     *sums, gamma = (each.astype(transition.dtype) for each in found)
-    return ChunkStatistics(*sums, gamma, None, jnp.asarray(-1, jnp.int32))
+    return ChunkStatistics(*sums, gamma, None, None, jnp.asarray(-1, jnp.int32))
 
 
 def window_sums(
