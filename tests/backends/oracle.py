@@ -9,13 +9,16 @@ import numpy as np
 
 
 class Truth(NamedTuple):
-    """Of one chunk: log likelihood of all rows, first states, transitions by row, probabilities, the best path."""
+    """Of one chunk: log likelihood of all rows, first states, transitions by row, probabilities, the best path and
+    its log weight, and the probability of every path."""
 
     log_likelihood: float
     first: np.ndarray
     pairs: np.ndarray
     gamma: np.ndarray
     best: np.ndarray
+    best_score: float
+    paths: dict[tuple[int, ...], float]
 
 
 def enumerate_paths(
@@ -45,15 +48,17 @@ def enumerate_paths(
             total += 0.0 if after is None else np.log(after[previous])
             weights[(origin, *path)] = total
     peak = max(weights.values())
-    scaled = {path: np.exp(weight - peak) for path, weight in weights.items()}
-    total = sum(scaled.values())
+    scaled = {path: np.exp(weight - peak) if weight > -np.inf else 0.0 for path, weight in weights.items()}
+    total = sum(scaled.values()) or np.nan  # no path is possible: only `best_score` means something
     first, pairs, gamma = np.zeros(k), np.zeros((n, k, k)), np.zeros((n, k))
+    paths: dict[tuple[int, ...], float] = {}
     for path, weight in scaled.items():
         share = weight / total
+        paths[path[1:]] = paths.get(path[1:], 0.0) + share
         first[path[0] if pair else path[1]] += share if opens else 0.0
         for t in range(n):
             gamma[t, path[t + 1]] += share
             if t > 0 or pair or not opens:
                 pairs[t, path[t], path[t + 1]] += share
     best = max(weights, key=lambda path: weights[path])
-    return Truth(float(np.log(total) + peak), first, pairs, gamma, np.array(best[1:]))
+    return Truth(float(np.log(total) + peak), first, pairs, gamma, np.array(best[1:]), peak, paths)

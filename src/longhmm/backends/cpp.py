@@ -8,17 +8,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.protocol import PRECOMPUTED, Boundary, ChunkStatistics, Lowered, Messages, Wanted
+from longhmm.backends.protocol import (
+    PRECOMPUTED,
+    Boundary,
+    ChunkPaths,
+    ChunkStatistics,
+    Lowered,
+    Messages,
+    PathsWanted,
+    Uniforms,
+    Wanted,
+)
 from longhmm.data.layout import Layout
 from longhmm.kernels import native
 
 name = "cpp"
 many_points = True
+underflows = True
 
 
 def supports(kind: int, n_states: int, time_varying: bool, precision: np.dtype) -> bool:
-    """Whether it was built, programs run on the CPU, and one matrix serves all rows."""
-    return not time_varying and kind <= PRECOMPUTED and native.usable()
+    """Whether it was built, programs run on the CPU, one matrix serves all rows, and a state fits into a byte."""
+    return not time_varying and kind <= PRECOMPUTED and n_states <= native.MOST_STATES and native.usable()
 
 
 def kernel_threads() -> int:
@@ -73,7 +84,10 @@ def statistics(
     messages = (none if each is None else each for each in boundary)
     found = run(
         lowered.rows,
-        *(jnp.asarray(each, jnp.int32) for each in (layout.begin, layout.left, layout.core, layout.right, layout.opens)),
+        *(
+            jnp.asarray(each, jnp.int32)
+            for each in (layout.begin, layout.left, layout.core, layout.right, layout.opens)
+        ),
         jnp.ones(size, kind) if weights is None else weights.astype(kind),
         transition,
         *(jnp.asarray(each, kind) for each in (initial, initial if start is None else start, natural, *messages)),
@@ -90,3 +104,48 @@ def statistics(
     )
     *sums, gamma, edges, impossible = found
     return ChunkStatistics(*sums, gamma, None, Messages(*edges) if wanted.messages else None, impossible)
+
+
+def paths(
+    lowered: Lowered,
+    transition: Any,
+    initial: Any,
+    layout: Layout,
+    forward: Any,
+    following: Any,
+    uniforms: Uniforms,
+    *,
+    start: Any,
+    log_space: Any,
+    wanted: PathsWanted,
+) -> ChunkPaths:
+    """Paths through the cores, under `jax.enable_x64(True)`; what was not asked for is of no use."""
+    native.register()
+    n, size = transition.shape[-1], layout.size
+    messages, maps = (size if each else 1 for each in (wanted.messages, wanted.maps))
+    results = (
+        *(jax.ShapeDtypeStruct(shape, jnp.float64) for shape in ((messages, n), (messages, n), (messages,))),
+        jax.ShapeDtypeStruct((maps, n + 1), jnp.uint8),
+        jax.ShapeDtypeStruct((max(wanted.states, 1),), jnp.uint8),
+        jax.ShapeDtypeStruct((), jnp.int64),
+    )
+    none = jnp.zeros((1, 1))
+    numbers = (initial, initial if start is None else start, none if lowered.natural is None else lowered.natural)
+    found = jax.ffi.ffi_call("longhmm_find_paths", results, vmap_method="sequential")(
+        lowered.rows,
+        *(jnp.asarray(each, jnp.int32) for each in (layout.begin, layout.left, layout.core, layout.opens)),
+        *(jnp.asarray(each, jnp.float64) for each in (transition, *numbers, none if forward is None else forward)),
+        jnp.asarray(jnp.zeros(size) if following is None else following, jnp.int32),
+        jnp.asarray(uniforms.key, jnp.uint32),
+        jnp.asarray(uniforms.first_row, jnp.int64),
+        jnp.asarray(log_space, jnp.int32),
+        kind=np.int32(lowered.kind),
+        width=np.int32(lowered.width),
+        drawn=np.int32(wanted.drawn),
+        given_before=np.int32(forward is not None),
+        messages_wanted=np.int32(wanted.messages),
+        maps_wanted=np.int32(wanted.maps),
+        states_wanted=np.int32(wanted.states > 0),
+        threads=np.int32(native.threads()),
+    )
+    return ChunkPaths(*found)

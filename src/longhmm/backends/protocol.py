@@ -108,11 +108,57 @@ class ChunkStatistics(NamedTuple):
     impossible: Any
 
 
+class Uniforms(NamedTuple):
+    """Random numbers that depend on nothing but a `key` `(2,)` and the number of a row, `first_row` that of row 0."""
+
+    key: Any
+    first_row: Any
+
+
+class PathsWanted(NamedTuple):
+    """What is asked of paths: drawn from their posterior or the most probable ones; messages, maps, and the states of
+    so many rows (0: none)."""
+
+    drawn: bool
+    messages: bool = False
+    maps: bool = False
+    states: int = 0
+
+
+class ChunkPaths(NamedTuple):
+    """Paths of states through the cores of chunks.
+
+    A path is fixed from the end backwards, so that it takes two calls. The first finds what follows from every state
+    behind a chunk; once these maps have been followed from the end of each sequence, the second fills the chunks in.
+
+    Attributes:
+        forward_in, forward_out: `(W, K)`, of drawn paths as in `Messages`; of best paths the scores of those into each
+            state before the first core row and at the last one, up to a constant.
+        log_likelihood: `(W,)`, of the core given the rows before it; of best paths, how much `forward_out` has gained
+            over `forward_in`, each summed over its states.
+        maps: `(W, K + 1)`, the first state of a core for each state of the row behind it; the last: nothing follows.
+            `NO_STATE` where plain numbers underflow.
+        states: `(n,)`, states of core rows, 0 elsewhere.
+        redone: how often plain numbers underflowed here. They may then have done so in the given messages too.
+    """
+
+    forward_in: Any
+    forward_out: Any
+    log_likelihood: Any
+    maps: Any
+    states: Any
+    redone: Any
+
+
+NO_STATE = 255
+
+
 class Backend(Protocol):
-    """Turns potentials into marginals, inside compiled programs and outside."""
+    """Turns potentials into marginals and paths, inside compiled programs and outside."""
 
     name: str
     many_points: bool  # whether under `jax.vmap` one call serves many sets of parameters
+    underflows: bool  # whether it draws paths on plain numbers where it is not told to use log space
 
     def supports(self, kind: int, n_states: int, time_varying: bool, precision: Any) -> bool:
         """Whether it can serve potentials of this kind here, with messages in this precision."""
@@ -131,6 +177,26 @@ class Backend(Protocol):
     ) -> ChunkStatistics:
         """Marginals of the cores. `start` `(K,)`: the distribution before chunks that begin inside a sequence, None for
         the stationary one of `transition`."""
+
+    def paths(
+        self,
+        lowered: Lowered,
+        transition: Any,
+        initial: Any,
+        layout: Layout,
+        forward: Any,
+        following: Any,
+        uniforms: Uniforms,
+        *,
+        start: Any,
+        log_space: Any,
+        wanted: PathsWanted,
+    ) -> ChunkPaths:
+        """Paths through the cores, in double precision. A chunk that does not end its sequence has the row behind it.
+
+        `forward` as in `Boundary`, else chunks inside a sequence begin from `start`; `following` `(W,)`, the states of
+        the rows behind cores, -1 where a sequence ends, for `wanted.states`.
+        """
 
 
 def weighted_sum(weights: Any, parts: jax.Array) -> jax.Array:

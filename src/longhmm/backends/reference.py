@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.backends.kinds import expected_sums, log_likelihoods
+from longhmm.backends.kinds import expected_sums
+from longhmm.backends.lanes import Placed, at_time, chunk_logs, chunk_operators, ends, in_groups, place, to_rows
 from longhmm.backends.protocol import (
     PAIR,
     Boundary,
@@ -18,6 +19,7 @@ from longhmm.backends.protocol import (
     Wanted,
     weighted_sum,
 )
+from longhmm.backends.reference_paths import paths as paths  # the other half of this backend
 from longhmm.data.layout import Layout
 from longhmm.inference import operators
 from longhmm.messages.forward import filter_messages
@@ -27,19 +29,12 @@ from longhmm.messages.scaling import safe_log
 
 name = "reference"
 many_points = False
+underflows = False
 
 
 def supports(kind: int, n_states: int, time_varying: bool, precision: Any) -> bool:
     """Always."""
     return True
-
-
-class Placed(NamedTuple):
-    """Rows of chunks, time first: which row each time is, which times lie in the chunk, and which in its core."""
-
-    rows: jax.Array
-    inside: jax.Array
-    core: jax.Array
 
 
 class Recursion(NamedTuple):
@@ -53,43 +48,6 @@ class Recursion(NamedTuple):
     log_forward: jax.Array
     log_backward: jax.Array
     impossible_at: jax.Array
-
-
-def place(layout: Layout) -> Placed:
-    """Where the rows of every chunk lie."""
-    times = jnp.arange(sum(layout.spans))[:, None]
-    left, core, right = (jnp.asarray(each) for each in (layout.left, layout.core, layout.right))
-    inside = times < left + core + right
-    rows = jnp.asarray(layout.begin) - left + jnp.where(inside, times, 0)
-    return Placed(jnp.where(inside, rows, 0), inside, (times >= left) & (times < left + core))
-
-
-def chunk_logs(lowered: Lowered, placed: Placed, dtype: Any) -> jax.Array:
-    """Log likelihoods `(time, K, W)`, of pairs `(time, K, K, W)`; 0 outside of chunks and where rows are missing."""
-    rows = jnp.asarray(lowered.rows)[placed.rows].astype(dtype)
-    if lowered.kind == PAIR:
-        logs = jnp.moveaxis(jnp.where(jnp.isnan(rows), 0.0, rows), 1, 3)
-        return jnp.where(placed.inside[:, None, None, :], logs, 0.0)
-    natural = None if lowered.natural is None else lowered.natural.astype(dtype)
-    logs = jnp.swapaxes(log_likelihoods(lowered.kind, lowered.width, rows, natural), 1, 2)
-    return jnp.where(placed.inside[:, None, :], logs, 0.0)
-
-
-def chunk_operators(logs: jax.Array, transition: Any, initial: Any, layout: Layout, placed: Placed) -> jax.Array:
-    """One operator per row (see `inference.operators`), also where one matrix serves all rows."""
-    matrices = transition
-    if isinstance(transition, Varying):
-        by_row = jnp.asarray(transition.matrices)[jnp.asarray(transition.index)[placed.rows]]
-        matrices = jnp.moveaxis(by_row, 1, 3)
-    found = operators.log_operators(matrices, logs)
-    if logs.ndim == 4:
-        return found  # the state before the first row has the initial distribution
-    return operators.opening(found, safe_log(jnp.asarray(initial)), logs[0], jnp.asarray(layout.opens) > 0)
-
-
-# Numbers in one (time, state, chunk) array: on a CPU what stays in its cache, elsewhere enough to keep a device busy.
-GROUP_ENTRIES = {"cpu": 1 << 16}
-GROUP_ENTRIES_ELSEWHERE = 1 << 24
 
 
 def statistics(
@@ -108,27 +66,17 @@ def statistics(
     n, size = one.shape[-1], layout.size
     if start is None and boundary.forward is None:
         start = jax.lax.stop_gradient(stationary(one))
-    entries = GROUP_ENTRIES.get(jax.default_backend(), GROUP_ENTRIES_ELSEWHERE)
-    lanes = min(size, max(1, entries // (n * sum(layout.spans))))
-    spare = -size % lanes
-
-    def grouped(array: Any) -> jax.Array:
-        array = jnp.asarray(array)
-        return jnp.pad(array, ((0, spare), *[(0, 0)] * (array.ndim - 1))).reshape(-1, lanes, *array.shape[1:])
 
     def one_group(group: tuple[Layout, Boundary]) -> tuple[Any, ...]:
         return _group(lowered, transition, initial, *group, start=start, wanted=wanted)
 
-    groups = jax.tree.map(grouped, (layout, boundary))
-    # Compiled once, and one after the other: a condition inside stays a condition.
-    found = jax.lax.map(one_group, groups)
-    by_chunk = jax.tree.map(lambda each: each.reshape(size + spare, *each.shape[2:])[:size], found)
+    by_chunk = in_groups(one_group, (layout, boundary), size, n * sum(layout.spans))
     sums, gamma, pairs, messages, impossible = by_chunk
     if not wanted.per_chunk:
         by = jnp.ones(size) if weights is None else weights
         sums = tuple(weighted_sum(by, each).astype(each.dtype) for each in sums)
     unasked = jnp.zeros((1, 1), one.dtype)
-    spread, moves = (_to_rows(each, place(layout), wanted.gamma) if wanted.gamma else unasked for each in (gamma, pairs))
+    spread, moves = (to_rows(each, place(layout), wanted.gamma) if wanted.gamma else unasked for each in (gamma, pairs))
     rows = jnp.where(impossible >= 0, impossible, jnp.iinfo(jnp.int32).max)
     named = jnp.where(jnp.any(impossible >= 0), jnp.min(rows), -1).astype(jnp.int32)
     moved = moves if isinstance(transition, Varying) else None
@@ -144,8 +92,8 @@ def _group(
     dtype, n = one.dtype, one.shape[-1]
     placed = place(layout)
     logs = chunk_logs(lowered, placed, dtype)
-    before = _ends(boundary.forward, jnp.zeros(n) if start is None else safe_log(jnp.asarray(start, dtype)), layout)
-    after = _ends(boundary.backward, jnp.zeros(n, dtype), layout)
+    before = ends(boundary.forward, jnp.zeros(n) if start is None else safe_log(jnp.asarray(start, dtype)), layout)
+    after = ends(boundary.backward, jnp.zeros(n, dtype), layout)
     opens = jnp.asarray(layout.opens) > 0
     if varying or pair:
         if pair:
@@ -227,27 +175,11 @@ def _by_operators(
     )
 
 
-def _ends(given: Any, otherwise: jax.Array, layout: Layout) -> jax.Array:
-    """Log messages `(K, W)`."""
-    if given is not None:
-        return jnp.asarray(given).T
-    return jnp.broadcast_to(otherwise[:, None], (otherwise.shape[0], layout.size))
 
 
 def _messages(found: Recursion, layout: Layout) -> Messages:
     left, core = jnp.asarray(layout.left), jnp.asarray(layout.core)
 
-    def at(messages: jax.Array, time: jax.Array) -> jax.Array:
-        index = jnp.broadcast_to(time[None, None, :], (1, *messages.shape[1:]))
-        return jnp.take_along_axis(messages, index, axis=0)[0].T
-
     forward, backward = found.log_forward, found.log_backward
-    return Messages(at(forward, left), at(forward, left + core), at(backward, left + core), at(backward, left))
-
-
-def _to_rows(values: jax.Array, placed: Placed, n_rows: int) -> jax.Array:
-    """Values of core times `(W, time, ...)` at their rows, `(n, ...)`; 0 elsewhere."""
-    if values.ndim == 2:
-        return values  # not asked for
-    rows = jnp.where(placed.core, placed.rows, n_rows).T
-    return jnp.zeros((n_rows, *values.shape[2:]), values.dtype).at[rows].set(values, mode="drop")
+    by_end = ((forward, left), (forward, left + core), (backward, left + core), (backward, left))
+    return Messages(*(at_time(*each).T for each in by_end))

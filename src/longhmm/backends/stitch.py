@@ -21,12 +21,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.protocol import Messages
+from longhmm.backends.protocol import PAIR, Lowered, Messages, Varying
+from longhmm.data.layout import Layout
 from longhmm.messages.markov import stationary
 from longhmm.messages.scaling import at_zero, log_sum_exp, safe_log
 
 OVERLAPS = (32, 128, 512)  # rows by which chunks start early, in the order in which they are tried
 TOLERANCE = 1e-11  # log odds, or total variation, below which two messages count as the same
+SCORE_TOLERANCE = 1e-8  # the same for scores of best paths: sums of thousands of log probabilities
 # Share of the uniform distribution in the one that chunks warm up from. Every state that is possible in truth is then
 # possible in the warm-up, and an observation that is impossible there is so in truth.
 UNIFORM_SHARE = 1e-3
@@ -37,19 +39,31 @@ def one_step(model: Any, transition: jax.Array) -> jax.Array:
     return jnp.eye(transition.shape[-1], dtype=transition.dtype) if model.transitions.varies else transition
 
 
-def warm_start(transition: jax.Array) -> jax.Array:
+def warm_start(transition: Any) -> jax.Array:
     """The distribution `(K,)` that chunks inside a sequence warm up from: nearly the stationary one."""
-    return (1 - UNIFORM_SHARE) * stationary(transition) + UNIFORM_SHARE / transition.shape[-1]
+    matrix = jnp.mean(transition.matrices, axis=0) if isinstance(transition, Varying) else transition
+    return (1 - UNIFORM_SHARE) * stationary(matrix) + UNIFORM_SHARE / matrix.shape[-1]
 
 
-def forward_gap(transition: jax.Array, forward_out: jax.Array, forward_in: jax.Array) -> jax.Array:
+def boundary_steps(lowered: Lowered, transition: Any, layout: Layout) -> jax.Array:
+    """Log weights `(W, K, K)` of the step into the first core row of every chunk, up to what its new state decides."""
+    begin = jnp.asarray(layout.begin)
+    matrices = transition.matrices[transition.index[begin]] if isinstance(transition, Varying) else transition
+    steps = safe_log(jnp.broadcast_to(matrices, (layout.size, *matrices.shape[-2:])))
+    if lowered.kind == PAIR:
+        logs = jnp.asarray(lowered.rows)[begin]
+        steps = steps + jnp.where(jnp.isnan(logs), 0.0, logs)
+    return steps
+
+
+def forward_gap(log_step: jax.Array, forward_out: jax.Array, forward_in: jax.Array, best: bool = False) -> jax.Array:
     """Largest difference of log odds `(W,)` of the messages that left chunks and those the next ones began with.
 
-    One step on, with `transition` `(K, K)` or `(W, K, K)`: what is too small to matter is gone after the step.
+    One step on, with `log_step` `(K, K)` or `(W, K, K)`: what is too small to matter is gone after the step. `best`:
+    messages are scores of best paths.
     """
-    log_transition = safe_log(transition)
-    moved = (log_sum_exp(each[:, :, None] + log_transition, 1) for each in (forward_out, forward_in))
-    one, other = (at_zero(each.T)[0] for each in moved)
+    total = jnp.max if best else log_sum_exp
+    one, other = (at_zero(total(each[:, :, None] + log_step, 1).T)[0] for each in (forward_out, forward_in))
     impossible = jnp.isneginf(one) & jnp.isneginf(other)
     gap = jnp.abs(one - other) - _rounding(one) * jnp.abs(one)
     return _or_infinite(jnp.max(jnp.where(impossible, 0.0, gap), axis=0))
@@ -66,7 +80,7 @@ def posterior_gap(forward_out: jax.Array, backward_in: jax.Array, backward_out: 
 
 def disagreement(transition: jax.Array, left: Messages, right: Messages, forward_only: bool) -> jax.Array:
     """How far chunks `left` disagree with the chunks `right` that follow them, `(W,)`."""
-    gap = forward_gap(transition, left.forward_out, right.forward_in)
+    gap = forward_gap(safe_log(transition), left.forward_out, right.forward_in)
     if forward_only:
         return gap
     return jnp.maximum(gap, posterior_gap(left.forward_out, left.backward_in, right.backward_out))
@@ -77,6 +91,12 @@ def inner_disagreement(transition: jax.Array, messages: Messages, joined: Any, f
     left, right = (Messages(*(each[part] for each in messages)) for part in (slice(None, -1), slice(1, None)))
     step = transition[1:] if transition.ndim == 3 else transition
     gaps = disagreement(step, left, right, forward_only)
+    return jnp.max(jnp.where(jnp.asarray(joined)[1:], gaps, 0.0), initial=0.0)
+
+
+def inner_forward_gap(steps: jax.Array, forward_out: jax.Array, forward_in: jax.Array, joined: Any, best: bool) -> Any:
+    """The same for forward messages alone, with the steps `(W, K, K)` between chunks."""
+    gaps = forward_gap(steps[1:], forward_out[:-1], forward_in[1:], best)
     return jnp.max(jnp.where(jnp.asarray(joined)[1:], gaps, 0.0), initial=0.0)
 
 
@@ -99,12 +119,16 @@ def transfer_operators(forward: Forward, n_states: int, n_chunks: int, dtype: An
     return jnp.moveaxis(jax.lax.map(from_state, jnp.arange(n_states)), 0, 1)
 
 
-@jax.jit
-def propagate_forward(carry: jax.Array, operators: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Messages before consecutive chunks, `(W, K)`, from the one before the first; and the one behind the last."""
+@partial(jax.jit, static_argnames=("best",))
+def propagate_forward(carry: jax.Array, operators: jax.Array, best: bool = False) -> tuple[jax.Array, jax.Array]:
+    """Messages before consecutive chunks, `(W, K)`, from the one before the first; and the one behind the last.
+
+    `best`: messages are scores of best paths.
+    """
+    total = jnp.max if best else log_sum_exp
 
     def step(message: jax.Array, operator: jax.Array) -> tuple[jax.Array, jax.Array]:
-        onward = log_sum_exp(message[:, None] + operator, 0)
+        onward = total(message[:, None] + operator, 0)
         scale = log_sum_exp(onward, 0)
         # After an impossible observation, the uniform message: that its likelihood is zero is found elsewhere.
         return jnp.where(jnp.isfinite(scale), onward - scale, -jnp.log(float(message.shape[0]))), message

@@ -44,6 +44,11 @@ class Layout:
         """The same chunks where the data begin `rows` later."""
         return replace(self, begin=self.begin - rows)
 
+    def trimmed(self, left: Any, right: Any, spans: tuple[int, int, int]) -> Layout:
+        """The same cores with at most so many rows before and behind them."""
+        opens = self.opens * (self.left <= left)
+        return Layout(self.begin, self.left.clip(0, left), self.core, self.right.clip(0, right), opens, spans)
+
     def padded(self, size: int) -> Layout:
         """The same chunks on the host, filled up to `size` with some that have no rows."""
         spare = (0, size - self.size)

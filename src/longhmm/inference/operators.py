@@ -76,15 +76,17 @@ def smoothed(log_before: jax.Array, log_after: jax.Array, operators: jax.Array) 
     )
 
 
-def best_scores(log_before: jax.Array, operators: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Scores `(K, W)` of the best path into each state at the last time, and `origins[t, j, w]`, where it was before
-    (the state before the chunk for t = 0)."""
+def best_scores(log_before: jax.Array, operators: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Scores `(time + 1, K, W)` of the best path into each state, the best at 0 and the first ones those before the
+    chunk; by how much they were moved there, `(time, W)`; and `origins[t, j, w]`, the state before time t."""
 
-    def step(scores: jax.Array, operator: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def step(scores: jax.Array, operator: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
         onward = scores[:, None, :] + operator
-        return at_zero(jnp.max(onward, axis=0))[0], jnp.argmax(onward, axis=0).astype(jnp.int32)
+        scores, peak = at_zero(jnp.max(onward, axis=0))
+        return scores, (scores, peak, jnp.argmax(onward, axis=0).astype(jnp.int32))
 
-    return jax.lax.scan(step, log_before, operators)
+    _, (scores, peaks, origins) = jax.lax.scan(step, log_before, operators)
+    return jnp.concatenate([log_before[None], scores]), peaks, origins
 
 
 def drawn_origins(log_forward: jax.Array, operators: jax.Array, uniforms: jax.Array) -> jax.Array:

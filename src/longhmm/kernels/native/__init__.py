@@ -85,7 +85,7 @@ def library() -> ctypes.CDLL | None:
         found = ctypes.CDLL(str(Path(__file__).with_name("library.so")))
     except OSError:
         return None
-    if not hasattr(found, "longhmm_paths"):
+    if not hasattr(found, "longhmm_find_paths"):
         return None
     found.longhmm_instruction_set.restype = ctypes.c_char_p
     found.longhmm_call_size.restype = ctypes.c_int64
@@ -156,12 +156,12 @@ def _pointers(arguments: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def register() -> bool:
-    """Make the kernel known to JAX as `longhmm_windows_f32`, `_f64` and `longhmm_draw`; False where there is none."""
+    """Make the kernel known to JAX as `longhmm_windows_f32`, `_f64` and `longhmm_find_paths`; False where there is none."""
     found = library()
     if found is None:
         return False
     import jax
 
-    for name in ("longhmm_windows_f32", "longhmm_windows_f64", "longhmm_draw"):
+    for name in ("longhmm_windows_f32", "longhmm_windows_f64", "longhmm_find_paths"):
         jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(found, name)), platform="cpu")
     return True

@@ -1,0 +1,187 @@
+"""Whole paths over data in blocks, read again in every sweep: against one NumPy recursion, and against one program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpyro.distributions import constraints
+
+from backends.test_paths import draw, hard, layout_of, make
+from kernels.references import path_score, random_chain
+from kernels.references import reference as recursion
+from longhmm.backends import cpp, evaluate, paths, reference, stream
+from longhmm.backends.protocol import GAUSSIAN
+from longhmm.data.rows import Rows
+from longhmm.data.sequences import open_data
+from longhmm.errors import ImpossibleObservationError
+
+K = 3
+SERVED = [each for each in (cpp, reference) if each.supports(GAUSSIAN, K, False)]
+
+
+class Given:
+    """Observations that are log likelihoods themselves."""
+
+    lowering, support, name, dim, free_names = None, constraints.real, "given", K, ()
+
+
+class Normal:
+    """Unit normals about 0, 2, 4, whose rows the kernel reads in place."""
+
+    support, name, dim, free_names = constraints.real, "normal", 1, ()
+
+    class lowering:  # noqa: N801
+        kind, width, sums, rows_are_values, has_base_measure = GAUSSIAN, 1, 3, True, False
+
+        @staticmethod
+        def natural(params: Any) -> jax.Array:
+            constant = jnp.full(K, -0.5 * jnp.log(2 * jnp.pi))
+            return jnp.stack([constant, params["mean"], jnp.ones(K)], axis=1)
+
+        @staticmethod
+        def rows(values: np.ndarray, observed: np.ndarray) -> np.ndarray:
+            return np.where(observed.all(axis=1, keepdims=True), values, np.nan)
+
+
+class Model:
+    """What a pass asks of a model."""
+
+    n_states = K
+
+    def __init__(self, emission: Any) -> None:
+        self.emission = emission
+
+    def validate(self, params: Any) -> Any:
+        return {name: np.asarray(value, np.float64) for name, value in params.items()}
+
+    def check_dim(self, sequences: Any) -> None: ...
+
+    def check_rows(self, *rows: Any) -> None: ...
+
+    def log_likelihoods(self, params: Any, rows: Rows) -> jax.Array:
+        logs = jnp.where(jnp.asarray(rows.observed), jnp.asarray(rows.values), 0.0)
+        if rows.states is None:
+            return logs
+        known = (rows.states[:, None] >= 0) & (jnp.arange(K) != rows.states[:, None])
+        return jnp.where(known, -jnp.inf, logs)
+
+
+GIVEN, NORMAL = Model(Given), Model(Normal)
+
+
+@pytest.fixture(autouse=True, params=SERVED, ids=lambda each: each.name)
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Chunks of 8 rows, ten to a block."""
+    monkeypatch.setattr(evaluate, "BACKENDS", (request.param,))
+    monkeypatch.setattr(stream, "CHUNK", 8)
+    monkeypatch.setattr(stream, "LEAST_CHUNK", 8)
+    monkeypatch.setattr("longhmm.backends.read.COPIED_ROWS", 80)
+    monkeypatch.setattr("longhmm.backends.read.IN_PLACE_ROWS", 80)
+    return request.param
+
+
+@pytest.fixture
+def transfers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one whenever transfer operators of a block are asked for."""
+    calls: list[int] = []
+    run = paths._transfers
+    monkeypatch.setattr(paths, "_transfers", lambda *given: calls.append(1) or run(*given))
+    return calls
+
+
+def params(initial: np.ndarray, transition: np.ndarray) -> dict[str, np.ndarray]:
+    return {"initial": initial, "transition": transition}
+
+
+def test_the_best_path_of_a_forgetful_chain_needs_no_operators(transfers: list[int]) -> None:
+    initial, transition, logs = random_chain(1, K, 400, spread=2.0)
+    path = paths.best_path(GIVEN, params(initial, transition), open_data(logs))
+    best = recursion(initial, transition, [logs]).best_score
+    np.testing.assert_allclose(path_score(initial, transition, logs, path), best, rtol=1e-13)
+    assert not transfers and path.dtype == np.int8
+
+
+@pytest.mark.parametrize("name", hard())
+def test_reducible_and_slow_chains(name: str, transfers: list[int]) -> None:
+    """The best path has the best score; a drawn one is what one chunk without joints gives."""
+    case = hard()[name]
+    given, data = params(case.initial, case.matrices[0]), open_data(case.logs)
+    path = paths.best_path(GIVEN, given, data)
+    best = recursion(case.initial, case.matrices[0], [case.logs]).best_score
+    score = path_score(case.initial, case.matrices[0], case.logs, path)
+    np.testing.assert_allclose(score, best, rtol=1e-13, atol=1e-12)
+    assert transfers
+    key = jax.random.key(2)
+    with jax.enable_x64(True):
+        whole = draw(reference, case, layout_of([1400], 1400, reference), key[None]).states[0]
+    np.testing.assert_array_equal(paths.sampled_path(GIVEN, given, data, key), whole)
+
+
+def test_without_the_comparison_of_scores_the_best_path_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    initial, logs = np.full(K, 1 / K), np.zeros((400, K))
+    logs[:200, 0], logs[200:, 1] = 5.0, 4.0
+    best = recursion(initial, np.eye(K), [logs]).best_score
+    for blind in (False, True):
+        if blind:
+            monkeypatch.setattr(paths._Paths, "_agree", lambda *given: True)
+        path = paths.best_path(GIVEN, params(initial, np.eye(K)), open_data(logs))
+        assert (path_score(initial, np.eye(K), logs, path) < best - 100) == blind
+
+
+def test_ragged_sequences_with_missing_rows_and_known_states() -> None:
+    initial, transition, logs = random_chain(3, K, 400)
+    logs[50:75] = logs[200] = 0.0
+    values = np.where(np.all(logs == 0, axis=1)[:, None], np.nan, logs)
+    states = np.full(400, -1)
+    states[[0, 30, 60, 220, 398]] = [1, 2, 0, 1, 2]
+    logs = np.where((states >= 0)[:, None] & (np.arange(K) != states[:, None]), -np.inf, logs)
+    lengths = [1, 2, 8, 9, 33, 200, 147]
+    data = open_data(values, lengths=lengths, states=states)
+    parts = np.split(logs, np.cumsum(lengths)[:-1])
+    path = paths.best_path(GIVEN, params(initial, transition), data)
+    split = np.split(path, np.cumsum(lengths)[:-1])
+    scores = [path_score(initial, transition, *pair) for pair in zip(parts, split, strict=True)]
+    np.testing.assert_allclose(sum(scores), recursion(initial, transition, parts).best_score, rtol=1e-13)
+    drawn = paths.sampled_path(GIVEN, params(initial, transition), data, jax.random.key(1))
+    for each in (path, drawn):
+        assert (each[states >= 0] == states[states >= 0]).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_many_draws_share_their_messages(backend: Any, dtype: Any) -> None:
+    """Rows in place; the same paths inside one program, however the data are cut."""
+    rng = np.random.default_rng(6)
+    case = make("constant", K, 1, 9)
+    values = rng.normal(2.0, 2.0, 500).astype(dtype)
+    values[::17] = np.nan
+    given = {**params(case.initial, case.matrices[0]), "mean": np.array([0.0, 2.0, 4.0])}
+    data = open_data([values[:300], values[300:]])
+    shared = paths.filtered_messages(NORMAL, given, data)
+    keys = jax.random.split(jax.random.key(3), 3)
+    found = [paths.sampled_path(NORMAL, given, data, key, messages=shared) for key in keys]
+    np.testing.assert_array_equal(found[1], paths.sampled_path(NORMAL, given, data, keys[1]))
+    assert (found[0] != found[1]).any()
+    logs = -0.5 * (values[:, None].astype(np.float64) - given["mean"]) ** 2
+    one = case._replace(logs=np.nan_to_num(logs), index=np.zeros(500, int))
+    with jax.enable_x64(True):
+        expected = draw(reference, one, layout_of([300, 200], 300, reference), keys).states
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_impossible_data_are_refused_and_progress_counts_all_rows() -> None:
+    """State 0 is never left, but known to be left at row 20."""
+    given = params(np.full(K, 1 / K), np.array([[1.0, 0.0, 0.0], [0.1, 0.9, 0.0], [0.0, 0.5, 0.5]]))
+    values, told = np.zeros((50, K)), []
+    for known, possible in ((1, False), (0, True)):
+        data = open_data(values, states=np.where(np.arange(50) < 20, 0, known))
+        for find in (paths.best_path, lambda *each, **more: paths.sampled_path(*each, jax.random.key(0), **more)):
+            if possible:
+                find(GIVEN, given, data, progress=told.append)
+            else:
+                with pytest.raises(ImpossibleObservationError, match="row 20"):
+                    find(GIVEN, given, data)
+    assert sum(told) == 100
