@@ -69,7 +69,7 @@ def kernels() -> dict[str, str]:
     except (ImportError, AttributeError):
         found["native"] = "not part of this installation"
     try:
-        found["pallas"] = str(import_module("longhmm.kernels.pallas_windows").status())
+        found["pallas"] = str(import_module("longhmm.backends.pallas.windows").status())
     except Exception as error:  # as above: JAX may find a GPU that it cannot use
         found["pallas"] = f"not used: {' '.join(str(error).split())}"
     return found
