@@ -23,7 +23,8 @@ from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 
 # Called inside the compiled block as collect(model, params, rows, weights) with weights (n, K): the smoothed (or
-# filtered) probabilities of core rows, zero elsewhere. Returns any tree of arrays.
+# filtered) probabilities of core rows, zero elsewhere. Returns a tree of arrays: sums over the rows where a pass is asked
+# for totals, an entry for each of them where it is asked for rows.
 Collector = Callable[[HMM, Mapping[str, jax.Array], Rows, jax.Array], Any]
 
 
@@ -34,7 +35,7 @@ class Own(NamedTuple):
         openings: which of these rows begin a sequence, counted from `start`.
         before: `(K,)`, log distribution of the state before the first row; meaningless where a sequence begins.
         probabilities: `(rows, K)`, smoothed or filtered, where they were asked for.
-        collected: what the collector returned, cut to these rows.
+        collected: what the collector returned of these rows, or its sums over them.
     """
 
     start: int
@@ -137,7 +138,7 @@ class Blocks:
         last = int(np.count_nonzero(placed.layout.core)) - 1
         ends = [Messages(*(each[at] for each in statistics.messages)) for at in (0, last)]
         probabilities = statistics.gamma[rows] if how.probabilities else None
-        collected = jax.tree.map(lambda each: each[rows] if each.shape[:1] == (placed.size,) else each, collected)
+        collected = jax.tree.map(lambda each: each[rows], collected) if how.probabilities else collected
         opening = np.searchsorted(self.sequences.offsets, [start, stop])
         openings = self.sequences.offsets[opening[0] : opening[1]] - start
         own: Any = Own(start, stop, openings, ends[0].forward_in, probabilities, collected)
