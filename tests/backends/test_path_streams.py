@@ -2,75 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from numpyro.distributions import constraints
 
-from backends.test_paths import draw, hard, layout_of, make
-from kernels.references import path_score, random_chain
+import longhmm as lh
+from backends.test_paths import counts, draw, hard, layout_of, make
+from kernels.references import given_model, given_params, path_score, random_chain
 from kernels.references import reference as recursion
-from longhmm.backends import cpp, evaluate, paths, reference, stream
+from longhmm.backends import cpp, evaluate, paths, reference, resident, stream
+from longhmm.backends.drawn_path import draw_path
 from longhmm.backends.protocol import GAUSSIAN
-from longhmm.data.rows import Rows
 from longhmm.data.sequences import open_data
 from longhmm.errors import ImpossibleObservationError
 
 K = 3
-SERVED = [each for each in (cpp, reference) if each.supports(GAUSSIAN, K, False)]
-
-
-class Given:
-    """Observations that are log likelihoods themselves."""
-
-    lowering, support, name, dim, free_names = None, constraints.real, "given", K, ()
-
-
-class Normal:
-    """Unit normals about 0, 2, 4, whose rows the kernel reads in place."""
-
-    support, name, dim, free_names = constraints.real, "normal", 1, ()
-
-    class lowering:  # noqa: N801
-        kind, width, sums, rows_are_values, has_base_measure = GAUSSIAN, 1, 3, True, False
-
-        @staticmethod
-        def natural(params: Any) -> jax.Array:
-            constant = jnp.full(K, -0.5 * jnp.log(2 * jnp.pi))
-            return jnp.stack([constant, params["mean"], jnp.ones(K)], axis=1)
-
-        @staticmethod
-        def rows(values: np.ndarray, observed: np.ndarray) -> np.ndarray:
-            return np.where(observed.all(axis=1, keepdims=True), values, np.nan)
-
-
-class Model:
-    """What a pass asks of a model."""
-
-    n_states = K
-
-    def __init__(self, emission: Any) -> None:
-        self.emission = emission
-
-    def validate(self, params: Any) -> Any:
-        return {name: np.asarray(value, np.float64) for name, value in params.items()}
-
-    def check_dim(self, sequences: Any) -> None: ...
-
-    def check_rows(self, *rows: Any) -> None: ...
-
-    def log_likelihoods(self, params: Any, rows: Rows) -> jax.Array:
-        logs = jnp.where(jnp.asarray(rows.observed), jnp.asarray(rows.values), 0.0)
-        if rows.states is None:
-            return logs
-        known = (rows.states[:, None] >= 0) & (jnp.arange(K) != rows.states[:, None])
-        return jnp.where(known, -jnp.inf, logs)
-
-
-GIVEN, NORMAL = Model(Given), Model(Normal)
+SERVED = [each for each in (cpp, reference) if each.supports(GAUSSIAN, K, False, np.float64)]
+GIVEN, NORMAL = given_model(K), lh.HMM(K, lh.Gaussian())
 
 
 @pytest.fixture(autouse=True, params=SERVED, ids=lambda each: each.name)
@@ -88,18 +40,16 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def transfers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one whenever transfer operators of a block are asked for."""
     calls: list[int] = []
-    run = paths._transfers
-    monkeypatch.setattr(paths, "_transfers", lambda *given: calls.append(1) or run(*given))
+    find = paths.PathBlocks.find
+    monkeypatch.setattr(
+        paths.PathBlocks, "find", lambda self, asked: calls.extend(asked.operators * [1]) or find(self, asked)
+    )
     return calls
-
-
-def params(initial: np.ndarray, transition: np.ndarray) -> dict[str, np.ndarray]:
-    return {"initial": initial, "transition": transition}
 
 
 def test_the_best_path_of_a_forgetful_chain_needs_no_operators(transfers: list[int]) -> None:
     initial, transition, logs = random_chain(1, K, 400, spread=2.0)
-    path = paths.best_path(GIVEN, params(initial, transition), open_data(logs))
+    path = paths.best_path(GIVEN, given_params(initial, transition), open_data(logs))
     best = recursion(initial, transition, [logs]).best_score
     np.testing.assert_allclose(path_score(initial, transition, logs, path), best, rtol=1e-13)
     assert not transfers and path.dtype == np.int8
@@ -109,7 +59,7 @@ def test_the_best_path_of_a_forgetful_chain_needs_no_operators(transfers: list[i
 def test_reducible_and_slow_chains(name: str, transfers: list[int]) -> None:
     """The best path has the best score; a drawn one is what one chunk without joints gives."""
     case = hard()[name]
-    given, data = params(case.initial, case.matrices[0]), open_data(case.logs)
+    given, data = given_params(case.initial, case.matrices[0]), open_data(case.logs)
     path = paths.best_path(GIVEN, given, data)
     best = recursion(case.initial, case.matrices[0], [case.logs]).best_score
     score = path_score(case.initial, case.matrices[0], case.logs, path)
@@ -128,7 +78,7 @@ def test_without_the_comparison_of_scores_the_best_path_is_lost(monkeypatch: pyt
     for blind in (False, True):
         if blind:
             monkeypatch.setattr(paths._Paths, "_agree", lambda *given: True)
-        path = paths.best_path(GIVEN, params(initial, np.eye(K)), open_data(logs))
+        path = paths.best_path(GIVEN, given_params(initial, np.eye(K)), open_data(logs))
         assert (path_score(initial, np.eye(K), logs, path) < best - 100) == blind
 
 
@@ -142,39 +92,52 @@ def test_ragged_sequences_with_missing_rows_and_known_states() -> None:
     lengths = [1, 2, 8, 9, 33, 200, 147]
     data = open_data(values, lengths=lengths, states=states)
     parts = np.split(logs, np.cumsum(lengths)[:-1])
-    path = paths.best_path(GIVEN, params(initial, transition), data)
+    path = paths.best_path(GIVEN, given_params(initial, transition), data)
     split = np.split(path, np.cumsum(lengths)[:-1])
     scores = [path_score(initial, transition, *pair) for pair in zip(parts, split, strict=True)]
     np.testing.assert_allclose(sum(scores), recursion(initial, transition, parts).best_score, rtol=1e-13)
-    drawn = paths.sampled_path(GIVEN, params(initial, transition), data, jax.random.key(1))
+    drawn = paths.sampled_path(GIVEN, given_params(initial, transition), data, jax.random.key(1))
     for each in (path, drawn):
         assert (each[states >= 0] == states[states >= 0]).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_many_draws_share_their_messages(backend: Any, dtype: Any) -> None:
+def test_many_draws_share_their_messages(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in place; the same paths inside one program, however the data are cut."""
     rng = np.random.default_rng(6)
     case = make("constant", K, 1, 9)
     values = rng.normal(2.0, 2.0, 500).astype(dtype)
     values[::17] = np.nan
-    given = {**params(case.initial, case.matrices[0]), "mean": np.array([0.0, 2.0, 4.0])}
+    mean = np.array([0.0, 2.0, 4.0])
+    given = {"initial": case.initial, "transition": case.matrices[0]}
+    given.update(mean=mean[:, None], covariance=np.ones((K, 1, 1)))
     data = open_data([values[:300], values[300:]])
     shared = paths.filtered_messages(NORMAL, given, data)
     keys = jax.random.split(jax.random.key(3), 3)
     found = [paths.sampled_path(NORMAL, given, data, key, messages=shared) for key in keys]
     np.testing.assert_array_equal(found[1], paths.sampled_path(NORMAL, given, data, keys[1]))
     assert (found[0] != found[1]).any()
-    logs = -0.5 * (values[:, None].astype(np.float64) - given["mean"]) ** 2
+    logs = -0.5 * (values[:, None].astype(np.float64) - mean) ** 2 - 0.5 * np.log(2 * np.pi)
     one = case._replace(logs=np.nan_to_num(logs), index=np.zeros(500, int))
     with jax.enable_x64(True):
-        expected = draw(reference, one, layout_of([300, 200], 300, reference), keys).states
-    np.testing.assert_array_equal(found, expected)
+        expected = draw(reference, one, layout_of([300, 200], 300, reference), keys)
+    np.testing.assert_array_equal(found, expected.states)
+    monkeypatch.setattr(resident, "BLOCK_ENTRIES", 40 * K)
+    for model, rows in ((NORMAL, values), (GIVEN, logs)):
+        with jax.enable_x64(True):
+            program, laid = resident.lay_out(model, open_data(rows, lengths=[300, 200]))
+            assert program.n_blocks > 2 and (laid.numbers is None) == (model is GIVEN)
+            draws = jax.vmap(partial(draw_path, program), in_axes=(None, None, 0))
+            arrays = {**given, **given_params(case.initial, case.matrices[0])}
+            inside = jax.jit(draws)(laid, jax.tree.map(jnp.asarray, arrays), keys)
+        np.testing.assert_array_equal(inside.states, found)
+        np.testing.assert_array_equal(inside.transitions, [counts(path, [300, 200], K)[1] for path in found])
+        np.testing.assert_allclose(inside.log_likelihood, expected.log_likelihood, rtol=1e-12)
 
 
 def test_impossible_data_are_refused_and_progress_counts_all_rows() -> None:
     """State 0 is never left, but known to be left at row 20."""
-    given = params(np.full(K, 1 / K), np.array([[1.0, 0.0, 0.0], [0.1, 0.9, 0.0], [0.0, 0.5, 0.5]]))
+    given = given_params(np.full(K, 1 / K), np.array([[1.0, 0.0, 0.0], [0.1, 0.9, 0.0], [0.0, 0.5, 0.5]]))
     values, told = np.zeros((50, K)), []
     for known, possible in ((1, False), (0, True)):
         data = open_data(values, states=np.where(np.arange(50) < 20, 0, known))
@@ -185,3 +148,27 @@ def test_impossible_data_are_refused_and_progress_counts_all_rows() -> None:
                 with pytest.raises(ImpossibleObservationError, match="row 20"):
                     find(GIVEN, given, data)
     assert sum(told) == 100
+
+
+def test_forbidden_transitions_and_impossible_categories() -> None:
+    transition = np.array([[0.9, 0.1, 0.0], [0.0, 0.8, 0.2], [0.3, 0.0, 0.7]])
+    model = lh.HMM(3, lh.Categorical(4), transition_prior=(transition > 0).astype(float))
+    probs = np.array([[0.5, 0.5, 0.0, 0.0], [0.0, 0.4, 0.6, 0.0], [0.2, 0.0, 0.3, 0.5]])
+    given = {"transition": transition, "probs": probs}
+    y = np.asarray(lh.simulate(model, given, 700, seed=2)[1]).ravel()
+    with np.errstate(divide="ignore"):
+        logs = np.log(probs[:, y].T)
+    path = paths.best_path(model, given, open_data(y))
+    best = recursion(np.full(3, 1 / 3), transition, [logs]).best_score
+    np.testing.assert_allclose(path_score(np.full(3, 1 / 3), transition, logs, path), best, rtol=1e-13)
+    drawn = paths.sampled_path(model, given, open_data(y), jax.random.key(3))
+    assert np.isfinite(path_score(np.full(3, 1 / 3), transition, logs, drawn))
+
+
+def test_three_hundred_states_do_not_fit_into_a_byte() -> None:
+    initial, transition, logs = random_chain(9, 300, 40, spread=3.0)
+    path = paths.best_path(given_model(300), given_params(initial, transition), open_data(logs))
+    best = recursion(initial, transition, [logs]).best_score
+    np.testing.assert_allclose(path_score(initial, transition, logs, path), best, rtol=1e-13)
+    drawn = paths.sampled_path(given_model(300), given_params(initial, transition), open_data(logs), jax.random.key(0))
+    assert path.dtype == drawn.dtype == np.int16 and max(path.max(), drawn.max()) > 255

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -9,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from backends.oracle import Truth, enumerate_paths
 from scipy import stats
 
-from longhmm.backends import cpp, drawn_path, reference
-from longhmm.backends.drawn_path import DrawnPath, draw_path
+from backends.oracle import Truth, enumerate_paths
+from longhmm.backends import cpp, reference
+from longhmm.backends.drawn_path import DrawnPath, chunk_run, draw_chunks, path_operators
 from longhmm.backends.evaluate import Potentials
 from longhmm.backends.protocol import (
     GAUSSIAN,
@@ -57,7 +58,7 @@ class Case(NamedTuple):
 
     def backends(self) -> list[Any]:
         served = (PAIR if self.pair else PRECOMPUTED, len(self.initial), len(self.matrices) > 1)
-        return [each for each in (cpp, reference) if each.supports(*served)]
+        return [each for each in (cpp, reference) if each.supports(*served, np.float64)]
 
 
 def make(kind: str, k: int, n: int, seed: int, forbid: bool = False) -> Case:
@@ -128,12 +129,8 @@ def test_messages_and_log_likelihoods_make_transfer_operators(kind: str, drawn: 
     layout = Layout(*(np.array(each, np.int32) for each in ([0, 2], [0, 0], [2, 3], [1, 1], [1, 0])), (0, 3, 1))
     with jax.enable_x64(True):
         for backend in case.backends():
-
-            def forward(message: jax.Array, backend: Any = backend) -> tuple[jax.Array, jax.Array]:
-                found = find(backend, case, layout, PathsWanted(drawn, messages=True), forward=message, log_space=1)
-                return found.log_likelihood, found.forward_out
-
-            operators = np.asarray(drawn_path.transfer_operators(forward, 3, 2, jnp.float64))
+            run = chunk_run(backend, case.potentials(), case.initial, Uniforms(np.zeros(2, np.uint32), 0))
+            operators = np.asarray(path_operators(run, layout, 3, drawn=drawn))
             for w, (rows, opens) in enumerate([(slice(0, 2), True), (slice(2, 5), False)]):
                 for i, j in np.ndindex(3, 3):
                     truth = case.truth(rows, case.initial if opens else np.eye(3)[i], opens, np.eye(3)[j])
@@ -148,19 +145,19 @@ def test_messages_and_log_likelihoods_make_transfer_operators(kind: str, drawn: 
 
 def layout_of(lengths: list[int], chunk: int, backend: Any, overlap: int = 512) -> Layout:
     cells = Cells(np.concatenate([[0], np.cumsum(lengths)]), chunk)
-    place = cells.locate(np.arange(cells.n_cells), overlap)
-    left, right = place.core_start, place.length - place.core_stop
-    spans = (int(left.max()), chunk, 1) if backend is reference else (0, 0, 0)
-    fields = (place.start + left, left, place.core_stop - left, right, place.at_start)
-    return jax.tree.map(
-        jnp.asarray, Layout(*(each.astype(np.int32) for each in fields), spans).padded(cells.n_cells + 2)
-    )
+    layout = cells.locate(np.arange(cells.n_cells), overlap)
+    spans = (int(layout.left.max()), chunk, 1) if backend is reference else (0, 0, 0)
+    return jax.tree.map(jnp.asarray, replace(layout, spans=spans).padded(cells.n_cells + 2))
 
 
 @partial(jax.jit, static_argnames="backend")
 def _draw(backend: Any, lowered: Any, transition: Any, initial: Any, layout: Layout, keys: jax.Array) -> DrawnPath:
-    potentials = Potentials(lowered, transition, lambda found: {})
-    return jax.vmap(lambda key: draw_path(backend, potentials, initial, layout, key))(keys)
+    def one(key: jax.Array) -> DrawnPath:
+        potentials = Potentials(lowered, transition, lambda found: {})
+        run = chunk_run(backend, potentials, initial, Uniforms(jax.random.key_data(key), 0))
+        return draw_chunks(run, layout, len(initial), lowered.rows.shape[0], underflows=backend.underflows)
+
+    return jax.vmap(one)(keys)
 
 
 def draw(backend: Any, case: Any, layout: Layout, keys: jax.Array) -> DrawnPath:
@@ -271,7 +268,7 @@ class Numbers(NamedTuple):
         return Potentials(self.lowered, jnp.asarray(self.transition), lambda found: {})
 
 
-@pytest.mark.skipif(not cpp.supports(GAUSSIAN, 2, False), reason="the C++ kernel was not built")
+@pytest.mark.skipif(not cpp.supports(GAUSSIAN, 2, False, np.float64), reason="the C++ kernel was not built")
 @pytest.mark.parametrize("kind", [GAUSSIAN, LINEAR, TABLE])
 @pytest.mark.parametrize("k", [2, 5])
 def test_backends_read_rows_alike(kind: int, k: int) -> None:

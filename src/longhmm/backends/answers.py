@@ -9,10 +9,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from longhmm.backends.paths import best_path, filtered_messages, sampled_path
 from longhmm.backends.stream import stream, totals
 from longhmm.data.sequences import open_data
 from longhmm.errors import ImpossibleObservationError, ModelError
-from longhmm.kernels.path_pass import best_path, filtered_laws, sampled_path
 from longhmm.model.hmm import HMM
 
 
@@ -86,6 +86,6 @@ def sample_states(model: HMM, params: Mapping[str, Any], data: Any, *, draws: in
     if draws < 1:
         raise ModelError(f"draws must be at least 1, got {draws}.")
     sequences = open_data(data)
-    laws = filtered_laws(model, params, sequences)
+    messages = filtered_messages(model, params, sequences)
     keys = (jax.random.fold_in(jax.random.key(seed), draw) for draw in range(draws))
-    return np.stack([sampled_path(model, params, sequences, key, laws=laws) for key in keys])
+    return np.stack([sampled_path(model, params, sequences, key, messages=messages) for key in keys])

@@ -233,7 +233,7 @@ def _run(
     boundary: Boundary | None,
 ) -> tuple[ChunkStatistics, dict[str, jax.Array], Any, jax.Array, jax.Array]:
     """Statistics, derivatives and what was collected, the disagreement of chunks, and a row without a density or -1."""
-    potentials, undefined = _potentials(model, params, lowered, rows)
+    potentials, undefined = block_potentials(model, params, lowered, rows)
     start = warm_start(params["transition"]) if boundary is None else None
     found = chunk_statistics(
         backend, potentials, params["initial"], layout, boundary=boundary or Boundary(), start=start, wanted=wanted
@@ -260,7 +260,7 @@ def _transfers(
     rows: Rows | None,
     layout: Layout,
 ) -> jax.Array:
-    potentials, _ = _potentials(model, params, lowered, rows)
+    potentials, _ = block_potentials(model, params, lowered, rows)
     return chunk_transfers(backend, potentials, params["initial"], layout)
 
 
@@ -278,7 +278,7 @@ def chunk_transfers(backend: Backend, potentials: Potentials, initial: jax.Array
     return transfer_operators(forward, initial.shape[-1], layout.size, initial.dtype)
 
 
-def _potentials(
+def block_potentials(
     model: HMM | None, params: Mapping[str, jax.Array], lowered: Lowered | None, rows: Rows | None
 ) -> tuple[Potentials, jax.Array]:
     """Potentials, and the first row whose density is not a number, or -1."""

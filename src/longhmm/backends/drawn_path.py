@@ -1,6 +1,6 @@
 """A path of states drawn from its posterior inside one program: forward filtering, backward sampling (F7).
 
-Chunks start some rows early until the messages at their boundaries agree, else transfer operators make these exact; then
+Chunks start some rows early until the messages at their boundaries agree, or transfer operators make these exact. Then
 the maps of all chunks are followed from the end, and the chunks are filled in (see `ChunkPaths`).
 """
 
@@ -27,15 +27,19 @@ from longhmm.backends.stitch import (
 )
 from longhmm.data.layout import Layout
 
+# Runs chunks once: messages before them (None: warm-started), states behind them, whether in log space, what is wanted.
+# Returns, beside paths, the steps between chunks.
+Run = Callable[[Layout, Any, Any, Any, PathsWanted], tuple[ChunkPaths, jax.Array]]
+
 
 class DrawnPath(NamedTuple):
     """One path through all data, with its counts.
 
     Attributes:
-        states: `(n,)`, the state at every row.
+        states: `(T,)`, the state at every row.
         first: `(K,)`, number of sequences that begin in each state.
         transitions: `(K, K)`, number of steps from i to j.
-        log_likelihood: `log p(y)` with the states summed out, without the base measure.
+        log_likelihood: `log p(y)`, the states summed out.
     """
 
     states: jax.Array
@@ -44,145 +48,136 @@ class DrawnPath(NamedTuple):
     log_likelihood: jax.Array
 
 
-# All chunks once: messages before them, states behind them, whether in log space, what is wanted; and the steps between.
-Run = Callable[[Layout, Any, Any, Any, PathsWanted], tuple[ChunkPaths, jax.Array]]
-
-
-def draw_path(backend: Backend, potentials: Potentials, initial: Any, layout: Layout, key: jax.Array) -> DrawnPath:
-    """A draw from `P(x | all y)`, under `jax.enable_x64(True)`.
-
-    The cores of `layout` are all rows, in order. `left` holds the rows of the same sequence before each, as many as may
-    be of use, `spans` zeros or the longest `left`, the longest core and 1.
-    """
-    uniforms = Uniforms(jax.random.key_data(key).ravel()[:2], 0)
-
-    def run(chunks: Layout, forward: Any, following: Any, log_space: Any, wanted: PathsWanted) -> Any:
-        found = find(backend, potentials, initial, chunks, forward, following, uniforms, log_space, wanted)
-        return found, boundary_steps(potentials.lowered, potentials.transition, chunks)
-
-    return _draw(run, layout, initial.shape[-1], potentials.lowered.rows.shape[0], backend.underflows)
-
-
-def draw_resident(program: Program, data: Data, params: Params, key: jax.Array) -> DrawnPath:
-    """The same for data that a program keeps: log likelihoods are evaluated in blocks of rows."""
-    longest, fixed = program.overlaps[-1], program.backend.name != "cpp"
-    spans = (longest, program.chunk, 1) if fixed else (0, 0, 0)
-    layout = replace(data.layout, opens=(data.layout.left <= longest).astype(jnp.int32), spans=spans)
+def draw_path(program: Program, data: Data, params: Params, key: jax.Array) -> DrawnPath:
+    """A draw from `P(x | all y)`, under `jax.enable_x64(True)`; where an emission has no lowering, block by block."""
+    spans = (0, 0, 0) if program.backend.name == "cpp" else (program.overlaps[-1], program.chunk, 1)
+    layout, words = replace(data.layout, spans=spans), jax.random.key_data(key).ravel()[:2]
     if data.numbers is not None:
         potentials = lower(program.model, params, None, data.numbers)
-        drawn = draw_path(program.backend, potentials, params["initial"], layout, key)
-        return drawn._replace(log_likelihood=drawn.log_likelihood + data.log_base_measure)
-    words = jax.random.key_data(key).ravel()[:2]
+        run = chunk_run(program.backend, potentials, params["initial"], Uniforms(words, 0))
+    else:
+        run = _block_run(program, data, params, words)
+    drawn = draw_chunks(run, layout, program.model.n_states, program.length, underflows=program.backend.underflows)
+    return drawn._replace(log_likelihood=drawn.log_likelihood + data.log_base_measure)
+
+
+def chunk_run(backend: Backend, potentials: Potentials, initial: Any, uniforms: Uniforms) -> Run:
+    """All chunks in one call."""
+    lowered, transition, _ = potentials
+
+    def run(layout: Layout, forward: Any, following: Any, log_space: Any, wanted: PathsWanted) -> Any:
+        start = warm_start(transition) if forward is None else None
+        found = backend.paths(
+            lowered, transition, initial, layout, forward, following, uniforms,
+            start=start, log_space=log_space, wanted=wanted,
+        )  # fmt: skip
+        return found, boundary_steps(lowered, transition, layout)
+
+    return run
+
+
+def _block_run(program: Program, data: Data, params: Params, words: jax.Array) -> Run:
+    """Chunks block by block, so that log likelihoods of all rows are never held at once."""
     small = jnp.uint8 if program.model.n_states <= NO_STATE else jnp.int32
     shape = (program.n_blocks, program.per_block)
 
-    def run(chunks: Layout, forward: Any, following: Any, log_space: Any, wanted: PathsWanted) -> Any:
+    def run(layout: Layout, forward: Any, following: Any, log_space: Any, wanted: PathsWanted) -> Any:
         wanted = wanted._replace(states=program.block_rows if wanted.states else 0)
 
-        def one(states: jax.Array, inputs: Any) -> Any:
-            index, part, ahead, behind = inputs
+        def one(states: jax.Array, block: Any) -> Any:
+            index, chunks, *given = block
             rows, origin = program.block(data, index)
-            potentials, part = lower(program.model, params, rows), part.moved(jnp.where(part.core > 0, origin, 0))
-            uniforms = Uniforms(words, origin)
-            found = find(
-                program.backend, potentials, params["initial"], part, ahead, behind, uniforms, log_space, wanted
-            )
-            undefined = jnp.any(jnp.isnan(potentials.lowered.rows))
-            found = found._replace(log_likelihood=jnp.where(undefined, jnp.nan, found.log_likelihood))
+            potentials, chunks = lower(program.model, params, rows), chunks.moved(jnp.where(chunks.core > 0, origin, 0))
+            run = chunk_run(program.backend, potentials, params["initial"], Uniforms(words, origin))
+            found, steps = run(chunks, *given, log_space, wanted)
             if wanted.states:
-                # Rows of neighbouring blocks are 0 here, and this block's rows were 0 so far.
+                # States of rows that belong to other blocks are 0.
                 here = jax.lax.dynamic_slice_in_dim(states, origin, program.block_rows) + found.states
                 states = jax.lax.dynamic_update_slice_in_dim(states, here, origin, 0)
-            steps = boundary_steps(potentials.lowered, potentials.transition, part)
-            return states, (found._replace(states=()), steps)
+            undefined = jnp.any(jnp.isnan(potentials.lowered.rows))
+            likelihood = jnp.where(undefined, jnp.nan, found.log_likelihood)
+            return states, (found._replace(log_likelihood=likelihood, states=(), redone=()), steps, found.redone)
 
-        blocks = jax.tree.map(lambda each: each.reshape(*shape, *each.shape[1:]), (chunks, forward, following))
+        blocks = jax.tree.map(lambda each: each.reshape(*shape, *each.shape[1:]), (layout, forward, following))
         states = jnp.zeros(program.length if wanted.states else 0, small)
-        states, (found, steps) = jax.lax.scan(one, states, (jnp.arange(program.n_blocks), *blocks))
-        redone = jnp.sum(found.redone)
-        found, steps = jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), (found._replace(redone=()), steps))
-        return found._replace(states=states, redone=redone), steps
+        states, (*found, redone) = jax.lax.scan(one, states, (jnp.arange(program.n_blocks), *blocks))
+        paths, steps = jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), found)
+        return paths._replace(states=states, redone=jnp.sum(redone)), steps
 
-    return _draw(run, layout, program.model.n_states, program.length, program.backend.underflows)
-
-
-def find(
-    backend: Backend,
-    potentials: Potentials,
-    initial: Any,
-    layout: Layout,
-    forward: Any,
-    following: Any,
-    uniforms: Uniforms,
-    log_space: Any,
-    wanted: PathsWanted,
-) -> ChunkPaths:
-    """Paths through chunks at given potentials; without messages before them, they are warm-started."""
-    return backend.paths(
-        potentials.lowered, potentials.transition, initial, layout, forward, following, uniforms,
-        start=warm_start(potentials.transition) if forward is None else None, log_space=log_space, wanted=wanted,
-    )  # fmt: skip
+    return run
 
 
-def _draw(run: Run, layout: Layout, n_states: int, n_rows: int, underflows: bool) -> DrawnPath:
+def path_operators(run: Run, layout: Layout, n_states: int, *, drawn: bool) -> jax.Array:
+    """Transfer operators `(W, K, K)` of chunks without overlap; of best paths, their scores."""
+
+    def forward(before: jax.Array) -> tuple[jax.Array, jax.Array]:
+        found, _ = run(layout, before, None, 1, PathsWanted(drawn, messages=True))
+        return found.log_likelihood, found.forward_out
+
+    return transfer_operators(forward, n_states, layout.size, jnp.float64)
+
+
+def draw_chunks(run: Run, layout: Layout, n_states: int, n_rows: int, *, underflows: bool) -> DrawnPath:
+    """A path through chunks whose cores are all rows, in order.
+
+    `left` holds the rows of the same sequence before each chunk, as many as may be of use; `spans` holds zeros, or the
+    longest `left`, the longest core and 1.
+    """
     lead, longest, behind = layout.spans
     overlaps = (lead,) if longest else OVERLAPS
-    joined = layout.left > 0
-    own = layout.trimmed(0, 1, (0, longest, behind))
+    joined, own = layout.left > 0, layout.trimmed(0, 1, (0, longest, behind))
 
-    def messages(log_space: int) -> tuple[jax.Array, jax.Array]:
+    def warm_started(log_space: int) -> tuple[jax.Array, jax.Array]:
         """Messages before all chunks, and how far they disagree."""
 
-        def attempt(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-            level, _, _ = carry
-            chunks = layout.trimmed(jnp.asarray(overlaps, jnp.int32)[level], 1, layout.spans)
+        def longer(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+            chunks = layout.trimmed(jnp.asarray(overlaps, jnp.int32)[carry[0]], 1, layout.spans)
             found, steps = run(chunks, None, None, log_space, PathsWanted(True, messages=True))
-            gap = inner_forward_gap(steps, found.forward_out, found.forward_in, joined, False)
-            return level + 1, found.forward_in, gap
+            gap = inner_forward_gap(steps, found.forward_out, found.forward_in, joined, best=False)
+            return carry[0] + 1, found.forward_in, gap
+
+        def disagree(carry: tuple[jax.Array, ...]) -> jax.Array:
+            return (carry[0] < len(overlaps)) & ~(carry[2] <= TOLERANCE)
 
         nothing = (jnp.zeros((), jnp.int32), jnp.zeros((layout.size, n_states)), jnp.asarray(jnp.inf))
-        more = lambda carry: (carry[0] < len(overlaps)) & ~(carry[2] <= TOLERANCE)  # noqa: E731
-        return jax.lax.while_loop(more, attempt, nothing)[1:]
+        _, before, gap = jax.lax.while_loop(disagree, longer, nothing)
+        return before, gap
 
-    def propagate(_: Any) -> tuple[jax.Array, jax.Array]:
-        def forward(before: jax.Array) -> tuple[jax.Array, jax.Array]:
-            found, _ = run(own, before, None, 1, PathsWanted(True, messages=True))
-            return found.log_likelihood, found.forward_out
-
-        operators = transfer_operators(forward, n_states, layout.size, jnp.float64)
+    def propagated(_: Any) -> tuple[jax.Array, jax.Array]:
+        operators = path_operators(run, own, n_states, drawn=True)
         return propagate_forward(jnp.full(n_states, -jnp.log(float(n_states))), operators)[0], jnp.zeros(())
 
     def attempt(log_space: int) -> tuple[jax.Array, DrawnPath]:
-        before, gap = messages(log_space)
+        """A path, and whether it is a draw from the posterior; in log space it always is."""
+        before, gap = warm_started(log_space)
         if log_space:
             # A loop of one turn at most: unlike a condition, it costs nothing where chains share a program.
-            before, gap = jax.lax.while_loop(lambda carry: ~(carry[1] <= TOLERANCE), propagate, (before, gap))
+            before, gap = jax.lax.while_loop(lambda carry: ~(carry[1] <= TOLERANCE), propagated, (before, gap))
         found, _ = run(own, before, None, log_space, PathsWanted(True, messages=True, maps=True))
 
-        def one_chunk(state: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, Any]:
-            firsts, ends = chunk
-            follower = jnp.where(ends, -1, state)
-            return firsts[follower].astype(jnp.int32), (follower, firsts[follower])
+        def follow(state: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            firsts, onward = chunk
+            following = jnp.where(onward, state, -1)
+            return firsts[following].astype(jnp.int32), following
 
-        ends = jnp.append(~joined[1:], True)
-        _, (following, firsts) = jax.lax.scan(one_chunk, jnp.asarray(-1, jnp.int32), (found.maps, ends), reverse=True)
+        onward = jnp.append(joined[1:], False)
+        _, following = jax.lax.scan(follow, jnp.asarray(-1, jnp.int32), (found.maps, onward), reverse=True)
         filled, _ = run(own, before, following, log_space, PathsWanted(True, states=n_rows))
-        sound = (gap <= TOLERANCE) & (found.redone + filled.redone == 0) & ~jnp.any(firsts == NO_STATE)
-        first, transitions = _counts(filled.states, layout, n_states)
-        return sound, DrawnPath(filled.states, first, transitions, jnp.sum(found.log_likelihood))
+        sound = (gap <= TOLERANCE) & (found.redone + filled.redone == 0) & ~jnp.any(following == NO_STATE)
+        counts = _counts(filled.states, layout, n_states)
+        return sound, DrawnPath(filled.states, *counts, jnp.sum(found.log_likelihood))
 
     if not underflows:
         return attempt(1)[1]
-    again = lambda carry: (jnp.asarray(True), attempt(1)[1])  # noqa: E731
-    return jax.lax.while_loop(lambda carry: ~carry[0], again, attempt(0))[1]
+    return jax.lax.while_loop(lambda carry: ~carry[0], lambda _: (jnp.asarray(True), attempt(1)[1]), attempt(0))[1]
 
 
 def _counts(states: jax.Array, layout: Layout, n_states: int) -> tuple[jax.Array, jax.Array]:
     """First states of sequences, and steps inside them."""
     n_rows, begins = states.shape[0], (layout.left == 0) & (layout.core > 0)
-    opened = jnp.where(begins, states[layout.begin], n_states)
     starts = jnp.zeros(n_rows, bool).at[jnp.where(begins, layout.begin, n_rows)].set(True, mode="drop")
-    counted = ~starts[1:] & (jnp.arange(1, n_rows) < jnp.sum(layout.core))
-    pairs = jnp.where(counted, states[:-1].astype(jnp.int32) * n_states + states[1:], n_states**2)
-    first, steps = jnp.bincount(opened, length=n_states + 1), jnp.bincount(pairs, length=n_states**2 + 1)
-    return first[:-1].astype(float), steps[:-1].reshape(n_states, n_states).astype(float)
+    inside = jnp.arange(1, n_rows) < jnp.sum(layout.core)
+    steps = jnp.where(~starts[1:] & inside, states[:-1].astype(jnp.int32) * n_states + states[1:], n_states**2)
+    opened = jnp.where(begins, states[layout.begin], n_states)
+    first, moves = jnp.bincount(opened, length=n_states + 1), jnp.bincount(steps, length=n_states**2 + 1)
+    return first[:-1].astype(float), moves[:-1].reshape(n_states, n_states).astype(float)

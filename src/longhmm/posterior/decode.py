@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longhmm.kernels.path_pass import best_path
+from longhmm.backends.paths import best_path
 from longhmm.run.cluster_passes import on_cluster
 
 if TYPE_CHECKING:

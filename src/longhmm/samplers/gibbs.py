@@ -18,7 +18,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.backends.paths import DrawnPath, draw_path
+from longhmm.backends.drawn_path import DrawnPath, draw_path
 from longhmm.gradients.resident_data import ExactPosterior, ResidentData
 from longhmm.messages.scaling import safe_log
 from longhmm.model import parameters

@@ -1,13 +1,4 @@
-// The interface for NumPy arrays, through ctypes.
+// What is asked of the library outside of compiled programs.
 #include "dispatch.h"
 
-extern "C" {
-
-const char* longhmm_instruction_set() { return instruction_set(); }
-
-int64_t longhmm_call_size() { return sizeof(Paths); }
-
-void longhmm_statistics(Call* call, int32_t wide) { statistics(*call, wide); }
-
-void longhmm_paths(Paths* paths) { find_paths(*paths); }
-}
+extern "C" const char* longhmm_instruction_set() { return instruction_set(); }
