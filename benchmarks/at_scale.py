@@ -64,11 +64,11 @@ def exact_draws(
 ) -> tuple[np.ndarray, dict[str, float]]:
     """Whitened draws `(draw, P)` for so many seconds, and the rate of acceptance."""
     import jax
+    from longhmm.kernels.fused_pass import fused_totals
 
     from longhmm.gradients.api import constrain
     from longhmm.gradients.flat import Flat
     from longhmm.gradients.full_data import collect_emission_score, log_posterior_and_gradient
-    from longhmm.kernels.fused_pass import fused_totals
 
     flat = Flat.like(centre)
     home = flat.ravel_numpy(centre)

@@ -89,10 +89,10 @@ def exact_chain(job: tuple[str, dict[str, np.ndarray], np.ndarray, int, int]) ->
     os.environ["LONGHMM_THREADS"] = "1"  # chains run side by side, a process each
     import jax
     import jax.numpy as jnp
+    from longhmm.kernels.resident import ResidentPosterior
     from numpyro.infer import MCMC, NUTS
 
     from longhmm.gradients.flat import Flat
-    from longhmm.kernels.resident import ResidentPosterior
 
     model, sequences = data_of(name)
     with jax.enable_x64(True):

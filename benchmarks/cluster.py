@@ -16,13 +16,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from longhmm.kernels.statistics import Statistics
 
 import longhmm as lh
 from longhmm.data.executor import Task
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.gradients.full_data import full_statistics
 from longhmm.kernels import native
-from longhmm.kernels.statistics import Statistics
 from longhmm.run import cluster_passes
 from longhmm.run.cluster_passes import Cluster
 

@@ -19,13 +19,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-import longhmm as lh
-from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.windows import Cells, locate
-from longhmm.gradients.full_data import full_statistics
-from longhmm.gradients.minibatch import take_windows, to_device
-from longhmm.kernels import native, pallas_windows
 from longhmm.kernels.forms import form_of, packs, slopes
 from longhmm.kernels.fused_windows import place
 from longhmm.kernels.gpu_pass import Laid, block_sums
@@ -33,6 +26,13 @@ from longhmm.kernels.pallas_plan import Config
 from longhmm.kernels.resident import ResidentPosterior
 from longhmm.kernels.rows import Reader
 from longhmm.kernels.statistics import window_statistics
+
+import longhmm as lh
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.windows import Cells, locate
+from longhmm.gradients.full_data import full_statistics
+from longhmm.gradients.minibatch import take_windows, to_device
+from longhmm.kernels import native, pallas_windows
 
 OTHERS = [  # layouts beside the one that is used
     Config(held=True, fused_counts=True),

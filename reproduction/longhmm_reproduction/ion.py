@@ -17,10 +17,10 @@ import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
+from longhmm.backends.answers import decode
 from longhmm.data.sequences import open_data
 from longhmm.gradients.estimators import uniform_start
 from longhmm.gradients.schemes import Windows
-from longhmm.backends.answers import decode
 from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.hmm import HMM
 from longhmm.samplers.batch_rld import BatchRLD

@@ -13,6 +13,10 @@ from longhmm.version import __version__ as __version__
 if TYPE_CHECKING:
     from longhmm import datasets as datasets
     from longhmm import testing as testing
+    from longhmm.backends.answers import decode as decode
+    from longhmm.backends.answers import log_likelihood as log_likelihood
+    from longhmm.backends.answers import sample_states as sample_states
+    from longhmm.backends.answers import state_probabilities as state_probabilities
     from longhmm.data.sequences import Sequences as Sequences
     from longhmm.data.sequences import open_data as open_data
     from longhmm.errors import DataError as DataError
@@ -35,10 +39,6 @@ if TYPE_CHECKING:
     from longhmm.gradients.estimators import uniform_start as uniform_start
     from longhmm.gradients.schemes import Importance as Importance
     from longhmm.gradients.schemes import Windows as Windows
-    from longhmm.backends.answers import decode as decode
-    from longhmm.backends.answers import log_likelihood as log_likelihood
-    from longhmm.backends.answers import sample_states as sample_states
-    from longhmm.backends.answers import state_probabilities as state_probabilities
     from longhmm.model.emissions.base import Emission as Emission
     from longhmm.model.emissions.bernoulli import Bernoulli as Bernoulli
     from longhmm.model.emissions.categorical import Categorical as Categorical

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from backends.oracle import enumerate_paths
 
+from backends.oracle import enumerate_paths
 from longhmm.backends import cpp, reference
 from longhmm.backends.protocol import PAIR, PRECOMPUTED, Boundary, Lowered, Varying, Wanted
 from longhmm.data.layout import Layout
@@ -111,7 +111,9 @@ def test_cores_with_buffers_are_parts_of_the_whole(pair: bool, varying: bool) ->
                 )
                 pairs = truth.pairs[lead : lead + size]
                 expected = pairs.sum(axis=0)
-                np.testing.assert_allclose(results[0].transitions[w], expected, rtol=1e-11, atol=1e-13, err_msg=f"{backend.name} {w}")
+                np.testing.assert_allclose(
+                    results[0].transitions[w], expected, rtol=1e-11, atol=1e-13, err_msg=f"{backend.name} {w}"
+                )
             for name in ("transitions", "log_likelihood", "first"):
                 by_chunk = np.asarray(getattr(results[0], name))
                 total = np.tensordot(weights, by_chunk, axes=1)

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from kernels.references import given_model, given_params, path_score, random_chain
+from kernels.references import reference as recursion
 
 import longhmm as lh
 from backends.test_paths import counts, draw, hard, layout_of, make
-from kernels.references import given_model, given_params, path_score, random_chain
-from kernels.references import reference as recursion
 from longhmm.backends import cpp, evaluate, paths, reference, resident, stream
 from longhmm.backends.drawn_path import draw_path
 from longhmm.backends.protocol import GAUSSIAN

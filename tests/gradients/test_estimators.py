@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from longhmm.kernels.statistics import mixture_statistics, window_statistics
 from scipy.special import logsumexp
 
 import longhmm as lh
@@ -31,7 +32,6 @@ from longhmm.errors import ModelError
 from longhmm.gradients.certificate import _cell_scores
 from longhmm.gradients.coordinates import score
 from longhmm.gradients.estimators import BoundEstimator, stationary_start, uniform_start
-from longhmm.kernels.statistics import mixture_statistics, window_statistics
 from longhmm.model.hmm import HMM
 
 # A stationary initial law and a forbidden transition: everything that the ends of sequences can get wrong.

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from longhmm.kernels.statistics import Statistics
 from scipy import stats
 
 import longhmm as lh
@@ -13,7 +14,6 @@ from gradients.references import Coordinates, differences, flat, forward_log_lik
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.gradients.coordinates import prior_gradient, score
-from longhmm.kernels.statistics import Statistics
 from model.configurations import named, names, observations
 
 LENGTHS = [1, 9, 14]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from longhmm.kernels.backends import REFERENCE
 
 import longhmm as lh
 from gradients.references import Coordinates, differences, forward_log_likelihood, normal_logs, normal_model
@@ -10,7 +11,6 @@ from longhmm.gradients.api import unconstrain
 from longhmm.gradients.flat import Flat
 from longhmm.gradients.schemes import Windows
 from longhmm.kernels import native
-from longhmm.kernels.backends import REFERENCE
 
 
 @pytest.mark.skipif(not native.usable(), reason="the fused kernel was not built")

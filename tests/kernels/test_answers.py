@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from kernels.references import path_score
+from longhmm.kernels.full_pass import collect_weights, posterior_pass
 from scipy import stats
 
-from kernels.references import path_score
 from longhmm import Categorical, Emission, Gaussian, Poisson
+from longhmm.backends.answers import decode, log_likelihood, sample_states, state_probabilities
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ImpossibleObservationError, ModelError
-from longhmm.backends.answers import decode, log_likelihood, sample_states, state_probabilities
-from longhmm.kernels.full_pass import collect_weights, posterior_pass
 from longhmm.model.hmm import HMM
 from longhmm.testing import Enumerated, enumerate_paths
 from model.configurations import Configuration, log_law, named, names, observations

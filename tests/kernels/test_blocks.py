@@ -14,14 +14,14 @@ import numpyro.distributions as dist
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from longhmm.kernels.blocks import Plan
 from scipy import stats
 
 import longhmm
 from longhmm import Emission
+from longhmm.backends.answers import decode, log_likelihood, state_probabilities
 from longhmm.data.sequences import open_data
 from longhmm.kernels import blocks, fused_pass, native, rows
-from longhmm.backends.answers import decode, log_likelihood, state_probabilities
-from longhmm.kernels.blocks import Plan
 from longhmm.model.hmm import HMM
 
 NORMAL = Emission(dist.Normal, loc=dist.Normal(0.0, 3.0), scale=1.0)

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from kernels.references import Reference, given_model, given_params, random_chain, reference
+from longhmm.kernels.full_pass import collect_weights, filter_pass, posterior_pass
+
 from longhmm.data.sequences import open_data
 from longhmm.kernels import block_messages, blocks, full_pass, proofs
-from longhmm.kernels.full_pass import collect_weights, filter_pass, posterior_pass
 
 K, T, CHUNK = 3, 400, 8
 MODEL = given_model(K)

@@ -9,19 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from kernels.references import given_model, given_params, reference
+from longhmm.kernels.forms import form_of, lowering_of
+from longhmm.kernels.fused_pass import fused_probabilities, fused_totals
+from longhmm.kernels.fused_windows import given_statistics, place, placed_sums, statistics_of
+from longhmm.kernels.rows import fused_rows
+from longhmm.kernels.statistics import window_statistics
+
 from longhmm import Bernoulli, Categorical, Gamma, Gaussian, LogNormal, Poisson, StudentT, Tied
 from longhmm.data.sequences import open_data
 from longhmm.data.windows import Cells, gather
 from longhmm.errors import ImpossibleObservationError
 from longhmm.gradients import full_data
 from longhmm.kernels import native
-from longhmm.kernels.forms import form_of, lowering_of
-from longhmm.kernels.fused_pass import fused_probabilities, fused_totals
-from longhmm.kernels.fused_windows import given_statistics, place, placed_sums, statistics_of
-from longhmm.kernels.rows import fused_rows
-from longhmm.kernels.statistics import window_statistics
 from longhmm.messages.markov import stationary, stationary_law
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate

@@ -8,12 +8,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-import longhmm as lh
-from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.windows import Cells, gather
-from longhmm.gradients.full_data import full_statistics
-from longhmm.kernels import gpu_pass, native, pallas_windows
 from longhmm.kernels.forms import form_of, packs
 from longhmm.kernels.fused_windows import FusedSums, Placed, given_statistics, place, placed_sums, statistics_of
 from longhmm.kernels.pallas_plan import Config
@@ -21,6 +15,12 @@ from longhmm.kernels.pallas_windows import window_sums
 from longhmm.kernels.resident import ResidentPosterior
 from longhmm.kernels.rows import host_numbers
 from longhmm.kernels.statistics import Statistics, window_statistics
+
+import longhmm as lh
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.windows import Cells, gather
+from longhmm.gradients.full_data import full_statistics
+from longhmm.kernels import gpu_pass, native, pallas_windows
 
 CORE, BUFFER = 6, 3
 QUICK = {"xla_backend_optimization_level": 0}  # these programs run once: compiling them is all that takes time

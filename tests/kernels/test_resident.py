@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from longhmm.kernels.compiled_pass import FIRST_LEVEL
+from longhmm.kernels.resident import CARRIED, SHORT, ResidentPosterior
 
 import longhmm as lh
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
 from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.kernels import lanes, native
-from longhmm.kernels.compiled_pass import FIRST_LEVEL
-from longhmm.kernels.resident import CARRIED, SHORT, ResidentPosterior
 
 
 def sticky(n_states: int, stay: float) -> np.ndarray:

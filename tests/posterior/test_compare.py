@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import longhmm.posterior.sample as pipeline
+from longhmm.backends.answers import log_likelihood
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.backends.answers import log_likelihood
 from longhmm.model.simulate import simulate
 from longhmm.posterior.compare import compare, paired_difference
 from longhmm.posterior.posterior import Posterior

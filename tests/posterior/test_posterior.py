@@ -7,8 +7,8 @@ import pytest
 import xarray as xr
 
 from longhmm import Categorical, Emission, Gaussian, GaussianMixture, Poisson, Tied, VonMises
-from longhmm.errors import ModelError
 from longhmm.backends.answers import log_likelihood
+from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.posterior.convergence import effective_sizes
 from longhmm.posterior.diagnostics import Verdict

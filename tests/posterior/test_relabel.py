@@ -5,8 +5,8 @@ import numpyro.distributions as dist
 import pytest
 
 from longhmm import Emission, Gaussian, Poisson, Tied
-from longhmm.errors import ModelError
 from longhmm.backends.answers import log_likelihood
+from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.transitions import Sticky
 from longhmm.posterior.convergence import convergence

@@ -7,9 +7,9 @@ from scipy import stats
 from scipy.special import logsumexp
 
 from longhmm import Gaussian
+from longhmm.backends.answers import log_likelihood
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.backends.answers import log_likelihood
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.posterior import Posterior

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from longhmm.kernels.full_pass import collect_weights, posterior_pass
 
 import longhmm as lh
 from longhmm.data.dask_source import DaskSource
 from longhmm.data.executor import HERE, Task
 from longhmm.data.sequences import open_data
 from longhmm.kernels import blocks, fused_pass, native, rows
-from longhmm.kernels.full_pass import collect_weights, posterior_pass
 from longhmm.posterior.posterior import Posterior
 from longhmm.run import cluster_passes
 from longhmm.run.cluster_passes import Cluster, packed

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-
-import longhmm as lh
 from longhmm.kernels.forms import lowering_of
 from longhmm.kernels.resident import ResidentPosterior
+
+import longhmm as lh
 from samplers.targets import Moments, moments
 
 

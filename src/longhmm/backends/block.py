@@ -65,7 +65,7 @@ class How(NamedTuple):
 class Asked(NamedTuple):
     """One block: which, by how many rows its chunks start early, and the messages at their boundaries, if known."""
 
-    index: int
+    block: int
     overlap: int
     boundary: Boundary | None = None
 
@@ -121,19 +121,18 @@ class Blocks:
     def run(self, asked: Asked) -> Outcome:
         """Statistics of one block."""
         how = self.how
-        with jax.enable_x64(True):
-            with self._placed(asked) as placed:
-                gamma = placed.size if how.probabilities or how.collect is not None else 0
-                wanted = Wanted(forward_only=how.forward_only, gamma=gamma, messages=True)
-                model = self.model if placed.rows is not None else None
-                found = _run(
-                    model, self.backend, wanted, how.collect, self.params, placed.lowered, placed.rows, placed.layout,
-                    self.joined(asked.index), asked.boundary,
-                )  # fmt: skip
-                found = jax.tree.map(np.asarray, found)
+        with jax.enable_x64(True), self._placed(asked) as placed:
+            gamma = placed.size if how.probabilities or how.collect is not None else 0
+            wanted = Wanted(forward_only=how.forward_only, gamma=gamma, messages=True)
+            model = self.model if placed.rows is not None else None
+            found = _run(
+                model, self.backend, wanted, how.collect, self.params, placed.lowered, placed.rows, placed.layout,
+                self.joined(asked.block), asked.boundary,
+            )  # fmt: skip
+            found = jax.tree.map(np.asarray, found)
         statistics, natural, collected, gap, undefined = found
         self._refuse_undefined(int(undefined), placed.origin)
-        start, stop = self.bounds(asked.index)
+        start, stop = self.bounds(asked.block)
         rows = slice(start - placed.origin, stop - placed.origin)
         last = int(np.count_nonzero(placed.layout.core)) - 1
         ends = [Messages(*(each[at] for each in statistics.messages)) for at in (0, last)]
@@ -149,7 +148,8 @@ class Blocks:
             natural,
             own if how.reduce is None else how.reduce(own),
             float(gap),
-            *ends,
+            ends[0],
+            ends[1],
             impossible if impossible < 0 else placed.origin + impossible,
         )
 
@@ -161,16 +161,16 @@ class Blocks:
             return np.asarray(found)
 
     def _placed(self, asked: Asked) -> _Placed:
-        begin = asked.index * self.how.per_block
+        begin = asked.block * self.how.per_block
         cells = np.arange(begin, min(begin + self.how.per_block, self.cells.n_cells))
         place = self.cells.locate(cells, asked.overlap)
         lo, hi = int(place.begin[0] - place.left[0]), int(np.max(place.begin + place.core + place.right))
         spans = (0, 0, 0) if self.backend.name == "cpp" else (asked.overlap, self.how.chunk, asked.overlap)
-        layout = replace(place.moved(lo), spans=spans).padded(len(self.joined(asked.index)))
+        layout = replace(place.moved(lo), spans=spans).padded(len(self.joined(asked.block)))
         # Lengths from a ladder: data of similar size share compiled programs.
         size = hi - lo if self.n_blocks > 1 else ladder(hi - lo)
         size = max(size, self.how.per_block * self.how.chunk + 2 * asked.overlap) if self.n_blocks > 1 else size
-        start, stop = self.bounds(asked.index)
+        start, stop = self.bounds(asked.block)
         read = self.reader.read(lo, hi, size, (start, stop), borrow=self.borrow, whole=self.how.collect is not None)
         lowered = None
         if read.numbers is not None:

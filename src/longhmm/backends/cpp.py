@@ -102,8 +102,9 @@ def statistics(
         forward_only=np.int32(wanted.forward_only),
         threads=np.int32(native.threads()),
     )
-    *sums, gamma, edges, impossible = found
-    return ChunkStatistics(*sums, gamma, None, Messages(*edges) if wanted.messages else None, impossible)
+    logs, first, counts, centred, sums, gamma, edges, impossible = found
+    ends = Messages(*edges) if wanted.messages else None
+    return ChunkStatistics(logs, first, counts, centred, sums, gamma, None, ends, impossible)
 
 
 def paths(

@@ -130,13 +130,13 @@ def draw_chunks(run: Run, layout: Layout, n_states: int, n_rows: int, *, underfl
     def warm_started(log_space: int) -> tuple[jax.Array, jax.Array]:
         """Messages before all chunks, and how far they disagree."""
 
-        def longer(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        def longer(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
             chunks = layout.trimmed(jnp.asarray(overlaps, jnp.int32)[carry[0]], 1, layout.spans)
             found, steps = run(chunks, None, None, log_space, PathsWanted(True, messages=True))
             gap = inner_forward_gap(steps, found.forward_out, found.forward_in, joined, best=False)
             return carry[0] + 1, found.forward_in, gap
 
-        def disagree(carry: tuple[jax.Array, ...]) -> jax.Array:
+        def disagree(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
             return (carry[0] < len(overlaps)) & ~(carry[2] <= TOLERANCE)
 
         nothing = (jnp.zeros((), jnp.int32), jnp.zeros((layout.size, n_states)), jnp.asarray(jnp.inf))

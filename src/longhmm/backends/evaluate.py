@@ -17,7 +17,17 @@ import numpy as np
 
 from longhmm.backends import cpp, reference
 from longhmm.backends.pallas import windows as pallas
-from longhmm.backends.protocol import PAIR, PRECOMPUTED, Backend, Boundary, ChunkStatistics, Lowered, Varying, Wanted, weighted_sum
+from longhmm.backends.protocol import (
+    PAIR,
+    PRECOMPUTED,
+    Backend,
+    Boundary,
+    ChunkStatistics,
+    Lowered,
+    Varying,
+    Wanted,
+    weighted_sum,
+)
 from longhmm.data.layout import Layout
 from longhmm.data.rows import Rows
 from longhmm.model.hmm import HMM
@@ -139,7 +149,9 @@ def _transition(model: HMM, params: Params, rows: Rows | None, per_chunk: bool) 
     flat = matrices.reshape(-1, *matrices.shape[-2:])
 
     def from_pairs(found: ChunkStatistics) -> dict[str, jax.Array]:
-        over = jnp.where(matrices > 0, found.pairs.reshape(matrices.shape) / jnp.where(matrices > 0, matrices, 1.0), 0.0)
+        over = jnp.where(
+            matrices > 0, found.pairs.reshape(matrices.shape) / jnp.where(matrices > 0, matrices, 1.0), 0.0
+        )
         slope = jax.vmap(lambda one, weights: one(weights)[0])(pull, over) if by_chunk else pull(over)[0]
         return {moves.parameter: slope}
 
@@ -199,10 +211,14 @@ def window_statistics(
     return statistics.total(weights) if by_window and weights is not None else statistics
 
 
-def window_marginals(logs: jax.Array, transition: jax.Array, initial: Any, layout: Layout, start: Any) -> ChunkStatistics:
+def window_marginals(
+    logs: jax.Array, transition: jax.Array, initial: Any, layout: Layout, start: Any
+) -> ChunkStatistics:
     """Marginals of windows with log likelihoods `(W, width, K)`, laid end to end; `gamma` has the same shape."""
     count, width, n_states = logs.shape
-    potentials = Potentials(Lowered(logs.reshape(-1, n_states), None, PRECOMPUTED, n_states, 0), transition, lambda _: {})
+    potentials = Potentials(
+        Lowered(logs.reshape(-1, n_states), None, PRECOMPUTED, n_states, 0), transition, lambda _: {}
+    )
     backend = choose(PRECOMPUTED, n_states, False, transition.dtype)
     wanted = Wanted(per_chunk=True)
     found = chunk_statistics(backend, potentials, initial, layout, start=start, wanted=wanted)

@@ -34,7 +34,9 @@ def _logs(kind: int, width: int, rows: jax.Array, natural: jax.Array) -> jax.Arr
     return total
 
 
-def expected_sums(kind: int, width: int, n_sums: int, rows: jax.Array, natural: jax.Array, gamma: jax.Array) -> jax.Array:
+def expected_sums(
+    kind: int, width: int, n_sums: int, rows: jax.Array, natural: jax.Array, gamma: jax.Array
+) -> jax.Array:
     """`(..., K, sums)` of rows `(time, ..., width)` with probabilities `(time, ..., K)`, summed over time."""
     present = jnp.all(rows == rows, axis=-1, keepdims=True)
     filled, gamma = jnp.where(present, rows, 0.0), jnp.where(present, gamma, 0.0)

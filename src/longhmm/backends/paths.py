@@ -90,7 +90,7 @@ class PathAsked(NamedTuple):
     """One block: which, what is wanted, what is told of its chunks, by how many rows they start early, and whether
     transfer operators are asked for instead."""
 
-    index: int
+    block: int
     wanted: PathsWanted
     told: Told
     overlap: int = 0
@@ -110,20 +110,20 @@ class PathBlocks(Blocks):
 
     def find(self, asked: PathAsked) -> Any:
         """A `PathBlock`, with states of the block's own rows; or transfer operators `(W, K, K)`."""
-        with jax.enable_x64(True), self._placed(Asked(asked.index, max(asked.overlap, 1))) as placed:
+        with jax.enable_x64(True), self._placed(Asked(asked.block, max(asked.overlap, 1))) as placed:
             fixed = any(placed.layout.spans)
             layout = placed.layout.trimmed(asked.overlap, 1, (asked.overlap, self.how.chunk, 1) if fixed else (0, 0, 0))
             wanted = asked.wanted._replace(states=placed.size if asked.wanted.states else 0)
             found = _find(
                 self.model if placed.rows is not None else None, self.backend, wanted, asked.operators, self.params,
-                placed.lowered, placed.rows, layout, self.joined(asked.index), asked.told, np.int64(placed.origin),
+                placed.lowered, placed.rows, layout, self.joined(asked.block), asked.told, np.int64(placed.origin),
             )  # fmt: skip
             found = jax.tree.map(np.asarray, found)
         if asked.operators:
             return found
         paths, gap, step, undefined = found
         self._refuse_undefined(int(undefined), placed.origin)
-        start, stop = self.bounds(asked.index)
+        start, stop = self.bounds(asked.block)
         states = paths.states[start - placed.origin : stop - placed.origin] if wanted.states else None
         return PathBlock(paths._replace(states=states), float(gap), step)
 
@@ -236,7 +236,7 @@ class _Paths:
             yield block
 
     def _task(self, asked: PathAsked) -> Task:
-        start, stop = self.blocks.bounds(asked.index)
+        start, stop = self.blocks.bounds(asked.block)
         around = max(0, start - max(asked.overlap, 1)), min(stop + max(asked.overlap, 1), self.sequences.length)
         return Task(asked, *around, gives_rows=asked.wanted.states > 0)
 
@@ -245,7 +245,8 @@ class _Paths:
         gap, best = block.gap, not self.drawn
         if self.blocks.joined(index)[0]:
             with jax.enable_x64(True):
-                between = forward_gap(*map(jnp.asarray, (block.step, last[None], block.paths.forward_in[:1])), best)
+                step, out, into = map(jnp.asarray, (block.step, last[None], block.paths.forward_in[:1]))
+                between = forward_gap(step, out, into, best)
             gap = max(gap, float(between[0]))
         return gap <= (SCORE_TOLERANCE if best else TOLERANCE)
 

@@ -75,12 +75,14 @@ def statistics(
     if not wanted.per_chunk:
         by = jnp.ones(size) if weights is None else weights
         sums = tuple(weighted_sum(by, each).astype(each.dtype) for each in sums)
-    unasked = jnp.zeros((1, 1), one.dtype)
-    spread, moves = (to_rows(each, place(layout), wanted.gamma) if wanted.gamma else unasked for each in (gamma, pairs))
+    unasked, varying = jnp.zeros((1, 1), one.dtype), isinstance(transition, Varying)
+    spread = to_rows(gamma, place(layout), wanted.gamma) if wanted.gamma else unasked
+    moved = to_rows(pairs, place(layout), wanted.gamma) if wanted.gamma and varying else None
     rows = jnp.where(impossible >= 0, impossible, jnp.iinfo(jnp.int32).max)
     named = jnp.where(jnp.any(impossible >= 0), jnp.min(rows), -1).astype(jnp.int32)
-    moved = moves if isinstance(transition, Varying) else None
-    return ChunkStatistics(*sums, spread, moved, messages if wanted.messages else None, named)
+    logs, first, counts, centred, expected = sums
+    ends = messages if wanted.messages else None
+    return ChunkStatistics(logs, first, counts, centred, expected, spread, moved, ends, named)
 
 
 def _group(
@@ -119,9 +121,10 @@ def _group(
     )
     at = jnp.where((found.impossible_at >= 0) & (layout.core > 0), found.impossible_at, -1)
     row = jnp.where(at >= 0, layout.begin - layout.left + at, -1)
-    kept, unasked = found.pairs if pair else gamma, jnp.zeros((layout.size, 1), dtype)
+    by_pair: Any = found.pairs
+    kept, unasked = by_pair if pair else gamma, jnp.zeros((layout.size, 1), dtype)
     probabilities = jnp.moveaxis(kept, -1, 0) if wanted.gamma else unasked
-    pairs = jnp.moveaxis(found.pairs, -1, 0) if wanted.gamma and varying else unasked
+    pairs = jnp.moveaxis(by_pair, -1, 0) if wanted.gamma and varying else unasked
     return by_chunk, probabilities, pairs, _messages(found, layout), row
 
 
@@ -173,8 +176,6 @@ def _by_operators(
     return Recursion(
         gamma, transitions, pairs, found.log_normaliser, found.log_forward, found.log_backward, found.impossible_at
     )
-
-
 
 
 def _messages(found: Recursion, layout: Layout) -> Messages:

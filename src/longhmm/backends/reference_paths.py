@@ -38,10 +38,12 @@ def paths(
         states = _states(traced, chunks, following) if wanted.states else jnp.zeros((chunks.size, 1), jnp.int32)
         return *traced[:3], maps, states
 
-    *messages, maps, states = in_groups(one_group, (layout, forward, following), layout.size, n * n * sum(layout.spans))
+    before, out, logs, maps, states = in_groups(
+        one_group, (layout, forward, following), layout.size, n * n * sum(layout.spans)
+    )
     small = jnp.uint8 if n <= NO_STATE else jnp.int32
     rows = to_rows(states, place(layout), wanted.states) if wanted.states else jnp.zeros(1)
-    return ChunkPaths(*messages, maps.astype(small), rows.astype(small), jnp.zeros((), jnp.int64))
+    return ChunkPaths(before, out, logs, maps.astype(small), rows.astype(small), jnp.zeros((), jnp.int64))
 
 
 class _Traced(NamedTuple):

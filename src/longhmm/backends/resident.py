@@ -20,7 +20,7 @@ import numpy as np
 from longhmm.backends.block import chunk_transfers
 from longhmm.backends.evaluate import Potentials, Statistics, choose, chunk_statistics, lower
 from longhmm.backends.protocol import Backend, Boundary, ChunkStatistics, Messages, Wanted
-from longhmm.backends.read import COPIED_ROWS, Reader
+from longhmm.backends.read import Reader
 from longhmm.backends.stitch import (
     OVERLAPS,
     TOLERANCE,
@@ -187,9 +187,7 @@ def exact_statistics(program: Program, data: Data, params: Params, level: jax.Ar
     return Statistics(likelihood, sums.first, sums.transitions, sums.centred, found.natural), level
 
 
-def run_chunks(
-    program: Program, data: Data, params: Params, overlap: jax.Array, boundary: Boundary | None
-) -> Pass:
+def run_chunks(program: Program, data: Data, params: Params, overlap: jax.Array, boundary: Boundary | None) -> Pass:
     """All chunks once: each starts `overlap` rows early, or from its boundary messages."""
     layout = _overlapped(program, data.layout, overlap)
     start = warm_start(params["transition"]) if boundary is None else None

@@ -94,7 +94,9 @@ def inner_disagreement(transition: jax.Array, messages: Messages, joined: Any, f
     return jnp.max(jnp.where(jnp.asarray(joined)[1:], gaps, 0.0), initial=0.0)
 
 
-def inner_forward_gap(steps: jax.Array, forward_out: jax.Array, forward_in: jax.Array, joined: Any, *, best: bool) -> Any:
+def inner_forward_gap(
+    steps: jax.Array, forward_out: jax.Array, forward_in: jax.Array, joined: Any, *, best: bool
+) -> Any:
     """The same for forward messages alone, with the steps `(W, K, K)` into chunks."""
     gaps = forward_gap(steps[1:], forward_out[:-1], forward_in[1:], best)
     return jnp.max(jnp.where(jnp.asarray(joined)[1:], gaps, 0.0), initial=0.0)

@@ -145,11 +145,15 @@ class Stream:
         return range(begin, self.blocks.n_blocks)
 
     def _run(self, asked: Iterable[Asked]) -> Iterator[Outcome]:
-        work = (lambda model, sequences: self.blocks.run) if self.sequences.executor.here else partial(run_blocks, self.how)
+        work = (
+            (lambda model, sequences: self.blocks.run)
+            if self.sequences.executor.here
+            else partial(run_blocks, self.how)
+        )
         return self.sequences.executor.run(work, self.model, self.sequences, map(self._task, asked))
 
     def _task(self, asked: Asked) -> Task:
-        start, stop = self.blocks.bounds(asked.index)
+        start, stop = self.blocks.bounds(asked.block)
         around = max(0, start - asked.overlap), min(stop + asked.overlap, self.sequences.length)
         return Task(asked, *around, gives_rows=self.how.probabilities and self.how.reduce is None)
 
@@ -166,7 +170,7 @@ class Stream:
         """Whether a block goes on where the one before it ended."""
         if left is None or not self.blocks.joined(index)[0]:
             return True
-        transition = one_step(self.model, self.how.params["transition"])
+        transition = one_step(self.model, jnp.asarray(self.how.params["transition"]))
         return blocks_agree(transition, left.last, right.first, forward_only=self.how.forward_only)
 
     def _refuse_impossible(self, outcome: Outcome) -> None:

@@ -87,12 +87,14 @@ def gather(sequences: Sequences, layout: Layout, width: int, lags: int = 0) -> t
     Windows are padded to `width` (`Cells.width(buffer)` fits all): value 0, not observed, state unknown. From memory and
     memory maps all are taken in one call; from other files each is read by itself.
     """
-    begin, left, core, right = (np.asarray(each, np.int64) for each in (layout.begin, layout.left, layout.core, layout.right))
+    begin, left, core, right = (
+        np.asarray(each, np.int64) for each in (layout.begin, layout.left, layout.core, layout.right)
+    )
     start, length = begin - left, left + core + right
     if length.size and length.max() > width:
         raise DataError(f"width must be at least the longest window, {length.max()} times, but is {width}; raise it")
     placed = (np.arange(len(start)) * width + left, left, core, right, layout.opens)
-    layout = Layout(*(np.asarray(each).astype(np.int32) for each in placed))
+    layout = Layout(*placed).padded(len(start))
     if lags or sequences.n_covariates:
         parts = [sequences.rows(int(a), int(a + n), lags).padded(width) for a, n in zip(start, length, strict=True)]
         return jax.tree.map(lambda *each: np.stack(each), *parts), layout

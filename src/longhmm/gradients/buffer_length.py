@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.data.sequences import Sequences
 from longhmm.data.rows import Rows
+from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells, gather
 from longhmm.errors import ModelError
 from longhmm.messages.lyapunov import log_contractions

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.errors import ModelError
 from longhmm.backends.evaluate import Statistics
+from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 
 Coordinates = dict[str, jax.Array]

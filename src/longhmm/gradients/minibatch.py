@@ -165,9 +165,7 @@ class MinibatchSource:
         return jax.tree.map(lambda each: each.reshape(*places.shape, *each.shape[1:]), found)
 
 
-def host_rows(
-    sequences: Sequences, cells: Cells, numbers: np.ndarray, buffer: int, lags: int
-) -> tuple[Rows, Layout]:
+def host_rows(sequences: Sequences, cells: Cells, numbers: np.ndarray, buffer: int, lags: int) -> tuple[Rows, Layout]:
     """The windows of some cells, read on the host, floats as float32."""
     rows, layout = gather(sequences, cells.locate(numbers, buffer), cells.width(buffer), lags)
     if rows.values.dtype == np.float64:

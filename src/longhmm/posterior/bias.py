@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
-from longhmm.kernels.full_pass import Progress
 from longhmm.posterior.entries import derivatives_along, entries, layout
 from longhmm.posterior.stein import Compared, Gradient, exact_gradients, stein
 

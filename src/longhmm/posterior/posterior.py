@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from longhmm.backends.stream import Progress
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
-from longhmm.kernels.full_pass import Progress
 from longhmm.model.hmm import HMM
 from longhmm.model.serialise import model_to_config
 from longhmm.posterior import show, store

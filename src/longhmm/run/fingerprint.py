@@ -17,8 +17,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.data.rows import Rows
 from longhmm.data.digest import BLOCKS, digest
+from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM

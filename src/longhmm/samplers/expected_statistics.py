@@ -19,8 +19,8 @@ import numpy as np
 
 from longhmm.backends.read import lowering_for
 from longhmm.backends.stream import Progress, totals
-from longhmm.data.rows import Rows
 from longhmm.data.executor import Task
+from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.conjugate import Sums
 from longhmm.model.hmm import HMM
@@ -71,6 +71,7 @@ def expect(data: WholeData, params: Mapping[str, Any], *, by_sums: bool, progres
         if lowering is None:
             emission = emission._replace(centre=centre)
         else:
+            assert found.sums is not None
             emission = Sums(*lowering.expected_statistics(complete, found.sums, centre), centre)
     return Expected(found.log_likelihood, found.first, found.transitions, emission)
 

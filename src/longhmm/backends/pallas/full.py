@@ -18,12 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from longhmm.data.sequences import Sequences
-from longhmm.data.windows import Cells
 from longhmm.backends.pallas import devices, windows
 from longhmm.backends.pallas.kernel import run_windows
 from longhmm.backends.pallas.plan import Config, Form, Found, Lanes, Laws, Plan
 from longhmm.backends.read import Reader
+from longhmm.data.sequences import Sequences
+from longhmm.data.windows import Cells
 from longhmm.model.hmm import HMM
 
 LONGEST_CHUNK, LEAST_CHUNK = 592, 64  # rows of a window

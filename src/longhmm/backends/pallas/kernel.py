@@ -19,10 +19,10 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from longhmm.backends.protocol import TABLE
 from longhmm.backends.pallas.counts import count_transitions
 from longhmm.backends.pallas.plan import Found, Lanes, Laws, Plan
 from longhmm.backends.pallas.rows import add_sums, likelihoods
+from longhmm.backends.protocol import TABLE
 
 TINY = float(np.finfo(np.float32).tiny)
 EPSILON = float(np.finfo(np.float32).eps)

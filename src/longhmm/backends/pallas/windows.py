@@ -81,8 +81,9 @@ def statistics(
     form = Form(lowered.kind, lowered.width, 0 if lowered.natural is None else natural.shape[-1], lowered.sums)
     by = None if wanted.per_chunk else (jnp.ones(layout.size) if weights is None else weights)
     found = window_sums(form, lowered.rows, layout, (transition, initial, law), natural, by, gamma=wanted.gamma)
-    *sums, gamma = (each.astype(transition.dtype) for each in found)
-    return ChunkStatistics(*sums, gamma, None, None, jnp.asarray(-1, jnp.int32))
+    logs, first, counts, centred, sums, posteriors = (each.astype(transition.dtype) for each in found)
+    none = jnp.asarray(-1, jnp.int32)
+    return ChunkStatistics(logs, first, counts, centred, sums, posteriors, None, None, none)
 
 
 def window_sums(
