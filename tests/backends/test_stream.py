@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
-
 from backends.references import Reference, given_model, given_params, random_chain, reference
-from longhmm.backends import read, stream
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import longhmm as lh
+from longhmm.backends import block, read, stitch, stream
 from longhmm.backends.block import Asked, Blocks, Own
-from longhmm.backends.stream import totals
+from longhmm.backends.stream import Stream, totals
+from longhmm.data.executor import Here, Task
 from longhmm.data.sequences import Sequences, open_data
+from longhmm.errors import ImpossibleObservationError, ModelError
 from longhmm.kernels import native
 
 K, T, CHUNK, PER_BLOCK = 3, 400, 8, 4
@@ -146,9 +154,7 @@ def test_strong_evidence_with_forbidden_transitions_needs_no_operators(
     assert routes.transfers == 0
 
 
-def test_the_first_chunks_tell_which_overlap_to_try(
-    backend: str, monkeypatch: pytest.MonkeyPatch, routes: Routes
-) -> None:
+def test_the_first_chunks_tell_which_overlap_to_try(backend: str, monkeypatch: pytest.MonkeyPatch, routes: Routes) -> None:
     """Where data are long, no pass over all of them is spent on an overlap that is too short from the start."""
     cut(monkeypatch, overlaps=(1, 40))
     monkeypatch.setattr(stream, "PROBE", 2)
@@ -223,6 +229,12 @@ HARD = {
     "hardly ever, halves": (HARDLY_EVER, evidence((200, 0, 5.0), (200, 1, 5.0001))),
     "hardly ever, three turns": (HARDLY_EVER, three_turns()),
 }
+# Thousands of nats: messages whose smallest entries no linear number can hold.
+HARD["identity, vast turn"] = (IDENTITY, evidence((100, 0, 10.0), (200, 1, 10.0), (100, 2, 1.0)))
+HARD["identity, vast and deceptive"] = (
+    IDENTITY,
+    evidence((96, 1, 30.0), (8, 1, -250.0), (32, 1, 30.0), (8, 1, -250.0), (256, 0, 0.0)),
+)
 FORGETS_BY_SEEING = {"slow, halves", "hardly ever, halves", "hardly ever, three turns"}
 
 
@@ -232,6 +244,12 @@ def test_chains_that_do_not_forget_are_exact(case: str, tiny_blocks: None, backe
     check_one_sequence(np.array([0.2, 0.5, 0.3]), transition, logs)
     if case not in FORGETS_BY_SEEING:
         assert routes.transfers > 0
+
+
+@pytest.mark.parametrize("case", [name for name in HARD if "vast" in name])
+def test_the_only_way_on_is_never_lost_within_a_chunk(case: str, backend: str) -> None:
+    transition, logs = HARD[case]
+    check_one_sequence(np.array([0.2, 0.5, 0.3]), transition, logs)
 
 
 @pytest.mark.parametrize("most_kept", [0, 1 << 24])
@@ -248,3 +266,179 @@ def test_operators_begin_where_boundaries_first_disagree(
     n_blocks = -(-T // (PER_BLOCK * CHUNK))
     again = routes.transfers // (1 if most_kept else 2)
     assert 0 < again < n_blocks - 4
+
+
+def quiet_beginnings() -> np.ndarray:
+    """A clear sign of a state in the middle of every chunk; at the beginning, too, but for one chunk of each block.
+
+    Messages from the left are soon right. Those from the right are wrong within the block, and right at its ends.
+    """
+    logs = np.zeros((T, K))
+    times = np.arange(T)
+    chunk, offset = times // CHUNK, times % CHUNK
+    logs[times, chunk % 3] = 60.0
+    logs[(offset > 5) | ((chunk % 4 == 2) & (offset < 4))] = 0.0
+    return logs
+
+
+@pytest.mark.parametrize(
+    ("broken", "nothing", "cases"),
+    [
+        ("forward_gap", np.zeros(PER_BLOCK - 1), list(HARD.values())),
+        ("posterior_gap", np.zeros(PER_BLOCK - 1), [(0.97 * np.eye(K) + 0.01, quiet_beginnings())]),
+        ("blocks_agree", True, [(IDENTITY, late_evidence())]),
+    ],
+)
+def test_every_comparison_of_boundaries_is_needed(
+    broken: str, nothing: Any, cases: list[tuple[np.ndarray, np.ndarray]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All is well with it and not without it, so these tests can fail."""
+    monkeypatch.setattr(native, "_switched_off", True)
+    per_block = 1 if broken == "blocks_agree" else PER_BLOCK
+    cut(monkeypatch, per_block=per_block, overlaps=(4,) if broken == "posterior_gap" else (8, 40))
+    forward_only = broken == "forward_gap"  # what that alone sees is the likelihood
+
+    def wrong() -> int:
+        count = 0
+        for transition, logs in cases:
+            initial = np.array([0.2, 0.5, 0.3])
+            exact = reference(initial, transition, [logs])
+            params = MODEL.validate(given_params(initial, transition))
+            found = rows_of(stream.stream(MODEL, params, open_data(logs), forward_only=forward_only))
+            count += not np.allclose(found, exact.filtered if forward_only else exact.gamma, atol=1e-11)
+        return count
+
+    assert wrong() == 0
+    monkeypatch.setattr(stream if broken == "blocks_agree" else stitch, broken, lambda *arguments, **_: nothing)
+    block._run.clear_cache()
+    stitch._disagreement.clear_cache()
+    assert wrong() > 0
+    block._run.clear_cache()
+    stitch._disagreement.clear_cache()
+
+
+# All sorts ----------------------------------------------------------------------------------------------------------
+
+MODELS = {n_states: given_model(n_states) for n_states in (1, 2, 5)}
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    n_states=st.sampled_from(sorted(MODELS)),
+    lengths=st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    seed=st.integers(0, 10_000),
+    missing=st.floats(0, 1),
+    spread=st.sampled_from([0.01, 1.0, 20.0, 500.0]),
+    stay=st.sampled_from([0.0, 0.9, 1.0]),
+    off=st.booleans(),
+)
+def test_any_shape(
+    n_states: int, lengths: list[int], seed: int, missing: float, spread: float, stay: float, off: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    lengths = [*lengths, 33]  # more than one block, so that one compiled program serves all examples
+    initial, transition, logs = random_chain(seed, n_states, sum(lengths), spread=spread, stay=stay)
+    logs[rng.random(len(logs)) < missing] = 0.0
+    values = np.where(np.all(logs == 0, axis=1)[:, None], np.nan, logs)
+    exact = reference(initial, transition, np.split(logs, np.cumsum(lengths)[:-1]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "_switched_off", off)
+        cut(patch, chunk=4, overlaps=(12,))
+        check(MODELS[n_states], given_params(initial, transition), open_data(values, lengths=lengths), exact)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    lengths=st.lists(st.integers(1, 30), min_size=1, max_size=8),
+    chunk=st.sampled_from([1, 4, 8]),
+    per_block=st.sampled_from([1, 2, 8]),
+)
+def test_every_row_lies_in_one_block(lengths: list[int], chunk: int, per_block: int) -> None:
+    data = open_data(np.zeros((sum(lengths), K)), lengths=lengths)
+    with pytest.MonkeyPatch.context() as patch:
+        cut(patch, chunk=chunk, per_block=per_block)
+        blocks = Stream(MODEL, MODEL.validate(given_params(np.full(K, 1 / K), CYCLE)), data).blocks
+    begins = [start for s, e in pairwise(data.offsets) for start in range(s, e, chunk)]
+    bounds = [blocks.bounds(index) for index in range(blocks.n_blocks)]
+    assert [start for start, _ in bounds] == begins[::per_block]
+    assert [stop for _, stop in bounds] == [*begins[per_block::per_block], data.length]
+    joined = np.concatenate([blocks.joined(index) for index in range(blocks.n_blocks)])[: len(begins)]
+    np.testing.assert_array_equal(joined, ~np.isin(begins, data.offsets))
+
+
+# What is made of blocks, and where ----------------------------------------------------------------------------------
+
+
+def collect_rows(model: Any, params: Any, rows: Any, weights: Any) -> Any:
+    return rows.values[:, 0], weights
+
+
+def collect_sums(model: Any, params: Any, rows: Any, weights: Any) -> Any:
+    return jnp.einsum("tk,td->kd", weights, jnp.where(rows.observed, rows.values, 0.0))
+
+
+def six_states() -> tuple[lh.HMM, dict[str, np.ndarray], np.ndarray]:
+    """Five rows and six states, so that nothing can be mistaken for something else of the same length."""
+    initial, transition, logs = random_chain(5, 6, 5)
+    return given_model(6), given_model(6).validate(given_params(initial, transition)), logs
+
+
+def test_collectors_give_sums_or_rows(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, params, logs = six_states()
+    exact = reference(params["initial"], params["transition"], [logs])
+    for rows in (1 << 18, 2):
+        monkeypatch.setattr(read, "COPIED_ROWS", rows)
+        monkeypatch.setattr(stream, "COPIED_ROWS", rows)
+        monkeypatch.setattr(stream, "LEAST_CHUNK", 2)
+        found = totals(model, params, open_data(logs), collect_sums)
+        np.testing.assert_allclose(found.collected, exact.gamma.T @ logs, atol=1e-11)
+        owns = list(stream.stream(model, params, open_data(logs), collect_rows))
+        np.testing.assert_array_equal(np.concatenate([own.collected[0] for own in owns]), logs[:, 0])
+        np.testing.assert_allclose(np.concatenate([own.collected[1] for own in owns]), exact.gamma, atol=1e-11)
+
+
+def test_a_reducer_is_told_where_sequences_begin_and_what_came_before(tiny_blocks: None, backend: str) -> None:
+    initial, transition, logs = random_chain(8, K, T, spread=3.0)
+    lengths = [100, 1, 299]
+    exact = reference(initial, transition, np.split(logs, np.cumsum(lengths)[:-1]))
+    params = MODEL.validate(given_params(initial, transition))
+    openings, inside = [], 0
+    for own in stream.stream(MODEL, params, open_data(logs, lengths=lengths), reduce=lambda own: own):
+        openings += (own.start + own.openings).tolist()
+        if own.start not in (0, 100, 101):
+            before = np.exp(own.before - own.before.max())
+            np.testing.assert_allclose(before / before.sum(), exact.filtered[own.start - 1], atol=1e-11)
+            inside += 1
+    assert openings == [0, 100, 101] and inside > 5
+
+
+class Elsewhere(Here):
+    """As if in another process: work and what it is given are sent, and blocks behind the next one are run ahead."""
+
+    here = False
+
+    def __init__(self) -> None:
+        self.tasks: list[Task] = []
+
+    def run(self, work: Any, model: Any, sequences: Sequences, tasks: Any) -> Iterator[Any]:
+        asked = list(tasks)
+        self.tasks += asked
+        one = pickle.loads(pickle.dumps(work))(model, sequences)
+        return iter([one(pickle.loads(pickle.dumps(task.argument))) for task in asked])
+
+
+@pytest.mark.parametrize("case", ["identity, late", "slow, halves"])
+def test_another_executor_gives_the_same_bits(case: str, tiny_blocks: None, backend: str) -> None:
+    transition, logs = HARD[case]
+    params = MODEL.validate(given_params(np.full(K, 1 / K), transition))
+    here, there = open_data(logs), open_data(logs)
+    there.executor = elsewhere = Elsewhere()
+    assert totals(MODEL, params, there).log_likelihood == totals(MODEL, params, here).log_likelihood
+    assert not any(task.gives_rows for task in elsewhere.tasks)
+    elsewhere.tasks.clear()
+    found, expected = (rows_of(stream.stream(MODEL, params, data)) for data in (there, here))
+    np.testing.assert_array_equal(found, expected)
+    assert any(task.gives_rows for task in elsewhere.tasks)
+    own = PER_BLOCK * CHUNK
+    for task in elsewhere.tasks:
+        assert task.start % own in (0, own - 8, own - 40 % own) and task.stop <= T

@@ -37,8 +37,8 @@ struct Call {
   const double* initial;     // (K)
   const double* start;       // (K): law of the state before a window that does not begin its sequence
   const double* packs;       // (K, pack)
-  const double* before;      // optional, (windows, K): law before each window, in place of `start`
-  const double* after;       // optional, (windows, K): message from behind each window, in place of ones
+  const double* log_before;  // optional, (windows, K): log distribution before each window, in place of `start`
+  const double* log_after;   // optional, (windows, K): log message from behind each window, in place of zeros
 
   const double* weight;      // optional, (chains, windows): with which each window enters the sums; ones if null
 
@@ -52,7 +52,7 @@ struct Call {
   // Optional: posteriors of core rows, at (row - origin) * K + k, smoothed or filtered, in the recursion's precision.
   void* gamma;
   int64_t gamma_origin;
-  // Optional, (windows, K) each: the messages at both edges of every core, for proofs.
+  // Optional, (windows, K) each: the logarithms of the messages at both edges of every core, up to a constant.
   double* edge_before;
   double* edge_leaving;
   double* edge_after;

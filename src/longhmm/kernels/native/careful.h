@@ -95,8 +95,12 @@ inline int64_t careful_window(const Call& call, bool wide, int64_t point, int64_
   std::vector<double> log_a(size_t(n) * n), logs(size_t(total) * n), alpha(size_t(total + 1) * n), c(total);
   std::vector<double> beta(n), next(n), row(std::max(width, 1)), terms(n), message(n);
   for (int i = 0; i < n * n; ++i) log_a[i] = std::log(call.transition[point * n * n + i]);
-  const double* law = call.before ? call.before + window * n : call.start + point * n;
-  for (int k = 0; k < n; ++k) alpha[k] = std::log(law[k]);
+  for (int k = 0; k < n; ++k)
+    alpha[k] = call.log_before ? call.log_before[window * n + k] : std::log(call.start[point * n + k]);
+  if (call.log_before) {
+    const double all = log_sum(alpha.data(), n);
+    for (int k = 0; k < n && all > -INFINITY; ++k) alpha[k] -= all;
+  }
   for (int r = 0; r < total; ++r) {
     double* b = &logs[size_t(r) * n];
     careful_logs(call, packs, origin + r, row.data(), b);
@@ -113,9 +117,7 @@ inline int64_t careful_window(const Call& call, bool wide, int64_t point, int64_
   }
   auto note = [&](double* edge, const double* log_values) {
     if (!edge) return;
-    const double top = *std::max_element(log_values, log_values + n);
-    edge += point * call.edge_stride + window % call.windows * n;
-    for (int k = 0; k < n; ++k) edge[k] = std::exp(log_values[k] - top);
+    std::copy_n(log_values, n, edge + point * call.edge_stride + window % call.windows * n);
   };
   note(call.edge_before, &alpha[size_t(left) * n]);
   note(call.edge_leaving, &alpha[size_t(left + core) * n]);
@@ -136,7 +138,7 @@ inline int64_t careful_window(const Call& call, bool wide, int64_t point, int64_
       }
     return -1;
   }
-  for (int k = 0; k < n; ++k) beta[k] = call.after ? std::log(call.after[window * n + k]) : 0.0;
+  for (int k = 0; k < n; ++k) beta[k] = call.log_after ? call.log_after[window * n + k] : 0.0;
   for (int k = 0; k < n; ++k) terms[k] = alpha[size_t(total) * n + k] + beta[k];
   const double scale = log_sum(terms.data(), n);
   for (int k = 0; k < n; ++k) beta[k] -= scale;

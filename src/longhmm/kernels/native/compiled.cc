@@ -67,12 +67,10 @@ void narrow(const std::vector<double>& from, T* to) {
   for (size_t i = 0; i < from.size(); ++i) to[i] = T(from[i]);
 }
 
-// Messages `(..., windows, K)` that were given as logarithms; empty where none were.
+// Log messages `(windows, K)` in double precision; empty where none were given.
 template <class Buffer>
 std::vector<double> given_messages(const Buffer& logs, bool given) {
-  std::vector<double> result(given ? logs.element_count() : 0);
-  for (size_t i = 0; i < result.size(); ++i) result[i] = std::exp(double(logs.typed_data()[i]));
-  return result;
+  return std::vector<double>(logs.typed_data(), logs.typed_data() + (given ? logs.element_count() : 0));
 }
 
 template <ffi::DataType type>
@@ -192,10 +190,10 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   call.statistics = sums.data();
   call.gamma = gamma_wanted ? gamma->typed_data() : nullptr;
   const auto messages_before = given_messages(before, given_before), messages_after = given_messages(after, given_after);
-  call.before = given_before ? messages_before.data() : nullptr;
-  call.after = given_after ? messages_after.data() : nullptr;
+  call.log_before = given_before ? messages_before.data() : nullptr;
+  call.log_after = given_after ? messages_after.data() : nullptr;
   call.forward_only = forward_only;
-  // Of every point: the messages before, leaving, after and entering its windows.
+  // Of every point: the log messages before, leaving, after and entering its windows.
   std::vector<double> messages(edges_wanted ? edges->element_count() : 0);
   if (edges_wanted) {
     const int64_t size = room * states;
@@ -222,7 +220,6 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   }
   narrow(moves, excess->typed_data());
   narrow(sums, statistics_out->typed_data());
-  for (double& message : messages) message = std::log(message);
   narrow(messages, edges->typed_data());
   std::fill_n(impossible->typed_data(), impossible->element_count(), int32_t(call.impossible));
   return ffi::Error::Success();

@@ -8,6 +8,10 @@
 // sum_k u v = 1, the recursions are u' = (A^T u) w, v = A (w v'), and u_i A_ij (w v')_j is the posterior of a
 // transition. Whatever underflows on the way changes the likelihood by a relative `tiny * w v'` at most, so a bound of
 // w v' proves that nothing was lost. A window without that proof is redone on logarithms (see careful.h).
+//
+// That bound says nothing of what lies behind the window. Where every transition is possible, the next step makes good
+// whatever underflowed. Where some are not, what underflowed may be the only way on: forward messages that are given
+// out must then hold every state that can be reached, with all its digits.
 #pragma once
 
 #include <cstdlib>
@@ -15,6 +19,7 @@
 
 #include "careful.h"
 #include "emissions.h"
+#include "products.h"
 
 namespace VARIANT {
 
@@ -40,8 +45,13 @@ struct Scratch {
 // Parameters of one point in the precision of the recursion.
 template <class T>
 struct Point {
+  // Far enough above the least number that sums and products of messages lose nothing, if transitions that are
+  // possible at all have at least the probability EASY.
+  static constexpr T EPSILON = std::numeric_limits<T>::epsilon(), TINY = std::numeric_limits<T>::min();
+  static constexpr T FLOOR = TINY / EPSILON / EPSILON, EASY = EPSILON * EPSILON;
   std::vector<T> transition, transposed, initial, start, pack;
   int64_t index;
+  bool forbids = false, hard = false;  // some transitions are impossible, or nearly so; some are possible and hard
   Point(const Call& call, int64_t index) : index(index) {
     const int states = call.states;
     auto copy = [index](const double* from, int64_t count) {
@@ -53,97 +63,13 @@ struct Point {
     if (call.pack) pack = copy(call.packs, int64_t(states) * call.pack);
     transposed.resize(transition.size());
     for (int i = 0; i < states; ++i)
-      for (int j = 0; j < states; ++j) transposed[j * states + i] = transition[i * states + j];
+      for (int j = 0; j < states; ++j) {
+        const T chance = transposed[j * states + i] = transition[i * states + j];
+        forbids |= chance < T(states) * TINY / EPSILON;
+        hard |= chance > T(0) && chance < EASY;
+      }
   }
 };
-
-// out[j] = sum_i matrix[j, i] in[i]
-template <class T, int K>
-inline void multiply(const T* matrix, int states, const Vec<T>* in, Vec<T>* out) {
-  const int n = K ? K : states;
-  if constexpr (K > 0 && K <= 16) {
-    // All sums grow together: each waits for its own last addition only.
-    Vec<T> sum[K];
-    for (int j = 0; j < K; ++j) sum[j] = matrix[j * K] * in[0];
-    for (int i = 1; i < K; ++i)
-      for (int j = 0; j < K; ++j) sum[j] += matrix[j * K + i] * in[i];
-    for (int j = 0; j < K; ++j) out[j] = sum[j];
-  } else {
-    int j = 0;
-    for (; j + 4 <= n; j += 4) {
-      Vec<T> a{}, b{}, c{}, d{};
-      const T* m = matrix + int64_t(j) * n;
-      for (int i = 0; i < n; ++i) {
-        const Vec<T> x = in[i];
-        a += m[i] * x;
-        b += m[n + i] * x;
-        c += m[2 * n + i] * x;
-        d += m[3 * n + i] * x;
-      }
-      out[j] = a, out[j + 1] = b, out[j + 2] = c, out[j + 3] = d;
-    }
-    for (; j < n; ++j) {
-      Vec<T> sum{};
-      for (int i = 0; i < n; ++i) sum += matrix[int64_t(j) * n + i] * in[i];
-      out[j] = sum;
-    }
-  }
-}
-
-// counts[i, j] += sum over rows of previous[row, i] weighted[row, j], in tiles that stay in registers.
-template <class T, int K>
-inline void add_products(const Vec<T>* previous, const Vec<T>* weighted, int rows, int states, Vec<T>* counts) {
-  const int n = K ? K : states;
-  for (int i0 = 0; i0 < n; i0 += 4) {
-    const int ni = n - i0 < 4 ? n - i0 : 4;
-    for (int j0 = 0; j0 < n; j0 += 4) {
-      const int nj = n - j0 < 4 ? n - j0 : 4;
-      if (ni == 4 && nj == 4) {
-        Vec<T> tile[4][4];
-        for (int i = 0; i < 4; ++i)
-          for (int j = 0; j < 4; ++j) tile[i][j] = counts[int64_t(i0 + i) * n + j0 + j];
-        for (int r = 0; r < rows; ++r) {
-          const Vec<T>* p = previous + int64_t(r) * n + i0;
-          const Vec<T>* w = weighted + int64_t(r) * n + j0;
-          const Vec<T> w0 = w[0], w1 = w[1], w2 = w[2], w3 = w[3];
-          for (int i = 0; i < 4; ++i) {
-            const Vec<T> x = p[i];
-            tile[i][0] += x * w0;
-            tile[i][1] += x * w1;
-            tile[i][2] += x * w2;
-            tile[i][3] += x * w3;
-          }
-        }
-        for (int i = 0; i < 4; ++i)
-          for (int j = 0; j < 4; ++j) counts[int64_t(i0 + i) * n + j0 + j] = tile[i][j];
-      } else {
-        for (int i = 0; i < ni; ++i)
-          for (int j = 0; j < nj; ++j) {
-            Vec<T> sum = counts[int64_t(i0 + i) * n + j0 + j];
-            for (int r = 0; r < rows; ++r)
-              sum += previous[int64_t(r) * n + i0 + i] * weighted[int64_t(r) * n + j0 + j];
-            counts[int64_t(i0 + i) * n + j0 + j] = sum;
-          }
-      }
-    }
-  }
-}
-
-// Sum over states, by halves: short chains of additions.
-template <class T, int K>
-inline Vec<T> sum_of(const Vec<T>* values, int states) {
-  if constexpr (K > 0) {
-    Vec<T> part[K];
-    for (int k = 0; k < K; ++k) part[k] = values[k];
-    for (int size = K; size > 1; size = (size + 1) / 2)
-      for (int k = 0; k < size / 2; ++k) part[k] += part[(size + 1) / 2 + k];
-    return part[0];
-  } else {
-    Vec<T> sum = values[0];
-    for (int k = 1; k < states; ++k) sum += values[k];
-    return sum;
-  }
-}
 
 // Log likelihoods of one row become likelihoods over the largest one, whose logarithm is returned.
 template <class T, int K>
@@ -210,14 +136,24 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   // normaliser: 1 / c is multiplied to the likelihoods of the next row, so that no step has to wait for the division.
   for (int k = 0; k < n; ++k) law[k] = all(point.start[k]);
   V scale = all(T(1));
-  if (call.before) {
-    for (int k = 0; k < n; ++k)
-      for (int lane = 0; lane < W; ++lane)
-        law[k][lane] = T(call.before[(base + (lane < count ? lane : count - 1)) * n + k]);
-    scale = T(1) / sum_of<T, K>(law, n);
-  }
-  for (int k = 0; k < n; ++k) alpha[k] = law[k];  // with no rows before the core, the law before it is this one
   Bits<T> lost = {};
+  const bool watched = point.forbids && (call.forward_only || call.edge_before);
+  const V least = all(Point<T>::FLOOR);
+  if (call.log_before) {
+    for (int lane = 0; lane < W; ++lane) {
+      const double* given = call.log_before + (base + (lane < count ? lane : count - 1)) * n;
+      const double top = *std::max_element(given, given + n);
+      for (int k = 0; k < n; ++k) {
+        law[k][lane] = T(std::exp(given[k] - top));
+        if (watched && given[k] > -INFINITY && law[k][lane] < Point<T>::FLOOR) lost[lane] = -1;
+      }
+    }
+    scale = T(1) / sum_of<T, K>(law, n);
+  } else if (watched) {
+    for (int k = 0; k < n; ++k) lost |= (law[k] > V{}) & (law[k] < least);
+  }
+  if (watched && point.hard) lost = ~Bits<T>{};
+  for (int k = 0; k < n; ++k) alpha[k] = law[k];  // with no rows before the core, the law before it is this one
   LogProduct<T> likelihoods;
   V peaks{};
   const V tiny = all(std::numeric_limits<T>::min());
@@ -243,6 +179,8 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
         likelihood[k] *= scale;
         law[k] = moved[k] * likelihood[k];
       }
+      if (watched)
+        for (int k = 0; k < n; ++k) lost |= (moved[k] > V{}) & (law[k] < least);
       if (r >= L - 1)
         for (int k = 0; k < n; ++k) alpha[size_t(r + 1 - L) * n + k] = law[k];
       V c = sum_of<T, K>(law, n);
@@ -264,10 +202,11 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   if (!call.forward_only) {
     // Backward over the right margin.
     for (int k = 0; k < n; ++k) beta[k] = all(T(1));
-    if (call.after)
-      for (int k = 0; k < n; ++k)
-        for (int lane = 0; lane < W; ++lane)
-          beta[k][lane] = T(call.after[(base + (lane < count ? lane : count - 1)) * n + k]);
+    for (int lane = 0; call.log_after && lane < W; ++lane) {
+      const double* given = call.log_after + (base + (lane < count ? lane : count - 1)) * n;
+      const double top = *std::max_element(given, given + n);
+      for (int k = 0; k < n; ++k) beta[k][lane] = T(std::exp(given[k] - top));
+    }
     for (int r = total - 1; r >= L + C; --r) {
       const V* likelihood = b + size_t(r) * n;
       for (int k = 0; k < n; ++k) moved[k] = beta[k] * likelihood[k];
@@ -391,7 +330,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
       auto note = [&](double* edge, const V* message) {
         double sum = 0;
         for (int k = 0; k < n; ++k) sum += double(message[k][lane]);
-        for (int k = 0; k < n; ++k) edge[at + k] = double(message[k][lane]) / sum;
+        for (int k = 0; k < n; ++k) edge[at + k] = std::log(double(message[k][lane]) / sum);
       };
       note(call.edge_before, alpha);
       note(call.edge_leaving, leaving);
