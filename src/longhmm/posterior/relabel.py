@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 
@@ -151,12 +152,12 @@ def _divergences(model: HMM, reference: Mapping[str, Any], params: Mapping[str, 
             values = model.emission.sample(jax.random.key(0), one, jnp.asarray(states))
         except ModelError:  # the emission is the user's own and cannot draw
             return _distances(model, reference, params)
-        seen = jnp.ones(values.shape, bool)
+        rows = Rows(values, jnp.ones(values.shape, bool))
         # States far out draw numbers too large to hold. Compiled, their densities are quietly not finite, which here
         # means: as far apart as can be.
         look = jax.jit(model.log_likelihoods)
-        own = np.asarray(look(one, values, seen))[np.arange(len(states)), states]
-        logs = np.asarray(look(other, values, seen))
+        own = np.asarray(look(one, rows))[np.arange(len(states)), states]
+        logs = np.asarray(look(other, rows))
     gaps = np.clip(own[:, None] - logs, -1e6, 1e6).reshape(model.n_states, DRAWS_PER_STATE, model.n_states)
     return np.maximum(gaps.mean(axis=1), 0.0)
 
