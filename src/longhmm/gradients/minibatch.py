@@ -17,7 +17,8 @@ from longhmm.data.windows import Cells, WindowBatch, gather, locate
 from longhmm.gradients.arcs import Arcs
 from longhmm.gradients.schemes import INT32_LIMIT, Rotation, Windows
 from longhmm.kernels import devices, pallas_windows
-from longhmm.kernels.fused_windows import Placed, place
+from longhmm.kernels.compiled_call import Placed
+from longhmm.kernels.fused_windows import place
 from longhmm.kernels.rows import fused_rows
 from longhmm.model.hmm import HMM
 
