@@ -6,6 +6,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,14 @@ def test_importing_leaves_the_configuration_of_jax_alone():
         "assert dict(jax.config.values) == before"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_modules_of_public_names_are_checked_with_most_care():
+    project = tomllib.loads((SOURCE.parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    strict = next(each["module"] for each in project["tool"]["mypy"]["overrides"] if each.get("warn_return_any"))
+    loose = {module for module in lh._PUBLIC.values() if module not in strict}
+    assert {module.split(".")[1] for module in loose} <= {"gradients", "kernels"}
+    assert set(strict) <= set(lh._PUBLIC.values())
 
 
 @pytest.mark.parametrize("module", DOCUMENTED)

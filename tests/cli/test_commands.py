@@ -190,6 +190,7 @@ def test_doctor_sees_devices_versions_and_extras():
     assert printed["versions"]["jax"]
     assert any(device.startswith("cpu") or "gpu" in device for device in printed["devices"])
     assert printed["extras"]["hdf5"] is True
+    assert {".npy", ".abf"} <= set(printed["formats"])
     assert "native" in printed["kernels"]
 
 

@@ -8,9 +8,8 @@ import numpyro.distributions as dist
 import pytest
 
 from longhmm.cli.compare import parse_states
-from longhmm.cli.model import build_model, parse_prior
+from longhmm.cli.inputs import build_model, chosen_columns, located, parse_prior
 from longhmm.cli.output import guarded, plain, seconds, shown
-from longhmm.cli.recordings import chosen_columns, located
 from longhmm.data import open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.model.emissions.registry import families, guess, names

@@ -1,6 +1,7 @@
 """The command, from the outcome of an experiment to files and JSON; and every experiment at its smallest."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -80,7 +81,7 @@ def test_all_experiments_print_a_list(tmp_path, monkeypatch):
 )
 def test_an_installation_without_the_experiments_says_so(tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("longhmm.cli.checks.find_spec", lambda name: None)
+    monkeypatch.setattr(sys.modules["longhmm.cli.reproduce"], "find_spec", lambda name: None)
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 1
     assert "in the package longhmm_reproduction, which is not installed here" in done.stderr

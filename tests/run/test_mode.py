@@ -6,7 +6,7 @@ import pytest
 import longhmm as lh
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
-from longhmm.run import mode
+from longhmm.run import mode, quasi_newton
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +85,29 @@ def test_the_climb_reaches_the_mode_where_a_state_is_silent():
     assert found.decrement < 0.1
     rates = np.sort(lh.constrain(model, found.coordinates)["rate"])
     assert 0 < rates[0] < 10 / (states == 0).sum() and abs(rates[1] - 3.0) < 0.1
+
+
+def test_the_mode_is_reached_where_emissions_overlap_and_em_rests_on_a_saddle():
+    """One label says little about its state here: EM crawls, and curvatures far from the mode are negative."""
+    model = lh.HMM(2, lh.Categorical(4))
+    probs = [[0.18, 0.507, 1e-4, 0.3129], [0.3159, 1e-4, 0.504, 0.18]]
+    params = {"transition": [[0.44, 0.56], [0.56, 0.44]], "probs": probs}
+    data = open_data(lh.simulate(model, params, 100_000, seed=1)[1])
+    model = model.resolve(data)
+    found = mode.find_mode(model, data, seed=0)
+    near_the_truth, _ = mode._settled(model, mode._inside(model, params, data.length), data)
+    assert found.decrement < 0.05
+    assert found.log_posterior > near_the_truth - 0.05
+
+
+def test_ascent_ends_at_the_top_of_a_ridge_and_survives_points_without_a_value():
+    def ridge(point):
+        if point[0] > 1.6:
+            raise ModelError("params must be finite.")
+        across, along = point[1] - point[0] ** 2, 1.0 - point[0]
+        slope = np.array([400 * across * point[0] + 2 * along, -200 * across])
+        return -100 * across**2 - along**2, slope
+
+    unit = np.eye(2) / 100
+    end = quasi_newton.ascend(ridge, np.array([-1.2, 1.0]), factor=unit, tolerance=1e-6, steps=200)
+    np.testing.assert_allclose(end, [1.0, 1.0], atol=1e-3)

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 
+import jax
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ from longhmm.samplers.emission_moves import GaussianMetric, Preconditioned
 from longhmm.samplers.preconditioning import Given, Identity, InverseInformation
 from longhmm.samplers.sgrld import Joint
 
+COUNT = itertools.count()
 PARAMS = {"transition": [[0.9, 0.1], [0.2, 0.8]], "mean": [[0.0], [4.0]], "covariance": [[[1.0]], [[2.0]]]}
 COORDINATES = 6
 MASS = 0.01 * np.eye(COORDINATES)
@@ -67,6 +69,14 @@ OPTIONS = {
     "Gibbs": {"adaptation_steps": (3,)},
     "StochasticVariational": {"forgetting": (0.7,), "delay": (2.0,)},
 }
+
+
+@pytest.fixture(autouse=True)
+def forget_programs():
+    """There are more programs in this file than a process may hold."""
+    yield
+    if next(COUNT) % 20 == 19:
+        jax.clear_caches()
 
 
 @pytest.fixture(scope="module")

@@ -35,9 +35,7 @@ def compare(
     as_json: options.Json = False,
 ) -> None:
     """Fit models with several numbers of states and rank them by how well they predict data they have not seen."""
-    from longhmm.cli.checks import check
-    from longhmm.cli.model import build_model
-    from longhmm.cli.recordings import chosen_columns, open_recordings, steps_of
+    from longhmm.cli.inputs import build_model, check, chosen_columns, open_recordings, steps_of
     from longhmm.cli.running import sampler_of
     from longhmm.data.sequences import Sequences
     from longhmm.model.emissions import registry

@@ -45,7 +45,7 @@ def decode(
     Columns: sequence, start (inclusive) and end (exclusive) in samples, start_s and end_s in seconds where the rate is
     known, state, level in the units of the file, with its interval.
     """
-    from longhmm.cli.recordings import located
+    from longhmm.cli.inputs import located
     from longhmm.errors import DataError
     from longhmm.posterior.decode import decode as best_path
     from longhmm.posterior.idealised import idealised as idealise

@@ -11,29 +11,26 @@ from typing import Any
 from longhmm.cli import options
 from longhmm.cli.output import Output, guarded
 
-LIBRARIES = ("longhmm", "jax", "jaxlib", "numpyro", "blackjax", "numpy", "scipy", "xarray", "zarr", "arviz", "pandas")
-EXTRAS = {
-    "hdf5": "h5py",
-    "nwb": "h5py",
-    "parquet": "pyarrow",
-    "abf": "pyabf",
-    "edf": "pyedflib",
-    "wfdb": "wfdb",
-    "sklearn": "sklearn",
-}
+VERSIONED = ("longhmm", "jax", "jaxlib", "numpyro", "blackjax", "numpy", "scipy", "xarray", "zarr", "arviz", "pandas")
+EXTRAS = {"remote": "fsspec", "cluster": "distributed", "sklearn": "sklearn"}  # beside those of formats
 
 
 @guarded
 def doctor(as_json: options.Json = False) -> None:
-    """Show devices, kernels, versions, optional libraries and the cache of compiled programs."""
+    """Show devices, kernels, versions, optional libraries, formats and the cache of compiled programs."""
+    from longhmm.data import sources  # noqa: F401  (which loads every format)
+    from longhmm.data.formats import LIBRARIES, supported
+
     said = Output(as_json)
+    extras = LIBRARIES | EXTRAS
     document: dict[str, Any] = {
         "python": platform.python_version(),
         "system": platform.platform(),
         "devices": devices(),
         "kernels": kernels(),
-        "versions": {name: installed(name) for name in LIBRARIES},
-        "extras": {extra: find_spec(module) is not None for extra, module in EXTRAS.items()},
+        "versions": {name: installed(name) for name in VERSIONED},
+        "extras": {extra: find_spec(module) is not None for extra, module in extras.items()},
+        "formats": supported().split(", "),
         "cache": cache(),
     }
     said.say(f"Python {document['python']} on {document['system']}")
@@ -43,10 +40,11 @@ def doctor(as_json: options.Json = False) -> None:
         said.say(f"Kernel {name}: {state}")
     said.table("Versions", ("library", "version"), [(k, v or "not installed") for k, v in document["versions"].items()])
     rows = [
-        (extra, EXTRAS[extra], "yes" if there else f"no: pip install 'longhmm[{extra}]'")
+        (extra, extras[extra], "yes" if there else f"no: pip install 'longhmm[{extra}]'")
         for extra, there in document["extras"].items()
     ]
     said.table("Optional", ("extra", "library", "installed"), rows)
+    said.say(f"Files it reads: {', '.join(document['formats'])}")
     said.say(f"Cache of compiled programs: {document['cache']}")
     said.result(document)
 

@@ -49,9 +49,7 @@ def fit(
 
     Example: longhmm fit recording.abf --states 3 --out run
     """
-    from longhmm.cli.checks import check
-    from longhmm.cli.model import build_model
-    from longhmm.cli.recordings import checked_rate, chosen_columns, located, open_recordings, steps_of
+    from longhmm.cli.inputs import build_model, check, checked_rate, chosen_columns, located, open_recordings, steps_of
     from longhmm.cli.running import draw
     from longhmm.errors import LongHMMError
     from longhmm.model.emissions import registry

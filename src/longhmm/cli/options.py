@@ -34,13 +34,17 @@ class SamplerName(StrEnum):
 Recordings = Annotated[
     list[str],
     typer.Argument(
-        help="Files: npy, npz, zarr, hdf5, nwb, parquet, csv, abf, edf, wfdb. Several are several sequences. "
+        help="Files: npy, zarr, csv, abf and more (`longhmm doctor` lists them). Several are several sequences. "
         "'example:nanopore' is the one that comes with longhmm.",
         show_default=False,
         metavar="RECORDING...",
     ),
 ]
 Run = Annotated[Path, typer.Argument(help="The directory that `longhmm fit --out` made.", show_default=False)]
+Moved = Annotated[
+    list[str] | None,
+    typer.Argument(help="The recording, if it is no longer where it was.", metavar="RECORDING..."),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output, all else on standard error.")
 ]
@@ -55,7 +59,7 @@ Columns = Annotated[
     ),
 ]
 Dataset = Annotated[
-    str | None, typer.Option(help="Array to use inside npz, zarr, hdf5 and nwb files.", rich_help_panel=READING)
+    str | None, typer.Option(help="Array to use inside a file that holds several.", rich_help_panel=READING)
 ]
 Rate = Annotated[
     float | None,

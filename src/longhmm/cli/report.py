@@ -1,4 +1,4 @@
-"""`longhmm report`: a page to look at."""
+"""`longhmm report` and `longhmm view`: the page of a run, in a file or live with every sample of the recording."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from longhmm.cli.output import Output, guarded
 @guarded
 def report(
     run: options.Run,
-    recordings: Annotated[
-        list[str] | None,
-        typer.Argument(help="The recording, if it is no longer where it was.", metavar="RECORDING..."),
-    ] = None,
+    recordings: options.Moved = None,
     out: Annotated[Path | None, typer.Option(help="The file to write; by default report.html in the run.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Write one self-contained page: the verdict, what was found, how sure, and the recording to zoom into."""
-    from longhmm.cli.recordings import located
+    from longhmm.cli.inputs import located
     from longhmm.cli.running import show_states, show_verdict
     from longhmm.errors import DataError
     from longhmm.posterior.load import load
@@ -41,3 +38,17 @@ def report(
     verdict = show_verdict(posterior, said)
     said.say(f"Page: {page}")
     said.result({"run": str(run), "page": str(page), "states": states, "verdict": verdict})
+
+
+@guarded
+def view(
+    run: options.Run,
+    recordings: options.Moved = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0 takes a free one.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = True,
+) -> None:
+    """Serve the page of a run on this machine, with the recording at full resolution. Ctrl-C ends it."""
+    from longhmm.cli.inputs import located
+    from longhmm.report.viewer import serve
+
+    serve(run, located(recordings) if recordings else None, port=port, open_browser=browser)

@@ -6,13 +6,13 @@ import json
 import shutil
 import sys
 from enum import StrEnum
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from longhmm.cli import options
-from longhmm.cli.checks import needs_reproduction
 from longhmm.cli.output import Output, guarded, plain
 
 
@@ -87,3 +87,14 @@ def reproduce(
         documents = [plain(short(found)) for found in outcomes]
         shown = documents if name is Experiment.all else documents[0]
         sys.stdout.write(json.dumps(shown, allow_nan=False) + "\n")
+
+
+def needs_reproduction() -> None:
+    """A clear sentence where the paper's models and experiments, a package of their own, were not installed."""
+    from longhmm.errors import LongHMMError
+
+    if find_spec("longhmm_reproduction") is None:
+        raise LongHMMError(
+            "the paper's models and experiments are in the package longhmm_reproduction, which is not installed here; "
+            "install longhmm from its wheel or from a checkout."
+        )

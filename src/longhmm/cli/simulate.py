@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from longhmm.cli import options
-from longhmm.cli.checks import needs_reproduction
 from longhmm.cli.output import Output, guarded
+from longhmm.cli.reproduce import needs_reproduction
 
 
 class Published(StrEnum):

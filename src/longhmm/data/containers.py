@@ -126,7 +126,7 @@ def open_hdf5(path: Path, columns: Columns = None, dataset: str | None = None) -
 
 def hdf5_file(path: Path, extra: str = "hdf5") -> Any:
     """An HDF5 file, opened for reading; `extra` brings the library along."""
-    h5py = library("h5py", path, extra)
+    h5py = library(extra, path)
     try:
         return h5py.File(path, "r")
     except OSError as error:

@@ -31,11 +31,11 @@ class DaskSource(SlicedSource):
 
     def read_many(self, spans: Sequence[tuple[int, int]]) -> list[np.ndarray]:
         """Several spans of rows at the price of one question to the cluster."""
-        import dask
+        from dask.base import compute
 
         lazy = [self.lazy(*span) for span in spans]
         try:
-            return list(dask.compute(*lazy))
+            return list(compute(*lazy))
         except Exception as error:  # whatever makes the chunks raises what it likes
             raise DataError(
                 f"{self.name} could not be computed ({one_line(error)}); see what makes its chunks"

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 OPENERS: dict[str, Callable[..., Any]] = {}
 WITH_DATASETS: set[str] = set()  # endings of files in which `dataset` names an array
+# The libraries that only some formats need, by the extra that installs each.
+LIBRARIES = {"hdf5": "h5py", "nwb": "h5py", "parquet": "pyarrow", "abf": "pyabf", "edf": "pyedflib", "wfdb": "wfdb"}
 
 Opener = TypeVar("Opener", bound=Callable[..., Any])
 
@@ -56,10 +58,10 @@ def open_file(path: Path, columns: Columns = None, dataset: str | None = None) -
     return found
 
 
-def library(module: str, path: Any, extra: str) -> Any:
-    """A library that only some formats need; where it is not installed, a sentence names the extra that brings it."""
+def library(extra: str, path: Any) -> Any:
+    """The library of an extra; where it is not installed, a sentence says how to install it."""
+    name = LIBRARIES[extra]
     try:
-        return importlib.import_module(module)
+        return importlib.import_module(name)
     except ImportError as error:
-        name = module.partition(".")[0]
         raise DataError(f"reading {path} needs {name}; install it with: pip install 'longhmm[{extra}]'") from error

@@ -111,7 +111,7 @@ def open_abf(path: Path, columns: Columns = None) -> RecordedSource:
 
 
 def _abf(path: Path) -> Channels:
-    header = library("pyabf", path, "abf").ABF(str(path), loadData=False)
+    header = library("abf", path).ABF(str(path), loadData=False)
     count = int(header.channelCount)
     integers = header.dataPointByteSize == 2
     points = int(header.dataPointCount)
@@ -145,7 +145,7 @@ _LOCK = threading.Lock()
 
 
 def _reader(path: Path) -> Any:
-    pyedflib = library("pyedflib", path, "edf")
+    pyedflib = library("edf", path)
     key = str(path.resolve())
     with _LOCK:
         file = _READERS.get(key)
@@ -246,7 +246,7 @@ def open_wfdb(path: Path, columns: Columns = None) -> RecordedSource:
 
 
 def _wfdb(path: Path) -> Channels:
-    wfdb = library("wfdb", path, "wfdb")
+    wfdb = library("wfdb", path)
     if not path.with_suffix(".hea").exists():
         raise DataError(f"{path} has no header {path.with_suffix('.hea').name} beside it; copy both files")
     record = str(path.with_suffix(""))

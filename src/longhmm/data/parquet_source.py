@@ -102,9 +102,11 @@ class ParquetSource:
 
 
 def _open(path: Path) -> Any:
-    pyarrow, parquet = (library(name, path, "parquet") for name in ("pyarrow", "pyarrow.parquet"))
+    pyarrow = library("parquet", path)
+    from pyarrow.parquet import ParquetFile
+
     try:
-        return parquet.ParquetFile(path)
+        return ParquetFile(path)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(
             f"{path} is not a readable Parquet file ({one_line(error)}); "

@@ -53,7 +53,7 @@ def gradient(
     bound = estimator.bind(model, sequences, complete)
     coordinates = jax.tree.map(jnp.asarray, unconstrain(model, complete))
     found = bound.estimate(coordinates, bound.draw(jax.random.key(seed)), prior=prior)
-    return jax.tree.map(np.asarray, found.gradient)
+    return _arrays(found.gradient)
 
 
 def unconstrain(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -68,13 +68,13 @@ def unconstrain(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """
     complete = interior(model, params)
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, _unconstrain(model, _wide(complete)))
+        return _arrays(_unconstrain(model, _wide(complete)))
 
 
 def constrain(model: HMM, coordinates: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Unconstrained coordinates to natural parameters, in float64: the inverse of `unconstrain`."""
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, _constrain(model, _wide(coordinates)))
+        return _arrays(_constrain(model, _wide(coordinates)))
 
 
 def log_prior(model: HMM, params: Mapping[str, Any], *, unconstrained: bool = True) -> float:
@@ -88,7 +88,11 @@ def log_prior(model: HMM, params: Mapping[str, Any], *, unconstrained: bool = Tr
 def log_prior_gradient(model: HMM, coordinates: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Gradient of the log prior density of the coordinates, Jacobian included, in float64."""
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, _log_prior_gradient(model, _wide(coordinates)))
+        return _arrays(_log_prior_gradient(model, _wide(coordinates)))
+
+
+def _arrays(found: Mapping[str, jax.Array]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value) for name, value in found.items()}
 
 
 def _wide(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:

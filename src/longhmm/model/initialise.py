@@ -157,7 +157,7 @@ def _transition_start(model: HMM, levels: np.ndarray, counts: np.ndarray, rng: n
     expected = np.where(stay, expected, expected * 5.0 ** rank[:, None] * rng.uniform(0.8, 1.25, expected.shape))
     concentration = np.minimum(model.transitions.concentration, 1.0)
     weights = np.where(model.transitions.allowed, expected + concentration + 1e-3, 0.0)
-    matrix = weights / weights.sum(axis=1, keepdims=True)
+    matrix: np.ndarray = weights / weights.sum(axis=1, keepdims=True)
     for row, known in model.transitions.fixed_rows.items():
         matrix[row] = known
     return matrix

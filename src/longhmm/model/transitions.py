@@ -146,7 +146,7 @@ class Transitions:
     @cached_property
     def free_rows(self) -> np.ndarray:
         """`(K,)`, True for rows that are inferred: not fixed and with more than one allowed entry."""
-        free = self.allowed.sum(axis=1) > 1
+        free: np.ndarray = self.allowed.sum(axis=1) > 1
         free[list(self.fixed_rows)] = False
         return free
 
@@ -190,7 +190,8 @@ class Transitions:
         else:
             padded = jnp.zeros(shape, dtype).at[self._slots].set(coordinates)
         logits = product(jnp.asarray(self._basis, dtype), padded)
-        return self._with_fixed_rows(jax.nn.softmax(jnp.where(self.allowed, logits, -jnp.inf), axis=1))
+        free = jax.nn.softmax(jnp.where(self.allowed, logits, -jnp.inf), axis=1)
+        return jnp.asarray(self._with_fixed_rows(free))
 
     def unconstrain(self, transition: jax.Array) -> jax.Array:
         """Inverse of `constrain`."""

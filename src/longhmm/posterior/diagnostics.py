@@ -87,8 +87,9 @@ def verdict(
     - another mode is as good: the run found one, or its chains are steady but far apart.
     - biased: the mean of a parameter is off by more than 0.1 posterior sd, or its sd by more than 10 %; or the run
       had to leave out windows.
-    - the model does not fit: sandwich sd more than 1.5 times the posterior's, or lag-1 autocorrelation of residuals
-      above 0.1.
+    - the model does not fit: residuals are correlated (above 0.1) or not normal (probabilities off by more than 0.02,
+      more than 0.1 % beyond four standard deviations), dwell times are not those of the model (chances to leave off by
+      more than 10 %), or the sandwich sd is more than 1.5 times the posterior's.
     - trust: none of these.
 
     Args:
@@ -117,7 +118,7 @@ def verdict(
         return Verdict(*found, details)
     reasons = misfits(posterior, sequences, cells, details)
     if reasons:
-        return Verdict("the model does not fit", f"{'; '.join(reasons)}.", details)
+        return Verdict("the model does not fit", f"{'. Also, '.join(reasons)}.", details)
     checked = "no bias was found" if "shift" in details else "bias was not checked"
     return Verdict("trust", f"the chains agree, {checked}, and the model fits.", details)
 

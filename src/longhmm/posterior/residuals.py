@@ -11,29 +11,38 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.posterior.predictive import predictions
+from longhmm.posterior.stretches import stretches
 
-STRETCH = 10_000  # consecutive observations looked at in one place
-BURN = 100  # at the start of each, while the first law is a guess
 EDGE = 1e-12  # keeps the normal quantile finite
+FAR = 4.0  # standard deviations: beyond lie the tails, 6 of 100,000 normal numbers
 
 
 @dataclass(frozen=True)
 class Residuals:
-    """Pseudo-residuals, by feature.
+    """Pseudo-residuals, by feature; NaN where too few are known.
 
     Attributes:
         autocorrelation: `(D,)` correlation of neighbouring residuals; 0 if the model is right.
         autocorrelation_error: about `1 / sqrt(n)`.
-        distance: `(D,)` Kolmogorov distance of the residuals from the standard normal law.
+        distance: `(D,)` Kolmogorov distance of the residuals from the standard normal distribution: by how much the
+            model's probabilities of observations are off, at most.
+        distance_p_value: of a distance as large, if the model is right.
+        tails: `(D,)` share of residuals beyond four standard deviations.
+        tails_p_value: of as many there, if the model is right.
+        lowest: `(D,)` the smallest observation.
         values: `(n, D)` the residuals, NaN where missing.
     """
 
     autocorrelation: np.ndarray
     autocorrelation_error: np.ndarray
     distance: np.ndarray
+    distance_p_value: np.ndarray
+    tails: np.ndarray
+    tails_p_value: np.ndarray
+    lowest: np.ndarray
     values: np.ndarray
 
 
@@ -44,12 +53,16 @@ def residuals(
 
     Discrete observations are spread at random over the step of their distribution function. Up to `most` observations
     in stretches spread over the data are looked at. None where the emission has no distribution function.
+
+    At parameters that are one draw of the posterior, residuals of a right model are independent standard normals
+    without any correction: parameters and data then come together as they came about.
     """
-    stretches, burn = _stretches(sequences, most)
+    looked_at = stretches(sequences, most)
     rng = np.random.default_rng(seed)
     found, follows = [], []
-    for part in predictions(model, params, stretches):
-        block = stretches.read(part.start, part.stop)
+    lowest = np.full(sequences.dim, np.inf)
+    for part in predictions(model, params, looked_at.sequences):
+        block = looked_at.sequences.read(part.start, part.stop)
         with jax.enable_x64(True):
             arrays = {name: jnp.asarray(value) for name, value in model.validate(params).items()}
             filled = np.where(block.observed, block.values, _some_value(block.values, block.observed))
@@ -58,51 +71,31 @@ def residuals(
             return None
         lower, upper = (np.einsum("nk,nkd->nd", part.law, np.asarray(each)) for each in cdfs)
         uniform = lower + (upper - lower) * rng.uniform(size=lower.shape)
-        position = np.arange(part.start, part.stop)
-        number = np.searchsorted(stretches.offsets, position, side="right") - 1
-        row = position - stretches.offsets[number]
-        keep = block.observed & (row >= burn[number])[:, None]
-        found.append(np.where(keep, _normal_quantile(uniform), np.nan))
-        follows.append(row > 0)
-    return _judge(np.concatenate(found), np.concatenate(follows))
+        lowest = np.minimum(lowest, np.where(block.observed, block.values, np.inf).min(axis=0))
+        place, counts = looked_at.rows(part.start, part.stop)
+        found.append(np.where(block.observed & counts[:, None], _normal_quantile(uniform), np.nan))
+        follows.append(place > 0)
+    return _judge(np.concatenate(found), np.concatenate(follows), lowest)
 
 
-def _judge(values: np.ndarray, follows: np.ndarray) -> Residuals:
-    from scipy.stats import kstest
+def _judge(values: np.ndarray, follows: np.ndarray, lowest: np.ndarray) -> Residuals:
+    from scipy.stats import binom, kstest, norm
 
-    features = values.shape[1]
-    correlation, error, distance = np.full(features, np.nan), np.full(features, np.nan), np.full(features, np.nan)
-    for feature in range(features):
-        column = values[:, feature]
+    none = np.full((6, values.shape[1]), np.nan)
+    found = Residuals(none[0], none[1], none[2], none[3], none[4], none[5], lowest, values)
+    for feature, column in enumerate(values.T):
         both = follows[1:] & np.isfinite(column[1:]) & np.isfinite(column[:-1])
         known = column[np.isfinite(column)]
         if both.sum() < 20 or known.std() == 0:
             continue
         centred = column - known.mean()
-        correlation[feature] = np.mean(centred[1:][both] * centred[:-1][both]) / known.var()
-        error[feature] = 1.0 / np.sqrt(both.sum())
-        distance[feature] = kstest(known, "norm").statistic
-    return Residuals(correlation, error, distance, values)
-
-
-def _stretches(sequences: Sequences, most: int) -> tuple[Sequences, np.ndarray]:
-    """Up to `most` observations, in stretches spread over the data and cut where sequences end.
-
-    With each piece comes the number of its first observations to leave out, as the law of its first state is unknown.
-    """
-    if sequences.length <= most:
-        return sequences, np.zeros(sequences.n_sequences, np.int64)
-    count = max(1, most // STRETCH)
-    pieces, masks, burn = [], [], []
-    for index in range(count):
-        start = max(0, int((2 * index + 1) * sequences.length // (2 * count)) - STRETCH // 2)
-        stop = min(start + STRETCH, sequences.length)
-        block = sequences.read(start, stop)
-        inside = sequences.offsets[(sequences.offsets > start) & (sequences.offsets < stop)] - start
-        pieces += np.split(np.asarray(block.values), inside)
-        masks += np.split(~block.observed, inside)
-        burn += [0 if start in sequences.offsets else BURN] + [0] * len(inside)
-    return open_data(pieces, mask=masks), np.array(burn)
+        found.autocorrelation[feature] = np.mean(centred[1:][both] * centred[:-1][both]) / known.var()
+        found.autocorrelation_error[feature] = both.sum() ** -0.5
+        distance, far = kstest(known, "norm"), int(np.sum(np.abs(known) > FAR))
+        found.distance[feature], found.distance_p_value[feature] = distance.statistic, distance.pvalue
+        found.tails[feature] = far / len(known)
+        found.tails_p_value[feature] = binom.sf(far - 1, len(known), 2 * norm.sf(FAR))
+    return found
 
 
 def _some_value(values: np.ndarray, observed: np.ndarray) -> Any:

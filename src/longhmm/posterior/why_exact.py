@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior
 
 GRADIENTS = 16  # exact gradients that are compared with the draws
-PER_DRAW = 8  # exact gradients that the exact sampler spends on a draw, about
-MOST_ROWS = 2e9  # rows of exact gradients that a run is repeated for: minutes, not hours
+# Exact gradients that the exact sampler spends on a step, about, and steps of its adaptation and warm-up.
+PER_STEP, ADAPTATION = 8, 350
+MOST_ROWS = 2.7e9  # rows of exact gradients that a run is repeated for: minutes, not hours
 
 
 def why_exact(posterior: Posterior) -> str:
@@ -25,7 +26,7 @@ def why_exact(posterior: Posterior) -> str:
     if origin is None or not origin.request.automatic or posterior.settings.get("sampler") != MatchedLangevin.name:
         return ""
     request = origin.request
-    rows = PER_DRAW * request.chains * request.draws * request.sequences.length
+    rows = PER_STEP * request.chains * (ADAPTATION + request.draws) * request.sequences.length
     # Who limits the time keeps the draws there are; the verdict will say what is wrong with them.
     if request.time_limit is not None or rows > MOST_ROWS or any("stopped early" in note for note in posterior.notes):
         return ""

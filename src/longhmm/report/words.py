@@ -42,9 +42,8 @@ ADVICE = {
         "bad",
         "!",
         "The model does not describe these data",
-        "The levels and events can still be a fair picture, but the intervals are too narrow. Look at the predictive "
-        "check below; try another emission (such as Student's t), another number of states, or fewer samples per "
-        "second where neighbouring samples are correlated.",
+        "The levels and events can still be a fair picture, but the intervals do not have the width they should have. "
+        "Look at the predictive check and at the dwell times below, and try what the sentence above suggests.",
     ),
     "another mode is as good": Advice(
         "bad",
@@ -69,7 +68,9 @@ DETAILS = {
     "sd_ratio": ("width of an interval, relative to the right one", "0.9 to 1.1"),
     "sandwich": ("scatter of the data, relative to what the posterior allows", "at most 1.5"),
     "autocorrelation": ("correlation of neighbouring residuals", "within ±0.1"),
-    "residual_distance": ("distance of the residuals from a normal law", "near 0"),
+    "residual_distance": ("error of the probabilities of observations", "at most 0.02, or not beyond chance"),
+    "residual_tails": ("share of observations beyond four standard deviations", "at most 0.001"),
+    "dwell": ("error of the chance to leave a state, by time since entry", "at most 0.1, or not beyond chance"),
 }
 
 

@@ -6,7 +6,7 @@ over everything are needed: the mode of a sixteenth of the data is four posterio
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -25,13 +25,15 @@ from longhmm.gradients.schemes import Windows
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.support import bare
+from longhmm.run.quasi_newton import Objective, ascend
 from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
 from longhmm.samplers.whole_data import WholeData
 
 LEVELS = (1 << 15, 1 << 20)  # observations used before all of them are
-FIRST_STEPS, EM_STEPS = 10, 40  # all starts climb so far; the best of them so far
-FINALISTS = 4
-NEWTON_STEPS = 12
+STARTS, EM_STEPS = 8, 10  # at least so many starts, all of which climb so far
+FINALISTS, ASCENT_STEPS = 4, 200  # and the best of them so many steps further
+SLOPE = 0.1  # at which they end: less than a tenth of a posterior sd even where the curvature is 1
+NEWTON_STEPS, ROUNDS = 12, 3
 SETTLED = 0.01  # squared length of the remaining Newton step, in posterior standard deviations
 # A window is scaled up to all data. Where its core still depends on how it starts, it may see a transition that more
 # context would rule out, and a few such windows in a million throw chains off transitions that are never seen: of
@@ -77,10 +79,10 @@ def find_mode(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Mode:
-    """Climb to the best mode found from several starts: four, and more where many states can be confused."""
+    """Climb to the best mode found from several starts: eight, and more where many states can be confused."""
     levels = [part_of(sequences, size) for size in LEVELS if sequences.length > 2 * size]
     levels.append(sequences)
-    tries = max(4, 2 + model.n_states) if restarts is None else restarts
+    tries = max(STARTS, 2 + model.n_states) if restarts is None else restarts
     start, rival = _climb_starts(model, levels[0], sequences, init, tries, seed)
     coordinates = unconstrain(model, _inside(model, start, levels[0].length))
     policy = buffer or BUFFER
@@ -114,21 +116,46 @@ def _climb_starts(
     states = []
     for start in starts:
         try:
-            states.append(climb(sampler.init(start, data), FIRST_STEPS))
+            states.append(climb(sampler.init(start, data), EM_STEPS))
         except ImpossibleObservationError:
             continue
     if not states:
         return starts[0], None
     states.sort(key=lambda state: -state.log_posterior)
     # Sorted again: states may have changed places on the way, which makes no other mode.
-    ends = [
-        (state.log_posterior, in_rising_order(model, state.params))
-        for state in (climb(each, EM_STEPS - FIRST_STEPS) for each in states[:FINALISTS])
-    ]
+    ends = []
+    for state in states[:FINALISTS]:
+        value, params = _settled(model, _inside(model, state.params, part.length), part)
+        ends.append((value, in_rising_order(model, params)))
     ends.sort(key=lambda end: -end[0])
     best = ends[0]
     others = [end for end in ends[1:] if not _same(best[1], end[1])]
     return best[1], (others[0][0] - best[0] if others else None)
+
+
+def _settled(model: HMM, params: Mapping[str, np.ndarray], part: Sequences) -> tuple[float, dict[str, np.ndarray]]:
+    """The local optimum near some parameters, and its log posterior.
+
+    EM crawls along ridges and may rest on a saddle, where overlapping emissions say little about the states.
+    """
+    coordinates = unconstrain(model, params)
+    flat = Flat.like(coordinates)
+    look = _objective(model, flat, part, None)
+    start = flat.ravel_numpy(coordinates)
+    unit = np.eye(flat.size) / max(np.abs(look(start)[1]).max(), 1.0)  # the first step changes no coordinate by more
+    end = ascend(look, start, factor=unit, tolerance=SLOPE * unit[0, 0], steps=ASCENT_STEPS)
+    return look(end)[0], constrain(model, flat.unravel(end))
+
+
+def _objective(model: HMM, flat: Flat, sequences: Sequences, progress: Progress | None) -> Objective:
+    """The log posterior and its gradient as functions of flat coordinates."""
+
+    def look(vector: np.ndarray) -> tuple[float, np.ndarray]:
+        params = constrain(model, flat.unravel(vector))
+        value, slope = log_posterior_and_gradient(model, params, sequences, progress=progress)
+        return value, flat.ravel_numpy(slope)
+
+    return look
 
 
 def _same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
@@ -197,50 +224,70 @@ def _newton(
     seed: int,
     progress: Progress | None,
 ) -> Mode:
-    """Newton steps with exact gradients, each halved until the log posterior rises."""
+    """Newton steps with exact gradients; where they do not settle, BFGS, and Newton steps again."""
     flat = Flat.like(coordinates)
-    here = flat.ravel_numpy(_with_best_rows(model, coordinates, sequences, progress))
-
-    def look(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        params = constrain(model, flat.unravel(vector))
-        value, slope = log_posterior_and_gradient(model, params, sequences, progress=progress)
-        return value, flat.ravel_numpy(slope)
+    look = _objective(model, flat, sequences, progress)
 
     def curvature(vector: np.ndarray) -> np.ndarray:
         return _positive(information_by_differences(model, flat.unravel(vector), sequences))
 
-    value, slope = look(here)
-    passes = 2
-    information, measured_at = curvature(here), here
-    decrement, before = np.inf, np.inf
-    for _ in range(NEWTON_STEPS):
-        direction = np.linalg.solve(information, slope)
-        decrement = float(slope @ direction)
-        if decrement < SETTLED:
+    search = _Newton(look, curvature, flat.ravel_numpy(_with_best_rows(model, coordinates, sequences, progress)))
+    for _ in range(ROUNDS):
+        search.run()
+        if search.decrement < SETTLED:
             break
-        # One matrix serves as long as the steps shrink; it is measured again where it misleads.
-        if decrement > 0.25 * before and measured_at is not here:
-            information, measured_at, before = curvature(here), here, np.inf
-            continue
-        before = decrement
+        scale = np.linalg.inv(np.linalg.cholesky(search.information)).T
+        search.move(ascend(look, search.here, factor=scale, tolerance=SETTLED**0.5 / 2, steps=ASCENT_STEPS))
+    end = flat.unravel(search.here), search.value, flat.unravel(search.slope), search.information
+    return Mode(*end, search.decrement, search.passes, None, windows, buffer)
+
+
+class _Newton:
+    """Newton steps, each shortened until the log posterior rises."""
+
+    def __init__(self, look: Objective, curvature: Callable[[np.ndarray], np.ndarray], start: np.ndarray) -> None:
+        self.look, self.curvature, self.passes = look, curvature, 1
+        self.move(start)
+
+    def move(self, point: np.ndarray) -> None:
+        """Go on from another point."""
+        self.here, (self.value, self.slope) = point, self.look(point)
+        self.information, self.measured_at = self.curvature(point), point
+        self.decrement = np.inf
+        self.passes += 1
+
+    def run(self) -> None:
+        """Until the next step is short, or too many have been taken."""
+        before = np.inf
+        for _ in range(NEWTON_STEPS):
+            direction = np.linalg.solve(self.information, self.slope)
+            self.decrement = float(self.slope @ direction)
+            if self.decrement < SETTLED:
+                return
+            # One matrix serves as long as the steps shrink; it is measured again where it misleads.
+            shrinks = self.decrement <= 0.25 * before or self.measured_at is self.here
+            if shrinks and self._step(direction):
+                before = self.decrement
+                continue
+            if self.measured_at is self.here:
+                return  # nothing higher in this direction: rounding decides
+            self.information, self.measured_at, before = self.curvature(self.here), self.here, np.inf
+
+    def _step(self, direction: np.ndarray) -> bool:
+        """Whether something higher was found in this direction."""
         length = 1.0
         while length > 1e-3:
-            trial = here + length * direction
+            trial = self.here + length * direction
             try:
-                trial_value, trial_slope = look(trial)
+                value, slope = self.look(trial)
             except LongHMMError:  # so far that parameters overflow, or no state can have produced the data
-                trial_value = -np.inf
-            passes += 1
-            if np.isfinite(trial_value) and trial_value > value:
-                break
+                value = -np.inf
+            self.passes += 1
+            if np.isfinite(value) and value > self.value:
+                self.here, self.value, self.slope = trial, value, slope
+                return True
             length /= 4
-        else:
-            if measured_at is here:
-                break  # nothing higher in this direction: rounding decides
-            information, measured_at, before = curvature(here), here, np.inf
-            continue
-        here, value, slope = trial, trial_value, trial_slope
-    return Mode(flat.unravel(here), value, flat.unravel(slope), information, decrement, passes, None, windows, buffer)
+        return False
 
 
 def _positive(information: np.ndarray) -> np.ndarray:

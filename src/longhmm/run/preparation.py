@@ -76,7 +76,7 @@ def _prepare_matched(request: Request, found: tuning.Tuning, arrays: Mapping[str
             f"another mode is as good: an independent climb ended elsewhere, {-found.mode.rival:.1f} below in log "
             "posterior on a part of the data"
         )
-    warmup = int(np.ceil(20 * found.autocorrelation)) if request.warmup is None else request.warmup
+    warmup = int(np.ceil(tuning.WARM_UP * found.autocorrelation)) if request.warmup is None else request.warmup
     thin = int(np.ceil(found.autocorrelation)) if request.thin is None else request.thin
     kept = tuning.to_arrays(found)
     if arrays is not None:

@@ -70,6 +70,7 @@ def find_tuning(request: Request, bar: Bar, stored: Stored | None = None) -> tun
         windows=request.windows,
         buffer=request.buffer,
         init=request.init,
+        draws=request.draws,
         seed=request.seed,
         progress=bar.advance,
     )

@@ -28,7 +28,10 @@ COUNTS = (16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
 STEP_OVERHEAD = 2000  # what a step costs beside its windows, in observations
 NOISE_POINTS = 256  # points at which the noise of the gradient is measured
 CHEAPER = "for data of this length it costs less per draw than windows"
-EXACT_GRADIENTS = 4  # full gradients that an exact sampler spends per effective draw, about
+# Full gradients that an exact sampler spends on each effective draw of a chain, and on its adaptation, about.
+EXACT_GRADIENTS, EXACT_ADAPTATION = 4, 1000
+A_MOMENT = 5e7  # rows
+WARM_UP = 20  # autocorrelation times that chains on windows warm up for
 
 
 class Tuning(NamedTuple):
@@ -59,6 +62,7 @@ def tune(
     windows: Windows | None = None,
     buffer: LyapunovBuffer | FixedBuffer | None = None,
     init: Mapping[str, Any] | None = None,
+    draws: int = 1000,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tuning:
@@ -82,8 +86,19 @@ def tune(
     if plain is None:
         plain = _bind_windows(model, sequences, mode, count)
     estimator = _bind(model, mode, plain, factor, noise_factor(noise, step), step, rare)
-    exact_cost = EXACT_GRADIENTS * (STEP_OVERHEAD + sequences.length)
-    return Tuning(estimator, mode, step, (2 - step) / step, largest, CHEAPER if exact_cost < cost else "")
+    exact = CHEAPER if cheaper_exactly(sequences.length, cost, draws) else ""
+    return Tuning(estimator, mode, step, (2 - step) / step, largest, exact)
+
+
+def cheaper_exactly(length: int, cost: float, draws: int) -> bool:
+    """Whether the exact sampler costs less for `draws` draws of a chain, each of which costs windows `cost` rows.
+
+    Its adaptation counts where it is not done in a moment: it may cost more than all draws from windows together.
+    """
+    gradient = STEP_OVERHEAD + length
+    adaptation = EXACT_ADAPTATION * gradient
+    whole = adaptation + EXACT_GRADIENTS * gradient * draws < (WARM_UP + draws) * cost
+    return EXACT_GRADIENTS * gradient < cost and (whole or adaptation < A_MOMENT)
 
 
 def step_size(sampler: MatchedLangevin, noise: float) -> float:

@@ -56,7 +56,8 @@ def slope(transitions: Transitions, gradient: jax.Array) -> jax.Array:
     that the same transposed map serves at every point, and for every estimator of the gradient.
     """
     origin = jnp.zeros(transitions.concentration.shape, gradient.dtype)
-    return jax.vjp(lambda logs: transitions.unconstrain(jnp.exp(logs)), origin)[1](gradient)[0]
+    slopes: jax.Array = jax.vjp(lambda logs: transitions.unconstrain(jnp.exp(logs)), origin)[1](gradient)[0]
+    return slopes
 
 
 @dataclass(frozen=True)
@@ -134,5 +135,5 @@ def poisson(key: jax.Array, mean: jax.Array) -> jax.Array:
 
 def _settle(rows: Rows, before: jax.Array, moved: jax.Array) -> jax.Array:
     """Entries that do not move keep their values; the others stay large enough to have a logarithm."""
-    least = float(jnp.finfo(before.dtype).tiny) * 1e6
+    least = float(np.finfo(before.dtype).tiny) * 1e6
     return jnp.where(rows.moving, jnp.maximum(moved, least), before)

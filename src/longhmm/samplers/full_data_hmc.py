@@ -231,7 +231,10 @@ def _move(
         key, jitter = jax.random.split(key)
         step_size = step_size * jax.random.uniform(jitter, (), mass.dtype, 1 - JITTER, 1 + JITTER)
     kernel = algorithm.build_kernel()
-    return kernel(key, start, lambda vector: posterior(flat.unravel(vector)), step_size, mass, **settings)
+    found: tuple[Any, Any] = kernel(
+        key, start, lambda vector: posterior(flat.unravel(vector)), step_size, mass, **settings
+    )
+    return found
 
 
 def curvature(posterior: ExactPosterior, coordinates: Coordinates, width: float = 1e-4) -> np.ndarray:

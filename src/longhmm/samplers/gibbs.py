@@ -104,7 +104,8 @@ class Gibbs:
             if conditional is not None or not FlatEmission(program.model.emission.parameters(model.n_states)).size:
                 return GibbsState(dict(coordinates), None)
             with jax.enable_x64(True):
-                return _adapt(posterior, dict(coordinates), key, self.adaptation_steps)
+                adapted: GibbsState = _adapt(posterior, dict(coordinates), key, self.adaptation_steps)
+            return adapted
 
         def step(key: jax.Array, state: GibbsState, minibatch: None) -> tuple[GibbsState, GibbsInfo]:
             return sweep(posterior, conditional, key, state)

@@ -290,4 +290,6 @@ class SGRLD:
         emission = state.noise.emission
         if blocks.size:
             emission = gradient_noise.covariance(blocks.ravel(found), minibatch)
-        return jax.tree.map(partial(gradient_noise.averaged, index=state.steps), state.noise, Noise(rows, emission))
+        average = partial(gradient_noise.averaged, index=state.steps)
+        noise: Noise = jax.tree.map(average, state.noise, Noise(rows, emission))
+        return noise

@@ -134,12 +134,13 @@ class Gaussian(Family):
     def _feature_log_density(self, params: Params, y: jax.Array) -> jax.Array:
         inverse_sd = jax.lax.rsqrt(self.variances(params))
         z = (y[..., None, :] - params["mean"]) * inverse_sd
-        return -0.5 * z * z + (jnp.log(inverse_sd) - 0.5 * LOG_2PI)
+        return jnp.add(-0.5 * z * z, jnp.log(inverse_sd) - 0.5 * LOG_2PI)
 
     def variances(self, params: Params) -> jax.Array:
         """The variance of every feature in every state, `(K, D)`."""
         if self.has_full_covariance:
-            return jnp.diagonal(jnp.asarray(params["covariance"]), axis1=-2, axis2=-1)
+            diagonal: jax.Array = jnp.diagonal(jnp.asarray(params["covariance"]), axis1=-2, axis2=-1)
+            return diagonal
         variance = jnp.asarray(params["variance"])
         return jnp.broadcast_to(variance.reshape(variance.shape[0], -1), (variance.shape[0], self._dim))
 

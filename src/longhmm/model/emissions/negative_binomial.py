@@ -28,7 +28,7 @@ class AccurateNegativeBinomial(dist.NegativeBinomial2):
     def log_prob(self, value: Any, intermediates: Any = None) -> jax.Array:
         mean, concentration, values = self.mean_count, jnp.asarray(self.concentration), as_float(value)
         if jnp.result_type(values, mean, concentration) != jnp.float64:
-            return super().log_prob(value)
+            return jnp.asarray(super().log_prob(value))
         ways = gammaln(values + concentration) - gammaln(concentration) - gammaln(values + 1.0)
         odds = jnp.log(mean) - jnp.log(concentration + mean)
         return ways + values * odds - concentration * jnp.log1p(mean / concentration)

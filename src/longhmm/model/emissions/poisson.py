@@ -88,4 +88,4 @@ class Poisson(Family):
 
 
 def _draw_rate(key: jax.Array, prior: PairPrior, count: jax.Array, total: jax.Array) -> jax.Array:
-    return jnp.exp(jax.random.loggamma(key, prior.one + total)) / (prior.two + count)
+    return jnp.divide(jnp.exp(jax.random.loggamma(key, prior.one + total)), prior.two + count)

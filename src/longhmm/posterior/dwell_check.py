@@ -1,0 +1,158 @@
+"""Whether visits last as long as the model says: how often a level is left, by the time since it was entered.
+
+A path of states that is drawn given the data, at parameters that are themselves a draw of the posterior, is a draw of
+the Markov chain if the model is right: parameters, path and data then come together as they came about. So the chance
+to leave a level in the next step follows from the path so far, whatever the time since entry; for a state it is
+`1 - A[k, k]`, for states that share a level that of the exact filter. Departures minus chances, summed over all rows of
+one age, have mean zero and a known variance, and the sums of different ages are uncorrelated. Visits that the ends of
+sequences cut off need no special care: they are at risk for as long as they are seen. A most probable path would not
+do, since short visits are smoothed away in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.kernels.path_pass import sampled_path
+from longhmm.model.emissions.categorical import Categorical
+from longhmm.model.hmm import HMM
+from longhmm.posterior.predictive import predictions
+from longhmm.posterior.stretches import stretches
+
+MOST_ROWS = 1_000_000
+LEAST_VARIANCE = 8.0  # departures in a group of ages, about: fewer do not add up to a normal number
+
+
+class Dwells(NamedTuple):
+    """Visits to one level (a state, where states do not share levels) against the model.
+
+    Attributes:
+        level: its number.
+        p_value: of the hypothesis that it is left as the model says.
+        size: by how much chances to leave are off, relative to what they should be: root of the mean square over ages,
+            beyond what chance accounts for.
+        interval: how wide the interval of the dwell time should be, relative to what it is.
+        longer_than: a number of samples; `seen` visits lasted longer, where the model `expected` so many.
+    """
+
+    level: int
+    p_value: float
+    size: float
+    interval: float
+    longer_than: int
+    seen: int
+    expected: float
+
+
+class Exits(NamedTuple):
+    """What happens after each row that has a successor: `level`, its `age` (1 in the first row of a visit), the number
+    of the `visit`, whether the level is `left`, and the `chance` of that."""
+
+    level: np.ndarray
+    age: np.ndarray
+    visit: np.ndarray
+    left: np.ndarray
+    chance: np.ndarray
+
+
+def dwell_check(model: HMM, params: Mapping[str, Any], sequences: Sequences, *, seed: int = 0) -> list[Dwells]:
+    """Judge the visits to every level that is left often enough to be judged, at one draw of the parameters."""
+    part = stretches(sequences, MOST_ROWS)
+    complete = model.validate(params)
+    path = np.asarray(sampled_path(model, complete, part.sequences, jax.random.key(seed)), np.int64)
+    keep = part.rows(0, part.sequences.length)[1]
+    found = exits(model, complete, path, part.sequences.offsets, keep)
+    judged = (judge(found, level) for level in range(int(model.emission.state_levels(model.n_states).max()) + 1))
+    return [one for one in judged if one is not None]
+
+
+def exits(
+    model: HMM, params: Mapping[str, np.ndarray], path: np.ndarray, offsets: np.ndarray, keep: np.ndarray
+) -> Exits:
+    """Departures along a path and their chances; `keep` says which rows count."""
+    levels = model.emission.state_levels(model.n_states)
+    level = levels[path]
+    opens = np.zeros(len(path), bool)
+    opens[offsets[:-1]] = True
+    begins = opens.copy()
+    begins[1:] |= level[1:] != level[:-1]
+    rows = np.arange(len(path))
+    age = rows - np.maximum.accumulate(np.where(begins, rows, 0)) + 1
+    counted = np.flatnonzero(keep[:-1] & ~opens[1:])  # the last row of a sequence has no successor
+    if len(np.unique(levels)) == model.n_states:
+        transition = params["transition"]
+        # The sum of the others keeps its digits where a state is hardly ever left.
+        chance = (transition * (1.0 - np.eye(model.n_states))).sum(axis=1)[path[counted]]
+    else:
+        chance = _level_chances(model, params, level, offsets)[counted]
+    return Exits(level[counted], age[counted], np.cumsum(begins)[counted], begins[counted + 1], chance)
+
+
+def judge(rows: Exits, level: int) -> Dwells | None:
+    """The visits to one level; None where there are too few to say anything."""
+    mine = Exits(*(each[rows.level == level] for each in rows))
+    variance = mine.chance * (1.0 - mine.chance)
+    if variance.sum() < LEAST_VARIANCE:
+        return None
+    ages = int(mine.age.max())
+    left, expected, spread = (np.bincount(mine.age, each, ages + 1) for each in (mine.left, mine.chance, variance))
+    groups = _groups(spread)
+    left_of, expected_of, spread_of = (np.bincount(groups, each) for each in (left, expected, spread))
+    distance = float(np.sum((left_of - expected_of) ** 2 / spread_of))
+    beyond = max(distance - len(spread_of), 0.0)
+    # By visit: the variance of the number of departures, given the time spent, relative to what the model says.
+    visits = np.unique(mine.visit, return_inverse=True)[1]
+    scatter = np.sum(np.bincount(visits, mine.left - mine.chance) ** 2) / variance.sum()
+    from scipy.stats import chi2
+
+    p_value, size = float(chi2.sf(distance, len(spread_of))), float(np.sqrt(beyond / max(left.sum(), 1.0)))
+    return Dwells(level, p_value, size, float(np.sqrt(scatter)), *_longer(mine, groups, left, expected))
+
+
+def _groups(spread: np.ndarray) -> np.ndarray:
+    """`(ages + 1,)`, the group of every age: 1, 2, 3-4, 5-8 and so on, joined until each has enough variance."""
+    doubling = np.ceil(np.log2(np.maximum(np.arange(len(spread)), 1))).astype(int)
+    sums = np.bincount(doubling, spread)
+    names, total = np.zeros(len(sums), int), 0.0
+    for index in range(1, len(sums)):
+        total += sums[index - 1]
+        names[index] = names[index - 1] + (total >= LEAST_VARIANCE)
+        total = 0.0 if total >= LEAST_VARIANCE else total
+    if total + sums[-1] < LEAST_VARIANCE:  # what is left over joins the group before
+        names = np.minimum(names, max(names[-1] - 1, 0))
+    return names[doubling]
+
+
+def _longer(rows: Exits, groups: np.ndarray, left: np.ndarray, expected: np.ndarray) -> tuple[int, int, float]:
+    """The length beyond which too many or too few visits go on, with their number and what the model expects."""
+    at_risk = np.bincount(rows.age, minlength=len(groups))
+    with np.errstate(invalid="ignore"):
+        goes_on = np.cumprod(np.where(at_risk > 0, 1.0 - expected / at_risk, 1.0))
+    ends = np.flatnonzero(np.diff(groups)) if groups.max() > 0 else np.array([1])  # the last age of each group
+    ends = ends[ends >= 1]
+    # Of the visits that were seen from their first row for so long that they could be seen to go on.
+    first = at_risk[1]
+    seen = np.array([at_risk[end] - left[end] for end in ends])
+    cut = np.array([first - left[1 : end + 1].sum() - (at_risk[end] - left[end]) for end in ends])
+    wanted = (first - cut) * goes_on[ends]
+    worst = int(np.argmax(np.abs(seen - wanted) / np.sqrt(np.maximum(wanted, 1.0))))
+    return int(ends[worst]), int(seen[worst]), float(wanted[worst])
+
+
+def _level_chances(model: HMM, params: Mapping[str, np.ndarray], level: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """`(T,)`, the chance that the level changes after each row, given the levels up to it; 0 after the last."""
+    levels = model.emission.state_levels(model.n_states)
+    watched = HMM(model.n_states, Categorical(int(levels.max()) + 1), initial=params["initial"])
+    data = open_data(np.split(level, offsets[1:-1]))
+    known = {"transition": params["transition"], "probs": np.eye(int(levels.max()) + 1)[levels]}
+    watched = watched.resolve(data)
+    stays = np.zeros(len(level))
+    for part in predictions(watched, known, data):
+        before = level[np.maximum(np.arange(part.start, part.stop) - 1, 0)]
+        stays[part.start : part.stop] = np.sum(part.law * (levels == before[:, None]), axis=1)
+    return 1.0 - np.append(stays[1:], 1.0)

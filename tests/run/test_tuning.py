@@ -1,0 +1,23 @@
+"""What tuning decides by formula."""
+
+import pytest
+
+from longhmm.run.tuning import cheaper_exactly
+
+
+@pytest.mark.parametrize(
+    ("length", "cost", "draws", "exact"),
+    [
+        (600, 3e5, 3, True),  # adapted in a moment
+        (600, 3e5, 1000, True),
+        (20_000, 5e4, 1000, False),  # windows cost less for each draw
+        (300_000, 6e7, 1000, True),  # windows that say so little that all data are the better bargain
+        (300_000, 6e7, 3, True),
+        (300_000, 2e6, 1000, True),
+        (300_000, 2e6, 50, False),  # the adaptation alone would cost more than all draws
+        (5_000_000, 6e6, 50, False),
+        (5_000_000, 2.2e7, 50, False),
+    ],
+)
+def test_the_exact_sampler_is_chosen_where_all_of_it_costs_less(length, cost, draws, exact):
+    assert cheaper_exactly(length, cost, draws) is exact
