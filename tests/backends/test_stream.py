@@ -10,17 +10,16 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from backends.references import Reference, given_model, given_params, random_chain, reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import longhmm as lh
+from backends.references import Reference, given_model, given_params, random_chain, reference
 from longhmm.backends import block, read, stitch, stream
 from longhmm.backends.block import Asked, Blocks, Own
 from longhmm.backends.stream import Stream, totals
 from longhmm.data.executor import Here, Task
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.errors import ImpossibleObservationError, ModelError
 from longhmm.kernels import native
 
 K, T, CHUNK, PER_BLOCK = 3, 400, 8, 4
@@ -154,7 +153,9 @@ def test_strong_evidence_with_forbidden_transitions_needs_no_operators(
     assert routes.transfers == 0
 
 
-def test_the_first_chunks_tell_which_overlap_to_try(backend: str, monkeypatch: pytest.MonkeyPatch, routes: Routes) -> None:
+def test_the_first_chunks_tell_which_overlap_to_try(
+    backend: str, monkeypatch: pytest.MonkeyPatch, routes: Routes
+) -> None:
     """Where data are long, no pass over all of them is spent on an overlap that is too short from the start."""
     cut(monkeypatch, overlaps=(1, 40))
     monkeypatch.setattr(stream, "PROBE", 2)

@@ -23,7 +23,7 @@ from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 
 # Called inside the compiled block as collect(model, params, rows, weights) with weights (n, K): the smoothed (or
-# filtered) probabilities of core rows, zero elsewhere. Returns a tree of arrays: sums over the rows where a pass is asked
+# filtered) probabilities of core rows, zero elsewhere. Returns a tree of arrays: sums over rows where a pass is asked
 # for totals, an entry for each of them where it is asked for rows.
 Collector = Callable[[HMM, Mapping[str, jax.Array], Rows, jax.Array], Any]
 
@@ -51,7 +51,7 @@ Reducer = Callable[[Own], Any]
 
 
 class How(NamedTuple):
-    """What is constant in a pass: checked parameters, what is asked for, and how data are cut into chunks and blocks."""
+    """What is constant in a pass: checked parameters, what is asked for, how data are cut into chunks and blocks."""
 
     params: dict[str, np.ndarray]
     forward_only: bool
@@ -265,7 +265,7 @@ def _transfers(
 
 
 def chunk_transfers(backend: Backend, potentials: Potentials, initial: jax.Array, layout: Layout) -> jax.Array:
-    """Transfer operators `(W, K, K)` of chunks without overlap; where one opens its sequence, the same for all states."""
+    """Transfer operators `(W, K, K)` of chunks without overlap; the same for all states where one opens its sequence."""
 
     def forward(before: jax.Array) -> tuple[jax.Array, jax.Array]:
         found = chunk_statistics(

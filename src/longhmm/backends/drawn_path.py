@@ -85,11 +85,11 @@ def _block_run(program: Program, data: Data, params: Params, words: jax.Array) -
         wanted = wanted._replace(states=program.block_rows if wanted.states else 0)
 
         def one(states: jax.Array, block: Any) -> Any:
-            index, chunks, *given = block
+            index, chunks, forward, following = block
             rows, origin = program.block(data, index)
             potentials, chunks = lower(program.model, params, rows), chunks.moved(jnp.where(chunks.core > 0, origin, 0))
             run = chunk_run(program.backend, potentials, params["initial"], Uniforms(words, origin))
-            found, steps = run(chunks, *given, log_space, wanted)
+            found, steps = run(chunks, forward, following, log_space, wanted)
             if wanted.states:
                 # States of rows that belong to other blocks are 0.
                 here = jax.lax.dynamic_slice_in_dim(states, origin, program.block_rows) + found.states

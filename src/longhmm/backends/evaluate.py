@@ -215,7 +215,7 @@ def window_marginals(
     logs: jax.Array, transition: jax.Array, initial: Any, layout: Layout, start: Any
 ) -> ChunkStatistics:
     """Marginals of windows with log likelihoods `(W, width, K)`, laid end to end; `gamma` has the same shape."""
-    count, width, n_states = logs.shape
+    n_states = logs.shape[-1]
     potentials = Potentials(
         Lowered(logs.reshape(-1, n_states), None, PRECOMPUTED, n_states, 0), transition, lambda _: {}
     )

@@ -1,7 +1,7 @@
 """Exact passes inside compiled programs, for samplers that ask thousands of times: data are laid out once.
 
-Chunks start some rows early and their boundaries are compared, as in `stream`; here the program itself goes on, from one
-overlap to the next and in the end to transfer operators, until all is exact.
+Chunks start some rows early and their boundaries are compared, as in `stream`; here the program itself goes on, from
+one overlap to the next and in the end to transfer operators, until all is exact.
 
 An emission with a lowering has its numbers laid out, and one call serves all rows. Otherwise log likelihoods are
 evaluated in blocks of rows, so that nothing of the size of the data is made.

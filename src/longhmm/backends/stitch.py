@@ -107,8 +107,8 @@ Forward = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
 def transfer_operators(forward: Forward, n_states: int, n_chunks: int, dtype: Any) -> jax.Array:
-    """What each chunk does to any message: at `[w, i, j]` the log weight of all its paths from state i just before it to
-    state j at its last row. Where a chunk opens its sequence it is the same for all i."""
+    """What each chunk does to any message: at `[w, i, j]` the log weight of all its paths from state i just before it
+    to state j at its last row. Where a chunk opens its sequence it is the same for all i."""
 
     def from_state(state: jax.Array) -> jax.Array:
         alone = safe_log((jnp.arange(n_states) == state).astype(dtype))

@@ -120,7 +120,7 @@ class Stream:
 
     def outcomes(self) -> Iterator[Outcome]:
         """Blocks in order, each exact before it goes out."""
-        blocks, begin, before = self.blocks, 0, None
+        begin, before = 0, None
         longest = int(np.diff(self.sequences.offsets).max())
         for overlap in OVERLAPS:
             if self._probe(begin, overlap):
@@ -176,8 +176,8 @@ class Stream:
     def _refuse_impossible(self, outcome: Outcome) -> None:
         if outcome.impossible >= 0:
             raise ImpossibleObservationError(
-                f"No reachable state can have produced {self.sequences.describe(outcome.impossible)}: its likelihood is "
-                "zero under the parameters; mark it as missing (NaN), or use an emission or transitions that allow it."
+                f"No reachable state can have produced {self.sequences.describe(outcome.impossible)}: its likelihood "
+                "is zero under the parameters; mark it as missing (NaN), or use an emission or transitions that allow it."
             )
 
     def _out(self, outcome: Outcome, index: int) -> Outcome:

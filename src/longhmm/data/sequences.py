@@ -36,7 +36,8 @@ class Sequences:
     """Positions 0 to `length`: sequence `i` is [offsets[i], offsets[i+1]). Made by `open_data`.
 
     `mask` (nonzero = missing) has one feature or as many as the data, `states` has one, `covariates` any number; they
-    are sources themselves, so that they may be as long as the data. What lies in memory is checked here, once; the rest whenever it is read.
+    are sources themselves, so that they may be as long as the data. What lies in memory is checked here, once; the rest
+    whenever it is read.
     `rate` (samples per second) and `unit` are what the files say, or None. `executor` runs passes over all of it.
     """
 

@@ -20,7 +20,7 @@ _MOST_AT_ONCE = 1 << 22  # rows taken from a memory map in one call: their posit
 
 
 def locate(xp: Any, cell_offsets: Any, offsets: Any, core_length: Any, cells: Any, buffer: Any) -> Layout:
-    """Windows of the given cells in all rows, on the array namespace `xp` (numpy, or jax.numpy inside a compiled function).
+    """Windows of the given cells in all rows, on the array namespace `xp` (numpy, or jax.numpy in compiled code).
 
     Cell [a, b) of sequence [s, e) has the window [max(s, a - buffer), min(e, b + buffer)). Written with remaining
     distances rather than sums, so that 32-bit integers suffice for any total length below 2^31.
@@ -84,8 +84,8 @@ class Cells:
 def gather(sequences: Sequences, layout: Layout, width: int, lags: int = 0) -> tuple[Rows, Layout]:
     """Read windows on the host: rows `(W, width, ...)`, and the windows in them laid end to end.
 
-    Windows are padded to `width` (`Cells.width(buffer)` fits all): value 0, not observed, state unknown. From memory and
-    memory maps all are taken in one call; from other files each is read by itself.
+    Windows are padded to `width` (`Cells.width(buffer)` fits all): value 0, not observed, state unknown. From memory
+    and memory maps all are taken in one call; from other files each is read by itself.
     """
     begin, left, core, right = (
         np.asarray(each, np.int64) for each in (layout.begin, layout.left, layout.core, layout.right)

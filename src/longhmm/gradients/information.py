@@ -45,7 +45,6 @@ def score_differences(
     """
     layout = Cells(sequences.offsets, windows.core_length)
     flat = Flat.like(centre)
-    width = min(layout.width(buffer), int(np.diff(sequences.offsets).max()))
     n_points = next(iter(points.values())).shape[0]
     look = WindowStatistics(stationary_start)
     rng = np.random.default_rng(seed)

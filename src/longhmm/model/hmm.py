@@ -203,7 +203,8 @@ class HMM:
 
     def log_prior(self, params: Mapping[str, jax.Array]) -> jax.Array:
         """Log prior density of natural parameters."""
-        return self.transitions.log_prior(params[self.transitions.parameter]) + self.emission.log_prior(params)
+        moves: jax.Array = self.transitions.log_prior(params[self.transitions.parameter])
+        return moves + self.emission.log_prior(params)
 
     def log_prior_unconstrained(self, coordinates: Mapping[str, jax.Array]) -> jax.Array:
         """Log prior density of the unconstrained coordinates: the natural one plus the log Jacobian (F18)."""
@@ -212,7 +213,8 @@ class HMM:
     def log_prior_of_coordinates(self, params: Mapping[str, jax.Array]) -> jax.Array:
         """The part of the log prior density of the coordinates that natural parameters decide: rows have a Jacobian
         that is a function of the rows themselves."""
-        return self.log_prior(params) + self.transitions.log_jacobian(params[self.transitions.parameter])
+        volume: jax.Array = self.transitions.log_jacobian(params[self.transitions.parameter])
+        return self.log_prior(params) + volume
 
     def log_jacobian(self, coordinates: Mapping[str, jax.Array]) -> jax.Array:
         """Log volume of the map from the emission's coordinates to its natural parameters."""

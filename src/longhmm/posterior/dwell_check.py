@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from longhmm.backends.paths import sampled_path
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.kernels.path_pass import sampled_path
 from longhmm.model.emissions.categorical import Categorical
 from longhmm.model.hmm import HMM
 from longhmm.posterior.predictive import predictions

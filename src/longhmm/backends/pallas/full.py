@@ -88,7 +88,8 @@ class Laid:
         ]
 
     def totals(self, model: HMM, params: Mapping[str, np.ndarray]) -> tuple[float, Any, Any, Any] | None:
-        """Log likelihood, first states, transitions and sums of all data at checked parameters; None where edges are not proved or underflow lost something."""
+        """Log likelihood, first states, transitions and sums of all data at checked parameters; None where messages at
+        boundaries do not agree or underflow lost something."""
         with jax.enable_x64(True):
             arrays = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
             ends = jnp.ones((2, model.n_states), jnp.float32)
