@@ -9,7 +9,7 @@ from typing import Any
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-SOURCES = Path("src/longhmm/kernels/native")
+SOURCES = Path("src/longhmm/backends/native")
 COMMON = ["-O3", "-g0", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-Wno-psabi"]
 # One file for each instruction set; which of them runs is decided by the processor, when the library is loaded.
 INSTRUCTIONS = {"variant_baseline.cc": []}
@@ -50,7 +50,7 @@ class BuildKernel(build_ext):
 setup(
     ext_modules=[
         Extension(
-            "longhmm.kernels.native.library",
+            "longhmm.backends.native.library",
             sources=[
                 str(SOURCES / name)
                 for name in ("dispatch.cc", "plain.cc", "compiled.cc", "compiled_paths.cc", *INSTRUCTIONS)

@@ -19,10 +19,10 @@ import numpy as np
 from longhmm.kernels.statistics import Statistics
 
 import longhmm as lh
+from longhmm.backends import native
 from longhmm.data.executor import Task
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.gradients.full_data import full_statistics
-from longhmm.kernels import native
 from longhmm.run import cluster_passes
 from longhmm.run.cluster_passes import Cluster
 

@@ -28,11 +28,11 @@ from longhmm.kernels.rows import Reader
 from longhmm.kernels.statistics import window_statistics
 
 import longhmm as lh
+from longhmm.backends import native, pallas_windows
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.windows import Cells, locate
 from longhmm.gradients.full_data import full_statistics
 from longhmm.gradients.minibatch import take_windows, to_device
-from longhmm.kernels import native, pallas_windows
 
 OTHERS = [  # layouts beside the one that is used
     Config(held=True, fused_counts=True),

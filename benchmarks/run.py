@@ -24,7 +24,7 @@ import peers
 import steps
 
 import longhmm as lh
-from longhmm.kernels import native
+from longhmm.backends import native
 
 N_STATES, DIM = 8, 2
 AIMS = {"dynamax value and gradient": 100.0, "dynamax E step": 30.0, "hmmlearn EM iteration": 150.0}

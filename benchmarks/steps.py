@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 import longhmm as lh
+from longhmm.backends import native
 from longhmm.data.sequences import open_data
 from longhmm.gradients.api import unconstrain
-from longhmm.kernels import native
 from longhmm.run.driver import Driver
 
 CHAINS = 4

@@ -16,7 +16,7 @@ from scipy import stats
 
 import longhmm as lh
 from gradients.references import Coordinates, differences, flat, forward_log_likelihood
-from longhmm.kernels import native
+from longhmm.backends import native
 
 ROOT = Path(__file__).parents[1]
 LENGTH = 41
@@ -30,13 +30,15 @@ SCRIPT = """
 import json, sys
 import jax, numpy as np
 import longhmm as lh
-from longhmm.kernels import backends, native, pallas_windows
+from longhmm.backends import native
+from longhmm.backends.evaluate import choose
+from longhmm.backends.pallas import windows as pallas
 
 assert not jax.config.values["jax_disable_most_optimizations"]
 wanted, rows, params = json.load(sys.stdin)
-if wanted == backends.PALLAS:  # without a GPU the kernel is interpreted
-    native.usable, pallas_windows.usable = (lambda: False), (lambda: True)
-assert backends.windows_backend(3) == wanted
+if wanted == "pallas":  # without a GPU the kernel is interpreted
+    native.usable, pallas.usable = (lambda: False), (lambda: True)
+assert choose(1, 3, False, np.float32).name == wanted
 params = {name: np.array(value) for name, value in params.items()}
 model = lh.HMM(3, lh.Poisson(), initial=params["initial"])
 whole = lh.Buffered(lh.Windows(half_width=len(rows) // 2, count=1), lh.FixedBuffer(4))
@@ -52,13 +54,13 @@ json.dump({name: np.asarray(value).tolist() for name, value in found.items()}, s
 """
 
 
-@pytest.mark.parametrize("backend", ["native", "pallas", "reference"])
+@pytest.mark.parametrize("backend", ["cpp", "pallas", "reference"])
 def test_gradients_are_right(backend):
-    if backend == "native" and not native.available():
+    if backend == "cpp" and not native.available():
         pytest.skip("the fused kernel was not built here")
     folders = os.pathsep.join(str(ROOT / name) for name in ("src", "tests"))
     environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "JAX_PLATFORMS": "cpu", "PYTHONPATH": folders}
-    environment["LONGHMM_NATIVE"] = str(int(backend == "native"))
+    environment["LONGHMM_NATIVE"] = str(int(backend == "cpp"))
     asked = json.dumps([backend, ROWS.tolist(), {name: value.tolist() for name, value in PARAMS.items()}])
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], input=asked, capture_output=True, text=True, timeout=300, env=environment

@@ -92,20 +92,6 @@ RULES = (
         ("backends/",),
         frozenset(
             {
-                "gradients/estimators.py",
-                "gradients/minibatch.py",
-                "kernels/backends.py",
-                "kernels/compiled_pass.py",
-                "kernels/fused_blocks.py",
-                "kernels/fused_pass.py",
-                "kernels/fused_paths.py",
-                "kernels/fused_windows.py",
-                "kernels/gpu_pass.py",
-                "kernels/lanes.py",
-                "kernels/native/__init__.py",
-                "kernels/pallas_windows.py",
-                "kernels/path_blocks.py",
-                "kernels/rows.py",
                 "posterior/origin.py",
                 "run/mode.py",
             }

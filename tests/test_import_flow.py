@@ -18,7 +18,6 @@ FLOW = (
     {"data", "datasets"},
     {"messages", "inference"},
     {"model"},
-    {"kernels"},
     {"backends"},
     {"gradients"},
     {"samplers"},

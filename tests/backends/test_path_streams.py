@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from kernels.references import given_model, given_params, path_score, random_chain
-from kernels.references import reference as recursion
 
 import longhmm as lh
+from backends.references import given_model, given_params, path_score, random_chain
+from backends.references import reference as recursion
 from backends.test_paths import counts, draw, hard, layout_of, make
 from longhmm.backends import cpp, evaluate, paths, reference, resident, stream
 from longhmm.backends.drawn_path import draw_path

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 import longhmm as lh
 from backends.references import Reference, given_model, given_params, random_chain, reference
-from longhmm.backends import block, read, stitch, stream
+from longhmm.backends import block, native, read, stitch, stream
 from longhmm.backends.block import Asked, Blocks, Own
 from longhmm.backends.stream import Stream, totals
 from longhmm.data.executor import Here, Task
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.kernels import native
 
 K, T, CHUNK, PER_BLOCK = 3, 400, 8, 4
 MODEL = given_model(K)

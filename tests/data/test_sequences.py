@@ -196,7 +196,7 @@ def test_known_states(tmp_path):
         (np.zeros(3), {"states": [0, 1, -2]}, r"states must be -1 \(unk.* is -2 at position 2 \(row 2 of .*with -1"),
         (np.zeros(3), {"states": [0, 1, 2**31]}, "states must be .* is 2147483648 at position 2"),
         (np.zeros(3), {"states": [0, 1, NAN]}, "states must hold integers, with -1 for unknown, but states has dtype"),
-        (open_data([1.0]), {"lengths": [1]}, "the array is open already; give mask, states, lengths"),
+        (open_data([1.0]), {"lengths": [1]}, "the array is open already; give mask, states, covariates, lengths"),
     ],
 )
 def test_what_does_not_fit(data, options, message):

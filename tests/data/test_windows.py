@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longhmm.data import Cells, WindowBatch, WindowIndex, gather, locate, open_data, open_source
+from longhmm.data import Cells, Layout, Rows, gather, locate, open_data, open_source
 from longhmm.errors import DataError
 
 ragged = st.lists(st.integers(1, 30), min_size=1, max_size=8)
@@ -31,7 +31,7 @@ def _windows_by_definition(lengths: list[int], core_length: int, buffer: int) ->
         for a in range(first, end, core_length):
             b = min(a + core_length, end)
             start, stop = max(first, a - buffer), min(end, b + buffer)
-            windows.append((start, stop - start, a - start, b - start, start == first))
+            windows.append((a, a - start, b - a, stop - b, start == first))
         first = end
     return windows
 
@@ -40,11 +40,10 @@ def _windows_by_definition(lengths: list[int], core_length: int, buffer: int) ->
 def test_locate_keeps_to_the_definition(lengths, core_length, buffer):
     cells = Cells(_offsets(lengths), core_length)
     index = cells.locate(np.arange(cells.n_cells), buffer)
-    assert list(zip(*(field.tolist() for field in index), strict=True)) == _windows_by_definition(
-        lengths, core_length, buffer
-    )
-    assert index.start.dtype == np.int64 and index.at_start.dtype == bool
-    assert index.length.max() <= cells.width(buffer)
+    found = list(zip(*(field.tolist() for field in jax.tree.leaves(index)), strict=True))
+    assert found == _windows_by_definition(lengths, core_length, buffer)
+    assert index.begin.dtype == np.int64 and index.opens.dtype == bool
+    assert (index.left + index.core + index.right).max() <= cells.width(buffer)
 
 
 @given(ragged, core_lengths, buffers)
@@ -54,11 +53,12 @@ def test_every_time_is_in_exactly_one_core_and_no_window_crosses_an_end(lengths,
     index = cells.locate(np.arange(cells.n_cells), buffer)
     owned = np.zeros(offsets[-1], int)
     sequence = np.repeat(np.arange(len(lengths)), lengths)
-    for start, length, core_start, core_stop, at_start in zip(*index, strict=True):
-        owned[start + core_start : start + core_stop] += 1
-        assert 0 <= core_start < core_stop <= length
-        assert len(set(sequence[start : start + length])) == 1
-        assert at_start == (start == 0 or sequence[start - 1] != sequence[start])
+    for begin, left, core, right, opens in zip(*jax.tree.leaves(index), strict=True):
+        owned[begin : begin + core] += 1
+        start = begin - left
+        assert left >= 0 and core > 0 and right >= 0
+        assert len(set(sequence[start : begin + core + right])) == 1
+        assert opens == (start == 0 or sequence[start - 1] != sequence[start])
     np.testing.assert_array_equal(owned, 1)
 
 
@@ -82,8 +82,7 @@ def test_numpy_and_jitted_jax_agree(lengths, core_length, buffer, where):
     expected = cells.locate(chosen, buffer)
     short = [jnp.asarray(x, jnp.int32) for x in (cells.cell_offsets, cells.offsets)]
     found = _locate_in_jax(*short, core_length, jnp.asarray(chosen, jnp.int32), buffer)
-    for name in WindowIndex._fields:
-        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 def test_int32_suffices_up_to_its_limit():
@@ -93,15 +92,14 @@ def test_int32_suffices_up_to_its_limit():
     expected = cells.locate(last, 5000)
     short = [jnp.asarray(x, jnp.int32) for x in (cells.cell_offsets, cells.offsets)]
     found = _locate_in_jax(*short, 1000, jnp.asarray(last, jnp.int32), 5000)
-    for a, b in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert expected.start[1] + expected.length[1] == length
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    assert expected.begin[1] + expected.core[1] + expected.right[1] == length
 
 
 def test_positions_beyond_32_bits():
     cells = Cells(np.array([0, 3, 10**13]), 10)
     index = cells.locate([cells.n_cells - 1], 4)
-    assert index.start[0] + index.length[0] == 10**13
+    assert index.begin[0] + index.core[0] + index.right[0] == 10**13
 
 
 class NotInMemory:
@@ -136,11 +134,11 @@ def test_gather_equals_direct_slices(lengths, core_length, buffer, dtype, with_s
     slow = NotInMemory(values)
     for given_data in (values, slow):
         data = open_data(given_data, mask=mask, states=states, lengths=lengths)
-        batch = gather(data, index, width)
+        batch, layout = gather(data, index, width)
         assert batch.values.shape == batch.observed.shape == (5, width, 2) and batch.values.dtype == dtype
-        assert batch.length.dtype == batch.core_start.dtype == batch.core_stop.dtype == np.int32
+        assert all(each.dtype == np.int32 for each in jax.tree.leaves(layout))
         for n in range(5):
-            a, size = index.start[n], index.length[n]
+            a, size = index.begin[n] - index.left[n], index.left[n] + index.core[n] + index.right[n]
             np.testing.assert_array_equal(batch.values[n, :size], values[a : a + size])
             np.testing.assert_array_equal(batch.observed[n, :size], ~hidden[a : a + size])
             assert not batch.observed[n, size:].any() and not batch.values[n, size:].any()
@@ -148,9 +146,11 @@ def test_gather_equals_direct_slices(lengths, core_length, buffer, dtype, with_s
                 np.testing.assert_array_equal(batch.states[n, :size], states[a : a + size])
                 assert (batch.states[n, size:] == -1).all()
         assert (batch.states is None) == (states is None)
-        for name in ("length", "core_start", "core_stop", "at_start"):
-            np.testing.assert_array_equal(getattr(batch, name), getattr(index, name))
-    wanted = zip(index.start.tolist(), (index.start + index.length).tolist(), strict=True)
+        for name in ("left", "core", "right", "opens"):
+            np.testing.assert_array_equal(getattr(layout, name), getattr(index, name))
+        np.testing.assert_array_equal(layout.begin, np.arange(5) * width + index.left)
+    begin, stop = index.begin - index.left, index.begin + index.core + index.right
+    wanted = zip(begin.tolist(), stop.tolist(), strict=True)
     assert sorted(slow.reads) == sorted(wanted)
     assert slow.reads == sorted(slow.reads, key=lambda rows: rows[0])  # in the order of the file
 
@@ -159,16 +159,17 @@ def test_gather_equals_direct_slices(lengths, core_length, buffer, dtype, with_s
 def test_a_batch_is_a_pytree(states):
     cells = Cells(np.array([0, 20]), 4)
     data = open_data(np.arange(20.0), states=states)
-    batch = gather(data, cells.locate([0, 4], 3), cells.width(3))
-    doubled = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + leaf, tree))(batch)
-    assert isinstance(doubled, WindowBatch) and (doubled.states is None) == (states is None)
+    batch, layout = gather(data, cells.locate([0, 4], 3), cells.width(3))
+    doubled, twice = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + leaf, tree))((batch, layout))
+    assert isinstance(doubled, Rows) and (doubled.states is None) == (states is None)
+    assert isinstance(twice, Layout)
     np.testing.assert_array_equal(doubled.values, 2 * batch.values)
 
 
 def test_gather_takes_an_index_made_by_jax():
     cells = Cells(np.array([0, 20]), 4)
     host = cells.locate(np.array([1, 4]), 2)
-    batch = gather(open_data(np.arange(20.0)), WindowIndex(*(jnp.asarray(field) for field in host)), 8)
+    batch, _ = gather(open_data(np.arange(20.0)), jax.tree.map(jnp.asarray, host), 8)
     np.testing.assert_array_equal(batch.values[0, :, 0], np.arange(2.0, 10.0))
     np.testing.assert_array_equal(batch.values[1, :, 0], [14, 15, 16, 17, 18, 19, 0, 0])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from itertools import product
 
@@ -12,7 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from longhmm.kernels.statistics import mixture_statistics, window_statistics
 from scipy.special import logsumexp
 
 import longhmm as lh
@@ -27,11 +27,12 @@ from gradients.references import (
     stationary_law,
 )
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.windows import Cells, WindowBatch, gather
+from longhmm.data.windows import Cells, gather
 from longhmm.errors import ModelError
 from longhmm.gradients.certificate import _cell_scores
 from longhmm.gradients.coordinates import score
-from longhmm.gradients.estimators import BoundEstimator, stationary_start, uniform_start
+from longhmm.gradients.estimators import BoundEstimator, WindowStatistics, _only_law, stationary_start, uniform_start
+from longhmm.gradients.minibatch import Minibatch
 from longhmm.model.hmm import HMM
 
 # A stationary initial law and a forbidden transition: everything that the ends of sequences can get wrong.
@@ -164,21 +165,17 @@ def test_iid_against_finite_differences_of_a_mixture() -> None:
         with np.errstate(divide="ignore"):
             return float(logsumexp(np.log(natural["transition"].mean(axis=0)) + logs, axis=1).sum())
 
-    def mixture_score(params: dict, windows: WindowBatch) -> dict:
-        return score(
-            MODEL,
-            MODEL.unconstrain(params),
-            mixture_statistics(params, lambda at: window_statistics(MODEL, at, windows, at["initial"])).total(
-                jnp.ones(len(windows.length))
-            ),
-        )
+    def mixture_score(params: dict, minibatch: Minibatch) -> dict:
+        found = WindowStatistics(_only_law, mixture=True)(MODEL, params, minibatch, minibatch.weights)
+        return score(MODEL, MODEL.unconstrain(params), found)
 
     expected = differences(mixture, space.vector)
     cells = Cells(ragged().offsets, 5)
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in MODEL.validate(PARAMS).items()}
-        windows = gather(ragged(), cells.locate(np.arange(cells.n_cells), 0), 5)
-        found = flat(jax.jit(mixture_score)(arrays, windows))
+        rows, layout = gather(ragged(), cells.locate(np.arange(cells.n_cells), 0), 5)
+        minibatch = Minibatch(rows, replace(layout, spans=(0, 5, 0)), np.ones(cells.n_cells))
+        found = flat(jax.jit(mixture_score)(arrays, minibatch))
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
     whole = lh.IID(lh.Windows(half_width=2, count=10_000))

@@ -6,14 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from longhmm.kernels.statistics import Statistics
 from scipy import stats
 
 import longhmm as lh
 from gradients.references import Coordinates, differences, flat, forward_log_likelihood, normal_logs, normal_model
+from longhmm.backends.evaluate import Statistics
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.gradients.coordinates import prior_gradient, score
+from longhmm.messages.markov import excess
 from model.configurations import named, names, observations
 
 LENGTHS = [1, 9, 14]
@@ -159,7 +160,9 @@ def test_single_precision_scores_keep_transitions_that_are_never_seen():
     def scored(kind):
         with jax.enable_x64(kind == np.float64):
             at = {name: np.asarray(value, kind) for name, value in coordinates.items()}
-            made = Statistics(np.zeros(4, kind), counts.astype(kind), {"rate": np.zeros(4, kind)}, kind(0.0))
+            seen, zeros = counts.astype(kind), np.zeros(4, kind)
+            centred = excess(jnp.asarray(seen), model.transitions.constrain(jnp.asarray(at["transition"])))
+            made = Statistics(kind(0.0), zeros, seen, centred, {"rate": zeros})
             return np.asarray(score(model, at, made)["transition"], np.float64)
 
     coordinates = {name: np.asarray(value, np.float32) for name, value in lh.unconstrain(model, params).items()}

@@ -58,7 +58,7 @@ def test_gradients_of_windows_do_not_depend_on_where_the_data_lie(tmp_path, name
 def test_rows_seen_in_part_are_left_to_jax(tmp_path):
     coordinates, here, there = both(tmp_path, "Gaussian", spoil_one_feature)
     minibatch = there.draw(jax.random.key(0))
-    assert minibatch.placed is None
+    assert minibatch.numbers is None
     one, other = here.estimate(coordinates, here.draw(jax.random.key(0))), there.estimate(coordinates, minibatch)
     for each in one.gradient:
         np.testing.assert_allclose(other.gradient[each], one.gradient[each], rtol=1e-3, atol=1e-2)

@@ -40,9 +40,10 @@ def test_every_state_gets_its_part_of_the_windows(problem):
 
     def rare_share(source):
         keys = jax.random.split(jax.random.key(0), 400)
-        batch = jax.lax.map(lambda key: source.draw(key).windows, keys)
-        values, core = np.asarray(batch.values)[..., 0], np.arange(batch.values.shape[2])
-        mine = (core >= np.asarray(batch.core_start)[..., None]) & (core < np.asarray(batch.core_stop)[..., None])
+        rows, layout = jax.lax.map(lambda key: (source.draw(key).rows, source.draw(key).layout), keys)
+        values, core = np.asarray(rows.values)[..., 0], np.arange(rows.values.shape[2])
+        begin = np.asarray(layout.left)[..., None]
+        mine = (core >= begin) & (core < begin + np.asarray(layout.core)[..., None])
         return np.mean(np.any(mine & (values > 6.0), axis=-1))
 
     assert np.mean(states == 2) < 0.01
@@ -58,10 +59,10 @@ def test_weighted_sums_estimate_those_of_all_data(problem):
 
     def total(key):
         minibatch = bound.draw(key)
-        batch = minibatch.windows
-        time = jnp.arange(batch.values.shape[1])
-        mine = (time >= batch.core_start[:, None]) & (time < batch.core_stop[:, None])
-        sums = jnp.sum(jnp.where(mine, batch.values[..., 0] ** 2, 0.0), axis=1)
+        values, layout = minibatch.rows.values, minibatch.layout
+        time = jnp.arange(values.shape[1])
+        mine = (time >= layout.left[:, None]) & (time < (layout.left + layout.core)[:, None])
+        sums = jnp.sum(jnp.where(mine, values[..., 0] ** 2, 0.0), axis=1)
         return minibatch.weights @ sums, jnp.mean(minibatch.weights) * jnp.sum(sums)
 
     found, mixed_up = np.asarray(jax.lax.map(total, jax.random.split(jax.random.key(1), 4000)), np.float64)
@@ -128,7 +129,7 @@ def test_the_same_windows_and_weights_from_memory_and_from_a_file(problem, tmp_p
     for seed in range(5):
         drawn, read = (each.draw(jax.random.key(seed)) for each in (memory, file))
         np.testing.assert_array_equal(drawn.weights, read.weights)
-        np.testing.assert_array_equal(drawn.windows.values, read.windows.values)
+        np.testing.assert_array_equal(drawn.rows.values, read.rows.values)
         assert len(set(np.asarray(drawn.weights).tolist())) > 1
 
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.windows import Cells, WindowBatch
+from longhmm.data.windows import Cells
 from longhmm.errors import ModelError
-from longhmm.gradients.minibatch import MinibatchSource
+from longhmm.gradients.minibatch import Minibatch, MinibatchSource
 from longhmm.gradients.schemes import Rotation, Windows
 from longhmm.messages.markov import mixing_time
 
@@ -198,9 +198,11 @@ def test_windows_refuse_nonsense(wrong: dict) -> None:
 LENGTHS = [17, 1, 40, 2, 5]
 
 
-def assert_same(left: WindowBatch, right: WindowBatch) -> None:
-    for name in ("observed", "length", "core_start", "core_stop", "at_start"):
-        np.testing.assert_array_equal(getattr(left, name), getattr(right, name), err_msg=name)
+def assert_same(drawn: Minibatch, read: Minibatch) -> None:
+    for name in ("begin", "left", "core", "right", "opens"):
+        np.testing.assert_array_equal(getattr(drawn.layout, name), getattr(read.layout, name), err_msg=name)
+    left, right = drawn.rows, read.rows
+    np.testing.assert_array_equal(left.observed, right.observed)
     observed = np.asarray(left.observed)
     np.testing.assert_array_equal(np.asarray(left.values)[observed], np.asarray(right.values)[observed])
     assert np.asarray(left.values).dtype == np.asarray(jnp.asarray(right.values)).dtype
@@ -235,9 +237,9 @@ def test_the_same_windows_from_memory_and_from_a_file(tmp_path: Path, kind: str,
         drawn, read = memory.draw(jax.random.key(seed)), file.draw(jax.random.key(seed))
         np.testing.assert_array_equal(drawn.weights, np.full(4, memory.cells.n_cells / 4, np.float32))
         np.testing.assert_array_equal(drawn.weights, read.weights)
-        assert_same(drawn.windows, read.windows)
-        truth = np.asarray(drawn.windows.observed).any(axis=2)
-        assert not truth[np.arange(truth.shape[1]) >= np.asarray(drawn.windows.length)[:, None]].any()
+        assert_same(drawn, read)
+        truth, layout = np.asarray(drawn.rows.observed).any(axis=2), jax.tree.map(np.asarray, drawn.layout)
+        assert not truth[np.arange(truth.shape[1]) >= (layout.left + layout.core + layout.right)[:, None]].any()
 
 
 def test_windows_hold_the_rows_they_say() -> None:
@@ -247,12 +249,13 @@ def test_windows_hold_the_rows_they_say() -> None:
     starts = np.concatenate([[0], np.cumsum(LENGTHS)])
     seen = np.zeros(len(y), int)
     for seed in range(60):
-        batch = jax.tree.map(np.asarray, source.draw(jax.random.key(seed)).windows)
-        for n, length in enumerate(batch.length):
-            rows = batch.values[n, :length, 0]
+        batch = jax.tree.map(np.asarray, source.draw(jax.random.key(seed)))
+        layout = batch.layout
+        for n, length in enumerate(layout.left + layout.core + layout.right):
+            rows = batch.rows.values[n, :length, 0]
             np.testing.assert_array_equal(rows, np.arange(rows[0], rows[0] + length))
             sequence = np.searchsorted(starts, rows[0], side="right") - 1
             assert rows[-1] < starts[sequence + 1]
-            assert batch.at_start[n] == (rows[0] == starts[sequence])
-            seen[rows[batch.core_start[n] : batch.core_stop[n]]] += 1
+            assert layout.opens[n] == (rows[0] == starts[sequence])
+            seen[rows[layout.left[n] : layout.left[n] + layout.core[n]]] += 1
     assert seen.min() > 0

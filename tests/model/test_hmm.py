@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 from longhmm import Emission, Gaussian, Poisson
+from longhmm.data.rows import Rows
 from longhmm.data.sequences import open_data
 from longhmm.data.windows import Cells, gather
 from longhmm.errors import ModelError
@@ -124,17 +125,17 @@ def test_log_likelihoods_know_missing_values_and_known_states() -> None:
     with jax.enable_x64(True):
         params = {name: jnp.asarray(value) for name, value in model.validate(PARAMS).items()}
         states = jnp.array([-1, 1, 0, -1])
-        logs = np.asarray(model.log_likelihoods(params, jnp.asarray(y), jnp.asarray(~np.isnan(y)), states))
+        logs = np.asarray(model.log_likelihoods(params, Rows(jnp.asarray(y), jnp.asarray(~np.isnan(y)), states)))
         data = open_data(y[:, 0], states=[-1, 1, 0, -1])
-        windows = gather(data, Cells(data.offsets, 2).locate([0, 1], 1), 4)
-        window_logs = np.asarray(model.window_log_likelihoods(params, jax.tree.map(jnp.asarray, windows)))
+        rows, _ = gather(data, Cells(data.offsets, 2).locate([0, 1], 1), 4)
+        window_logs = np.asarray(model.log_likelihoods(params, jax.tree.map(jnp.asarray, rows)))
     expected = stats.norm.logpdf(y, PARAMS["loc"], PARAMS["scale"])
     expected[1] = 0.0
     expected[1, 0] = expected[2, 1] = -np.inf
     np.testing.assert_allclose(logs, expected, rtol=1e-12)
-    np.testing.assert_allclose(window_logs[:3, :, 0], expected[:3], rtol=1e-12)
-    np.testing.assert_allclose(window_logs[:3, :, 1], expected[1:], rtol=1e-12)
-    assert (window_logs[3] == 0).all()
+    np.testing.assert_allclose(window_logs[0, :3], expected[:3], rtol=1e-12)
+    np.testing.assert_allclose(window_logs[1, :3], expected[1:], rtol=1e-12)
+    assert (window_logs[:, 3] == 0).all()
 
 
 def test_default_priors_are_resolved_once_and_alike() -> None:

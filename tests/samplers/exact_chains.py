@@ -8,10 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from longhmm.kernels.forms import lowering_of
-from longhmm.kernels.resident import ResidentPosterior
 
 import longhmm as lh
+from longhmm.gradients.resident_data import ExactPosterior
 from samplers.targets import Moments, moments
 
 
@@ -70,9 +69,7 @@ def joint_chain(
     """
     params = jax.tree.map(np.asarray, prior(jax.random.key(seed)))
     _, y = lh.simulate(model, params, length, seed=seed)
-    posterior = ResidentPosterior(model, lh.open_data(np.asarray(y)))
-    layout, estimator = posterior.program.lanes, sampler.estimator(None, None).bind(model, lh.open_data(y), params)
-    assert layout.n_blocks == 1
+    estimator = sampler.estimator(None, None).bind(model, lh.open_data(y), params)
 
     def simulated(key: jax.Array, params: dict[str, jax.Array]) -> jax.Array:
         path_key, emission_key = jax.random.split(key)
@@ -87,22 +84,16 @@ def joint_chain(
         return model.emission.sample(emission_key, params, states)
 
     def with_data(estimator: Any, y: jax.Array) -> Any:
-        blank = estimator.posterior.inputs.data.values
-        rows = (
-            jnp.zeros((layout.lanes * layout.chunk_length, y.shape[1]), blank.dtype)
-            .at[:length]
-            .set(y.astype(blank.dtype))
-        )
-        lanes = jnp.swapaxes(rows.reshape(layout.lanes, layout.chunk_length, -1), 0, 1)
         inputs = estimator.posterior.inputs
-        data = inputs.data._replace(values=inputs.data.values.at[0, :, 1:-1].set(lanes))
-        chunks = inputs.chunks
-        if chunks is not None:
-            # The same data as the C++ kernel reads them.
-            chunks = chunks._replace(rows=jnp.asarray(lowering_of(model).numbers(y), chunks.rows.dtype))
-        posterior = ResidentPosterior.tree_unflatten(
-            estimator.posterior.program, (inputs._replace(data=data, chunks=chunks),)
-        )
+        data = inputs.data
+        values = y.reshape(data.rows.values.shape).astype(data.rows.values.dtype)
+        numbers = None
+        if data.numbers is not None:
+            lowering = model.emission.lowering
+            numbers = jnp.asarray(lowering.numbers(values), data.numbers.dtype).reshape(data.numbers.shape)
+        base = jnp.zeros_like(data.log_base_measure)  # which no parameter moves
+        data = data._replace(rows=data.rows._replace(values=values), numbers=numbers, log_base_measure=base)
+        posterior = ExactPosterior.tree_unflatten(estimator.posterior.program, (inputs._replace(data=data),))
         return replace(estimator, posterior=posterior)
 
     @jax.jit

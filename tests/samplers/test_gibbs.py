@@ -7,7 +7,7 @@ import pytest
 from scipy import special
 
 import longhmm as lh
-from longhmm.kernels import fused_pass, lanes
+from longhmm.backends import stream
 from longhmm.samplers.gibbs import Gibbs
 from samplers.exact_chains import assert_moments, joint_chain, run
 from samplers.targets import dirichlet_moments, known_mean, known_states, normal_mean
@@ -75,9 +75,8 @@ def assert_rows_have_the_prior(transition: np.ndarray) -> None:
 
 
 def in_chunks_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "CHUNK_LENGTHS", (8,))
-    monkeypatch.setattr(fused_pass, "CHUNK", 8)
-    monkeypatch.setattr(fused_pass, "LEAST_CHUNK", 8)
+    monkeypatch.setattr(stream, "CHUNK", 8)
+    monkeypatch.setattr(stream, "LEAST_CHUNK", 8)
 
 
 def test_geweke_poisson(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,7 +163,7 @@ def test_information_of_a_gaussian_is_known():
     model, params = lh.HMM(1, emission), {"transition": [[1.0]], "loc": [1.0], "scale": [2.0]}
     bound = lh.Buffered(WINDOWS, lh.FixedBuffer(0)).bind(model, lh.open_data(y), params)
     at = coordinates_of(model, params)
-    found = np.asarray(information(model, EmissionBlocks.like(at), at, pilot(bound)).emission[0])
+    found = np.asarray(information(model, EmissionBlocks.like(at), at, pilot(bound, 0)).emission[0])
     residual = y.astype(np.float64) - 1.0
     scores = np.stack([residual / 4, residual**2 / 4 - 1], axis=1)
     expected = (1 + 1 / 5000) * scores.T @ scores + np.diag([1e-4, 1e-2])
@@ -178,7 +178,7 @@ def test_information_adds_the_prior():
     model, params = lh.HMM(1, emission), {"transition": [[1.0]], "loc": [0.0]}
     bound = lh.Buffered(lh.Windows(2, 2), lh.FixedBuffer(0)).bind(model, lh.open_data(np.zeros(20)), params)
     at = coordinates_of(model, params)
-    found = information(model, EmissionBlocks.like(at), at, pilot(bound)).emission
+    found = information(model, EmissionBlocks.like(at), at, pilot(bound, 0)).emission
     np.testing.assert_allclose(found[0, 0, 0], 1e4, rtol=1e-3)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import longhmm as lh
 from longhmm.data.sequences import open_data
+from longhmm.gradients.minibatch import Minibatch, host_rows
 from longhmm.gradients.rare import find_rare
 from longhmm.samplers.blocks import EmissionBlocks
 from longhmm.samplers.evaluation import evaluate, impossible_windows
@@ -27,9 +28,10 @@ def problem():
     bound = replace(bound, rare=find_rare(model, model.validate(PARAMS), data)._replace(share=np.full((2, 2), 0.5)))
     moved = {**PARAMS, "rate": [1.2, 7.0], "transition": [[0.8, 0.2], [0.25, 0.75]]}
     at = {name: jnp.asarray(value, jnp.float32) for name, value in lh.unconstrain(model, moved).items()}
-    take = bound.plain.source.take
-    weighted = take(CELLS, TIMES.astype(np.float32))
-    repeated = take(np.repeat(CELLS, TIMES), np.ones(TIMES.sum(), np.float32))
+    cells = bound.plain.source.cells
+    weighted = Minibatch(*host_rows(data, cells, CELLS, 6, 0), TIMES.astype(np.float32))
+    times = np.ones(TIMES.sum(), np.float32)
+    repeated = Minibatch(*host_rows(data, cells, np.repeat(CELLS, TIMES), 6, 0), times)
     return model, bound, at, weighted, repeated
 
 

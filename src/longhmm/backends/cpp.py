@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends import native
 from longhmm.backends.protocol import (
     PRECOMPUTED,
     Boundary,
@@ -20,7 +21,6 @@ from longhmm.backends.protocol import (
     Wanted,
 )
 from longhmm.data.layout import Layout
-from longhmm.kernels import native
 
 name = "cpp"
 many_points = True

@@ -63,7 +63,7 @@ def kernels() -> dict[str, str]:
     """The compiled recursions that are there."""
     found = {"reference": "JAX, everywhere"}
     try:
-        found["native"] = str(import_module("longhmm.kernels.native").status())
+        found["native"] = str(import_module("longhmm.backends.native").status())
     except (ImportError, AttributeError):
         found["native"] = "not part of this installation"
     try:

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.pallas.devices import for_windows
+from longhmm.backends.pallas.windows import for_windows
 from longhmm.backends.read import resident_numbers
 from longhmm.data.layout import Layout
 from longhmm.data.rows import Rows

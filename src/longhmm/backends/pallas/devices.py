@@ -51,8 +51,3 @@ def found_by_window() -> Found:
 def shares_pay(windows: int) -> bool:
     """Whether so many windows are worth spreading."""
     return mesh().size > 1 and windows >= LARGE * mesh().size
-
-
-def for_windows(tree: Any, windows: int) -> Any:
-    """Arrays on every device, where so many windows of a minibatch are spread over all of them."""
-    return everywhere(tree) if jax.default_backend() == "gpu" and shares_pay(windows) else tree

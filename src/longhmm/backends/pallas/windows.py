@@ -209,3 +209,8 @@ def _redo_lost(
         return lost.at[window].set(False), (*kept, gamma)
 
     return jax.lax.while_loop(lambda carry: jnp.any(carry[0]), one, (lost, results))[1]
+
+
+def for_windows(tree: Any, windows: int) -> Any:
+    """Arrays on every device, where so many windows of a minibatch are spread over all of them."""
+    return devices.everywhere(tree) if usable() and devices.shares_pay(windows) else tree

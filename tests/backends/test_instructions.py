@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from longhmm.kernels import native
+from longhmm.backends import native
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the fused kernel was not built here")
 
@@ -18,7 +18,7 @@ SCRIPT = """
 import json, sys
 import numpy as np
 import longhmm as lh
-from longhmm.kernels import native
+from longhmm.backends import native
 
 rng = np.random.default_rng(5)
 found = {"status": native.status()}

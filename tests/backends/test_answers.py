@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from kernels.references import path_score
-from longhmm.kernels.full_pass import collect_weights, posterior_pass
 from scipy import stats
 
+from backends.references import path_score
 from longhmm import Categorical, Emission, Gaussian, Poisson
 from longhmm.backends.answers import decode, log_likelihood, sample_states, state_probabilities
+from longhmm.backends.stream import stream, totals
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ImpossibleObservationError, ModelError
 from longhmm.model.hmm import HMM
@@ -122,8 +122,7 @@ def against_hmmlearn(peer: Any, model: HMM, params: dict[str, Any], y: np.ndarra
     total, gamma = peer.score_samples(y, lengths)
     data = open_data(y, lengths=lengths)
     np.testing.assert_allclose(log_likelihood(model, params, data), total, rtol=1e-8)
-    results = list(posterior_pass(model, params, data))
-    np.testing.assert_allclose(sum(result.log_likelihood for result in results), total, rtol=1e-8)
+    np.testing.assert_allclose(totals(model, model.validate(params), data).log_likelihood, total, rtol=1e-8)
     np.testing.assert_allclose(state_probabilities(model, params, data), gamma, atol=2e-7)
     # Discrete data may have several best paths: it is their score that must agree.
     cuts, logs = np.cumsum(lengths)[:-1], peer._compute_log_likelihood(y)
@@ -187,13 +186,14 @@ def test_the_smoother_against_dynamax() -> None:
     with jax.enable_x64(True):
         peer = hmm_smoother(*map(jnp.asarray, (initial, transition, logs)))
     params = {"initial": initial, "transition": transition, "rate": rate}
-    results = list(posterior_pass(HMM(K, Poisson()).resolve(y), params, open_data(y), collect_weights))
-    np.testing.assert_allclose(sum(result.log_likelihood for result in results), peer.marginal_loglik, rtol=1e-8)
-    gamma = np.concatenate([result.collected[result.own] for result in results])
+    model = HMM(K, Poisson()).resolve(y)
+    found = totals(model, model.validate(params), open_data(y))
+    np.testing.assert_allclose(found.log_likelihood, peer.marginal_loglik, rtol=1e-8)
+    gamma = np.concatenate([own.probabilities for own in stream(model, model.validate(params), open_data(y))])
     np.testing.assert_allclose(gamma, peer.smoothed_probs, atol=1e-9)
     transitions = np.asarray(peer.trans_probs)
     transitions = transitions.sum(0) if transitions.ndim == 3 else transitions
-    np.testing.assert_allclose(sum(result.transitions for result in results), transitions, rtol=1e-8)
+    np.testing.assert_allclose(found.transitions, transitions, rtol=1e-8)
 
 
 # What is refused ------------------------------------------------------------------------------------------------------

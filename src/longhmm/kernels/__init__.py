@@ -1,1 +1,0 @@
-"""Raw observations to expected statistics: windows for stochastic gradients, streamed passes for exact answers."""
