@@ -93,7 +93,6 @@ RULES = (
         frozenset(
             {
                 "posterior/origin.py",
-                "run/mode.py",
             }
         ),
     ),

@@ -248,12 +248,12 @@ class _Case:
             return  # an emission of one's own need not know how to draw
         drawn = open_data(observations)
         try:
-            block: Any = drawn.read(0, drawn.length)
+            block: Any = drawn.rows(0, drawn.length, self.model.lags)
             self.model.check_rows(drawn, block.values, block.observed, 0)
         except DataError as error:
             raise AssertionError(f"Draws must lie in the support of the emission: {error}") from None
         with jax.enable_x64(True):
-            logs = np.asarray(jax.jit(self.model.log_likelihoods)(self.arrays, block.values, block.observed))
+            logs = np.asarray(jax.jit(self.model.log_likelihoods)(self.arrays, block))
         truth = np.concatenate(states)
         _require(
             bool(np.isfinite(logs[np.arange(len(truth)), truth]).all()),

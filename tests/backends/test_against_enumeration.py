@@ -1,4 +1,4 @@
-"""Every backend against the enumeration of all paths: constant and varying matrices, pairs, boundaries, ragged chunks."""
+"""Every backend against the enumeration of all paths: constant and varying matrices, pairs, boundaries, ragged rows."""
 
 from __future__ import annotations
 

@@ -39,8 +39,8 @@ def average_weights(lengths: list[int], core_length: int, rotation: Rotation, pl
         drawn = np.asarray(rotation.rotate(np.array(places), np.array(offset)))
         assert len(set(drawn.tolist())) == rotation.count
         index = cells.locate(drawn, 3)
-        for start, first, last in zip(index.start, index.core_start, index.core_stop, strict=True):
-            covered[start + first : start + last] += 1
+        for begin, size in zip(index.begin, index.core, strict=True):
+            covered[begin : begin + size] += 1
     weight = Fraction(rotation.n_cells, rotation.count)
     assert float(weight) == rotation.weight
     return [weight * Fraction(int(times), rotation.n_cells) for times in covered]

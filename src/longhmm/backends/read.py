@@ -117,7 +117,7 @@ def lowering_for(model: HMM, sequences: Sequences) -> Lowering | None:
     A row that is seen in part has a density of its own, a known state rules others out, and matrices that vary need
     rows beside numbers.
     """
-    if sequences.has_states or model.transitions.varies or partly_observed(model, sequences):
+    if partly_observed(model, sequences) or sequences.has_states or model.transitions.varies:
         return None
     return model.emission.lowering
 
