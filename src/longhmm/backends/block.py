@@ -265,7 +265,7 @@ def _transfers(
 
 
 def chunk_transfers(backend: Backend, potentials: Potentials, initial: jax.Array, layout: Layout) -> jax.Array:
-    """Transfer operators `(W, K, K)` of chunks without overlap; the same for all states where one opens its sequence."""
+    """Transfer operators `(W, K, K)` of chunks without overlap; where one opens its sequence, the same for all."""
 
     def forward(before: jax.Array) -> tuple[jax.Array, jax.Array]:
         found = chunk_statistics(

@@ -177,7 +177,8 @@ class Stream:
         if outcome.impossible >= 0:
             raise ImpossibleObservationError(
                 f"No reachable state can have produced {self.sequences.describe(outcome.impossible)}: its likelihood "
-                "is zero under the parameters; mark it as missing (NaN), or use an emission or transitions that allow it."
+                "is zero under the parameters; mark it as missing (NaN), or use an emission or transitions that allow "
+                "it."
             )
 
     def _out(self, outcome: Outcome, index: int) -> Outcome:
