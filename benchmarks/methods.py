@@ -55,7 +55,7 @@ def samplers(length: int) -> dict[str, tuple[Any, Any, Any]]:
         "SGHMC": (lh.SGHMC(0.1), windows, None),
         "SG-RLD without buffers": (corrected, windows, lh.FixedBuffer(0)),
         "SG-RLD on i.i.d. gradients": (With(lh.SGRLD(0.05), lh.IID(windows), "iid"), None, None),
-        "batch RLD": (lh.BatchRLD(0.2), None, None),
+        "batch RLD": (lh.samplers.BatchRLD(0.2), None, None),
         "Gibbs": (lh.Gibbs(), None, None),
     }
     if importlib.util.find_spec("blackjax") is not None:

@@ -12,24 +12,25 @@ from longhmm.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from longhmm import datasets as datasets
+    from longhmm import errors as errors
+    from longhmm import samplers as samplers
     from longhmm import testing as testing
+<<<<<<< HEAD
     from longhmm.backends.answers import decode as decode
     from longhmm.backends.answers import log_likelihood as log_likelihood
     from longhmm.backends.answers import sample_states as sample_states
     from longhmm.backends.answers import state_probabilities as state_probabilities
     from longhmm.data.sequences import Sequences as Sequences
+=======
+>>>>>>> main
     from longhmm.data.sequences import open_data as open_data
-    from longhmm.errors import DataError as DataError
-    from longhmm.errors import ImpossibleObservationError as ImpossibleObservationError
     from longhmm.errors import LongHMMError as LongHMMError
-    from longhmm.errors import ModelError as ModelError
     from longhmm.gradients.api import constrain as constrain
     from longhmm.gradients.api import gradient as gradient
     from longhmm.gradients.api import log_prior as log_prior
     from longhmm.gradients.api import unconstrain as unconstrain
     from longhmm.gradients.buffer_length import FixedBuffer as FixedBuffer
     from longhmm.gradients.buffer_length import LyapunovBuffer as LyapunovBuffer
-    from longhmm.gradients.certificate import Certificate as Certificate
     from longhmm.gradients.certificate import certificate as certificate
     from longhmm.gradients.control_variate import ControlVariate as ControlVariate
     from longhmm.gradients.estimators import IID as IID
@@ -52,18 +53,15 @@ if TYPE_CHECKING:
     from longhmm.model.emissions.tied import Tied as Tied
     from longhmm.model.emissions.von_mises import VonMises as VonMises
     from longhmm.model.hmm import HMM as HMM
-    from longhmm.model.initialise import initial_params as initial_params
     from longhmm.model.simulate import simulate as simulate
     from longhmm.model.transitions import Sticky as Sticky
     from longhmm.posterior.compare import compare as compare
     from longhmm.posterior.load import load as load
     from longhmm.posterior.posterior import Posterior as Posterior
     from longhmm.posterior.sample import sample as sample
-    from longhmm.references import Citation as Citation
     from longhmm.references import citation as citation
     from longhmm.report import plots as plots
     from longhmm.run.cluster_passes import on_cluster as on_cluster
-    from longhmm.samplers.batch_rld import BatchRLD as BatchRLD
     from longhmm.samplers.expanded_mean import CoxIngersollRoss as CoxIngersollRoss
     from longhmm.samplers.expanded_mean import Mirror as Mirror
     from longhmm.samplers.expectation_maximisation import fit_em as fit_em
@@ -71,28 +69,14 @@ if TYPE_CHECKING:
     from longhmm.samplers.full_data_hmc import NUTS as NUTS
     from longhmm.samplers.gibbs import Gibbs as Gibbs
     from longhmm.samplers.matched_langevin import MatchedLangevin as MatchedLangevin
-    from longhmm.samplers.schedules import Constant as Constant
-    from longhmm.samplers.schedules import PolynomialDecay as PolynomialDecay
     from longhmm.samplers.sghmc import SGHMC as SGHMC
     from longhmm.samplers.sgld import SGLD as SGLD
     from longhmm.samplers.sgrld import SGRLD as SGRLD
-    from longhmm.samplers.stochastic_variational import StochasticVariational as StochasticVariational
 
 _WHERE = {
-    "longhmm.references": (
-        "Citation",
-        "citation",
-    ),
-    "longhmm.data.sequences": (
-        "Sequences",
-        "open_data",
-    ),
-    "longhmm.errors": (
-        "DataError",
-        "ImpossibleObservationError",
-        "LongHMMError",
-        "ModelError",
-    ),
+    "longhmm.references": ("citation",),
+    "longhmm.data.sequences": ("open_data",),
+    "longhmm.errors": ("LongHMMError",),
     "longhmm.gradients.api": (
         "constrain",
         "gradient",
@@ -103,10 +87,7 @@ _WHERE = {
         "FixedBuffer",
         "LyapunovBuffer",
     ),
-    "longhmm.gradients.certificate": (
-        "Certificate",
-        "certificate",
-    ),
+    "longhmm.gradients.certificate": ("certificate",),
     "longhmm.gradients.control_variate": ("ControlVariate",),
     "longhmm.gradients.estimators": (
         "Buffered",
@@ -138,7 +119,6 @@ _WHERE = {
     "longhmm.model.emissions.tied": ("Tied",),
     "longhmm.model.emissions.von_mises": ("VonMises",),
     "longhmm.model.hmm": ("HMM",),
-    "longhmm.model.initialise": ("initial_params",),
     "longhmm.model.simulate": ("simulate",),
     "longhmm.model.transitions": ("Sticky",),
     "longhmm.posterior.compare": ("compare",),
@@ -146,7 +126,6 @@ _WHERE = {
     "longhmm.posterior.posterior": ("Posterior",),
     "longhmm.posterior.sample": ("sample",),
     "longhmm.run.cluster_passes": ("on_cluster",),
-    "longhmm.samplers.batch_rld": ("BatchRLD",),
     "longhmm.samplers.expanded_mean": (
         "CoxIngersollRoss",
         "Mirror",
@@ -158,16 +137,17 @@ _WHERE = {
     ),
     "longhmm.samplers.gibbs": ("Gibbs",),
     "longhmm.samplers.matched_langevin": ("MatchedLangevin",),
-    "longhmm.samplers.schedules": (
-        "Constant",
-        "PolynomialDecay",
-    ),
     "longhmm.samplers.sghmc": ("SGHMC",),
     "longhmm.samplers.sgld": ("SGLD",),
     "longhmm.samplers.sgrld": ("SGRLD",),
-    "longhmm.samplers.stochastic_variational": ("StochasticVariational",),
 }
-_MODULES = {"datasets": "longhmm.datasets", "plots": "longhmm.report.plots", "testing": "longhmm.testing"}
+_MODULES = {
+    "datasets": "longhmm.datasets",
+    "errors": "longhmm.errors",
+    "plots": "longhmm.report.plots",
+    "samplers": "longhmm.samplers",
+    "testing": "longhmm.testing",
+}
 _PUBLIC = {name: module for module, names in _WHERE.items() for name in names}
 
 __all__ = [*sorted(_PUBLIC), *_MODULES]

@@ -291,14 +291,16 @@ def test_values_and_states_that_the_model_cannot_have_are_refused(tmp_path):
     params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
     counts = np.ones((200, 1), int)
     counts[150] = -3
-    with pytest.raises(lh.DataError, match="row 150 of the array is -3, but a Poisson emission needs"):
+    with pytest.raises(lh.errors.DataError, match="row 150 of the array is -3, but a Poisson emission needs"):
         lh.gradient(model, params, counts, prior=False, estimator=lh.Buffered(lh.Windows(1, 3), lh.FixedBuffer(2)))
     np.save(tmp_path / "counts.npy", np.full((200, 1), -3))
-    with pytest.raises(lh.DataError, match=r"window of .*counts.npy is -3"):
+    with pytest.raises(lh.errors.DataError, match=r"window of .*counts.npy is -3"):
         lh.gradient(
             model, params, tmp_path / "counts.npy", prior=False,
             estimator=lh.Buffered(lh.Windows(1, 3), lh.FixedBuffer(2)),
         )  # fmt: skip
     known = lh.open_data(np.ones((20, 1), int), states=np.full(20, 2))
-    with pytest.raises(lh.DataError, match="known state at row 0 of the array is 2, but the model has states 0 to 1"):
+    with pytest.raises(
+        lh.errors.DataError, match="known state at row 0 of the array is 2, but the model has states 0 to 1"
+    ):
         lh.log_likelihood(model, params, known)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.gradients.minibatch import Minibatch, host_rows
 from longhmm.data.sequences import open_data
+from longhmm.gradients.minibatch import Minibatch, host_rows
 from longhmm.gradients.rare import find_rare
 
 
@@ -46,7 +46,10 @@ def test_the_mean_over_all_cells_stays_and_the_noise_shrinks(problem):
 
     def gradients(bound):
         def one(cell):
-            minibatch = Minibatch(*host_rows(source.sequences, source.cells, np.array([cell]), source.buffer, 0), np.array([len(cells)], np.float32))
+            minibatch = Minibatch(
+                *host_rows(source.sequences, source.cells, np.array([cell]), source.buffer, 0),
+                np.array([len(cells)], np.float32),
+            )
             return bound.estimate(away, minibatch, prior=False).gradient["transition"]
 
         return np.stack([np.asarray(one(cell), np.float64) for cell in cells])

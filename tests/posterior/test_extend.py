@@ -76,7 +76,7 @@ def test_other_samplers_go_on_too(counts, sampler):
 
 def test_policies_are_rebuilt_from_plain_values():
     for policy in (
-        lh.SGRLD.paper(lh.PolynomialDecay(1e-5)),
+        lh.SGRLD.paper(lh.samplers.PolynomialDecay(1e-5)),
         lh.SGRLD(0.1, transitions=lh.CoxIngersollRoss()),
         lh.SGLD(1e-4, InverseInformation()),
         lh.NUTS(inverse_mass=np.eye(2)),

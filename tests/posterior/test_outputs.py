@@ -13,11 +13,11 @@ from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.amplitudes import amplitudes, bin_probabilities
 from longhmm.posterior.dwell_histogram import complete_visits, dwell_histogram
-from longhmm.posterior.idealised import idealised, write_bed, write_dwt, write_events
+from longhmm.posterior.events import idealised, write_bed, write_dwt, write_events
 from longhmm.posterior.levels import level_draws, levels
 from longhmm.posterior.posterior import Posterior
-from longhmm.posterior.quantile_plot import residual_quantiles
 from longhmm.posterior.rates import generator_of, rate_matrix, switching_rates
+from longhmm.posterior.residuals import residual_quantiles
 from posterior.fakes import chains_of, gaussian_model, known_states
 
 

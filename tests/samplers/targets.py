@@ -9,6 +9,7 @@ import numpy as np
 import numpyro.distributions as dist
 
 import longhmm as lh
+from longhmm.data.sequences import Sequences
 from longhmm.samplers.contract import Kernel
 
 
@@ -16,7 +17,7 @@ class Target(NamedTuple):
     """A model, its data, and a point to start from."""
 
     model: lh.HMM
-    data: lh.Sequences
+    data: Sequences
     params: dict[str, Any]
 
 

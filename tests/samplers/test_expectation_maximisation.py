@@ -273,5 +273,5 @@ def test_extrapolation_of_a_geometric_climb():
 
 
 def test_bad_arguments_are_named():
-    with pytest.raises(lh.ModelError, match="restarts at least 1"):
+    with pytest.raises(lh.errors.ModelError, match="restarts at least 1"):
         lh.fit_em(lh.HMM(n_states=2, emission=lh.Poisson()), [1, 2, 3], restarts=0)

@@ -7,6 +7,7 @@ import numpyro.distributions as dist
 import pytest
 
 import longhmm as lh
+from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.samplers.gibbs import Gibbs
 from longhmm.samplers.stochastic_variational import StochasticVariational, draw_from_posterior
@@ -16,7 +17,7 @@ from samplers.targets import dirichlet_moments, known_states
 TRANSITION = np.array([[0.9, 0.1], [0.2, 0.8]])
 
 
-def fit(model: lh.HMM, data: lh.Sequences, params: dict, steps: int, windows: lh.Windows) -> tuple:
+def fit(model: lh.HMM, data: Sequences, params: dict, steps: int, windows: lh.Windows) -> tuple:
     """The model on its data, and `q` after some steps of all windows with a buffer of 20."""
     model = model.resolve(data)
     sampler = StochasticVariational()

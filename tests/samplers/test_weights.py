@@ -59,7 +59,7 @@ def test_information_of_the_preconditioner(problem):
 
 def test_steps_of_variational_inference(problem):
     model, bound, at, weighted, repeated = problem
-    kernel = lh.StochasticVariational().build(model, bound.plain)
+    kernel = lh.samplers.StochasticVariational().build(model, bound.plain)
     state = kernel.init(jax.random.key(0), at)
     step = jax.jit(kernel.step)
     one, other = (step(jax.random.key(1), state, each)[0] for each in (weighted, repeated))

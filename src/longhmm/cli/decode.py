@@ -48,11 +48,10 @@ def decode(
     from longhmm.cli.inputs import located
     from longhmm.errors import DataError
     from longhmm.posterior.decode import decode as best_path
-    from longhmm.posterior.idealised import idealised as idealise
-    from longhmm.posterior.idealised import write_bed, write_dwt, write_events
+    from longhmm.posterior.events import idealised as idealise
+    from longhmm.posterior.events import spread_by_state, write_bed, write_dwt, write_events
     from longhmm.posterior.probabilities import state_probabilities
     from longhmm.posterior.run_directory import RunDirectory
-    from longhmm.posterior.spread import spread_by_state
 
     said = Output(as_json)
     for file in (out, idealised, probabilities, dwt, bed):

@@ -1,13 +1,15 @@
-"""The decoded path as a table of events."""
+"""The decoded path as visits to states: a table, traces and lists in the formats of the field."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from longhmm.data.preprocess import Preprocessing
-from longhmm.data.sequences import open_data
+from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.posterior.decode import decode
 from longhmm.posterior.levels import levels
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from longhmm.posterior.posterior import Posterior
+
+EVENTS_AT_ONCE = 1 << 14
+ROWS_AT_ONCE = 1 << 20
 
 
 def events(
@@ -53,3 +58,134 @@ def events(
     for name, values in levels(posterior, interval=interval, preprocessing=preprocessing).items():
         table[str(name)] = values.to_numpy()[table["state"]]
     return pd.DataFrame(table)
+
+
+def idealised(events: pd.DataFrame, *, column: str = "level", out: str | os.PathLike[str] | None = None) -> np.ndarray:
+    """`(T,)` float32: the level of every sample, sequences end to end.
+
+    Args:
+        events: a table of events, as `Posterior.events` returns it.
+        column: which of its columns; "level_lower" and "level_upper" give the ends of the interval of the level.
+        out: the name of an .npy file to make, for recordings too long for memory.
+    """
+    lengths = (events["end"] - events["start"]).to_numpy()
+    total = int(lengths.sum())
+    if out is None:
+        trace = np.empty(total, np.float32)
+    else:
+        if Path(out).suffix != ".npy":
+            raise DataError(f"out must be the name of an .npy file, got {os.fspath(out)!r}.")
+        trace = np.lib.format.open_memmap(out, mode="w+", dtype=np.float32, shape=(total,))
+    values = events[column].to_numpy(np.float32)
+    at = 0
+    for first in range(0, len(events), EVENTS_AT_ONCE):
+        part = slice(first, first + EVENTS_AT_ONCE)
+        piece = np.repeat(values[part], lengths[part])
+        trace[at : at + len(piece)] = piece
+        at += len(piece)
+    return trace
+
+
+def write_dwt(
+    file: str | os.PathLike[str], events: pd.DataFrame, rate: float | None, spread: np.ndarray | None = None
+) -> None:
+    """QuB's list of dwells: one segment per sequence, a line "class, milliseconds" per visit, classes from 0.
+
+    Args:
+        events: a table of events, as `Posterior.events` returns it.
+        rate: samples per second.
+        spread: `(K,)` standard deviation of the observations in each state, for the header; zeros if left out.
+    """
+    if rate is None or not rate > 0:
+        raise ModelError(f"rate must be a positive number of samples per second to write a .dwt file, got {rate!r}.")
+    step = 1e3 / rate
+    by_state = events.groupby("state")["level"].first()
+    count = int(by_state.index.max()) + 1 if spread is None else len(spread)
+    sds = np.zeros(count) if spread is None else np.asarray(spread)
+    classes = " ".join(f"{by_state.get(k, 0.0):.6f} {sds[k]:.6f}" for k in range(count))
+    start = 0.0
+    with open(file, "w", encoding="ascii", newline="\r\n") as stream:
+        for number, part in events.groupby("sequence", sort=True):
+            stream.write(
+                f"Segment: {int(number) + 1} Dwells: {len(part)} Sampling(ms): {step:.10g} Start(ms): {start:.10g} "
+                f"ClassCount: {count} {classes}\n"
+            )
+            length = (part["end"] - part["start"]).to_numpy()
+            for state, samples in zip(part["state"], length, strict=True):
+                stream.write(f"{state}\t{samples * step:.10g}\n")
+            stream.write("\n")
+            start += float(length.sum()) * step
+
+
+def write_bed(
+    file: str | os.PathLike[str],
+    events: pd.DataFrame,
+    *,
+    names: list[str] | None = None,
+    bin_size: int = 1,
+    origin: int = 0,
+    leave_out: int | None = None,
+) -> None:
+    """Genome browsers' format: chromosome, start (inclusive), end (exclusive), name and score of every visit.
+
+    Args:
+        names: the chromosome of every sequence; "seq0", "seq1" and so on if left out.
+        bin_size: base pairs per observation.
+        origin: position of the first observation.
+        leave_out: a state that is background and needs no line.
+    """
+    if bin_size < 1 or origin < 0:
+        raise ModelError(f"bin_size must be at least 1 and origin at least 0, got {bin_size!r} and {origin!r}.")
+    with open(file, "w", encoding="utf-8", newline="\n") as stream:
+        columns = (events[name] for name in ("sequence", "start", "end", "state"))
+        for sequence, start, end, state in zip(*columns, strict=True):
+            if state == leave_out:
+                continue
+            chromosome = f"seq{sequence}" if names is None else names[int(sequence)]
+            stream.write(f"{chromosome}\t{origin + start * bin_size}\t{origin + end * bin_size}\tstate{state}\t0\n")
+
+
+def write_events(file: str | os.PathLike[str], events: pd.DataFrame) -> None:
+    """A table of events as CSV, TSV or Parquet, by the ending of the name."""
+    path = Path(file)
+    kind = path.suffix.lower()
+    try:
+        if kind in (".csv", ".tsv"):
+            events.to_csv(path, index=False, sep="," if kind == ".csv" else "\t", float_format="%.10g")
+        elif kind == ".parquet":
+            try:
+                import pyarrow  # noqa: F401
+            except ImportError as error:
+                raise DataError(
+                    f"writing {path} needs pyarrow; install it with: pip install 'longhmm[parquet]'"
+                ) from error
+            events.to_parquet(path, index=False)
+        else:
+            raise DataError(f"{path} has the unknown ending {path.suffix!r}; use .csv, .tsv or .parquet.")
+    except OSError as error:
+        raise DataError(f"{path} cannot be written ({error.strerror or error}); choose another place.") from None
+
+
+def spread_by_state(
+    recording: Sequences, path: np.ndarray, n_states: int, preprocessing: Preprocessing | None = None
+) -> np.ndarray:
+    """`(K,)`, standard deviation of the first feature of the samples that were kept, by decoded state."""
+    every = 1 if preprocessing is None else preprocessing.decimate
+    count, total, squares = np.zeros(n_states), np.zeros(n_states), np.zeros(n_states)
+    at = 0
+    shift: float | None = None
+    for first, last in zip(recording.offsets[:-1], recording.offsets[1:], strict=True):
+        for start in range(int(first), int(last), ROWS_AT_ONCE * every):
+            block = recording.read(start, min(start + ROWS_AT_ONCE * every, int(last)))
+            values = block.values[::every, 0].astype(np.float64)
+            seen = block.observed[::every, 0]
+            states = path[at : at + len(values)]
+            at += len(values)
+            if shift is None and seen.any():  # keeps the digits of a small spread around a large mean
+                shift = float(np.median(values[seen]))
+            centred = np.where(seen, values - (shift or 0.0), 0.0)
+            count += np.bincount(states, seen, minlength=n_states)
+            total += np.bincount(states, centred, minlength=n_states)
+            squares += np.bincount(states, centred**2, minlength=n_states)
+    mean = total / np.maximum(count, 1)
+    return np.sqrt(np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0))

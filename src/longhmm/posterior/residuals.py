@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.data.sequences import Sequences
+from longhmm.data.sequences import Sequences, open_data
 from longhmm.model.hmm import HMM
 from longhmm.posterior.predictive import predictions
 from longhmm.posterior.stretches import stretches
+
+if TYPE_CHECKING:
+    from longhmm.posterior.posterior import Posterior
 
 EDGE = 1e-12  # keeps the normal quantile finite
 FAR = 4.0  # standard deviations: beyond lie the tails, 6 of 100,000 normal numbers
@@ -112,3 +115,45 @@ def _normal_quantile(uniform: np.ndarray) -> np.ndarray:
     from scipy.special import ndtri
 
     return np.asarray(ndtri(np.clip(uniform, EDGE, 1 - EDGE)))
+
+
+@dataclass(frozen=True)
+class Quantiles:
+    """Points of a QQ plot of one feature.
+
+    Attributes:
+        expected: `(n,)` quantiles of the standard normal law.
+        found: `(n,)` the same quantiles of the residuals; equal to `expected` if the model is right.
+        lower, upper: `(n,)` where the residuals of a right model lie with probability 95 % at each point.
+    """
+
+    expected: np.ndarray
+    found: np.ndarray
+    lower: np.ndarray
+    upper: np.ndarray
+
+
+def residual_quantiles(
+    posterior: Posterior, data: Any, *, feature: int = 0, points: int = 200, most: int = 100_000, seed: int = 0
+) -> Quantiles | None:
+    """The points of a QQ plot of the pseudo-residuals at the mode (or the posterior mean); None without a distribution
+    function of the emission. See `residuals.residuals` for what they are."""
+    params = posterior.mean_params() if posterior.mode is None else posterior.mode
+    left = residuals(posterior.model, params, open_data(data), most=most, seed=seed)
+    return None if left is None else quantiles(left, feature, points)
+
+
+def quantiles(left: Residuals, feature: int = 0, points: int = 200) -> Quantiles:
+    """QQ points of residuals that were computed already."""
+    from scipy.special import ndtri
+    from scipy.stats import beta
+
+    values = left.values[:, feature]
+    values = np.sort(values[np.isfinite(values)])
+    n = len(values)
+    ranks = np.unique(np.rint(np.linspace(1, n, min(points, n)))).astype(np.int64) if n else np.empty(0, np.int64)
+    # More points in the tails, where a wrong emission shows first.
+    tails = np.arange(1, min(10, n) + 1)
+    ranks = np.unique(np.concatenate([ranks, tails, n + 1 - tails])) if n else ranks
+    band = [ndtri(beta.ppf(level, ranks, n + 1 - ranks)) for level in (0.025, 0.975)]
+    return Quantiles(ndtri((ranks - 0.5) / max(n, 1)), values[ranks - 1], band[0], band[1])

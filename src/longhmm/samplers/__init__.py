@@ -1,4 +1,10 @@
-"""Gradient to the next state; one algorithm per file, one contract."""
+"""Gradient to the next state; one algorithm per file, one contract.
+
+Names are resolved when they are first used: `lh.samplers.BatchRLD`.
+"""
+
+import importlib
+from typing import Any
 
 # Every sampler by name, and where it lives; the contract test inspects every one.
 REGISTERED = {
@@ -13,3 +19,11 @@ REGISTERED = {
     "SGRLD": "longhmm.samplers.sgrld",
     "StochasticVariational": "longhmm.samplers.stochastic_variational",
 }
+SCHEDULES = dict.fromkeys(("Constant", "PolynomialDecay"), "longhmm.samplers.schedules")
+
+
+def __getattr__(name: str) -> Any:
+    where = (REGISTERED | SCHEDULES).get(name)
+    if where is None:
+        raise AttributeError(f"module 'longhmm.samplers' has no attribute {name!r}")
+    return getattr(importlib.import_module(where), name)

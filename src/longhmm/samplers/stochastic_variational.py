@@ -79,7 +79,7 @@ class StochasticVariational:
         >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
         >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
         >>> states, y = lh.simulate(model, params, 2000, seed=0)
-        >>> model, sampler, data = model.resolve(y), lh.StochasticVariational(), lh.open_data(y)
+        >>> model, sampler, data = model.resolve(y), lh.samplers.StochasticVariational(), lh.open_data(y)
         >>> estimator = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
         >>> kernel = sampler.build(model, estimator)
         >>> state = kernel.init(jax.random.key(0), jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params)))

@@ -11,8 +11,7 @@ from longhmm.errors import ModelError
 from longhmm.gradients.certificate import certificate
 from longhmm.posterior.convergence import convergence
 from longhmm.posterior.labels import entry_names
-from longhmm.posterior.quantile_plot import quantiles
-from longhmm.posterior.residuals import Residuals, residuals
+from longhmm.posterior.residuals import Residuals, quantiles, residuals
 from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, few_ticks, legend, new_figure, plain, tidy, with_sd
 
 if TYPE_CHECKING:
