@@ -15,14 +15,10 @@ if TYPE_CHECKING:
     from longhmm import errors as errors
     from longhmm import samplers as samplers
     from longhmm import testing as testing
-<<<<<<< HEAD
     from longhmm.backends.answers import decode as decode
     from longhmm.backends.answers import log_likelihood as log_likelihood
     from longhmm.backends.answers import sample_states as sample_states
     from longhmm.backends.answers import state_probabilities as state_probabilities
-    from longhmm.data.sequences import Sequences as Sequences
-=======
->>>>>>> main
     from longhmm.data.sequences import open_data as open_data
     from longhmm.errors import LongHMMError as LongHMMError
     from longhmm.gradients.api import constrain as constrain
