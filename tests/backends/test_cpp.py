@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from longhmm.kernels import native
 
 from backends.references import reference as plain
-from longhmm.backends import cpp, reference
+from longhmm.backends import cpp, native, reference
 from longhmm.backends.protocol import GAUSSIAN, PRECOMPUTED, Boundary, ChunkStatistics, Lowered, Messages, Wanted
 from longhmm.data.layout import Layout
 from longhmm.data.windows import Cells

@@ -282,23 +282,28 @@ def quiet_beginnings() -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("broken", "nothing", "cases"),
+    ("broken", "nothing", "per_block", "cases"),
     [
-        ("forward_gap", np.zeros(PER_BLOCK - 1), list(HARD.values())),
-        ("posterior_gap", np.zeros(PER_BLOCK - 1), [(0.97 * np.eye(K) + 0.01, quiet_beginnings())]),
-        ("blocks_agree", True, [(IDENTITY, late_evidence())]),
+        ("forward_gap", np.zeros(PER_BLOCK - 1), PER_BLOCK, list(HARD.values())),
+        ("posterior_gap", np.zeros(PER_BLOCK - 1), PER_BLOCK, [(0.97 * np.eye(K) + 0.01, quiet_beginnings())]),
+        ("blocks_agree", True, 1, list(HARD.values())),
+        ("open_gap", np.zeros(()), 1, [(IDENTITY, late_evidence())]),
     ],
 )
 def test_every_comparison_of_boundaries_is_needed(
-    broken: str, nothing: Any, cases: list[tuple[np.ndarray, np.ndarray]], monkeypatch: pytest.MonkeyPatch
+    broken: str,
+    nothing: Any,
+    per_block: int,
+    cases: list[tuple[np.ndarray, np.ndarray]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All is well with it and not without it, so these tests can fail."""
     monkeypatch.setattr(native, "_switched_off", True)
-    per_block = 1 if broken == "blocks_agree" else PER_BLOCK
     cut(monkeypatch, per_block=per_block, overlaps=(4,) if broken == "posterior_gap" else (8, 40))
-    forward_only = broken == "forward_gap"  # what that alone sees is the likelihood
+    forward_only = broken in ("forward_gap", "blocks_agree")  # what these alone see is the likelihood
 
     def wrong() -> int:
+        block._run.clear_cache()
         count = 0
         for transition, logs in cases:
             initial = np.array([0.2, 0.5, 0.3])
@@ -309,12 +314,10 @@ def test_every_comparison_of_boundaries_is_needed(
         return count
 
     assert wrong() == 0
-    monkeypatch.setattr(stream if broken == "blocks_agree" else stitch, broken, lambda *arguments, **_: nothing)
-    block._run.clear_cache()
-    stitch._disagreement.clear_cache()
+    at = {"blocks_agree": stream, "open_gap": block}.get(broken, stitch)
+    monkeypatch.setattr(at, broken, lambda *arguments: nothing)
     assert wrong() > 0
     block._run.clear_cache()
-    stitch._disagreement.clear_cache()
 
 
 # All sorts ----------------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.backends.evaluate import Potentials, choose, chunk_statistics, lower
-from longhmm.backends.protocol import Backend, Boundary, ChunkStatistics, Lowered, Messages, Wanted
+from longhmm.backends.protocol import Backend, Boundary, ChunkStatistics, Lowered, Wanted
 from longhmm.backends.read import Reader
-from longhmm.backends.stitch import inner_disagreement, one_step, transfer_operators, warm_start
+from longhmm.backends.stitch import inner_disagreement, one_step, open_gap, transfer_operators, warm_start
 from longhmm.data.layout import Layout, ladder
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
@@ -77,8 +77,8 @@ class Outcome(NamedTuple):
         statistics: sums over its rows, without probabilities and messages.
         natural: derivatives with respect to natural parameters, where the emission has no lowering.
         own: what the reducer made of the block's rows, or these as they are.
-        gap: the largest disagreement of its chunks.
-        first, last: messages at the boundaries of its first and of its last chunk, `(K,)` each.
+        gap: the largest disagreement of its chunks, and how far what lies behind them may still change the last.
+        forward_in, forward_out: messages `(K,)` with which its first chunk began, and that left its last.
         impossible: a row of the data that no reachable state can have produced, or -1.
     """
 
@@ -86,8 +86,8 @@ class Outcome(NamedTuple):
     natural: dict[str, np.ndarray]
     own: Any
     gap: float
-    first: Messages
-    last: Messages
+    forward_in: np.ndarray
+    forward_out: np.ndarray
     impossible: int
 
 
@@ -127,20 +127,20 @@ class Blocks:
             model = self.model if placed.rows is not None else None
             found = _run(
                 model, self.backend, wanted, how.collect, self.params, placed.lowered, placed.rows, placed.layout,
-                self.joined(asked.block), asked.boundary,
+                self.joined(asked.block), asked.boundary, self._ending(asked, placed.layout),
             )  # fmt: skip
             found = jax.tree.map(np.asarray, found)
         statistics, natural, collected, gap, undefined = found
         self._refuse_undefined(int(undefined), placed.origin)
         start, stop = self.bounds(asked.block)
         rows = slice(start - placed.origin, stop - placed.origin)
-        last = int(np.count_nonzero(placed.layout.core)) - 1
-        ends = [Messages(*(each[at] for each in statistics.messages)) for at in (0, last)]
+        messages = statistics.messages
+        forward_in, forward_out = messages.forward_in[0], messages.forward_out[_last(placed.layout)]
         probabilities = statistics.gamma[rows] if how.probabilities else None
         collected = jax.tree.map(lambda each: each[rows], collected) if how.probabilities else collected
         opening = np.searchsorted(self.sequences.offsets, [start, stop])
         openings = self.sequences.offsets[opening[0] : opening[1]] - start
-        own: Any = Own(start, stop, openings, ends[0].forward_in, probabilities, collected)
+        own: Any = Own(start, stop, openings, forward_in, probabilities, collected)
         impossible = int(statistics.impossible)
         statistics = statistics._replace(gamma=None, messages=None, impossible=None)
         return Outcome(
@@ -148,8 +148,8 @@ class Blocks:
             natural,
             own if how.reduce is None else how.reduce(own),
             float(gap),
-            ends[0],
-            ends[1],
+            forward_in,
+            forward_out,
             impossible if impossible < 0 else placed.origin + impossible,
         )
 
@@ -179,12 +179,37 @@ class Blocks:
             lowered = Lowered(read.numbers, self.natural, lowering.kind, lowering.width, lowering.sums)
         return _Placed(lowered, read.rows, layout, lo, size, read.log_base_measure, read.memory)
 
+    def _ending(self, asked: Asked, layout: Layout) -> _Ending | None:
+        """What lies behind the last chunk, where that may be cut off."""
+        if asked.boundary is not None or self.how.forward_only or self.n_blocks == 1:
+            return None
+        last = _last(layout)
+        cell = asked.block * self.how.per_block + last
+        open_end = int(self.cells.locate([cell], asked.overlap + 1).right[0]) > asked.overlap
+        stop = int(layout.begin[last] + layout.core[last])
+        # Where the sequence ends, any row will do.
+        begin, core = (stop, asked.overlap) if open_end else (stop - 1, 1)
+        spans = (0, asked.overlap, 0) if any(layout.spans) else (0, 0, 0)
+        return _Ending(Layout(*(np.array([each], np.int32) for each in (begin, 0, core, 0, 0)), spans=spans), open_end)
+
     def _refuse_undefined(self, row: int, origin: int) -> None:
         if row >= 0:
             raise ModelError(
                 f"params gave a log density that is not a number for {self.sequences.describe(origin + row)}: every "
                 "parameter must be finite and inside its support."
             )
+
+
+class _Ending(NamedTuple):
+    """The rows behind the last chunk of a block as a chunk of their own, and whether their sequence goes on."""
+
+    layout: Layout
+    open_end: Any
+
+
+def _last(layout: Layout) -> int:
+    """The last chunk that is none of the padding."""
+    return int(np.count_nonzero(layout.core)) - 1
 
 
 class _Placed(NamedTuple):
@@ -231,6 +256,7 @@ def _run(
     layout: Layout,
     joined: Any,
     boundary: Boundary | None,
+    ending: _Ending | None,
 ) -> tuple[ChunkStatistics, dict[str, jax.Array], Any, jax.Array, jax.Array]:
     """Statistics, derivatives and what was collected, the disagreement of chunks, and a row without a density or -1."""
     potentials, undefined = block_potentials(model, params, lowered, rows)
@@ -248,6 +274,10 @@ def _run(
     gap = jnp.zeros(())
     if boundary is None:
         gap = inner_disagreement(step, found.messages, joined, wanted.forward_only)
+    if ending is not None:
+        behind = chunk_transfers(backend, potentials, params["initial"], ending.layout)[0]
+        leaving = found.messages.forward_out[jnp.sum(jnp.asarray(layout.core) > 0) - 1]
+        gap = jnp.maximum(gap, jnp.where(ending.open_end, open_gap(leaving, behind), 0.0))
     return found, natural, collected, gap, undefined
 
 

@@ -152,7 +152,7 @@ def _by_matrix(
             jnp.zeros_like(log_forward),
             found.impossible_at,
         )
-    both = forward_backward(before, after, opens, initial, transition, logs, placed.core)
+    both = forward_backward(before, after, opens, initial, transition, logs, placed.core, messages=wanted.messages)
     return Recursion(
         both.gamma,
         jnp.moveaxis(both.transitions, 2, 0),

@@ -5,7 +5,8 @@ chunk that started from the same message is exact too, and so on. "The same" is 
 largest difference of log odds: no later observation, however surprising, can make it grow, so that likelihoods and
 posteriors are right to the same relative accuracy. (Absolute differences would not do: evidence of a thousand nats
 turns 1e-30 and 1e-300 into two different answers.) From right to left, messages need only be right where it counts: the
-posterior at each boundary has to agree.
+posterior at each boundary has to agree. Where not all that follows is at hand, the rows behind the last chunk must
+settle its last state, whatever state they lead to.
 
 Where messages do not agree, chunks start earlier. In the end they are propagated exactly: what a chunk does to any
 message is its transfer operator, found by running it from every state, and operators are applied one after the other.
@@ -74,25 +75,25 @@ def forward_gap(log_step: jax.Array, forward_out: jax.Array, forward_in: jax.Arr
 def posterior_gap(forward_out: jax.Array, backward_in: jax.Array, backward_out: jax.Array) -> jax.Array:
     """Total variation `(W,)` between the posteriors at the ends of chunks: with the backward message that a chunk
     assumed there, and with the one that came out of the next chunk."""
-    one, other = forward_out + backward_in, forward_out + backward_out
-    distance = 0.5 * jnp.sum(jnp.abs(jax.nn.softmax(one) - jax.nn.softmax(other)), axis=1)
-    size = jnp.max(jnp.where(jnp.isneginf(one), 0.0, jnp.abs(one)), axis=1)
-    return _or_infinite(distance - _rounding(one) * size)
+    return _total_variation(forward_out + backward_in, forward_out + backward_out)
 
 
-def disagreement(transition: jax.Array, left: Messages, right: Messages, forward_only: bool) -> jax.Array:
-    """How far chunks `left` disagree with the chunks `right` that follow them, `(W,)`."""
-    gap = forward_gap(safe_log(transition), left.forward_out, right.forward_in)
-    if forward_only:
-        return gap
-    return jnp.maximum(gap, posterior_gap(left.forward_out, left.backward_in, right.backward_out))
+def open_gap(forward_out: jax.Array, behind: jax.Array) -> jax.Array:
+    """How far the rows behind a chunk leave its last state open: total variation between its posteriors, given where
+    these rows end. `forward_out` `(K,)` left the chunk, `behind` `(K, K)` is the transfer operator of the rows."""
+    given_end = (forward_out[:, None] + behind).T
+    reached = jnp.any(jnp.isfinite(given_end), axis=1)  # an end that cannot be reached says nothing
+    one = given_end[jnp.argmax(reached)]
+    return jnp.max(jnp.where(reached, _total_variation(given_end, jnp.broadcast_to(one, given_end.shape)), 0.0))
 
 
 def inner_disagreement(transition: jax.Array, messages: Messages, joined: Any, forward_only: bool) -> jax.Array:
     """The largest disagreement between neighbours; `joined` `(W,)`: whether a chunk continues the one before it."""
     left, right = (Messages(*(each[part] for each in messages)) for part in (slice(None, -1), slice(1, None)))
     step = transition[1:] if transition.ndim == 3 else transition
-    gaps = disagreement(step, left, right, forward_only)
+    gaps = forward_gap(safe_log(step), left.forward_out, right.forward_in)
+    if not forward_only:
+        gaps = jnp.maximum(gaps, posterior_gap(left.forward_out, left.backward_in, right.backward_out))
     return jnp.max(jnp.where(jnp.asarray(joined)[1:], gaps, 0.0), initial=0.0)
 
 
@@ -158,16 +159,21 @@ def propagate_backward(carry: jax.Array, operators: jax.Array, ends: jax.Array) 
     return behind, first
 
 
-@partial(jax.jit, static_argnames=("forward_only",))
-def _disagreement(transition: jax.Array, left: Messages, right: Messages, forward_only: bool) -> jax.Array:
-    return disagreement(transition, left, right, forward_only)
+_forward_gap = jax.jit(forward_gap)
 
 
-def blocks_agree(transition: Any, left: Messages, right: Messages, *, forward_only: bool) -> bool:
-    """On the host: whether the last chunk of a block agrees with the first of the next, messages `(K,)` each."""
+def blocks_agree(transition: Any, forward_out: np.ndarray, forward_in: np.ndarray) -> bool:
+    """On the host: whether a block began with the message `(K,)` that left the one before it."""
     with jax.enable_x64(True):
-        one, other = (Messages(*(np.asarray(each)[None] for each in part)) for part in (left, right))
-        return bool(_disagreement(jnp.asarray(transition), one, other, forward_only)[0] <= TOLERANCE)
+        step = safe_log(jnp.asarray(transition))
+        return bool(_forward_gap(step, jnp.asarray(forward_out)[None], jnp.asarray(forward_in)[None])[0] <= TOLERANCE)
+
+
+def _total_variation(one: jax.Array, other: jax.Array) -> jax.Array:
+    """Between distributions given as log weights `(W, K)`, less what rounding explains; infinite where there is none."""
+    distance = 0.5 * jnp.sum(jnp.abs(jax.nn.softmax(one) - jax.nn.softmax(other)), axis=1)
+    size = jnp.max(jnp.where(jnp.isneginf(one), 0.0, jnp.abs(one)), axis=1)
+    return _or_infinite(distance - _rounding(one) * size)
 
 
 def _rounding(messages: jax.Array) -> float:

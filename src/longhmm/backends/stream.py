@@ -124,18 +124,13 @@ class Stream:
         longest = int(np.diff(self.sequences.offsets).max())
         for overlap in OVERLAPS:
             if self._probe(begin, overlap):
-                held: Outcome | None = None
-                for index, outcome in enumerate(self._run(Asked(i, overlap) for i in self._from(begin)), begin):
+                for outcome in self._run(Asked(i, overlap) for i in self._from(begin)):
                     self._refuse_impossible(outcome)
-                    if outcome.gap > TOLERANCE or not self._follows(index, held or before, outcome):
+                    if not outcome.gap <= TOLERANCE or not self._follows(begin, before, outcome):
                         break
-                    if held is not None:
-                        yield self._out(held, begin)
-                        before, begin = held, begin + 1
-                    held = outcome
-                else:
-                    if held is not None:
-                        yield self._out(held, begin)
+                    yield self._out(outcome, begin)
+                    before, begin = outcome, begin + 1
+                if begin == self.blocks.n_blocks:
                     return
             if overlap >= longest:
                 break
@@ -171,7 +166,7 @@ class Stream:
         if left is None or not self.blocks.joined(index)[0]:
             return True
         transition = one_step(self.model, jnp.asarray(self.how.params["transition"]))
-        return blocks_agree(transition, left.last, right.first, forward_only=self.how.forward_only)
+        return blocks_agree(transition, left.forward_out, right.forward_in)
 
     def _refuse_impossible(self, outcome: Outcome) -> None:
         if outcome.impossible >= 0:
@@ -191,7 +186,7 @@ class Stream:
         """The rest of the pass with messages propagated by transfer operators: always exact."""
         n, indices = self.model.n_states, self._from(begin)
         uniform = np.full(n, -np.log(n))
-        carry = uniform if before is None else before.last.forward_out
+        carry = uniform if before is None else before.forward_out
         forward: dict[int, np.ndarray] = {}
         backward: dict[int, np.ndarray | None] = {index: None for index in indices}
         keep = len(indices) * self.how.per_block * n**2 <= MOST_KEPT

@@ -38,14 +38,17 @@ def first_impossible(log_normaliser: jax.Array) -> jax.Array:
     return jnp.where(zero.any(axis=0), jnp.argmax(zero, axis=0), -1).astype(jnp.int32)
 
 
-def scaled_forward(first: jax.Array, transition: jax.Array, likelihoods: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The forward recursion on peak-scaled likelihoods: `(alpha, normaliser)` (F3, F4)."""
+def scaled_forward(
+    first: jax.Array, transition: jax.Array, likelihoods: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The forward recursion on peak-scaled likelihoods: `(alpha, normaliser)` (F3, F4), and `faintest` `(time, W)`, the
+    smallest `alpha` before it was normalised of a state that can be reached."""
 
-    def step(predicted: jax.Array, likelihood: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    def step(predicted: jax.Array, likelihood: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
         joint = predicted * likelihood
         normaliser = jnp.sum(joint, axis=0)
         alpha = joint / jnp.where(normaliser > 0, normaliser, 1.0)
-        return predict(transition, alpha), (alpha, normaliser)
+        return predict(transition, alpha), (alpha, normaliser, jnp.min(jnp.where(predicted > 0, joint, 1.0), axis=0))
 
     return jax.lax.scan(step, first, likelihoods)[1]
 
@@ -84,7 +87,7 @@ def filter_messages(
     def linear() -> tuple[jax.Array, jax.Array]:
         likelihoods, peak = peak_scaled(log_likelihoods)
         first = first_law(log_before, at_start, initial, transition)
-        alpha, normaliser = scaled_forward(first, transition, likelihoods)
+        alpha, normaliser, _ = scaled_forward(first, transition, likelihoods)
         return safe_log(alpha), safe_log(normaliser) + peak
 
     def logarithmic() -> tuple[jax.Array, jax.Array]:

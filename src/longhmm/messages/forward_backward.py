@@ -3,7 +3,8 @@
 The recursion runs on likelihoods divided by their peak, which is fast. The backward messages carry the forward
 normalisers, so `beta[t, k] = p(later | x_t = k) / p(later | y_0 .. y_t)`; anything lost to underflow at (t, k) is
 at most `tiny` and changes the likelihood by a relative `tiny * beta[t, k]`. A bounded beta is therefore a proof
-that nothing was lost. Windows without that proof are redone on logarithms.
+that nothing was lost. Windows without that proof are redone on logarithms. The proof says nothing of what lies behind
+the window: forward messages that are given out must hold every state that can be reached.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from longhmm.messages.forward import first_impossible, log_forward, scaled_forward
-from longhmm.messages.scaling import first_law, log_first_law, log_sum_exp, peak_scaled, pull_back, safe_log
+from longhmm.messages.scaling import first_law, holds_all, log_first_law, log_sum_exp, peak_scaled, pull_back, safe_log
 
 
 class Smoothed(NamedTuple):
@@ -49,6 +50,8 @@ def forward_backward(
     transition: jax.Array,
     log_likelihoods: jax.Array,
     core: jax.Array,
+    *,
+    messages: bool = False,
 ) -> Smoothed:
     """Run the forward and the backward recursion over a batch of windows.
 
@@ -61,13 +64,14 @@ def forward_backward(
         transition: `(K, K)`, `A[i, j] = P(x_t = j | x_{t-1} = i)`.
         log_likelihoods: `(time, K, W)`, `log p(y_t | x_t = k)`; 0 where missing or padding.
         core: `(time, W)`, weight of each time in `transitions`: 1 in the core, 0 elsewhere.
+        messages: whether forward messages serve what follows the window.
     """
     # A sequence's first observation has no transition into it: the initial-state term stands in its place.
     core = core.astype(log_likelihoods.dtype)
     into = core.at[0].set(jnp.where(at_start, 0.0, core[0]))
     arguments = (log_before, log_after, at_start, initial, transition, log_likelihoods, into)
 
-    smoothed, proved = _linear(*arguments)
+    smoothed, proved = _linear(*arguments, messages)
     return jax.lax.cond(jnp.all(proved), lambda: smoothed, lambda: _logarithmic(*arguments))
 
 
@@ -79,10 +83,11 @@ def _linear(
     transition: jax.Array,
     log_likelihoods: jax.Array,
     into: jax.Array,
+    messages: bool,
 ) -> tuple[Smoothed, jax.Array]:
     likelihoods, peak = peak_scaled(log_likelihoods)
     first = first_law(log_before, at_start, initial, transition)
-    alpha, normaliser = scaled_forward(first, transition, likelihoods)
+    alpha, normaliser, faintest = scaled_forward(first, transition, likelihoods)
     weights = likelihoods / jnp.where(normaliser > 0, normaliser, 1.0)[:, None, :]
     after = jnp.exp(log_after - jnp.max(log_after, axis=0))
     # Scaled so that sum_k alpha beta = 1 at the last time, hence at every time.
@@ -102,6 +107,8 @@ def _linear(
     proved = (
         (jnp.max(beta, axis=(0, 1)) < bound) & (jnp.max(entering, axis=0) < bound) & jnp.all(normaliser > 0, axis=0)
     )
+    if messages:
+        proved &= holds_all(transition, log_before, faintest)
     log_normaliser = safe_log(normaliser) + peak
     never = jnp.full(log_before.shape[1:], -1, jnp.int32)
     ends = (safe_log(alpha[-1]), safe_log(entering))

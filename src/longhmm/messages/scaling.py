@@ -91,3 +91,16 @@ def forgets_nothing(transition: jax.Array) -> jax.Array:
     """
     limits = jnp.finfo(transition.dtype)
     return jnp.min(transition) > transition.shape[0] * limits.tiny / limits.eps
+
+
+def holds_all(transition: jax.Array, log_before: jax.Array, faintest: jax.Array) -> jax.Array:
+    """Whether linear forward messages `(W,)` hold every state that can be reached, with all its digits.
+
+    Where some transitions are impossible, what underflows may be the only way on, whatever the rows of the window say.
+    `log_before` `(K, W)` is the message before the window, `faintest` `(time, W)` as `scaled_forward` gives it.
+    """
+    limits = jnp.finfo(transition.dtype)
+    least = limits.tiny / limits.eps**2
+    easy = jnp.all((transition == 0) | (transition > limits.eps**2))  # what is possible does not underflow in a step
+    begun = jnp.all(jnp.isneginf(log_before) | (log_before > jnp.log(least)), axis=0)
+    return forgets_nothing(transition) | (easy & begun & jnp.all(faintest > least, axis=0))
