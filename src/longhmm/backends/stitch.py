@@ -170,7 +170,7 @@ def blocks_agree(transition: Any, forward_out: np.ndarray, forward_in: np.ndarra
 
 
 def _total_variation(one: jax.Array, other: jax.Array) -> jax.Array:
-    """Between distributions given as log weights `(W, K)`, less what rounding explains; infinite where there is none."""
+    """Between distributions given as log weights `(W, K)`, less what rounding explains."""
     distance = 0.5 * jnp.sum(jnp.abs(jax.nn.softmax(one) - jax.nn.softmax(other)), axis=1)
     size = jnp.max(jnp.where(jnp.isneginf(one), 0.0, jnp.abs(one)), axis=1)
     return _or_infinite(distance - _rounding(one) * size)
