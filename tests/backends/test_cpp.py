@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 
+import longhmm as lh
 from backends.references import reference as plain
 from longhmm.backends import cpp, native, reference
 from longhmm.backends.protocol import GAUSSIAN, PRECOMPUTED, Boundary, ChunkStatistics, Lowered, Messages, Wanted
@@ -258,3 +259,15 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
         found.append(long.run(cpp, layout, Wanted(gamma=len(long.rows))))
     for other in found[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(found[0]), jax.tree.leaves(other), strict=True))
+
+
+def test_a_category_that_does_not_exist_is_impossible_and_never_read() -> None:
+    """Data in memory may be changed by their owner after they were checked."""
+    model = lh.HMM(2, lh.Categorical(3))
+    params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "probs": [[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]]}
+    values = np.zeros(3000, np.float64)
+    data = lh.open_data(values)
+    assert np.isfinite(lh.log_likelihood(model, params, data))
+    values[1234] = 4000.0
+    with pytest.warns(RuntimeWarning, match="row 1234"):
+        assert lh.log_likelihood(model, params, data) == -np.inf

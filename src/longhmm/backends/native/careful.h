@@ -48,7 +48,7 @@ inline bool careful_logs(const Call& call, const double* packs, int64_t index, d
         for (int i = 0; i < width; ++i) logs[k] += pack[1 + i] * row[i];
         break;
       case TABLE:
-        logs[k] = pack[int(row[0])];
+        logs[k] = row[0] >= 0 && row[0] < call.pack ? pack[int(row[0])] : -INFINITY;
         break;
       default:
         logs[k] = row[k];
@@ -75,7 +75,7 @@ inline void careful_sums(const Call& call, const double* packs, const double* ro
       for (int i = 0; i < width; ++i) *sums++ += weight * row[i];
       break;
     case TABLE:
-      sums[int(row[0])] += weight;
+      if (row[0] >= 0 && row[0] < call.pack) sums[int(row[0])] += weight;
       break;
     default:
       break;

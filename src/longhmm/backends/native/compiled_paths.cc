@@ -60,7 +60,11 @@ ffi::Error find(ffi::AnyBuffer rows, Ints begin, Ints left, Ints core, Ints open
   std::copy_n(key.typed_data(), 2, paths.key);
   paths.row_number = row_number.typed_data()[0];
   paths.log_before = given_before ? log_before.typed_data() : nullptr;
-  paths.following = following.typed_data();
+  // A state that does not exist, as messages without a number give, stands for none.
+  std::vector<int32_t> behind(following.typed_data(), following.typed_data() + following.element_count());
+  for (int32_t& state : behind)
+    if (state < -1 || state >= call.states) state = -1;
+  paths.following = behind.data();
   // Whatever belongs to no chunk is 0.
   auto wanted = [](auto& result, int32_t asked) {
     std::fill_n(result->typed_data(), result->element_count(), 0);

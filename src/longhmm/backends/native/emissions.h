@@ -107,8 +107,11 @@ template <class T>
 inline void table_logs(const Vec<T>* y, int rows, const T* pack, int pack_size, int states, Vec<T>* logs) {
   for (int r = 0; r < rows; ++r, logs += states)
     for (int lane = 0; lane < Vector<T>::lanes; ++lane) {
+      // Data may change after they were checked: what is no category is impossible, and never read.
       const int code = int(y[r][lane]);
-      for (int k = 0; k < states; ++k) logs[k][lane] = pack[int64_t(k) * pack_size + code];
+      const bool known = code >= 0 && code < pack_size;
+      for (int k = 0; k < states; ++k)
+        logs[k][lane] = known ? pack[int64_t(k) * pack_size + code] : -std::numeric_limits<T>::infinity();
     }
 }
 
@@ -117,7 +120,7 @@ inline void table_sums(const Vec<T>* y, int rows, int pack_size, int states, con
   for (int r = 0; r < rows; ++r)
     for (int lane = 0; lane < Vector<T>::lanes; ++lane) {
       const int code = int(y[r][lane]);
-      for (int k = 0; k < states; ++k)
+      for (int k = 0; code >= 0 && code < pack_size && k < states; ++k)
         sums[int64_t(k) * pack_size + code][lane] += gamma[int64_t(r) * states + k][lane];
     }
 }
