@@ -46,7 +46,7 @@ EMISSIONS: dict[str, tuple[Any, dict[str, Any]]] = {
     "student": (StudentT(), {"df": [4.0, 6.0, 9.0], "loc": [-2.0, 0.0, 2.0], "scale": [0.7, 0.8, 0.9]}),
     "tied": (
         Tied(Gaussian(), levels=(0, 1, 1)),
-        {"mean": [[-1.0], [1.0]], "covariance": [[[0.8]], [[0.5]]]},
+        {"mean": [-1.0, 1.0], "sd": np.sqrt([0.8, 0.5])},
     ),
 }
 # One of each kind runs always; the others compile programs of their own and are left to the long run.
@@ -255,8 +255,8 @@ def test_a_window_that_is_done_again_keeps_its_weight() -> None:
     model = HMM(2, Gaussian())
     params = {
         "transition": np.array([[1.0 - 1e-30, 1e-30], [1e-30, 1.0 - 1e-30]]),
-        "mean": np.array([[0.0], [60.0]]),
-        "covariance": np.ones((2, 1, 1)),
+        "mean": np.array([0.0, 60.0]),
+        "sd": np.ones(2),
         "initial": np.array([0.5, 0.5]),
     }
     y = np.random.default_rng(0).normal(size=(36, 1)).astype(np.float32)

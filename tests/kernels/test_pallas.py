@@ -160,8 +160,8 @@ def test_chains_share_a_call_and_lost_windows_are_redone(on_a_gpu: None) -> None
     complete = model.validate(
         {
             "transition": np.array([[1 - leave, leave], [leave, 1 - leave]]),
-            "mean": np.array([[0.0], [8.0]]),
-            "covariance": np.ones((2, 1, 1)),
+            "mean": np.array([0.0, 8.0]),
+            "sd": np.ones(2),
         }
     )
     y = np.random.default_rng(0).normal(size=(36, 1)).astype(np.float32)
@@ -255,7 +255,7 @@ def test_log_likelihoods_may_be_handed_over(on_a_gpu: None) -> None:
 
 def test_a_full_pass_equals_the_streamed_one(monkeypatch: pytest.MonkeyPatch) -> None:
     model = lh.HMM(2, lh.Gaussian())
-    apart = {"mean": np.array([[40.0], [42.0]]), "covariance": np.array([[[1.0]], [[2.0]]])}
+    apart = {"mean": np.array([40.0, 42.0]), "sd": np.sqrt([1.0, 2.0])}
     complete = model.validate({**apart, "transition": np.array([[0.8, 0.2], [0.3, 0.7]])})
     rng = np.random.default_rng(5)
     y = complete["mean"][rng.integers(2, size=900)] + rng.normal(size=(900, 1))
@@ -278,7 +278,7 @@ def test_a_full_pass_equals_the_streamed_one(monkeypatch: pytest.MonkeyPatch) ->
     for name, slope in expected.emission.items():
         np.testing.assert_allclose(found.emission[name], slope, rtol=1e-4, atol=1e-3, err_msg=name)
     # States that hardly ever change and hardly differ: no reach proves anything, and nothing is given out.
-    alike = {"mean": np.array([[40.0], [40.01]]), "covariance": np.ones((2, 1, 1))}
+    alike = {"mean": np.array([40.0, 40.01]), "sd": np.ones(2)}
     slow = model.validate({**alike, "transition": np.array([[0.9999, 1e-4], [1e-4, 0.9999]])})
     monkeypatch.setattr(gpu_pass, "REACHES", (32,))
     assert gpu_pass.gpu_totals(model, slow, sequences) is None
