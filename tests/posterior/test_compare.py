@@ -24,7 +24,7 @@ def data():
 def point(model, training):
     """A posterior with all its mass on the truth (or, for one state, on the mean of the training data)."""
     if model.n_states == 2:
-        natural = {name: np.tile(value, (1, 2, 1, 1)) for name, value in TRUTH.items()}
+        natural = {name: np.tile(value, (1, 2, *[1] * value.ndim)) for name, value in TRUTH.items()}
     else:
         mean = np.full((1, 2, 1), training.read(0, training.length).values.mean())
         natural = {"transition": np.ones((1, 2, 1, 1)), "mean": mean}

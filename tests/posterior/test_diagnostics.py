@@ -178,8 +178,8 @@ def test_exact_draws_of_a_model_that_fits_are_trusted(known):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"shift": 0.4}, r"mean of mean\[1, 0\], and its interval, are off by \+0\.[34]"),
-        ({"width": 1.15}, r"interval of mean\[1, 0\] is 1\.1\d times as wide"),
+        ({"shift": 0.4}, r"mean of mean\[1\], and its interval, are off by \+0\.[34]"),
+        ({"width": 1.15}, r"interval of mean\[1\] is 1\.1\d times as wide"),
     ],
 )
 def test_biased_draws_are_called_biased(known, options, reason):

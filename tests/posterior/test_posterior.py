@@ -32,7 +32,7 @@ def test_dimensions_and_coordinates(posterior):
     draws = posterior.draws
     assert draws["transition"].dims == ("chain", "draw", "state", "to_state")
     assert draws["mean"].dims == ("chain", "draw", "state")
-    assert dict(draws.sizes) == {"chain": 4, "draw": 500, "state": 2, "to_state": 2, "feature": 1}
+    assert dict(draws.sizes) == {"chain": 4, "draw": 500, "state": 2, "to_state": 2}
     assert set(draws.data_vars) == {"transition", "mean"}  # neither initial nor the fixed sd
     assert draws["mean"].dtype == np.float64
     assert float(draws["mean"].sel(chain=3, draw=499, state=1)) == draws["mean"].values[3, 499, 1]

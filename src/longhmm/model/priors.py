@@ -64,14 +64,12 @@ class RootInverseGamma(Distribution):
         batch = jnp.broadcast_shapes(jnp.shape(concentration), jnp.shape(rate))
         super().__init__(batch_shape=batch, validate_args=validate_args)
 
-    def _variance(self) -> InverseGamma:
-        return InverseGamma(self.concentration, self.rate)
-
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         """The root of a drawn variance."""
-        return jnp.sqrt(self._variance().sample(key, sample_shape))
+        return jnp.sqrt(InverseGamma(self.concentration, self.rate).sample(key, sample_shape))
 
     def log_prob(self, value: ArrayLike) -> jax.Array:
-        """Log density of the variance, and of the change of variables: `d variance / d sd = 2 sd`."""
-        sd = jnp.asarray(value)
-        return self._variance().log_prob(sd * sd) + jnp.log(2.0 * sd)
+        """Log density of the variance times `d variance / d sd = 2 sd`, a number also where its square is none."""
+        sd, shape, rate = jnp.asarray(value), jnp.asarray(self.concentration), jnp.asarray(self.rate)
+        constant = shape * jnp.log(rate) - gammaln(shape) + jnp.log(2.0)
+        return constant - (2.0 * shape + 1.0) * jnp.log(sd) - rate / (sd * sd)
