@@ -41,7 +41,7 @@ def case(name: str) -> tuple[Any, dict[str, Any], int]:
     cases = {
         "gaussian3": (
             lh.HMM(3, lh.Gaussian()),
-            {"transition": slow3, "mean": [[-2.0], [0.0], [2.0]], "covariance": [[[1.0]], [[0.6]], [[1.2]]]},
+            {"transition": slow3, "mean": [-2.0, 0.0, 2.0], "sd": np.sqrt([1.0, 0.6, 1.2])},
             100_000,
         ),
         "cycles8": (

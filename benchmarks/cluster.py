@@ -27,7 +27,7 @@ from longhmm.run import cluster_passes
 from longhmm.run.cluster_passes import Cluster
 
 MODEL = lh.HMM(2, lh.Gaussian())
-PARAMS = {"transition": [[0.95, 0.05], [0.1, 0.9]], "mean": [[0.0], [2.0]], "covariance": [[[1.0]], [[1.0]]]}
+PARAMS = {"transition": [[0.95, 0.05], [0.1, 0.9]], "mean": [0.0, 2.0], "sd": [1.0, 1.0]}
 SIMULATED = 1_000_000
 CHUNK = 1 << 21  # rows of a chunk of the Dask array
 ERRANDS = 200

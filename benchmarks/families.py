@@ -29,7 +29,7 @@ class Problem(NamedTuple):
 
 def line(mean: np.ndarray, sd: np.ndarray) -> dict[str, np.ndarray]:
     """Parameters of a Gaussian in one dimension: the only place here that knows how they are laid out."""
-    return {"mean": mean[:, None], "covariance": (sd**2)[:, None, None]}
+    return {"mean": mean, "sd": sd}
 
 
 def path(rng: np.random.Generator, length: int) -> np.ndarray:

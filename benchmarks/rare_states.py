@@ -55,8 +55,8 @@ def simulation(length: int) -> Case:
     model = lh.HMM(3, lh.Gaussian())
     params = {
         "transition": [[0.98, 0.0199, 1e-4], [0.03, 0.9699, 1e-4], [0.05, 0.05, 0.9]],
-        "mean": [[0.0], [2.0], [5.0]],
-        "covariance": [[[1.0]], [[1.0]], [[2.0]]],
+        "mean": [0.0, 2.0, 5.0],
+        "sd": np.sqrt([1.0, 1.0, 2.0]),
     }
     data = open_data(lh.simulate(model, params, length, seed=0)[1])
     return Case(model.resolve(data), data, params, 40)
@@ -74,11 +74,10 @@ def flares(path: Path, minutes: int) -> Case:
     breaks = np.flatnonzero(np.diff(seen) > GAP)
     starts, stops = np.concatenate([seen[:1], seen[breaks + 1]]), np.concatenate([seen[breaks], seen[-1:]]) + 1
     data = open_data([logs[start:stop] for start, stop in zip(starts, stops, strict=True)])
-    spread = np.full((len(LEVELS), 1, 1), 0.25**2)
     prior = lh.Sticky(stay=100.0)
-    model = lh.HMM(len(LEVELS), lh.Gaussian(covariance=spread), transition_prior=prior).resolve(data)
+    model = lh.HMM(len(LEVELS), lh.Gaussian(sd=0.25), transition_prior=prior).resolve(data)
     leave = np.full((len(LEVELS), len(LEVELS)), 1e-3)
-    start = {"transition": leave + np.diag(1.0 - leave.sum(axis=1)), "mean": np.array(LEVELS)[:, None]}
+    start = {"transition": leave + np.diag(1.0 - leave.sum(axis=1)), "mean": np.array(LEVELS)}
     fit = lh.fit_em(model, data, init=start, max_iterations=60, progress=False)
     return Case(model, data, fit.params, 64)
 
@@ -121,7 +120,7 @@ def by_windows(case: Case, proposal: lh.Importance | None, draws: int) -> tuple[
     noise, factor = measured_noise(found), np.asarray(found.estimator.factor, np.float64)
     values = np.linalg.eigvalsh(factor.T @ noise @ factor)[::-1]
     flat = Flat.like(found.mode.coordinates)
-    level = flat.unravel(np.arange(flat.size))["mean"][-1, 0]  # of the rarest state, the last one in both cases
+    level = flat.unravel(np.arange(flat.size))["mean"][-1]  # of the rarest state, the last one in both cases
     drawn, seconds = chains_of(case, windows, found, draws)
     sizes = bulk_effective_size(drawn)
     steps = CHAINS * draws * THIN

@@ -40,6 +40,8 @@ def problem(length: int, n_states: int = N_STATES, dim: int = DIM) -> tuple[lh.H
         "mean": 3 * rng.normal(size=(n_states, dim)),
         "covariance": np.tile(np.eye(dim), (n_states, 1, 1)),
     }
+    if dim == 1:
+        params = {"transition": params["transition"], "mean": params["mean"][:, 0], "sd": np.ones(n_states)}
     model = lh.HMM(n_states, lh.Gaussian(dim=dim))
     return model, params, np.asarray(lh.simulate(model, params, length, seed=1)[1])
 

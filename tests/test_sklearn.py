@@ -33,12 +33,12 @@ def scattered(model, data, *, chains, draws, seed, **options):
     sd, k = np.nanstd(values, axis=0) + 1e-6, model.n_states
     natural = {
         "transition": np.full((k, k), 0.1 / k) + 0.9 * np.eye(k),
-        "mean": np.nanmean(values, axis=0) + np.linspace(-1, 1, k)[:, None] * sd,
+        "mean": (np.nanmean(values, axis=0) + np.linspace(-1, 1, k)[:, None] * sd).reshape((k, data.dim)[: data.dim]),
     }
     if data.dim > 1:
         natural["covariance"] = np.tile(np.diag(sd**2), (k, 1, 1))
     else:
-        natural["variance"] = np.full(k, sd[0] ** 2)
+        natural["sd"] = np.full(k, sd[0])
     rng = np.random.default_rng(seed)
     coordinates = {
         name: value + 1e-3 * rng.normal(size=(chains, draws, *value.shape))

@@ -36,7 +36,7 @@ def main() -> None:
         if single:
             model, start = alike(single, levels, bursts)
         else:
-            model, start = lh.HMM(n_states=2, emission=lh.Gaussian(covariance="spherical")), None
+            model, start = lh.HMM(n_states=2, emission=lh.Gaussian()), None
         posterior = lh.sample(model, current, init=start, draws=script.draws, seed=0)
         single = single or posterior.mean_params()
         path, (truth, slow) = posterior.decode(current), in_step(labels, current)
@@ -57,7 +57,7 @@ def main() -> None:
     axes["3ch_outfinaltest1"].legend(frameon=False, fontsize=9, loc="upper left")
 
     part = slice(len(path) // 2, len(path) // 2 + 400)  # of the last record
-    level, time = posterior.mean_params()["mean"][:, 0], np.arange(len(path[part])) * ms
+    level, time = posterior.mean_params()["mean"], np.arange(len(path[part])) * ms
     axes["trace"].plot(time, current[part], color="#9aa0a8", linewidth=0.7, label="current")
     axes["trace"].step(time, level[truth[part]], color="#111111", linewidth=1.6, label="labels")
     found = np.where(answered[part], level[path[part]], np.nan)
@@ -75,13 +75,13 @@ def main() -> None:
 
 def alike(single: dict[str, np.ndarray], levels: int, bursts: int) -> tuple[lh.HMM, dict[str, Any]]:
     """A model of channels like the single one, whose states keep their order, bursts last; and where it starts."""
-    (closed, opened), noise, size = single["mean"][:, 0], float(single["variance"].mean()), levels + bursts
+    (closed, opened), noise, size = single["mean"], float(single["sd"].mean()), levels + bursts
     mean = closed + (opened - closed) * np.arange(levels)
-    mean, width = np.append(mean, [mean.mean()] * bursts)[:, None], np.append([0.2] * levels, [2.0] * bursts)[:, None]
-    variance = noise * np.append(np.ones(levels), [50.0] * bursts)
-    priors = {"mean": dist.Normal(mean, width * (opened - closed)), "variance": dist.LogNormal(np.log(variance), 0.5)}
-    model = lh.HMM(n_states=size, emission=lh.Gaussian(covariance="spherical", **priors))
-    return model, {"transition": 0.9 * np.eye(size) + 0.1 / size, "mean": mean, "variance": variance}
+    mean, width = np.append(mean, [mean.mean()] * bursts), np.append([0.2] * levels, [2.0] * bursts)
+    sd = noise * np.append(np.ones(levels), [7.0] * bursts)
+    priors = {"mean": dist.Normal(mean, width * (opened - closed)), "sd": dist.LogNormal(np.log(sd), 0.25)}
+    model = lh.HMM(n_states=size, emission=lh.Gaussian(**priors))
+    return model, {"transition": 0.9 * np.eye(size) + 0.1 / size, "mean": mean, "sd": sd}
 
 
 def in_step(labels: np.ndarray, current: np.ndarray) -> tuple[np.ndarray, float]:

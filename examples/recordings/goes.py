@@ -44,7 +44,7 @@ def main() -> None:
             parts.append((column, part[0], part[-1] + 1))
     sequences = [excess.iloc[start:end, column].to_numpy() for column, start, end in parts]
     posterior = lh.sample(lh.HMM(n_states=STATES, emission=lh.Gaussian()), sequences, draws=script.draws, seed=0)
-    flare = int(np.argmax(posterior.mean_params()["mean"][:, 0]))
+    flare = int(np.argmax(posterior.mean_params()["mean"]))
 
     numbers = np.zeros(flux.shape, dtype=int)  # of the flare that a minute belongs to, 0 for none
     events = posterior.events(sequences).query("state == @flare")
@@ -64,7 +64,7 @@ def main() -> None:
         _picture(flux, numbers > 0),
         f"GOES-13 and GOES-15, {len(missing):,} minutes in {len(sequences)} sequences, {missing.mean():.1%} of them "
         f"missing: {counts[0]} and {counts[1]} flares, on average at "
-        f"{spread(10 ** posterior.draws['mean'][:, :, flare, 0], '.2f')} times the day's median and lasting "
+        f"{spread(10 ** posterior.draws['mean'][:, :, flare], '.2f')} times the day's median and lasting "
         f"{spread(1 / (1 - posterior.draws['transition'][:, :, flare, flare]), '.1f')} minutes. They hold "
         f"{known[0]}, {known[1]} and {known[2]}, counting maxima that stand out twofold. "
         f"Of those that both satellites watched throughout, {shared[0]} of GOES-13 were found in GOES-15, too, and "

@@ -10,11 +10,13 @@ RESTARTS = 40
 
 
 def k_means_start(rows: np.ndarray, n_groups: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Means `(K, D)` and covariances `(K, D, D)` of the groups of `rows`."""
+    """Means and covariances, or standard deviations of one feature, of the groups of `rows`."""
     rows = np.asarray(rows, np.float64)
     everything = np.cov(rows.T, ddof=0).reshape(rows.shape[1], rows.shape[1])
     found = [_groups(rows, k_means(rows, n_groups, rng), n_groups, everything) for _ in range(RESTARTS)]
     _, means, covariances = min(found, key=lambda each: each[0])
+    if rows.shape[1] == 1:
+        return {"mean": means[:, 0], "sd": np.sqrt(covariances[:, 0, 0])}
     return {"mean": means, "covariance": covariances}
 
 

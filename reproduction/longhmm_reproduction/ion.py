@@ -129,9 +129,8 @@ def _study(found: Document, recording: Record, suffix: str, size: Size, seed: in
 
 def flat_model(n_states: int) -> HMM:
     """Gaussian levels under flat priors."""
-    mean = dist.ImproperUniform(constraints.real, (), (1,))
-    covariance = dist.ImproperUniform(constraints.positive_definite, (), (1, 1))
-    return HMM(n_states=n_states, emission=Gaussian(mean=mean, covariance=covariance))
+    mean, sd = (dist.ImproperUniform(support, (), ()) for support in (constraints.real, constraints.positive))
+    return HMM(n_states=n_states, emission=Gaussian(mean=mean, sd=sd))
 
 
 class Judge:
@@ -172,7 +171,7 @@ def _starts(train: np.ndarray, n_states: int, count: int, seed: int) -> list[Par
     rng, starts = np.random.default_rng(seed), []
     for _ in range(count):
         levels = k_means_start(rng.choice(train, size=min(GROUPED, len(train)), replace=False), n_states, rng)
-        order = np.argsort(levels["mean"][:, 0])
+        order = np.argsort(levels["mean"])
         flat = np.full((n_states, n_states), 1.0 / n_states)
         starts.append({**{name: value[order] for name, value in levels.items()}, "transition": flat})
     return starts

@@ -25,7 +25,7 @@ pallas_windows.usable = lambda: True
 QUICK = {"xla_backend_optimization_level": 0}
 model = lh.HMM(2, lh.Gaussian())
 params = model.validate({
-    "transition": [[0.8, 0.2], [0.3, 0.7]], "mean": [[40.0], [42.0]], "covariance": [[[1.0]], [[2.0]]]
+    "transition": [[0.8, 0.2], [0.3, 0.7]], "mean": [40.0, 42.0], "sd": np.sqrt([1.0, 2.0])
 })
 rng = np.random.default_rng(5)
 y = (params["mean"][rng.integers(2, size=5_000)] + rng.normal(size=(5_000, 1))).astype(np.float32)
@@ -56,7 +56,7 @@ for found, expected in zip(four, one, strict=True):
     np.testing.assert_allclose(found, expected, rtol=1e-12)
 # States that hardly ever change and hardly differ: the joints between devices are looked at, too.
 slow = model.validate({
-    "transition": [[0.9999, 1e-4], [1e-4, 0.9999]], "mean": [[40.0], [40.01]], "covariance": np.ones((2, 1, 1))
+    "transition": [[0.9999, 1e-4], [1e-4, 0.9999]], "mean": [40.0, 40.01], "sd": np.ones(2)
 })
 laid = gpu_pass.Laid(gpu_pass._reader(model, open_data(y[:64])), 8, chunk=1)
 assert laid.totals(model, slow) is None

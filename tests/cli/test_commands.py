@@ -147,7 +147,7 @@ def test_decode_reapplies_preprocessing_and_speaks_of_the_file(known):
     assert table["end"].iloc[-1] == 799
     np.testing.assert_array_equal(table["start"][1:], 2 * (np.flatnonzero(np.diff(path)) + 1))
     np.testing.assert_allclose(table["start_s"], table["start"] / 100.0)
-    level = 10.0 + 2.0 * posterior.mean_params()["mean"][:, 0]
+    level = 10.0 + 2.0 * posterior.mean_params()["mean"]
     np.testing.assert_allclose(table["level"], level[table["state"]], rtol=1e-8)
     trace = np.load(files["idealised"])
     np.testing.assert_allclose(trace[::2], level[path], rtol=1e-6)

@@ -93,7 +93,7 @@ def test_priors_and_weights_reach_the_model():
     model = build_model("student-t", 3, data, priors=["df=4", "scale=HalfNormal(5)"], stay=20.0)
     assert repr(model.emission) == "StudentT(df=4, scale=HalfNormal)"
     np.testing.assert_array_equal(np.diag(model.transitions.concentration), 20.0)
-    assert "variance" in build_model("gaussian", 2, data, priors=[], stay=None).emission.names
+    assert "sd" in build_model("gaussian", 2, data, priors=[], stay=None).emission.names
     two = open_data(RNG.normal(size=(9, 2)))
     assert "covariance" in build_model("gaussian", 2, two, priors=[], stay=None).emission.names
     assert "variance" in build_model("gaussian", 2, two, priors=["variance=1"], stay=None).emission.names

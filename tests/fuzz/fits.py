@@ -15,7 +15,7 @@ EMISSIONS = {
     "StudentT": lh.StudentT,
     "Poisson": lh.Poisson,
     "LogNormal": lh.LogNormal,
-    "duplicated states": lambda: lh.Gaussian(mean=np.zeros((2, 1))),
+    "duplicated states": lambda: lh.Gaussian(mean=np.zeros(2)),
 }
 
 

@@ -41,12 +41,12 @@ class Case(NamedTuple):
 def gaussian_line(mean: Any, sd: Any) -> Arrays:
     """Parameters of a Gaussian in one dimension: this and the next function alone know how they are laid out."""
     mean, sd = np.asarray(mean, np.float64), np.asarray(sd, np.float64)
-    return {"mean": mean[:, None], "covariance": (sd**2)[:, None, None]}
+    return {"mean": mean, "sd": sd}
 
 
 def mean_and_sd(params: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """The inverse of `gaussian_line`."""
-    return params["mean"].ravel(), np.sqrt(params["covariance"].ravel())
+    return params["mean"], params["sd"]
 
 
 def chain(rng: np.random.RandomState, transition: np.ndarray, length: int) -> np.ndarray:

@@ -13,10 +13,10 @@ def test_the_slope_of_a_part_does_not_pass_for_curvature(monkeypatch):
     """Two states look so much alike that the data hardly tell some transitions from none."""
     params = {
         "transition": np.array([[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.1, 0.0, 0.9]]),
-        "mean": np.array([[-1.0], [0.0], [1.0]]),
-        "variance": np.ones((3, 1)),
+        "mean": np.array([-1.0, 0.0, 1.0]),
+        "sd": np.ones(3),
     }
-    model = lh.HMM(3, lh.Gaussian(covariance="diagonal"))
+    model = lh.HMM(3, lh.Gaussian())
     y = np.asarray(lh.simulate(model, params, 200_000, seed=4)[1])
     sequences = lh.open_data(y)
     model = model.resolve(sequences)

@@ -16,8 +16,8 @@ from longhmm.samplers.evaluation import evaluate
 BUFFER = lh.FixedBuffer(8)
 PARAMS = {
     "transition": [[0.97, 0.029, 0.001], [0.05, 0.949, 0.001], [0.1, 0.1, 0.8]],
-    "mean": [[0.0], [3.0], [8.0]],
-    "covariance": [[[1.0]], [[1.0]], [[1.0]]],
+    "mean": [0.0, 3.0, 8.0],
+    "sd": [1.0, 1.0, 1.0],
 }
 
 
@@ -142,7 +142,7 @@ def test_blocks_of_many_cells_and_one_state_and_missing_rows(monkeypatch):
     y = np.random.default_rng(0).normal(size=(600, 1))
     y[100:300] = np.nan
     data = open_data(y)
-    params = {"transition": [[1.0]], "mean": [[0.0]], "covariance": [[[1.0]]]}
+    params = {"transition": [[1.0]], "mean": [0.0], "sd": [1.0]}
     bound = lh.Buffered(windows(lh.Importance(), 4), lh.FixedBuffer(0)).bind(model.resolve(data), data, params)
     assert bound.source.arcs is not None and len(bound.source.arcs.size) == 7
     # Every time is a visit, seen or not: all cells are alike, but for the last, which is shorter.

@@ -25,8 +25,8 @@ def test_kernel_and_reference_find_the_same_differences(monkeypatch, missing):
     sequences = lh.open_data([rows[:400], rows[400:]])
     model = model.resolve(sequences)
     start = {
-        "mean": np.array([[-2.0], [0.0], [2.0]]),
-        "covariance": np.ones((3, 1, 1)),
+        "mean": np.array([-2.0, 0.0, 2.0]),
+        "sd": np.ones(3),
         "transition": np.full((3, 3), 0.1) + 0.7 * np.eye(3),
     }
     centre = unconstrain(model, start)

@@ -19,8 +19,8 @@ def problem():
     model = lh.HMM(3, lh.Gaussian())
     params = {
         "transition": [[0.95, 0.0499, 1e-4], [0.1, 0.8, 0.1], [1e-4, 0.0999, 0.9]],
-        "mean": [[0.0], [3.0], [1.5]],
-        "covariance": [[[1.0]], [[1.0]], [[1.0]]],
+        "mean": [0.0, 3.0, 1.5],
+        "sd": [1.0, 1.0, 1.0],
     }
     data = open_data(lh.simulate(model, params, 3000, seed=0)[1])
     resolved = model.resolve(data)

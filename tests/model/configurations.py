@@ -130,11 +130,11 @@ def _table() -> list[tuple[str, Emission, int, dict[str, Any], Law]]:
             full,
         ),
         (
-            "gaussian-full-1d",
+            "gaussian-1d",
             Gaussian().resolve(data(real, 1)),
             2,
-            {"mean": [[0.0], [2.0]], "covariance": [[[0.5]], [[2.0]]]},
-            full,
+            {"mean": [0.0, 2.0], "sd": np.sqrt([0.5, 2.0])},
+            each(lambda mean, sd: stats.norm(mean, sd)),
         ),
         (
             "gaussian-full-6d",

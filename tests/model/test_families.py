@@ -34,7 +34,7 @@ from longhmm.model.summary import summarise
 from model.configurations import covariances, named, names, observations
 
 EXPONENTIAL = {
-    "gaussian-full-2d", "gaussian-full-1d", "gaussian-full-6d", "gaussian-diagonal", "gaussian-spherical", "log-normal",
+    "gaussian-full-2d", "gaussian-1d", "gaussian-full-6d", "gaussian-diagonal", "gaussian-spherical", "log-normal",
     "gamma-2d", "poisson", "categorical", "bernoulli-3d", "von-mises", "tied", "flat-priors",
 }  # fmt: skip
 
@@ -85,6 +85,20 @@ def test_default_prior_of_a_spherical_gaussian_is_inverse_gamma() -> None:
     expected = stats.invgamma.logpdf([0.5, 2.0], 1.5, scale=rate).sum()
     answer = emission.log_prior({"mean": np.zeros((2, 2)), "variance": np.array([0.5, 2.0])})
     assert float(answer) == pytest.approx(expected, rel=1e-10)
+
+
+def test_the_prior_of_one_features_sd_is_that_of_its_variance() -> None:
+    """Same distribution, other variable: densities differ by the Jacobian, posteriors of the variance do not."""
+    data = np.random.default_rng(0).normal(size=500) * 3.0
+    emission = Gaussian(mean=0.0).resolve(summarise(data))
+    sd = np.array([0.5, 2.0])
+    expected = stats.invgamma.logpdf(sd**2, 1.5, scale=0.05 * data.var()) + np.log(2 * sd)
+    assert float(emission.log_prior({"mean": np.zeros(2), "sd": sd})) == pytest.approx(expected.sum(), rel=1e-10)
+    prior = emission.parameters(2)["sd"].prior
+    assert integrate.quad(lambda at: np.exp(float(prior.log_prob(at))), 0, np.inf)[0] == pytest.approx(1.0, abs=1e-6)
+    draws = np.asarray(prior.sample(jax.random.key(0), (20_000,)))
+    assert stats.kstest(draws**2, stats.invgamma(1.5, scale=0.05 * data.var()).cdf).pvalue > 1e-3
+    assert Gaussian(1, "diagonal").names == Gaussian(1, "spherical").names == ["mean", "sd"]
 
 
 @pytest.mark.parametrize(
@@ -147,7 +161,10 @@ def test_number_of_categories_comes_from_the_prior_or_the_data() -> None:
     ("make", "message"),
     [
         (lambda: Gaussian(covariance="round"), "covariance must be one of 'full', 'diagonal', 'spherical'"),
-        (lambda: Gaussian(variance=dist.HalfNormal(1.0)), "has no parameter 'variance'"),
+        (lambda: Gaussian(variance=dist.HalfNormal(1.0)), "of one feature has no parameter 'variance'.*as sd="),
+        (lambda: Gaussian(covariance=np.eye(1)), "of one feature has no parameter 'covariance'"),
+        (lambda: Gaussian(2, sd=1.0), "with full covariance has no parameter 'sd'"),
+        (lambda: Gaussian(sd=dist.Normal(0.0, 1.0)), "'sd' of Gaussian needs a positive number"),
         (lambda: Gaussian(2, covariance=dist.Normal(0.0, 1.0)), "'covariance' of Gaussian needs a positive definite"),
         (lambda: Gaussian(2, covariance=-np.eye(2)), "'covariance' of Gaussian needs a positive definite"),
         (lambda: Poisson(rate=dist.Normal(0.0, 1.0)), "'rate' of Poisson needs a positive number"),

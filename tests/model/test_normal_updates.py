@@ -7,6 +7,9 @@ from numpyro.distributions import constraints
 
 import longhmm as lh
 from longhmm.model.conjugate import Sums
+from longhmm.model.priors import RootInverseGamma
+
+REGIONS = {"mean": "real", "sd": "positive"}
 
 
 @pytest.mark.parametrize("kind", ["full", "diagonal"])
@@ -27,3 +30,22 @@ def test_flat_priors_give_weighted_moments(kind):
         np.testing.assert_allclose(found["mean"][state], np.average(rows, axis=0, weights=weight), rtol=1e-5)
         spread = np.cov(rows.T, aweights=weight, ddof=0)
         np.testing.assert_allclose(found[name][state], spread if kind == "full" else np.diag(spread), rtol=1e-4)
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_one_feature_has_its_mode_in_the_standard_deviation(flat):
+    """Against a fine grid of the log posterior density of mean and sd."""
+    rows = np.random.default_rng(1).normal(2.0, 1.5, size=(40, 1))
+    free = {"mean": dist.Normal(0.0, 1.0), "sd": RootInverseGamma(1.5, 0.7)}
+    if flat:
+        free = {name: dist.ImproperUniform(getattr(constraints, kind), (), ()) for name, kind in REGIONS.items()}
+    found = lh.Gaussian(**free).fit([rows])
+
+    def density(mean, sd):
+        logs = -40 * np.log(sd) - 0.5 * np.sum((rows - mean) ** 2) / sd**2
+        return logs if flat else logs - 0.5 * mean**2 - 5 * np.log(sd) - 0.7 / sd**2 + np.log(sd)
+
+    best = density(*(value[0] for value in found.values()))
+    for mean in found["mean"][0] + np.linspace(-0.01, 0.01, 21):
+        for sd in found["sd"][0] + np.linspace(-0.01, 0.01, 21):
+            assert density(mean, sd) <= best + 1e-9

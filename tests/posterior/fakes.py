@@ -39,7 +39,7 @@ def chains_of(model: HMM, natural: dict[str, np.ndarray], **fields) -> Chains:
 
 def gaussian_model(n_states: int = 2, **options) -> HMM:
     """Unit variance, means unknown: conjugate where states are known."""
-    return HMM(n_states, Gaussian(covariance="spherical", variance=1.0, mean=dist.Normal(0.0, 10.0)), **options)
+    return HMM(n_states, Gaussian(sd=1.0, mean=dist.Normal(0.0, 10.0)), **options)
 
 
 class Known(NamedTuple):
@@ -55,7 +55,7 @@ class Known(NamedTuple):
         rng = np.random.default_rng(seed)
         rows = [rng.dirichlet(row, size=(chains, draws)) for row in self.counts]
         means = self.mean + self.sd * rng.normal(size=(chains, draws, len(self.mean)))
-        return {"transition": np.stack(rows, axis=2), "mean": means[..., None]}
+        return {"transition": np.stack(rows, axis=2), "mean": means}
 
     def posterior(self, natural: dict[str, np.ndarray] | None = None, **fields) -> Posterior:
         return Posterior.from_chains(
@@ -65,7 +65,7 @@ class Known(NamedTuple):
 
 def known_states(length: int = 1500, seed: int = 3) -> Known:
     model = gaussian_model()
-    truth = {"transition": np.array([[0.9, 0.1], [0.2, 0.8]]), "mean": np.array([[-1.0], [2.0]])}
+    truth = {"transition": np.array([[0.9, 0.1], [0.2, 0.8]]), "mean": np.array([-1.0, 2.0])}
     states, values = simulate(model, truth, length, seed=seed)
     counts = np.ones((2, 2))
     np.add.at(counts, (states[:-1], states[1:]), 1)
@@ -79,16 +79,16 @@ def distorted(known: Known, shift: float = 0.0, width: float = 1.0, draws: int =
     """Exact draws whose mean of state 1 is shifted, in sd, and spread too wide."""
     natural = known.draw(4, draws)
     centre = known.mean[1]
-    natural["mean"][:, :, 1, 0] = centre + width * (natural["mean"][:, :, 1, 0] - centre) + shift * known.sd[1]
+    natural["mean"][:, :, 1] = centre + width * (natural["mean"][:, :, 1] - centre) + shift * known.sd[1]
     return natural
 
 
-def small_posterior(model: HMM, n: int = 6, seed: int = 0, features: int = 1) -> Posterior:
+def small_posterior(model: HMM, n: int = 6, seed: int = 0) -> Posterior:
     """A handful of scattered draws, enough to check averages over them."""
     rng = np.random.default_rng(seed)
     k = model.n_states
     natural = {
         "transition": rng.dirichlet(np.full(k, 3.0), size=(2, n // 2, k)),
-        "mean": np.sort(rng.normal(0, 2, (2, n // 2, k, features)), axis=2),
+        "mean": np.sort(rng.normal(0, 2, (2, n // 2, k)), axis=2),
     }
     return Posterior.from_chains(model, chains_of(model, natural), {"has_states": True})

@@ -23,7 +23,7 @@ def enumerated(params, data=DATA):
     """Every answer at given parameters, one result per sequence."""
     found = []
     for values in data:
-        logs = stats.norm.logpdf(values[:, None], params["mean"][:, 0], 1.0)
+        logs = stats.norm.logpdf(values[:, None], params["mean"], 1.0)
         found.append(enumerate_paths(params["initial"], params["transition"], np.where(np.isnan(logs), 0.0, logs)))
     return found
 
@@ -89,7 +89,7 @@ def test_occupancy_is_the_share_of_the_data(posterior):
 def test_a_state_that_is_never_left_lasts_for_ever():
     model = gaussian_model(2, transition_prior=np.array([[1.0, 1.0], [0.0, 1.0]]))
     transition = np.array([[0.75, 0.25], [0.0, 1.0]])
-    natural = {"transition": np.tile(transition, (1, 4, 1, 1)), "mean": np.zeros((1, 4, 2, 1))}
+    natural = {"transition": np.tile(transition, (1, 4, 1, 1)), "mean": np.zeros((1, 4, 2))}
     table = Posterior.from_chains(model, chains_of(model, natural)).dwell()
     assert table["dwell"].tolist() == table["dwell_upper"].tolist() == [pytest.approx(4.0), np.inf]
     assert table["stationary"].tolist() == pytest.approx([0.0, 1.0], abs=1e-9)
@@ -103,7 +103,7 @@ def test_events(posterior):
     # The visit to state 1 is cut where the second sequence begins.
     assert rows == [[0, 0, 2, 0], [0, 2, 4, 2], [0, 4, 5, 1], [1, 0, 2, 1], [1, 2, 3, 0]]
     assert table["start_s"].tolist() == [0.0, 1.0, 2.0, 0.0, 1.0]
-    np.testing.assert_allclose(table["level"], posterior.mean_params()["mean"][table["state"], 0])
+    np.testing.assert_allclose(table["level"], posterior.mean_params()["mean"][table["state"]])
     assert "start_s" not in posterior.events(DATA, path=path)
     with pytest.raises(DataError, match="one state for each of 8"):
         posterior.events(DATA, path=path[:3])

@@ -13,7 +13,7 @@ from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.split import split
 from posterior.fakes import chains_of, gaussian_model
 
-TRUTH = {"transition": np.array([[0.95, 0.05], [0.05, 0.95]]), "mean": np.array([[-1.0], [1.0]])}
+TRUTH = {"transition": np.array([[0.95, 0.05], [0.05, 0.95]]), "mean": np.array([-1.0, 1.0])}
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +24,9 @@ def data():
 def point(model, training):
     """A posterior with all its mass on the truth (or, for one state, on the mean of the training data)."""
     if model.n_states == 2:
-        natural = {name: np.tile(value, (1, 2, 1, 1)) for name, value in TRUTH.items()}
+        natural = {name: np.tile(value, (1, 2, *[1] * value.ndim)) for name, value in TRUTH.items()}
     else:
-        mean = np.full((1, 2, 1, 1), training.read(0, training.length).values.mean())
+        mean = np.full((1, 2, 1), training.read(0, training.length).values.mean())
         natural = {"transition": np.ones((1, 2, 1, 1)), "mean": mean}
     return Posterior.from_chains(model, chains_of(model, natural), {"has_states": True})
 

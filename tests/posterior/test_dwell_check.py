@@ -19,7 +19,7 @@ from testdata.semi_markov import visits_of_given_lengths
 def levels(separation=4.0, stays=(0.95, 0.9)):
     """Two Gaussian states of unit variance and what a fit finds where dwell times have these means."""
     transition = np.array([[stays[0], 1 - stays[0]], [1 - stays[1], stays[1]]])
-    return gaussian_model(), {"transition": transition, "mean": np.array([[0.0], [separation]])}
+    return gaussian_model(), {"transition": transition, "mean": np.array([0.0, separation])}
 
 
 def chain(rng, transition, length):
@@ -46,9 +46,9 @@ def test_departures_are_counted_by_age_and_never_across_sequences():
 def test_chances_to_leave_a_shared_level_are_those_of_all_paths():
     """By enumeration: `P(level changes | levels so far)`, over the states that could be behind them."""
     transition = np.array([[0.7, 0.2, 0.1], [0.05, 0.8, 0.15], [0.3, 0.1, 0.6]])
-    emission = Tied(Gaussian(mean=dist.Normal(0.0, 10.0), covariance=np.eye(1)), (0, 0, 1))
+    emission = Tied(Gaussian(mean=dist.Normal(0.0, 10.0), sd=1.0), (0, 0, 1))
     model = HMM(3, emission, initial=[0.5, 0.2, 0.3])
-    params = model.validate({"transition": transition, "mean": np.array([[0.0], [5.0]])})
+    params = model.validate({"transition": transition, "mean": np.array([0.0, 5.0])})
     path, offsets = np.array([0, 1, 1, 2, 0, 0, 2, 2, 1]), np.array([0, 6, 9])
     found = exits(model, params, path, offsets, np.ones(9, bool))
     levels = np.array([0, 0, 1])
@@ -73,7 +73,7 @@ def test_right_chains_are_called_wrong_at_the_stated_rate():
         np.fill_diagonal(transition, 0.0)
         np.fill_diagonal(transition, 1 - transition.sum(axis=1))
         model = gaussian_model(n_states)
-        params = model.validate({"transition": transition, "mean": np.arange(n_states)[:, None]})
+        params = model.validate({"transition": transition, "mean": np.arange(n_states)})
         lengths = rng.integers(20, 500, size=12)
         path = np.concatenate([chain(rng, transition, length) for length in lengths])
         rows = exits(model, params, path, np.append(0, np.cumsum(lengths)), np.ones(len(path), bool))
@@ -136,10 +136,10 @@ def test_small_departures_are_let_pass_however_sure_they_are():
 
 def test_states_that_share_a_level_are_judged_together():
     """Two kinetic states on one level: dwell times as they should be, and not those of one state."""
-    emission = Tied(Gaussian(mean=dist.Normal(0.0, 10.0), covariance=np.eye(1)), (0, 1, 1))
+    emission = Tied(Gaussian(mean=dist.Normal(0.0, 10.0), sd=1.0), (0, 1, 1))
     model = HMM(3, emission)
     transition = np.array([[0.95, 0.04, 0.01], [0.5, 0.5, 0.0], [0.01, 0.0, 0.99]])
-    params = {"transition": transition, "mean": np.array([[0.0], [4.0]])}
+    params = {"transition": transition, "mean": np.array([0.0, 4.0])}
     states, y = simulate(model, params, 30_000, seed=3)
     found = dwell_check(model, params, open_data(y))
     assert [one.level for one in found] == [0, 1] and min(one.p_value for one in found) > 1e-3
@@ -158,7 +158,7 @@ def test_states_that_are_hardly_ever_left_are_not_judged():
     assert dwell_check(model, params, open_data(simulate(model, params, 2000, seed=0)[1])) == []
     alone = gaussian_model(1)
     data = open_data(np.random.default_rng(0).normal(size=200))
-    assert dwell_check(alone, {"transition": np.ones((1, 1)), "mean": np.zeros((1, 1))}, data) == []
+    assert dwell_check(alone, {"transition": np.ones((1, 1)), "mean": np.zeros(1)}, data) == []
 
 
 def test_a_part_of_long_data_stands_for_all_of_them(monkeypatch):

@@ -31,8 +31,7 @@ def steps(length, seed=0):
 def gaussian(means, variances):
     model = lh.HMM(len(means), lh.Gaussian()).resolve(np.random.default_rng(0).normal(size=100))
     transition = TRANSITION if len(means) == 2 else np.ones((1, 1))
-    covariance = np.reshape(np.asarray(variances, float), (-1, 1, 1))
-    return model, {"transition": transition, "mean": np.reshape(means, (-1, 1)), "covariance": covariance}
+    return model, {"transition": transition, "mean": np.array(means), "sd": np.sqrt(variances)}
 
 
 def judged(model, params, y):
@@ -86,8 +85,8 @@ def test_small_departures_are_let_pass_however_sure_they_are():
 def test_residuals_at_true_parameters_have_uniform_p_values():
     model, p_values = gaussian_model(), []
     for seed in range(40):
-        y = simulate(model, {"transition": TRANSITION, "mean": np.array([[0.0], [2.0]])}, 800, seed=seed)[1]
-        left = residuals(model, {"transition": TRANSITION, "mean": np.array([[0.0], [2.0]])}, open_data(y))
+        y = simulate(model, {"transition": TRANSITION, "mean": np.array([0.0, 2.0])}, 800, seed=seed)[1]
+        left = residuals(model, {"transition": TRANSITION, "mean": np.array([0.0, 2.0])}, open_data(y))
         p_values.append(left.distance_p_value[0])
     assert np.mean(np.array(p_values) < 0.5) == pytest.approx(0.5, abs=0.25) and min(p_values) > 1e-4
 

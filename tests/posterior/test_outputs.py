@@ -172,7 +172,7 @@ def test_a_matrix_without_generator_warns():
     rng = np.random.default_rng(0)
     off = rng.uniform(0.85, 0.95, (2, 50))
     transition = np.stack([np.stack([1 - off, off], -1), np.stack([off, 1 - off], -1)], -2)
-    natural = {"transition": transition, "mean": np.tile([[[[0.0], [4.0]]]], (2, 50, 1, 1))}
+    natural = {"transition": transition, "mean": np.tile([[[0.0, 4.0]]], (2, 50, 1))}
     flipping = Posterior.from_chains(model, chains_of(model, natural), {"has_states": True})
     with pytest.warns(UserWarning, match="for 100% of the draws no process in continuous time"):
         found = rate_matrix(flipping)

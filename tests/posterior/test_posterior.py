@@ -31,11 +31,11 @@ def posterior(known):
 def test_dimensions_and_coordinates(posterior):
     draws = posterior.draws
     assert draws["transition"].dims == ("chain", "draw", "state", "to_state")
-    assert draws["mean"].dims == ("chain", "draw", "state", "feature")
-    assert dict(draws.sizes) == {"chain": 4, "draw": 500, "state": 2, "to_state": 2, "feature": 1}
-    assert set(draws.data_vars) == {"transition", "mean"}  # neither initial nor the fixed variance
+    assert draws["mean"].dims == ("chain", "draw", "state")
+    assert dict(draws.sizes) == {"chain": 4, "draw": 500, "state": 2, "to_state": 2}
+    assert set(draws.data_vars) == {"transition", "mean"}  # neither initial nor the fixed sd
     assert draws["mean"].dtype == np.float64
-    assert float(draws["mean"].sel(chain=3, draw=499, state=1, feature=0)) == draws["mean"].values[3, 499, 1, 0]
+    assert float(draws["mean"].sel(chain=3, draw=499, state=1)) == draws["mean"].values[3, 499, 1]
     assert posterior.unconstrained["transition"].dims == ("chain", "draw", "transition_coordinate")
     assert posterior.sample_stats["log_likelihood"].dims == ("chain", "draw")
 
@@ -49,6 +49,7 @@ def test_draws_are_the_natural_parameters(known, posterior):
 @pytest.mark.parametrize(
     ("emission", "names"),
     [
+        (Gaussian(), {"mean": ("state",), "sd": ("state",)}),
         (Gaussian(dim=2), {"mean": ("state", "feature"), "covariance": ("state", "feature", "with_feature")}),
         (Gaussian(dim=2, covariance="diagonal"), {"mean": ("state", "feature"), "variance": ("state", "feature")}),
         (Categorical(4), {"probs": ("state", "category")}),
@@ -68,7 +69,7 @@ def test_coordinates_with_fewer_numbers_have_their_own_axes():
 def test_parameters_of_one_draw_are_complete(posterior):
     params = posterior.params_at(1, 7)
     assert np.array_equal(params["mean"], posterior.draws["mean"].values[1, 7])
-    assert params["variance"].tolist() == [1.0, 1.0]
+    assert params["sd"].tolist() == [1.0, 1.0]
     assert params["initial"].tolist() == [0.5, 0.5]
     with pytest.raises(ModelError, match="chain 4 and draw 0"):
         posterior.params_at(4, 0)
@@ -91,7 +92,7 @@ def test_mean_parameters(known, posterior):
     sd = np.sqrt(exact * (1 - exact) / (known.counts.sum(axis=1, keepdims=True) + 1))
     assert np.all(np.abs(params["transition"] - exact) < 4 * sd / np.sqrt(2000))
     np.testing.assert_allclose(params["transition"].sum(axis=1), 1.0, rtol=1e-15)
-    assert np.all(np.abs(params["mean"][:, 0] - known.mean) < 4 * known.sd / np.sqrt(2000))
+    assert np.all(np.abs(params["mean"] - known.mean) < 4 * known.sd / np.sqrt(2000))
 
 
 def test_angles_average_as_angles():
@@ -144,9 +145,9 @@ def one_of(model, natural):
 def test_summary(posterior):
     table = posterior.summary()
     assert list(table.columns) == ["mean", "sd", "5%", "95%", "r_hat", "ess_bulk", "ess_tail"]
-    assert list(table.index) == [f"transition[{i}, {j}]" for i in (0, 1) for j in (0, 1)] + ["mean[0, 0]", "mean[1, 0]"]
-    values = posterior.draws["mean"].values[:, :, 1, 0]
-    row = table.loc["mean[1, 0]"]
+    assert list(table.index) == [f"transition[{i}, {j}]" for i in (0, 1) for j in (0, 1)] + ["mean[0]", "mean[1]"]
+    values = posterior.draws["mean"].values[:, :, 1]
+    row = table.loc["mean[1]"]
     assert row["mean"] == pytest.approx(values.mean())
     assert row["sd"] == pytest.approx(values.std(ddof=1))
     assert row["5%"] == pytest.approx(np.quantile(values, 0.05))
@@ -161,7 +162,7 @@ def test_entries_that_never_move_have_no_r_hat():
     transition = rng.dirichlet([2.0, 2.0], size=(4, 50, 2))
     transition[:, :, 0] = [0.3, 0.7]
     posterior = Posterior.from_chains(
-        model, chains_of(model, {"transition": transition, "mean": rng.normal(size=(4, 50, 2, 1))})
+        model, chains_of(model, {"transition": transition, "mean": rng.normal(size=(4, 50, 2))})
     )
     table = posterior.summary()
     assert table.loc[["transition[0, 0]", "transition[0, 1]"], ["r_hat", "ess_bulk"]].isna().all().all()
@@ -173,7 +174,7 @@ def test_a_single_chain_is_compared_with_itself(known):
     assert float(steady.summary()["r_hat"].max()) < 1.02
     natural = known.draw(1, 400)
     natural["mean"][0, 200:, 1] += 3 * known.sd[1]
-    assert float(known.posterior(natural).summary().loc["mean[1, 0]", "r_hat"]) > 1.5
+    assert float(known.posterior(natural).summary().loc["mean[1]", "r_hat"]) > 1.5
 
 
 def test_effective_sizes_see_autocorrelation():
@@ -211,7 +212,7 @@ def test_notebook_page_is_short_and_escaped():
     assert "<script>" not in page and "&lt;script&gt;" in page
     assert "R-hat of &lt;b&gt;" in page
     assert page.count("<tr>") == 4
-    mean = posterior.draws["mean"].values[:, :, 0, 0].mean()
+    mean = posterior.draws["mean"].values[:, :, 0].mean()
     assert f"{mean:.4g} ±" in page
 
 

@@ -38,8 +38,8 @@ def three_states(seed=0):
 def test_states_are_numbered_by_location_then_by_self_transition():
     model = gaussian_model(3)
     transition = np.array([[0.5, 0.3, 0.2], [0.1, 0.8, 0.1], [0.4, 0.4, 0.2]])
-    assert state_order(model, {"transition": transition, "mean": [[3.0], [1.0], [2.0]]}).tolist() == [1, 2, 0]
-    assert state_order(model, {"transition": transition, "mean": [[3.0], [1.0], [1.0]]}).tolist() == [2, 1, 0]
+    assert state_order(model, {"transition": transition, "mean": [3.0, 1.0, 2.0]}).tolist() == [1, 2, 0]
+    assert state_order(model, {"transition": transition, "mean": [3.0, 1.0, 1.0]}).tolist() == [2, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_states_are_numbered_by_location_then_by_self_transition():
         gaussian_model(3, transition_prior=np.array([[1.0, 1, 1], [1, 1, 1], [2, 1, 1]])),
         gaussian_model(3, fixed_rows={0: [0.5, 0.25, 0.25]}),
         gaussian_model(3, initial=[0.5, 0.25, 0.25]),
-        HMM(3, Gaussian(covariance="spherical", variance=1.0, mean=dist.Normal(np.array([[0.0], [1.0], [2.0]]), 1.0))),
-        HMM(3, Tied(Gaussian(covariance="spherical", variance=1.0, mean=dist.Normal(0, 1)), levels=(0, 1, 1))),
+        HMM(3, Gaussian(sd=1.0, mean=dist.Normal(np.array([0.0, 1.0, 2.0]), 1.0))),
+        HMM(3, Tied(Gaussian(sd=1.0, mean=dist.Normal(0, 1)), levels=(0, 1, 1))),
     ],
 )
 def test_states_that_the_model_tells_apart_keep_their_numbers(model):
     assert not exchangeable(model)
-    mean = np.array([[3.0], [2.0], [1.0]])[: model.emission.parameters(3)["mean"].shape[0]]
+    mean = np.array([3.0, 2.0, 1.0])[: model.emission.parameters(3)["mean"].shape[0]]
     assert state_order(model, {"transition": np.full((3, 3), 1 / 3), "mean": mean}).tolist() == [0, 1, 2]
 
 
@@ -94,7 +94,7 @@ def test_coordinates_are_renumbered_as_natural_parameters_are():
 def test_coordinates_of_tiny_probabilities_survive():
     """A probability of exp(-1600) is zero as a number but not as a coordinate."""
     model = gaussian_model(2)
-    far = {"transition": np.array([-1200.0, 3.0]), "mean": np.zeros((2, 1))}
+    far = {"transition": np.array([-1200.0, 3.0]), "mean": np.zeros(2)}
     once = permute_coordinates(model, far, np.array([1, 0]))
     np.testing.assert_allclose(permute_coordinates(model, once, np.array([1, 0]))["transition"], [-1200.0, 3.0])
     assert abs(once["transition"]).max() == pytest.approx(1200.0)
@@ -148,7 +148,7 @@ def two_state_draws(seed=0):
     rng = np.random.default_rng(seed)
     return {
         "transition": rng.dirichlet([30.0, 5.0], size=(4, 200, 2)) * 1.0,
-        "mean": np.array([[-1.0], [1.0]]) + 0.1 * rng.normal(size=(4, 200, 2, 1)),
+        "mean": np.array([-1.0, 1.0]) + 0.1 * rng.normal(size=(4, 200, 2)),
     }
 
 

@@ -27,7 +27,7 @@ def posterior():
 
 
 def log_densities(params, values):
-    logs = stats.norm.logpdf(values[:, None], params["mean"][:, 0], 1.0)
+    logs = stats.norm.logpdf(values[:, None], params["mean"], 1.0)
     return np.where(np.isnan(logs), 0.0, logs)
 
 
@@ -79,12 +79,12 @@ def test_score_after_the_training_data(posterior):
 
 
 def test_impossible_data_score_minus_infinity():
-    model = HMM(1, Gaussian(covariance="spherical", variance=1.0, mean=dist.Normal(0, 1)))
+    model = HMM(1, Gaussian(sd=1.0, mean=dist.Normal(0, 1)))
     posterior = small_posterior(model, n=2)
     with np.errstate(over="ignore"):
         assert np.isfinite(posterior.score(np.array([3.0]), draws=2).log_density)
     banned = gaussian_model(2, transition_prior=np.array([[1.0, 1.0], [0.0, 1.0]]), initial=[0.0, 1.0])
-    natural = {"transition": np.tile([[0.5, 0.5], [0.0, 1.0]], (1, 2, 1, 1)), "mean": np.zeros((1, 2, 2, 1))}
+    natural = {"transition": np.tile([[0.5, 0.5], [0.0, 1.0]], (1, 2, 1, 1)), "mean": np.zeros((1, 2, 2))}
     stuck = Posterior.from_chains(banned, chains_of(banned, natural))
     score = stuck.score(open_data(np.zeros(3), states=np.array([1, 1, 0])), draws=2)
     assert score.log_density == -np.inf
@@ -114,7 +114,7 @@ def test_one_step_predictions_add_up_over_many_blocks(monkeypatch):
     """Long enough for several blocks: what is carried over their edges is checked too."""
     monkeypatch.setattr("longhmm.backends.stream.COPIED_ROWS", 1 << 10)
     model = gaussian_model(2)
-    params = {"transition": np.array([[0.95, 0.05], [0.1, 0.9]]), "mean": np.array([[-0.5], [0.5]])}
+    params = {"transition": np.array([[0.95, 0.05], [0.1, 0.9]]), "mean": np.array([-0.5, 0.5])}
     _, values = simulate(model, params, 6000, seed=1)
     parts = list(predictions(model, params, open_data(values)))
     assert len(parts) > 3
@@ -136,7 +136,7 @@ def test_predictions_need_room(posterior):
 def test_the_error_of_a_predictive_score_is_honest():
     """Means of independent data sets scatter by as much as each reports."""
     model = gaussian_model(2)
-    params = {"transition": np.array([[0.95, 0.05], [0.1, 0.9]]), "mean": np.array([[-1.0], [1.0]])}
+    params = {"transition": np.array([[0.95, 0.05], [0.1, 0.9]]), "mean": np.array([-1.0, 1.0])}
     found = [predictive_log_prob(model, params, simulate(model, params, 2000, seed=s)[1], steps=3) for s in range(30)]
     scatter = np.std([each.mean for each in found], ddof=1)
     assert np.mean([each.error for each in found]) == pytest.approx(scatter, rel=0.4)
@@ -155,7 +155,7 @@ def test_last_law_reads_only_the_end_but_is_exact(posterior):
 def test_last_law_of_a_chain_that_forgets_nothing():
     """States that never change and say nothing about the data until the very start: the whole is read."""
     model = gaussian_model(2)
-    params = {"transition": np.eye(2), "mean": np.array([[-1.0], [1.0]])}
+    params = {"transition": np.eye(2), "mean": np.array([-1.0, 1.0])}
     values = np.full(20_000, np.nan)
     values[0] = 0.7
     odds = np.exp(stats.norm.logpdf(0.7, [-1.0, 1.0]))
@@ -170,8 +170,8 @@ def test_forecast(posterior):
         law = enumerate_paths(params["initial"], params["transition"], log_densities(params, values)).filtered[-1]
         ahead = [law := law @ params["transition"] for _ in range(4)]
         laws.append(ahead)
-        means.append(np.array(ahead) @ params["mean"][:, 0])
-        seconds.append(np.array(ahead) @ (params["mean"][:, 0] ** 2 + 1.0))
+        means.append(np.array(ahead) @ params["mean"])
+        seconds.append(np.array(ahead) @ (params["mean"] ** 2 + 1.0))
     np.testing.assert_allclose(found.state_probabilities, np.mean(laws, axis=0), atol=1e-10)
     sd = np.sqrt(np.mean(seconds, axis=0) - np.mean(means, axis=0) ** 2)
     assert np.all(np.abs(found.mean[:, 0] - np.mean(means, axis=0)) < 4 * sd / np.sqrt(12_000))
@@ -187,7 +187,7 @@ def test_forecast(posterior):
 def test_forecast_paths_move_like_the_chain():
     """Neighbouring steps of one path are as correlated as the chain makes them."""
     model = gaussian_model(2)
-    natural = {"transition": np.full((1, 1, 2, 2), 0.02) + 0.96 * np.eye(2), "mean": np.array([[[[-50.0], [50.0]]]])}
+    natural = {"transition": np.full((1, 1, 2, 2), 0.02) + 0.96 * np.eye(2), "mean": np.array([[[-50.0, 50.0]]])}
     posterior = Posterior.from_chains(model, chains_of(model, natural))
     samples = posterior.forecast(np.array([-50.0]), 30, draws=1, paths=2000).samples[:, :, 0] > 0
     changes = (samples[:, 1:] != samples[:, :-1]).mean()

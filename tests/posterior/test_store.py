@@ -22,7 +22,7 @@ from posterior.fakes import chains_of, gaussian_model, unconstrained
 def make(model=None):
     model = model or gaussian_model()
     rng = np.random.default_rng(0)
-    natural = {"transition": rng.dirichlet([9.0, 2.0], size=(2, 7, 2)), "mean": rng.normal(size=(2, 7, 2, 1))}
+    natural = {"transition": rng.dirichlet([9.0, 2.0], size=(2, 7, 2)), "mean": rng.normal(size=(2, 7, 2))}
     natural["mean"].sort(axis=2)
     point = {name: value[0, 0] for name, value in unconstrained(model, natural).items()}
     return Posterior.from_chains(

@@ -19,7 +19,7 @@ from longhmm.posterior.run_directory import RunDirectory
 from longhmm.report import certainty, findings, html
 from posterior.fakes import chains_of, gaussian_model
 
-TRUTH = {"transition": np.array([[0.97, 0.03], [0.01, 0.99]]), "mean": np.array([[-3.0], [3.0]])}
+TRUTH = {"transition": np.array([[0.97, 0.03], [0.01, 0.99]]), "mean": np.array([-3.0, 3.0])}
 SPIKE = (2321, 40.0)  # one sample far from all others
 
 
@@ -32,9 +32,7 @@ def make_run(folder: Path, name: str = "recording.npy", length: int = 3000, **re
     recording = folder / name
     np.save(recording, values)
     posterior = make_posterior(model, open_data(recording))
-    posterior.verdict = Verdict(
-        "trust", "the chains agree & all is <well>.", {"r_hat": 1.001, "r_hat_of": "mean[0, 0]"}
-    )
+    posterior.verdict = Verdict("trust", "the chains agree & all is <well>.", {"r_hat": 1.001, "r_hat_of": "mean[0]"})
     run = RunDirectory.create(
         folder / "run",
         {
@@ -78,6 +76,6 @@ def make_posterior(model, sequences) -> Posterior:
     counts = 500 * TRUTH["transition"]
     natural = {
         "transition": np.stack([rng.dirichlet(row, size=(4, 150)) for row in counts], axis=2),
-        "mean": TRUTH["mean"] + 0.02 * rng.normal(size=(4, 150, 2, 1)),
+        "mean": TRUTH["mean"] + 0.02 * rng.normal(size=(4, 150, 2)),
     }
     return Posterior.from_chains(model, chains_of(model, natural, notes=("a note with <i>marks</i>",)), sequences)

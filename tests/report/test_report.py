@@ -93,7 +93,7 @@ def test_tables_hold_the_numbers(page, run):
     assert number(transition[0, 1], 2) in words
     labels = {attrs.get("aria-label") for tag, attrs in Outline(page).tags if tag == "table"}
     assert labels >= {"states", "transition probabilities per sample", "visits to states", "parameters", "settings"}
-    level = np.median(np.asarray(posterior.draws["mean"])[..., 1, 0])
+    level = np.median(np.asarray(posterior.draws["mean"])[..., 1])
     assert number(level, 3) in words
     visits = len(posterior.events(run[1]))
     assert f"{visits:,} visits" in words

@@ -32,8 +32,8 @@ def test_predictions_ten_steps_ahead_agree_with_a_loop():
     model = lh.HMM(n_states=2, emission=lh.Gaussian(dim=1))
     params = {
         "transition": np.array([[0.9, 0.1], [0.3, 0.7]]),
-        "mean": np.array([[-1.0], [2.0]]),
-        "covariance": np.array([[[1.0]], [[0.5]]]),
+        "mean": np.array([-1.0, 2.0]),
+        "sd": np.sqrt([1.0, 0.5]),
     }
     _, values = lh.simulate(model, params, 2 * 70, seed=3)
     stretches = scoring.cut_stretches(values, 2, 70)
@@ -41,8 +41,8 @@ def test_predictions_ten_steps_ahead_agree_with_a_loop():
     law = np.linalg.matrix_power(transition, 500)[0]
     found = []
     for stretch in stretches[:, :, 0].astype(np.float64):
-        sd = np.sqrt(params["covariance"][:, 0, 0])
-        density = np.exp(-0.5 * ((stretch[:, None] - params["mean"][:, 0]) / sd) ** 2) / sd / np.sqrt(2 * np.pi)
+        sd = params["sd"]
+        density = np.exp(-0.5 * ((stretch[:, None] - params["mean"]) / sd) ** 2) / sd / np.sqrt(2 * np.pi)
         alpha = law
         logs = []
         for time in range(70 - ahead):

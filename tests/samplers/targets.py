@@ -111,10 +111,10 @@ def normal_mean(length: int = 1000) -> tuple[Target, float, float]:
     """K = 1, known variance: the mean is normal; its posterior mean and sd."""
     variance, prior_mean, prior_sd = 1.5, 1.0, 2.0
     y = np.random.default_rng(5).normal(3.0, np.sqrt(variance), length).astype(np.float32)
-    model = lh.HMM(1, lh.Gaussian(mean=dist.Normal(prior_mean, prior_sd), covariance=[[variance]]))
+    model = lh.HMM(1, lh.Gaussian(mean=dist.Normal(prior_mean, prior_sd), sd=np.sqrt(variance)))
     precision = length / variance + prior_sd**-2
     mean = (y.sum(dtype=np.float64) / variance + prior_mean / prior_sd**2) / precision
-    return Target(model, lh.open_data(y), {"transition": [[1.0]], "mean": [[2.9]]}), mean, precision**-0.5
+    return Target(model, lh.open_data(y), {"transition": [[1.0]], "mean": [2.9]}), mean, precision**-0.5
 
 
 def known_mean(length: int = 40) -> tuple[Target, float, np.ndarray]:

@@ -34,7 +34,7 @@ def test_known_states_give_dirichlet_rows(rows: np.ndarray) -> None:
 def test_one_state_gives_the_conjugate_posteriors() -> None:
     target, mean, sd = normal_mean(200)
     draws, _ = run(Gibbs(), target.model, target.data, target.params, 3000)
-    assert_moments(draws["mean"][..., 0, 0], mean, sd)
+    assert_moments(draws["mean"][..., 0], mean, sd)
 
 
 @pytest.mark.slow
@@ -49,16 +49,15 @@ def test_one_state_gives_an_inverse_wishart_covariance() -> None:
     assert_moments(precision[..., rows, columns], (degrees * inverse)[rows, columns], sd[rows, columns])
 
 
-def test_flat_priors_of_mean_and_covariance_have_a_closed_form() -> None:
-    """Under flat priors 1 / variance is Gamma((n - 3) / 2, SS / 2) once the mean is integrated out."""
+def test_flat_priors_of_mean_and_sd_have_a_closed_form() -> None:
+    """Under flat priors 1 / variance is Gamma((n - 2) / 2, SS / 2) once the mean is integrated out."""
     values = np.random.default_rng(0).normal(3.0, 2.0, size=12)
-    mean = dist.ImproperUniform(dist.constraints.real, (), (1,))
-    covariance = dist.ImproperUniform(dist.constraints.positive_definite, (), (1, 1))
-    model = lh.HMM(1, lh.Gaussian(mean=mean, covariance=covariance))
-    start = {"transition": [[1.0]], "mean": [[0.0]], "covariance": [[[1.0]]]}
+    mean, sd = (dist.ImproperUniform(getattr(dist.constraints, name), (), ()) for name in ("real", "positive"))
+    model = lh.HMM(1, lh.Gaussian(mean=mean, sd=sd))
+    start = {"transition": [[1.0]], "mean": [0.0], "sd": [1.0]}
     draws, _ = run(Gibbs(), model, values, start, 4000)
-    shape, rate = (len(values) - 3) / 2, np.sum((values - values.mean()) ** 2) / 2
-    assert_moments(1.0 / draws["covariance"][..., 0, 0, 0], shape / rate, np.sqrt(shape) / rate)
+    shape, rate = (len(values) - 2) / 2, np.sum((values - values.mean()) ** 2) / 2
+    assert_moments(1.0 / draws["sd"][..., 0] ** 2, shape / rate, np.sqrt(shape) / rate)
 
 
 def test_equal_seeds_give_equal_draws(rows: np.ndarray) -> None:
@@ -97,20 +96,17 @@ def test_geweke_poisson(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_geweke_gaussian_with_a_stationary_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """The start depends on A, so rows are tested; variances by their logarithms, which have light tails."""
     in_chunks_of_eight(monkeypatch)
-    emission = lh.Gaussian(
-        mean=dist.Normal(np.array([[-1.0], [1.0]]), 1.0), covariance=dist.InverseWishart(7.0, scale_tril=np.eye(1) * 2)
-    )
+    emission = lh.Gaussian(mean=dist.Normal(np.array([-1.0, 1.0]), 1.0), sd=RootInverseGamma(3.5, 2.0))
     model = lh.HMM(2, emission, transition_prior=CONCENTRATION, initial="stationary")
 
     def prior(key: jax.Array) -> dict:
         rows = CONCENTRATION / CONCENTRATION.sum(1, keepdims=True)
-        return {"transition": rows, "mean": [[-1.0], [1.0]], "covariance": np.ones((2, 1, 1))}
+        return {"transition": rows, "mean": [-1.0, 1.0], "sd": np.ones(2)}
 
     draws = joint_chain(Gibbs(), model, prior, length=20, steps=30_000, seed=2)
-    assert_moments(draws["mean"][..., 0], np.array([-1.0, 1.0]), np.ones(2))
-    # One dimension: inverse Wishart(7, 4) is inverse gamma(7/2, 4/2).
+    assert_moments(draws["mean"], np.array([-1.0, 1.0]), np.ones(2))
     log_mean, log_sd = np.log(2.0) - special.digamma(3.5), np.sqrt(special.polygamma(1, 3.5))
-    assert_moments(np.log(draws["covariance"][..., 0, 0]), np.full(2, log_mean), np.full(2, log_sd))
+    assert_moments(2.0 * np.log(draws["sd"]), np.full(2, log_mean), np.full(2, log_sd))
     assert_rows_have_the_prior(draws["transition"])
 
 

@@ -16,8 +16,12 @@ from longhmm.samplers.preconditioning import Given, Identity, InverseInformation
 from longhmm.samplers.sgrld import Joint
 
 COUNT = itertools.count()
-PARAMS = {"transition": [[0.9, 0.1], [0.2, 0.8]], "mean": [[0.0], [4.0]], "covariance": [[[1.0]], [[2.0]]]}
-COORDINATES = 6
+PARAMS = {
+    "transition": [[0.9, 0.1], [0.2, 0.8]],
+    "mean": [[0.0, 0.0], [4.0, 2.0]],
+    "covariance": [[[1.0, 0.2], [0.2, 1.0]], [[2.0, 0.0], [0.0, 1.0]]],
+}
+COORDINATES = 12
 MASS = 0.01 * np.eye(COORDINATES)
 STEPS = (lh.samplers.Constant(1e-3), lh.samplers.PolynomialDecay(1e-3))
 ROWS, EMISSIONS = (lh.Mirror(), lh.CoxIngersollRoss()), (Preconditioned(), GaussianMetric())
@@ -81,7 +85,7 @@ def forget_programs():
 
 @pytest.fixture(scope="module")
 def problem():
-    model = lh.HMM(2, lh.Gaussian(dim=1))
+    model = lh.HMM(2, lh.Gaussian(dim=2))
     y = lh.simulate(model, PARAMS, 400, seed=0)[1]
     return model.resolve(y), y
 

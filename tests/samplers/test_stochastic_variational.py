@@ -56,15 +56,15 @@ def test_known_states_give_the_exact_dirichlet_rows() -> None:
 def test_means_are_near_and_spreads_too_small() -> None:
     """Overlapping states: against Gibbs draws, with windows drawn at random."""
     model = lh.HMM(2, lh.Gaussian())
-    params = {"transition": TRANSITION, "mean": [[0.0], [2.0]], "covariance": np.ones((2, 1, 1))}
+    params = {"transition": TRANSITION, "mean": [0.0, 2.0], "sd": np.ones(2)}
     _, y = lh.simulate(model, params, 2000, seed=6)
     data = lh.open_data(np.asarray(y))
     exact, _ = run(Gibbs(), model, data, params, 1500, chains=1)
-    off = {"transition": [[0.7, 0.3], [0.4, 0.6]], "mean": [[0.4], [1.7]], "covariance": np.ones((2, 1, 1)) * 1.4}
+    off = {"transition": [[0.7, 0.3], [0.4, 0.6]], "mean": [0.4, 1.7], "sd": np.full(2, 1.2)}
     model, state = fit(model, data, off, 1500, lh.Windows(half_width=25, count=20))
     draws = draw_from_posterior(model, jax.random.key(2), state, 3000)
     natural = jax.tree.map(np.asarray, jax.vmap(model.constrain)(draws))
-    for name in ("transition", "mean", "covariance"):
+    for name in ("transition", "mean", "sd"):
         mean, sd = exact[name].mean((0, 1)), exact[name].std((0, 1))
         np.testing.assert_array_less(np.abs(natural[name].mean(0) - mean), 1.0 * sd, err_msg=name)
         np.testing.assert_array_less(natural[name].std(0), 1.05 * sd, err_msg=name)
@@ -108,9 +108,9 @@ def test_unsupported_emissions_are_named() -> None:
     with pytest.raises(ModelError, match=r"needs an emission whose parameters all have conjugate priors.*got StudentT"):
         fit(model, data, params, 1, lh.Windows(half_width=5, count=2))
     # A flat prior is no distribution that an approximation could begin as.
-    flat = dist.ImproperUniform(dist.constraints.positive_definite, (), (1, 1))
-    model = lh.HMM(2, lh.Gaussian(covariance=flat))
-    params = {"transition": TRANSITION, "mean": [[0.0], [1.0]], "covariance": [[[1.0]], [[1.0]]]}
+    flat = dist.ImproperUniform(dist.constraints.positive, (), ())
+    model = lh.HMM(2, lh.Gaussian(sd=flat))
+    params = {"transition": TRANSITION, "mean": [0.0, 1.0], "sd": [1.0, 1.0]}
     with pytest.raises(ModelError, match="conjugate priors"):
         fit(model, data, params, 1, lh.Windows(half_width=5, count=2))
     with pytest.raises(ModelError, match="forgetting must lie in"):

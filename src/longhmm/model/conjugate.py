@@ -14,6 +14,7 @@ import numpy as np
 from numpyro import distributions as dist
 
 from longhmm.model.parameters import Parameter
+from longhmm.model.priors import RootInverseGamma
 
 Params = Mapping[str, jax.Array]
 SMALLEST = 1e-300  # a probability that has coordinates
@@ -113,14 +114,14 @@ class PairPrior(NamedTuple):
 
 
 def normal_prior(parameter: Parameter) -> NormalPrior | None:
-    """For the mean of a Gaussian: normal, multivariate normal, or flat; None for any other."""
-    prior, shape = bare_prior(parameter), parameter.shape
+    """For the means `(G, D)`, or `(G,)`, of a Gaussian: normal, multivariate normal, or flat; None for any other."""
+    prior, shape = bare_prior(parameter), (parameter.shape[0], int(np.prod(parameter.shape[1:], dtype=int)))
     if type(prior) is dist.Normal:
-        precision = _spread(prior.scale, shape) ** -2.0
-        return NormalPrior(_spread(prior.loc, shape), precision[..., None] * np.eye(shape[-1]))
+        loc, scale = (_spread(each, parameter.shape).reshape(shape) for each in (prior.loc, prior.scale))
+        return NormalPrior(loc, (scale**-2.0)[..., None] * np.eye(shape[1]))
     if type(prior) is dist.MultivariateNormal:
         precision = np.linalg.inv(np.asarray(prior.covariance_matrix, np.float64))
-        return NormalPrior(_spread(prior.loc, shape), _spread(precision, (*shape, shape[-1])))
+        return NormalPrior(_spread(prior.loc, shape), _spread(precision, (*shape, shape[1])))
     return flat_normal(shape) if type(prior) is dist.ImproperUniform else None
 
 
@@ -150,6 +151,16 @@ def inverse_gamma_prior(parameter: Parameter) -> PairPrior | None:
     if type(prior) is not dist.InverseGamma:
         return flat_inverse_gamma(parameter.shape) if type(prior) is dist.ImproperUniform else None
     return PairPrior(_spread(prior.concentration, parameter.shape), _spread(prior.rate, parameter.shape))
+
+
+def root_inverse_gamma_prior(parameter: Parameter) -> PairPrior | None:
+    """For a standard deviation: shape and rate of the inverse gamma distribution of its square."""
+    prior = bare_prior(parameter)
+    if type(prior) is RootInverseGamma:
+        return PairPrior(_spread(prior.concentration, parameter.shape), _spread(prior.rate, parameter.shape))
+    if type(prior) is dist.ImproperUniform:  # flat in the standard deviation is v^-1/2 in the variance
+        return PairPrior(np.full(parameter.shape, -0.5), np.zeros(parameter.shape))
+    return None
 
 
 def flat_inverse_gamma(shape: tuple[int, ...]) -> PairPrior:

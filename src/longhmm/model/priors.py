@@ -1,4 +1,4 @@
-"""A prior for values that are told apart only by their order."""
+"""Priors that NumPyro does not have."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
-from numpyro.distributions import Distribution, Normal, constraints
+from numpyro.distributions import Distribution, InverseGamma, Normal, constraints
 from numpyro.distributions.constraints import Constraint
 
 
@@ -44,3 +44,32 @@ class OrderedNormal(Distribution):
         """Log density of an increasing vector."""
         values = self._normal().log_prob(value)
         return jnp.sum(values, -1) + gammaln(jnp.asarray(self.event_shape[0] + 1.0, values.dtype))
+
+
+class RootInverseGamma(Distribution):
+    """A standard deviation whose square is inverse gamma with `concentration` and `rate`.
+
+    It is conjugate to the standard deviation of normal observations, as the inverse gamma is to their variance.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "concentration": constraints.positive,
+        "rate": constraints.positive,
+    }
+    support = constraints.positive
+    pytree_data_fields = ("concentration", "rate")
+
+    def __init__(self, concentration: ArrayLike, rate: ArrayLike, *, validate_args: bool | None = None) -> None:
+        self.concentration, self.rate = concentration, rate
+        batch = jnp.broadcast_shapes(jnp.shape(concentration), jnp.shape(rate))
+        super().__init__(batch_shape=batch, validate_args=validate_args)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        """The root of a drawn variance."""
+        return jnp.sqrt(InverseGamma(self.concentration, self.rate).sample(key, sample_shape))
+
+    def log_prob(self, value: ArrayLike) -> jax.Array:
+        """Log density of the variance times `d variance / d sd = 2 sd`, a number also where its square is none."""
+        sd, shape, rate = jnp.asarray(value), jnp.asarray(self.concentration), jnp.asarray(self.rate)
+        constant = shape * jnp.log(rate) - gammaln(shape) + jnp.log(2.0)
+        return constant - (2.0 * shape + 1.0) * jnp.log(sd) - rate / (sd * sd)

@@ -16,7 +16,7 @@ from longhmm.model.emissions import registry
 from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Pending
-from longhmm.model.priors import OrderedNormal
+from longhmm.model.priors import OrderedNormal, RootInverseGamma
 from longhmm.model.support import same_support
 
 # The arguments that rebuild each prior; every one is an attribute of the same name.
@@ -42,11 +42,16 @@ PRIORS: dict[str, tuple[str, ...]] = {
     "Normal": ("loc", "scale"),
     "OrderedNormal": ("loc", "scale", "size"),
     "Pareto": ("scale", "alpha"),
+    "RootInverseGamma": ("concentration", "rate"),
     "StudentT": ("df", "loc", "scale"),
     "Uniform": ("low", "high"),
     "VonMises": ("loc", "concentration"),
     "Weibull": ("scale", "concentration"),
     "Wishart": ("concentration", "scale_tril"),
+}
+OWN_PRIORS: dict[str, Callable[..., Distribution]] = {
+    "OrderedNormal": OrderedNormal,
+    "RootInverseGamma": RootInverseGamma,
 }
 # Truncated priors hold another prior and their bounds.
 TRUNCATED: dict[str, tuple[str, ...]] = {
@@ -252,7 +257,7 @@ def prior_from_config(config: Mapping[str, Any]) -> Distribution:
 
 
 def _prior_class(kind: str) -> Callable[..., Distribution]:
-    return OrderedNormal if kind == "OrderedNormal" else getattr(dist, kind)
+    return OWN_PRIORS[kind] if kind in OWN_PRIORS else getattr(dist, kind)
 
 
 def _number(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from longhmm.model.emissions.family import Family
 from longhmm.model.emissions.registry import register
 from longhmm.model.lowering import FullGaussianLowering, GaussianLowering
 from longhmm.model.parameters import Params
+from longhmm.model.priors import RootInverseGamma
 from longhmm.model.summary import DataSummary, Sample, Suit
 
 if TYPE_CHECKING:
@@ -30,69 +32,76 @@ if TYPE_CHECKING:
 KINDS = ("full", "diagonal", "spherical")
 # States usually share the spread of all the data between them, so one state's variance is guessed at a tenth of it.
 VARIANCE_SHARE = 0.1
+READERS = {
+    "sd": conjugate.root_inverse_gamma_prior,
+    "variance": conjugate.inverse_gamma_prior,
+    "covariance": conjugate.inverse_wishart_prior,
+}
+REGIONS = {"sd": constraints.positive, "variance": constraints.positive, "covariance": constraints.positive_definite}
 MOST_FULL = 16  # features whose covariances are all estimated by default; with more, each has only a variance
 
 
 @register("gaussian")
 class Gaussian(Family):
-    """y | x = k is normal with `mean (K, D)` and
+    """y | x = k is normal. One feature has `mean (K,)` and `sd (K,)`; several have `mean (K, D)` and
 
     - "full": `covariance (K, D, D)`,
     - "diagonal": `variance (K, D)`, one per feature,
     - "spherical": `variance (K,)`, the same for all features.
 
-    The argument `covariance` is one of these words, or a prior or fixed value of the full covariance.
+    The argument `covariance` is one of these words, or a prior or fixed value of the full covariance; with one feature
+    it says nothing.
 
     Default priors: the mean is normal around the middle of the data with their range as standard deviation; the
-    covariance is inverse Wishart with D + 2 degrees of freedom (a variance: inverse gamma with shape 3/2) whose mean
-    is a tenth of the variance of the data.
+    covariance is inverse Wishart with D + 2 degrees of freedom (a variance, and the square of `sd`: inverse gamma with
+    shape 3/2) whose mean is a tenth of the variance of the data.
     """
 
-    def __init__(self, dim: int = 1, covariance: Any = "full", *, mean: Any = None, variance: Any = None) -> None:
+    def __init__(
+        self, dim: int = 1, covariance: Any = "full", *, mean: Any = None, sd: Any = None, variance: Any = None
+    ) -> None:
         if isinstance(covariance, str) and covariance not in KINDS:
             raise ModelError(
                 f"covariance must be one of {', '.join(map(repr, KINDS))} or a prior, but it was {covariance!r}."
             )
         self.covariance_kind: str = covariance if isinstance(covariance, str) else "full"
-        priors = {"mean": mean}
-        if self.has_full_covariance:
-            if variance is not None:
-                raise ModelError(
-                    "A Gaussian with full covariance has no parameter 'variance': give the prior as "
-                    "covariance=, or choose covariance='diagonal' or 'spherical'."
-                )
-            priors["covariance"] = None if isinstance(covariance, str) else covariance
-            scatter = {"covariance": constraints.positive_definite}
-        else:
-            priors["variance"] = variance
-            scatter = {"variance": constraints.positive}
-        super().__init__(dim=dim, vector=True, regions={"mean": constraints.real, **scatter}, **priors)
+        self._spread = "sd" if dim == 1 else "covariance" if self.covariance_kind == "full" else "variance"
+        given = {"sd": sd, "variance": variance, "covariance": None if isinstance(covariance, str) else covariance}
+        for name, prior in given.items():
+            if prior is not None and name != self._spread:
+                kind = "of one feature" if dim == 1 else f"with {self.covariance_kind} covariance"
+                raise ModelError(f"A Gaussian {kind} has no parameter '{name}': give the prior as {self._spread}=.")
+        regions = {"mean": constraints.real, self._spread: REGIONS[self._spread]}
+        priors = {"mean": mean, self._spread: given[self._spread]}
+        super().__init__(dim=dim, vector=True, regions=regions, **priors)
 
     @property
     def has_full_covariance(self) -> bool:
-        return self.covariance_kind == "full"
+        return self._spread == "covariance"
 
     @property
     def factorises(self) -> bool:
         return not self.has_full_covariance
 
+    @property
+    def _shared(self) -> bool:
+        """Whether all features have one variance."""
+        return self._dim == 1 or self.covariance_kind == "spherical"
+
     def options(self) -> dict[str, Any]:
-        return {"dim": self._dim, "covariance": self.covariance_kind}
+        return {"dim": self._dim} if self._dim == 1 else {"dim": self._dim, "covariance": self.covariance_kind}
 
     def tails(self) -> dict[str, tuple[int, ...]]:
         if self.has_full_covariance:
             return {"mean": (self._dim,), "covariance": (self._dim, self._dim)}
-        return {"mean": (self._dim,), "variance": (self._dim,) if self.covariance_kind == "diagonal" else ()}
+        return {"mean": () if self._dim == 1 else (self._dim,), self._spread: () if self._shared else (self._dim,)}
 
     # -- the data ------------------------------------------------------------------------------------------------
 
     @classmethod
     def from_data(cls, data: Sequences, **priors: Any) -> Emission:
-        if "covariance" not in priors:
-            # Of one feature the three kinds are the same model; a variance is the easiest to read.
-            diagonal = "variance" in priors or data.dim > MOST_FULL
-            priors["covariance"] = "spherical" if data.dim == 1 else "diagonal" if diagonal else "full"
-        return cls(dim=data.dim, **priors)
+        kind = "diagonal" if "variance" in priors or data.dim > MOST_FULL else "full"
+        return cls(**{"dim": data.dim, "covariance": kind, **priors})
 
     @classmethod
     def suits(cls, sample: Sample) -> Suit:
@@ -103,13 +112,13 @@ class Gaussian(Family):
         return Suit(0, "the values are whole numbers too large or too alike for counts")
 
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
-        mean = dist.Normal(summary.centre, summary.spread)
+        mean = dist.Normal(self.per_feature(summary.centre), self.per_feature(summary.spread))
         guess = VARIANCE_SHARE * summary.sd**2
         if self.has_full_covariance:
             scatter = dist.InverseWishart(self._dim + 2.0, scale_tril=np.diag(np.sqrt(guess)))
             return {"mean": mean, "covariance": scatter}
-        rate = 0.5 * guess if self.covariance_kind == "diagonal" else 0.5 * float(guess.mean())
-        return {"mean": mean, "variance": dist.InverseGamma(1.5, rate)}
+        family = RootInverseGamma if self._spread == "sd" else dist.InverseGamma
+        return {"mean": mean, self._spread: family(1.5, 0.5 * float(guess.mean()) if self._shared else 0.5 * guess)}
 
     # -- densities and draws -------------------------------------------------------------------------------------
 
@@ -132,30 +141,31 @@ class Gaussian(Family):
         return jnp.sum(jnp.where(observed[..., None, :], self._feature_log_density(params, filled), 0), -1)
 
     def _feature_log_density(self, params: Params, y: jax.Array) -> jax.Array:
-        inverse_sd = jax.lax.rsqrt(self.variances(params))
-        z = (y[..., None, :] - params["mean"]) * inverse_sd
+        inverse_sd = 1.0 / self.sds(params)
+        z = (y[..., None, :] - self.means(params)) * inverse_sd
         return jnp.add(-0.5 * z * z, jnp.log(inverse_sd) - 0.5 * LOG_2PI)
 
-    def variances(self, params: Params) -> jax.Array:
-        """The variance of every feature in every state, `(K, D)`."""
+    def sds(self, params: Params) -> jax.Array:
+        """The standard deviation of every feature in every state, `(K, D)`."""
+        spread = jnp.asarray(params[self._spread])
         if self.has_full_covariance:
-            diagonal: jax.Array = jnp.diagonal(jnp.asarray(params["covariance"]), axis1=-2, axis2=-1)
-            return diagonal
-        variance = jnp.asarray(params["variance"])
-        return jnp.broadcast_to(variance.reshape(variance.shape[0], -1), (variance.shape[0], self._dim))
+            return jnp.sqrt(jnp.diagonal(spread, axis1=-2, axis2=-1))
+        by_feature = jnp.broadcast_to(spread.reshape(spread.shape[0], -1), (spread.shape[0], self._dim))
+        return by_feature if self._spread == "sd" else jnp.sqrt(by_feature)
 
     def cdf(self, params: Params, values: jax.Array) -> tuple[jax.Array, jax.Array]:
-        below = ndtr((values[:, None, :] - params["mean"]) / jnp.sqrt(self.variances(params)))
+        below = ndtr((values[:, None, :] - self.means(params)) / self.sds(params))
         return below, below
 
     def means(self, params: Params) -> jax.Array:
-        return jnp.asarray(params["mean"])
+        mean = jnp.asarray(params["mean"])
+        return mean.reshape(mean.shape[0], self._dim)
 
     def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
-        mean = jnp.asarray(params["mean"])
+        mean = self.means(params)
         noise = jax.random.normal(key, (states.shape[0], self._dim), mean.dtype)
         if not self.has_full_covariance:
-            return mean[states] + noise * jnp.sqrt(self.variances(params))[states]
+            return mean[states] + noise * self.sds(params)[states]
         factor = jnp.linalg.cholesky(params["covariance"])
         # A sum over a broadcast product: one fused loop, where a batch of tiny matrix products is slow.
         return mean[states] + jnp.sum(factor[states] * noise[:, None, :], -1)
@@ -167,12 +177,12 @@ class Gaussian(Family):
             rows, columns = np.triu_indices(self._dim)
             return jnp.concatenate([y, y[..., rows] * y[..., columns]], -1)
         squares = y * y
-        if self.covariance_kind == "spherical":
+        if self._shared:
             squares = jnp.sum(squares, -1, keepdims=True)
         return jnp.concatenate([y, squares], -1)
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
-        mean = jnp.asarray(params["mean"])
+        mean = self.means(params)
         if self.has_full_covariance:
             covariance = jnp.asarray(params["covariance"])
             precision = jnp.linalg.inv(covariance)
@@ -181,9 +191,9 @@ class Gaussian(Family):
             quadratic = -precision[:, rows, columns] * np.where(rows == columns, 0.5, 1.0).astype(mean.dtype)
             log_det = jnp.linalg.slogdet(covariance)[1]
         else:
-            variance = self.variances(params)
+            variance = self.sds(params) ** 2
             linear = mean / variance
-            quadratic = -0.5 / variance if self.covariance_kind == "diagonal" else -0.5 / variance[:, :1]
+            quadratic = -0.5 / (variance[:, :1] if self._shared else variance)
             log_det = jnp.sum(jnp.log(variance), -1)
         log_normaliser = 0.5 * (jnp.sum(linear * mean, -1) + log_det + self._dim * LOG_2PI)
         return jnp.concatenate([linear, quadratic], -1), log_normaliser
@@ -193,7 +203,7 @@ class Gaussian(Family):
 
     def centre(self, params: Params) -> Any:
         """The middle of the means: sums of squares of numbers near 10^6 leave no digits for a variance of 1."""
-        return params["mean"].sum(0) / params["mean"].shape[0]
+        return (params["mean"].sum(0) / params["mean"].shape[0]).reshape(self._dim)
 
     def recentred(self, params: Params, centre: Any) -> dict[str, Any]:
         return {**params, "mean": params["mean"] - centre}
@@ -205,43 +215,70 @@ class Gaussian(Family):
         return FullGaussianLowering(self) if self.has_full_covariance else _Independent(self)
 
     def conditional(self, n_levels: int, *, partial_rows: bool) -> Conditional | None:
-        table = self.parameters(n_levels)
-        mean = conjugate.normal_prior(table["mean"])
-        if table["mean"].is_free and mean is None:
+        mean, spread = self._priors(n_levels)
+        free = [parameter.is_free for parameter in self.parameters(n_levels).values()]
+        if (free[0] and mean is None) or (free[1] and spread is None):
             return None
         if self.has_full_covariance:
-            scatter = conjugate.inverse_wishart_prior(table["covariance"])
             # A row observed in part says something about the rest of it, which no sum over rows holds.
-            if partial_rows or (table["covariance"].is_free and scatter is None):
-                return None
-            return updates.full_conditional(mean, scatter)
-        variance = conjugate.inverse_gamma_prior(table["variance"])
-        if table["variance"].is_free and (variance is None or not variance.proper):
-            return None
-        return updates.independent_conditional(mean, variance, shared=self.covariance_kind == "spherical")
+            return None if partial_rows else updates.full_conditional(mean, spread)
+        found = updates.independent_conditional(mean, spread, shared=self._shared)
+        if self._spread == "variance":
+            return found if spread is None or spread.proper else None
+        return Conditional(
+            lambda params, *rows: found.statistics(_with_variance(params), *rows),
+            lambda key, params, totals: _with_sd(found.draw(key, _with_variance(params), totals)),
+        )
 
     def mode(self, n_levels: int, sums: Sums, *, start: Params | None, prior: bool) -> dict[str, np.ndarray] | None:
         table = self.parameters(n_levels)
         if type(self) is not Gaussian or not all(parameter.is_free for parameter in table.values()):
             return None
-        shape = table["mean"].shape
-        mean = conjugate.normal_prior(table["mean"]) if prior else conjugate.flat_normal(shape)
-        best: Any
-        if self.has_full_covariance:
-            own = table["covariance"]
-            wishart = conjugate.inverse_wishart_prior(own) if prior else conjugate.flat_wishart(own.shape)
-            best = None if wishart is None else partial(updates.best_covariance, sums, wishart)
-        else:
-            own, shared = table["variance"], self.covariance_kind == "spherical"
-            pair = conjugate.inverse_gamma_prior(own) if prior else conjugate.flat_inverse_gamma(own.shape)
-            best = None if pair is None else partial(updates.best_variance, sums, pair, shared=shared)
-        if mean is None or best is None:
+        mean, spread = self._priors(n_levels) if prior else self._flat_priors(n_levels)
+        if mean is None or spread is None:
             return None
-        found = updates.normal_mode(mean, sums, None if start is None else start["mean"], best)
+        best: Callable[[np.ndarray], np.ndarray]
+        if self.has_full_covariance:
+            best = partial(updates.best_covariance, sums, spread)
+        else:
+            if self._spread == "sd" and prior:
+                # The density of the standard deviation has its mode elsewhere: d variance / d sd = 2 sd.
+                spread = spread._replace(one=spread.one - 0.5)
+            best = partial(updates.best_variance, sums, spread, shared=self._shared)
+        first = None if start is None else np.reshape(start["mean"], (n_levels, self._dim))
+        found = updates.normal_mode(mean, sums, first, best)
         if found is None:
             return None
-        spread = found[1] if self.has_full_covariance else np.diagonal(found[1], axis1=1, axis2=2)
-        return {"mean": found[0], own.name: spread[:, 0] if own.shape == shape[:1] else spread}
+        own = found[1] if self.has_full_covariance else np.diagonal(found[1], axis1=1, axis2=2)
+        own = own.reshape(n_levels, -1)[:, 0] if table[self._spread].shape == (n_levels,) else own
+        own = np.sqrt(own) if self._spread == "sd" else own
+        return {"mean": found[0].reshape(table["mean"].shape), self._spread: own}
+
+    def approximation(self, n_levels: int, centre: Any) -> Approximation | None:
+        mean, spread = self._priors(n_levels)
+        if mean is None or spread is None or self._spread == "variance":
+            return None
+        if self.has_full_covariance:
+            return updates.gaussian_approximation(mean, spread, centre) if spread.proper else None
+        if not spread.proper:  # it begins as the prior
+            return None
+        wishart = conjugate.InverseWishartPrior(2.0 * spread.one, 2.0 * spread.two[:, None, None])
+        found = updates.gaussian_approximation(mean, wishart, centre)
+        return found._replace(
+            pretend=lambda params, count: found.pretend(_with_covariance(params), count),
+            mean=lambda q: _with_sd(found.mean(q)),
+            draw=lambda key, q: _with_sd(found.draw(key, q)),
+        )
+
+    def _priors(self, n_levels: int) -> tuple[conjugate.NormalPrior | None, Any]:
+        """Of the means and of their covariances, variances or standard deviations, where they are conjugate."""
+        table = self.parameters(n_levels)
+        return conjugate.normal_prior(table["mean"]), READERS[self._spread](table[self._spread])
+
+    def _flat_priors(self, n_levels: int) -> tuple[conjugate.NormalPrior, Any]:
+        shape = self.parameters(n_levels)[self._spread].shape
+        flat = conjugate.flat_wishart if self.has_full_covariance else conjugate.flat_inverse_gamma
+        return conjugate.flat_normal((n_levels, self._dim)), flat(shape)
 
     def fit(self, groups: list[np.ndarray]) -> dict[str, np.ndarray] | None:
         centre = np.mean([group.mean(axis=0) for group in groups], axis=0)
@@ -250,15 +287,6 @@ class Gaussian(Family):
         counts = np.array([len(group) for group in groups], np.float64)
         return self.mode(len(groups), Sums(np.stack(statistics), counts, centre), start=None, prior=True)
 
-    def approximation(self, n_levels: int, centre: Any) -> Approximation | None:
-        if not self.has_full_covariance:
-            return None
-        table = self.parameters(n_levels)
-        mean, wishart = conjugate.normal_prior(table["mean"]), conjugate.inverse_wishart_prior(table["covariance"])
-        if mean is None or wishart is None or not wishart.proper:  # it begins as the prior
-            return None
-        return updates.gaussian_approximation(mean, wishart, centre)
-
 
 class _Independent(GaussianLowering):
     """Of diagonal and spherical covariances."""
@@ -266,14 +294,30 @@ class _Independent(GaussianLowering):
     emission: Gaussian
 
     def features(self, params: Params) -> tuple[jax.Array, jax.Array]:
-        return jnp.asarray(params["mean"]), jnp.sqrt(self.emission.variances(params))
+        return self.emission.means(params), self.emission.sds(params)
 
     def expected_statistics(self, params: Any, sums: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         found, count = super().expected_statistics(params, sums, centre)
-        if self.emission.covariance_kind == "spherical":
+        if self.emission._shared and self.width > 1:
             first, squares = found[:, : self.width], found[:, self.width :]
             found = np.concatenate([first, squares.sum(axis=1, keepdims=True)], axis=1)
         return found, count
+
+
+def _with_variance(params: Params) -> dict[str, Any]:
+    """Parameters of one feature as those of several that share a variance."""
+    return {"mean": params["mean"][:, None], "variance": params["sd"] ** 2}
+
+
+def _with_covariance(params: Params) -> dict[str, Any]:
+    return {"mean": params["mean"][:, None], "covariance": params["sd"][:, None, None] ** 2}
+
+
+def _with_sd(moments: Params) -> dict[str, jax.Array]:
+    """And back, from a variance or a covariance."""
+    found = {"mean": moments["mean"][:, 0]} if "mean" in moments else {}
+    spread = moments.get("variance", moments.get("covariance"))
+    return found if spread is None else {**found, "sd": jnp.sqrt(spread.reshape(spread.shape[0]))}
 
 
 _HINT = "; with outliers, try --emission student-t"
