@@ -241,10 +241,17 @@ def hard() -> dict[str, Case]:
     }
 
 
-@pytest.mark.parametrize("name", hard())
+def hard_pair() -> Case:
+    """The matrix forgets at once, the likelihoods of pairs hardly ever: what joins chunks has to look at both."""
+    rng, k, n = np.random.default_rng(8), 3, 1400
+    logs = 1e-3 * rng.normal(size=(n, k, k)) - 12.0 * (1 - np.eye(k))
+    return Case(np.array([0.2, 0.5, 0.3]), np.full((1, k, k), 1 / k), np.zeros(n, int), logs)
+
+
+@pytest.mark.parametrize("name", [*hard(), "pair"])
 def test_reducible_and_slow_chains_are_drawn_exactly(name: str) -> None:
     """Warm starts disagree here: transfer operators do it. One chunk has nothing to join."""
-    case, keys = hard()[name], jax.random.split(jax.random.key(4), 2)
+    case, keys = {**hard(), "pair": hard_pair()}[name], jax.random.split(jax.random.key(4), 2)
     with jax.enable_x64(True):
         whole = draw(reference, case, layout_of([1400], 1400, reference), keys)
         for backend in case.backends():
