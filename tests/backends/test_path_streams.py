@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from backends.references import given_model, given_params, path_score, random_chain
+from backends.references import Given, given_model, given_params, path_score, random_chain
 from backends.references import reference as recursion
-from backends.test_paths import counts, draw, hard, layout_of, make
+from backends.test_paths import counts, draw, hard, hard_pair, layout_of, make
 from longhmm.backends import cpp, evaluate, paths, reference, resident, stream
 from longhmm.backends.drawn_path import draw_path
 from longhmm.backends.protocol import GAUSSIAN
+from longhmm.data.rows import Rows
 from longhmm.data.sequences import open_data
 from longhmm.errors import ImpossibleObservationError
 
@@ -72,6 +73,8 @@ def test_reducible_and_slow_chains(name: str, transfers: list[int]) -> None:
 
 
 def test_without_the_comparison_of_scores_the_best_path_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a single chunk in each block, all comparisons are between blocks."""
+    monkeypatch.setattr("longhmm.backends.read.COPIED_ROWS", 8)
     initial, logs = np.full(K, 1 / K), np.zeros((400, K))
     logs[:200, 0], logs[200:, 1] = 5.0, 4.0
     best = recursion(initial, np.eye(K), [logs]).best_score
@@ -163,6 +166,36 @@ def test_forbidden_transitions_and_impossible_categories() -> None:
     np.testing.assert_allclose(path_score(np.full(3, 1 / 3), transition, logs, path), best, rtol=1e-13)
     drawn = paths.sampled_path(model, given, open_data(y), jax.random.key(3))
     assert np.isfinite(path_score(np.full(3, 1 / 3), transition, logs, drawn))
+
+
+class Coupled(Given):
+    """Observations that are log likelihoods given the states before and at a row."""
+
+    couples = True
+
+    def log_likelihoods(self, params: Any, rows: Rows) -> jax.Array:
+        values = jnp.asarray(rows.values)
+        return values.reshape(*values.shape[:-1], K, K) + params["shift"][0]
+
+
+def test_likelihoods_of_pairs_that_hardly_forget() -> None:
+    """The matrix alone would forget at once: boundaries have to be compared through both."""
+    case, model = hard_pair(), lh.HMM(K, Coupled(K * K))
+    given = given_params(case.initial, case.matrices[0])
+    data = open_data(case.logs.reshape(-1, K * K))
+    filtered, scores = np.log(case.initial), np.log(case.initial)
+    for step in np.log(case.matrices[0]) + case.logs:
+        filtered = np.logaddexp.reduce(filtered[:, None] + step, axis=0)
+        scores = np.max(scores[:, None] + step, axis=0)
+    np.testing.assert_allclose(lh.log_likelihood(model, given, data), np.logaddexp.reduce(filtered), rtol=1e-12)
+    path = paths.best_path(model, given, data).astype(int)
+    steps = case.logs[np.arange(1, len(path)), path[:-1], path[1:]].sum() - len(path) * np.log(K)
+    first = np.max(np.log(case.initial) + case.logs[0, :, path[0]])
+    np.testing.assert_allclose(first + steps, scores.max(), rtol=1e-13)
+    key = jax.random.key(5)
+    with jax.enable_x64(True):
+        whole = draw(reference, case, layout_of([1400], 1400, reference), key[None]).states[0]
+    np.testing.assert_array_equal(paths.sampled_path(model, given, data, key), whole)
 
 
 @pytest.mark.parametrize("backend", SERVED[:1], indirect=True)

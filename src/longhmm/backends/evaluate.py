@@ -26,6 +26,7 @@ from longhmm.backends.protocol import (
     Lowered,
     Varying,
     Wanted,
+    kind_of,
     weighted_sum,
 )
 from longhmm.data.layout import Layout
@@ -46,8 +47,7 @@ def choose(kind: int, n_states: int, time_varying: bool, precision: Any = np.flo
 
 def serves_many(model: HMM) -> bool:
     """Whether one call of the backend serves many points at once, so that chains are best run together."""
-    lowering = model.emission.lowering
-    kind = PRECOMPUTED if lowering is None else lowering.kind
+    kind = kind_of(model.emission, model.emission.lowering)
     return choose(kind, model.n_states, model.transitions.varies, np.float32).many_points
 
 

@@ -20,6 +20,13 @@ from longhmm.data.layout import Layout
 GAUSSIAN, LINEAR, TABLE, PRECOMPUTED, PAIR = range(5)
 
 
+def kind_of(emission: Any, lowering: Any) -> int:
+    """How a backend is given rows of an emission, by its lowering or, where that is None, without one."""
+    if lowering is not None:
+        return int(lowering.kind)
+    return PAIR if emission.couples else PRECOMPUTED
+
+
 @partial(jax.tree_util.register_dataclass, data_fields=("rows", "natural"), meta_fields=("kind", "width", "sums"))
 @dataclass(frozen=True, eq=False)
 class Lowered:

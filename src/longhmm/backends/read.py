@@ -11,7 +11,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from longhmm.backends import cpp
-from longhmm.backends.protocol import PRECOMPUTED
+from longhmm.backends.protocol import kind_of
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
@@ -47,7 +47,7 @@ class Reader:
         model.check_dim(sequences)
         self.model, self.sequences = model, sequences
         self.lowering = lowering = lowering_for(model, sequences)
-        self.kind = PRECOMPUTED if lowering is None else lowering.kind
+        self.kind = kind_of(model.emission, lowering)
         in_memory = sequences.in_memory and not sequences.has_mask and sequences.dtype.kind == "f"
         # NaN says by itself what is missing, and the values were checked when the data were opened.
         self.in_place = lowering is not None and lowering.rows_are_values and in_memory

@@ -35,8 +35,10 @@ UNIFORM_SHARE = 1e-3
 
 
 def one_step(model: Any, transition: jax.Array) -> jax.Array:
-    """The matrix by which boundary messages are moved before they are compared; none where matrices vary."""
-    return jnp.eye(transition.shape[-1], dtype=transition.dtype) if model.transitions.varies else transition
+    """The matrix by which boundary messages are moved before they are compared; none where it does not say all that the
+    next row makes of the state before it."""
+    constant = not (model.transitions.varies or model.emission.couples)
+    return transition if constant else jnp.eye(transition.shape[-1], dtype=transition.dtype)
 
 
 def warm_start(transition: Any) -> jax.Array:
