@@ -232,7 +232,10 @@ def hard() -> dict[str, Case]:
     left_to_right = np.array([[0.99, 0.01, 0.0], [0.0, 0.99, 0.01], [0.0, 0.0, 1.0]])
     absorbing = np.array([[1 - 1e-12, 1e-12, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     none = np.zeros(n, int)
+    # Two states that change places all the time are likely together, the third, never left, has the best path.
+    crowd, each = np.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.0, 0.5, 0.5]]), np.array([-0.65, 0.0, 0.0])
     return {
+        "crowd": Case(row, crowd[None], none, little + each),
         "identity": Case(row, np.eye(k)[None], none, little),
         "cycle": Case(row, np.roll(np.eye(k), 1, axis=1)[None], none, little),
         "left to right": Case(row, left_to_right[None], none, rng.normal(size=(n, k))),
