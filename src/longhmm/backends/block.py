@@ -190,7 +190,9 @@ class Blocks:
         # Where the sequence ends, any row will do.
         begin, core = (stop, asked.overlap) if open_end else (stop - 1, 1)
         spans = (0, asked.overlap, 0) if any(layout.spans) else (0, 0, 0)
-        return _Ending(Layout(*(np.array([each], np.int32) for each in (begin, 0, core, 0, 0)), spans=spans), open_end)
+        nothing = np.zeros(1, np.int32)
+        rows = Layout(np.array([begin], np.int32), nothing, np.array([core], np.int32), nothing, nothing, spans)
+        return _Ending(rows, open_end)
 
     def _refuse_undefined(self, row: int, origin: int) -> None:
         if row >= 0:

@@ -1,0 +1,20 @@
+"""Fixtures of the tests of backends."""
+
+import pytest
+
+from backends.chains import cut
+from longhmm.backends import native
+
+
+@pytest.fixture
+def tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    cut(monkeypatch)
+
+
+@pytest.fixture(params=["cpp", "reference"])
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Streams by the C++ kernel and by JAX."""
+    if request.param == "cpp" and not native.available():
+        pytest.skip("the C++ kernel was not built here")
+    monkeypatch.setattr(native, "_switched_off", request.param == "reference")
+    return request.param
