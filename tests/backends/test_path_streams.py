@@ -113,7 +113,7 @@ def test_many_draws_share_their_messages(dtype: Any, monkeypatch: pytest.MonkeyP
     values[::17] = np.nan
     mean = np.array([0.0, 2.0, 4.0])
     given = {"initial": case.initial, "transition": case.matrices[0]}
-    given.update(mean=mean[:, None], covariance=np.ones((K, 1, 1)))
+    given.update(mean=mean, sd=np.ones(K))
     data = open_data([values[:300], values[300:]])
     shared = paths.filtered_messages(NORMAL, given, data)
     keys = jax.random.split(jax.random.key(3), 3)
