@@ -28,7 +28,7 @@ params = model.validate({
     "transition": [[0.8, 0.2], [0.3, 0.7]], "mean": [40.0, 42.0], "sd": np.sqrt([1.0, 2.0])
 })
 rng = np.random.default_rng(5)
-y = (params["mean"][rng.integers(2, size=5_000)] + rng.normal(size=(5_000, 1))).astype(np.float32)
+y = (params["mean"][rng.integers(2, size=5_000)][:, None] + rng.normal(size=(5_000, 1))).astype(np.float32)
 y[[3, 500]] = np.nan
 
 def on(count, run):

@@ -22,7 +22,7 @@ from longhmm.backends import native
 
 rng = np.random.default_rng(5)
 found = {"status": native.status()}
-for n_states, dim in ((1, 1), (3, 2), (8, 2), (11, 4)):
+for n_states, dim in ((1, 2), (3, 2), (8, 2), (11, 4)):
     model = lh.HMM(n_states, lh.Gaussian(dim=dim))
     params = {
         "transition": rng.dirichlet(np.ones(n_states), size=n_states),
