@@ -38,7 +38,7 @@ CORRECTED = [
 def mean_of_one_state(sampler):
     target, mean, sd = normal_mean()
     kernel, state = prepare(sampler, target, lh.Windows(2, 25), 0)
-    found = moments(run(kernel, state, 5000, lambda state: state.coordinates["mean"][0, 0]))
+    found = moments(run(kernel, state, 5000, lambda state: state.coordinates["mean"][0]))
     return (found.mean - mean) / sd, found.sd / sd
 
 
