@@ -88,7 +88,8 @@ def scores(
 def prior_gradient(model: HMM, coordinates: Mapping[str, jax.Array]) -> Coordinates:
     """Gradient of the log prior density of the coordinates, Jacobian included (F18)."""
     params, pull = natural(model, coordinates)
-    free = {name: params[name] for name in coordinates}
+    names = {model.transitions.parameter if name == "transition" else name for name in coordinates}
+    free = {name: params[name] for name in sorted(names)}
     slope = jax.grad(lambda at: model.log_prior_of_coordinates({**params, **at}))(free)
     return add(pull(slope), jax.grad(model.log_jacobian)(dict(coordinates)))
 

@@ -128,8 +128,9 @@ def _log_likelihood_forward(
 ) -> tuple[tuple[jax.Array, jax.Array], dict[str, jax.Array]]:
     statistics, level = exact_statistics(program, inputs.data, params, inputs.level)
     slopes = {name: jnp.zeros_like(value) for name, value in params.items()}
-    # d/dA of n_ij log A_ij is n_ij / A_ij, and n_ij is 0 where A_ij is.
-    for name, counts in (("transition", statistics.transitions), ("initial", statistics.first)):
+    # d/dA of n_ij log A_ij is n_ij / A_ij, and n_ij is 0 where A_ij is. Matrices that vary have a slope of their own.
+    moves = jnp.zeros_like(statistics.transitions) if program.model.transitions.varies else statistics.transitions
+    for name, counts in (("transition", moves), ("initial", statistics.first)):
         slopes[name] = counts / jnp.where(params[name] > 0, params[name], 1.0)
     return (statistics.log_likelihood, level), {**slopes, **statistics.natural}
 

@@ -17,6 +17,9 @@ def parameter_dims(model: HMM) -> dict[str, tuple[str, ...]]:
     """Names of the axes of every inferred parameter: states (or levels) first, then features and the like."""
     table = model.emission.parameters(model.n_states)
     found: dict[str, tuple[str, ...]] = {"transition": ("state", "to_state")}
+    moves = model.transitions
+    if moves.varies:
+        found[moves.parameter] = tuple(f"{moves.parameter}_{axis}" for axis in range(len(moves.shape)))
     for name in free_names(table):
         found[name] = model.emission.axes(name, model.n_states)
     return found
@@ -25,8 +28,10 @@ def parameter_dims(model: HMM) -> dict[str, tuple[str, ...]]:
 def parameter_shapes(model: HMM) -> dict[str, tuple[int, ...]]:
     """Shape of every inferred parameter in natural space, in the order of `parameter_dims`."""
     table = model.emission.parameters(model.n_states)
-    square = (model.n_states, model.n_states)
-    return {"transition": square, **{name: table[name].shape for name in free_names(table)}}
+    shapes: dict[str, tuple[int, ...]] = {"transition": (model.n_states, model.n_states)}
+    if model.transitions.varies:
+        shapes[model.transitions.parameter] = model.transitions.shape
+    return {**shapes, **{name: table[name].shape for name in free_names(table)}}
 
 
 def coordinate_dims(model: HMM) -> dict[str, tuple[str, ...]]:
