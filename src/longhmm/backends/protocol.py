@@ -57,7 +57,10 @@ class Varying(NamedTuple):
 
 class Boundary(NamedTuple):
     """Logarithms of messages at the ends of every chunk, `(W, K)` each: `forward`, the distribution of the state before
-    its first row; `backward`, what lies behind its last. None: the chunk starts from `start`; nothing lies behind."""
+    its first row; `backward`, what lies behind its last, of chunks that fill their spans, unless it is uniform.
+
+    None: the chunk starts from `start`; nothing lies behind.
+    """
 
     forward: Any = None
     backward: Any = None

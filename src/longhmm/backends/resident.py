@@ -189,7 +189,7 @@ def exact_statistics(program: Program, data: Data, params: Params, level: jax.Ar
 
 def run_chunks(program: Program, data: Data, params: Params, overlap: jax.Array, boundary: Boundary | None) -> Pass:
     """All chunks once: each starts `overlap` rows early, or from its boundary messages."""
-    layout = _overlapped(program, data.layout, overlap)
+    layout = _without_overlap(program, data.layout) if boundary else _overlapped(program, data.layout, overlap)
     start = warm_start(params["transition"]) if boundary is None else None
     wanted = Wanted(messages=True)
     if data.numbers is not None:
@@ -219,7 +219,7 @@ def run_chunks(program: Program, data: Data, params: Params, overlap: jax.Array,
 
 def propagated(program: Program, data: Data, params: Params) -> Boundary:
     """Exact messages at the boundaries of all chunks, by transfer operators."""
-    layout = _overlapped(program, data.layout, jnp.zeros((), jnp.int32))
+    layout = _without_overlap(program, data.layout)
     n = program.model.n_states
     if data.numbers is not None:
         potentials = lower(program.model, params, None, data.numbers)
@@ -249,10 +249,18 @@ def _overlapped(program: Program, layout: Layout, overlap: jax.Array) -> Layout:
     """The chunks as they start `overlap` rows early."""
     left, right = jnp.minimum(layout.left, overlap), jnp.minimum(layout.right, overlap)
     opens = (layout.left <= overlap).astype(jnp.int32)
-    spans = (0, 0, 0)
-    if program.backend.name != "cpp":
-        spans = (program.overlaps[-1], program.chunk, program.overlaps[-1])
-    return replace(layout, left=left, right=right, opens=opens, spans=spans)
+    around = program.overlaps[-1]
+    return replace(layout, left=left, right=right, opens=opens, spans=_spans(program, around))
+
+
+def _without_overlap(program: Program, layout: Layout) -> Layout:
+    """The chunks alone, in spans of their own length: a message from behind belongs to the last row of a span."""
+    alone = _overlapped(program, layout, jnp.zeros((), jnp.int32))
+    return replace(alone, spans=_spans(program, 0))
+
+
+def _spans(program: Program, around: int) -> tuple[int, int, int]:
+    return (0, 0, 0) if program.backend.name == "cpp" else (around, program.chunk, around)
 
 
 def _in_blocks(program: Program, tree: tuple[Any, ...]) -> tuple[Any, ...]:
