@@ -49,8 +49,8 @@ def zeros() -> tuple[lh.HMM, dict, dict]:
     model = lh.HMM(3, lh.Gaussian(), transition_prior=prior, fixed_rows={2: [0.3, 0.0, 0.7]})
     params = {
         "transition": np.array([[0.9, 0.1, 0.0], [0.0, 0.8, 0.2], [0.3, 0.0, 0.7]]),
-        "mean": np.array([[0.0], [1.0], [3.0]]),
-        "covariance": np.ones((3, 1, 1)),
+        "mean": np.array([0.0, 1.0, 3.0]),
+        "sd": np.ones(3),
     }
     states, y = lh.simulate(model, params, 1000, seed=3)
     return model, params, {"data": np.asarray(y), "states": np.where(np.arange(1000) % 50 == 0, states, -1)}
