@@ -63,31 +63,21 @@ def exact_draws(
     model: Any, sequences: Any, centre: dict[str, np.ndarray], factor: np.ndarray, seconds: float, seed: int
 ) -> tuple[np.ndarray, dict[str, float]]:
     """Whitened draws `(draw, P)` for so many seconds, and the rate of acceptance."""
-    import jax
-    from longhmm.kernels.fused_pass import fused_totals
-
     from longhmm.gradients.api import constrain
     from longhmm.gradients.flat import Flat
-    from longhmm.gradients.full_data import collect_emission_score, log_posterior_and_gradient
+    from longhmm.gradients.full_data import log_posterior_and_gradient
 
     flat = Flat.like(centre)
     home = flat.ravel_numpy(centre)
-    prior = jax.jit(model.log_prior_unconstrained)
 
-    def slope(z: np.ndarray) -> np.ndarray:
+    def posterior(z: np.ndarray) -> tuple[float, np.ndarray]:
         params = constrain(model, flat.unravel(home + factor @ z))
-        return np.asarray(factor.T @ flat.ravel_numpy(log_posterior_and_gradient(model, params, sequences)[1]))
-
-    def value(z: np.ndarray) -> float:
-        at = flat.unravel(home + factor @ z)
-        found = fused_totals(model, model.validate(constrain(model, at)), sequences, collect_emission_score)
-        assert found is not None, "the native kernel must be there"
-        with jax.enable_x64(True):
-            return float(found.log_likelihood) + float(prior(at))
+        value, gradient = log_posterior_and_gradient(model, params, sequences)
+        return value, np.asarray(factor.T @ flat.ravel_numpy(gradient))
 
     rng = np.random.default_rng(seed)
     z = rng.normal(size=flat.size)
-    here, gradient = value(z), slope(z)
+    here, gradient = posterior(z)
     draws, accepted, errors = [], [], []
     began = time.perf_counter()
     while time.perf_counter() - began < seconds:
@@ -97,9 +87,8 @@ def exact_draws(
         for _ in range(rng.integers(*LEAPFROGS)):
             push = push + 0.5 * step * field
             place = place + step * push
-            field = slope(place)
+            there, field = posterior(place)
             push = push + 0.5 * step * field
-        there = value(place)
         gain = there - here - 0.5 * (push @ push - momentum @ momentum)
         took = np.log(rng.uniform()) < gain
         accepted.append(took)

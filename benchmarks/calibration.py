@@ -89,16 +89,16 @@ def exact_chain(job: tuple[str, dict[str, np.ndarray], np.ndarray, int, int]) ->
     os.environ["LONGHMM_THREADS"] = "1"  # chains run side by side, a process each
     import jax
     import jax.numpy as jnp
-    from longhmm.kernels.resident import ResidentPosterior
     from numpyro.infer import MCMC, NUTS
 
     from longhmm.gradients.flat import Flat
+    from longhmm.gradients.resident_data import ExactPosterior
 
     model, sequences = data_of(name)
     with jax.enable_x64(True):
         flat = Flat.like(centre)
         start = jnp.asarray(flat.ravel_numpy(centre))
-        posterior = ResidentPosterior(model, sequences)
+        posterior = ExactPosterior(model, sequences)
         whiten = jnp.asarray(factor)
         kernel = NUTS(
             potential_fn=lambda z: -posterior(flat.unravel(start + whiten @ z)),

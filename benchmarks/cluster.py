@@ -16,10 +16,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from longhmm.kernels.statistics import Statistics
 
 import longhmm as lh
 from longhmm.backends import native
+from longhmm.backends.evaluate import Statistics
 from longhmm.data.executor import Task
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.gradients.full_data import full_statistics

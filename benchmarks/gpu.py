@@ -19,20 +19,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from longhmm.kernels.forms import form_of, packs, slopes
-from longhmm.kernels.fused_windows import place
-from longhmm.kernels.gpu_pass import Laid, block_sums
-from longhmm.kernels.pallas_plan import Config
-from longhmm.kernels.resident import ResidentPosterior
-from longhmm.kernels.rows import Reader
-from longhmm.kernels.statistics import window_statistics
 
 import longhmm as lh
-from longhmm.backends import native, pallas_windows
+from longhmm.backends import native, reference
+from longhmm.backends.evaluate import window_statistics
+from longhmm.backends.pallas import windows as pallas
+from longhmm.backends.pallas.full import Laid, block_sums
+from longhmm.backends.pallas.plan import Config
+from longhmm.backends.read import Reader
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.windows import Cells, locate
 from longhmm.gradients.full_data import full_statistics
-from longhmm.gradients.minibatch import take_windows, to_device
+from longhmm.gradients.minibatch import MinibatchSource
+from longhmm.gradients.resident_data import ExactPosterior
 
 OTHERS = [  # layouts beside the one that is used
     Config(held=True, fused_counts=True),
@@ -86,7 +84,8 @@ def tried(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def full_gradient(
     model: lh.HMM, params: Mapping[str, np.ndarray], laid: Laid, repeats: int
 ) -> tuple[float, float, bool]:
-    """Seconds of one pass from parameters to the gradient's statistics with data on the device, and its proofs."""
+    """Seconds of one pass from parameters to the gradient's statistics with data on the device, and how far boundaries
+    disagree."""
 
     @jax.jit
     def run(blocks: Any, arrays: Any) -> Any:
@@ -94,8 +93,7 @@ def full_gradient(
         for block in blocks:
             found.append(block_sums(model, laid.plan, block, arrays, ends))
             ends = found[-1].ends
-        sums = sum(one.sums for one in found)
-        return found, slopes(model, arrays, sums)
+        return found, emission_slopes(model, arrays, sum(one.sums for one in found))
 
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
@@ -105,37 +103,45 @@ def full_gradient(
     return seconds, max(float(one.gap) for one in found), any(bool(one.lost) for one in found)
 
 
+def emission_slopes(model: lh.HMM, params: Mapping[str, Any], sums: Any) -> dict[str, Any]:
+    """Derivatives by the emission's parameters, from its expected statistics."""
+    lowering = model.emission.lowering
+    assert lowering is not None
+    return lowering.gradient(params, sums)
+
+
 def accuracy(n: int, length: int) -> dict[str, Any]:
     """Largest relative error of the log likelihood and of the gradient against the float64 reference."""
     model, params, y = make(n, length)
     sequences = open_data(y)
-    found = Laid(Reader(model, sequences, {}), 32).totals(model, params)
+    found = Laid(Reader(model, sequences), 32).totals(model, params)
     if found is None:
-        return {"proved": False}
+        return {"exact": False}
+    likelihood, first, transitions, sums = found
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in params.items()}
-        emission = jax.tree.map(np.asarray, slopes(model, arrays, jnp.asarray(found.sums)))
+        emission = jax.tree.map(np.asarray, emission_slopes(model, arrays, jnp.asarray(sums)))
     with without_kernel():
         expected = full_statistics(model, params, sequences)
     value = expected.log_likelihood
     errors = {
-        "log_likelihood": abs(found.log_likelihood - value) / abs(value),
-        "transitions": relative(found.transitions, expected.transitions),
-        "first": relative(found.first, expected.first),
-        **{name: relative(emission[name], slope) for name, slope in expected.emission.items()},
+        "log_likelihood": abs(likelihood - value) / abs(value),
+        "transitions": relative(transitions, expected.transitions),
+        "first": relative(first, expected.first),
+        **{name: relative(emission[name], slope) for name, slope in expected.natural.items()},
     }
-    return {"proved": True, "relative_errors": {name: float(each) for name, each in errors.items()}}
+    return {"exact": True, "relative_errors": {name: float(each) for name, each in errors.items()}}
 
 
 @contextmanager
 def without_kernel() -> Iterator[None]:
     """Run as if there were no fused kernel, neither on the GPU nor on the CPU."""
-    usable, pallas_windows.usable = pallas_windows.usable, lambda: False
+    usable, pallas.usable = pallas.usable, lambda: False
     try:
         with native.switched_off():
             yield
     finally:
-        pallas_windows.usable = usable
+        pallas.usable = usable
 
 
 def relative(found: np.ndarray, expected: np.ndarray) -> float:
@@ -144,9 +150,9 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def jax_full(model: lh.HMM, params: Mapping[str, np.ndarray], sequences: Sequences, repeats: int) -> dict[str, Any]:
-    """The same with JAX alone, in single precision as well."""
+    """The same with JAX alone, in double precision."""
     with without_kernel():
-        posterior = ResidentPosterior(model, sequences, dtype=np.float32)
+        posterior = ExactPosterior(model, sequences)
     u = lh.unconstrain(model, params)
     return {"ms": 1e3 * timed(lambda: posterior.value_and_gradient(u), repeats)}
 
@@ -159,28 +165,15 @@ def public(model: lh.HMM, params: Mapping[str, np.ndarray], sequences: Sequences
 def minibatch(n: int, count: int, repeats: int, *, fused: bool) -> dict[str, Any]:
     """Statistics of `count` windows of 41 drawn inside the program, summed; many steps in one program."""
     model, params, y = make(n, 1_000_000)
-    sequences = open_data(y)
-    cells = Cells(sequences.offsets, 21)
-    data = to_device(sequences, cells, None)
+    source = MinibatchSource(open_data(y), lh.Windows(10, count), 10, 1.0, model)
     narrow = {name: jnp.asarray(value, jnp.float32) for name, value in params.items()}
     start, steps = jnp.full(n, 1.0 / n, jnp.float32), 50
 
     def one(total: Any, key: Any) -> Any:
-        own = jax.random.randint(key, (count,), 0, cells.n_cells)
-        if fused:
-            index = locate(jnp, data.cell_offsets, data.offsets, 21, own, 10)
-            laws = (narrow["transition"], narrow["initial"], start)
-            found = pallas_windows.window_sums(
-                form_of(model), place(data.values, index), laws, packs(model, narrow), (10, 21, 10), jnp.ones(count)
-            )
-            counts = found[2]
-        else:
-            counts = (
-                window_statistics(model, narrow, take_windows(data, own, 21, 10), start)
-                .total(jnp.ones(count))
-                .transitions
-            )
-        return total + counts, None
+        drawn = source.draw(key)
+        where = (drawn.rows, drawn.numbers, drawn.layout, start, drawn.weights)
+        found = window_statistics(model, narrow, *where, backend=pallas if fused else reference)
+        return total + found.transitions, None
 
     run = jax.jit(lambda key: jax.lax.scan(one, jnp.zeros((n, n), jnp.float32), jax.random.split(key, steps))[0])
     return {"us_per_step": 1e6 * timed(lambda: run(jax.random.key(0)), repeats) / steps}
@@ -208,14 +201,14 @@ def main() -> None:
 
     def layout(made: tuple[Any, Any, Sequences], chunk: int, config: Config) -> dict[str, Any]:
         model, params, sequences = made
-        laid = Laid(Reader(model, sequences, {}), 32, chunk=chunk, config=config)
+        laid = Laid(Reader(model, sequences), 32, chunk=chunk, config=config)
         seconds, gap, lost = full_gradient(model, params, laid, options.repeats)
         return {"ms": 1e3 * seconds, "gap": gap, "lost": lost}
 
     for n in options.states:
         model, params, y = make(n, options.rows)
         sequences = open_data(y)
-        used = pallas_windows.config_for(n)
+        used = pallas.config_for(n)
         for chunk in CHUNKS if n == 8 else CHUNKS[:1]:
             name = f"pallas full gradient K={n} chunk={chunk}"
             measure(name, partial(layout, (model, params, sequences), chunk, used))

@@ -206,6 +206,16 @@ def test_the_only_way_on_is_not_lost(smallest: float) -> None:
     check_against_plain(*of_sequences(2, [logs], transition, [0.5, 0.5]), [logs])
 
 
+def test_a_hard_transition_from_a_faint_state_is_not_taken_for_a_forbidden_one() -> None:
+    """Neither underflows by itself, their product does, and the rest of the rows speak for it."""
+    logs = np.zeros((101, 3))
+    logs[1:, 1] = 20.0
+    transition = [[1.0, 1e-60, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    given, layout = of_sequences(3, [logs], transition, [1e-270, 0.0, 1.0])
+    check_against_plain(given, layout, [logs])
+    assert plain(given.initial, given.transition, [logs]).gamma[-1, 1] == pytest.approx(1.0)
+
+
 def test_a_window_that_is_done_again_keeps_its_weight() -> None:
     """Two states that hardly mix, and rows that jump from one to the other: single precision underflows."""
     y = np.random.default_rng(0).normal(size=(36, 1)).astype(np.float32)

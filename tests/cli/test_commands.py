@@ -11,6 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 import longhmm as lh
+from longhmm.backends import native
+from longhmm.backends.pallas import windows as pallas
 from longhmm.cli import app
 from longhmm.posterior.run_directory import RunDirectory
 from posterior.fakes import known_states
@@ -191,7 +193,8 @@ def test_doctor_sees_devices_versions_and_extras():
     assert any(device.startswith("cpu") or "gpu" in device for device in printed["devices"])
     assert printed["extras"]["hdf5"] is True
     assert {".npy", ".abf"} <= set(printed["formats"])
-    assert "native" in printed["kernels"]
+    # What the kernels say of themselves, not that they could not be found.
+    assert printed["kernels"] == {"reference": "JAX, everywhere", "native": native.status(), "pallas": pallas.status()}
 
 
 def test_report_writes_the_page_and_says_the_verdict(known):
