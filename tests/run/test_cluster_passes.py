@@ -135,8 +135,7 @@ def test_messages_are_carried_from_worker_to_worker(values: np.ndarray, client: 
     data = sources(values, tmp_path)["dask"]
     there = lh.on_cluster(data, client)
     np.testing.assert_array_equal(lh.decode(MODEL, frozen, there), lh.decode(MODEL, frozen, data))
-    with native.switched_off():
-        results = [list(stream.stream(MODEL, MODEL.validate(frozen), each)) for each in (there, data)]
+    results = [list(stream.stream(MODEL, MODEL.validate(frozen), each)) for each in (there, data)]
     assert len(results[0]) == len(results[1]) > 5
     for found, expected in zip(*results, strict=True):
         np.testing.assert_array_equal(found.probabilities, expected.probabilities)

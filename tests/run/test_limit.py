@@ -87,7 +87,7 @@ def test_passes_look_after_every_block():
     limit = Limit()
     watched = limit.watch(lh.open_data(np.zeros(5000)))
     model = lh.HMM(1, lh.Gaussian(dim=1))
-    params = {"transition": [[1.0]], "mean": [[0.0]], "covariance": [[[1.0]]]}
+    params = {"transition": [[1.0]], "mean": [0.0], "sd": [1.0]}
     assert np.isfinite(lh.log_likelihood(model, params, watched))
     limit._abandoned.set()
     with pytest.raises(Abandoned):

@@ -43,7 +43,11 @@ class Limit:
 
     def sooner(self, share: float) -> Limit:
         """Another limit, which leaves this share of the time that is left now."""
-        return self if self._end is None else Limit(max(self.left, 0.0) * (1 - share), self._clock)
+        if self._end is None:
+            return self
+        sooner = Limit(self.seconds, self._clock)
+        sooner._end = self._end - share * max(self.left, 0.0)
+        return sooner
 
     def over(self, what: str) -> TimeIsOver:
         """What to raise where the time is over before there is anything to return."""
