@@ -34,6 +34,20 @@ class Piped(NamedTuple):
     settings: dict[str, Any]
 
 
+class Rows(Bar):
+    """A progress bar that is not shown, and counts the rows that passes over the data read."""
+
+    def __init__(self) -> None:
+        super().__init__(False)
+        self.rows = 0.0
+
+    def advance(self, amount: float) -> None:
+        """Count `amount` where rows are counted."""
+        super().advance(amount)
+        if self.unit == "rows":
+            self.rows += amount
+
+
 def run_default(
     model: HMM, sequences: Sequences, *, chains: int, draws: int, seed: int, windows_only: bool = False
 ) -> Piped:
@@ -42,17 +56,11 @@ def run_default(
     With `windows_only` it does not turn to the exact sampler where that costs less; nor does it ever where that would
     read more than `MOST_ROWS`: `sample` would.
     """
-    rows = 0.0
-
-    def count(amount: float) -> None:
-        nonlocal rows
-        rows += amount
-
-    began = time.perf_counter()
-    found = tune(MatchedLangevin(), model, sequences, seed=seed, progress=count)
+    began, bar = time.perf_counter(), Rows()
+    found = tune(MatchedLangevin(), model, sequences, seed=seed, bar=bar)
     climbed = time.perf_counter() - began
     mode = {name: np.stack([value] * chains) for name, value in constrain(model, found.mode.coordinates).items()}
-    at_mode = Segment(0, mode, climbed, rows, found.mode.buffer, None)
+    at_mode = Segment(0, mode, climbed, bar.rows, found.mode.buffer, None)
     exactly = bool(found.exact) and not windows_only
     expected = chains * (ADAPTATION + draws) * PASSES * sequences.length
     if exactly and expected > MOST_ROWS:
@@ -64,7 +72,7 @@ def run_default(
     seconds = time.perf_counter() - began
     kept = {name: value[:, :: max(1, value.shape[1] // 50)] for name, value in drawn.coordinates.items()}
     means = natural(model, kept, lambda value: value.mean(axis=1))
-    read = rows + _read_by_a_chain(drawn, sequences)
+    read = bar.rows + _read_by_a_chain(drawn, sequences)
     segments = [at_mode, Segment(drawn.settings["steps"], means, seconds, read, found.mode.buffer, None)]
     return Piped(segments, {name: value for name, value in drawn.settings.items() if name != "versions"})
 

@@ -87,20 +87,27 @@ def test_resume_is_content_and_goes_on_where_more_is_wanted(fitted, tmp_path):
 def test_a_run_without_checkpoint_starts_over(fitted, counts, tmp_path, monkeypatch):
     from longhmm.posterior import sample as module
 
-    real = module.sample
+    real = module.drawn
 
     def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "sample", interrupted)
+    monkeypatch.setattr(module, "drawn", interrupted)
     result = runner.invoke(app, [str(w) for w in ("fit", counts, "--out", tmp_path / "run", "--draws", 30, *FIT)])
     assert result.exit_code == 130
     assert json.loads(result.stdout)["draws"] == 0
     assert (tmp_path / "run" / "run.json").is_file()
     assert "no posterior yet" in sentence("decode", tmp_path / "run", "--out", tmp_path / "e.csv")
-    monkeypatch.setattr(module, "sample", real)
+    monkeypatch.setattr(module, "drawn", real)
     call("resume", tmp_path / "run", "--json")
     np.testing.assert_array_equal(lh.load(tmp_path / "run").draws["rate"], lh.load(fitted[0]).draws["rate"])
+
+
+def test_a_time_limit_that_is_over_before_the_first_draw_is_a_sentence(counts, tmp_path):
+    words = ("fit", counts, "--out", tmp_path / "run", "--time-limit", 0.01, *FIT)
+    said = call(*words, code=1).strip().splitlines()[-1]
+    assert "0.01 seconds were over while" in said and "allow more" in said
+    assert (tmp_path / "run" / "run.json").is_file()
 
 
 @pytest.mark.slow

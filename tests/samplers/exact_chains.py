@@ -38,7 +38,7 @@ def run(
         at = {name: jnp.asarray(value) for name, value in start.items()}
         for chain in range(chains):
             init_key, run_key = jax.random.split(jax.random.key(1000 * seed + chain))
-            state = sampler.build(model, estimator).init(init_key, at)
+            state = sampler.build(model, estimator).start(init_key, at)
             kept, info = _scan(sampler, model, draws, estimator, state, run_key)
             info = jax.tree.map(np.asarray, info)
             assert info.finite.all()
@@ -112,6 +112,6 @@ def joint_chain(
         for index in range(2):
             key = jax.random.key(100 * seed + index)
             start = {name: jnp.asarray(value) for name, value in lh.unconstrain(model, params).items()}
-            state = sampler.build(model, estimator).init(key, start)
+            state = sampler.build(model, estimator).start(key, start)
             found.append(jax.tree.map(np.asarray, chain(estimator, state, key)))
     return jax.tree.map(lambda *parts: np.stack(parts)[:, steps // 10 :], *found)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from typing import Annotated
 
 import typer
@@ -48,4 +51,16 @@ def top(
 
 def main() -> None:
     """Entry point of the command `longhmm`."""
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        _leave(end.code if isinstance(end.code, int) else 1)
+        raise
+
+
+def _leave(code: int) -> None:
+    """End at once if work was left behind in other threads, such as a compilation that no one can interrupt."""
+    if any(thread.name.startswith("longhmm") and thread.is_alive() for thread in threading.enumerate()):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

@@ -64,32 +64,35 @@ def model_of(run: RunDirectory) -> HMM:
 
 def draw(run: RunDirectory, out: Output, *, time_limit: float | None, draws: int | None = None) -> int:
     """Sample until the run is complete, keep the posterior, and show it; returns the exit code."""
-    from longhmm.posterior.sample import sample
+    from longhmm.posterior.sample import CHECKS, asked, drawn, judge
+    from longhmm.run.limit import Limit, TimeIsOver
 
+    limit = Limit(time_limit)
     wanted = run.request["sample"]
     fitted, held, continues = run.split()
     try:
-        posterior = sample(
+        request = asked(
             model_of(run),
             fitted,
+            limit,
             sampler=sampler_of(wanted["sampler"]),
             chains=wanted["chains"],
             draws=wanted["draws"] if draws is None else draws,
             seed=wanted["seed"],
-            time_limit=time_limit,
             checkpoint=run.path,
-            verdict=False,  # the draws are saved before they are checked
         )
-    except KeyboardInterrupt:
+        posterior = drawn(request, limit, reserve=CHECKS)
+    except (KeyboardInterrupt, TimeIsOver) as stop:
         out.say(f"Stopped with nothing to show yet; `longhmm resume {run.path}` takes the run up again.")
+        if isinstance(stop, TimeIsOver):
+            raise
         out.result({"run": str(run.path), "stopped": "Ctrl-C", "draws": 0})
         return INTERRUPTED
     run.save(posterior)  # before the checks, which take a while
-    out.say("Checking the result ...")
-    posterior.diagnose(fitted)
+    judge(posterior, limit)
     run.save(posterior)
     score = None
-    if held is not None:
+    if held is not None and limit.left > 0:
         score = posterior.score(held, after=fitted if continues else None)
     document = describe(run, posterior, out)
     if score is not None:

@@ -50,4 +50,22 @@ class Here:
             yield one(task.argument)
 
 
+class Watched:
+    """Another executor, after each of whose tasks `check` is called; what it raises ends the pass."""
+
+    def __init__(self, executor: Executor, check: Callable[[], None]) -> None:
+        self.executor, self.check, self.here = executor, check, executor.here
+
+    def run(self, work: Work, model: Any, sequences: Sequences, tasks: Iterable[Task]) -> Iterator[Any]:
+        """What the other executor gives."""
+        for each in self.executor.run(work, model, sequences, tasks):
+            self.check()
+            yield each
+
+
 HERE = Here()
+
+
+def nearby(executor: Executor) -> Executor:
+    """Who works through a small part of some data: this process, watched as the whole is."""
+    return Watched(HERE, executor.check) if isinstance(executor, Watched) else HERE

@@ -3,13 +3,15 @@ further program to be compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from longhmm.backends.evaluate import serves_many
+from longhmm.data.executor import nearby
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.gradients.api import constrain
 from longhmm.gradients.coordinates import natural_score
@@ -34,15 +36,22 @@ def part_of(sequences: Sequences, size: int) -> Sequences:
     stretches = subsample_stretches(sequences, pieces=pieces, piece_length=STRETCH)
     if sequences.dtype.kind in "iu" and not any(np.isnan(each).any() for each in stretches):
         stretches = [each.astype(sequences.dtype) for each in stretches]
-    return open_data(stretches)
+    return open_data(stretches).run_by(nearby(sequences.executor))
 
 
-def information_by_differences(model: HMM, coordinates: Mapping[str, np.ndarray], sequences: Sequences) -> np.ndarray:
+def information_by_differences(
+    model: HMM,
+    coordinates: Mapping[str, np.ndarray],
+    sequences: Sequences,
+    progress: Callable[[float], None] | None = None,
+) -> np.ndarray:
     """`(P, P)` minus the second derivative of the log posterior, scaled up from a part of long data.
 
     Scaled up is the curvature in natural parameters. In coordinates there is another term, the slope times the bend of
     the coordinates, and the slope on a part is not that on all data: for a transition that the data can hardly tell
     from none the difference would be larger than the curvature itself. The slope of all data is put in its place (F29).
+
+    `progress` is called with the share of the matrix that was added.
     """
     flat = Flat.like(coordinates)
     centre = flat.ravel_numpy(coordinates)
@@ -63,6 +72,8 @@ def information_by_differences(model: HMM, coordinates: Mapping[str, np.ndarray]
         step[index] = STEP
         for kind, (ahead, behind) in enumerate(zip(gradients(centre + step), gradients(centre - step), strict=True)):
             slopes[kind, index] = -(ahead - behind) / (2 * STEP)
+        if progress is not None:
+            progress(1 / flat.size)
     found = slopes[0]
     if part is not sequences:
         posterior, prior = slopes
@@ -80,9 +91,15 @@ def _bend(
         arrays = jax.tree.map(jnp.asarray, params)
         whole, piece = (natural_score(arrays, full_statistics(model, params, data)) for data in (sequences, part))
         more = jax.tree.map(lambda one, other: one - share * other, whole, piece)
+        return np.asarray(_second_derivative(model, flat, more, jnp.asarray(centre)))
 
-        def weighted(vector: jax.Array) -> jax.Array:
-            at = model.constrain(flat.unravel(vector))
-            return sum((jnp.sum(more[name] * at[name]) for name in more), jnp.zeros(()))
 
-        return np.asarray(jax.jit(jax.hessian(weighted))(jnp.asarray(centre)))
+@partial(jax.jit, static_argnums=(0, 1))
+def _second_derivative(model: HMM, flat: Flat, weights: Mapping[str, jax.Array], centre: jax.Array) -> jax.Array:
+    """Of `weights . params` along the coordinates."""
+
+    def weighted(vector: jax.Array) -> jax.Array:
+        at = model.constrain(flat.unravel(vector))
+        return sum((jnp.sum(weights[name] * at[name]) for name in weights), jnp.zeros(()))
+
+    return jax.hessian(weighted)(centre)

@@ -9,6 +9,7 @@ import numpy as np
 
 from longhmm.errors import ModelError
 from longhmm.posterior.origin import go, origin_of, wanted_size
+from longhmm.run.limit import Limit
 from longhmm.samplers.contract import Sampler
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def extend(
     total = posterior.n_draws + int(draws)
     wanted = wanted_size(origin.request.automatic, origin.request.chains, total)
     request = replace(origin.request, draws=total, wanted_size=wanted, time_limit=time_limit, mark=None)
-    chains, onward = go(replace(origin, request=request), progress)
+    chains, onward = go(replace(origin, request=request), progress, Limit(time_limit))
     posterior.__dict__.update(type(posterior).from_chains(request.model, chains, request.sequences).__dict__)
     posterior.origin = onward
     return posterior

@@ -17,6 +17,7 @@ from longhmm.progress import Bar
 from longhmm.run import checkpoint, policies
 from longhmm.run.chains import Chains, Stored
 from longhmm.run.compilation import cached_compilation
+from longhmm.run.limit import Limit
 from longhmm.run.lock import locked
 from longhmm.run.request import Request
 from longhmm.run.session import find_tuning, keep_tuning, run_session
@@ -61,18 +62,22 @@ def wanted_size(automatic: bool, chains: int, draws: int) -> float:
     return WANTED_SHARE * chains * draws if automatic else 0.0
 
 
-def go(origin: Origin, progress: bool) -> tuple[Chains, Origin]:
-    """Start a run, or go on with one; what it leaves behind, and from where it can go on again."""
-    origin = replace(origin, request=origin.request.marked())
-    request = origin.request
+def go(origin: Origin, progress: bool, limit: Limit, reserve: float = 0.0) -> tuple[Chains, Origin]:
+    """Start a run, or go on with one; what it leaves behind, and from where it can go on again.
+
+    `reserve` is the share of the time left after tuning that the chains leave to what comes after them.
+    """
     notes: tuple[str, ...] = ()
-    with locked(request.checkpoint), cached_compilation(), Bar(progress) as bar:
+    with locked(origin.request.checkpoint), cached_compilation(), Bar(progress) as bar:
+        bar.phase("reading the data")
+        origin = replace(origin, request=limit.run(origin.request.marked, "reading the data"))
+        request = replace(origin.request, sequences=limit.watch(origin.request.sequences))
         matched = isinstance(request.sampler, MatchedLangevin)
-        found = (origin.tuning or find_tuning(request, bar, origin.stored)) if matched else None
+        found = (origin.tuning or find_tuning(request, bar, origin.stored, limit)) if matched else None
         if request.automatic and found is not None and found.exact:
             sampler, notes = exact_sampler(found)
             request = replace(request, sampler=sampler)
-        result = run_session(request, bar, found, origin.stored)
+        result = run_session(request, bar, found, origin.stored, limit.sooner(reserve))
     settings = {**result.settings, "request": origin.settings(), "versions": versions()}
     if request.checkpoint is not None:
         settings["checkpoint"] = os.path.abspath(request.checkpoint)

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.gradients.schemes import Windows
 from longhmm.model.hmm import HMM
+from longhmm.posterior.diagnostics import verdict as verdict_on
 from longhmm.posterior.origin import Origin, exactly, go, wanted_size
 from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.why_exact import why_exact
 from longhmm.progress import Bar
 from longhmm.run.cluster_passes import on_cluster
+from longhmm.run.limit import Limit, TimeIsOver
+from longhmm.run.remarks import stopped_by_user
 from longhmm.run.request import Request
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.matched_langevin import MatchedLangevin
 
 GRADIENTS = 32  # exact gradients behind a verdict
+CHECKS = 0.2  # share of a limited time that is left to them
 
 
 def sample(
@@ -63,7 +67,9 @@ def sample(
         thin: steps between two kept draws; None chooses, and doubles it until the draws are nearly independent.
         init: natural parameters to start from.
         seed: equal seeds give equal draws.
-        time_limit: seconds after which the draws so far are returned.
+        time_limit: seconds for all of it, within two seconds or one pass over the data. Chains that are not done return
+            the draws so far; a fifth of the time is kept for the verdict, and a note says what was left out. Refused
+            where there is no draw yet.
         progress: show a bar on anything that takes over two seconds, and a verdict at the end.
         checkpoint: a directory; a run that was stopped goes on from there, to the same draws bit for bit.
         client: a `dask.distributed.Client`; chains and full passes then run on its workers, which must reach the data
@@ -80,43 +86,89 @@ def sample(
         >>> bool(abs(posterior.draws["rate"].mean(("chain", "draw"))[1] - 8.0) < 0.2)
         True
     """
+    limit = Limit(time_limit)
+    request = asked(
+        model, data, limit, sampler=sampler, windows=windows, buffer=buffer, chains=chains, draws=draws, warmup=warmup,
+        thin=thin, init=init, seed=seed, checkpoint=checkpoint, client=client,
+    )  # fmt: skip
+    judged = progress and verdict
+    posterior = drawn(request, limit, progress=progress, reserve=CHECKS if judged else 0.0)
+    if judged:
+        judge(posterior, limit)
+        for note in posterior.notes:
+            print(f"Note: {note}.")
+        print(f"Verdict: {posterior.verdict}")
+    return posterior
+
+
+def asked(
+    model: HMM,
+    data: Any,
+    limit: Limit,
+    *,
+    sampler: Sampler | None,
+    chains: int,
+    draws: int,
+    seed: int,
+    checkpoint: str | os.PathLike[str] | None,
+    windows: Windows | None = None,
+    buffer: LyapunovBuffer | FixedBuffer | None = None,
+    warmup: int | None = None,
+    thin: int | None = None,
+    init: Mapping[str, Any] | None = None,
+    client: Any = None,
+) -> Request:
+    """The arguments of `sample`, checked, with data that are open and a model that has numbers for all its priors."""
     for name, value, least in (("chains", chains, 1), ("draws", draws, 1), ("warmup", warmup, 0), ("thin", thin, 1)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least):
             raise ModelError(f"{name} must be a whole number of at least {least}, got {value!r}.")
     sequences = on_cluster(data, client)
     model.check_dim(sequences)
-    resolved = model.resolve(sequences)
+    resolved, automatic = model.resolve(sequences), sampler is None
     chosen: Sampler = MatchedLangevin() if sampler is None else sampler
-    request = Request(
-        resolved, sequences, chosen, windows, buffer, chains, draws, warmup, thin, init, seed, time_limit, checkpoint,
-        wanted_size(sampler is None, chains, draws), client, automatic=sampler is None,
+    return Request(
+        resolved, sequences, chosen, windows, buffer, chains, draws, warmup, thin, init, seed, limit.seconds,
+        checkpoint, wanted_size(automatic, chains, draws), client, automatic=automatic,
     )  # fmt: skip
-    posterior = _carried_out(Origin(request), progress)
-    reason = why_exact(posterior)
+
+
+def drawn(request: Request, limit: Limit, *, progress: bool = True, reserve: float = 0.0) -> Posterior:
+    """What `sample` draws, without a verdict; `reserve` is the share of the time that the chains leave for it."""
+    posterior = _carried_out(Origin(request), progress, limit, reserve)
+    reason = why_exact(posterior, limit)
     if reason:
         assert posterior.origin is not None
-        posterior = _carried_out(exactly(posterior.origin, reason), progress)
-    if progress and verdict:
-        _judge(posterior, sequences)
+        posterior = _carried_out(exactly(posterior.origin, reason), progress, limit, reserve)
     return posterior
 
 
-def _carried_out(origin: Origin, progress: bool) -> Posterior:
-    result, onward = go(origin, progress)
+def _carried_out(origin: Origin, progress: bool, limit: Limit, reserve: float) -> Posterior:
+    result, onward = go(origin, progress, limit, reserve)
     posterior = Posterior.from_chains(origin.request.model, result, origin.request.sequences)
     posterior.origin = onward
     return posterior
 
 
-def _judge(posterior: Posterior, sequences: Sequences) -> None:
-    """Check the draws and print what the checks say; Ctrl-C leaves the draws unchecked."""
+def judge(posterior: Posterior, limit: Limit) -> None:
+    """Give a posterior its verdict; what there was no time for, or Ctrl-C ended, is left out, and a note says so."""
+    assert posterior.origin is not None
+    sequences = posterior.origin.request.sequences
+    why = "Ctrl-C" if stopped_by_user(posterior.notes) else ""
     try:
-        with Bar() as bar:
-            bar.phase("checking the draws", total=GRADIENTS * sequences.length, unit="rows")
-            posterior.diagnose(sequences, gradients=GRADIENTS, progress=bar.advance)
+        if not why:
+            with Bar() as bar:
+                bar.phase("checking the draws", total=GRADIENTS * sequences.length, unit="rows")
+                check = partial(
+                    verdict_on, posterior, limit.watch(sequences), gradients=GRADIENTS, progress=bar.advance
+                )
+                posterior.verdict = limit.run(check, "checking the draws")
+    except TimeIsOver:
+        why = "the time limit"
     except KeyboardInterrupt:
-        print("Verdict: none, since the checks were interrupted; posterior.diagnose(y) runs them.")
-        return
-    for note in posterior.notes:
-        print(f"Note: {note}.")
-    print(f"Verdict: {posterior.verdict}")
+        why = "Ctrl-C"
+    if why:
+        posterior.notes = (
+            *posterior.notes,
+            f"{why} left no time to check the draws for bias and the model for its fit: posterior.diagnose(y) does",
+        )
+        posterior.verdict = verdict_on(posterior)

@@ -9,6 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from longhmm.posterior.bias import bias
+from longhmm.run.driver import CTRL_C
+from longhmm.run.limit import Limit
+from longhmm.run.remarks import stopped_note
 from longhmm.samplers.matched_langevin import MatchedLangevin
 
 if TYPE_CHECKING:
@@ -20,7 +23,7 @@ PER_STEP, ADAPTATION = 8, 350
 MOST_ROWS = 2.7e9  # rows of exact gradients that a run is repeated for: minutes, not hours
 
 
-def why_exact(posterior: Posterior) -> str:
+def why_exact(posterior: Posterior, limit: Limit) -> str:
     """The reason in words; empty where the draws are fine, or the exact sampler would take too long."""
     origin = posterior.origin
     if origin is None or not origin.request.automatic or posterior.settings.get("sampler") != MatchedLangevin.name:
@@ -30,5 +33,10 @@ def why_exact(posterior: Posterior) -> str:
     # Who limits the time keeps the draws there are; the verdict will say what is wrong with them.
     if request.time_limit is not None or rows > MOST_ROWS or any("stopped early" in note for note in posterior.notes):
         return ""
-    found = bias(posterior, request.sequences, GRADIENTS, {})
+    watched = limit.watch(request.sequences)
+    try:
+        found = limit.run(lambda: bias(posterior, watched, GRADIENTS, {}), "checking the draws")
+    except KeyboardInterrupt:
+        posterior.notes = (*posterior.notes, stopped_note(CTRL_C, posterior.n_draws, request.draws))
+        return ""
     return "" if found is None else f"exact gradients contradicted the draws from windows, {found}"

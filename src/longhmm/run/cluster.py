@@ -18,8 +18,9 @@ import numpy as np
 from longhmm.errors import LongHMMError
 from longhmm.gradients.estimators import BoundEstimator
 from longhmm.model.hmm import HMM
-from longhmm.run.driver import Driver, Progressed
+from longhmm.run.driver import DRAWING, GRACE, Driver, Progressed
 from longhmm.run.generator import key_from
+from longhmm.run.limit import Limit
 from longhmm.samplers.contract import Sampler
 
 if TYPE_CHECKING:
@@ -31,12 +32,12 @@ Result = TypeVar("Result")
 KEPT = 4  # drivers that a worker keeps ready
 
 
-def driver_for(request: Request, estimator: BoundEstimator) -> Driver:
+def driver_for(request: Request, estimator: BoundEstimator, limit: Limit) -> Driver:
     """The driver of a request: on the cluster if it names one, else in this process."""
     # Windows of a Dask array are fetched from here: a worker that asked others for rows could wait for itself.
     if request.client is None or not request.sequences.portable:
-        return Driver(request.sampler, request.model, estimator, request.seed)
-    return ClusterDriver(request.client, request.sampler, request.model, estimator, request.seed)
+        return Driver(request.sampler, request.model, estimator, request.seed, limit)
+    return ClusterDriver(request.client, request.sampler, request.model, estimator, request.seed, limit)
 
 
 def check_client(client: Any) -> None:
@@ -82,8 +83,10 @@ def persevere(work: Callable[[], Result]) -> Result:
 class ClusterDriver(Driver):
     """A driver whose blocks run on workers, one task for each chain."""
 
-    def __init__(self, client: Any, sampler: Sampler, model: HMM, estimator: BoundEstimator, seed: int) -> None:
-        super().__init__(sampler, model, estimator, seed)
+    def __init__(
+        self, client: Any, sampler: Sampler, model: HMM, estimator: BoundEstimator, seed: int, limit: Limit
+    ) -> None:
+        super().__init__(sampler, model, estimator, seed, limit)
         self.client = client
         self._together = False  # chains are apart from one another here
         self._given: Any = None  # the recipe on the workers; kept, since Dask drops what no one holds
@@ -97,13 +100,7 @@ class ClusterDriver(Driver):
         seed = jax.random.key_data(self.key)
         return cloudpickle.dumps((self.sampler, self.model, parts, np.asarray(seed)))
 
-    def _side_by_side(self, work: Callable[[int], Any], n_chains: int, program: Any) -> list[Any]:
-        if program != "block" or not isinstance(work, functools.partial):
-            return super()._side_by_side(work, n_chains, program)
-        run, count, thin = work.args
-        return self._blocks(run, count, thin, n_chains)
-
-    def _blocks(self, run: Progressed, count: int, thin: int, n_chains: int) -> list[Any]:
+    def _blocks(self, run: Progressed, count: int, thin: int) -> list[Any]:
         name = hashlib.sha256(self._recipe).hexdigest()
         states = [jax.tree.map(np.asarray, state) for state in run.states]
 
@@ -122,7 +119,7 @@ class ClusterDriver(Driver):
             finally:
                 self.client.cancel(tasks)
 
-        return persevere(once)
+        return self.limit.run(functools.partial(persevere, once), DRAWING, GRACE)
 
 
 @functools.lru_cache(maxsize=KEPT)

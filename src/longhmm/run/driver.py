@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import operator
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -26,12 +26,18 @@ from longhmm.errors import LongHMMError
 from longhmm.gradients.estimators import BoundEstimator, ReadsFiles
 from longhmm.model.hmm import HMM
 from longhmm.run.generator import generator_key
+from longhmm.run.limit import Limit, TimeIsOver
+from longhmm.samplers.blocks_of_steps import block_size
 from longhmm.samplers.contract import Kernel, Sampler
 
 Recorded = dict[str, np.ndarray]
 BLOCK_STEPS = 2000  # steps between two looks at the clock, at most
 BLOCK_DRAWS = 100
-CTRL_C = "Ctrl-C"
+CTRL_C, TIME_LIMIT = "Ctrl-C", "the time limit"
+GRACE = 1.0  # seconds beyond the time limit that a block under way is waited for
+DRAWING = "drawing"
+LOOK = 0.1  # seconds between two looks of a chain that waits for the first one
+ALONE = 0.2  # share of its adaptation that the first chain does alone: every program is compiled by then
 
 ADVICE = (
     "The chain left the region where the model is finite: use a smaller step size, more windows per step, or the "
@@ -75,11 +81,15 @@ class Progressed:
 class Driver:
     """Runs the chains of one sampler on one model and data set."""
 
-    def __init__(self, sampler: Sampler, model: HMM, estimator: BoundEstimator, seed: int) -> None:
+    def __init__(
+        self, sampler: Sampler, model: HMM, estimator: BoundEstimator, seed: int, limit: Limit | None = None
+    ) -> None:
         self.sampler, self.model, self.estimator = sampler, model, estimator
+        self.limit = limit or Limit()
+        self._block_steps = 1  # of the next block: as many as take a moment
         self.key = generator_key(seed)
         self.x64 = bool(getattr(sampler, "x64", False))
-        self._compiled_once: set[Any] = set()
+        self._compiled_once = False
         with jax.enable_x64(self.x64):
             self.kernel = sampler.build(model, estimator)
         on_host = getattr(estimator, "draws_on_host", False)
@@ -89,16 +99,47 @@ class Driver:
         """The generator of one chain."""
         return jax.random.fold_in(self.key, chain)
 
-    def start(self, starts: Sequence[Mapping[str, Any]]) -> Progressed:
-        """Initial states, one per chain."""
+    def start(
+        self, starts: Sequence[Mapping[str, Any]], *, adapt: bool = True, tick: Callable[[float], None] | None = None
+    ) -> Progressed:
+        """Initial states, one per chain, adapted unless they are to be replaced; `tick` counts adapted chains."""
+        compiled = threading.Event()
 
         def one(chain: int) -> Any:
-            with jax.enable_x64(self.x64):
-                kind = np.float64 if self.x64 else np.float32
-                at = {name: jnp.asarray(np.asarray(value, kind)) for name, value in starts[chain].items()}
-                return self.kernel.init(jax.random.fold_in(self.chain_key(chain), 2**31 - 1), at)
+            try:
+                while chain and not compiled.wait(LOOK):
+                    self.limit.check()
+                return self._start(chain, starts[chain], adapt, tick, compiled)
+            finally:
+                compiled.set()
 
-        return Progressed(self._side_by_side(one, len(starts), "init"), alive=[True] * len(starts))
+        works = [partial(one, chain) for chain in range(len(starts))]
+        what = "adapting the sampler" if adapt and self.kernel.adapt is not None else "starting the chains"
+        states = self.limit.run_all(works, _at_once(len(starts)), what)
+        return Progressed(states, alive=[True] * len(starts))
+
+    def _start(
+        self,
+        chain: int,
+        start: Mapping[str, Any],
+        adapt: bool,
+        tick: Callable[[float], None] | None,
+        compiled: threading.Event,
+    ) -> Any:
+        key = jax.random.fold_in(self.chain_key(chain), 2**31 - 1)
+        with jax.enable_x64(self.x64):
+            kind = np.float64 if self.x64 else np.float32
+            state = self.kernel.init(key, {name: jnp.asarray(np.asarray(each, kind)) for name, each in start.items()})
+        behind, way = 0.0, self.kernel.adapt(key, state) if adapt and self.kernel.adapt is not None else ()
+        for moved, share in way:
+            self.limit.check()
+            state = moved
+            if share >= ALONE:
+                compiled.set()
+            if tick is not None:
+                tick(share - behind)
+            behind = share
+        return state
 
     def advance(
         self,
@@ -109,33 +150,43 @@ class Driver:
         record: bool = True,
         tick: Callable[[int], None] | None = None,
         after_block: Callable[[Progressed], None] | None = None,
-        deadline: float | None = None,
     ) -> Progressed:
         """Go on until `draws` more draws, `thin` steps apart, are recorded (or taken, with `record=False`).
 
-        Ctrl-C and the deadline (a moment of `time.monotonic`) end it early, between blocks, with all draws so far.
+        Ctrl-C and the time limit end it early, with all draws of the blocks so far.
         """
-        size = int(np.clip(BLOCK_STEPS // max(thin, 1), 1, BLOCK_DRAWS))
         remaining = draws
         try:
             while remaining > 0:
-                count = min(size, remaining)
-                if self._together:
-                    outcome = self._blocks_together(run, count, thin)
-                else:
-                    outcome = self._side_by_side(partial(self._block, run, count, thin), len(run.states), "block")
-                self._take(run, outcome, count * thin, record)
+                count = int(np.clip(self._block_steps // max(thin, 1), 1, min(remaining, BLOCK_DRAWS)))
+                began = time.monotonic()
+                self._take(run, self._blocks(run, count, thin), count * thin, record)
+                self._block_steps = min(block_size(count * thin, time.monotonic() - began), BLOCK_STEPS)
                 remaining -= count
                 if tick is not None:
                     tick(count * thin)
                 if after_block is not None:
                     after_block(run)
-                if deadline is not None and time.monotonic() > deadline:
-                    run.stopped = "the time limit"
+                if self.limit.left <= 0:
+                    run.stopped = TIME_LIMIT
                     break
         except KeyboardInterrupt:
             run.stopped = CTRL_C
+        except TimeIsOver:
+            run.stopped = TIME_LIMIT
         return run
+
+    def _blocks(self, run: Progressed, count: int, thin: int) -> list[Any]:
+        """One block of every chain, outside this thread."""
+        if self._together:
+            return self.limit.run(partial(self._blocks_together, run, count, thin), DRAWING, GRACE)
+        works = [partial(self._block, run, count, thin, chain) for chain in range(len(run.states))]
+        # The first time, the first chain runs alone: compiling the same program in several threads would be a waste,
+        # and JAX's store of compiled programs does not bear it.
+        alone = [] if self._compiled_once else [self.limit.run(works[0], DRAWING, GRACE)]
+        self._compiled_once = True
+        rest = works[len(alone) :]
+        return alone + (self.limit.run_all(rest, _at_once(len(rest)), DRAWING, GRACE) if rest else [])
 
     def _take(self, run: Progressed, outcome: list[Any], steps: int, record: bool) -> None:
         last_good = list(run.states)
@@ -155,7 +206,7 @@ class Driver:
         state, key = run.states[chain], self.chain_key(chain)
         with jax.enable_x64(self.x64):
             if not self.kernel.compiled:
-                return _by_hand(self.kernel, state, key, run.steps, count, thin)
+                return _by_hand(self.kernel, state, key, run.steps, count, thin, self.limit.check)
             if getattr(self.estimator, "draws_on_host", False):
                 state, kept, stats = self._from_host(state, key, run.steps, count, thin)
             else:
@@ -186,23 +237,17 @@ class Driver:
 
         kept, stats = [], []
         for step_keys, stacked in ahead(read, count):
+            self.limit.check()
             state, record, stat = _given(self.sampler, self.model, self.estimator, state, step_keys, stacked)
             kept.append(record)
             stats.append(stat)
         gather = partial(jax.tree.map, lambda *parts: np.stack([np.asarray(part) for part in parts]))
         return state, gather(*kept), gather(*stats)
 
-    def _side_by_side(self, work: Callable[[int], Any], n_chains: int, program: Any) -> list[Any]:
-        """One thread per chain, as many at a time as there are cores: compiled code runs outside Python's lock.
 
-        The first time a program is needed, the first chain runs alone: compiling the same program in several threads
-        would be a waste, and JAX's store of compiled programs does not bear it.
-        """
-        alone = 0 if program in self._compiled_once else 1
-        done = [work(chain) for chain in range(alone)]
-        self._compiled_once.add(program)
-        with ThreadPoolExecutor(min(n_chains, os.cpu_count() or 1)) as pool:
-            return done + list(pool.map(work, range(alone, n_chains)))
+def _at_once(count: int) -> int:
+    """Threads for so many chains: compiled code runs outside Python's lock."""
+    return min(count, os.cpu_count() or 1)
 
 
 @jax.jit
@@ -318,13 +363,14 @@ def _given(
 
 
 def _by_hand(
-    kernel: Kernel, state: Any, key: jax.Array, first: int, count: int, thin: int
+    kernel: Kernel, state: Any, key: jax.Array, first: int, count: int, thin: int, check: Callable[[], None]
 ) -> tuple[Any, Any, dict[str, np.ndarray]]:
     """For samplers whose steps are not compiled as a whole."""
     kept, stats = [], []
     for draw in range(count):
         finite = True
         for each in range(thin):
+            check()
             draw_key, step_key = jax.random.split(jax.random.fold_in(key, first + draw * thin + each))
             state, info = kernel.step(step_key, state, kernel.draw(draw_key))
             finite = finite and bool(info.finite)

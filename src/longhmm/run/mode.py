@@ -1,7 +1,8 @@
-"""The way up: from starting points to the mode of the log posterior in unconstrained coordinates.
+"""From starting points to the mode of the log posterior in unconstrained coordinates: the MAP estimate.
 
-Starts climb by EM on a small part of the data; the best goes on by Newton steps on ever more of it, so that few passes
-over everything are needed: the mode of a sixteenth of the data is four posterior standard deviations away.
+Local optima of a small part of the data (`local_optima`) are followed, the best of them by Newton steps, on ever more
+of it, so that few passes over everything are needed: the mode of a sixteenth of the data is four posterior standard
+deviations away.
 """
 
 from __future__ import annotations
@@ -9,30 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
-from numpyro.distributions import constraints
 
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
-from longhmm.errors import ImpossibleObservationError, LongHMMError
+from longhmm.errors import LongHMMError
 from longhmm.gradients.api import constrain, unconstrain
 from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.gradients.curvature import information_by_differences, part_of
 from longhmm.gradients.flat import Flat
-from longhmm.gradients.full_data import full_statistics, log_posterior_and_gradient
+from longhmm.gradients.full_data import full_statistics
 from longhmm.gradients.schemes import Windows
 from longhmm.model.hmm import HMM
-from longhmm.model.initialise import in_rising_order, initial_params
-from longhmm.model.support import bare
+from longhmm.progress import Bar
+from longhmm.run.local_optima import STEPS, Optimum, again, contenders, inside, local_optima, objective
 from longhmm.run.quasi_newton import Objective, ascend
-from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
-from longhmm.samplers.whole_data import WholeData
 
-LEVELS = (1 << 15, 1 << 20)  # observations used before all of them are
-STARTS, EM_STEPS = 8, 10  # at least so many starts, all of which climb so far
-FINALISTS, ASCENT_STEPS = 4, 200  # and the best of them so many steps further
-SLOPE = 0.1  # at which they end: less than a tenth of a posterior sd even where the curvature is 1
+STAGES = (1 << 15, 1 << 20)  # observations used before all of them are
+STARTS = 8  # at least
 NEWTON_STEPS, ROUNDS = 12, 3
 SETTLED = 0.01  # squared length of the remaining Newton step, in posterior standard deviations
 # A window is scaled up to all data. Where its core still depends on how it starts, it may see a transition that more
@@ -77,123 +72,27 @@ def find_mode(
     init: Mapping[str, Any] | None = None,
     restarts: int | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
+    bar: Bar | None = None,
 ) -> Mode:
-    """Climb to the best mode found from several starts: eight, and more where many states can be confused."""
-    levels = [part_of(sequences, size) for size in LEVELS if sequences.length > 2 * size]
-    levels.append(sequences)
+    """The best mode found from several starts: eight, and more where many states can be confused."""
+    bar = bar or Bar(False)
+    stages = [part_of(sequences, size) for size in STAGES if sequences.length > 2 * size]
+    stages.append(sequences)
     tries = max(STARTS, 2 + model.n_states) if restarts is None else restarts
-    start, rival = _climb_starts(model, levels[0], sequences, init, tries, seed)
-    coordinates = unconstrain(model, _inside(model, start, levels[0].length))
+    optima = local_optima(model, stages[0], sequences, init, tries, seed, bar)
     policy = buffer or BUFFER
     mode: Mode | None = None
-    for level in levels:
-        length = policy.estimate(model, constrain(model, coordinates), level).length
+    for stage in stages:
+        if mode is not None:  # those that the last stage could not tell apart
+            optima = again(model, contenders(optima), stage, bar)
+        coordinates = unconstrain(model, inside(model, optima[0].params, stage.length))
+        length = policy.estimate(model, constrain(model, coordinates), stage).length
         shape = windows or Windows(half_width=int(np.clip(length, 10, 250)))
-        mode = _newton(model, coordinates, level, shape, length, seed, progress if level is sequences else None)
-        coordinates = mode.coordinates
+        mode = _newton(model, coordinates, stage, shape, length, seed, bar)
+        optima[0] = Optimum(mode.log_posterior, constrain(model, mode.coordinates))
     assert mode is not None
-    scale = sequences.length / levels[0].length
-    close = rival is not None and rival * scale > -RIVAL
-    return mode._replace(rival=rival if close else None)
-
-
-def _climb_starts(
-    model: HMM, part: Sequences, sequences: Sequences, init: Mapping[str, Any] | None, restarts: int, seed: int
-) -> tuple[dict[str, np.ndarray], float | None]:
-    """The best of several climbs on a part of the data, and how far below it the best different one ended."""
-    starts = [dict(init)] if init is not None else initial_params(model, sequences, restarts=restarts, seed=seed)
-    data = WholeData(model, part)
-    sampler = ExpectationMaximisation()
-
-    def climb(state: Any, steps: int) -> Any:
-        for _ in range(steps):
-            state, info = sampler.step(jax.random.key(0), state, data)
-            if info.gain < 0.01:
-                break
-        return state
-
-    states = []
-    for start in starts:
-        try:
-            states.append(climb(sampler.init(start, data), EM_STEPS))
-        except ImpossibleObservationError:
-            continue
-    if not states:
-        return starts[0], None
-    states.sort(key=lambda state: -state.log_posterior)
-    # Sorted again: states may have changed places on the way, which makes no other mode.
-    ends = []
-    for state in states[:FINALISTS]:
-        value, params = _settled(model, _inside(model, state.params, part.length), part)
-        ends.append((value, in_rising_order(model, params)))
-    ends.sort(key=lambda end: -end[0])
-    best = ends[0]
-    others = [end for end in ends[1:] if not _same(best[1], end[1])]
-    return best[1], (others[0][0] - best[0] if others else None)
-
-
-def _settled(model: HMM, params: Mapping[str, np.ndarray], part: Sequences) -> tuple[float, dict[str, np.ndarray]]:
-    """The local optimum near some parameters, and its log posterior.
-
-    EM crawls along ridges and may rest on a saddle, where overlapping emissions say little about the states.
-    """
-    coordinates = unconstrain(model, params)
-    flat = Flat.like(coordinates)
-    look = _objective(model, flat, part, None)
-    start = flat.ravel_numpy(coordinates)
-    unit = np.eye(flat.size) / max(np.abs(look(start)[1]).max(), 1.0)  # the first step changes no coordinate by more
-    end = ascend(look, start, factor=unit, tolerance=SLOPE * unit[0, 0], steps=ASCENT_STEPS)
-    return look(end)[0], constrain(model, flat.unravel(end))
-
-
-def _objective(model: HMM, flat: Flat, sequences: Sequences, progress: Progress | None) -> Objective:
-    """The log posterior and its gradient as functions of flat coordinates."""
-
-    def look(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        params = constrain(model, flat.unravel(vector))
-        value, slope = log_posterior_and_gradient(model, params, sequences, progress=progress)
-        return value, flat.ravel_numpy(slope)
-
-    return look
-
-
-def _same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
-    """Whether two climbs, with states in rising order, ended in the same place."""
-    return all(
-        np.allclose(one[name], other[name], rtol=0.1, atol=0.05 * (np.abs(one[name]).max() + 1e-12)) for name in one
-    )
-
-
-def _inside(model: HMM, params: Mapping[str, Any], length: int) -> dict[str, np.ndarray]:
-    """Parameters moved off the boundary: no allowed transition is exactly zero, nor a probability or rate of emissions.
-
-    What never occurs in n observations has its mode at about `1 / n` in coordinates; further out there is no curvature
-    that could lead there.
-    """
-    complete = model.validate(params)
-    counts, least = model.emission.support.is_discrete, 1.0 / (2.0 + length)
-    for name, parameter in model.emission.parameters(model.n_states).items():
-        if not parameter.is_free:
-            continue
-        assert parameter.support is not None
-        support = bare(parameter.support)
-        if isinstance(support, type(constraints.unit_interval)):
-            complete[name] = np.clip(complete[name], least, 1.0 - least)
-        elif isinstance(support, type(constraints.simplex)):
-            shares = np.maximum(complete[name], least)
-            complete[name] = shares / shares.sum(axis=-1, keepdims=True)
-        elif counts and isinstance(support, type(constraints.positive)):
-            complete[name] = np.maximum(complete[name], least)  # a rate of counts has no unit
-    if model.transitions.varies:
-        return complete
-    allowed = model.transitions.allowed
-    share = 1e-6 * allowed / allowed.sum(axis=1, keepdims=True)
-    rows = model.transitions.free_rows[:, None]
-    complete["transition"] = np.where(rows, (1 - 1e-6) * complete["transition"] + share, complete["transition"])
-    if model.given_initial(complete) is None:
-        complete.pop("initial")
-    return complete
+    rival = None if len(optima) < 2 else optima[1].log_posterior - optima[0].log_posterior
+    return mode._replace(rival=rival if rival is not None and rival > -RIVAL else None)
 
 
 def _with_best_rows(
@@ -222,22 +121,27 @@ def _newton(
     windows: Windows,
     buffer: int,
     seed: int,
-    progress: Progress | None,
+    bar: Bar,
 ) -> Mode:
     """Newton steps with exact gradients; where they do not settle, BFGS, and Newton steps again."""
     flat = Flat.like(coordinates)
-    look = _objective(model, flat, sequences, progress)
+    look = objective(model, flat, sequences, bar.advance)
+    text = f"finding the mode of {sequences.length:,} rows"
 
     def curvature(vector: np.ndarray) -> np.ndarray:
-        return _positive(information_by_differences(model, flat.unravel(vector), sequences))
+        bar.phase(f"{text}, second derivatives", total=1.0, unit="matrices")
+        found = _positive(information_by_differences(model, flat.unravel(vector), sequences, bar.advance))
+        bar.phase(text, unit="rows")
+        return found
 
-    search = _Newton(look, curvature, flat.ravel_numpy(_with_best_rows(model, coordinates, sequences, progress)))
+    bar.phase(text, unit="rows")
+    search = _Newton(look, curvature, flat.ravel_numpy(_with_best_rows(model, coordinates, sequences, bar.advance)))
     for _ in range(ROUNDS):
         search.run()
         if search.decrement < SETTLED:
             break
         scale = np.linalg.inv(np.linalg.cholesky(search.information)).T
-        search.move(ascend(look, search.here, factor=scale, tolerance=SETTLED**0.5 / 2, steps=ASCENT_STEPS))
+        search.move(ascend(look, search.here, factor=scale, tolerance=SETTLED**0.5 / 2, steps=STEPS))
     end = flat.unravel(search.here), search.value, flat.unravel(search.slope), search.information
     return Mode(*end, search.decrement, search.passes, None, windows, buffer)
 

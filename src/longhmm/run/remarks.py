@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from longhmm.gradients.minibatch import MinibatchSource
-from longhmm.run.driver import Progressed
+from longhmm.run.driver import CTRL_C, Progressed
 from longhmm.run.preparation import Prepared
 from longhmm.run.request import Request
 
@@ -19,11 +19,21 @@ def remarks(request: Request, prepared: Prepared, run: Progressed, stats: Mappin
     if lost:
         found.append(f"run longer: {lost} chain(s) diverged and were left out; use a smaller step size")
     if run.stopped:
-        found.append(f"stopped early by {run.stopped}, with {run.draws} of {request.draws} draws per chain")
+        found.append(stopped_note(run.stopped, run.draws, request.draws))
     source = prepared.source()
     if source is not None:
         found += crowded(source) + impossible(source, stats)
     return found
+
+
+def stopped_note(why: str, draws: int, wanted: int) -> str:
+    """What ended a run early."""
+    return f"stopped early by {why}, with {draws} of {wanted} draws per chain"
+
+
+def stopped_by_user(notes: Iterable[str]) -> bool:
+    """Whether notes tell of Ctrl-C."""
+    return any(note.startswith(f"stopped early by {CTRL_C}") for note in notes)
 
 
 def crowded(source: MinibatchSource) -> list[str]:

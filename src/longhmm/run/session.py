@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.errors import LongHMMError
 from longhmm.progress import Bar
 from longhmm.run import checkpoint, saved, tuning
 from longhmm.run.chains import Chains, Stored
@@ -22,6 +21,7 @@ from longhmm.run.cluster import driver_for
 from longhmm.run.driver import CTRL_C, Driver, Progressed
 from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.fingerprint import refusal
+from longhmm.run.limit import Limit
 from longhmm.run.preparation import Prepared, prepare
 from longhmm.run.remarks import remarks
 from longhmm.run.request import Request
@@ -54,7 +54,7 @@ def _load(request: Request, name: str) -> checkpoint.Contents | None:
     return found
 
 
-def find_tuning(request: Request, bar: Bar, stored: Stored | None = None) -> tuning.Tuning:
+def find_tuning(request: Request, bar: Bar, stored: Stored | None = None, limit: Limit | None = None) -> tuning.Tuning:
     """The tuning of the default sampler: as an earlier part of the run has it, or found now."""
     stored = stored or find_stored(request)
     if stored is not None and "tuning_factor" in stored.arrays:
@@ -62,8 +62,8 @@ def find_tuning(request: Request, bar: Bar, stored: Stored | None = None) -> tun
     kept = _load(request, checkpoint.TUNING)
     if kept is not None:  # the run was stopped before its first checkpoint
         return tuning.from_arrays(request.model, request.sequences, kept[1])
-    bar.phase("climbing to the mode", unit="rows")
-    found = tuning.tune(
+    tune = partial(
+        tuning.tune,
         request.sampler if isinstance(request.sampler, MatchedLangevin) else MatchedLangevin(),
         request.model,
         request.sequences,
@@ -72,8 +72,9 @@ def find_tuning(request: Request, bar: Bar, stored: Stored | None = None) -> tun
         init=request.init,
         draws=request.draws,
         seed=request.seed,
-        progress=bar.advance,
+        bar=bar,
     )
+    found = (limit or Limit()).run(tune, "finding the mode")
     if request.checkpoint is not None:
         keep_tuning(request, found)
     return found
@@ -86,7 +87,13 @@ def keep_tuning(request: Request, found: tuning.Tuning) -> None:
     checkpoint.save(request.checkpoint, header, tuning.to_arrays(found), checkpoint.TUNING)
 
 
-def run_session(request: Request, bar: Bar, found: tuning.Tuning | None = None, stored: Stored | None = None) -> Chains:
+def run_session(
+    request: Request,
+    bar: Bar,
+    found: tuning.Tuning | None = None,
+    stored: Stored | None = None,
+    limit: Limit | None = None,
+) -> Chains:
     """Run, or go on with, what was requested.
 
     Args:
@@ -95,24 +102,25 @@ def run_session(request: Request, bar: Bar, found: tuning.Tuning | None = None, 
     """
     request = request.marked()
     stored = stored or find_stored(request)
-    deadline = None if request.time_limit is None else time.monotonic() + request.time_limit
-    prepared = prepare(request, found, None if stored is None else stored.arrays)
-    driver = driver_for(request, prepared.estimator)
-    run = driver.start(prepared.starts)
+    limit = limit or Limit(request.time_limit)
+    bar.phase("getting ready")
+    arrays = None if stored is None else stored.arrays
+    prepared = limit.run(partial(prepare, request, found, arrays), "getting ready")
+    driver = driver_for(request, prepared.estimator, limit)
+    if driver.kernel.adapt is not None:
+        bar.phase(f"adapting {prepared.describe(request)}", total=request.chains, unit="chains")
+    run = driver.start(prepared.starts, adapt=stored is None, tick=bar.advance)
     thin, rounds = prepared.thin, 0
     keeper = Keeper(request, prepared)
     if stored is not None:
         thin, rounds = stored.header["thin"], stored.header["rounds"]
         run = saved.from_arrays(stored.arrays, run, _one_record(driver, run))
     else:
-        run, driver = WarmUp(request, prepared, bar, deadline).go(driver, run)
+        run, driver = WarmUp(request, prepared, bar, limit).go(driver, run)
         if run.stopped == CTRL_C:
             raise KeyboardInterrupt  # there is nothing to return yet
         if run.stopped:
-            raise LongHMMError(
-                f"time_limit must leave time for the warm-up, but {request.time_limit:g} seconds had passed before the "
-                "first draw: allow more time, or a shorter warm-up."
-            )
+            raise limit.over("warming up")
         keeper.save(run, thin, rounds)
     while True:
         bar.phase(prepared.describe(request), total=request.chains * (request.draws - run.draws) * thin)
@@ -122,7 +130,6 @@ def run_session(request: Request, bar: Bar, found: tuning.Tuning | None = None, 
             thin,
             tick=lambda steps: bar.advance(steps * request.chains),
             after_block=partial(keeper.sometimes, thin, rounds),
-            deadline=deadline,
         )
         keeper.save(run, thin, rounds)
         if run.stopped or request.thin is not None or rounds >= ROUNDS or not run.recorded:
@@ -133,8 +140,8 @@ def run_session(request: Request, bar: Bar, found: tuning.Tuning | None = None, 
         run.recorded = [jax.tree.map(lambda each: each[:, 1::2], run.draws_tree())]
         run.stats = [{name: value[:, 1::2] for name, value in run.stats_tree().items()}]
         thin, rounds = 2 * thin, rounds + 1
-    if not run.recorded:  # only Ctrl-C ends before the first block is complete
-        raise KeyboardInterrupt
+    if not run.recorded:
+        raise KeyboardInterrupt if run.stopped == CTRL_C else limit.over("drawing")
     return _finish(request, prepared, run, thin, keeper.all(run, thin, rounds))
 
 

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells
 from longhmm.gradients.api import constrain, log_prior_gradient
@@ -21,6 +20,7 @@ from longhmm.gradients.information import CELLS_PER_POINT, score_differences
 from longhmm.gradients.rare import Rare, find_rare
 from longhmm.gradients.schemes import Importance, Windows
 from longhmm.model.hmm import HMM
+from longhmm.progress import Bar
 from longhmm.run.mode import Mode, find_mode
 from longhmm.samplers.matched_langevin import MatchedLangevin, Tuned
 
@@ -64,10 +64,12 @@ def tune(
     init: Mapping[str, Any] | None = None,
     draws: int = 1000,
     seed: int = 0,
-    progress: Progress | None = None,
+    bar: Bar | None = None,
 ) -> Tuning:
     """Climb to the mode, measure curvature and noise there, and choose windows and step size by formula."""
-    mode = find_mode(model, sequences, windows=windows, buffer=buffer, init=init, seed=seed, progress=progress)
+    bar = bar or Bar(False)
+    mode = find_mode(model, sequences, windows=windows, buffer=buffer, init=init, seed=seed, bar=bar)
+    bar.phase("measuring the noise of gradients from windows", unit="rows")
     factor = whitening(mode.information)
     rare = find_rare(model, constrain(model, mode.coordinates), sequences)
     plain = None if windows is None else _bind_windows(model, sequences, mode, windows.count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -9,11 +10,12 @@ import numpy as np
 
 from longhmm.gradients.api import constrain
 from longhmm.gradients.flat import Flat
-from longhmm.gradients.rare import find_rare
+from longhmm.gradients.rare import Rare, find_rare
 from longhmm.progress import Bar
 from longhmm.run import recentring
 from longhmm.run.cluster import driver_for
 from longhmm.run.driver import Driver, Progressed
+from longhmm.run.limit import Limit
 from longhmm.run.preparation import Prepared, bind_matched, note_buffer
 from longhmm.run.request import Request
 from longhmm.samplers.matched_langevin import MatchedLangevin
@@ -25,8 +27,8 @@ LOOKS = 100  # states of every chain that are compared with the centre, at most
 class WarmUp:
     """The warm-up of one run; `go` returns the states to draw from and the driver that draws."""
 
-    def __init__(self, request: Request, prepared: Prepared, bar: Bar, deadline: float | None) -> None:
-        self.request, self.prepared, self.bar, self.deadline = request, prepared, bar, deadline
+    def __init__(self, request: Request, prepared: Prepared, bar: Bar, limit: Limit) -> None:
+        self.request, self.prepared, self.bar, self.limit = request, prepared, bar, limit
 
     def go(self, driver: Driver, run: Progressed) -> tuple[Progressed, Driver]:
         """Take the steps of the warm-up."""
@@ -41,9 +43,7 @@ class WarmUp:
         chains = self.request.chains
         self.bar.phase(f"warming up, {self.prepared.describe(self.request)}", total=chains * draws * thin)
         if draws:
-            driver.advance(
-                run, draws, thin, record=record, tick=lambda n: self.bar.advance(n * chains), deadline=self.deadline
-            )
+            driver.advance(run, draws, thin, record=record, tick=lambda n: self.bar.advance(n * chains))
 
     def _on_windows(self, driver: Driver, run: Progressed) -> tuple[Progressed, Driver]:
         request, prepared = self.request, self.prepared
@@ -53,10 +53,12 @@ class WarmUp:
                 break
             here = jax.tree.map(lambda each: np.asarray(each, np.float64), dict(run.states[0].coordinates))
             policy = request.sampler.estimator(request.windows, request.buffer)
-            prepared.estimator = policy.bind(request.model, request.sequences, constrain(request.model, here))
+            params = constrain(request.model, here)
+            bind = partial(policy.bind, request.model, request.sequences, params)
+            prepared.estimator = self.limit.run(bind, "choosing the length of buffers")
             prepared.arrays |= {f"bound_{name}": value for name, value in here.items()}
             note_buffer(prepared)
-            driver = driver_for(request, prepared.estimator)
+            driver = driver_for(request, prepared.estimator, driver.limit)
         return run, driver
 
     def _about_a_centre(self, driver: Driver, run: Progressed) -> tuple[Progressed, Driver]:
@@ -74,11 +76,10 @@ class WarmUp:
                 break
             times += 1
             centre = recentring.centre_of(prepared.found, offsets)
-            slope = recentring.exact_slope(request.model, centre, request.sequences)
-            rare = find_rare(request.model, constrain(request.model, centre), request.sequences)
+            slope, rare = self.limit.run(partial(_about, request, centre), "moving the centre of the control variates")
             bind_matched(prepared, recentring.recentred(prepared.found, centre, slope, rare))
             prepared.arrays |= recentring.to_arrays(centre, slope, rare)
-            driver = driver_for(request, prepared.estimator)
+            driver = driver_for(request, prepared.estimator, driver.limit)
             moved = driver.start([dict(state.coordinates) for state in run.states])
             run = Progressed(moved.states, run.steps, alive=run.alive)
         if times:
@@ -103,6 +104,12 @@ class WarmUp:
         seen = np.asarray(run.draws_tree(), np.float64)
         run.recorded, run.stats = [], []
         return seen
+
+
+def _about(request: Request, centre: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], Rare]:
+    """What control variates need to know of another centre: three passes over the data."""
+    slope = recentring.exact_slope(request.model, centre, request.sequences)
+    return slope, find_rare(request.model, constrain(request.model, centre), request.sequences)
 
 
 def flat_of(prepared: Prepared, tree: Any) -> np.ndarray:

@@ -12,7 +12,7 @@ NamedTuple that is always present and has at least the fields of `Info`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -45,6 +45,9 @@ class Kernel(NamedTuple):
         draw: `(key) -> minibatch`, what `step` consumes.
         compiled: whether `draw` and `step` may run inside `jax.jit` and `lax.scan`.
         record: `(state) -> tree`, what is kept of a draw; None keeps `state.coordinates`.
+        adapt: `(key, state) -> iterator of (state, share)`, for samplers that adapt before their first step: states on
+            the way to the last, from which steps begin, and the share of the way behind each. A run may be stopped
+            between two of them. The key is that of `init`.
     """
 
     init: Callable[[jax.Array, Coordinates], Any]
@@ -52,6 +55,14 @@ class Kernel(NamedTuple):
     draw: Callable[[jax.Array], Any]
     compiled: bool
     record: Callable[[Any], Any] | None = None
+    adapt: Callable[[jax.Array, Any], Iterator[tuple[Any, float]]] | None = None
+
+    def start(self, key: jax.Array, coordinates: Coordinates) -> Any:
+        """The state from which steps begin: `init`, and all of `adapt`."""
+        states = [self.init(key, coordinates)]
+        if self.adapt is not None:
+            states += [state for state, _ in self.adapt(key, states[0])][-1:]
+        return states[-1]
 
 
 class Sampler(Protocol):

@@ -6,6 +6,7 @@ lives on the parameters alone. What it draws is the exact posterior up to Monte 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -19,9 +20,8 @@ from longhmm.gradients.flat import Flat
 from longhmm.gradients.resident_data import ExactPosterior, ResidentData
 from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Coordinates, Kernel
+from longhmm.samplers.hmc_adaptation import adapt
 
-STEP_SIZE_STEPS = 100  # for the step size alone, where the mass matrix is given
-LARGEST_SD = 3.0  # of the first guess of the mass matrix, in unconstrained coordinates
 JITTER = 0.2  # HMC: the step size varies by this share, so that no period of the dynamics resonates with its length
 
 
@@ -76,9 +76,7 @@ class NUTS:
             observed information at the mode. None: adapted, from the curvature at the start on.
         step_size: None: adapted.
         max_tree_depth: trajectories have at most 2^depth leapfrogs.
-        adaptation_steps: steps that `init` spends on adaptation if the mass matrix is not given.
-
-    `init` adapts; it is deterministic given its key.
+        adaptation_steps: steps of the adaptation if the mass matrix is not given.
 
     Example:
         >>> import jax, numpy, longhmm as lh
@@ -115,7 +113,7 @@ class NUTS:
 
     def build(self, model: HMM, estimator: Any) -> Kernel:
         """Tie the sampler to the exact posterior (a bound `ResidentData`)."""
-        return _build(self, estimator.posterior)
+        return _build(self, model, estimator)
 
     def algorithm(self) -> tuple[Any, dict[str, int]]:
         """BlackJAX's algorithm and its own settings."""
@@ -161,7 +159,7 @@ class HMC:
 
     def build(self, model: HMM, estimator: Any) -> Kernel:
         """Tie the sampler to the exact posterior (a bound `ResidentData`)."""
-        return _build(self, estimator.posterior)
+        return _build(self, model, estimator)
 
     def algorithm(self) -> tuple[Any, dict[str, int]]:
         """BlackJAX's algorithm and its own settings."""
@@ -181,23 +179,20 @@ def _blackjax() -> Any:
     return blackjax
 
 
-def _build(sampler: NUTS | HMC, unsettled: ExactPosterior) -> Kernel:
+def _build(sampler: NUTS | HMC, model: HMM, estimator: Any) -> Kernel:
+    unsettled: ExactPosterior = estimator.posterior
+
     def init(key: jax.Array, coordinates: Coordinates) -> HMCState:
-        flat = Flat.like(coordinates)
+        size = Flat.like(coordinates).size
+        mass = np.eye(size) if sampler.inverse_mass is None else _checked(sampler.inverse_mass, size)
+        step_size = size**-0.25 if sampler.step_size is None else sampler.step_size
         posterior = unsettled.at_level(unsettled.settle(coordinates))
-        given = sampler.inverse_mass is not None
-        guess = _checked(sampler.inverse_mass, flat.size) if given else curvature(posterior, coordinates)
         with jax.enable_x64(True):
-            position, mass = flat.ravel(coordinates).astype(jnp.float64), jnp.asarray(guess)
-            step_size = sampler.step_size
-            if not given:
-                position, adapted, mass = _adapt(sampler, flat, posterior, key, position, mass)
-                step_size = adapted if step_size is None else step_size
-            elif step_size is None:
-                position, step_size = _adapt_step_size(sampler, flat, posterior, key, position, mass)
-            value, gradient = posterior.value_and_gradient(flat.unravel(position))
-            size = jnp.asarray(step_size, jnp.float64)
-            return HMCState(flat.unravel(position), value, flat.ravel(gradient), size, mass, posterior.inputs.level)
+            wide = {name: jnp.asarray(value, jnp.float64) for name, value in coordinates.items()}
+            value, gradient = posterior.value_and_gradient(wide)
+            flat = Flat.like(wide).ravel(gradient)
+            numbers = jnp.asarray(step_size, jnp.float64), jnp.asarray(mass)
+            return HMCState(wide, value, flat, *numbers, posterior.inputs.level)
 
     def step(key: jax.Array, state: HMCState, minibatch: None) -> tuple[HMCState, HMCInfo]:
         flat = Flat.like(state.coordinates)
@@ -214,7 +209,7 @@ def _build(sampler: NUTS | HMC, unsettled: ExactPosterior) -> Kernel:
         )
         return moved, report
 
-    return Kernel(init, step, lambda key: None, True)
+    return Kernel(init, step, lambda key: None, True, adapt=partial(adapt, sampler, model, estimator))
 
 
 def _move(
@@ -230,33 +225,8 @@ def _move(
     if isinstance(sampler, HMC):
         key, jitter = jax.random.split(key)
         step_size = step_size * jax.random.uniform(jitter, (), mass.dtype, 1 - JITTER, 1 + JITTER)
-    kernel = algorithm.build_kernel()
-    found: tuple[Any, Any] = kernel(
-        key, start, lambda vector: posterior(flat.unravel(vector)), step_size, mass, **settings
-    )
-    return found
-
-
-def curvature(posterior: ExactPosterior, coordinates: Coordinates, width: float = 1e-4) -> np.ndarray:
-    """A first guess of the posterior covariance: the inverse of the curvature here, every eigenvalue made positive.
-
-    Central differences of the exact gradient, two passes per coordinate.
-    """
-    flat = Flat.like(coordinates)
-    at = flat.ravel_numpy(coordinates)
-
-    def gradient(vector: np.ndarray) -> np.ndarray:
-        return flat.ravel_numpy(posterior.value_and_gradient(flat.unravel(vector))[1])
-
-    steps = width * np.eye(flat.size)
-    hessian = np.stack([(gradient(at + step) - gradient(at - step)) / (2 * width) for step in steps])
-    if not np.all(np.isfinite(hessian)):
-        raise ModelError(
-            "NUTS and HMC must start where the log posterior is finite and smooth, but its second derivatives there "
-            "are not finite: start from another point, such as the mode."
-        )
-    values, vectors = np.linalg.eigh(-0.5 * (hessian + hessian.T))
-    return np.asarray((vectors / np.maximum(np.abs(values), LARGEST_SD**-2)) @ vectors.T)
+    kernel: Callable[..., tuple[Any, Any]] = algorithm.build_kernel()
+    return kernel(key, start, lambda vector: posterior(flat.unravel(vector)), step_size, mass, **settings)
 
 
 def _checked(inverse_mass: Any, size: int) -> np.ndarray:
@@ -267,43 +237,3 @@ def _checked(inverse_mass: Any, size: int) -> np.ndarray:
             f"coordinate, names sorted; got shape {mass.shape}: leave it out to have it adapted."
         )
     return mass
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _adapt(
-    sampler: NUTS | HMC, flat: Flat, posterior: ExactPosterior, key: jax.Array, position: jax.Array, mass: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Stan's windows: step size and dense mass matrix; returns where it ended, the step size and the inverse mass."""
-    algorithm, settings = sampler.algorithm()
-    warm_up = _blackjax().window_adaptation(
-        algorithm,
-        lambda vector: posterior(flat.unravel(vector)),
-        is_mass_matrix_diagonal=False,
-        initial_inverse_mass_matrix=mass,
-        target_acceptance_rate=sampler.target_acceptance,
-        adaptation_info_fn=lambda *_: (),
-        **settings,
-    )
-    (state, found), _ = warm_up.run(key, position, num_steps=sampler.adaptation_steps)
-    return state.position, found["step_size"], found["inverse_mass_matrix"]
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _adapt_step_size(
-    sampler: NUTS | HMC, flat: Flat, posterior: ExactPosterior, key: jax.Array, position: jax.Array, mass: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Dual averaging alone; returns where it ended and the step size."""
-    from blackjax.adaptation.step_size import dual_averaging_adaptation
-
-    begin, update, final = dual_averaging_adaptation(sampler.target_acceptance)
-    value, slope = jax.value_and_grad(lambda vector: posterior(flat.unravel(vector)))(position)
-    start = _blackjax().mcmc.hmc.HMCState(position, value, slope)
-
-    def one(carry: Any, key: jax.Array) -> tuple[Any, None]:
-        state, averaging = carry
-        state, info = _move(sampler, flat, posterior, key, state, jnp.exp(averaging.log_step_size), mass)
-        return (state, update(averaging, info.acceptance_rate)), None
-
-    first = (start, begin(position.shape[0] ** -0.25))
-    (state, averaging), _ = jax.lax.scan(one, first, jax.random.split(key, STEP_SIZE_STEPS))
-    return state.position, final(averaging)

@@ -11,6 +11,7 @@ they are not, `x` and the parameters hold one another fast and NUTS, which sums 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -25,10 +26,12 @@ from longhmm.model import parameters
 from longhmm.model.conjugate import Conditional, draw_dirichlet
 from longhmm.model.hmm import HMM
 from longhmm.model.newton import Coordinates as FlatEmission
+from longhmm.samplers.blocks_of_steps import in_blocks
 from longhmm.samplers.conditional_moves import ConditionalDensity, Metric, adapted, first_step_size, metric_at, move
 from longhmm.samplers.contract import Coordinates, Kernel
 
 Params = dict[str, jax.Array]
+PHASES = 3  # of the adaptation
 
 
 class GibbsState(NamedTuple):
@@ -63,7 +66,7 @@ class Gibbs:
         x' ~ P(x | y, A, phi),     A_i' ~ Dirichlet(a_i + n_i(x')),     phi' ~ p(phi | x', y)
 
     Args:
-        adaptation_steps: sweeps that `init` spends on the step size of an emission without a closed form.
+        adaptation_steps: sweeps spent on the step size of an emission without a closed form.
 
     Example:
         >>> import jax, longhmm as lh
@@ -100,17 +103,20 @@ class Gibbs:
         emission, n_levels = model.emission.untied, int(model.emission.state_levels(model.n_states).max()) + 1
         conditional = emission.conditional(n_levels, partial_rows=program.partial_rows)
 
+        size = FlatEmission(program.model.emission.parameters(model.n_states)).size
+        closed = conditional is not None or not size
+
         def init(key: jax.Array, coordinates: Coordinates) -> GibbsState:
-            if conditional is not None or not FlatEmission(program.model.emission.parameters(model.n_states)).size:
+            if closed:
                 return GibbsState(dict(coordinates), None)
             with jax.enable_x64(True):
-                adapted: GibbsState = _adapt(posterior, dict(coordinates), key, self.adaptation_steps)
-            return adapted
+                return GibbsState(dict(coordinates), Metric(jnp.eye(size), jnp.asarray(first_step_size(size))))
 
         def step(key: jax.Array, state: GibbsState, minibatch: None) -> tuple[GibbsState, GibbsInfo]:
             return sweep(posterior, conditional, key, state)
 
-        return Kernel(init, step, lambda key: None, True)
+        adapt = None if closed else partial(_adapt, estimator, self.adaptation_steps)
+        return Kernel(init, step, lambda key: None, True, adapt=adapt)
 
 
 def sweep(
@@ -189,32 +195,39 @@ def _closed_form(
     return conditional.draw(key, params, totals)
 
 
-@partial(jax.jit, static_argnums=3)
-def _adapt(posterior: ExactPosterior, coordinates: Params, key: jax.Array, steps: int) -> GibbsState:
+def _adapt(estimator: Any, steps: int, key: jax.Array, state: GibbsState) -> Iterator[tuple[GibbsState, float]]:
     """Sweeps that find the step size, with the metric measured anew after a third and two thirds of them."""
-
-    def measured(key: jax.Array, coordinates: Coordinates, step_size: jax.Array) -> Metric:
-        params = posterior.params(coordinates)
-        paths = draw_path(posterior.program, posterior.inputs.data, params, key)
-        density = ConditionalDensity(posterior.program, posterior.inputs.data, params)
-        return metric_at(density, density.coordinates.flatten(params), paths.states, step_size)
-
-    def one(state: GibbsState, inputs: tuple[jax.Array, jax.Array]) -> tuple[GibbsState, None]:
-        count, key = inputs
-        state, info = sweep(posterior, None, key, state)
+    posterior, each = estimator.posterior, max(steps // PHASES, 1)
+    with jax.enable_x64(True):
+        pairs = [jax.random.split(one) for one in jax.random.split(key, PHASES)]
+    for phase, (metric_key, sweep_key) in enumerate(pairs):
         assert state.metric is not None
-        return state._replace(metric=adapted(state.metric, info.acceptance, count)), None
+        with jax.enable_x64(True):
+            metric = _measured(posterior, metric_key, state.coordinates, state.metric.step_size)
+        sweeps = in_blocks(partial(_sweeps, each, posterior, sweep_key), state._replace(metric=metric), each)
+        for state, done in sweeps:
+            yield state, (phase + done / each) / PHASES
 
-    size = FlatEmission(posterior.model.emission.parameters(posterior.model.n_states)).size
-    step_size = jnp.asarray(first_step_size(size))
-    each = max(steps // 3, 1)
 
-    def phase(carry: Any, key: jax.Array) -> tuple[Any, Metric]:
-        metric_key, sweep_key = jax.random.split(key)
-        state = GibbsState(carry[0], measured(metric_key, *carry))
-        state, _ = jax.lax.scan(one, state, (jnp.arange(each), jax.random.split(sweep_key, each)))
+@jax.jit
+def _measured(posterior: ExactPosterior, key: jax.Array, coordinates: Coordinates, step_size: jax.Array) -> Metric:
+    params = posterior.params(coordinates)
+    paths = draw_path(posterior.program, posterior.inputs.data, params, key)
+    density = ConditionalDensity(posterior.program, posterior.inputs.data, params)
+    return metric_at(density, density.coordinates.flatten(params), paths.states, step_size)
+
+
+@partial(jax.jit, static_argnums=0)
+def _sweeps(
+    steps: int, posterior: ExactPosterior, key: jax.Array, state: GibbsState, first: int, count: int
+) -> GibbsState:
+    """`count` of the `steps` sweeps of a phase, beginning with number `first`."""
+    keys = jax.random.split(key, steps)
+
+    def one(number: jax.Array, state: GibbsState) -> GibbsState:
+        state, info = sweep(posterior, None, keys[number], state)
         assert state.metric is not None
-        return (state.coordinates, state.metric.step_size), state.metric
+        return state._replace(metric=adapted(state.metric, info.acceptance, number))
 
-    (last, _), metrics = jax.lax.scan(phase, (coordinates, step_size), jax.random.split(key, 3))
-    return GibbsState(last, jax.tree.map(lambda part: part[-1], metrics))
+    last: GibbsState = jax.lax.fori_loop(first, first + count, one, state)
+    return last
