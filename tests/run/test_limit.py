@@ -85,9 +85,8 @@ def test_grace_and_shares_of_the_time():
 
 def test_passes_look_after_every_block():
     limit = Limit()
-    watched = limit.watch(lh.open_data(np.zeros(5000)))
-    model = lh.HMM(1, lh.Gaussian(dim=1))
-    params = {"transition": [[1.0]], "mean": [0.0], "sd": [1.0]}
+    watched = limit.watch(lh.open_data(np.zeros(5000, int)))
+    model, params = lh.HMM(1, lh.Poisson()), {"transition": [[1.0]], "rate": [1.0]}
     assert np.isfinite(lh.log_likelihood(model, params, watched))
     limit._abandoned.set()
     with pytest.raises(Abandoned):
