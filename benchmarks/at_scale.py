@@ -41,10 +41,12 @@ def default_draws(job: tuple[str, int]) -> dict[str, Any]:
     from longhmm.progress import Bar
     from longhmm.run.request import Request
     from longhmm.run.session import find_tuning, run_session
-    from longhmm.samplers.matched_langevin import MatchedLangevin
+    from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 
     model, sequences = data_of(*job)
-    request = Request(model, sequences, MatchedLangevin(), None, None, 4, 1000, None, None, None, 5, None, None, 2000.0)
+    request = Request(
+        model, sequences, ControlVariateSGLD(), None, None, 4, 1000, None, None, None, 5, None, None, 2000.0
+    )
     began = time.perf_counter()
     found = find_tuning(request, Bar(False))
     tuned = time.perf_counter() - began

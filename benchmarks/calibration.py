@@ -169,12 +169,12 @@ def run_case(name: str, workers: int, effective: int) -> dict[str, Any]:
     from longhmm.gradients.flat import Flat
     from longhmm.progress import Bar
     from longhmm.run.session import Request, find_tuning, run_session
-    from longhmm.samplers.matched_langevin import MatchedLangevin
+    from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 
     model, sequences = data_of(name)
     draws = -(-effective * 2 // 4)
     request = Request(
-        model, sequences, MatchedLangevin(), None, None, 4, draws, None, None, None, 5, None, None, float(effective)
+        model, sequences, ControlVariateSGLD(), None, None, 4, draws, None, None, None, 5, None, None, float(effective)
     )
     began = time.perf_counter()
     found = find_tuning(request, Bar(False))

@@ -48,7 +48,7 @@ def samplers(length: int) -> dict[str, tuple[Any, Any, Any]]:
     windows = lh.Windows(half_width=10, count=100)
     corrected = lh.SGRLD(0.05, noise_correction=True)
     found = {
-        "default": (lh.MatchedLangevin(), None, None),
+        "default": (lh.ControlVariateSGLD(), None, None),
         "SG-RLD, corrected": (corrected, windows, None),
         "SG-RLD, the paper's settings": (lh.SGRLD.paper(0.05 / length), windows, None),
         "SGLD": (lh.SGLD(0.05, InverseInformation()), windows, None),
@@ -69,11 +69,11 @@ def run_method(case: str, name: str, init: dict[str, np.ndarray], seconds: float
     from longhmm.run.driver import BLOCK_DRAWS
     from longhmm.run.request import Request
     from longhmm.run.session import find_tuning, run_session
-    from longhmm.samplers.matched_langevin import MatchedLangevin
+    from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 
     model, sequences = data_of(case)
     sampler, windows, buffer = samplers(sequences.length)[name]
-    start = None if isinstance(sampler, MatchedLangevin) else init
+    start = None if isinstance(sampler, ControlVariateSGLD) else init
     request = Request(
         model, sequences, sampler, windows, buffer, CHAINS, 1_000_000, None, 1, start, seed, None, None, 0.0
     )

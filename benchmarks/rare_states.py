@@ -29,7 +29,7 @@ from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.request import Request
 from longhmm.run.session import run_session
 from longhmm.run.tuning import Tuning, tune
-from longhmm.samplers.matched_langevin import MatchedLangevin
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 
 PROJECT = Path(__file__).resolve().parents[1]
 GOES = "goes_xrs/goes15_1min.npz"
@@ -103,7 +103,7 @@ def measured_noise(found: Tuning) -> np.ndarray:
 
 def chains_of(case: Case, windows: lh.Windows, found: Tuning, draws: int) -> tuple[np.ndarray, float]:
     """Draws in flat coordinates, and seconds per step of one chain."""
-    sampler, buffer = MatchedLangevin(), lh.FixedBuffer(case.buffer)
+    sampler, buffer = ControlVariateSGLD(), lh.FixedBuffer(case.buffer)
     settings = (windows, buffer, CHAINS, draws, None, THIN, None, 0, None, None, 0.0)
     request = Request(case.model, case.data, sampler, *settings)
     began = time.perf_counter()
@@ -116,7 +116,7 @@ def by_windows(case: Case, proposal: lh.Importance | None, draws: int) -> tuple[
     """Noise, step size and effective draws with one way of drawing windows."""
     windows = lh.Windows(HALF_WIDTH, COUNT, proposal)
     how = {"windows": windows, "buffer": lh.FixedBuffer(case.buffer), "init": case.init}
-    found = tune(MatchedLangevin(), case.model, case.data, **how)
+    found = tune(ControlVariateSGLD(), case.model, case.data, **how)
     noise, factor = measured_noise(found), np.asarray(found.estimator.factor, np.float64)
     values = np.linalg.eigvalsh(factor.T @ noise @ factor)[::-1]
     flat = Flat.like(found.mode.coordinates)

@@ -40,7 +40,7 @@ def method_of(name: str) -> Any:
     from longhmm.calibration import by_sampler
 
     if name == "default":
-        return by_sampler(lh.MatchedLangevin(), chains=2, draws=200)
+        return by_sampler(lh.ControlVariateSGLD(), chains=2, draws=200)
     if name == "Gibbs":
         return by_sampler(lh.Gibbs(), chains=1, draws=990, warmup=100)
     return by_sampler(lh.NUTS(adaptation_steps=200), chains=1, draws=198, warmup=10)

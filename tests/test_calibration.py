@@ -63,7 +63,7 @@ def test_gibbs_is_calibrated_and_a_mis_scaled_posterior_is_seen():
 
 @pytest.mark.slow
 def test_the_default_is_calibrated_and_a_mis_scaled_one_is_seen():
-    method = by_sampler(lh.MatchedLangevin(), chains=2, draws=150)
+    method = by_sampler(lh.ControlVariateSGLD(), chains=2, draws=150)
     found = simulated_ranks(MODEL, method, length=3000, replications=100)
     assert found.right(), found.p_values()
     assert np.all(np.abs(found.widths() - 1) < 0.2)

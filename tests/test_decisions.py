@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "longhmm"
 # Functions whose answer is a backend, or whether one serves.
 ASKS_BACKEND = {"available", "default_backend", "fused", "serves", "supports", "usable", "windows_backend"}
 EMISSION_BASES = {"Emission", "Family"}  # what every emission is; asking for these asks for no family
-DEFAULT_SAMPLER = "MatchedLangevin"
+DEFAULT_SAMPLER = "ControlVariateSGLD"
 
 
 class Rule(NamedTuple):
@@ -104,7 +104,7 @@ RULES = (
     Rule(
         "which sampler is the default",
         default_sampler_names,
-        ("__init__.py", "samplers/__init__.py", "samplers/matched_langevin.py", "run/sample.py"),
+        ("__init__.py", "samplers/__init__.py", "samplers/control_variate_sgld.py", "run/sample.py"),
         frozenset(
             {
                 "calibration.py",
@@ -166,9 +166,13 @@ def test_the_default_sampler_has_the_name_that_is_looked_for():
             },
             ["run/a.py:2 decides which family an emission is"],
         ),
-        (2, {"run/a.py": "from b import MatchedLangevin as M\n"}, ["run/a.py:1 decides which sampler is the default"]),
-        (2, {"run/a.py": "x = 'use MatchedLangevin()'\n"}, ["run/a.py:1 decides which sampler is the default"]),
-        (2, {"run/sample.py": "x = lh.MatchedLangevin()\n"}, []),
+        (
+            2,
+            {"run/a.py": "from b import ControlVariateSGLD as M\n"},
+            ["run/a.py:1 decides which sampler is the default"],
+        ),
+        (2, {"run/a.py": "x = 'use ControlVariateSGLD()'\n"}, ["run/a.py:1 decides which sampler is the default"]),
+        (2, {"run/sample.py": "x = lh.ControlVariateSGLD()\n"}, []),
     ],
 )
 def test_each_rule_sees_what_it_forbids(tmp_path, rule, files, said):

@@ -17,7 +17,7 @@ from longhmm.run.request import Request
 from longhmm.run.session import run_session
 from longhmm.run.tuning import tune
 from longhmm.samplers.contract import Sampler
-from longhmm.samplers.matched_langevin import MatchedLangevin
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 from longhmm_reproduction.chains import Segment, natural
 
 MOST_ROWS = 1e10  # some minutes on two cores
@@ -57,7 +57,7 @@ def run_default(
     read more than `MOST_ROWS`: `sample` would.
     """
     began, bar = time.perf_counter(), Rows()
-    found = tune(MatchedLangevin(), model, sequences, seed=seed, bar=bar)
+    found = tune(ControlVariateSGLD(), model, sequences, seed=seed, bar=bar)
     climbed = time.perf_counter() - began
     mode = {name: np.stack([value] * chains) for name, value in constrain(model, found.mode.coordinates).items()}
     at_mode = Segment(0, mode, climbed, bar.rows, found.mode.buffer, None)
@@ -66,7 +66,7 @@ def run_default(
     if exactly and expected > MOST_ROWS:
         why = f"stopped at the mode, since exact gradients would read {expected:.1g} observations"
         return Piped([at_mode, at_mode], {"stopped": why, "step_size": found.step_size, "noise": found.noise})
-    sampler: Sampler = exact_sampler(found)[0] if exactly else MatchedLangevin()
+    sampler: Sampler = exact_sampler(found)[0] if exactly else ControlVariateSGLD()
     request = Request(model, sequences, sampler, None, None, chains, draws, None, None, None, seed, None, None, 0.0)
     drawn = run_session(request, Bar(False), found)
     seconds = time.perf_counter() - began

@@ -58,13 +58,13 @@ if TYPE_CHECKING:
     from longhmm.references import citation as citation
     from longhmm.report import plots as plots
     from longhmm.run.cluster_passes import on_cluster as on_cluster
+    from longhmm.samplers.control_variate_sgld import ControlVariateSGLD as ControlVariateSGLD
     from longhmm.samplers.expanded_mean import CoxIngersollRoss as CoxIngersollRoss
     from longhmm.samplers.expanded_mean import Mirror as Mirror
     from longhmm.samplers.expectation_maximisation import fit_em as fit_em
     from longhmm.samplers.full_data_hmc import HMC as HMC
     from longhmm.samplers.full_data_hmc import NUTS as NUTS
     from longhmm.samplers.gibbs import Gibbs as Gibbs
-    from longhmm.samplers.matched_langevin import MatchedLangevin as MatchedLangevin
     from longhmm.samplers.sghmc import SGHMC as SGHMC
     from longhmm.samplers.sgld import SGLD as SGLD
     from longhmm.samplers.sgrld import SGRLD as SGRLD
@@ -132,7 +132,7 @@ _WHERE = {
         "NUTS",
     ),
     "longhmm.samplers.gibbs": ("Gibbs",),
-    "longhmm.samplers.matched_langevin": ("MatchedLangevin",),
+    "longhmm.samplers.control_variate_sgld": ("ControlVariateSGLD",),
     "longhmm.samplers.sghmc": ("SGHMC",),
     "longhmm.samplers.sgld": ("SGLD",),
     "longhmm.samplers.sgrld": ("SGRLD",),

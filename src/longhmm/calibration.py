@@ -24,7 +24,7 @@ from longhmm.progress import Bar
 from longhmm.run.request import Request
 from longhmm.run.session import find_tuning, run_session
 from longhmm.samplers.contract import Sampler
-from longhmm.samplers.matched_langevin import MatchedLangevin
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 
 # Draws of coordinates by name, `(chain, draw, ...)`, for a model, data, a point to start from, and a seed.
 Method = Callable[[HMM, Sequences, dict[str, np.ndarray], int], dict[str, np.ndarray]]
@@ -109,7 +109,7 @@ def by_sampler(
     """A method for `simulated_ranks`: runs of a sampler. The default finds its own start, others begin at the truth."""
 
     def method(model: HMM, data: Sequences, params: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
-        matched = isinstance(sampler, MatchedLangevin)
+        matched = isinstance(sampler, ControlVariateSGLD)
         init = None if matched else params
         windows, buffer, thin = (options.get(name) for name in ("windows", "buffer", "thin"))
         request = Request(

@@ -27,7 +27,7 @@ def contradicted(*given):
 
 def test_right_draws_stay(counts):
     posterior = sample(counts)
-    assert posterior.settings["sampler"] == "matched Langevin" and posterior.notes == ()
+    assert posterior.settings["sampler"] == "SGLD with control variates" and posterior.notes == ()
 
 
 def test_contradicted_draws_are_made_again_and_resumed(counts, monkeypatch, tmp_path):
@@ -48,12 +48,12 @@ def test_contradicted_draws_are_made_again_and_resumed(counts, monkeypatch, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("wrong", [{"sampler": lh.MatchedLangevin()}, {"time_limit": 1e6}, {}])
+@pytest.mark.parametrize("wrong", [{"sampler": lh.ControlVariateSGLD()}, {"time_limit": 1e6}, {}])
 def test_a_chosen_sampler_and_long_data_are_left_alone(counts, monkeypatch, wrong):
     monkeypatch.setattr(module, "bias", contradicted)
     if not wrong:
         monkeypatch.setattr(module, "MOST_ROWS", 500)
-    assert sample(counts, **wrong).settings["sampler"] == "matched Langevin"
+    assert sample(counts, **wrong).settings["sampler"] == "SGLD with control variates"
 
 
 def test_a_verdict_is_printed_with_the_progress_bar_only(counts, capsys):

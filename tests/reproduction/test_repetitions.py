@@ -8,8 +8,8 @@ import pytest
 
 import longhmm as lh
 from longhmm.run.tuning import CHEAPER
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 from longhmm.samplers.full_data_hmc import NUTS
-from longhmm.samplers.matched_langevin import MatchedLangevin
 from longhmm_reproduction import pipeline
 from longhmm_reproduction.document import Document
 from longhmm_reproduction.repetitions import run_repetitions, share_out
@@ -58,7 +58,7 @@ def test_the_pipeline_runs_what_sample_would(monkeypatch, exact):
         pipeline, "tune", lambda *given, **named: tune(*given, **named)._replace(exact=CHEAPER if exact else "")
     )
     found = pipeline.run_default(model, sequences, chains=2, draws=20, seed=0)
-    assert found.settings["sampler"] == (NUTS.name if exact else MatchedLangevin.name)
+    assert found.settings["sampler"] == (NUTS.name if exact else ControlVariateSGLD.name)
     mode, mean = found.segments
     assert mean.params["rate"].shape == (2, 2) and mean.seconds > mode.seconds
     np.testing.assert_allclose(mode.params["rate"], [[1.0, 8.0]] * 2, rtol=0.1)

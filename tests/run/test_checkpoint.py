@@ -14,7 +14,7 @@ from longhmm.run import checkpoint, recentring
 from longhmm.run.driver import Driver
 from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.session import Request, find_tuning, run_session
-from longhmm.samplers.matched_langevin import MatchedLangevin
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,9 @@ def problem():
 
 def run(problem, place, draws=120, seed=4):
     model, sequences = problem
-    request = Request(model, sequences, MatchedLangevin(), None, None, 2, draws, None, 3, None, seed, None, place, 0.0)
+    request = Request(
+        model, sequences, ControlVariateSGLD(), None, None, 2, draws, None, 3, None, seed, None, place, 0.0
+    )
     found = find_tuning(request, Bar(False))
     chains = run_session(request, Bar(False), found)
     return Flat.like(chains.mode).ravel_numpy(chains.coordinates), chains
@@ -81,7 +83,7 @@ def test_a_stop_before_the_first_draw_leaves_a_run_that_can_be_taken_up(problem,
 
 def test_a_stop_before_the_warm_up_keeps_the_tuning(problem, few, tmp_path, monkeypatch):
     model, sequences = problem
-    request = Request(model, sequences, MatchedLangevin(), None, None, 2, 5, None, 3, None, 4, None, tmp_path, 0.0)
+    request = Request(model, sequences, ControlVariateSGLD(), None, None, 2, 5, None, 3, None, 4, None, tmp_path, 0.0)
     find_tuning(request, Bar(False))
     assert not (tmp_path / checkpoint.NAME).exists()
 
@@ -103,7 +105,7 @@ def _only_tuning(place):
 def test_a_centre_that_is_far_off_is_moved_to_the_chains(problem, tmp_path):
     """Control variates about a point four sds away: moved once, same posterior, kept on resuming."""
     model, sequences = problem
-    asked = [model, sequences, MatchedLangevin(), None, None, 2, 300, None, 6, None, 4, None, None, 0.0]
+    asked = [model, sequences, ControlVariateSGLD(), None, None, 2, 300, None, 6, None, 4, None, None, 0.0]
     request = Request(*asked)
     found = find_tuning(request, Bar(False))
     whitened = np.eye(found.estimator.factor.shape[0])[:1] * 4

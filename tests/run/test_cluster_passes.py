@@ -204,7 +204,13 @@ def test_a_worker_that_goes_away_while_data_are_sent_changes_nothing(
 @pytest.mark.slow
 def test_the_default_pipeline_finds_the_same_mode_and_draws(values: np.ndarray, client: Any, tmp_path: Path) -> None:
     data = sources(values, tmp_path)
-    how: dict[str, Any] = {"sampler": lh.MatchedLangevin(), "chains": 2, "draws": 20, "warmup": 20, "progress": False}
+    how: dict[str, Any] = {
+        "sampler": lh.ControlVariateSGLD(),
+        "chains": 2,
+        "draws": 20,
+        "warmup": 20,
+        "progress": False,
+    }
     expected = lh.sample(MODEL, data["npy"], **how)
     for kind in ("npy", "dask"):  # chains on the workers, and here with windows fetched from the workers
         found = lh.sample(MODEL, data[kind], client=client, **how)

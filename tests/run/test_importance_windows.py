@@ -12,13 +12,13 @@ from longhmm.run.driver import Driver
 from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.request import Request
 from longhmm.run.session import find_tuning, run_session
-from longhmm.samplers.matched_langevin import MatchedLangevin
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 
 WINDOWS = lh.Windows(10, 16, lh.Importance())
 
 
 def request(model, sequences, place=None, windows=WINDOWS, draws=60, thin=3):
-    sampler, buffer = MatchedLangevin(), lh.FixedBuffer(10)
+    sampler, buffer = ControlVariateSGLD(), lh.FixedBuffer(10)
     settings = (windows, buffer, 4, draws, None, thin, None, 0, None, place, 0.0)
     return Request(model.resolve(sequences), sequences, sampler, *settings)
 

@@ -7,7 +7,7 @@ import pytest
 import longhmm as lh
 from longhmm.gradients.control_variate import BoundControlVariate
 from longhmm.run.remarks import crowded, impossible
-from longhmm.samplers.matched_langevin import Tuned
+from longhmm.samplers.control_variate_sgld import Tuned
 from samplers.targets import coordinates_of
 
 STUCK = np.array([[1.0, 0.0], [1.0, 1.0]])  # state 0 is never left
@@ -27,7 +27,7 @@ def samplers():
     windows, buffer = lh.Windows(2, 60), lh.FixedBuffer(0)
     for sampler in (lh.SGRLD(0.05), lh.SGRLD.paper(1e-4, 2), lh.SGLD(1e-4), lh.SGHMC(0.1)):
         yield pytest.param(sampler, sampler.estimator(windows, buffer), id=sampler.name)
-    yield pytest.param(lh.MatchedLangevin(), lh.Buffered(windows, buffer), id="matched")
+    yield pytest.param(lh.ControlVariateSGLD(), lh.Buffered(windows, buffer), id="matched")
 
 
 @pytest.mark.parametrize(("sampler", "policy"), list(samplers()))
@@ -35,7 +35,7 @@ def test_windows_without_a_possible_path_are_counted(sampler, policy, contradict
     """All sixty cells in every minibatch: exactly the one that holds the contradiction is impossible."""
     model, data = contradiction
     bound = policy.bind(model, data, PARAMS)
-    if isinstance(sampler, lh.MatchedLangevin):
+    if isinstance(sampler, lh.ControlVariateSGLD):
         start = coordinates_of(model, PARAMS)
         control = BoundControlVariate(bound, start, jax.tree.map(np.zeros_like, start))
         one = np.eye(1, dtype=np.float32)

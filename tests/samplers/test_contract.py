@@ -12,7 +12,7 @@ import pytest
 
 import longhmm as lh
 from longhmm.samplers import REGISTERED
-from longhmm.samplers.matched_langevin import Tuned
+from longhmm.samplers.control_variate_sgld import Tuned
 
 PARAMS = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
 
@@ -52,7 +52,7 @@ class Built:
         self.model, self.sampler = model, make(name)
         self.x64 = getattr(self.sampler, "x64", False)
         estimator = self.sampler.estimator(lh.Windows(3, 4), lh.FixedBuffer(3)).bind(model, data, PARAMS)
-        if name == "MatchedLangevin":
+        if name == "ControlVariateSGLD":
             scale = np.float32(0.1) * np.eye(4, dtype=np.float32)
             estimator = Tuned(estimator, scale, np.eye(4, dtype=np.float32), np.float32(0.1))
         self.estimator = estimator

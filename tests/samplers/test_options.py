@@ -38,7 +38,7 @@ USUAL = {
     "Gibbs": {"adaptation_steps": 2},
 }
 OPTIONS = {
-    "MatchedLangevin": {"largest_step": (0.1,), "noise_share": (0.1,)},
+    "ControlVariateSGLD": {"largest_step": (0.1,), "noise_share": (0.1,)},
     "SGLD": {"step_size": STEPS, "preconditioner": PRECONDITIONERS, "noise_correction": (True,)},
     "SGHMC": {
         "step_size": STEPS,
@@ -105,7 +105,7 @@ def label(value):
     return str(value).split(" at 0x")[0][:40].replace("\n", " ")
 
 
-TUNED = ("MatchedLangevin", "NUTS", "HMC")  # whose numbers take a while to try, and are tried elsewhere as well
+TUNED = ("ControlVariateSGLD", "NUTS", "HMC")  # whose numbers take a while to try, and are tried elsewhere as well
 ONE_BY_ONE = [
     pytest.param(
         name, {option: value}, id=f"{name}-{option}-{label(value)}", marks=[pytest.mark.slow] * (name in TUNED)
@@ -128,7 +128,7 @@ def test_every_option_runs(problem, name, options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["SGLD", "SGHMC", "SGRLD", "MatchedLangevin"])
+@pytest.mark.parametrize("name", ["SGLD", "SGHMC", "SGRLD", "ControlVariateSGLD"])
 @pytest.mark.parametrize(
     "options",
     [

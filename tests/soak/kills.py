@@ -66,7 +66,7 @@ def kill_writers(place: Path, kills: int, seed: int = 0) -> Outcome:
     return Outcome(kills, lost)
 
 
-def kill_fits(place: Path, kills: int, seed: int = 0, sampler: str = "langevin", draws: int = 300) -> Outcome:
+def kill_fits(place: Path, kills: int, seed: int = 0, sampler: str = "sgld-cv", draws: int = 300) -> Outcome:
     """Kill `longhmm fit`, then `longhmm resume` again and again; the draws are those of a run left alone."""
     place.mkdir(parents=True, exist_ok=True)
     model = lh.HMM(2, lh.Poisson())

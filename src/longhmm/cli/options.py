@@ -24,7 +24,7 @@ class SamplerName(StrEnum):
     """Samplers that work without tuning by hand."""
 
     auto = "auto"
-    langevin = "langevin"
+    sgld_cv = "sgld-cv"
     nuts = "nuts"
     hmc = "hmc"
     gibbs = "gibbs"

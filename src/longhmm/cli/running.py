@@ -25,8 +25,8 @@ def sampler_of(name: str) -> Sampler | None:
     match SamplerName(name):
         case SamplerName.auto:
             return None
-        case SamplerName.langevin:
-            return lh.MatchedLangevin()
+        case SamplerName.sgld_cv:
+            return lh.ControlVariateSGLD()
         case SamplerName.nuts:
             return lh.NUTS()
         case SamplerName.hmc:

@@ -23,7 +23,7 @@ from longhmm.run.request import Request
 from longhmm.run.session import find_tuning, keep_tuning, run_session
 from longhmm.run.tuning import CHEAPER, Tuning, from_arrays
 from longhmm.samplers.contract import Sampler
-from longhmm.samplers.matched_langevin import MatchedLangevin
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 from longhmm.version import __version__
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def go(origin: Origin, progress: bool, limit: Limit, reserve: float = 0.0) -> tu
         bar.phase("reading the data")
         origin = replace(origin, request=limit.run(origin.request.marked, "reading the data"))
         request = replace(origin.request, sequences=limit.watch(origin.request.sequences))
-        matched = isinstance(request.sampler, MatchedLangevin)
+        matched = isinstance(request.sampler, ControlVariateSGLD)
         found = (origin.tuning or find_tuning(request, bar, origin.stored, limit)) if matched else None
         if request.automatic and found is not None and found.exact:
             sampler, notes = exact_sampler(found)

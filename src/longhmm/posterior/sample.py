@@ -23,7 +23,7 @@ from longhmm.run.limit import Limit, TimeIsOver
 from longhmm.run.remarks import stopped_by_user
 from longhmm.run.request import Request
 from longhmm.samplers.contract import Sampler
-from longhmm.samplers.matched_langevin import MatchedLangevin
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 
 GRADIENTS = 32  # exact gradients behind a verdict
 CHECKS = 0.2  # share of a limited time that is left to them
@@ -51,7 +51,7 @@ def sample(
     """Draw from the posterior of a hidden Markov model, at any length of data.
 
     With no options this finds the mode, measures curvature and gradient noise there, chooses windows, buffer and step
-    size by formula, and runs control-variate Langevin chains whose draws are spaced so that they are nearly
+    size by formula, and runs chains of SGLD with control variates whose draws are spaced so that they are nearly
     independent. Where the exact full-data sampler is cheaper, or exact gradients contradict the draws and the data are
     not too long, it is used instead, and the notes say so.
 
@@ -125,7 +125,7 @@ def asked(
     sequences = on_cluster(data, client)
     model.check_dim(sequences)
     resolved, automatic = model.resolve(sequences), sampler is None
-    chosen: Sampler = MatchedLangevin() if sampler is None else sampler
+    chosen: Sampler = ControlVariateSGLD() if sampler is None else sampler
     return Request(
         resolved, sequences, chosen, windows, buffer, chains, draws, warmup, thin, init, seed, limit.seconds,
         checkpoint, wanted_size(automatic, chains, draws), client, automatic=automatic,

@@ -12,7 +12,7 @@ from longhmm.posterior.bias import bias
 from longhmm.run.driver import CTRL_C
 from longhmm.run.limit import Limit
 from longhmm.run.remarks import stopped_note
-from longhmm.samplers.matched_langevin import MatchedLangevin
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 
 if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior
@@ -26,7 +26,7 @@ MOST_ROWS = 2.7e9  # rows of exact gradients that a run is repeated for: minutes
 def why_exact(posterior: Posterior, limit: Limit) -> str:
     """The reason in words; empty where the draws are fine, or the exact sampler would take too long."""
     origin = posterior.origin
-    if origin is None or not origin.request.automatic or posterior.settings.get("sampler") != MatchedLangevin.name:
+    if origin is None or not origin.request.automatic or posterior.settings.get("sampler") != ControlVariateSGLD.name:
         return ""
     request = origin.request
     rows = PER_STEP * request.chains * (ADAPTATION + request.draws) * request.sequences.length

@@ -13,7 +13,7 @@ from longhmm.run import recentring, tuning
 from longhmm.run.chains import Chains, Stored
 from longhmm.run.request import Request
 from longhmm.run.session import run_session
-from longhmm.samplers.matched_langevin import MatchedLangevin
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 from longhmm.samplers.schedules import Scaled, as_schedule
 
 DRAWS = 500  # of every chain
@@ -26,7 +26,7 @@ def rerun_halved(request: Request, stored: Stored, init: Mapping[str, Any], bar:
     """
     short = replace(request, draws=min(request.draws, DRAWS), init=init, checkpoint=None, time_limit=None)
     short = replace(short, wanted_size=0.0, seed=request.seed + 1, mark=None)
-    if isinstance(request.sampler, MatchedLangevin):
+    if isinstance(request.sampler, ControlVariateSGLD):
         found = recentring.from_arrays(
             tuning.from_arrays(request.model, request.sequences, stored.arrays), stored.arrays
         )

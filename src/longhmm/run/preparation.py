@@ -17,7 +17,7 @@ from longhmm.model.hmm import HMM
 from longhmm.model.initialise import initial_params
 from longhmm.run import recentring, tuning
 from longhmm.run.request import Request
-from longhmm.samplers.matched_langevin import MatchedLangevin, Tuned
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD, Tuned
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Prepared:
 
 def prepare(request: Request, found: tuning.Tuning | None, arrays: Mapping[str, np.ndarray] | None) -> Prepared:
     """Make the default sampler ready from its tuning, or bind another one at its starting points."""
-    if request.sampler.name == MatchedLangevin.name:
+    if request.sampler.name == ControlVariateSGLD.name:
         assert found is not None
         return _prepare_matched(request, found if arrays is None else recentring.from_arrays(found, arrays), arrays)
     prepared = _prepare_other(request, found, arrays)

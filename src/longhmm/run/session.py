@@ -26,7 +26,7 @@ from longhmm.run.preparation import Prepared, prepare
 from longhmm.run.remarks import remarks
 from longhmm.run.request import Request
 from longhmm.run.warm_up import WarmUp, flat_of
-from longhmm.samplers.matched_langevin import MatchedLangevin
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 
 SAVE_EVERY = 30.0  # seconds between two checkpoints
 ROUNDS = 4  # how often the distance between draws is doubled to reach the wanted effective size
@@ -64,7 +64,7 @@ def find_tuning(request: Request, bar: Bar, stored: Stored | None = None, limit:
         return tuning.from_arrays(request.model, request.sequences, kept[1])
     tune = partial(
         tuning.tune,
-        request.sampler if isinstance(request.sampler, MatchedLangevin) else MatchedLangevin(),
+        request.sampler if isinstance(request.sampler, ControlVariateSGLD) else ControlVariateSGLD(),
         request.model,
         request.sequences,
         windows=request.windows,

@@ -22,7 +22,7 @@ from longhmm.gradients.schemes import Importance, Windows
 from longhmm.model.hmm import HMM
 from longhmm.progress import Bar
 from longhmm.run.mode import Mode, find_mode
-from longhmm.samplers.matched_langevin import MatchedLangevin, Tuned
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD, Tuned
 
 COUNTS = (16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
 STEP_OVERHEAD = 2000  # what a step costs beside its windows, in observations
@@ -55,7 +55,7 @@ class Tuning(NamedTuple):
 
 
 def tune(
-    sampler: MatchedLangevin,
+    sampler: ControlVariateSGLD,
     model: HMM,
     sequences: Sequences,
     *,
@@ -103,7 +103,7 @@ def cheaper_exactly(length: int, cost: float, draws: int) -> bool:
     return EXACT_GRADIENTS * gradient < cost and (whole or adaptation < A_MOMENT)
 
 
-def step_size(sampler: MatchedLangevin, noise: float) -> float:
+def step_size(sampler: ControlVariateSGLD, noise: float) -> float:
     """The largest h whose share `h V / (2 - h)` of gradient noise in the stationary variance stays small."""
     share = sampler.noise_share
     return float(min(sampler.largest_step, 2 * share / (noise + share)))

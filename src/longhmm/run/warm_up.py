@@ -18,7 +18,7 @@ from longhmm.run.driver import Driver, Progressed
 from longhmm.run.limit import Limit
 from longhmm.run.preparation import Prepared, bind_matched, note_buffer
 from longhmm.run.request import Request
-from longhmm.samplers.matched_langevin import MatchedLangevin
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 
 PHASES = 5  # of samplers on windows: buffer and gap are measured anew after each
 LOOKS = 100  # states of every chain that are compared with the centre, at most
@@ -32,7 +32,7 @@ class WarmUp:
 
     def go(self, driver: Driver, run: Progressed) -> tuple[Progressed, Driver]:
         """Take the steps of the warm-up."""
-        if self.request.sampler.name == MatchedLangevin.name:
+        if self.request.sampler.name == ControlVariateSGLD.name:
             return self._about_a_centre(driver, run)
         if hasattr(self.prepared.estimator, "buffer"):
             return self._on_windows(driver, run)

@@ -12,7 +12,7 @@ REGISTERED = {
     "ExpectationMaximisation": "longhmm.samplers.expectation_maximisation",
     "Gibbs": "longhmm.samplers.gibbs",
     "HMC": "longhmm.samplers.full_data_hmc",
-    "MatchedLangevin": "longhmm.samplers.matched_langevin",
+    "ControlVariateSGLD": "longhmm.samplers.control_variate_sgld",
     "NUTS": "longhmm.samplers.full_data_hmc",
     "SGHMC": "longhmm.samplers.sghmc",
     "SGLD": "longhmm.samplers.sgld",

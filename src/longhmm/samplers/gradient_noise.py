@@ -33,7 +33,7 @@ def check_noise_known(estimator: Any, name: str) -> None:
         raise ModelError(
             f"noise_correction of {name} needs the scores of independent windows, as Buffered(...) gives them, got "
             f"{type(estimator).__name__}: leave noise_correction out (full data have no noise; for control variates "
-            "MatchedLangevin() matches the noise)."
+            "ControlVariateSGLD() matches the noise)."
         )
     if estimator.source.rotation.count < 2:
         raise ModelError(

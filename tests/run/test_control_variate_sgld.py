@@ -13,12 +13,12 @@ from longhmm.progress import Bar
 from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.session import Request, run_session
 from longhmm.run.tuning import noise_factor, tune, whitening
-from longhmm.samplers.matched_langevin import MatchedLangevin
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 
 
 def draw(model, data, seed=0, draws=1000, sampler=None, **options):
     sequences = lh.open_data(data, **options)
-    sampler = sampler or MatchedLangevin()
+    sampler = sampler or ControlVariateSGLD()
     found = tune(sampler, model.resolve(sequences), sequences, seed=seed)
     request = Request(
         model.resolve(sequences),
@@ -130,8 +130,8 @@ def test_a_chain_far_out_in_the_tail_of_an_unseen_transition_comes_back():
     y = np.random.default_rng(3).normal(np.array([-1.0, 0.0, 1.0])[states])
     model = lh.HMM(3, lh.Emission(dist.Normal, loc=dist.Normal(0.0, 10.0), scale=1.0))
     sequences = lh.open_data(y, states=states)
-    found = tune(MatchedLangevin(), model, sequences, seed=0)
-    kernel = MatchedLangevin().build(model, found.estimator)
+    found = tune(ControlVariateSGLD(), model, sequences, seed=0)
+    kernel = ControlVariateSGLD().build(model, found.estimator)
     flat = Flat.like(found.mode.coordinates)
     params = constrain(model, found.mode.coordinates)
     rows = params["transition"].copy()

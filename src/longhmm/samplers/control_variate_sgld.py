@@ -1,4 +1,5 @@
-"""Preconditioned Langevin dynamics with control variates and matched noise: the default sampler.
+"""Stochastic-gradient Langevin dynamics with control variates, the noise scheme of Leimkuhler and Matthews, and a
+preconditioner: the default sampler.
 
 In whitened coordinates `z`, `theta = theta* + L z` with `L L^T = H^-1`, one step is
 
@@ -7,10 +8,11 @@ In whitened coordinates `z`, `theta = theta* + L z` with `L L^T = H^-1`, one ste
 where `g_hat` is the control-variate gradient, `xi'` is fresh standard normal noise, `xi` that of the step before, and
 `C C^T = I - h / (2 - h) V` takes away what the noise of the gradient, `V = L^T Cov(g_hat) L`, adds by itself.
 
-Averaging the noise of two neighbouring steps (Leimkuhler and Matthews 2013) makes the stationary law of a Gaussian
-target exact for every stable step size, and second-order accurate for others; plain Euler steps are only first-order,
-which shows on the skewed coordinates of rare transitions. Without averaging, the noise `2 h M - h^2 M (H + V) M` would
-be needed for the same covariance, and skewed targets come out visibly wrong at the same step size (F22, F23).
+Averaging the noise of two neighbouring steps (Leimkuhler and Matthews 2013) makes the stationary distribution of a
+Gaussian target exact for every stable step size, and second-order accurate for others; plain Euler steps are only
+first-order, which shows on the skewed coordinates of rare transitions. Without averaging, the noise
+`2 h M - h^2 M (H + V) M` would be needed for the same covariance, and skewed targets come out visibly wrong at the same
+step size (F22, F23).
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from longhmm.samplers.evaluation import impossible_windows
 LONGEST_DRIFT = 4.0
 
 
-class MatchedState(NamedTuple):
+class ControlVariateState(NamedTuple):
     """Where the chain is: `offset` is z, `noise` the normal draws of the last step."""
 
     coordinates: Coordinates
@@ -44,7 +46,7 @@ class MatchedState(NamedTuple):
     noise: jax.Array
 
 
-class MatchedInfo(NamedTuple):
+class ControlVariateInfo(NamedTuple):
     """The gradient used, whether all was finite, the length of the drift when whitened, and impossible windows."""
 
     gradient: Coordinates
@@ -100,7 +102,7 @@ class Tuned:
 
 
 @dataclass(frozen=True)
-class MatchedLangevin:
+class ControlVariateSGLD:
     """The default sampler; everything it needs is tuned automatically.
 
         z' = z + h L^T g_hat(theta) + sqrt(2 h) C (xi + xi') / 2
@@ -111,8 +113,8 @@ class MatchedLangevin:
 
     Example:
         >>> import longhmm as lh
-        >>> lh.MatchedLangevin(largest_step=0.1)
-        MatchedLangevin(largest_step=0.1, noise_share=0.25)
+        >>> lh.ControlVariateSGLD(largest_step=0.1)
+        ControlVariateSGLD(largest_step=0.1, noise_share=0.25)
 
     References: Leimkuhler and Matthews (2013) for the averaged noise; Baker, Fearnhead, Fox and Nemeth (2019) for
     control variates. Differs from both by the noise C, which leaves out what the gradient's own noise adds.
@@ -120,7 +122,7 @@ class MatchedLangevin:
 
     largest_step: float = 0.25
     noise_share: float = 0.25
-    name: ClassVar[str] = "matched Langevin"
+    name: ClassVar[str] = "SGLD with control variates"
     cites: ClassVar[tuple[str, ...]] = ("leimkuhler2013", "baker2019")
 
     def estimator(self, windows: Any, buffer: Any) -> ControlVariate:
@@ -141,12 +143,14 @@ class MatchedLangevin:
         def place(offset: jax.Array) -> Coordinates:
             return flat.unravel(start + factor @ offset)
 
-        def init(key: jax.Array, coordinates: Coordinates) -> MatchedState:
+        def init(key: jax.Array, coordinates: Coordinates) -> ControlVariateState:
             distance = flat.ravel(coordinates).astype(jnp.float32) - start
             offset = jnp.linalg.solve(factor, distance)
-            return MatchedState(place(offset), offset, jax.random.normal(key, offset.shape, offset.dtype))
+            return ControlVariateState(place(offset), offset, jax.random.normal(key, offset.shape, offset.dtype))
 
-        def step(key: jax.Array, state: MatchedState, minibatch: Any) -> tuple[MatchedState, MatchedInfo]:
+        def step(
+            key: jax.Array, state: ControlVariateState, minibatch: Any
+        ) -> tuple[ControlVariateState, ControlVariateInfo]:
             found = estimator.estimate(state.coordinates, minibatch)
             asked = step_size * (factor.T @ flat.ravel(found.gradient))
             drift = jnp.clip(asked, -LONGEST_DRIFT, LONGEST_DRIFT)
@@ -154,7 +158,9 @@ class MatchedLangevin:
             offset = state.offset + drift + spread @ (0.5 * (state.noise + noise))
             finite = jnp.all(jnp.isfinite(offset))
             length, lost = jnp.sqrt(jnp.sum(drift**2)), impossible_windows(found.statistics, minibatch)
-            return MatchedState(place(offset), offset, noise), MatchedInfo(found.gradient, finite, length, lost)
+            return ControlVariateState(place(offset), offset, noise), ControlVariateInfo(
+                found.gradient, finite, length, lost
+            )
 
         # Only the offset is kept: in float32 it is precise to a millionth of a posterior standard deviation.
         return Kernel(init, step, estimator.draw, True, lambda state: state.offset)
