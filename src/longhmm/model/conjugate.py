@@ -95,11 +95,6 @@ class InverseWishartPrior(NamedTuple):
     degrees: Any
     scale: Any
 
-    @property
-    def proper(self) -> bool:
-        """Whether it is a distribution at all, as a flat prior is not."""
-        return bool(np.all(self.degrees > 0))
-
 
 class PairPrior(NamedTuple):
     """Two numbers per value: shape and rate of a gamma or inverse gamma, both concentrations of a beta."""
@@ -107,10 +102,10 @@ class PairPrior(NamedTuple):
     one: Any
     two: Any
 
-    @property
-    def proper(self) -> bool:
-        """Whether it is a distribution at all, as a flat prior is not."""
-        return bool(np.all(self.one > 0))
+
+def is_flat(parameter: Parameter) -> bool:
+    """Whether the prior is no distribution."""
+    return type(bare_prior(parameter)) is dist.ImproperUniform
 
 
 def normal_prior(parameter: Parameter) -> NormalPrior | None:
@@ -120,7 +115,8 @@ def normal_prior(parameter: Parameter) -> NormalPrior | None:
         loc, scale = (_spread(each, parameter.shape).reshape(shape) for each in (prior.loc, prior.scale))
         return NormalPrior(loc, (scale**-2.0)[..., None] * np.eye(shape[1]))
     if type(prior) is dist.MultivariateNormal:
-        precision = np.linalg.inv(np.asarray(prior.covariance_matrix, np.float64))
+        factor = prior.scale_tril
+        precision = _numbers(factor).linalg.inv(factor @ factor.swapaxes(-1, -2))
         return NormalPrior(_spread(prior.loc, shape), _spread(precision, (*shape, shape[1])))
     return flat_normal(shape) if type(prior) is dist.ImproperUniform else None
 
@@ -181,13 +177,11 @@ def gamma_prior(parameter: Parameter) -> PairPrior | None:
 
 
 def beta_prior(parameter: Parameter) -> PairPrior | None:
-    """For the probability of a one: beta, or uniform; both concentrations."""
+    """For the probability of a one: beta, or flat; both concentrations."""
     prior, shape = bare_prior(parameter), parameter.shape
     if type(prior) is dist.Beta:
         return PairPrior(_spread(prior.concentration1, shape), _spread(prior.concentration0, shape))
-    if type(prior) is dist.ImproperUniform or _is_standard_uniform(prior):
-        return PairPrior(np.ones(shape), np.ones(shape))
-    return None
+    return PairPrior(np.ones(shape), np.ones(shape)) if type(prior) is dist.ImproperUniform else None
 
 
 def dirichlet_prior(parameter: Parameter) -> Any:
@@ -206,14 +200,15 @@ def bare_prior(parameter: Parameter) -> Any:
     return prior
 
 
-def _spread(numbers: object, shape: tuple[int, ...]) -> np.ndarray:
-    return np.broadcast_to(np.asarray(numbers, np.float64), shape).copy()
+def _spread(given: Any, shape: tuple[int, ...]) -> Any:
+    """Numbers repeated in a shape."""
+    numbers = _numbers(given)
+    return numbers.broadcast_to(numbers.asarray(given, float), shape)
 
 
-def _is_standard_uniform(prior: Any) -> bool:
-    return type(prior) is dist.Uniform and bool(
-        np.all(np.asarray(prior.low) == 0) and np.all(np.asarray(prior.high) == 1)
-    )
+def _numbers(given: Any) -> Any:
+    """NumPy, or JAX inside compiled code."""
+    return jnp if isinstance(given, jax.Array) else np
 
 
 # One parameter with a prior of two numbers ---------------------------------------------------------------------------

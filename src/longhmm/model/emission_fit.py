@@ -51,7 +51,7 @@ def fit_groups(
         return {name: np.asarray(value) for name, value in _natural(emission, n_groups, point).items()}
 
 
-@partial(jax.jit, static_argnames=("emission", "n_groups"))
+@partial(jax.jit, static_argnames=("n_groups",))
 def _natural(emission: Emission, n_groups: int, point: jax.Array) -> dict[str, jax.Array]:
     return Coordinates(emission.parameters(n_groups)).params(point)
 
@@ -94,7 +94,7 @@ def _scores(emission: Emission, params: dict[str, jax.Array], rows: jax.Array, w
     return jnp.sum(jnp.where(weights[:, :, None] > 0, logs, 0.0), axis=1)
 
 
-@partial(jax.jit, static_argnames=("emission", "n_groups"))
+@partial(jax.jit, static_argnames=("n_groups",))
 def _derivatives(
     emission: Emission, n_groups: int, vector: jax.Array, rows: jax.Array, weights: jax.Array
 ) -> Derivatives:
@@ -107,7 +107,7 @@ def _derivatives(
     return coordinates.derivatives(objective, vector)
 
 
-@partial(jax.jit, static_argnames=("emission", "n_groups"))
+@partial(jax.jit, static_argnames=("n_groups",))
 def _candidate_scores(
     emission: Emission, n_groups: int, vectors: jax.Array, rows: jax.Array, weights: jax.Array
 ) -> jax.Array:
@@ -180,7 +180,7 @@ def _near_data(parameter: Parameter, count: int, pooled: np.ndarray, rng: np.ran
     return None
 
 
-@partial(jax.jit, static_argnames=("emission", "n_groups", "count"))
+@partial(jax.jit, static_argnames=("n_groups", "count"))
 def _prior_draws(emission: Emission, n_groups: int, count: int, key: jax.Array) -> jax.Array:
     """Coordinates `(count, P)` of draws from the prior, normal where that is improper."""
     coordinates = Coordinates(emission.parameters(n_groups))

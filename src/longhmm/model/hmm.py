@@ -24,6 +24,7 @@ from longhmm.model.validation import check_initial, check_law, check_transition
 Params = dict[str, jax.Array]
 
 
+@jax.tree_util.register_pytree_node_class
 class HMM:
     """A hidden Markov model with `n_states` states and any emission.
 
@@ -65,6 +66,20 @@ class HMM:
         self._resolved: dict[str, HMM] = {}
         if emission.is_resolved:
             emission.parameters(self.n_states)  # complains now, not in the middle of a run
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        """All numbers of the model as leaves; what is left is structure, for which compiled code is made."""
+        word = self.initial if isinstance(self.initial, str) else None
+        return (self.emission, self.transitions, None if word else self.initial), (self.n_states, word)
+
+    @classmethod
+    def tree_unflatten(cls, structure: Any, numbers: tuple[Any, ...]) -> HMM:
+        """The same model with other numbers, which are not checked."""
+        model = object.__new__(cls)
+        model.n_states, word = structure
+        model.emission, model.transitions, initial = numbers
+        model.initial, model._resolved = initial if word is None else word, {}
+        return model
 
     def __repr__(self) -> str:
         return f"HMM(n_states={self.n_states}, emission={self.emission!r})"

@@ -8,7 +8,6 @@ sufficient statistics, and a table of log probabilities. A kernel sums what belo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -105,7 +104,7 @@ def _rows(emission: Emission, values: Any, observed: Any) -> jax.Array:
     return jnp.where(whole, numbers.astype(jnp.result_type(numbers, jnp.result_type(float))), jnp.nan)
 
 
-_compiled_rows = partial(jax.jit, static_argnums=0)(_rows)
+_compiled_rows = jax.jit(_rows)
 
 
 class LinearLowering(Lowering):

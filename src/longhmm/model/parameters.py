@@ -32,7 +32,7 @@ class Parameter(NamedTuple):
     name: str
     shape: tuple[int, ...]
     prior: Distribution | None
-    value: np.ndarray | None
+    value: Any  # an array, or None
     support: Constraint | None
 
     @property
@@ -121,6 +121,8 @@ def make_parameter(
         return Parameter(name, shape, spec, None, support)
     if isinstance(spec, Pending):
         return Parameter(name, shape, None, None, spec.support)
+    if isinstance(spec, jax.Array):  # inside compiled code
+        return Parameter(name, shape, None, jnp.broadcast_to(spec, shape), None)
     dtype = np.int64 if integer else np.float64
     return Parameter(name, shape, None, np.broadcast_to(spec, shape).astype(dtype), None)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -117,7 +116,7 @@ def _pieces(
         yield start, padded[:count], values[:count]
 
 
-@partial(jax.jit, static_argnames=("emission",))
+@jax.jit
 def _observe(emission: Emission, key: jax.Array, params: Mapping[str, jax.Array], states: jax.Array) -> jax.Array:
     return emission.sample(key, dict(params), states)
 

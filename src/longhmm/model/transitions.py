@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import gammaln
 
 from longhmm.errors import ModelError
 from longhmm.messages.scaling import product, safe_log
@@ -91,12 +92,17 @@ class TransitionModel:
         return found
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=("concentration", "fixed_rows"), meta_fields=("pattern",))
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """Independent Dirichlet rows. A concentration of 0 forbids a transition; `fixed_rows` are known exactly."""
+    """Independent Dirichlet rows. A concentration of 0 forbids a transition; `fixed_rows` are known exactly.
+
+    Which transitions are possible (`pattern`) is structure; concentrations and probabilities are numbers.
+    """
 
     concentration: np.ndarray
     fixed_rows: Mapping[int, np.ndarray]
+    pattern: tuple[tuple[bool, ...], ...]
     varies: ClassVar[bool] = False
     parameter: ClassVar[str] = "transition"
 
@@ -129,19 +135,19 @@ class Transitions:
                     f"transition_prior must leave at least one transition out of state {row}, got only zeros in "
                     "that row."
                 )
-        return Transitions(concentration, fixed)
+        allowed = concentration > 0
+        for row, known in fixed.items():
+            allowed[row] = known > 0
+        return Transitions(concentration, fixed, tuple(map(tuple, allowed.tolist())))
 
     @property
     def n_states(self) -> int:
-        return int(self.concentration.shape[0])
+        return len(self.pattern)
 
     @cached_property
     def allowed(self) -> np.ndarray:
         """`(K, K)`, True where a transition is possible."""
-        allowed = self.concentration > 0
-        for row, law in self.fixed_rows.items():
-            allowed[row] = law > 0
-        return allowed
+        return np.array(self.pattern)
 
     @cached_property
     def free_rows(self) -> np.ndarray:
@@ -209,13 +215,10 @@ class Transitions:
     def log_prior(self, transition: jax.Array) -> jax.Array:
         """Log density of the Dirichlet rows."""
         free = self.allowed & self.free_rows[:, None]
-        concentration = np.where(free, self.concentration, 0.0)
-        constant = 0.0
-        for row in np.flatnonzero(self.free_rows):
-            entries = self.concentration[row][self.allowed[row]]
-            constant += math.lgamma(entries.sum()) - sum(math.lgamma(entry) for entry in entries)
-        logs = jnp.where(free, safe_log(transition), 0.0)
-        return jnp.sum(jnp.where(free, concentration - 1.0, 0.0) * logs) + constant
+        concentration = jnp.where(free, jnp.asarray(self.concentration, transition.dtype), 1.0)
+        totals = jnp.sum(jnp.where(free, concentration, 0.0), axis=1)
+        constant = jnp.sum(gammaln(jnp.where(self.free_rows, totals, 1.0))) - jnp.sum(gammaln(concentration))
+        return jnp.sum((concentration - 1.0) * jnp.where(free, safe_log(transition), 0.0)) + constant
 
     def sample_prior(self, rng: np.random.Generator) -> np.ndarray:
         """One transition matrix from the prior."""
@@ -228,12 +231,10 @@ class Transitions:
     def _with_fixed_rows(self, matrix: Any) -> Any:
         if not self.fixed_rows:
             return matrix
-        fixed = np.zeros((self.n_states, self.n_states))
-        for row, law in self.fixed_rows.items():
-            fixed[row] = law
+        numbers = jnp if isinstance(matrix, jax.Array) else np
+        rows = [self.fixed_rows.get(row, np.zeros(self.n_states)) for row in range(self.n_states)]
         is_fixed = np.isin(np.arange(self.n_states), list(self.fixed_rows))[:, None]
-        where = jnp.where if isinstance(matrix, jax.Array) else np.where
-        return where(is_fixed, fixed, matrix)
+        return numbers.where(is_fixed, numbers.stack([numbers.asarray(row, matrix.dtype) for row in rows]), matrix)
 
 
 def _helmert(size: int) -> np.ndarray:

@@ -1,8 +1,9 @@
 """What an emission is: densities `log p(y_t | x_t = k)` of parameters that are stacked over states, and what is known
 about them beyond the density.
 
-An emission holds no parameter values: it is a description, made once, that compiled code treats as a constant. Only
-`log_density` (or a NumPyro distribution) is needed; everything that answers None or 0 here is an option.
+An emission holds no parameter values: it is a description. For compiled code it is a tree whose leaves are the numbers
+of its priors and its fixed values, so that one program serves every data set of the same shape. Only `log_density` (or
+a NumPyro distribution) is needed; everything that answers None or 0 here is an option.
 """
 
 from __future__ import annotations
@@ -80,6 +81,32 @@ class Emission:
         self._dim, self._specs, self._vector = int(dim), specs, vector
         self._density = None
         self._tables: dict[int, dict[str, Parameter]] = {}
+
+    # -- a tree for compiled code -----------------------------------------------------------------------------------
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _register(cls)
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        """Numbers, and the structure around them: what an instance holds beside arrays, priors and emissions."""
+        numbers: dict[str, Any] = {f"prior of {name}": spec for name, spec in self._specs.items()}
+        structure: dict[str, Any] = {}
+        for name, value in vars(self).items():
+            if name not in DERIVED:
+                (numbers if isinstance(value, HOLDS_NUMBERS) else structure)[name] = value
+        others = tuple(numbers)[len(self._specs) :]
+        return tuple(numbers.values()), (tuple(self._specs), others, tuple(structure.items()))
+
+    @classmethod
+    def tree_unflatten(cls, structure: Any, numbers: tuple[Any, ...]) -> Emission:
+        """The same emission with other numbers, which are not checked."""
+        names, others, rest = structure
+        emission = object.__new__(cls)
+        vars(emission).update(rest)
+        vars(emission).update(zip(others, numbers[len(names) :], strict=True))
+        emission._specs, emission._tables = dict(zip(names, numbers, strict=False)), {}
+        return emission
 
     # -- description ---------------------------------------------------------------------------------------------
 
@@ -348,6 +375,17 @@ class Emission:
             else:
                 tails[name] = shape[1:] if shape and shape[0] == n_states else shape
         return tails
+
+
+HOLDS_NUMBERS = (Constraint, Density, Distribution, Emission, np.ndarray, jax.Array)
+DERIVED = ("_specs", "_tables")
+
+
+def _register(cls: type[Emission]) -> None:
+    jax.tree_util.register_pytree_node(cls, lambda emission: emission.tree_flatten(), cls.tree_unflatten)
+
+
+_register(Emission)
 
 
 def _brief(spec: Distribution | np.ndarray) -> str:

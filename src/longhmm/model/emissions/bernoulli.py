@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import digamma
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
@@ -30,6 +31,8 @@ class Bernoulli(Family):
     support = constraints.boolean
 
     def __init__(self, dim: int = 1, *, probs: Any = None) -> None:
+        if type(probs) is dist.Uniform and np.all(probs.low == 0) and np.all(probs.high == 1):
+            probs = dist.Beta(np.ones(probs.batch_shape), 1.0)  # the same distribution, under its conjugate name
         super().__init__(dim=dim, regions={"probs": constraints.unit_interval}, probs=probs)
 
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -20,6 +21,11 @@ from longhmm.model.support import feasible, settle
 _INTEGER_INTERVAL = type(constraints.integer_interval(0, 1))
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("support",),
+    meta_fields=("builder", "names", "integers", "dim", "vector", "by_state"),
+)
 @dataclass(frozen=True)
 class Density:
     """A distribution of D features for every state.
@@ -65,7 +71,7 @@ class Density:
 
     def features(self, params: Params, y: jax.Array) -> jax.Array:
         """Log densities with a state axis, and with a features axis after it where features are independent."""
-        distribution = self.build(params)
+        distribution, y = self.build(params), jnp.asarray(y)
         values = y[..., None, :] if self.vector or self.dim > 1 else y[..., None]
         if isinstance(self.support, _INTEGER_INTERVAL):
             values = values.astype(jnp.int32)  # categories index a table, and missing ones are filled by now

@@ -224,7 +224,7 @@ class Gaussian(Family):
             return None if partial_rows else updates.full_conditional(mean, spread)
         found = updates.independent_conditional(mean, spread, shared=self._shared)
         if self._spread == "variance":
-            return found if spread is None or spread.proper else None
+            return None if conjugate.is_flat(self.parameters(n_levels)["variance"]) else found
         return Conditional(
             lambda params, *rows: found.statistics(_with_variance(params), *rows),
             lambda key, params, totals: _with_sd(found.draw(key, _with_variance(params), totals)),
@@ -256,12 +256,11 @@ class Gaussian(Family):
 
     def approximation(self, n_levels: int, centre: Any) -> Approximation | None:
         mean, spread = self._priors(n_levels)
-        if mean is None or spread is None or self._spread == "variance":
+        flat = conjugate.is_flat(self.parameters(n_levels)[self._spread])  # it begins as the prior
+        if mean is None or spread is None or flat or self._spread == "variance":
             return None
         if self.has_full_covariance:
-            return updates.gaussian_approximation(mean, spread, centre) if spread.proper else None
-        if not spread.proper:  # it begins as the prior
-            return None
+            return updates.gaussian_approximation(mean, spread, centre)
         wishart = conjugate.InverseWishartPrior(2.0 * spread.one, 2.0 * spread.two[:, None, None])
         found = updates.gaussian_approximation(mean, wishart, centre)
         return found._replace(

@@ -39,10 +39,21 @@ class Tied(Emission):
                 f"levels must be one integer per state, numbered from 0 without gaps, such as (0, 0, 1), "
                 f"but it was {levels!r}."
             )
-        self.emission = emission
-        self.levels: tuple[int, ...] = tuple(int(level) for level in numbers)
+        self._wrap(emission, tuple(int(level) for level in numbers))
+
+    def _wrap(self, emission: Emission, levels: tuple[int, ...]) -> None:
+        self.emission, self.levels = emission, levels
         self._describe(emission.dim, emission._specs, vector=emission._vector)
         self.support = emission.support
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        return (self.emission,), self.levels
+
+    @classmethod
+    def tree_unflatten(cls, structure: Any, numbers: tuple[Any, ...]) -> Tied:
+        tied = object.__new__(cls)
+        tied._wrap(numbers[0], structure)
+        return tied
 
     @property
     def untied(self) -> Emission:
