@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import jax
@@ -102,26 +101,26 @@ def _wide(arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
 # Compiled as a whole: one operation at a time, each would be compiled by itself.
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def _unconstrain(model: HMM, params: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     return dict(model.unconstrain(params))
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def _constrain(model: HMM, coordinates: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     return dict(model.constrain(coordinates))
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def _natural_log_prior(model: HMM, params: Mapping[str, jax.Array]) -> jax.Array:
     return model.log_prior(params)
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def _log_prior_gradient(model: HMM, coordinates: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     return prior_gradient(model, coordinates)
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def _log_prior(model: HMM, coordinates: Mapping[str, jax.Array]) -> jax.Array:
     return model.log_prior_unconstrained(coordinates)

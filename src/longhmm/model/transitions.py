@@ -220,6 +220,12 @@ class Transitions:
         constant = jnp.sum(gammaln(jnp.where(self.free_rows, totals, 1.0))) - jnp.sum(gammaln(concentration))
         return jnp.sum((concentration - 1.0) * jnp.where(free, safe_log(transition), 0.0)) + constant
 
+    def with_known_rows(self, rows: jax.Array) -> jax.Array:
+        """A matrix with the rows that are not free, fixed or with one allowed entry, as they must be."""
+        only = jnp.asarray(np.where(self.allowed, 1.0, 0.0), rows.dtype)
+        known: jax.Array = self._with_fixed_rows(jnp.where(self.free_rows[:, None], rows, only))
+        return known
+
     def sample_prior(self, rng: np.random.Generator) -> np.ndarray:
         """One transition matrix from the prior."""
         matrix = np.zeros((self.n_states, self.n_states))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -126,12 +125,12 @@ def _count(sequences: Sequences, feature: int, edges: np.ndarray) -> tuple[np.nd
     return counts, seen
 
 
-@partial(jax.jit, static_argnames=("model",))
+@jax.jit
 def _below(model: HMM, params: Mapping[str, jax.Array], values: Any) -> jax.Array | None:
     found = model.emission.cdf(params, jnp.asarray(values))
     return None if found is None else found[1]
 
 
-@partial(jax.jit, static_argnames=("model",))
+@jax.jit
 def _densities(model: HMM, params: Mapping[str, jax.Array], values: Any) -> jax.Array:
     return model.log_likelihoods(params, Rows(jnp.asarray(values), jnp.ones(values.shape, bool)))

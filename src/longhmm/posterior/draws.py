@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -175,7 +174,7 @@ def angle_names(model: HMM) -> set[str]:
     return {name for name, parameter in table.items() if isinstance(parameter.support, Turn)}
 
 
-@partial(jax.jit, static_argnames=("model",))
+@jax.jit
 def _constrain_batch(model: HMM, coordinates: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
     return jax.vmap(model.constrain)(dict(coordinates))
 

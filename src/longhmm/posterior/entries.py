@@ -70,7 +70,7 @@ def derivatives_along(
     return np.asarray(found).T
 
 
-@partial(jax.jit, static_argnames=("model", "order"))
+@partial(jax.jit, static_argnames=("order",))
 def _derivatives(model: HMM, order: Flat, points: jax.Array, columns: jax.Array, directions: jax.Array) -> jax.Array:
     names = list(parameter_shapes(model))
 

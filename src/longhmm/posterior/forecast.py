@@ -78,7 +78,7 @@ def forecast(
     )
 
 
-@partial(jax.jit, static_argnames=("model", "steps", "paths"))
+@partial(jax.jit, static_argnames=("steps", "paths"))
 def _sample_paths(
     model: HMM, steps: int, paths: int, key: jax.Array, params: Mapping[str, jax.Array], first: Any
 ) -> jax.Array:

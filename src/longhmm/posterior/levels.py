@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
@@ -63,6 +62,6 @@ def mean_levels(posterior: Posterior) -> np.ndarray:
         return np.asarray(posterior.model.emission.location(params))
 
 
-@partial(jax.jit, static_argnames=("model",))
+@jax.jit
 def _locations(model: HMM, params: dict[str, jax.Array]) -> jax.Array:
     return jax.vmap(model.emission.location)(params)

@@ -137,7 +137,7 @@ def final_law(model: HMM, params: Mapping[str, Any], sequences: Sequences, seque
     return law
 
 
-@partial(jax.jit, static_argnames=("model", "at_start"))
+@partial(jax.jit, static_argnames=("at_start",))
 def _last_laws(model: HMM, at_start: bool, params: Mapping[str, jax.Array], rows: Rows) -> jax.Array:
     """`(K, K)`, the filtered law at the last row from each single state before the first; NaN where impossible."""
     n_states = model.n_states

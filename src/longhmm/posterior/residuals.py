@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -106,7 +105,7 @@ def _some_value(values: np.ndarray, observed: np.ndarray) -> Any:
     return values[observed][0] if observed.any() else 1
 
 
-@partial(jax.jit, static_argnames=("model",))
+@jax.jit
 def _cdfs(model: HMM, params: Mapping[str, jax.Array], values: Any) -> tuple[jax.Array, jax.Array] | None:
     return model.emission.cdf(params, jnp.asarray(values))
 

@@ -84,12 +84,12 @@ def _evaluate_all(
     return Evaluation(narrow[0], narrow[1], totals, None, jnp.zeros((), jnp.int32))
 
 
-@partial(jax.jit, static_argnames=("model",))
+@jax.jit
 def _constrained(model: HMM, coordinates: dict[str, jax.Array]) -> dict[str, jax.Array]:
     return model.constrain(coordinates)
 
 
-@partial(jax.jit, static_argnames=("model", "moves"))
+@partial(jax.jit, static_argnames=("moves",))
 def _gradients(
     model: HMM, moves: bool, coordinates: dict[str, jax.Array], totals: Statistics
 ) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:

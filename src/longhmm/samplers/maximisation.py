@@ -58,7 +58,7 @@ def log_prior(model: HMM, params: Mapping[str, np.ndarray]) -> float:
         return float(_log_prior(model, arrays))
 
 
-@partial(jax.jit, static_argnames="model")
+@jax.jit
 def _log_prior(model: HMM, params: Mapping[str, jax.Array]) -> jax.Array:
     return model.log_prior(params)
 
@@ -90,7 +90,7 @@ def _with_stationary_start(model: HMM, closed: np.ndarray, weights: np.ndarray, 
     return np.asarray(model.transitions.constrain(jnp.asarray(best)))
 
 
-@partial(jax.jit, static_argnames="model")
+@jax.jit
 def _transition_derivatives(model: HMM, u: jax.Array, weights: jax.Array, first: jax.Array) -> Derivatives:
     def objective(u: jax.Array) -> jax.Array:
         transition = model.transitions.constrain(u)
@@ -123,17 +123,17 @@ def _next_emission(model: HMM, params: Arrays, collected: Sums | Slopes, prior: 
     return jax.tree.map(np.asarray, _natural(model, new))
 
 
-@partial(jax.jit, static_argnames="model")
+@jax.jit
 def _flatten(model: HMM, params: Mapping[str, jax.Array]) -> jax.Array:
     return Coordinates(model.emission.parameters(model.n_states)).flatten(params)
 
 
-@partial(jax.jit, static_argnames="model")
+@jax.jit
 def _natural(model: HMM, vector: jax.Array) -> dict[str, jax.Array]:
     return Coordinates(model.emission.parameters(model.n_states)).params(vector)
 
 
-@partial(jax.jit, static_argnames=("model", "prior"))
+@partial(jax.jit, static_argnames=("prior",))
 def _sums_derivatives(model: HMM, prior: bool, vector: jax.Array, sums: Sums) -> Derivatives:
     coordinates = Coordinates(model.emission.parameters(model.n_states))
 
@@ -148,7 +148,7 @@ def _sums_derivatives(model: HMM, prior: bool, vector: jax.Array, sums: Sums) ->
     return coordinates.derivatives(objective, vector)
 
 
-@partial(jax.jit, static_argnames="model")
+@jax.jit
 def _prior_derivatives(model: HMM, vector: jax.Array) -> Derivatives:
     coordinates = Coordinates(model.emission.parameters(model.n_states))
     return coordinates.derivatives(lambda u: model.emission.log_prior(coordinates.params(u)), vector)

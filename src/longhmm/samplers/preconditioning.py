@@ -60,7 +60,7 @@ def pilot(estimator: Any, lags: int) -> Minibatch:
     return Minibatch(*host_rows(sequences, cells, numbers, 0, lags), weights)
 
 
-@partial(jax.jit, static_argnames=("model", "blocks"))
+@partial(jax.jit, static_argnames=("blocks",))
 def information(
     model: HMM, blocks: EmissionBlocks, coordinates: Mapping[str, jax.Array], minibatch: Minibatch
 ) -> Information:
@@ -204,10 +204,11 @@ class InverseInformation:
         return jnp.asarray(whole)
 
 
-@partial(jax.jit, static_argnames=("model",))
+@jax.jit
 def _row_information(model: HMM, coordinates: jax.Array, departures: jax.Array) -> jax.Array:
     """Information about the coordinates of all rows from `departures` known transitions, Dirichlet prior included."""
     law = model.transitions.constrain(coordinates)
-    prior = jnp.asarray(np.where(model.transitions.allowed, model.transitions.concentration, 0.0).sum(1), law.dtype)
+    concentration = jnp.asarray(model.transitions.concentration, law.dtype)
+    prior = jnp.sum(jnp.where(model.transitions.allowed, concentration, 0.0), axis=1)
     counts = jax.lax.stop_gradient(law * (departures + prior)[:, None])
     return jax.hessian(lambda at: -jnp.sum(counts * safe_log(model.transitions.constrain(at))))(coordinates)

@@ -143,7 +143,7 @@ class StochasticVariational:
         return Kernel(init, step, estimator.draw, True)
 
 
-@partial(jax.jit, static_argnames=("model", "n"))
+@partial(jax.jit, static_argnames=("n",))
 def draw_from_posterior(model: HMM, key: jax.Array, state: SVIState, n: int) -> Coordinates:
     """`n` independent draws from `q`, as unconstrained coordinates with a leading axis."""
     family = _approximation(model, state.centre)
@@ -153,7 +153,7 @@ def draw_from_posterior(model: HMM, key: jax.Array, state: SVIState, n: int) -> 
         transition_key, emission_key = jax.random.split(key)
         rows = draw_dirichlet(transition_key, concentration, model.transitions.allowed)
         return model.unconstrain(
-            {"transition": _with_known_rows(model, rows), **family.draw(emission_key, state.emission)}
+            {"transition": model.transitions.with_known_rows(rows), **family.draw(emission_key, state.emission)}
         )
 
     return jax.vmap(one)(jax.random.split(key, n))
@@ -193,19 +193,11 @@ def _weights(model: HMM, state: SVIState) -> jax.Array:
     return jnp.asarray(model.transitions.concentration, state.transitions.dtype) + state.transitions
 
 
-def _with_known_rows(model: HMM, rows: jax.Array) -> jax.Array:
-    """Rows that are fixed, or have one allowed entry, as they are."""
-    known = np.where(model.transitions.allowed, 1.0, 0.0)
-    for row, law in model.transitions.fixed_rows.items():
-        known[row] = law
-    return jnp.where(model.transitions.free_rows[:, None], rows, jnp.asarray(known, rows.dtype))
-
-
 def _settled(model: HMM, family: Approximation, state: SVIState) -> SVIState:
     """The state with `q` and its mean made from its running sums."""
     emission = family.update(state.emission, state.sums)
     weights = jnp.where(model.transitions.allowed, _weights(model, state), 0.0)
-    mean = _with_known_rows(model, weights / jnp.sum(weights, axis=1, keepdims=True))
+    mean = model.transitions.with_known_rows(weights / jnp.sum(weights, axis=1, keepdims=True))
     coordinates = model.unconstrain({"transition": mean, **family.mean(emission)})
     return state._replace(coordinates=coordinates, emission=emission)
 
@@ -215,7 +207,7 @@ def _expected_log_transition(model: HMM, state: SVIState) -> jax.Array:
     weights = jnp.where(allowed, _weights(model, state), 1.0)
     total = jnp.sum(jnp.where(allowed, weights, 0.0), axis=1, keepdims=True)
     logs = jnp.where(allowed, digamma(weights) - digamma(total), -jnp.inf)
-    return jnp.where(model.transitions.free_rows[:, None], logs, safe_log(_with_known_rows(model, weights)))
+    return jnp.where(model.transitions.free_rows[:, None], logs, safe_log(model.transitions.with_known_rows(weights)))
 
 
 def _expect(
