@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import longhmm as lh
+from longhmm.model.initialise import initial_params
 from longhmm.model.parameters import constrain, unconstrain
 from model.configurations import named, names, observations
 
@@ -80,7 +81,7 @@ def test_one_program_serves_every_data_set_of_one_shape(emission: Any) -> None:
     for scale in (1.0, 3.0):
         data = rng.poisson(scale, 300) if isinstance(emission, lh.Poisson) else scale * rng.uniform(-1, 1, 300)
         model = lh.HMM(2, emission).resolve(data)
-        start = lh.initial_params(model, data, restarts=1)[0]
+        start = initial_params(model, data, restarts=1)[0]
         at = {name: jnp.asarray(value) for name, value in lh.unconstrain(model, start).items()}
         values.append(float(log_prior(model, at)))
         assert values[-1] == pytest.approx(lh.log_prior(model, start), rel=1e-4)
