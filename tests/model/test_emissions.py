@@ -244,20 +244,6 @@ def test_single_precision_stays_single_and_close(name: str) -> None:
     assert float(rounded) == pytest.approx(float(exact), rel=1e-4, abs=1e-4)
 
 
-def test_an_emission_is_a_static_argument() -> None:
-    emission = Poisson(rate=dist.Gamma(1.0, 1.0))
-    traced = []
-
-    def density(chosen: Emission, rate: jax.Array) -> jax.Array:
-        traced.append(chosen)
-        return chosen.log_density({"rate": rate}, jnp.arange(3.0))
-
-    compiled = jax.jit(density, static_argnums=0)
-    compiled(emission, jnp.ones(2))
-    compiled(emission, 2 * jnp.ones(2))
-    assert traced == [emission]
-
-
 def normal(**priors: Any) -> Emission:
     return Emission(dist.Normal, **priors)
 

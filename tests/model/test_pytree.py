@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import jax
@@ -10,9 +11,12 @@ import numpy as np
 import pytest
 
 import longhmm as lh
+from longhmm.gradients.resident_data import ExactPosterior
 from longhmm.model.initialise import initial_params
 from longhmm.model.parameters import constrain, unconstrain
 from model.configurations import named, names, observations
+
+FINISHED = re.compile(r"Finished XLA compilation of jit\((\w+)\)")
 
 
 def scaled(emission: Any, factor: float) -> Any:
@@ -86,3 +90,30 @@ def test_one_program_serves_every_data_set_of_one_shape(emission: Any) -> None:
         values.append(float(log_prior(model, at)))
         assert values[-1] == pytest.approx(lh.log_prior(model, start), rel=1e-4)
     assert len(traced) == 1 and values[0] != values[1]
+
+
+def compiled_by(caplog: pytest.LogCaptureFixture, work: Any) -> list[str]:
+    """Names of the programs that are compiled meanwhile."""
+    caplog.clear()
+    with jax.log_compiles(True):
+        work()
+    return [match for record in caplog.records for match in FINISHED.findall(record.getMessage())]
+
+
+@pytest.mark.parametrize("emission", [lh.Gaussian(), lh.StudentT(), lh.Poisson(), lh.Tied(lh.Gamma(), (0, 1))])
+def test_gradients_on_other_data_compile_nothing(caplog: pytest.LogCaptureFixture, emission: Any) -> None:
+    rng = np.random.default_rng(1)
+
+    def work(scale: float) -> None:
+        y = rng.gamma(2.0, scale, 500)
+        y = np.floor(y) if isinstance(emission, lh.Poisson) else y
+        model = lh.HMM(2, emission).resolve(y)
+        params = initial_params(model, y, restarts=1)[0]
+        lh.gradient(model, params, y)
+        lh.log_likelihood(model, params, y)
+        with jax.enable_x64(True):
+            at = {name: jnp.asarray(value) for name, value in lh.unconstrain(model, params).items()}
+            ExactPosterior(model, lh.open_data(y)).value_and_gradient(at)
+
+    assert {"_finish", "_run", "_evaluate"} <= set(compiled_by(caplog, lambda: work(1.0)))
+    assert compiled_by(caplog, lambda: work(5.0)) == []

@@ -93,7 +93,7 @@ def joint_chain(
             numbers = jnp.asarray(lowering.numbers(values), data.numbers.dtype).reshape(data.numbers.shape)
         base = jnp.zeros_like(data.log_base_measure)  # which no parameter moves
         data = data._replace(rows=data.rows._replace(values=values), numbers=numbers, log_base_measure=base)
-        posterior = ExactPosterior.tree_unflatten(estimator.posterior.program, (inputs._replace(data=data),))
+        posterior = ExactPosterior.tree_unflatten(None, (estimator.posterior.program, inputs._replace(data=data)))
         return replace(estimator, posterior=posterior)
 
     @jax.jit

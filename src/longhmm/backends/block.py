@@ -243,10 +243,10 @@ def transfer_blocks(how: How, model: HMM, sequences: Sequences) -> Callable[[int
     return Blocks(how, model, sequences).transfers
 
 
-_natural = jax.jit(lambda model, params: model.emission.lowering.natural(params), static_argnums=0)
+_natural = jax.jit(lambda model, params: model.emission.lowering.natural(params))
 
 
-@partial(jax.jit, static_argnames=("model", "backend", "wanted", "collect"))
+@partial(jax.jit, static_argnames=("backend", "wanted", "collect"))
 def _run(
     model: HMM | None,
     backend: Backend,
@@ -283,7 +283,7 @@ def _run(
     return found, natural, collected, gap, undefined
 
 
-@partial(jax.jit, static_argnames=("model", "backend"))
+@partial(jax.jit, static_argnames=("backend",))
 def _transfers(
     model: HMM | None,
     backend: Backend,

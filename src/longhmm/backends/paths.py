@@ -133,7 +133,7 @@ def find_blocks(how: How, model: HMM, sequences: Sequences) -> Callable[[PathAsk
     return PathBlocks(how, model, sequences).find
 
 
-@partial(jax.jit, static_argnames=("model", "backend", "wanted", "operators"))
+@partial(jax.jit, static_argnames=("backend", "wanted", "operators"))
 def _find(
     model: HMM | None,
     backend: Backend,

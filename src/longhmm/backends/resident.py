@@ -10,7 +10,7 @@ evaluated in blocks of rows, so that nothing of the size of the data is made.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -36,6 +36,7 @@ from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells
 from longhmm.model.hmm import HMM
+from longhmm.model.tree import Tree
 
 Params = Mapping[str, jax.Array]
 RESIDENT_BYTES = 1 << 32  # data up to this size are kept by the device, larger ones are read again in every pass
@@ -61,9 +62,10 @@ class Data(NamedTuple):
     log_base_measure: Any
 
 
-class Program(NamedTuple):
-    """What is constant in a compiled pass: model, backend, how chunks and blocks are cut, whether rows are observed in
-    part; `source` is None if the device keeps the data."""
+@dataclass(frozen=True, eq=False)
+class Program(Tree):
+    """What holds in a compiled pass: the model; and, as structure, the backend, how chunks and blocks are cut, whether
+    rows are observed in part; `source` is None if the device keeps the data."""
 
     model: HMM
     backend: Backend

@@ -10,7 +10,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -169,7 +168,7 @@ def contractions(
     return series or [ratios[: int(windows.core[0]), 0]]
 
 
-@partial(jax.jit, static_argnames=("model",))
+@jax.jit
 def _log_contractions(model: HMM, params: Mapping[str, jax.Array], rows: Rows) -> jax.Array:
     logs = model.log_likelihoods(params, rows)
     moves, matrices = model.transitions, params["transition"]

@@ -240,7 +240,7 @@ def _cell_scores(
     return np.concatenate(all_scores), np.concatenate(all_laws)
 
 
-@partial(jax.jit, static_argnames=("model", "statistics", "buffer", "moves"))
+@partial(jax.jit, static_argnames=("statistics", "buffer", "moves"))
 def _batch_scores(
     model: HMM,
     statistics: WindowStatistics,

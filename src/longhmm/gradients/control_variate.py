@@ -101,7 +101,7 @@ class BoundControlVariate:
         return _controlled(plain.model, *how, dict(coordinates), *fixed, minibatch)
 
 
-@partial(jax.jit, static_argnames=("model", "statistics", "prior", "per_window"))
+@partial(jax.jit, static_argnames=("statistics", "prior", "per_window"))
 def _controlled(
     model: HMM,
     statistics: WindowStatistics,

@@ -96,7 +96,7 @@ class FullData:
         return BoundFullData(model, sequences, model.given_initial(model.validate(params)))
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("initial",), meta_fields=("model", "sequences"))
+@partial(jax.tree_util.register_dataclass, data_fields=("model", "initial"), meta_fields=("sequences",))
 @dataclass(frozen=True)
 class BoundFullData:
     """The exact gradient of one model on one data set; `initial` as for `BoundWindows`."""
@@ -236,8 +236,8 @@ def _only_law(params: Mapping[str, jax.Array]) -> jax.Array:
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("source", "initial"),
-    meta_fields=("model", "buffer", "statistics"),
+    data_fields=("model", "source", "initial"),
+    meta_fields=("buffer", "statistics"),
 )
 @dataclass(frozen=True, eq=False)
 class BoundWindows:
@@ -288,7 +288,7 @@ class BoundWindows:
         return window_estimate(self.model, *how, dict(coordinates), self.initial, minibatch)
 
 
-@partial(jax.jit, static_argnames=("model", "statistics", "prior", "per_window"))
+@partial(jax.jit, static_argnames=("statistics", "prior", "per_window"))
 def window_estimate(
     model: HMM,
     statistics: WindowStatistics,

@@ -34,7 +34,7 @@ def full_statistics(
     return Statistics(np.float64(found.log_likelihood), found.first, found.transitions, centred, natural)
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def _gradient(model: HMM, params: Mapping[str, jax.Array], sums: jax.Array) -> dict[str, jax.Array]:
     lowering = model.emission.lowering
     assert lowering is not None
@@ -68,7 +68,7 @@ def gradient_from(
         return float(value), jax.tree.map(np.asarray, gradient)
 
 
-@partial(jax.jit, static_argnames=("model", "prior", "moves"))
+@partial(jax.jit, static_argnames=("prior", "moves"))
 def _finish(
     model: HMM, prior: bool, moves: bool, params: Mapping[str, jax.Array], statistics: Statistics
 ) -> tuple[jax.Array, Coordinates]:

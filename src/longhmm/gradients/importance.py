@@ -82,7 +82,7 @@ def _few_bits(values: np.ndarray) -> np.ndarray:
     return np.ldexp(np.round(mantissa * 2**BITS) / 2**BITS, exponent).astype(np.float32)
 
 
-@partial(jax.jit, static_argnames=("model", "statistics"))
+@partial(jax.jit, static_argnames=("statistics",))
 def _shares(
     model: HMM,
     statistics: WindowStatistics,

@@ -87,7 +87,7 @@ def _grouped(
     return with_numbers(model, by_point)
 
 
-@partial(jax.jit, static_argnames=("model", "flat", "statistics"))
+@partial(jax.jit, static_argnames=("flat", "statistics"))
 def _differences(
     model: HMM,
     flat: Flat,

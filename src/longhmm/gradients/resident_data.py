@@ -80,17 +80,17 @@ class ExactPosterior:
     def at_level(self, level: Any) -> ExactPosterior:
         """The same posterior whose passes begin with the overlap that `settle` found, so that none is tried in vain."""
         inputs = self.inputs._replace(level=jnp.asarray(level, jnp.int32))
-        return ExactPosterior.tree_unflatten(self.program, (inputs,))
+        return ExactPosterior.tree_unflatten(None, (self.program, inputs))
 
-    def tree_flatten(self) -> tuple[tuple[Inputs], Program]:
-        """For JAX: arrays, and what is constant."""
-        return (self.inputs,), self.program
+    def tree_flatten(self) -> tuple[tuple[Program, Inputs], None]:
+        """For JAX: all of it."""
+        return (self.program, self.inputs), None
 
     @classmethod
-    def tree_unflatten(cls, program: Program, children: tuple[Inputs]) -> ExactPosterior:
+    def tree_unflatten(cls, structure: None, children: tuple[Program, Inputs]) -> ExactPosterior:
         """Inverse of `tree_flatten`."""
         posterior = object.__new__(cls)
-        posterior.program, (posterior.inputs,) = program, children
+        posterior.program, posterior.inputs = children
         return posterior
 
 
@@ -98,7 +98,7 @@ def _wide(coordinates: Params) -> dict[str, jax.Array]:
     return {name: jnp.asarray(value, jnp.float64) for name, value in coordinates.items()}
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def _log_posterior(program: Program, inputs: Inputs, coordinates: Params) -> tuple[jax.Array, jax.Array]:
     """The log posterior, and the overlap at which all was exact."""
     params = program.model.constrain(coordinates)
@@ -108,7 +108,7 @@ def _log_posterior(program: Program, inputs: Inputs, coordinates: Params) -> tup
     return value + program.model.log_prior_unconstrained(coordinates), level
 
 
-@partial(jax.jit, static_argnums=0)
+@jax.jit
 def _evaluate(
     program: Program, inputs: Inputs, coordinates: Params
 ) -> tuple[jax.Array, dict[str, jax.Array], jax.Array]:
@@ -117,7 +117,7 @@ def _evaluate(
     return value, gradient, level
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(0,))
+@jax.custom_vjp
 def _log_likelihood(program: Program, inputs: Inputs, params: Params) -> tuple[jax.Array, jax.Array]:
     statistics, level = exact_statistics(program, inputs.data, params, inputs.level)
     return statistics.log_likelihood, level
@@ -135,10 +135,8 @@ def _log_likelihood_forward(
     return (statistics.log_likelihood, level), {**slopes, **statistics.natural}
 
 
-def _log_likelihood_backward(
-    program: Program, slopes: dict[str, jax.Array], outer: tuple[jax.Array, Any]
-) -> tuple[Any, ...]:
-    return None, jax.tree.map(lambda slope: outer[0] * slope, slopes)
+def _log_likelihood_backward(slopes: dict[str, jax.Array], outer: tuple[jax.Array, Any]) -> tuple[Any, ...]:
+    return None, None, jax.tree.map(lambda slope: outer[0] * slope, slopes)
 
 
 _log_likelihood.defvjp(_log_likelihood_forward, _log_likelihood_backward)

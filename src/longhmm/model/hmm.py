@@ -19,13 +19,13 @@ from longhmm.model.emissions.base import Emission
 from longhmm.model.parameters import check_parameter
 from longhmm.model.summary import subsample, summarise
 from longhmm.model.transitions import TransitionModel, Transitions
+from longhmm.model.tree import Tree
 from longhmm.model.validation import check_initial, check_law, check_transition
 
 Params = dict[str, jax.Array]
 
 
-@jax.tree_util.register_pytree_node_class
-class HMM:
+class HMM(Tree):
     """A hidden Markov model with `n_states` states and any emission.
 
     Args:
@@ -63,23 +63,8 @@ class HMM:
         self.emission = emission
         self.transitions: Any = transitions or Transitions.build(self.n_states, transition_prior, fixed_rows)
         self.initial = check_initial(initial, self.n_states)
-        self._resolved: dict[str, HMM] = {}
         if emission.is_resolved:
             emission.parameters(self.n_states)  # complains now, not in the middle of a run
-
-    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        """All numbers of the model as leaves; what is left is structure, for which compiled code is made."""
-        word = self.initial if isinstance(self.initial, str) else None
-        return (self.emission, self.transitions, None if word else self.initial), (self.n_states, word)
-
-    @classmethod
-    def tree_unflatten(cls, structure: Any, numbers: tuple[Any, ...]) -> HMM:
-        """The same model with other numbers, which are not checked."""
-        model = object.__new__(cls)
-        model.n_states, word = structure
-        model.emission, model.transitions, initial = numbers
-        model.initial, model._resolved = initial if word is None else word, {}
-        return model
 
     def __repr__(self) -> str:
         return f"HMM(n_states={self.n_states}, emission={self.emission!r})"
@@ -101,14 +86,10 @@ class HMM:
         sequences = open_data(data)
         self.check_dim(sequences)
         summary = summarise(subsample(sequences))
-        fingerprint = repr(tuple(np.asarray(part).tolist() for part in summary))
-        # The same data give the same object, so that what was compiled for it serves again.
-        if fingerprint not in self._resolved:
-            model = copy.copy(self)
-            model.emission = self.emission.resolve(summary)
-            model.emission.parameters(self.n_states)
-            self._resolved[fingerprint] = model
-        return self._resolved[fingerprint]
+        model = copy.copy(self)
+        model.emission = self.emission.resolve(summary)
+        model.emission.parameters(self.n_states)  # complains now, not in the middle of a run
+        return model
 
     def check_dim(self, sequences: Sequences) -> None:
         """Refuse data with another number of features than the emission has, or of covariates than transitions have."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar
 
 import jax
@@ -20,6 +20,7 @@ from jax.scipy.special import gammaln
 
 from longhmm.errors import ModelError
 from longhmm.messages.scaling import product, safe_log
+from longhmm.model.tree import Named, Tree
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Sticky:
         return np.full((n_states, n_states), float(self.move)) + np.eye(n_states) * (self.stay - self.move)
 
 
-class TransitionModel:
+class TransitionModel(Tree):
     """Transition matrices that vary by row, as a function of covariates; subclass it to make one.
 
     A subclass sets `n_states` and `shape`, and defines `matrices` and `log_prior`. Its parameter, named `parameter`
@@ -92,9 +93,8 @@ class TransitionModel:
         return found
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("concentration", "fixed_rows"), meta_fields=("pattern",))
 @dataclass(frozen=True, eq=False)
-class Transitions:
+class Transitions(Tree):
     """Independent Dirichlet rows. A concentration of 0 forbids a transition; `fixed_rows` are known exactly.
 
     Which transitions are possible (`pattern`) is structure; concentrations and probabilities are numbers.
@@ -138,7 +138,7 @@ class Transitions:
         allowed = concentration > 0
         for row, known in fixed.items():
             allowed[row] = known > 0
-        return Transitions(concentration, fixed, tuple(map(tuple, allowed.tolist())))
+        return Transitions(concentration, Named(fixed), tuple(map(tuple, allowed.tolist())))
 
     @property
     def n_states(self) -> int:

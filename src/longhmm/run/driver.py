@@ -276,7 +276,7 @@ def _merge(before: dict[str, jax.Array], now: dict[str, jax.Array]) -> dict[str,
     return {**now, "finite": before["finite"] & now["finite"]}
 
 
-@partial(jax.jit, static_argnames=("sampler", "model"))
+@partial(jax.jit, static_argnames=("sampler",))
 def _compiled(
     sampler: Sampler,
     model: HMM,
@@ -327,7 +327,7 @@ def _compiled(
     return state, kept, stats
 
 
-@partial(jax.jit, static_argnames=("sampler", "model"))
+@partial(jax.jit, static_argnames=("sampler",))
 def _compiled_together(
     sampler: Sampler,
     model: HMM,
@@ -346,7 +346,7 @@ def _compiled_together(
     return jax.vmap(one)(states, keys)
 
 
-@partial(jax.jit, static_argnames=("sampler", "model"))
+@partial(jax.jit, static_argnames=("sampler",))
 def _given(
     sampler: Sampler, model: HMM, estimator: BoundEstimator, state: Any, keys: jax.Array, minibatches: Any
 ) -> tuple[Any, Any, Any]:

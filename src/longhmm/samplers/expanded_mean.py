@@ -29,19 +29,19 @@ MANY = 1e4
 class Rows(NamedTuple):
     """What the steps need to know of a model's transitions: `(K, K)` concentrations, and True for moving entries."""
 
-    concentration: np.ndarray
+    concentration: Any
     moving: np.ndarray
 
     @staticmethod
     def of(transitions: Transitions) -> Rows:
         """Forbidden entries and fixed rows do not move."""
         moving = transitions.allowed & transitions.free_rows[:, None]
-        return Rows(np.where(moving, transitions.concentration, 0.0), moving)
+        return Rows(jnp.where(moving, jnp.asarray(transitions.concentration), 0.0), moving)
 
     def expand(self, transition: jax.Array) -> jax.Array:
         """Ahat with the given rows and the prior mean of every row sum."""
-        total = np.where(self.moving.any(axis=1), self.concentration.sum(axis=1), 1.0)
-        return transition * jnp.asarray(total, transition.dtype)[:, None]
+        total = jnp.where(self.moving.any(axis=1), self.concentration.sum(axis=1), 1.0)
+        return transition * total.astype(transition.dtype)[:, None]
 
 
 def normalised(expanded: jax.Array) -> jax.Array:

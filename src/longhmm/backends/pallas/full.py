@@ -195,7 +195,7 @@ def _lay_out(rows: jax.Array, origin: jax.Array, total: int) -> jax.Array:
     return jnp.swapaxes(rows[jnp.clip(at, 0, rows.shape[0] - 1)], 1, 2).reshape(-1, origin.shape[0])
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=1)
 def block_sums(model: HMM, plan: Plan, block: Block, params: Mapping[str, jax.Array], ends: jax.Array) -> BlockSums:
     """One block; `ends (2, K)` are the messages leaving and behind the last window of the block before."""
     n = plan.states

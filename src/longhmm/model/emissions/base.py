@@ -36,13 +36,14 @@ from longhmm.model.parameters import (
 )
 from longhmm.model.summary import DataSummary, Sample, Suit
 from longhmm.model.support import check_dim, check_values, feasible, inside_support
+from longhmm.model.tree import Named, Tree
 
 if TYPE_CHECKING:
     from longhmm.data.sequences import Sequences
 
 
 @register("distribution")
-class Emission:
+class Emission(Tree):
     """Observations of a state follow a NumPyro distribution whose parameters have priors or fixed values.
 
     `distribution` is a NumPyro class, or any function of named parameters that returns a distribution. Each keyword is
@@ -61,6 +62,7 @@ class Emission:
     support: Constraint = constraints.real
     lags = 0  # rows before each that `log_likelihoods` sees
     couples = False  # whether `log_likelihoods` depends on the state before a row too
+    derived = ("_tables",)
     _density: Density | None
 
     def __init__(self, distribution: Builder | None, *, dim: int = 1, **priors: Any) -> None:
@@ -78,35 +80,8 @@ class Emission:
     def _describe(self, dim: int, specs: dict[str, Any], *, vector: bool) -> None:
         if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
             raise ModelError(f"dim must be a positive integer (the number of features), but it was {dim!r}.")
-        self._dim, self._specs, self._vector = int(dim), specs, vector
+        self._dim, self._specs, self._vector = int(dim), Named(specs), vector
         self._density = None
-        self._tables: dict[int, dict[str, Parameter]] = {}
-
-    # -- a tree for compiled code -----------------------------------------------------------------------------------
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        _register(cls)
-
-    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        """Numbers, and the structure around them: what an instance holds beside arrays, priors and emissions."""
-        numbers: dict[str, Any] = {f"prior of {name}": spec for name, spec in self._specs.items()}
-        structure: dict[str, Any] = {}
-        for name, value in vars(self).items():
-            if name not in DERIVED:
-                (numbers if isinstance(value, HOLDS_NUMBERS) else structure)[name] = value
-        others = tuple(numbers)[len(self._specs) :]
-        return tuple(numbers.values()), (tuple(self._specs), others, tuple(structure.items()))
-
-    @classmethod
-    def tree_unflatten(cls, structure: Any, numbers: tuple[Any, ...]) -> Emission:
-        """The same emission with other numbers, which are not checked."""
-        names, others, rest = structure
-        emission = object.__new__(cls)
-        vars(emission).update(rest)
-        vars(emission).update(zip(others, numbers[len(names) :], strict=True))
-        emission._specs, emission._tables = dict(zip(names, numbers, strict=False)), {}
-        return emission
 
     # -- description ---------------------------------------------------------------------------------------------
 
@@ -157,13 +132,14 @@ class Emission:
 
     def parameters(self, n_states: int) -> dict[str, Parameter]:
         """The table of parameters for K states, in the order in which they were given."""
-        if n_states not in self._tables:
+        tables: dict[int, dict[str, Parameter]] = vars(self).setdefault("_tables", {})
+        if n_states not in tables:
             tails, integers = self._tails(n_states), self._density.integers if self._density else ()
-            self._tables[n_states] = {
+            tables[n_states] = {
                 name: make_parameter(name, spec, n_states, tails[name], integer=name in integers)
                 for name, spec in self._specs.items()
             }
-        return self._tables[n_states]
+        return tables[n_states]
 
     def axes(self, name: str, n_states: int) -> tuple[str, ...]:
         """Names of the axes of a parameter, for labels: states first, then features and the like."""
@@ -375,17 +351,6 @@ class Emission:
             else:
                 tails[name] = shape[1:] if shape and shape[0] == n_states else shape
         return tails
-
-
-HOLDS_NUMBERS = (Constraint, Density, Distribution, Emission, np.ndarray, jax.Array)
-DERIVED = ("_specs", "_tables")
-
-
-def _register(cls: type[Emission]) -> None:
-    jax.tree_util.register_pytree_node(cls, lambda emission: emission.tree_flatten(), cls.tree_unflatten)
-
-
-_register(Emission)
 
 
 def _brief(spec: Distribution | np.ndarray) -> str:

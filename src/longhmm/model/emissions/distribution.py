@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -17,17 +16,13 @@ from longhmm.model.builders import Builder
 from longhmm.model.covariance import marginal_log_density
 from longhmm.model.parameters import Params, make_parameter
 from longhmm.model.support import feasible, settle
+from longhmm.model.tree import Tree
 
 _INTEGER_INTERVAL = type(constraints.integer_interval(0, 1))
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("support",),
-    meta_fields=("builder", "names", "integers", "dim", "vector", "by_state"),
-)
 @dataclass(frozen=True)
-class Density:
+class Density(Tree):
     """A distribution of D features for every state.
 
     Attributes:

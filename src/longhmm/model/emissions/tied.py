@@ -46,13 +46,13 @@ class Tied(Emission):
         self._describe(emission.dim, emission._specs, vector=emission._vector)
         self.support = emission.support
 
-    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        return (self.emission,), self.levels
+    def held(self) -> dict[str, Any]:
+        return {"emission": self.emission, "levels": self.levels}
 
     @classmethod
-    def tree_unflatten(cls, structure: Any, numbers: tuple[Any, ...]) -> Tied:
+    def made_of(cls, parts: dict[str, Any]) -> Tied:
         tied = object.__new__(cls)
-        tied._wrap(numbers[0], structure)
+        tied._wrap(**parts)
         return tied
 
     @property
