@@ -20,7 +20,6 @@ from longhmm.model.parameters import check_parameter
 from longhmm.model.summary import subsample, summarise
 from longhmm.model.transitions import TransitionModel, Transitions
 from longhmm.model.tree import Tree
-from longhmm.model.validation import check_initial, check_law, check_transition
 
 Params = dict[str, jax.Array]
 
@@ -62,7 +61,7 @@ class HMM(Tree):
         self.n_states = int(n_states)
         self.emission = emission
         self.transitions: Any = transitions or Transitions.build(self.n_states, transition_prior, fixed_rows)
-        self.initial = check_initial(initial, self.n_states)
+        self.initial = _check_initial(initial, self.n_states)
         if emission.is_resolved:
             emission.parameters(self.n_states)  # complains now, not in the middle of a run
 
@@ -93,7 +92,7 @@ class HMM(Tree):
 
     def check_dim(self, sequences: Sequences) -> None:
         """Refuse data with another number of features than the emission has, or of covariates than transitions have."""
-        wanted = self.transitions.n_covariates if self.transitions.varies else 0
+        wanted = self.transitions.n_covariates
         if wanted and sequences.n_covariates != wanted:
             raise ModelError(
                 f"{sequences.name} has {sequences.n_covariates} covariate(s), but the transitions depend on {wanted}: "
@@ -138,33 +137,16 @@ class HMM(Tree):
         unknown = sorted(set(params) - set(table) - own)
         if unknown:
             raise ModelError(f"params must hold only {[*sorted(own), *table]}, got also {', '.join(unknown)}.")
-        complete = self._check_transitions(params)
+        complete: dict[str, np.ndarray] = self.transitions.complete(params)
         transition = complete["transition"]
         for name, parameter in table.items():
             complete[name] = check_parameter(parameter, params.get(name))
         complete["initial"] = (
-            check_law("params['initial']", params["initial"], self.n_states)
+            _check_probabilities("params['initial']", params["initial"], self.n_states)
             if "initial" in params
             else self._initial_numpy(transition)
         )
         return complete
-
-    def _check_transitions(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        moves = self.transitions
-        if moves.varies:
-            if moves.parameter not in params:
-                raise ModelError(f"params must hold '{moves.parameter}', numbers of shape {moves.shape}, got none.")
-            found = moves.check(params[moves.parameter])
-            with jax.enable_x64(True):
-                return {moves.parameter: found, "transition": np.asarray(moves.typical(found))}
-        transition = check_transition(params, self.n_states)
-        if np.any(transition[~moves.allowed] > 0):
-            row, column = np.argwhere((transition > 0) & ~moves.allowed)[0]
-            raise ModelError(
-                f"params['transition'] must be 0 where the model forbids a transition, got "
-                f"{transition[row, column]} from state {row} to state {column}."
-            )
-        return {"transition": transition}
 
     def _initial_numpy(self, transition: np.ndarray) -> np.ndarray:
         if isinstance(self.initial, str):
@@ -191,9 +173,8 @@ class HMM(Tree):
     def constrain(self, coordinates: Mapping[str, jax.Array]) -> Params:
         """Unconstrained coordinates to natural parameters, constants and the initial law included."""
         moves = self.transitions
-        found = transition = moves.constrain(coordinates["transition"])
-        if moves.varies:
-            transition = moves.typical(found)
+        found = moves.constrain(coordinates["transition"])
+        transition = moves.typical(found)
         emission = parameters.constrain(self.emission.parameters(self.n_states), coordinates)
         return {"initial": self.initial_law(transition), "transition": transition, moves.parameter: found, **emission}
 
@@ -234,3 +215,24 @@ class HMM(Tree):
         known = jnp.asarray(rows.states)[..., None]
         excluded = (known >= 0) & (known != jnp.arange(self.n_states))
         return jnp.where(excluded[..., None, :] if self.emission.couples else excluded, -jnp.inf, logs)
+
+
+def _check_initial(initial: Any, n_states: int) -> np.ndarray | str:
+    if isinstance(initial, str):
+        if initial == "uniform":
+            return np.full(n_states, 1.0 / n_states)
+        if initial == "stationary":
+            return initial
+        raise ModelError(f"initial must be 'uniform', 'stationary' or {n_states} probabilities, got {initial!r}.")
+    return _check_probabilities("initial", initial, n_states)
+
+
+def _check_probabilities(name: str, given: Any, n_states: int) -> np.ndarray:
+    try:
+        found = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        found = np.zeros(0)
+    if found.shape != (n_states,) or not np.all(found >= 0) or abs(found.sum() - 1) > 1e-4:
+        raise ModelError(f"{name} must be {n_states} probabilities that sum to 1, got {given!r}.")
+    probabilities: np.ndarray = found / found.sum()
+    return probabilities

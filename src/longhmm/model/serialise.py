@@ -18,6 +18,7 @@ from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Pending
 from longhmm.model.priors import OrderedNormal, RootInverseGamma
 from longhmm.model.support import same_support
+from longhmm.model.transitions import base as transitions
 
 # The arguments that rebuild each prior; every one is an attribute of the same name.
 PRIORS: dict[str, tuple[str, ...]] = {
@@ -77,25 +78,35 @@ REGIONS = (
 
 def model_to_config(model: HMM) -> dict[str, Any]:
     """A JSON-able description of a whole model, or a ModelError where it contains a user's own code."""
-    transitions = model.transitions
+    kind = transitions.name_of(model.transitions)
+    if kind is None:
+        raise _own_code(type(model.transitions).__name__)
+    options = {name: _option_to_config(value) for name, value in model.transitions.options().items()}
     return {
         "n_states": model.n_states,
         "emission": emission_to_config(model.emission),
-        "transition_prior": transitions.concentration.tolist(),
-        "fixed_rows": {str(row): known.tolist() for row, known in transitions.fixed_rows.items()},
+        "transitions": {"kind": kind, "options": options},
         "initial": model.initial if isinstance(model.initial, str) else np.asarray(model.initial).tolist(),
     }
 
 
 def model_from_config(config: Mapping[str, Any]) -> HMM:
     """Rebuild a model from its description; only allow-listed names are ever called."""
-    return HMM(
-        config["n_states"],
-        emission_from_config(config["emission"]),
-        transition_prior=np.asarray(config["transition_prior"], np.float64),
-        fixed_rows={int(row): law for row, law in config["fixed_rows"].items()},
-        initial=config["initial"],
-    )
+    stored, kinds = config["transitions"], transitions.kinds()
+    if stored.get("kind") not in kinds:
+        raise ModelError(
+            f"The stored transitions are {stored.get('kind')!r}, but they must be one of {', '.join(sorted(kinds))}: "
+            "pass the model when loading, as load(path, model=...)."
+        )
+    emission = emission_from_config(config["emission"])
+    with jax.enable_x64(True):
+        options = {name: _option_from_config(value) for name, value in stored.get("options", {}).items()}
+        try:
+            moves = kinds[stored["kind"]].rebuilt(config["n_states"], **options)
+        except (TypeError, KeyError, AttributeError, ValueError):
+            known = ", ".join(sorted(options))
+            raise ModelError(f"The stored transitions {stored['kind']!r} cannot be rebuilt from {known}.") from None
+    return HMM(config["n_states"], emission, transitions=moves, initial=config["initial"])
 
 
 def emission_to_config(emission: Emission) -> dict[str, Any]:
@@ -134,9 +145,11 @@ def emission_from_config(config: Mapping[str, Any]) -> Emission:
 
 
 def _option_to_config(value: Any) -> Any:
-    """Plain values as they are; another emission, and a distribution of NumPyro, by name."""
+    """Plain values as they are; another emission, a prior, and a distribution of NumPyro, by name."""
     if isinstance(value, Emission):
         return {"emission": emission_to_config(value)}
+    if isinstance(value, Distribution):
+        return {"prior": prior_to_config("an option", value)}
     if not callable(value):
         return value
     name = name_of(value)
@@ -150,7 +163,11 @@ def _option_from_config(value: Any) -> Any:
         return value
     if "emission" in value:
         return emission_from_config(value["emission"])
-    name = value.get("distribution")
+    if "prior" in value:
+        return prior_from_config(value["prior"])
+    if "distribution" not in value:
+        return value
+    name = value["distribution"]
     builder = getattr(dist, name, None) if isinstance(name, str) else None
     if builder is None or not _is_numpyro(str(name), builder):
         raise ModelError(f"The stored emission names the distribution {name!r}, which NumPyro does not have.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,9 @@ PIECE = 512  # steps walked at a time from every state
 BLOCK = 128 * PIECE  # steps per block; fixed, so that a longer simulation begins with the shorter one
 
 
-def simulate(model: HMM, params: Mapping[str, Any], length: int | Sequence[int], seed: int = 0) -> tuple[Any, Any]:
+def simulate(
+    model: HMM, params: Mapping[str, Any], length: int | Sequence[int], seed: int = 0, *, covariates: Any = None
+) -> tuple[Any, Any]:
     """Draw `(states, observations)` from a model.
 
     Args:
@@ -33,6 +35,7 @@ def simulate(model: HMM, params: Mapping[str, Any], length: int | Sequence[int],
         params: natural parameters, such as `{"transition": ..., "mean": ..., "covariance": ...}`.
         length: number of observations; a list of numbers gives lists of independent sequences.
         seed: equal seeds give equal draws, and a longer simulation begins with the shorter one.
+        covariates: `(length, C)`, for models that depend on them; a list of such arrays for several sequences.
 
     Returns:
         `states`, `(length,)` int32, and `observations`, `(length, dim)`, float32 or integer.
@@ -48,19 +51,21 @@ def simulate(model: HMM, params: Mapping[str, Any], length: int | Sequence[int],
     complete = model.validate(params)
     key = jax.random.key(seed)
     if isinstance(length, (int, np.integer)):
-        return _one_sequence(model, complete, int(length), key)
+        return _one_sequence(model, complete, int(length), key, covariates)
+    given = covariates if covariates is not None else [None] * len(length)
     pairs = [
-        _one_sequence(model, complete, int(each), jax.random.fold_in(key, index)) for index, each in enumerate(length)
+        _one_sequence(model, complete, int(each), jax.random.fold_in(key, index), given[index])
+        for index, each in enumerate(length)
     ]
     return [states for states, _ in pairs], [observations for _, observations in pairs]
 
 
 def _one_sequence(
-    model: HMM, params: dict[str, np.ndarray], length: int, key: jax.Array
+    model: HMM, params: dict[str, np.ndarray], length: int, key: jax.Array, covariates: Any
 ) -> tuple[np.ndarray, np.ndarray]:
     states = np.empty(length if length > 0 else 0, np.int32)
     observations = None
-    for start, piece, values in _pieces(model, params, length, key):
+    for start, piece, values in _pieces(model, params, length, key, covariates):
         if observations is None:
             observations = np.empty((length, values.shape[1]), values.dtype)
         states[start : start + len(piece)] = piece
@@ -100,11 +105,14 @@ def simulate_to_file(
 
 
 def _pieces(
-    model: HMM, params: Mapping[str, np.ndarray], length: int, key: jax.Array
+    model: HMM, params: Mapping[str, np.ndarray], length: int, key: jax.Array, covariates: Any = None
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Where each piece begins, its states, and its observations."""
     if length < 1:
         raise ModelError(f"length must be at least 1, got {length}.")
+    if model.transitions.varies or model.lags or covariates is not None:
+        yield from _row_by_row(model, params, checked_covariates(model, covariates, length), key)
+        return
     state_key, observation_key = jax.random.split(key)
     single = {name: jnp.asarray(np.asarray(value), jnp.float32) for name, value in params.items()}
     walks = state_pieces(params["initial"], params["transition"], length, state_key)
@@ -114,6 +122,66 @@ def _pieces(
         one = jax.random.fold_in(observation_key, index)
         values = np.asarray(_observe(model.emission, one, single, jnp.asarray(padded)))
         yield start, padded[:count], values[:count]
+
+
+def checked_covariates(model: HMM, given: Any, length: int) -> np.ndarray:
+    """`(length, C)`, or a refusal; without columns where the model needs none."""
+    found = np.zeros((length, 0)) if given is None else np.asarray(given, np.float64)
+    found = found[:, None] if found.ndim == 1 else found
+    wanted = model.transitions.n_covariates or found.shape[-1]
+    if found.shape != (length, wanted) or not np.all(np.isfinite(found)):
+        raise ModelError(f"covariates must be finite numbers of shape ({length}, {wanted}), got shape {found.shape}.")
+    return found
+
+
+def _row_by_row(
+    model: HMM, params: Mapping[str, np.ndarray], covariates: np.ndarray, key: jax.Array
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """`_pieces` of a model whose rows depend on covariates or on rows before them: one row after the other."""
+    with jax.enable_x64(True):
+        arrays = {name: jnp.asarray(value) for name, value in params.items()}
+        first = jax.random.categorical(jax.random.fold_in(key, 0), jnp.log(arrays["initial"]), shape=(1,))
+        here = Ahead(first, jnp.full((1, model.lags, model.dim), jnp.nan), jnp.asarray(True))
+    for index in range(-(-len(covariates) // BLOCK)):
+        start = index * BLOCK
+        rows = covariates[start : start + BLOCK]
+        padded = np.pad(rows, ((0, BLOCK - len(rows)), (0, 0)))
+        with jax.enable_x64(True):
+            here, states, values = go_on(model, arrays, here, padded, jax.random.fold_in(key, index + 1))
+        single = values if np.issubdtype(values.dtype, np.integer) else values.astype(jnp.float32)
+        yield start, np.asarray(states)[0, : len(rows)].astype(np.int32), np.asarray(single)[0, : len(rows)]
+
+
+class Ahead(NamedTuple):
+    """Where several paths stand: `states` `(P,)`, the rows before `(P, p, D)`, the nearest first, and whether these are
+    the states of the next rows already."""
+
+    states: jax.Array
+    lags: jax.Array
+    fresh: jax.Array
+
+
+@jax.jit
+def go_on(
+    model: HMM, params: Mapping[str, jax.Array], here: Ahead, covariates: jax.Array, key: jax.Array
+) -> tuple[Ahead, jax.Array, jax.Array]:
+    """Paths that go on for as many rows as there are covariates `(n, C)`: where they stand then, states `(P, n)`, and
+    observations `(P, n, D)`."""
+    moves, count = model.transitions, here.states.shape[0]
+    logs = jnp.log(moves.matrices(params[moves.parameter], jnp.asarray(covariates)))
+
+    def step(here: Ahead, row: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Ahead, tuple[jax.Array, jax.Array]]:
+        matrix, covariate, key = row
+        move, noise = jax.random.split(key)
+        states = jnp.where(here.fresh, here.states, jax.random.categorical(move, matrix[here.states]))
+        beside = jnp.broadcast_to(covariate, (count, *covariate.shape))
+        values = model.emission.sample_after(noise, params, states, here.lags, beside)
+        lags = jnp.concatenate([values[:, None].astype(here.lags.dtype), here.lags], axis=1)[:, : here.lags.shape[1]]
+        return Ahead(states, lags, jnp.asarray(False)), (states, values)
+
+    rows = (logs, jnp.asarray(covariates), jax.random.split(key, logs.shape[0]))
+    here, (states, values) = jax.lax.scan(step, here, rows)
+    return here, states.T, jnp.swapaxes(values, 0, 1)
 
 
 @jax.jit

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.data.sequences import open_data
+from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
+from longhmm.model.simulate import Ahead, checked_covariates, go_on
 from longhmm.posterior.predictive import final_law
 
 if TYPE_CHECKING:
@@ -48,25 +48,27 @@ def forecast(
     quantiles: Sequence[float] = (0.05, 0.5, 0.95),
     sequence: int = -1,
     seed: int = 0,
+    covariates: Any = None,
 ) -> Forecast:
     """See `Posterior.forecast`."""
     if steps < 1 or paths < 1:
         raise ModelError(f"steps and paths must be at least 1, got {steps!r} and {paths!r}.")
-    sequences = open_data(data)
+    model, sequences = posterior.model, open_data(data)
+    future = checked_covariates(model, covariates, steps)
+    lags = jnp.broadcast_to(_last_rows(model, sequences, sequence), (paths, model.lags, model.dim))
     laws, samples = [], []
     key = jax.random.key(seed)
     for index, params in enumerate(posterior.iterate(draws)):
-        law = final_law(posterior.model, params, sequences, sequence)
-        ahead = np.empty((steps, len(law)))
-        for step in range(steps):
-            law = law @ params["transition"]
-            ahead[step] = law
-        laws.append(ahead)
+        law, ahead = final_law(model, params, sequences, sequence), []
         with jax.enable_x64(True):
             arrays = {name: jnp.asarray(value) for name, value in params.items()}
-            samples.append(
-                _sample_paths(posterior.model, steps, paths, jax.random.fold_in(key, index), arrays, ahead[0])
-            )
+            for matrix in np.asarray(_matrices(model, arrays, future)):
+                law = law @ matrix
+                ahead.append(law)
+            first, further = jax.random.split(jax.random.fold_in(key, index))
+            states = jax.random.categorical(first, jnp.log(jnp.asarray(ahead[0])), shape=(paths,))
+            samples.append(go_on(model, arrays, Ahead(states, lags, jnp.asarray(True)), future, further)[2])
+        laws.append(np.stack(ahead))
     observed = np.concatenate([np.asarray(each) for each in samples])
     levels = np.quantile(observed, list(quantiles), axis=0)
     return Forecast(
@@ -78,19 +80,19 @@ def forecast(
     )
 
 
-@partial(jax.jit, static_argnames=("steps", "paths"))
-def _sample_paths(
-    model: HMM, steps: int, paths: int, key: jax.Array, params: Mapping[str, jax.Array], first: Any
-) -> jax.Array:
-    """`(paths, steps, D)` observations along sampled paths of states."""
-    state_key, noise_key = jax.random.split(key)
-    log_transition = jnp.log(params["transition"])
+def _last_rows(model: HMM, sequences: Sequences, sequence: int) -> np.ndarray:
+    """`(p, D)`, the rows that the first new one looks back at, the nearest first; NaN where there are none."""
+    found = np.full((model.lags, model.dim), np.nan)
+    begin, end = int(sequences.offsets[:-1][sequence]), int(sequences.offsets[1:][sequence])
+    count = min(model.lags, end - begin)
+    if count:
+        block = sequences.read(end - count, end)
+        found[:count] = np.where(block.observed, block.values, np.nan)[::-1]
+    return found
 
-    def step(states: jax.Array, one: jax.Array) -> tuple[jax.Array, jax.Array]:
-        return jax.random.categorical(one, log_transition[states]), states
 
-    keys = jax.random.split(state_key, steps + 1)
-    start = jax.random.categorical(keys[0], jnp.log(first), shape=(paths,))
-    states = jax.lax.scan(step, start, keys[1:])[1].T
-    values = model.emission.sample(noise_key, params, states.reshape(-1))
-    return values.reshape(paths, steps, -1)
+@jax.jit
+def _matrices(model: HMM, params: Mapping[str, jax.Array], covariates: jax.Array) -> jax.Array:
+    """`(steps, K, K)`, the matrices of the transitions into future rows."""
+    found: jax.Array = model.transitions.matrices(params[model.transitions.parameter], covariates)
+    return found

@@ -169,6 +169,7 @@ class Posterior(Draws):
         quantiles: Sequence[float] = (0.05, 0.5, 0.95),
         sequence: int = -1,
         seed: int = 0,
+        covariates: Any = None,
     ) -> Forecast:
         """Predict states and observations after the end of one sequence.
 
@@ -182,8 +183,10 @@ class Posterior(Draws):
             quantiles: of the sampled observations, which to return.
             sequence: which sequence goes on, the last by default.
             seed: of the sampled observations.
+            covariates: `(steps, C)`, of the steps ahead, for models that depend on them.
         """
-        return forecast(self, data, steps, draws=draws, paths=paths, quantiles=quantiles, sequence=sequence, seed=seed)
+        how = {"draws": draws, "paths": paths, "quantiles": quantiles, "sequence": sequence, "seed": seed}
+        return forecast(self, data, steps, covariates=covariates, **how)  # type: ignore[arg-type]
 
     def events(
         self,

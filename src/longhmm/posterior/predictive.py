@@ -108,6 +108,15 @@ def _collect_densities(
     return model.log_likelihoods(params, rows), jnp.any(jnp.asarray(rows.observed), axis=1)
 
 
+def next_law(model: HMM, params: Mapping[str, Any], before: Sequences, following: Sequences) -> np.ndarray:
+    """`(K,)`, of the state at the first row of `following`, which goes on where `before` ends."""
+    moves, rows = model.transitions, following.rows(0, 1)
+    covariates = np.zeros((1, 0)) if rows.covariates is None else rows.covariates
+    with jax.enable_x64(True):
+        matrix = np.asarray(moves.matrices(jnp.asarray(params[moves.parameter]), jnp.asarray(covariates))[0])
+    return np.asarray(final_law(model, params, before) @ matrix)
+
+
 def final_law(model: HMM, params: Mapping[str, Any], sequences: Sequences, sequence: int = -1) -> np.ndarray:
     """`(K,)`, `P(x_{T-1} = k | y_0 .. y_{T-1})` at the end of one sequence.
 
@@ -117,7 +126,8 @@ def final_law(model: HMM, params: Mapping[str, Any], sequences: Sequences, seque
     model.check_dim(sequences)
     complete = model.validate(params)
     first, last = int(sequences.offsets[:-1][sequence]), int(sequences.offsets[1:][sequence])
-    for tail in TAILS:
+    plain = not (model.transitions.varies or model.emission.couples)
+    for tail in TAILS if plain else ():
         start = max(first, last - tail)
         rows = sequences.rows(start, last, model.lags)
         model.check_rows(sequences, rows.values, rows.observed, start)

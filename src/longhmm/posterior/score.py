@@ -11,7 +11,7 @@ import numpy as np
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ImpossibleObservationError, ModelError
 from longhmm.model.hmm import HMM
-from longhmm.posterior.predictive import final_law, predictions, stretch_log_likelihoods
+from longhmm.posterior.predictive import next_law, predictions, stretch_log_likelihoods
 from longhmm.run.cluster_passes import on_cluster
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def score(
     rows, counts = [], []
     for params in posterior.iterate(draws):
         if before is not None:
-            params["initial"] = final_law(posterior.model, params, before) @ params["transition"]
+            params["initial"] = next_law(posterior.model, params, before, sequences)
         found, seen = _by_stretch(posterior.model, params, sequences, edges)
         rows.append(found)
         counts.append(seen)

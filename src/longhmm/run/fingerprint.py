@@ -86,12 +86,10 @@ def _described_model(model: HMM, sequences: Sequences) -> dict[str, Any]:
     try:
         return model_to_config(model)
     except ModelError:  # a user's own code has no names: it is known by what it computes
-        transitions = model.transitions
         return {
             "n_states": model.n_states,
             "emission": _evaluated(model, sequences),
-            "transition_prior": transitions.concentration.tolist(),
-            "fixed_rows": {str(row): each.tolist() for row, each in transitions.fixed_rows.items()},
+            "transitions": {name: plain(value) for name, value in model.transitions.options().items()},
             "initial": plain(model.initial),
         }
 

@@ -273,6 +273,11 @@ class Emission(Tree):
             )
         return self._density.sample(key, params, states)
 
+    def sample_after(self, key: jax.Array, params: Params, states: jax.Array, lags: Any, covariates: Any) -> jax.Array:
+        """Observations (n, D) given states (n,), rows before them (n, p, D) and covariates (n, C), None where there are
+        none; to be overridden by emissions that see them."""
+        return self.sample(key, params, states)
+
     def sample_prior(self, key: jax.Array, n_states: int) -> dict[str, Any]:
         """One draw of every parameter from its prior; fixed parameters have their values."""
         table = self.parameters(n_states)

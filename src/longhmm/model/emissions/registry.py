@@ -1,26 +1,21 @@
-"""The families by name: what the command line, storage and scikit-learn may ask for.
-
-A family registers itself where it is defined, with `@register("student-t")`, in a file of that name in this folder.
-Nothing else has to be told of a new one. Asking for names alone imports no family, so that help answers at once.
-"""
+"""The families of emissions by name (see `longhmm.model.registry`)."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from longhmm.errors import DataError, ModelError
+from longhmm.model.registry import Registry
 
 if TYPE_CHECKING:
     from longhmm.data.sequences import Sequences
     from longhmm.model.emissions.base import Emission
 
-Class = TypeVar("Class", bound=type)
-NO_FAMILIES = ("base", "distribution", "family", "registry", "tied")  # files that are no family to be asked for
-_registered: dict[str, Any] = {}
+_registry = Registry(
+    Path(__file__).parent, "longhmm.model.emissions", ("base", "distribution", "family", "registry", "tied")
+)
+register, families, names, name_of = _registry.register, _registry.classes, _registry.names, _registry.name_of
 
 
 class Guess(NamedTuple):
@@ -30,39 +25,11 @@ class Guess(NamedTuple):
     reason: str
 
 
-def register(name: str) -> Callable[[Class], Class]:
-    """Make a class known under this name."""
-
-    def under_name(family: Class) -> Class:
-        _registered[name] = family
-        return family
-
-    return under_name
-
-
-def families() -> dict[str, type[Emission]]:
-    """All registered classes by name, those of this folder included."""
-    for name in _files():
-        importlib.import_module(f"{__package__}.{name}")
-    return dict(_registered)
-
-
-def names() -> list[str]:
-    """What a user may write instead of a class."""
-    files = {name.replace("_", "-") for name in _files()}
-    return sorted((files | set(_registered)) - set(NO_FAMILIES))
-
-
-def name_of(emission: Emission) -> str | None:
-    """The name of an emission's class; None for a user's own that was not registered."""
-    return next((name for name, family in families().items() if family is type(emission)), None)
-
-
 def from_name(name: str, data: Sequences, **priors: Any) -> Emission:
     """The emission that a user means who gives the name of its family, and priors or fixed values."""
     if name not in names():
         raise ModelError(f"emission must be an Emission or one of {', '.join(names())}, got {name!r}.")
-    family = families()[name]
+    family: type[Emission] = families()[name]
     try:
         return family.from_data(data, **priors)
     except TypeError:
@@ -82,7 +49,3 @@ def guess(data: Sequences) -> Guess:
     suits = [(name, family.suits(sample)) for name, family in families().items()]
     best = max(((name, suit) for name, suit in suits if suit is not None), key=lambda each: each[1].strength)
     return Guess(best[0], best[1].reason)
-
-
-def _files() -> list[str]:
-    return [module.name for module in pkgutil.iter_modules([str(Path(__file__).parent)])]

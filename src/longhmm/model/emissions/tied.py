@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.emissions.base import Emission
 from longhmm.model.emissions.registry import register
@@ -116,6 +117,21 @@ class Tied(Emission):
     ) -> jax.Array:
         values = self.emission.log_density_missing(params, y, observed, partial=partial)
         return values[..., np.array(self.levels)]
+
+    @property
+    def lags(self) -> int:  # type: ignore[override]
+        return self.emission.lags
+
+    @property
+    def couples(self) -> bool:  # type: ignore[override]
+        return self.emission.couples
+
+    def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
+        logs, levels = self.emission.log_likelihoods(params, rows), np.array(self.levels)
+        return logs[..., levels, :][..., levels] if self.couples else logs[..., levels]
+
+    def sample_after(self, key: jax.Array, params: Params, states: jax.Array, lags: Any, covariates: Any) -> jax.Array:
+        return self.emission.sample_after(key, params, jnp.asarray(self.levels)[states], lags, covariates)
 
     def log_prior(self, params: Params) -> jax.Array:
         return self.emission.log_prior(params)

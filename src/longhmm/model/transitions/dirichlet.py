@@ -20,7 +20,8 @@ from jax.scipy.special import gammaln
 
 from longhmm.errors import ModelError
 from longhmm.messages.scaling import product, safe_log
-from longhmm.model.tree import Named, Tree
+from longhmm.model.transitions.base import TransitionModel, register
+from longhmm.model.tree import Named
 
 
 @dataclass(frozen=True)
@@ -34,67 +35,9 @@ class Sticky:
         return np.full((n_states, n_states), float(self.move)) + np.eye(n_states) * (self.stay - self.move)
 
 
-class TransitionModel(Tree):
-    """Transition matrices that vary by row, as a function of covariates; subclass it to make one.
-
-    A subclass sets `n_states` and `shape`, and defines `matrices` and `log_prior`. Its parameter, named `parameter`
-    among those of the model, has one unconstrained coordinate for each entry, unless `constrain`, `unconstrain` and
-    `log_jacobian` say otherwise. Beside it `transition` is the matrix where all covariates are 0.
-    """
-
-    varies = True
-    parameter = "coefficients"
-    exchangeable = False
-    n_states: int
-    shape: tuple[int, ...]
-    n_covariates: int
-
-    def matrices(self, coefficients: jax.Array, covariates: jax.Array) -> jax.Array:
-        """`(n, K, K)`, the matrices of the transitions into rows with covariates `(n, C)`."""
-        raise NotImplementedError
-
-    def log_prior(self, coefficients: jax.Array) -> jax.Array:
-        """Log prior density of the parameter."""
-        raise NotImplementedError
-
-    @property
-    def n_free(self) -> int:
-        """Number of unconstrained coordinates."""
-        return math.prod(self.shape)
-
-    @property
-    def allowed(self) -> np.ndarray:
-        """`(K, K)`, True where a transition is possible."""
-        return np.ones((self.n_states, self.n_states), bool)
-
-    def constrain(self, coordinates: jax.Array) -> jax.Array:
-        """`(n_free,)` coordinates to the parameter."""
-        return coordinates.reshape(self.shape)
-
-    def unconstrain(self, coefficients: jax.Array) -> jax.Array:
-        """Inverse of `constrain`."""
-        return jnp.ravel(coefficients)
-
-    def log_jacobian(self, coefficients: jax.Array) -> jax.Array:
-        """Log volume of `constrain`."""
-        return jnp.zeros(())
-
-    def typical(self, coefficients: Any) -> jax.Array:
-        """`(K, K)`, the matrix where all covariates are 0."""
-        return self.matrices(jnp.asarray(coefficients), jnp.zeros((1, self.n_covariates)))[0]
-
-    def check(self, given: Any) -> np.ndarray:
-        """The parameter as an array, or a refusal."""
-        found = np.asarray(given, np.float64)
-        if found.shape != self.shape or not np.all(np.isfinite(found)):
-            raise ModelError(
-                f"params['{self.parameter}'] must be finite numbers of shape {self.shape}, got shape {found.shape}."
-            )
-        return found
-
-
+@register("dirichlet")
 @dataclass(frozen=True, eq=False)
-class Transitions(Tree):
+class Transitions(TransitionModel):
     """Independent Dirichlet rows. A concentration of 0 forbids a transition; `fixed_rows` are known exactly.
 
     Which transitions are possible (`pattern`) is structure; concentrations and probabilities are numbers.
@@ -105,6 +48,7 @@ class Transitions(Tree):
     pattern: tuple[tuple[bool, ...], ...]
     varies: ClassVar[bool] = False
     parameter: ClassVar[str] = "transition"
+    n_covariates: ClassVar[int] = 0  # type: ignore[misc]
 
     @staticmethod
     def build(n_states: int, prior: Any, fixed_rows: Mapping[int, Any] | None) -> Transitions:
@@ -141,8 +85,38 @@ class Transitions(Tree):
         return Transitions(concentration, Named(fixed), tuple(map(tuple, allowed.tolist())))
 
     @property
-    def n_states(self) -> int:
+    def n_states(self) -> int:  # type: ignore[override]
         return len(self.pattern)
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return self.n_states, self.n_states
+
+    def matrices(self, transition: jax.Array, covariates: jax.Array) -> jax.Array:
+        """The same for every row."""
+        return jnp.broadcast_to(transition, (covariates.shape[0], *self.shape))
+
+    def typical(self, transition: jax.Array) -> jax.Array:
+        return transition
+
+    def complete(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        transition = _checked(params, self.n_states)
+        if np.any(transition[~self.allowed] > 0):
+            row, column = np.argwhere((transition > 0) & ~self.allowed)[0]
+            raise ModelError(
+                f"params['transition'] must be 0 where the model forbids a transition, got "
+                f"{transition[row, column]} from state {row} to state {column}."
+            )
+        return {"transition": transition}
+
+    def options(self) -> dict[str, Any]:
+        fixed = {str(row): known.tolist() for row, known in self.fixed_rows.items()}
+        return {"concentration": self.concentration.tolist(), "fixed_rows": fixed}
+
+    @classmethod
+    def rebuilt(cls, n_states: int, **options: Any) -> Transitions:
+        fixed = {int(row): known for row, known in options["fixed_rows"].items()}
+        return cls.build(n_states, options["concentration"], fixed)
 
     @cached_property
     def allowed(self) -> np.ndarray:
@@ -251,3 +225,24 @@ def _helmert(size: int) -> np.ndarray:
         basis[column + 1, column] = -1.0
         basis[:, column] /= np.linalg.norm(basis[:, column])
     return basis
+
+
+def _checked(params: Mapping[str, Any], n_states: int) -> np.ndarray:
+    """A matrix of probabilities, or a refusal."""
+    if "transition" not in params:
+        raise ModelError(f"params must hold 'transition', an array of shape ({n_states}, {n_states}), got none.")
+    try:
+        matrix = np.asarray(params["transition"], dtype=np.float64)
+    except (TypeError, ValueError):
+        matrix = np.zeros(0)
+    if matrix.shape != (n_states, n_states):
+        raise ModelError(
+            f"params['transition'] must be an array of numbers of shape ({n_states}, {n_states}), got "
+            f"{'shape ' + str(matrix.shape) if matrix.size else repr(params['transition'])}."
+        )
+    sums = matrix.sum(axis=1)
+    if not np.all(matrix >= 0) or np.any(np.abs(sums - 1) > 1e-4):
+        raise ModelError(
+            f"params['transition'] must have rows of probabilities that sum to 1, got row sums of {np.round(sums, 6)}."
+        )
+    return matrix / sums[:, None]
