@@ -115,9 +115,9 @@ def test_visits_of_another_length_are_seen(lengths):
     assert [one.level for one in found] == [0, 1]
     for one, mine in zip(found, runs, strict=True):
         assert one.p_value < 1e-6 and one.size > 0.3
-        # Relative to geometric dwell times of the same mean; drawn paths blur the ends of visits a little.
+        # Relative to geometric dwell times of the same mean; drawn paths lose some of the shortest visits.
         wider = mine.std() / mine.mean() / np.sqrt(1 - 1 / mine.mean())
-        assert one.interval == pytest.approx(wider, rel=0.1, abs=0.25)
+        assert one.interval == pytest.approx(wider, rel=0.25, abs=0.25)
         assert one.seen == pytest.approx(np.sum(mine > one.longer_than), rel=0.1, abs=2)
     details = {}
     (reason,) = judge_dwells(model, found, details)

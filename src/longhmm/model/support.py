@@ -32,7 +32,7 @@ def bare(support: Constraint) -> Constraint:
 def settle(support: Constraint, n_states: int, batch_dims: int) -> tuple[Constraint, bool]:
     """The support with NumPy bounds, without the state axis where all states agree, and whether they differ."""
     leaves, structure = jax.tree.flatten(support)
-    bounds = [np.asarray(leaf) for leaf in leaves]
+    bounds = [_same_in_both_precisions(np.asarray(leaf)) for leaf in leaves]
     stacked = [bound.ndim == batch_dims and bound.shape[0] == n_states for bound in bounds]
     differ = any(
         is_stacked and not np.array_equal(bound, np.broadcast_to(bound[:1], bound.shape))
@@ -41,6 +41,11 @@ def settle(support: Constraint, n_states: int, batch_dims: int) -> tuple[Constra
     if not differ:
         bounds = [bound[0] if is_stacked else bound for bound, is_stacked in zip(bounds, stacked, strict=True)]
     return jax.tree.unflatten(structure, bounds), differ
+
+
+def _same_in_both_precisions(bound: np.ndarray) -> np.ndarray:
+    """Whole numbers of 32 bits: JAX does not always shorten longer ones once both precisions have been in use."""
+    return bound.astype(np.int32) if bound.dtype.kind in "iu" else bound
 
 
 def feasible(support: Constraint, shape: tuple[int, ...]) -> jax.Array:

@@ -94,24 +94,37 @@ def exits(
 
 
 def judge(rows: Exits, level: int) -> Dwells | None:
-    """The visits to one level; None where there are too few to say anything."""
-    mine = Exits(*(each[rows.level == level] for each in rows))
-    variance = mine.chance * (1.0 - mine.chance)
-    if variance.sum() < LEAST_VARIANCE:
-        return None
-    ages = int(mine.age.max())
-    left, expected, spread = (np.bincount(mine.age, each, ages + 1) for each in (mine.left, mine.chance, variance))
-    groups = _groups(spread)
-    left_of, expected_of, spread_of = (np.bincount(groups, each) for each in (left, expected, spread))
-    distance = float(np.sum((left_of - expected_of) ** 2 / spread_of))
-    beyond = max(distance - len(spread_of), 0.0)
-    # By visit: the variance of the number of departures, given the time spent, relative to what the model says.
-    visits = np.unique(mine.visit, return_inverse=True)[1]
-    scatter = np.sum(np.bincount(visits, mine.left - mine.chance) ** 2) / variance.sum()
+    """The visits to one level; None where there are too few to say anything.
+
+    Chances are first scaled to the number of departures that there were: how often a level is left on the whole is the
+    business of its transition probabilities, how that depends on age is judged here.
+    """
     from scipy.stats import chi2
 
-    p_value, size = float(chi2.sf(distance, len(spread_of))), float(np.sqrt(beyond / max(left.sum(), 1.0)))
-    return Dwells(level, p_value, size, float(np.sqrt(scatter)), *_longer(mine, groups, left, expected))
+    mine = Exits(*(each[rows.level == level] for each in rows))
+    scale = mine.left.sum() / max(mine.chance.sum(), np.finfo(float).tiny)
+    chance = np.minimum(scale * mine.chance, 1.0)
+    variance = chance * (1.0 - chance)
+    if variance.sum() < 2 * LEAST_VARIANCE:
+        return None
+    ages = int(mine.age.max()) + 1
+    left, expected, spread = (np.bincount(mine.age, each, ages) for each in (mine.left, chance, variance))
+    groups = _groups(spread)
+    if groups.max() == 0:
+        return None
+    left_of, expected_of, spread_of = (np.bincount(groups, each) for each in (left, expected, spread))
+    distance, freedom = float(np.sum((left_of - expected_of) ** 2 / spread_of)), int(groups.max())
+    # By visit: the variance of the number of departures, given the time spent, relative to what the model says.
+    visits = np.unique(mine.visit, return_inverse=True)[1]
+    scatter = np.sum(np.bincount(visits, mine.left - chance) ** 2) / variance.sum()
+    size = np.sqrt(max(distance - freedom, 0.0) / left.sum())
+    return Dwells(
+        level,
+        float(chi2.sf(distance, freedom)),
+        float(size),
+        float(np.sqrt(scatter)),
+        *_longer(mine.age, groups, left, expected),
+    )
 
 
 def _groups(spread: np.ndarray) -> np.ndarray:
@@ -128,13 +141,12 @@ def _groups(spread: np.ndarray) -> np.ndarray:
     return names[doubling]
 
 
-def _longer(rows: Exits, groups: np.ndarray, left: np.ndarray, expected: np.ndarray) -> tuple[int, int, float]:
+def _longer(age: np.ndarray, groups: np.ndarray, left: np.ndarray, expected: np.ndarray) -> tuple[int, int, float]:
     """The length beyond which too many or too few visits go on, with their number and what the model expects."""
-    at_risk = np.bincount(rows.age, minlength=len(groups))
+    at_risk = np.bincount(age, minlength=len(groups))
     with np.errstate(invalid="ignore"):
         goes_on = np.cumprod(np.where(at_risk > 0, 1.0 - expected / at_risk, 1.0))
-    ends = np.flatnonzero(np.diff(groups)) if groups.max() > 0 else np.array([1])  # the last age of each group
-    ends = ends[ends >= 1]
+    ends = np.flatnonzero(np.diff(groups))  # the last age of each group
     # Of the visits that were seen from their first row for so long that they could be seen to go on.
     first = at_risk[1]
     seen = np.array([at_risk[end] - left[end] for end in ends])

@@ -1,14 +1,10 @@
-"""Checks that anyone can run: an oracle that enumerates every path, and identities between the algorithms.
-
-The oracle is written in plain NumPy, shares no code with the recursions it judges, and costs `K ** T`. The identities
-need no oracle: they must hold for any model, and `check_coherence` tries them on yours.
-"""
+"""Identities between the algorithms, which must hold for any model, and what sampling needs, tried on yours."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,77 +16,21 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, LongHMMError, ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
+from longhmm.testing.paths import enumerate_paths, path_scores
+from longhmm.testing.require import close, require
+from longhmm.testing.sampling import Sampling
 
 LONGEST = 20_000  # observations; more would say nothing more
 FEW_PATHS = 100_000  # up to this many the oracle is asked
-
-
-class Enumerated(NamedTuple):
-    """Exact answers for one short sequence.
-
-    Attributes:
-        log_likelihood: `log p(y)`.
-        gamma: `(T, K)`, `P(x_t = k | y)`.
-        filtered: `(T, K)`, `P(x_t = k | y_0 .. y_t)`.
-        xi: `(T - 1, K, K)`, `P(x_{t-1} = i, x_t = j | y)` for t = 1 .. T - 1.
-        best_path: `(T,)`, the most probable path; `best_score`, its `log p(x, y)`.
-        paths: `(K ** T, T)` and `probabilities` `(K ** T,)`, `P(x | y)` of every path.
-    """
-
-    log_likelihood: float
-    gamma: np.ndarray
-    filtered: np.ndarray
-    xi: np.ndarray
-    best_path: np.ndarray
-    best_score: float
-    paths: np.ndarray
-    probabilities: np.ndarray
-
-
-def enumerate_paths(initial: np.ndarray, transition: np.ndarray, log_likelihoods: np.ndarray) -> Enumerated:
-    """Every answer by summing over all `K ** T` paths; `log_likelihoods` is `(T, K)`."""
-    length, n_states = log_likelihoods.shape
-    if n_states**length > 2_000_000:
-        raise LongHMMError(f"enumerate_paths needs K ** T of at most 2,000,000 paths, got {n_states} ** {length}.")
-    with np.errstate(divide="ignore"):
-        log_initial, log_transition = np.log(initial), np.log(transition)
-    paths = np.array(list(itertools.product(range(n_states), repeat=length)))
-    scores = _path_scores(log_initial, log_transition, log_likelihoods, paths)
-    total = _log_sum(scores)
-    probabilities = np.exp(scores - total) if np.isfinite(total) else np.zeros(len(paths))
-    gamma = np.array([[probabilities[paths[:, t] == k].sum() for k in range(n_states)] for t in range(length)])
-    xi = np.zeros((length - 1, n_states, n_states))
-    for t in range(1, length):
-        np.add.at(xi[t - 1], (paths[:, t - 1], paths[:, t]), probabilities)
-    filtered = np.zeros((length, n_states))
-    for t in range(length):
-        short = np.array(list(itertools.product(range(n_states), repeat=t + 1)))
-        partial = _path_scores(log_initial, log_transition, log_likelihoods[: t + 1], short)
-        weights = np.exp(partial - _log_sum(partial)) if np.isfinite(_log_sum(partial)) else np.zeros(len(short))
-        np.add.at(filtered[t], short[:, t], weights)
-    best = int(np.argmax(scores))
-    return Enumerated(total, gamma, filtered, xi, paths[best], float(scores[best]), paths, probabilities)
-
-
-def _path_scores(
-    log_initial: np.ndarray, log_transition: np.ndarray, log_likelihoods: np.ndarray, paths: np.ndarray
-) -> np.ndarray:
-    scores = log_initial[paths[:, 0]] + log_likelihoods[0, paths[:, 0]]
-    for t in range(1, paths.shape[1]):
-        scores = scores + log_transition[paths[:, t - 1], paths[:, t]] + log_likelihoods[t, paths[:, t]]
-    return scores
-
-
-def _log_sum(scores: np.ndarray) -> float:
-    peak = scores.max()
-    return float(peak + np.log(np.exp(scores - peak).sum())) if np.isfinite(peak) else float("-inf")
 
 
 def check_coherence(model: HMM, params: Mapping[str, Any], data: Any, *, seed: int = 0) -> None:
     """Try identities that every model must keep, on a short data set; the first one that fails is named.
 
     Run it on an emission of your own: its density, its treatment of missing values, its draws and its derivatives are
-    compared with one another, and the answers with the sum over all paths where there are few.
+    compared with one another, and the answers with the sum over all paths where there are few. What sampling needs is
+    tried as well: derivatives that are finite where rows are missing, near the given parameters and in single
+    precision, and a prior that determines what the data leave open.
 
     Raises:
         AssertionError: with a sentence that says which identity failed.
@@ -107,11 +47,14 @@ def check_coherence(model: HMM, params: Mapping[str, Any], data: Any, *, seed: i
     case = _Case(model.resolve(sequences), params, sequences, np.random.default_rng(seed))
     case.check_coordinates()
     case.check_densities()
+    sampling = Sampling(case.model, case.params, case.block, seed)
+    sampling.check_basics()
     case.check_derivatives()
     case.check_likelihood()
     case.check_posteriors()
     case.check_paths(seed)
     case.check_draws(seed)
+    sampling.check_chains()
 
 
 class _Case:
@@ -131,11 +74,11 @@ class _Case:
             back = jax.jit(lambda params: self.model.constrain(self.model.unconstrain(params)))(self.arrays)
         for name, value in back.items():
             if name != "initial":
-                _close(value, self.params[name], f"constrain(unconstrain(params)) must give '{name}' back")
+                close(value, self.params[name], f"constrain(unconstrain(params)) must give '{name}' back")
 
     def check_densities(self) -> None:
         block, emission = self.block, self.model.emission
-        _require(not np.isnan(self.logs).any(), "log_density must be a number for every observation and state")
+        require(not np.isnan(self.logs).any(), "log_density must be a number for every observation and state")
         whole = block.observed.all(axis=1)
         with jax.enable_x64(True):
             density, with_missing = jax.jit(emission.log_density), jax.jit(emission.log_density_missing)
@@ -144,8 +87,8 @@ class _Case:
                 values = block.values[whole]
                 plain = density(self.arrays, values if emission.vector_valued else values[:, 0])
                 direct = with_missing(self.arrays, values, block.observed[whole])
-                _close(direct, plain, "log_density_missing must equal log_density where nothing is missing")
-        _require(bool(np.all(missing == 0)), "log_density_missing must be 0 for every state where all is missing")
+                close(direct, plain, "log_density_missing must equal log_density where nothing is missing")
+        require(bool(np.all(missing == 0)), "log_density_missing must be 0 for every state where all is missing")
 
     def check_derivatives(self) -> None:
         possible = np.isfinite(self.logs)
@@ -167,7 +110,7 @@ class _Case:
                 )
                 expected = (8 * (ahead - back) - (far - further)) / (12 * step)  # error of order step ** 4
                 scale = 1.0 + abs(expected) + float(jnp.sum(jnp.abs(gradient[name] * direction)))
-                _require(
+                require(
                     abs(slope - expected) <= 1e-5 * scale,
                     f"the derivative of log_density with respect to '{name}' must be that of its values (automatic "
                     f"differentiation gave {slope:.8g}, finite differences {expected:.8g})",
@@ -179,20 +122,20 @@ class _Case:
         pieces = [values[piece] for piece in self.pieces]
         known = None if states is None else [states[piece] for piece in self.pieces]
         total = self._log_likelihood(pieces, known)
-        _close(log_likelihood(self.model, self.params, self.sequences), total, "NaN must mean missing")
+        close(log_likelihood(self.model, self.params, self.sequences), total, "NaN must mean missing")
         if len(pieces) > 1:
             alone = [
                 self._log_likelihood([piece], None if known is None else [known[index]])
                 for index, piece in enumerate(pieces)
             ]
-            _close(total, np.sum(alone), "log likelihoods of several sequences must add up")
+            close(total, np.sum(alone), "log likelihoods of several sequences must add up")
         else:
             twice = self._log_likelihood(pieces * 2, None if known is None else known * 2)
-            _close(twice, 2 * total, "the same sequence twice must have twice the log likelihood")
+            close(twice, 2 * total, "the same sequence twice must have twice the log likelihood")
         longer = [np.concatenate([piece, np.full((1, piece.shape[1]), np.nan)]) for piece in pieces]
         unknown = None if known is None else [np.append(piece, -1) for piece in known]
         message = "a missing observation at the end must leave the log likelihood alone"
-        _close(self._log_likelihood(longer, unknown), total, message)
+        close(self._log_likelihood(longer, unknown), total, message)
 
     def _log_likelihood(self, pieces: list[np.ndarray], states: list[np.ndarray] | None) -> float:
         return log_likelihood(self.model, self.params, open_data(pieces, states=states))
@@ -208,25 +151,23 @@ class _Case:
         transitions = smoothed.transitions
         first = np.array([piece.start for piece in self.pieces])
         last = np.array([piece.stop - 1 for piece in self.pieces])
-        _close(gamma.sum(1), np.ones(len(gamma)), "state probabilities must sum to one")
-        _close(filtered.sum(1), np.ones(len(gamma)), "filtered probabilities must sum to one")
-        _close(filtered[last], gamma[last], "filter and smoother must agree at the last time of a sequence")
+        close(gamma.sum(1), np.ones(len(gamma)), "state probabilities must sum to one")
+        close(filtered.sum(1), np.ones(len(gamma)), "filtered probabilities must sum to one")
+        close(filtered[last], gamma[last], "filter and smoother must agree at the last time of a sequence")
         arrivals, departures = np.delete(gamma, first, axis=0).sum(0), np.delete(gamma, last, axis=0).sum(0)
-        _close(transitions.sum(0), arrivals, "expected transitions into a state must equal its expected visits")
-        _close(transitions.sum(1), departures, "expected transitions out of a state must equal its expected visits")
+        close(transitions.sum(0), arrivals, "expected transitions into a state must equal its expected visits")
+        close(transitions.sum(1), departures, "expected transitions out of a state must equal its expected visits")
         total = smoothed.log_likelihood
-        _close(
+        close(
             log_likelihood(self.model, self.params, self.sequences), total, "both passes must give one log likelihood"
         )
         if all(self.model.n_states ** int(piece.stop - piece.start) <= FEW_PATHS for piece in self.pieces):
             laws = (self.params["initial"], self.params["transition"])
             exact = [enumerate_paths(*laws, self.logs[piece]) for piece in self.pieces]
             likelihood = np.sum([one.log_likelihood for one in exact])
-            _close(total, likelihood, "the log likelihood must be that of all paths together")
-            _close(
-                gamma, np.concatenate([one.gamma for one in exact]), "state probabilities must be those of all paths"
-            )
-            _close(
+            close(total, likelihood, "the log likelihood must be that of all paths together")
+            close(gamma, np.concatenate([one.gamma for one in exact]), "state probabilities must be those of all paths")
+            close(
                 transitions, np.sum([one.xi.sum(0) for one in exact], axis=0), "transitions must be those of all paths"
             )
 
@@ -234,11 +175,11 @@ class _Case:
         best = self._score(decode(self.model, self.params, self.sequences), self.logs)
         slack = 1e-9 * (1 + abs(best))
         total = log_likelihood(self.model, self.params, self.sequences)
-        _require(best <= total + slack, "the most probable path must not be more probable than all paths together")
+        require(best <= total + slack, "the most probable path must not be more probable than all paths together")
         for path in sample_states(self.model, self.params, self.sequences, draws=3, seed=seed):
             drawn = self._score(path, self.logs)
-            _require(np.isfinite(drawn), "a path drawn from the posterior must be possible")
-            _require(drawn <= best + slack, "no drawn path may have a higher score than the most probable one")
+            require(np.isfinite(drawn), "a path drawn from the posterior must be possible")
+            require(drawn <= best + slack, "no drawn path may have a higher score than the most probable one")
 
     def check_draws(self, seed: int) -> None:
         lengths = [piece.stop - piece.start for piece in self.pieces]
@@ -255,29 +196,15 @@ class _Case:
         with jax.enable_x64(True):
             logs = np.asarray(jax.jit(self.model.log_likelihoods)(self.arrays, block))
         truth = np.concatenate(states)
-        _require(
+        require(
             bool(np.isfinite(logs[np.arange(len(truth)), truth]).all()),
             "log_density must be finite for what sample draws, in the state that drew it",
         )
         best, true = (self._score(path, logs) for path in (decode(self.model, self.params, drawn), truth))
-        _require(true <= best + 1e-9 * (1 + abs(best)), "the true path may not score higher than the most probable one")
+        require(true <= best + 1e-9 * (1 + abs(best)), "the true path may not score higher than the most probable one")
 
     def _score(self, path: np.ndarray, logs: np.ndarray) -> float:
         with np.errstate(divide="ignore"):
             laws = np.log(self.params["initial"]), np.log(self.params["transition"])
-        parts = (_path_scores(*laws, logs[piece], path[None, piece].astype(int)) for piece in self.pieces)
+        parts = (path_scores(*laws, logs[piece], path[None, piece].astype(int)) for piece in self.pieces)
         return float(np.sum([part[0] for part in parts]))
-
-
-def _require(holds: bool, identity: str) -> None:
-    if not holds:
-        raise AssertionError(f"{identity[0].upper()}{identity[1:]}.")
-
-
-def _close(found: Any, expected: Any, identity: str) -> None:
-    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
-    with np.errstate(invalid="ignore"):
-        gap = np.where(found == expected, 0.0, np.abs(found - expected))
-        holds = found.shape == expected.shape and bool(np.all(gap <= 1e-8 * (1 + np.abs(expected))))
-    largest = f" (largest difference {np.max(gap):.3g})" if found.shape == expected.shape and gap.size else ""
-    _require(holds, identity + largest)
