@@ -13,6 +13,7 @@ from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
 from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.gradients.resident_data import ExactPosterior
+from model.configurations import named, names, observations
 
 
 def sticky(n_states: int, stay: float) -> np.ndarray:
@@ -131,6 +132,24 @@ def test_equals_a_stream(case: str, backend: str, request: pytest.FixtureRequest
     np.testing.assert_allclose([value, again], expected_value, rtol=1e-12)
     for name, slope in expected.items():
         np.testing.assert_allclose(gradient[name], slope, rtol=1e-10, atol=1e-9, err_msg=name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", names())
+def test_every_family_equals_a_stream(name: str) -> None:
+    configuration = named(name)
+    model = lh.HMM(configuration.n_states, configuration.emission)
+    params = {"transition": sticky(configuration.n_states, 0.7), **configuration.params}
+    y = observations(configuration, 90)[1]
+    y[7] = np.nan
+    sequences = open_data([y[:50], y[50:]])
+    posterior = ExactPosterior(model, sequences)
+    value, gradient = posterior.value_and_gradient(lh.unconstrain(posterior.model, params))
+    expected_value, expected = log_posterior_and_gradient(posterior.model, params, sequences)
+    assert float(value) == pytest.approx(expected_value, rel=1e-12)
+    assert set(gradient) == set(expected)
+    for parameter, slope in expected.items():
+        np.testing.assert_allclose(gradient[parameter], slope, rtol=1e-9, atol=1e-9, err_msg=parameter)
 
 
 @pytest.mark.parametrize("make", [own_density, pytest.param(many_states, marks=pytest.mark.slow)])
