@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from backends.contrary import TRANSITIONS
 from longhmm.messages import backward, forward, forward_backward
 from longhmm.testing import enumerate_paths
 
@@ -14,12 +15,16 @@ filter_messages = jax.jit(forward.filter_messages)
 smooth_messages = jax.jit(forward_backward.forward_backward)
 
 CASES = [(1, 1, False), (1, 5, False), (2, 1, False), (2, 8, False), (3, 6, False), (4, 5, True), (5, 4, True)]
+CASES += [(len(matrix), 6, name) for name, matrix in TRANSITIONS.items()]
 
 
 def random_chain(seed, n_states, length, n_windows, zeros, spread=2.0):
+    """`zeros`: some transitions are forbidden, or the matrix is the one of that name."""
     rng = np.random.default_rng(seed)
     transition = rng.dirichlet(np.ones(n_states), size=n_states)
-    if zeros:
+    if isinstance(zeros, str):
+        transition = TRANSITIONS[zeros]
+    elif zeros:
         mask = rng.random((n_states, n_states)) < 0.4
         np.fill_diagonal(mask, False)
         transition[mask] = 0.0

@@ -1,17 +1,22 @@
 """The recursions hold where naive ones break: huge distances, forbidden transitions, impossible data, many steps."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longhmm.messages import forward, forward_backward
+from backends.contrary import TRANSITIONS, TURNS, cases, contrary
+from backends.references import log, log_sum
+from longhmm.messages import backward, forward, forward_backward
 from longhmm.messages.markov import mixing_time, stationary
 from longhmm.testing import enumerate_paths
 
 # Compiled once for each shape, and not anew in every call.
 filter_messages = jax.jit(forward.filter_messages)
-smooth_messages = jax.jit(forward_backward.forward_backward)
+smooth_messages = jax.jit(partial(forward_backward.forward_backward, messages=True))
+backward_message = jax.jit(backward.backward_message)
 
 
 def smooth(initial, transition, log_likelihoods, dtype, at_start=True):
@@ -23,6 +28,14 @@ def smooth(initial, transition, log_likelihoods, dtype, at_start=True):
             jnp.asarray(log_likelihoods, dtype), jnp.ones((length, n_windows), dtype),
         )  # fmt: skip
         return jax.tree.map(np.asarray, smoothed)
+
+
+def leaving(chain):
+    """The logarithm of the filtered law at the last time."""
+    law = log(chain.initial) + chain.logs[0]
+    for row in chain.logs[1:]:
+        law = log_sum(law[:, None] + log(chain.transition), 0) + row
+    return law - log_sum(law, 0)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -43,6 +56,34 @@ def test_a_path_lost_to_underflow_is_found_again(dtype):
         cast = (jnp.full((2, 3), np.log(0.5), dtype), jnp.ones(3, bool), jnp.asarray(initial, dtype))
         filtered = filter_messages(*cast, jnp.asarray(transition, dtype), jnp.asarray(log_likelihoods, dtype))
     np.testing.assert_allclose(np.asarray(filtered.log_normaliser).sum(0), exact.log_likelihood, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("name", "turns"), cases(TURNS))
+def test_evidence_that_turns_over_hundreds_of_rows(name, turns, dtype):
+    """Forward, backward and both, against a plain recursion on logarithms; one window of three says nothing."""
+    made = contrary(TRANSITIONS[name].astype(dtype).astype(np.float64), TURNS[turns])
+    initial, transition, logs = made
+    exact = made.answers()
+    stacked = np.stack([logs, np.zeros_like(logs), logs], axis=2)
+    tolerance = {"rtol": 1e-5, "atol": 2e-3} if dtype == np.float32 else {"rtol": 1e-11, "atol": 1e-9}
+    smoothed = smooth(initial, transition, stacked, dtype)
+    np.testing.assert_allclose(smoothed.gamma[:, :, 2], exact.gamma, **tolerance)
+    np.testing.assert_allclose(smoothed.transitions[:, :, 0], exact.transitions, **tolerance)
+    np.testing.assert_allclose(smoothed.log_normaliser[:, 0].sum(), exact.log_likelihood, **tolerance)
+    # However small, what leaves the window is what a recursion on logarithms says.
+    np.testing.assert_allclose(smoothed.log_leaving[:, 0], leaving(made), **tolerance)
+    with jax.enable_x64(dtype == np.float64):
+        matrix, given = jnp.asarray(transition, dtype), jnp.asarray(stacked, dtype)
+        cast = (jnp.zeros((len(initial), 3), dtype), jnp.ones(3, bool), jnp.asarray(initial, dtype))
+        filtered = filter_messages(*cast, matrix, given)
+        back = np.asarray(backward_message(jnp.zeros((len(initial), 3), dtype), matrix, given))
+    np.testing.assert_allclose(np.exp(filtered.log_alpha)[:, :, 0], exact.filtered, **tolerance)
+    np.testing.assert_allclose(np.asarray(filtered.log_normaliser)[:, 0].sum(), exact.log_likelihood, **tolerance)
+    message = np.zeros(len(initial))
+    for row in logs[::-1]:
+        message = log_sum(log(transition) + (row + message)[None, :], 1)
+    np.testing.assert_allclose(back[:, 0], message - message.max(), **tolerance)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

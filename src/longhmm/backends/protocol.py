@@ -7,6 +7,7 @@ gradient needs.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -66,8 +67,14 @@ class Boundary(NamedTuple):
     backward: Any = None
 
 
+FAINTEST = -523 * math.log(2.0)  # see native/careful.h
+
+
 class Messages(NamedTuple):
     """Logarithms of the messages at both ends of every core, `(W, K)` each, up to a constant.
+
+    Of chunks that warmed up, entries of forward messages below `FAINTEST` may be given as that, and so agree with those
+    of their neighbours: then the backend has made sure that they make no difference to the chunk, or gives NaN.
 
     Attributes:
         forward_in: of the state before the first core row, given the rows before it.

@@ -13,7 +13,7 @@ import numpy as np
 from longhmm.backends.block import Asked, Blocks, Collector, How, Outcome, Reducer, run_blocks, transfer_blocks
 from longhmm.backends.cpp import kernel_threads
 from longhmm.backends.pallas.full import gpu_totals
-from longhmm.backends.protocol import Boundary
+from longhmm.backends.protocol import FAINTEST, Boundary
 from longhmm.backends.read import COPIED_ROWS
 from longhmm.backends.stitch import OVERLAPS, TOLERANCE, blocks_agree, one_step, propagate_backward, propagate_forward
 from longhmm.data.executor import Task
@@ -185,16 +185,17 @@ class Stream:
     def _propagated(self, begin: int, before: Outcome | None) -> Iterator[Outcome]:
         """The rest of the pass with messages propagated by transfer operators: always exact."""
         n, indices = self.model.n_states, self._from(begin)
-        uniform = np.full(n, -np.log(n))
-        carry = uniform if before is None else before.forward_out
+        carry, first = np.full(n, -np.log(n)), 0
+        if before is not None and np.min(before.forward_out) > FAINTEST + 1:
+            carry, first = before.forward_out, begin  # otherwise it is exact for what came before only
         forward: dict[int, np.ndarray] = {}
         backward: dict[int, np.ndarray | None] = {index: None for index in indices}
         keep = len(indices) * self.how.per_block * n**2 <= MOST_KEPT
         kept: dict[int, np.ndarray] = {}
-        for index, operators in self._transfers(indices):
-            if keep:
-                kept[index] = operators
+        for index, operators in self._transfers(self._from(first)):
             forward[index], carry = _on_host(propagate_forward, carry, operators)
+            if keep and index >= begin:
+                kept[index] = operators
         if not self.how.forward_only:
             carry = np.zeros(n)
             found = ((i, kept.pop(i)) for i in reversed(indices)) if keep else self._transfers(reversed(indices))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from longhmm.messages.scaling import at_zero, forgets_nothing, log_sum_exp, peak_scaled, pull_back, safe_log
+from longhmm.messages.scaling import at_zero, least_normaliser, log_sum_exp, peak_scaled, pull_back, safe_log
 
 
 def backward_message(log_after: jax.Array, transition: jax.Array, log_likelihoods: jax.Array) -> jax.Array:
@@ -19,15 +19,15 @@ def backward_message(log_after: jax.Array, transition: jax.Array, log_likelihood
         log_likelihoods: `(time, K, W)`, 0 where missing or padding.
     """
 
-    def linear() -> jax.Array:
-        likelihoods, _ = peak_scaled(log_likelihoods)
+    likelihoods, _ = peak_scaled(log_likelihoods)
+    log_after, _ = at_zero(log_after)
 
-        def step(beta: jax.Array, likelihood: jax.Array) -> tuple[jax.Array, None]:
-            beta = pull_back(transition, likelihood * beta)
-            peak = jnp.max(beta, axis=0)
-            return beta / jnp.where(peak > 0, peak, 1.0), None
+    def linear(beta: jax.Array, likelihood: jax.Array) -> tuple[jax.Array, jax.Array]:
+        beta = pull_back(transition, likelihood * beta)
+        peak = jnp.max(beta, axis=0)
+        return beta / jnp.where(peak > 0, peak, 1.0), peak
 
-        return safe_log(jax.lax.scan(step, jnp.exp(log_after), likelihoods, reverse=True)[0])
+    beta, peaks = jax.lax.scan(linear, jnp.exp(log_after), likelihoods, reverse=True)
 
     def logarithmic() -> jax.Array:
         log_transition = safe_log(transition)[:, :, None]
@@ -37,5 +37,6 @@ def backward_message(log_after: jax.Array, transition: jax.Array, log_likelihood
 
         return jax.lax.scan(step, log_after, log_likelihoods, reverse=True)[0]
 
-    log_after, _ = at_zero(log_after)
-    return jax.lax.cond(forgets_nothing(transition), linear, logarithmic)
+    # An entry is at least m times the peak, with m the least entry of `A`: the same bound as for forward messages.
+    sound = jnp.all(peaks > least_normaliser(transition, len(log_likelihoods)))
+    return jax.lax.cond(sound, lambda: safe_log(beta), logarithmic)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from longhmm.messages.scaling import (
     first_law,
-    forgets_nothing,
+    least_normaliser,
     log_first_law,
     log_sum_exp,
     peak_scaled,
@@ -38,17 +38,14 @@ def first_impossible(log_normaliser: jax.Array) -> jax.Array:
     return jnp.where(zero.any(axis=0), jnp.argmax(zero, axis=0), -1).astype(jnp.int32)
 
 
-def scaled_forward(
-    first: jax.Array, transition: jax.Array, likelihoods: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The forward recursion on peak-scaled likelihoods: `(alpha, normaliser)` (F3, F4), and `faintest` `(time, W)`, the
-    smallest `alpha` before it was normalised of a state that can be reached."""
+def scaled_forward(first: jax.Array, transition: jax.Array, likelihoods: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The forward recursion on peak-scaled likelihoods: `(alpha, normaliser)` (F3, F4)."""
 
-    def step(predicted: jax.Array, likelihood: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array, jax.Array]]:
+    def step(predicted: jax.Array, likelihood: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         joint = predicted * likelihood
         normaliser = jnp.sum(joint, axis=0)
         alpha = joint / jnp.where(normaliser > 0, normaliser, 1.0)
-        return predict(transition, alpha), (alpha, normaliser, jnp.min(jnp.where(predicted > 0, joint, 1.0), axis=0))
+        return predict(transition, alpha), (alpha, normaliser)
 
     return jax.lax.scan(step, first, likelihoods)[1]
 
@@ -84,16 +81,18 @@ def filter_messages(
         log_likelihoods: `(time, K, W)`, `log p(y_t | x_t = k)`; 0 where the observation is missing or padding.
     """
 
-    def linear() -> tuple[jax.Array, jax.Array]:
-        likelihoods, peak = peak_scaled(log_likelihoods)
-        first = first_law(log_before, at_start, initial, transition)
-        alpha, normaliser, _ = scaled_forward(first, transition, likelihoods)
-        return safe_log(alpha), safe_log(normaliser) + peak
+    likelihoods, peak = peak_scaled(log_likelihoods)
+    first = first_law(log_before, at_start, initial, transition)
+    alpha, normaliser = scaled_forward(first, transition, likelihoods)
 
     def logarithmic() -> tuple[jax.Array, jax.Array]:
         log_transition = safe_log(transition)
         log_first = log_first_law(log_before, at_start, initial, log_transition)
         return log_forward(log_first, log_transition, log_likelihoods)
 
-    log_alpha, log_normaliser = jax.lax.cond(forgets_nothing(transition), linear, logarithmic)
+    log_alpha, log_normaliser = jax.lax.cond(
+        jnp.all(normaliser > least_normaliser(transition, len(log_likelihoods))),
+        lambda: (safe_log(alpha), safe_log(normaliser) + peak),
+        logarithmic,
+    )
     return Filtered(log_alpha, log_normaliser, first_impossible(log_normaliser))

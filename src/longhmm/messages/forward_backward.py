@@ -1,10 +1,11 @@
 """Smoothing: the posterior of states and of transitions given all observations of a window.
 
 The recursion runs on likelihoods divided by their peak, which is fast. The backward messages carry the forward
-normalisers, so `beta[t, k] = p(later | x_t = k) / p(later | y_0 .. y_t)`; anything lost to underflow at (t, k) is
-at most `tiny` and changes the likelihood by a relative `tiny * beta[t, k]`. A bounded beta is therefore a proof
-that nothing was lost. Windows without that proof are redone on logarithms. The proof says nothing of what lies behind
-the window: forward messages that are given out must hold every state that can be reached.
+normalisers, so `beta[t, k] = p(later | x_t = k) / p(later | y_0 .. y_t)`; underflow takes at most `(K + 2) tiny / c_t`
+from `alpha[t, k]` and changes the likelihood by a relative `beta[t, k]` times that. A bounded `beta / c` is therefore a
+proof that nothing was lost, provided that beta itself was not: it gets at every step at least what underflow may have
+taken, which makes it an upper bound and changes posteriors by no more. Windows without that proof are redone on
+logarithms.
 """
 
 from __future__ import annotations
@@ -15,7 +16,15 @@ import jax
 import jax.numpy as jnp
 
 from longhmm.messages.forward import first_impossible, log_forward, scaled_forward
-from longhmm.messages.scaling import first_law, holds_all, log_first_law, log_sum_exp, peak_scaled, pull_back, safe_log
+from longhmm.messages.scaling import (
+    first_law,
+    least_normaliser,
+    log_first_law,
+    log_sum_exp,
+    peak_scaled,
+    pull_back,
+    safe_log,
+)
 
 
 class Smoothed(NamedTuple):
@@ -64,7 +73,8 @@ def forward_backward(
         transition: `(K, K)`, `A[i, j] = P(x_t = j | x_{t-1} = i)`.
         log_likelihoods: `(time, K, W)`, `log p(y_t | x_t = k)`; 0 where missing or padding.
         core: `(time, W)`, weight of each time in `transitions`: 1 in the core, 0 elsewhere.
-        messages: whether forward messages serve what follows the window.
+        messages: whether forward messages serve what follows the window: what makes no difference here may make one
+            there, so that their small entries are kept.
     """
     # A sequence's first observation has no transition into it: the initial-state term stands in its place.
     core = core.astype(log_likelihoods.dtype)
@@ -87,32 +97,41 @@ def _linear(
 ) -> tuple[Smoothed, jax.Array]:
     likelihoods, peak = peak_scaled(log_likelihoods)
     first = first_law(log_before, at_start, initial, transition)
-    alpha, normaliser, faintest = scaled_forward(first, transition, likelihoods)
-    weights = likelihoods / jnp.where(normaliser > 0, normaliser, 1.0)[:, None, :]
-    after = jnp.exp(log_after - jnp.max(log_after, axis=0))
+    alpha, normaliser = scaled_forward(first, transition, likelihoods)
+    length, n_states = alpha.shape[:2]
+    limits = jnp.finfo(alpha.dtype)
+    taken = (n_states + 2) * limits.tiny
+    scale = 1.0 / jnp.where(normaliser > 0, normaliser, 1.0)[:, None, :]
+    after = jnp.maximum(jnp.exp(log_after - jnp.max(log_after, axis=0)), limits.tiny)
     # Scaled so that sum_k alpha beta = 1 at the last time, hence at every time.
     last = after / jnp.sum(alpha[-1] * after, axis=0)
 
-    def step(beta: jax.Array, weight: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-        weighted = weight * beta
-        return pull_back(transition, weighted), (beta, weighted)
+    def step(beta: jax.Array, weight: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return pull_back(transition, weight * beta) + taken, beta
 
-    entering, (beta, weighted) = jax.lax.scan(step, last, weights, reverse=True)
+    entering, beta = jax.lax.scan(step, last, jnp.maximum(likelihoods, limits.tiny) * scale, reverse=True)
     gamma = alpha * beta
     previous = jnp.concatenate([jnp.exp(log_before)[None], alpha[:-1]])
-    transitions = transition[:, :, None] * jnp.einsum("tiw,tjw->ijw", previous, weighted * into[:, None, :])
+    weighted = likelihoods * scale * beta * into[:, None, :]
+    transitions = transition[:, :, None] * jnp.einsum("tiw,tjw->ijw", previous, weighted)
 
-    limits = jnp.finfo(alpha.dtype)
-    bound = limits.eps / (limits.tiny * alpha.shape[0] * alpha.shape[1])
-    proved = (
-        (jnp.max(beta, axis=(0, 1)) < bound) & (jnp.max(entering, axis=0) < bound) & jnp.all(normaliser > 0, axis=0)
-    )
-    if messages:
-        proved &= holds_all(transition, log_before, faintest)
+    bound = limits.eps / (length * n_states * taken)
+    proved = jnp.all(jnp.max(beta, axis=1) < bound * normaliser, axis=0) & (jnp.max(entering, axis=0) < bound)
     log_normaliser = safe_log(normaliser) + peak
     never = jnp.full(log_before.shape[1:], -1, jnp.int32)
-    ends = (safe_log(alpha[-1]), safe_log(entering))
-    smoothed = Smoothed(gamma, transitions, log_normaliser, never, *ends, safe_log(alpha), safe_log(beta))
+
+    log_alpha = safe_log(alpha)
+    if messages:
+
+        def in_log_space() -> jax.Array:
+            log_transition = safe_log(transition)
+            log_first = log_first_law(log_before, at_start, initial, log_transition)
+            return log_forward(log_first, log_transition, log_likelihoods)[0]
+
+        sound = jnp.all(normaliser > least_normaliser(transition, length))
+        log_alpha = jax.lax.cond(sound, lambda: log_alpha, in_log_space)
+    ends = (log_alpha[-1], safe_log(entering))
+    smoothed = Smoothed(gamma, transitions, log_normaliser, never, *ends, log_alpha, safe_log(beta))
     return smoothed, proved
 
 
@@ -129,24 +148,27 @@ def _logarithmic(
     log_first = log_first_law(log_before, at_start, initial, log_transition)
     log_alpha, log_normaliser = log_forward(log_first, log_transition, log_likelihoods)
     impossible_at = first_impossible(log_normaliser)
-    normaliser = jnp.where(jnp.isneginf(log_normaliser), 0.0, log_normaliser)
-    log_weights = log_likelihoods - normaliser[:, None, :]
-    scale = log_sum_exp(log_alpha[-1] + log_after, 0)
-    last = log_after - jnp.where(jnp.isneginf(scale), 0.0, scale)
     previous = jnp.concatenate([log_before[None], log_alpha[:-1]])
 
     Carry = tuple[jax.Array, jax.Array]
 
+    def scaled(log_beta: jax.Array, log_law: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """So that `sum_k alpha beta = 1`, at every time anew: rounding does not add up; and by what it was divided."""
+        size = log_sum_exp(log_law + log_beta, 0)
+        size = jnp.where(jnp.isneginf(size), 0.0, size)
+        return log_beta - size, size
+
     def step(carry: Carry, inputs: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Carry, jax.Array]:
         log_beta, transitions = carry
-        log_weight, before_step, counts = inputs
-        onward = log_transition[:, :, None] + (log_weight + log_beta)[None, :, :]
-        transitions = transitions + counts * jnp.exp(before_step[:, None, :] + onward)
-        return (log_sum_exp(onward, 1), transitions), log_beta
+        log_likelihood, before_step, counts = inputs
+        onward = log_transition[:, :, None] + (log_likelihood + log_beta)[None, :, :]
+        earlier, size = scaled(log_sum_exp(onward, 1), before_step)
+        transitions = transitions + counts * jnp.exp(before_step[:, None, :] + onward - size)
+        return (earlier, transitions), log_beta
 
     n_states, n_windows = log_before.shape
-    carry = (last, jnp.zeros((n_states, n_states, n_windows), log_alpha.dtype))
-    (log_entering, transitions), log_beta = jax.lax.scan(step, carry, (log_weights, previous, into), reverse=True)
+    carry = (scaled(log_after, log_alpha[-1])[0], jnp.zeros((n_states, n_states, n_windows), log_alpha.dtype))
+    (log_entering, transitions), log_beta = jax.lax.scan(step, carry, (log_likelihoods, previous, into), reverse=True)
     possible = impossible_at < 0
     gamma = jnp.where(possible, jnp.exp(log_alpha + log_beta), 0.0)
     transitions = jnp.where(possible, transitions, 0.0)

@@ -83,24 +83,14 @@ def log_first_law(
     return jnp.where(at_start[None, :], safe_log(initial)[:, None], moved)
 
 
-def forgets_nothing(transition: jax.Array) -> jax.Array:
-    """Whether a linear recursion is safe: every state can be reached from every other, far above underflow.
+def least_normaliser(transition: jax.Array, length: int) -> jax.Array:
+    """What the normaliser of every step must exceed for a linear recursion to have lost nothing that matters.
 
-    What underflows is at most `tiny` per state and step. While every entry of `A` is far larger, that is less than
-    rounding; otherwise a lost path might have been the only one that goes on.
+    Underflow takes at most `tiny` from each of the K + 2 products and sums behind an entry, so `(K + 2) tiny / c` once
+    messages are divided by their normaliser c. With m the least entry of `A` no backward message, scaled so that
+    `sum_k alpha beta = 1`, exceeds 1 / m: the likelihood changes by a relative `T K (K + 2) tiny / (m c)` at most, less
+    than rounding if c exceeds what is returned here. It is infinite where a transition is forbidden: what is lost of a
+    state that cannot be entered again may be all that later evidence speaks for.
     """
-    limits = jnp.finfo(transition.dtype)
-    return jnp.min(transition) > transition.shape[0] * limits.tiny / limits.eps
-
-
-def holds_all(transition: jax.Array, log_before: jax.Array, faintest: jax.Array) -> jax.Array:
-    """Whether linear forward messages `(W,)` hold every state that can be reached, with all its digits.
-
-    Where some transitions are impossible, what underflows may be the only way on, whatever the rows of the window say.
-    `log_before` `(K, W)` is the message before the window, `faintest` `(time, W)` as `scaled_forward` gives it.
-    """
-    limits = jnp.finfo(transition.dtype)
-    least = limits.tiny / limits.eps**2
-    easy = jnp.all((transition == 0) | (transition > limits.eps**2))  # what is possible does not underflow in a step
-    begun = jnp.all(jnp.isneginf(log_before) | (log_before > jnp.log(least)), axis=0)
-    return forgets_nothing(transition) | (easy & begun & jnp.all(faintest > least, axis=0))
+    n_states, limits = transition.shape[0], jnp.finfo(transition.dtype)
+    return length * n_states * (n_states + 2) * (limits.tiny / limits.eps) / jnp.min(transition)

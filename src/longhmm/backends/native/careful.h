@@ -1,171 +1,209 @@
-// One window on logarithms, in double precision, one number at a time: slow, and right where linear numbers underflow.
+// One group of windows on logarithms, in double precision: slow, and right where linear numbers underflow.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
-#include "call.h"
+#include "emissions.h"
 
 namespace VARIANT {
 
-inline double log_sum(const double* values, int count) {
-  const double top = *std::max_element(values, values + count);
-  if (!(top > -INFINITY)) return -INFINITY;
-  double sum = 0;
-  for (int i = 0; i < count; ++i) sum += std::exp(values[i] - top);
-  return top + std::log(sum);
-}
+// What predictions may differ by where chunks meet, and the smallest entry of a message that is compared there; see
+// group.h.
+template <class T>
+constexpr T UNKNOWN = sizeof(T) == 8 ? T(0x1p-511) : T(0x1p-63);  // the root of the smallest normal number
+template <class T>
+constexpr T COMPARED = UNKNOWN<T> / 4096;
+template <class T>
+constexpr T NEGLIGIBLE = 8 * std::numeric_limits<T>::epsilon();
 
-// Log likelihoods of one row; false where it is missing. `row` receives its numbers.
-inline bool careful_logs(const Call& call, const double* packs, int64_t index, double* row, double* logs) {
-  const int n = call.states, width = call.width;
-  for (int i = 0; i < width; ++i) {
-    row[i] = call.wide_rows ? static_cast<const double*>(call.rows)[index * width + i]
-                            : double(static_cast<const float*>(call.rows)[index * width + i]);
-    if (row[i] != row[i]) {
-      std::fill(logs, logs + n, 0.0);
-      return false;
-    }
+// Weights of windows `base` to `base + count`, 0 behind them.
+template <class T>
+struct Weights {
+  double of[Vector<T>::lanes] = {};
+  Weights(const Call& call, int64_t base, int count) {
+    if (call.weight) std::copy_n(call.weight + base, count, of);
   }
-  for (int k = 0; k < n; ++k) {
-    const double* pack = packs + int64_t(k) * call.pack;
-    switch (call.kind) {
-      case GAUSSIAN: {
-        const double* mean = pack + 1;
-        const double* whitening = mean + width;
-        double square = 0;
-        for (int i = 0; i < width; ++i) {
-          double z = 0;
-          for (int j = 0; j <= i; ++j) z += *whitening++ * (row[j] - mean[j]);
-          square += z * z;
-        }
-        logs[k] = pack[0] - 0.5 * square;
-        break;
-      }
-      case LINEAR:
-        logs[k] = pack[0];
-        for (int i = 0; i < width; ++i) logs[k] += pack[1 + i] * row[i];
-        break;
-      case TABLE:
-        logs[k] = row[0] >= 0 && row[0] < call.pack ? pack[int(row[0])] : -INFINITY;
-        break;
-      default:
-        logs[k] = row[k];
-    }
-  }
-  return true;
-}
+};
 
-inline void careful_sums(const Call& call, const double* packs, const double* row, int k, double weight, double* sums) {
-  const int width = call.width;
-  switch (call.kind) {
-    case GAUSSIAN: {
-      const double* mean = packs + int64_t(k) * call.pack + 1;
-      *sums++ += weight;
-      double* second = sums + width;
-      for (int i = 0; i < width; ++i) {
-        *sums++ += weight * (row[i] - mean[i]);
-        for (int j = i; j < width; ++j) *second++ += weight * (row[i] - mean[i]) * (row[j] - mean[j]);
-      }
-      break;
-    }
-    case LINEAR:
-      *sums++ += weight;
-      for (int i = 0; i < width; ++i) *sums++ += weight * row[i];
-      break;
-    case TABLE:
-      if (row[0] >= 0 && row[0] < call.pack) sums[int(row[0])] += weight;
-      break;
-    default:
-      break;
+// Adds what was found in the lanes to `to`: their sum, or one entry of `size` numbers for each window.
+template <class T>
+inline void give(const Call& call, const Weights<T>& weights, int count, double* to, int64_t size, const Vec<T>* from,
+                 const T* factor = nullptr) {
+  for (int64_t i = 0; i < size; ++i) {
+    const double times = factor ? double(factor[i]) : 1.0;
+    if (call.per_window)
+      for (int lane = 0; lane < count; ++lane) to[lane * size + i] += times * double(from[i][lane]);
+    else
+      to[i] += times * (call.weight ? total_of(from[i], weights.of) : total_of(from[i]));
   }
 }
 
-// Adds the window's statistics, times `weight`, to the sums. Returns the first row that no reachable state allows, or -1.
-inline int64_t careful_window(const Call& call, bool wide, int64_t point, int64_t window, double weight,
-                              double* log_likelihood, double* first, double* transitions, double* statistics) {
-  const int n = call.states, width = call.width;
-  const int left = call.left[window], core = call.core[window], right = call.right[window];
-  const int total = left + core + right;
-  const int64_t origin = call.begin[window] - left;
+// Writes posteriors (K vectors) of core row r of one lane's window, as `G`.
+template <class G, class T>
+inline void write_gamma(const Call& call, int64_t window, int r, int lane, const Vec<T>* posterior, T scale) {
+  G* to = static_cast<G*>(call.gamma) + (call.begin[window] + r - call.gamma_origin) * call.states;
+  for (int k = 0; k < call.states; ++k) to[k] = G(posterior[k][lane] * scale);
+}
+
+// The logarithm of a sum of exponentials; `terms` holds n vectors.
+inline Vec<double> log_sum(const Vec<double>* terms, int n) {
+  typedef Vec<double> V;
+  V top = terms[0], sum{};
+  for (int i = 1; i < n; ++i) top = larger<double>(terms[i], top);
+  const Bits<double> possible = top > all(-std::numeric_limits<double>::max());
+  for (int i = 0; i < n; ++i) sum += exp_negative(possible ? terms[i] - top : V{});
+  return possible ? log_positive(sum) + top : all(-std::numeric_limits<double>::infinity());
+}
+
+// Windows `base` to `base + count` of one point, those of them that are `wanted`; posteriors are written as `G`. Where
+// chunks are compared at their edges and what is unknown there turns out to matter, the message before the chunk is NaN,
+// which agrees with none.
+template <class G>
+void careful_group(const Call& call, int64_t point, int64_t base, int count, const bool* wanted, Sums& out) {
+  typedef Vec<double> V;
+  constexpr int W = Vector<double>::lanes;
+  const int n = call.states, L = call.max_left, C = call.max_core, total = L + C + call.max_right, width = call.width;
   const int n_sums = sums_of(call.kind, call.width, call.pack);
-  const double* packs = call.packs + point * n * call.pack;
-  const double* initial = call.initial + point * n;
-  std::vector<double> log_a(size_t(n) * n), logs(size_t(total) * n), alpha(size_t(total + 1) * n), c(total);
-  std::vector<double> beta(n), next(n), row(std::max(width, 1)), terms(n), message(n);
+  const V nothing = all(-std::numeric_limits<double>::infinity()), lowest = all(-std::numeric_limits<double>::max());
+  const V unknown = all(std::log(UNKNOWN<double>)), negligible = all(std::log(NEGLIGIBLE<double>));
+  const bool compared = call.edge_before && !call.log_before;
+  std::vector<double> log_a(size_t(n) * n);
   for (int i = 0; i < n * n; ++i) log_a[i] = std::log(call.transition[point * n * n + i]);
-  for (int k = 0; k < n; ++k)
-    alpha[k] = call.log_before ? call.log_before[window * n + k] : std::log(call.start[point * n + k]);
-  if (call.log_before) {
-    const double all = log_sum(alpha.data(), n);
-    for (int k = 0; k < n && all > -INFINITY; ++k) alpha[k] -= all;
+  const double* pack = call.packs + point * n * call.pack;
+
+  std::vector<V> values(size_t(total) * width), present(total), b(size_t(total) * n), alpha(size_t(C + 1) * n);
+  std::vector<V> law(n), moved(n), gone(n, nothing), risen(n), beta(n), terms(n), gamma(n), first(n), after(n);
+  std::vector<V> counts(size_t(n) * n), sums(size_t(n) * n_sums);
+  load_rows<double>(call, base, count, values.data());
+  find_present<double>(Rows<double>{values.data(), present.data(), width}, total);
+  block_logs<double>(call, pack, values.data(), total, b.data());
+  V begins{}, core_rows{}, starts{};
+  for (int lane = 0; lane < W; ++lane) {
+    const int64_t window = base + (lane < count ? lane : count - 1);
+    begins[lane] = double(L - call.left[window]);
+    core_rows[lane] = lane < count && wanted[lane] ? double(call.core[window]) : 0.0;
+    starts[lane] = double(call.at_start[window]);
   }
-  for (int r = 0; r < total; ++r) {
-    double* b = &logs[size_t(r) * n];
-    careful_logs(call, packs, origin + r, row.data(), b);
-    double* a = &alpha[size_t(r + 1) * n];
+  auto opening = [&](int r) { return (begins == all(double(r))) & (starts != V{}); };
+  auto predict = [&](const std::vector<V>& in, std::vector<V>& to) {  // to[j] = log sum_i exp(in[i]) A[i, j]
     for (int j = 0; j < n; ++j) {
-      for (int i = 0; i < n; ++i) terms[i] = alpha[size_t(r) * n + i] + log_a[i * n + j];
-      const double moved = r == 0 && call.at_start[window] ? std::log(initial[j]) : log_sum(terms.data(), n);
-      a[j] = moved + b[j];
+      for (int i = 0; i < n; ++i) terms[i] = in[i] + log_a[i * n + j];
+      to[j] = log_sum(terms.data(), n);
     }
-    c[r] = log_sum(a, n);
-    if (!(c[r] > -INFINITY)) return origin + r;
-    for (int j = 0; j < n; ++j) a[j] -= c[r];
-    if (r >= left && r < left + core) *log_likelihood += weight * c[r];
-  }
-  auto note = [&](double* edge, const double* log_values) {
-    if (!edge) return;
-    std::copy_n(log_values, n, edge + point * call.edge_stride + window % call.windows * n);
   };
-  note(call.edge_before, &alpha[size_t(left) * n]);
-  note(call.edge_leaving, &alpha[size_t(left + core) * n]);
-  auto write = [&](int r, const std::vector<double>& posterior) {
-    const int64_t to = (origin + r - call.gamma_origin) * n;
+
+  // Log messages of every lane, `(windows, K)`, or the same for all.
+  auto given = [&](const double* logs, int k) {
+    V message{};
+    for (int lane = 0; lane < W; ++lane) message[lane] = logs[(base + (lane < count ? lane : count - 1)) * n + k];
+    return message;
+  };
+  for (int k = 0; k < n; ++k)
+    law[k] = call.log_before ? given(call.log_before, k) : all(std::log(call.start[point * n + k]));
+  const V whole = log_sum(law.data(), n);
+  for (int k = 0; k < n; ++k) alpha[k] = law[k] -= whole > lowest ? whole : V{};
+  V log_likelihood{}, impossible = all(-1.0);
+  Bits<double> unproved{};
+  for (int r = 0; r < total; ++r) {
+    V* likelihood = &b[size_t(r) * n];
+    const Bits<double> opens = opening(r), here = present[r] != V{};
+    const bool inside = r >= L && r < L + C, watched = inside && compared;
+    predict(law, moved);
+    if (watched) predict(gone, risen);
     for (int k = 0; k < n; ++k) {
-      if (wide)
-        static_cast<double*>(call.gamma)[to + k] = posterior[k];
-      else
-        static_cast<float*>(call.gamma)[to + k] = float(posterior[k]);
+      if (r == L) risen[k] = moved[k] + negligible < unknown ? unknown : nothing;
+      risen[k] = opens ? nothing : risen[k];
+      moved[k] = opens ? all(std::log(call.initial[point * n + k])) : moved[k];
+      likelihood[k] = here ? likelihood[k] : V{};
+      law[k] = moved[k] + likelihood[k];
     }
+    V c = log_sum(law.data(), n);
+    impossible = ~(c > lowest) & (impossible < V{}) ? all(double(r)) : impossible;
+    c = c > lowest ? c : V{};
+    for (int k = 0; k < n; ++k) {
+      law[k] -= c;
+      likelihood[k] -= c;
+      gone[k] = watched ? risen[k] + likelihood[k] : gone[k];
+      if (r >= L - 1 && r < L + C) alpha[size_t(r + 1 - L) * n + k] = law[k];
+    }
+    if (inside) log_likelihood += all(double(r - L)) < core_rows ? c : V{};
+    if (watched) unproved |= log_sum(gone.data(), n) > negligible;
+    if (!watched || r < L + C - 1) continue;
+    predict(law, moved);
+    predict(gone, risen);
+    for (int k = 0; k < n; ++k) unproved |= risen[k] > larger<double>(moved[k] + negligible, unknown - 0.1);
+  }
+  for (int lane = 0; lane < count; ++lane) {
+    if (!wanted[lane] || impossible[lane] < 0) continue;
+    const int64_t row = call.begin[base + lane] - L + int64_t(impossible[lane]);
+    if (out.impossible < 0 || row < out.impossible) out.impossible = row;
+    core_rows[lane] = 0;
+    log_likelihood[lane] = 0;
+    out.log_likelihood[call.per_window ? lane : 0] = -INFINITY;
+  }
+  auto note = [&](double* edge, const V* logs, double smallest) {
+    if (!edge) return;
+    V sum = log_sum(logs, n);
+    sum = edge == call.edge_before && compared ? (unproved ? all(double(NAN)) : sum) : sum;
+    for (int lane = 0; lane < count; ++lane)
+      for (int k = 0; wanted[lane] && k < n; ++k) {
+        double& entry = edge[point * call.edge_stride + (base % call.windows + lane) * n + k];
+        entry = logs[k][lane] - sum[lane];
+        if (entry < smallest) entry = smallest;
+      }
+  };
+  note(call.edge_before, alpha.data(), compared ? std::log(COMPARED<double>) : -INFINITY);
+  note(call.edge_leaving, &alpha[size_t(C) * n], compared ? std::log(COMPARED<double>) : -INFINITY);
+  const Weights<double> weights(call, base, count);
+  give<double>(call, weights, count, out.log_likelihood, 1, &log_likelihood);
+  auto write = [&](int r) {
+    for (int lane = 0; call.gamma && lane < count; ++lane)
+      if (r < core_rows[lane]) write_gamma<G, double>(call, base + lane, r, lane, gamma.data(), 1.0);
   };
   if (call.forward_only) {
-    if (call.gamma)
-      for (int r = left; r < left + core; ++r) {
-        for (int k = 0; k < n; ++k) next[k] = std::exp(alpha[size_t(r + 1) * n + k]);
-        write(r, next);
-      }
-    return -1;
+    for (int r = 0; r < C; ++r) {
+      for (int k = 0; k < n; ++k) gamma[k] = exp_negative(alpha[size_t(r + 1) * n + k]);
+      write(r);
+    }
+    return;
   }
-  for (int k = 0; k < n; ++k) beta[k] = call.log_after ? call.log_after[window * n + k] : 0.0;
-  for (int k = 0; k < n; ++k) terms[k] = alpha[size_t(total) * n + k] + beta[k];
-  const double scale = log_sum(terms.data(), n);
-  for (int k = 0; k < n; ++k) beta[k] -= scale;
-  for (int r = total - 1; r >= left; --r) {
-    if (r == left + core - 1) note(call.edge_after, beta.data());
-    const bool inside = r < left + core;
-    const bool opens = r == 0 && call.at_start[window];
-    if (inside) {
-      const bool seen = careful_logs(call, packs, origin + r, row.data(), terms.data());
+
+  for (int k = 0; call.log_after && k < n; ++k) beta[k] = given(call.log_after, k);
+  for (int r = total - 1; r >= L; --r) {
+    if (r == L + C - 1) {
+      after = beta;
+      for (int k = 0; k < n; ++k) terms[k] = beta[k] + alpha[size_t(C) * n + k];
+      const V agreed = log_sum(terms.data(), n);
+      for (int k = 0; k < n; ++k) beta[k] -= agreed;
+    }
+    V* likelihood = &b[size_t(r) * n];
+    const Bits<double> opens = opening(r), own = all(double(r - L)) < core_rows;
+    for (int k = 0; k < n; ++k) likelihood[k] += beta[k];
+    if (r < L + C) {
+      const V* before = &alpha[size_t(r - L) * n];
       for (int k = 0; k < n; ++k) {
-        next[k] = std::exp(alpha[size_t(r + 1) * n + k] + beta[k]);
-        if (opens) first[k] += weight * next[k];
-        if (seen) careful_sums(call, packs, row.data(), k, weight * next[k], statistics + int64_t(k) * n_sums);
+        gamma[k] = own ? exp_negative(before[n + k] + beta[k]) : V{};
+        first[k] = opens ? gamma[k] : first[k];
       }
-      if (call.gamma) write(r, next);
+      write(r - L);
+      for (int i = 0; i < n; ++i)
+        for (int j = 0; j < n; ++j)
+          counts[i * n + j] += own & ~opens ? exp_negative(before[i] + log_a[i * n + j] + likelihood[j]) : V{};
+      for (int k = 0; k < n; ++k) gamma[k] *= present[r];
+      block_sums<double>(call, pack, &values[size_t(r) * width], 1, gamma.data(), sums.data());
     }
     for (int i = 0; i < n; ++i) {
-      for (int j = 0; j < n; ++j) {
-        terms[j] = log_a[i * n + j] + logs[size_t(r) * n + j] - c[r] + beta[j];
-        if (inside && !opens) transitions[i * n + j] += weight * std::exp(alpha[size_t(r) * n + i] + terms[j]);
-      }
-      message[i] = log_sum(terms.data(), n);
+      for (int j = 0; j < n; ++j) terms[j] = log_a[i * n + j] + likelihood[j];
+      beta[i] = log_sum(terms.data(), n);
     }
-    beta = message;
   }
-  note(call.edge_entering, beta.data());
-  return -1;
+  note(call.edge_after, after.data(), -INFINITY);
+  note(call.edge_entering, beta.data(), -INFINITY);
+  give<double>(call, weights, count, out.first, n, first.data());
+  give<double>(call, weights, count, out.transitions, int64_t(n) * n, counts.data());
+  give<double>(call, weights, count, out.statistics, int64_t(n) * n_sums, sums.data());
 }
 
 }  // namespace VARIANT

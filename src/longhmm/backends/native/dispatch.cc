@@ -55,11 +55,22 @@ constexpr int64_t BATCH = 8;
 // Below this many rows a thread costs more than it brings.
 constexpr int64_t ROWS_PER_THREAD = 20000;
 
+// While it lives, numbers below the smallest normal one count as zero: many times faster, and what the bounds on
+// underflow allow for.
+struct Flushed {
+#ifdef __x86_64__
+  const unsigned before = __builtin_ia32_stmxcsr();
+  Flushed() { __builtin_ia32_ldmxcsr(before | 0x8040); }
+  ~Flushed() { __builtin_ia32_ldmxcsr(before); }
+#endif
+};
+
 // Tasks 0, 1, ... on so many threads at most; which thread takes which is left to chance.
 template <class Work>
 void in_threads(int64_t threads, int64_t tasks, const Work& work) {
   std::atomic<int64_t> next{0};
   auto loop = [&] {
+    const Flushed flushed;
     for (int64_t task; (task = next.fetch_add(1)) < tasks;) work(task);
   };
   std::vector<std::thread> pool;

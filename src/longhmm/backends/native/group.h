@@ -6,12 +6,26 @@
 // Likelihoods are divided by their peak. With u the forward messages, whose sum c is the likelihood of a row given
 // those before it, w the likelihoods over the c of the row before, and v the backward messages scaled so that
 // sum_k u v = 1, the recursions are u' = (A^T u) w, v = A (w v'), and u_i A_ij (w v')_j is the posterior of a
-// transition. Whatever underflows on the way changes the likelihood by a relative `tiny * w v'` at most, so a bound of
-// w v' proves that nothing was lost. A window without that proof is redone on logarithms (see careful.h).
+// transition.
 //
-// That bound says nothing of what lies behind the window. Where every transition is possible, the next step makes good
-// whatever underflowed. Where some are not, what underflowed may be the only way on: forward messages that are given
-// out must then hold every state that can be reached, with all its digits.
+// What underflow may take from an entry of u is at most tiny (K / c + 3), where c is that of the row before, and it
+// changes the likelihood by v times that.
+// - If the least entry m of A is large, v c <= 1 / m: one state's v is at most 1 / m times another's. So nothing that
+//   matters was lost while the c of two rows in a row have a product above T K (K + 3) tiny / (eps m).
+// - Otherwise a state may be left for good, and later evidence may speak for it. Then a second recursion, of the same
+//   form, carries `gone`, an upper bound of what u has lost: gone' = (A^T gone + taken) w + taken. Nothing was lost
+//   while the sum of gone is negligible against c, and that of gone v against sum u v. There v comes from the right
+//   margin, over which it has such a bound of its own; behind that losses of v weigh no more than u does.
+//
+// Messages that are given out serve what lies behind the window.
+// - A chunk that warmed up is compared with its neighbours (see stitch.py). Entries below COMPARED are given as that,
+//   and so agree. What differs all the same is UNKNOWN at most, one step on: with that `gone` begins, and at the end of
+//   the chunk it must be smaller again, or negligible. So no prediction is ever wrong by more than UNKNOWN, from chunk
+//   to chunk, and every chunk shows that this much makes no difference to it.
+// - Of a chunk that began with a given message, and has no other purpose, every state that can be reached has to leave
+//   with all its digits: there gone is 0 for those that cannot, and negligible for each of the others.
+//
+// A window without that proof is redone on logarithms (see careful.h).
 #pragma once
 
 #include <cstdlib>
@@ -45,13 +59,9 @@ struct Scratch {
 // Parameters of one point in the precision of the recursion.
 template <class T>
 struct Point {
-  // Far enough above the least number that sums and products of messages lose nothing, if transitions that are
-  // possible at all have at least the probability EASY.
-  static constexpr T EPSILON = std::numeric_limits<T>::epsilon(), TINY = std::numeric_limits<T>::min();
-  static constexpr T FLOOR = TINY / EPSILON / EPSILON, EASY = EPSILON * EPSILON;
   std::vector<T> transition, transposed, initial, start, pack;
   int64_t index;
-  bool forbids = false, hard = false;  // some transitions are impossible, or nearly so; some are possible and hard
+  T least = 1, least_possible = 1;  // transition
   Point(const Call& call, int64_t index) : index(index) {
     const int states = call.states;
     auto copy = [index](const double* from, int64_t count) {
@@ -65,11 +75,23 @@ struct Point {
     for (int i = 0; i < states; ++i)
       for (int j = 0; j < states; ++j) {
         const T chance = transposed[j * states + i] = transition[i * states + j];
-        forbids |= chance < T(states) * TINY / EPSILON;
-        hard |= chance > T(0) && chance < EASY;
+        least = std::min(least, chance);
+        least_possible = chance > T(0) ? std::min(least_possible, chance) : least_possible;
       }
   }
 };
+
+// What underflow may take from the likelihood of so many rows, times m c c' / eps (see above).
+template <class T>
+T losses(int states, int rows) {
+  return T(rows) * T(states) * T(states + 3) * (std::numeric_limits<T>::min() / std::numeric_limits<T>::epsilon());
+}
+
+// Whether a state may be left for good, so that `gone` has to be carried, in windows of so many rows.
+template <class T>
+bool needs_watching(const Point<T>& point, int states, int rows) {
+  return !(point.least > std::sqrt(losses<T>(states, rows)));
+}
 
 // Log likelihoods of one row become likelihoods over the largest one, whose logarithm is returned.
 template <class T, int K>
@@ -82,7 +104,7 @@ inline Vec<T> to_likelihoods(Vec<T>* logs, int states) {
   return top;
 }
 
-template <class T, int K>
+template <class T, int K, bool watched>
 void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t window0, int count, Scratch<T>& scratch,
                Sums& out) {
   typedef Vec<T> V;
@@ -93,7 +115,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   const int n_sums = sums_of(call.kind, call.width, call.pack);
   const int64_t base = chain * call.windows + window0;
 
-  V* memory = scratch.reserve(size_t(total) * (width + 1 + n) + size_t(C + 1) * n + size_t(n) * (n + 6) +
+  V* memory = scratch.reserve(size_t(total) * (width + 1 + n) + size_t(C + 1) * n + size_t(n) * (n + 8) +
                               size_t(n) * n_sums + size_t(BLOCK) * (n + 1) + 64);
   auto take = [&memory](size_t vectors) {
     V* taken = memory;
@@ -109,9 +131,12 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   // Few states stay in registers.
   constexpr bool held_near = K > 0 && K <= 16;
   V near_law[held_near ? K : 1], near_moved[held_near ? K : 1], near_beta[held_near ? K : 1];
+  V near_gone[held_near ? K : 1], near_risen[held_near ? K : 1];
   V* const law = held_near ? near_law : take(n);
   V* const moved = held_near ? near_moved : take(n);
   V* const beta = held_near ? near_beta : take(n);
+  V* const gone = held_near ? near_gone : take(n);
+  V* const risen = held_near ? near_risen : take(n);
   V* first = take(n);
   V* after_edge = take(n);
   V* gamma = take(size_t(BLOCK) * n);
@@ -134,29 +159,28 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
 
   // Forward, in blocks of rows whose likelihoods are still in the nearest cache. Messages are kept without their
   // normaliser: 1 / c is multiplied to the likelihoods of the next row, so that no step has to wait for the division.
-  for (int k = 0; k < n; ++k) law[k] = all(point.start[k]);
-  V scale = all(T(1));
-  Bits<T> lost = {};
-  const bool watched = point.forbids && (call.forward_only || call.edge_before);
-  const V least = all(Point<T>::FLOOR);
-  if (call.log_before) {
-    for (int lane = 0; lane < W; ++lane) {
-      const double* given = call.log_before + (base + (lane < count ? lane : count - 1)) * n;
-      const double top = *std::max_element(given, given + n);
-      for (int k = 0; k < n; ++k) {
-        law[k][lane] = T(std::exp(given[k] - top));
-        if (watched && given[k] > -INFINITY && law[k][lane] < Point<T>::FLOOR) lost[lane] = -1;
-      }
+  const bool compared = call.edge_before && !call.log_before;
+  const bool exact = call.edge_before && call.log_before && call.forward_only;
+  const T tiny = std::numeric_limits<T>::min(), epsilon = std::numeric_limits<T>::epsilon();
+  // For exact messages so large that one step does not lose it, unless a transition is hardly possible.
+  const T taken = exact ? tiny / epsilon : T(2 * n + 4) * tiny;
+  const bool everywhere = !exact || point.least_possible < epsilon;
+  const V least = all(watched ? tiny : losses<T>(n, total) / point.least), negligible = all(NEGLIGIBLE<T>);
+  V scale = all(T(1)), c = all(T(1)), thin = least;
+  for (int k = 0; k < n; ++k) law[k] = all(point.start[k]), gone[k] = risen[k] = V{};
+  for (int lane = 0; call.log_before && lane < W; ++lane) {
+    const double* given = call.log_before + (base + (lane < count ? lane : count - 1)) * n;
+    const double top = *std::max_element(given, given + n);
+    for (int k = 0; k < n; ++k) {
+      law[k][lane] = T(std::exp(given[k] - top));
+      gone[k][lane] = given[k] > -INFINITY ? taken : T(0);
     }
-    scale = T(1) / sum_of<T, K>(law, n);
-  } else if (watched) {
-    for (int k = 0; k < n; ++k) lost |= (law[k] > V{}) & (law[k] < least);
   }
-  if (watched && point.hard) lost = ~Bits<T>{};
+  if (call.log_before) c = sum_of<T, K>(law, n), scale = T(1) / c;
   for (int k = 0; k < n; ++k) alpha[k] = law[k];  // with no rows before the core, the law before it is this one
+  Bits<T> lost = {};
   LogProduct<T> likelihoods;
   V peaks{};
-  const V tiny = all(std::numeric_limits<T>::min());
   for (int from = 0; from < total; from += BLOCK) {
     const int stop = from + BLOCK < total ? from + BLOCK : total;
     block_logs<T>(call, pack, rows.values + size_t(from) * width, stop - from, b + size_t(from) * n);
@@ -170,23 +194,36 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
     for (int r = from; r < stop && r < L + C; ++r) {
       V* likelihood = b + size_t(r) * n;
       multiply<T, K>(point.transposed.data(), n, law, moved);
+      const bool watching = watched && (r >= L || !compared);
+      if (watching) {
+        multiply<T, K>(point.transposed.data(), n, gone, risen);
+        for (int k = 0; r == L && compared && k < n; ++k)
+          risen[k] = negligible * moved[k] < UNKNOWN<T> * c ? UNKNOWN<T> * c : V{};
+      }
       if (opening) {
         const Bits<T> here = (begins == all(T(r))) & (starts != V{});
         for (int k = 0; k < n; ++k) moved[k] = here ? all(point.initial[k]) : moved[k];
+        for (int k = 0; watched && k < n; ++k) risen[k] = here ? V{} : risen[k];
         scale = here ? all(T(1)) : scale;
       }
       for (int k = 0; k < n; ++k) {
         likelihood[k] *= scale;
         law[k] = moved[k] * likelihood[k];
       }
-      if (watched)
-        for (int k = 0; k < n; ++k) lost |= (moved[k] > V{}) & (law[k] < least);
       if (r >= L - 1)
         for (int k = 0; k < n; ++k) alpha[size_t(r + 1 - L) * n + k] = law[k];
-      V c = sum_of<T, K>(law, n);
-      lost |= ~(c > tiny);
-      c = larger<T>(c, tiny);
+      c = sum_of<T, K>(law, n);
+      thin = least * scale;
+      lost |= ~(c > thin);
+      c = larger<T>(c, all(tiny));
       scale = T(1) / c;
+      if (watching) {
+        for (int k = 0; k < n; ++k) {
+          const V more = everywhere ? all(taken) : (moved[k] + risen[k] > V{} ? all(taken) : V{});
+          gone[k] = (risen[k] + more) * likelihood[k] + more;
+        }
+        lost |= ~(sum_of<T, K>(gone, n) < negligible * c);
+      }
       if (r >= L) {
         const Bits<T> own = all(T(r - L)) < core_rows;
         likelihoods.times(ragged ? (own ? c : all(T(1))) : c);
@@ -198,10 +235,17 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   V log_likelihood = likelihoods.log() + peaks;
 
   const V* leaving = alpha + size_t(C) * n;
+  for (int k = 0; watched && exact && k < n; ++k) lost |= ~(gone[k] <= negligible * law[k]);
+  if (watched && compared) {
+    multiply<T, K>(point.transposed.data(), n, law, moved);
+    multiply<T, K>(point.transposed.data(), n, gone, risen);
+    for (int k = 0; k < n; ++k)
+      lost |= ~(risen[k] <= larger<T>(negligible * moved[k], T(0.9) * UNKNOWN<T> * c));
+  }
   for (int k = 0; k < n; ++k) first[k] = V{};
   if (!call.forward_only) {
-    // Backward over the right margin.
-    for (int k = 0; k < n; ++k) beta[k] = all(T(1));
+    // Backward over the right margin, with a bound of what beta has lost.
+    for (int k = 0; k < n; ++k) beta[k] = all(T(1)), risen[k] = all(call.log_after ? taken : T(0));
     for (int lane = 0; call.log_after && lane < W; ++lane) {
       const double* given = call.log_after + (base + (lane < count ? lane : count - 1)) * n;
       const double top = *std::max_element(given, given + n);
@@ -211,26 +255,28 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
       const V* likelihood = b + size_t(r) * n;
       for (int k = 0; k < n; ++k) moved[k] = beta[k] * likelihood[k];
       multiply<T, K>(point.transition.data(), n, moved, beta);
+      for (int k = 0; watched && k < n; ++k) moved[k] = risen[k] * likelihood[k];
+      if (watched) multiply<T, K>(point.transition.data(), n, moved, risen);
       V top = beta[0];
       for (int k = 1; k < n; ++k) top = larger<T>(beta[k], top);
-      lost |= ~(top > tiny);
-      const V scale = T(1) / larger<T>(top, tiny);
+      lost |= ~(top > least);
+      const V scale = T(1) / larger<T>(top, all(tiny));
       for (int k = 0; k < n; ++k) beta[k] *= scale;
+      for (int k = 0; watched && k < n; ++k) risen[k] = (risen[k] + taken) * scale;
     }
-    V agreed{};
+    V agreed{}, disputed{};
     for (int k = 0; k < n; ++k) {
       after_edge[k] = beta[k];
       agreed += leaving[k] * beta[k];
+      if (watched) disputed += gone[k] * (beta[k] + risen[k]) + leaving[k] * risen[k];
     }
-    lost |= ~(agreed > tiny);
-    agreed = T(1) / larger<T>(agreed, tiny);
+    lost |= ~(agreed > thin) | ~(disputed < negligible * agreed);
+    agreed = T(1) / larger<T>(agreed, all(tiny));
     for (int k = 0; k < n; ++k) beta[k] *= agreed;
 
     // Backward over the core, in blocks of rows.
     for (int64_t i = 0; i < int64_t(n) * n; ++i) counts[i] = V{};
     for (int64_t i = 0; i < int64_t(n) * n_sums; ++i) sums[i] = V{};
-    V top = beta[0];
-    for (int k = 1; k < n; ++k) top = larger<T>(beta[k], top);
     for (int stop = C; stop > 0; stop -= BLOCK) {
       const int from = stop > BLOCK ? stop - BLOCK : 0;
       for (int r = stop - 1; r >= from; --r) {
@@ -240,16 +286,12 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
         for (int k = 0; k < n; ++k) {
           posterior[k] = a[k] * beta[k];
           moved[k] = likelihood[k] * beta[k];
-          top = larger<T>(moved[k], top);
           likelihood[k] = moved[k];
         }
         multiply<T, K>(point.transition.data(), n, moved, beta);
         if (call.gamma)
           for (int lane = 0; lane < count; ++lane)
-            if (r < call.core[base + lane]) {
-              T* to = static_cast<T*>(call.gamma) + (call.begin[base + lane] + r - call.gamma_origin) * n;
-              for (int k = 0; k < n; ++k) to[k] = posterior[k][lane];
-            }
+            if (r < call.core[base + lane]) write_gamma<T, T>(call, base + lane, r, lane, posterior, T(1));
         if (ragged) {
           const Bits<T> own = all(T(r)) < core_rows;
           for (int k = 0; k < n; ++k) {
@@ -274,69 +316,55 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
       }
       block_sums<T>(call, pack, rows.values + size_t(L + from) * width, stop - from, gamma, sums);
     }
-    const T bound = std::numeric_limits<T>::epsilon() / std::numeric_limits<T>::min() / T(total) / T(n);
-    lost |= ~(top < all(bound));
   } else if (call.gamma) {
     for (int r = 0; r < C; ++r)
       for (int lane = 0; lane < count; ++lane)
         if (r < call.core[base + lane]) {
-          T* to = static_cast<T*>(call.gamma) + (call.begin[base + lane] + r - call.gamma_origin) * n;
-          T sum = 0;
-          for (int k = 0; k < n; ++k) sum += alpha[size_t(r + 1) * n + k][lane];
-          for (int k = 0; k < n; ++k) to[k] = alpha[size_t(r + 1) * n + k][lane] / sum;
+          const V* filtered = alpha + size_t(r + 1) * n;
+          write_gamma<T, T>(call, base + lane, r, lane, filtered, T(1) / sum_of<T, K>(filtered, n)[lane]);
         }
   }
 
   // A window without proof leaves the lanes and is done again.
+  bool again[W] = {};
   for (int lane = 0; lane < count; ++lane) {
-    if (!lost[lane]) continue;
+    if (!(again[lane] = lost[lane] != 0)) continue;
     ++out.careful;
     log_likelihood[lane] = 0;
-    if (!call.forward_only) {
-      for (int k = 0; k < n; ++k) first[k][lane] = 0;
-      for (int64_t i = 0; i < int64_t(n) * n; ++i) counts[i][lane] = 0;
-      for (int64_t i = 0; i < int64_t(n) * n_sums; ++i) sums[i][lane] = 0;
-    }
-    const int64_t to = call.per_window ? lane : 0;
-    const double weight = call.weight && !call.per_window ? call.weight[base + lane] : 1.0;
-    const int64_t row =
-        careful_window(call, sizeof(T) == 8, point.index, base + lane, weight, out.log_likelihood + to,
-                       out.first + to * n, out.transitions + to * n * n, out.statistics + to * n * n_sums);
-    if (row >= 0) out.log_likelihood[to] = -INFINITY;
-    if (row >= 0 && (out.impossible < 0 || row < out.impossible)) out.impossible = row;
+    for (int k = 0; k < n; ++k) first[k][lane] = 0;
+    for (int64_t i = 0; !call.forward_only && i < int64_t(n) * n; ++i) counts[i][lane] = 0;
+    for (int64_t i = 0; !call.forward_only && i < int64_t(n) * n_sums; ++i) sums[i][lane] = 0;
+  }
+  constexpr int half = Vector<double>::lanes;  // or all of them
+  for (int from = 0; any<T>(lost) && from < count; from += half) {
+    const int64_t skip = call.per_window ? from : 0;
+    Sums part = {out.log_likelihood + skip, out.first + skip * n, out.transitions + skip * n * n,
+                 out.statistics + skip * n * n_sums, out.impossible, 0};
+    careful_group<T>(call, point.index, base + from, std::min(half, count - from), again + from, part);
+    out.impossible = part.impossible;
   }
   // Out of the lanes; one that holds no window of its own has contributed nothing.
-  double weights[W] = {};
-  if (call.weight) std::copy_n(call.weight + base, count, weights);
-  auto give = [&](double* to, int64_t size, const V* from, const T* factor) {
-    for (int64_t i = 0; i < size; ++i) {
-      const double times = factor ? double(factor[i]) : 1.0;
-      if (call.per_window)
-        for (int lane = 0; lane < count; ++lane) to[lane * size + i] += times * double(from[i][lane]);
-      else
-        to[i] += times * (call.weight ? total_of(from[i], weights) : total_of(from[i]));
-    }
-  };
-  give(out.log_likelihood, 1, &log_likelihood, nullptr);
+  const Weights<T> weights(call, base, count);
+  give<T>(call, weights, count, out.log_likelihood, 1, &log_likelihood);
   if (!call.forward_only) {
-    give(out.first, n, first, nullptr);
-    give(out.transitions, int64_t(n) * n, counts, point.transition.data());
-    give(out.statistics, int64_t(n) * n_sums, sums, nullptr);
+    give<T>(call, weights, count, out.first, n, first);
+    give<T>(call, weights, count, out.transitions, int64_t(n) * n, counts, point.transition.data());
+    give<T>(call, weights, count, out.statistics, int64_t(n) * n_sums, sums);
   }
   if (call.edge_before)
     for (int lane = 0; lane < count; ++lane) {
       if (lost[lane]) continue;
       const int64_t at = point.index * call.edge_stride + (window0 + lane) * n;
-      auto note = [&](double* edge, const V* message) {
+      auto note = [&](double* edge, const V* message, double smallest) {
         double sum = 0;
         for (int k = 0; k < n; ++k) sum += double(message[k][lane]);
-        for (int k = 0; k < n; ++k) edge[at + k] = std::log(double(message[k][lane]) / sum);
+        for (int k = 0; k < n; ++k) edge[at + k] = std::log(std::max(double(message[k][lane]) / sum, smallest));
       };
-      note(call.edge_before, alpha);
-      note(call.edge_leaving, leaving);
+      note(call.edge_before, alpha, compared ? COMPARED<T> : 0.0);
+      note(call.edge_leaving, leaving, compared ? COMPARED<T> : 0.0);
       if (call.forward_only) continue;
-      note(call.edge_after, after_edge);
-      note(call.edge_entering, beta);
+      note(call.edge_after, after_edge, 0.0);
+      note(call.edge_entering, beta, 0.0);
     }
 }
 

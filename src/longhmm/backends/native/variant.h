@@ -11,6 +11,7 @@ void run_groups(const Call& call, int64_t point_index, int64_t begin, int64_t st
   static thread_local Scratch<T> scratch;
   constexpr int W = Vector<T>::lanes;
   const Point<T> point(call, point_index);
+  const bool watched = needs_watching(point, call.states, call.max_left + call.max_core + call.max_right);
   const int64_t chain = point_index / call.points;
   const int64_t n = call.states, n_sums = sums_of(call.kind, call.width, call.pack);
   for (int64_t group = begin; group < stop; ++group) {
@@ -24,7 +25,7 @@ void run_groups(const Call& call, int64_t point_index, int64_t begin, int64_t st
       here.transitions += at * n * n;
       here.statistics += at * n * n_sums;
     }
-    run_group<T, K>(call, point, chain, window, count, scratch, here);
+    (watched ? run_group<T, K, true> : run_group<T, K, false>)(call, point, chain, window, count, scratch, here);
     out.impossible = here.impossible;
     out.careful = here.careful;
   }

@@ -237,13 +237,11 @@ bool walk_group(const Paths& paths, const Point<double>& point, const std::vecto
   };
   give(paths.before, before.data());
   give(paths.leaving, value);
-  for (int lane = 0; paths.log_likelihood && lane < count; ++lane) {
+  if (paths.log_likelihood) {
     // On logarithms messages are scaled by their largest entry, and what they sum to is still to be counted.
-    double came[256], left[256];
-    for (int k = 0; k < n; ++k) came[k] = before[k][lane], left[k] = value[k][lane];
-    const bool opened = call.at_start[base + lane] && call.left[base + lane] == 0;
-    paths.log_likelihood[base + lane] =
-        likelihood[lane] + (way == PLAIN ? 0.0 : log_sum(left, n) - (opened ? 0.0 : log_sum(came, n)));
+    const Bits<double> opened = (begins == all(double(L))) & (starts != V{});
+    if (way != PLAIN) likelihood += log_sum(value, n) - (opened ? V{} : log_sum(before.data(), n));
+    for (int lane = 0; lane < count; ++lane) paths.log_likelihood[base + lane] = likelihood[lane];
   }
   return true;
 }

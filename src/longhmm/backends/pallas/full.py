@@ -20,7 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from longhmm.backends.pallas import devices, windows
 from longhmm.backends.pallas.kernel import run_windows
-from longhmm.backends.pallas.plan import Config, Form, Found, Lanes, Laws, Plan
+from longhmm.backends.pallas.plan import COMPARED, Config, Form, Found, Lanes, Laws, Plan
 from longhmm.backends.read import Reader
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells
@@ -77,7 +77,7 @@ class Laid:
         lowering = reader.lowering
         assert lowering is not None
         form = Form(lowering.kind, lowering.width, lowering.pack, lowering.sums)
-        self.plan = Plan(form, n, *spans, 0, 0, 0, config, interpret)
+        self.plan = Plan(form, n, *spans, 0, 0, 0, config, interpret, joined=True)
         # Blocks of one size share a compiled program.
         most = max(1, BLOCK_ENTRIES // n // sum(spans) // config.lanes)
         programs = -(-cells.n_cells // together)
@@ -242,8 +242,11 @@ def _run(plan: Plan, block: Block, laws: Laws) -> Found:
 
 
 def _moved(transition: jax.Array, laws: jax.Array) -> jax.Array:
-    """Laws `(K, W)` one step on, in full single precision, which a GPU does not use unless it is told to."""
-    return jnp.matmul(transition.T, laws, precision=jax.lax.Precision.HIGHEST)
+    """Laws `(K, W)` one step on, in full single precision, which a GPU does not use unless it is told to.
+
+    Entries that are too small to be compared are taken for equal: the kernel watches what they may cost.
+    """
+    return jnp.matmul(transition.T, jnp.maximum(laws, COMPARED), precision=jax.lax.Precision.HIGHEST)
 
 
 def _odds_gap(one: jax.Array, other: jax.Array) -> jax.Array:

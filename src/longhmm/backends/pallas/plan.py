@@ -14,6 +14,10 @@ class Form(NamedTuple):
     sums: int
 
 
+UNKNOWN = 2.0**-63  # what predictions may differ by where chunks meet, in single precision
+COMPARED = UNKNOWN / 4096  # the smallest entry of a message that is compared there
+
+
 class Config(NamedTuple):
     """How the work is laid out on the device.
 
@@ -44,6 +48,7 @@ class Plan(NamedTuple):
         gamma: rows of posteriors that are asked for, or 0.
         config: how to run it.
         interpret: run it without a GPU, slowly.
+        joined: windows are chunks that warmed up and whose messages are compared (see native/group.h).
     """
 
     form: Form
@@ -56,6 +61,7 @@ class Plan(NamedTuple):
     gamma: int
     config: Config
     interpret: bool
+    joined: bool = False
 
 
 class Lanes(NamedTuple):
@@ -73,12 +79,14 @@ class Lanes(NamedTuple):
 
 
 class Laws(NamedTuple):
-    """Flat parameters in float32: `(K K)`, `(K)`, `(K)`, and `(K pack)` from `scaled_packs`."""
+    """Flat parameters in float32: `(K K)`, `(K)`, `(K)`, and `(K pack)` from `scaled_packs`; and `(1)`, whether a state
+    may be left for good, so that what underflow takes has to be watched (found by `run_windows`)."""
 
     transition: Any
     initial: Any
     start: Any
     packs: Any
+    watched: Any = None
 
 
 class Found(NamedTuple):

@@ -46,6 +46,12 @@ def likelihoods(
     return [jnp.where(present, jnp.exp2(each - top), 1.0) for each in logs], top
 
 
+def table_code(form: Form, number: Vector) -> tuple[Vector, Vector]:
+    """The row of a table that a number stands for, and whether there is one."""
+    inside = (number > -1) & (number < form.pack)
+    return jnp.where(inside, number, 0).astype(jnp.int32), inside
+
+
 def _logs(form: Form, states: int, pack: Any, row: Sequence[Vector]) -> list[Vector]:
     if form.kind == PRECOMPUTED:
         return [each * LOG2E for each in row]
@@ -53,7 +59,8 @@ def _logs(form: Form, states: int, pack: Any, row: Sequence[Vector]) -> list[Vec
     for k in range(states):
         at = k * form.pack
         if form.kind == TABLE:
-            logs.append(pack(row[0].astype(jnp.int32) + at))
+            code, inside = table_code(form, row[0])
+            logs.append(jnp.where(inside, pack(code + at), -jnp.inf))
         elif form.kind == LINEAR:
             value = pack(at) + pack(at + 1) * row[0]
             for i in range(1, form.width):
