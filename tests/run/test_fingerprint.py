@@ -2,12 +2,15 @@
 
 import os
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
 
 import longhmm as lh
 from longhmm.data import digest
+from longhmm.model.transitions import TransitionModel
 from longhmm.run.checkpoint import CheckpointError
 from longhmm.run.fingerprint import differences, fingerprint
 
@@ -58,9 +61,9 @@ MODELS = {
     "fixed value": (model(gaussian(scale=2.0)), "emission"),
     "initial": (model(initial=[0.9, 0.1]), "initial"),
     "stationary": (model(initial="stationary"), "initial"),
-    "concentration": (model(transition_prior=lh.Sticky(20.0)), "transition_prior"),
-    "forbidden": (model(transition_prior=[[1.0, 1.0], [0.0, 1.0]]), "transition_prior"),
-    "fixed row": (model(fixed_rows={0: [0.9, 0.1]}), "fixed_rows"),
+    "concentration": (model(transition_prior=lh.Sticky(20.0)), "transitions"),
+    "forbidden": (model(transition_prior=[[1.0, 1.0], [0.0, 1.0]]), "transitions"),
+    "fixed row": (model(fixed_rows={0: [0.9, 0.1]}), "transitions"),
     "tied": (model(lh.Tied(gaussian(), [0, 0])), "emission"),
     "states": (lh.HMM(3, gaussian()), "n_states"),
 }
@@ -104,6 +107,7 @@ DATA = {
     "precision": (lambda y: y.astype(np.float32), "type"),
     "mask": (lambda y: masked(y, 1500), "mask"),
     "known states": (lambda y: known(y, 1), "known states"),
+    "covariates": (lambda y: lh.open_data(y, covariates=np.arange(LENGTH) % 7), "covariates"),
 }
 
 
@@ -163,6 +167,33 @@ def test_a_model_of_ones_own_is_known_by_what_it_computes(y):
     assert mark(4.0) == mark(4.0)
     for other in (mark(5.0), mark(4.0, 11.0)):
         assert differences(mark(4.0), other) == ["the model differs (emission)"]
+
+
+class Tempered(TransitionModel):
+    """Matrices that vary with one covariate; `scale` is a number of the model that no parameter shows."""
+
+    n_states, shape, n_covariates = 2, (2,), 1
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def matrices(self, coefficients, covariates):
+        stay = jax.nn.sigmoid(coefficients + self.scale * covariates)
+        rows = jnp.stack([stay, 1 - stay], axis=-1)
+        return rows.at[..., 1, :].set(rows[..., 1, ::-1])
+
+    def log_prior(self, coefficients):
+        return -0.5 * jnp.sum(coefficients**2)
+
+
+def test_transitions_of_ones_own_are_known_by_what_they_compute(y):
+    def mark(scale, shift=0):
+        data = lh.open_data(y, covariates=(np.arange(LENGTH) + shift) % 7)
+        return fingerprint(lh.HMM(2, gaussian(), transitions=Tempered(scale)), data, {})
+
+    assert mark(0.1) == mark(0.1)
+    assert differences(mark(0.1), mark(0.2)) == ["the model differs (transitions)"]
+    assert "the data differ (covariates)" in differences(mark(0.1), mark(0.1, 1))
 
 
 # Files ----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ AT_ONCE = 1 << 20  # values digested at a time
 def digest(sequences: Sequences) -> dict[str, str]:
     """What tells these data from others, by the words in which a user would say it."""
     whole = sees_all(sequences)
-    values, mask, states = (hashlib.sha256() for _ in range(3))
+    values, mask, states, covariates = (hashlib.sha256() for _ in range(4))
     for start, stop in _spans(sequences, whole):
         rows, missing, known = sequences.raw(start, stop)
         values.update(np.ascontiguousarray(rows).data)
@@ -31,12 +31,15 @@ def digest(sequences: Sequences) -> dict[str, str]:
             mask.update(np.ascontiguousarray(missing != 0).data)
         if known is not None:
             states.update(np.ascontiguousarray(known, np.int64).data)
+        if sequences.n_covariates:
+            covariates.update(np.ascontiguousarray(sequences.covariates(start, stop)).data)
     found = {
         "shape": f"{sequences.length} rows of {sequences.dim}",
         "type": str(sequences.dtype),
         "values": values.hexdigest(),
         "mask": mask.hexdigest() if sequences.has_mask else "none",
         "known states": states.hexdigest() if sequences.has_states else "none",
+        "covariates": covariates.hexdigest() if sequences.n_covariates else "none",
         "ends of the sequences": hashlib.sha256(sequences.offsets.tobytes()).hexdigest(),
     }
     if not whole:

@@ -96,9 +96,10 @@ class Sequences:
             for lag in range(1, lags + 1):
                 known = positions - lag >= first
                 before[known, lag - 1] = seen[(positions - lag - (start - context))[known]]
-        return Rows(block.values[own], block.observed[own], states, before, self._read_covariates(start, stop))
+        return Rows(block.values[own], block.observed[own], states, before, self.covariates(start, stop))
 
-    def _read_covariates(self, start: int, stop: int) -> np.ndarray | None:
+    def covariates(self, start: int, stop: int) -> np.ndarray | None:
+        """Covariates of the positions `start` to `stop` (exclusive), float64; None where there are none."""
         if self._covariates is None:
             return None
         found = self._covariates.read(start, stop).astype(np.float64)

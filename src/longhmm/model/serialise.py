@@ -19,6 +19,7 @@ from longhmm.model.parameters import Pending
 from longhmm.model.priors import OrderedNormal, RootInverseGamma
 from longhmm.model.support import same_support
 from longhmm.model.transitions import base as transitions
+from longhmm.model.transitions.base import TransitionModel
 
 # The arguments that rebuild each prior; every one is an attribute of the same name.
 PRIORS: dict[str, tuple[str, ...]] = {
@@ -78,14 +79,10 @@ REGIONS = (
 
 def model_to_config(model: HMM) -> dict[str, Any]:
     """A JSON-able description of a whole model, or a ModelError where it contains a user's own code."""
-    kind = transitions.name_of(model.transitions)
-    if kind is None:
-        raise _own_code(type(model.transitions).__name__)
-    options = {name: _option_to_config(value) for name, value in model.transitions.options().items()}
     return {
         "n_states": model.n_states,
         "emission": emission_to_config(model.emission),
-        "transitions": {"kind": kind, "options": options},
+        "transitions": transitions_to_config(model.transitions),
         "initial": model.initial if isinstance(model.initial, str) else np.asarray(model.initial).tolist(),
     }
 
@@ -107,6 +104,14 @@ def model_from_config(config: Mapping[str, Any]) -> HMM:
             known = ", ".join(sorted(options))
             raise ModelError(f"The stored transitions {stored['kind']!r} cannot be rebuilt from {known}.") from None
     return HMM(config["n_states"], emission, transitions=moves, initial=config["initial"])
+
+
+def transitions_to_config(moves: TransitionModel) -> dict[str, Any]:
+    """A JSON-able description of transitions, or a ModelError where they contain a user's own code."""
+    kind = transitions.name_of(moves)
+    if kind is None:
+        raise _own_code(type(moves).__name__)
+    return {"kind": kind, "options": {name: _option_to_config(value) for name, value in moves.options().items()}}
 
 
 def emission_to_config(emission: Emission) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import coordinate_shapes
-from longhmm.model.serialise import model_to_config
+from longhmm.model.serialise import emission_to_config, transitions_to_config
 from longhmm.run import policies
 
 Fingerprint = dict[str, dict[str, str]]
@@ -83,34 +83,47 @@ def plain(value: Any) -> Any:
 
 
 def _described_model(model: HMM, sequences: Sequences) -> dict[str, Any]:
+    """Its parts as names and numbers; a user's own code has none, and is known by what it computes."""
+    found: dict[str, Any] = {"n_states": model.n_states, "initial": plain(model.initial)}
     try:
-        return model_to_config(model)
-    except ModelError:  # a user's own code has no names: it is known by what it computes
-        return {
-            "n_states": model.n_states,
-            "emission": _evaluated(model, sequences),
-            "transitions": {name: plain(value) for name, value in model.transitions.options().items()},
-            "initial": plain(model.initial),
-        }
+        found["emission"] = emission_to_config(model.emission)
+    except ModelError:
+        table = model.emission.parameters(model.n_states)
+        fixed = {name: each.value.tolist() for name, each in table.items() if each.value is not None}
+        found["emission"] = [model.emission.name, fixed, _computed(model, sequences, _emission_at)]
+    try:
+        found["transitions"] = transitions_to_config(model.transitions)
+    except ModelError:
+        found["transitions"] = _computed(model, sequences, _transitions_at)
+    return found
 
 
-def _evaluated(model: HMM, sequences: Sequences) -> Any:
-    """Densities of observations and of parameters at a few fixed points, and the fixed values."""
-    table = model.emission.parameters(model.n_states)
-    fixed = {name: each.value.tolist() for name, each in table.items() if each.value is not None}
-    starts = np.linspace(0, sequences.length - 1, ROWS).astype(np.int64)
-    blocks = [sequences.read(int(start), int(start) + 1) for start in starts]
-    values, observed = (np.concatenate([block[part] for block in blocks]) for part in (0, 1))
-    rng = np.random.default_rng(0)
+def _emission_at(model: HMM, params: dict[str, jax.Array], rows: Rows) -> tuple[Any, ...]:
+    return model.log_likelihoods(params, rows), model.emission.log_prior(params)
+
+
+def _transitions_at(model: HMM, params: dict[str, jax.Array], rows: Rows) -> tuple[Any, ...]:
+    moves = model.transitions
+    coefficients = params[moves.parameter]
+    return moves.matrices(coefficients, rows.covariates), moves.log_prior(coefficients)
+
+
+def _computed(model: HMM, sequences: Sequences, what: Callable[..., tuple[Any, ...]]) -> list[str]:
+    """Numbers at some fixed parameters and at rows spread over the data."""
+    shapes = {**coordinate_shapes(model.emission.parameters(model.n_states)), "transition": (model.transitions.n_free,)}
+    rows, rng, seen = _rows(model, sequences), np.random.default_rng(0), []
     with jax.enable_x64(True):
-        shapes = {**coordinate_shapes(table), "transition": (model.transitions.n_free,)}
-        seen = []
         for _ in range(POINTS):
             at = {name: jnp.asarray(rng.normal(0, 0.5, shape)) for name, shape in shapes.items()}
-            params = model.constrain(at)
-            logs = model.log_likelihoods(params, Rows(jnp.asarray(values), jnp.asarray(observed)))
-            seen += [*np.ravel(logs), model.log_prior_unconstrained(at)]
-    return {"fixed": fixed, "densities": [f"{float(each):.{DIGITS}g}" for each in seen], "kind": model.emission.name}
+            seen += [number for part in what(model, model.constrain(at), rows) for number in np.ravel(part)]
+    return [f"{float(each):.{DIGITS}g}" for each in seen]
+
+
+def _rows(model: HMM, sequences: Sequences) -> Rows:
+    """Some rows of the data, spread over all of them."""
+    starts = np.linspace(0, sequences.length - 1, ROWS).astype(np.int64)
+    parts = [sequences.rows(int(start), int(start) + 1, model.lags) for start in starts]
+    return Rows(*(None if each[0] is None else np.concatenate(each) for each in zip(*parts, strict=True)))
 
 
 def _hash(value: Any) -> str:
