@@ -9,8 +9,7 @@
 
 namespace VARIANT {
 
-// What predictions may differ by where chunks meet, and the smallest entry of a message that is compared there; see
-// group.h.
+// What predictions may differ by where chunks meet, and the smallest message entry compared there; see group.h.
 template <class T>
 constexpr T UNKNOWN = sizeof(T) == 8 ? T(0x1p-511) : T(0x1p-63);  // the root of the smallest normal number
 template <class T>
@@ -72,7 +71,6 @@ void careful_group(const Call& call, int64_t point, int64_t base, int count, con
   std::vector<double> log_a(size_t(n) * n);
   for (int i = 0; i < n * n; ++i) log_a[i] = std::log(call.transition[point * n * n + i]);
   const double* pack = call.packs + point * n * call.pack;
-
   std::vector<V> values(size_t(total) * width), present(total), b(size_t(total) * n), alpha(size_t(C + 1) * n);
   std::vector<V> law(n), moved(n), gone(n, nothing), risen(n), beta(n), terms(n), gamma(n), first(n), after(n);
   std::vector<V> counts(size_t(n) * n), sums(size_t(n) * n_sums);
@@ -93,7 +91,6 @@ void careful_group(const Call& call, int64_t point, int64_t base, int count, con
       to[j] = log_sum(terms.data(), n);
     }
   };
-
   // Log messages of every lane, `(windows, K)`, or the same for all.
   auto given = [&](const double* logs, int k) {
     V message{};
