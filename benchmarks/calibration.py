@@ -91,8 +91,8 @@ def exact_chain(job: tuple[str, dict[str, np.ndarray], np.ndarray, int, int]) ->
     import jax.numpy as jnp
     from numpyro.infer import MCMC, NUTS
 
-    from longhmm.gradients.flat import Flat
-    from longhmm.gradients.resident_data import ExactPosterior
+    from longhmm.target.flat import Flat
+    from longhmm.target.resident_data import ExactPosterior
 
     model, sequences = data_of(name)
     with jax.enable_x64(True):
@@ -166,10 +166,10 @@ def _relative_error(draws: np.ndarray, size: float) -> float:
 
 
 def run_case(name: str, workers: int, effective: int) -> dict[str, Any]:
-    from longhmm.gradients.flat import Flat
     from longhmm.progress import Bar
     from longhmm.run.session import Request, find_tuning, run_session
     from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
+    from longhmm.target.flat import Flat
 
     model, sequences = data_of(name)
     draws = -(-effective * 2 // 4)

@@ -15,8 +15,8 @@ import numpy as np
 
 import longhmm as lh
 from longhmm.data.sequences import open_data
-from longhmm.gradients.api import unconstrain
 from longhmm.run.driver import Driver
+from longhmm.target.api import unconstrain
 
 CHAINS, STEPS, ROUNDS = 4, 100, 15
 

@@ -209,10 +209,10 @@ def main() -> None:
     parser.add_argument("--out", default="docs/calibration")
     options = parser.parse_args()
     os.environ.setdefault("XLA_FLAGS", ONE_THREAD)
-    from longhmm.gradients.api import constrain
-    from longhmm.gradients.flat import Flat
     from longhmm.run.mode import find_mode
     from longhmm.run.tuning import whitening
+    from longhmm.target.api import constrain
+    from longhmm.target.flat import Flat
 
     model, sequences = data_of(options.case)
     mode = find_mode(model, sequences)

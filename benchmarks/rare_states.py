@@ -21,8 +21,6 @@ import numpy as np
 
 import longhmm as lh
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.gradients.api import constrain
-from longhmm.gradients.flat import Flat
 from longhmm.model.hmm import HMM
 from longhmm.progress import Bar
 from longhmm.run.effective_size import bulk_effective_size
@@ -30,6 +28,8 @@ from longhmm.run.request import Request
 from longhmm.run.session import run_session
 from longhmm.run.tuning import Tuning, tune
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
+from longhmm.target.api import constrain
+from longhmm.target.flat import Flat
 
 PROJECT = Path(__file__).resolve().parents[1]
 GOES = "goes_xrs/goes15_1min.npz"

@@ -12,8 +12,8 @@ import numpy as np
 import longhmm as lh
 from longhmm.backends import native
 from longhmm.data.sequences import open_data
-from longhmm.gradients.api import unconstrain
 from longhmm.run.driver import Driver
+from longhmm.target.api import unconstrain
 
 CHAINS = 4
 ROUNDS = 6

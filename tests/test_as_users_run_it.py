@@ -15,8 +15,8 @@ import pytest
 from scipy import stats
 
 import longhmm as lh
-from gradients.references import Coordinates, differences, flat, forward_log_likelihood
 from longhmm.backends import native
+from target.references import Coordinates, differences, flat, forward_log_likelihood
 
 ROOT = Path(__file__).parents[1]
 LENGTH = 41

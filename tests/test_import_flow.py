@@ -16,10 +16,10 @@ REPRODUCTION = "longhmm_reproduction"  # a package of its own, which the command
 FLOW = (
     {"errors", "progress", "version"},
     {"data", "datasets"},
-    {"messages", "inference"},
+    {"inference"},
     {"model"},
     {"backends"},
-    {"gradients"},
+    {"target"},
     {"samplers"},
     {"run"},
     {"posterior"},
@@ -28,7 +28,7 @@ FLOW = (
 )
 RANK = {name: rank for rank, names in enumerate(FLOW) for name in names}
 # The recursions take arrays and return arrays, whatever lies to their left.
-FORBIDDEN = {step: {"data", "datasets", "model"} for step in ("messages", "inference")}
+FORBIDDEN = {"inference": {"data", "datasets", "model"}}
 # Doors that lead to the right, opened only when they are called: a posterior writes its own page.
 DOORS = {("posterior/posterior.py", "report")}
 # Up to here the package must load on a bare accelerator machine.
@@ -174,9 +174,9 @@ def test_a_sound_tree_passes(tmp_path):
         "errors.py": "",
         "data/__init__.py": "from longhmm.data.sources import read\n",
         "data/sources.py": "import json\nimport numpy as np\nfrom ..errors import E\ndef f():\n    import zarr\n",
-        "messages/__init__.py": "import jax.numpy as jnp\nfrom longhmm.errors import E\n",
+        "inference/__init__.py": "import jax.numpy as jnp\nfrom longhmm.errors import E\n",
         "model/__init__.py": "",
-        "model/hmm.py": "from longhmm import messages\nfrom longhmm.data import read\nimport numpyro.distributions\n",
+        "model/hmm.py": "from longhmm import inference\nfrom longhmm.data import read\nimport numpyro.distributions\n",
         "cli/simulate.py": "def f():\n    from longhmm_reproduction import models\n",
         "posterior/posterior.py": "def f():\n    from longhmm.report.page import write\n",
         "report/plots.py": "import matplotlib\nfrom longhmm.model import hmm\n",
@@ -192,10 +192,10 @@ def test_a_sound_tree_passes(tmp_path):
         ({"data/a.py": "from ..model import hmm\n"}, "data imports model"),
         ({"model/hmm.py": "import longhmm\n"}, "model imports __init__"),
         ({"model/hmm.py": "from longhmm import HMM\n"}, "model imports __init__"),
-        ({"messages/f.py": "from longhmm.data.windows import W\n"}, "messages must not import data"),
+        ({"inference/f.py": "from longhmm.data.windows import W\n"}, "inference must not import data"),
         (
-            {"messages/f.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from longhmm.model import M\n"},
-            "messages must not import model",
+            {"inference/f.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n  from longhmm.model import M\n"},
+            "inference must not import model",
         ),
         ({"data/a.py": "import zarr\n"}, "data/a.py:1 loads zarr"),
         ({"samplers/a.py": "try:\n    from scipy import stats\nexcept ImportError:\n    pass\n"}, "loads scipy"),

@@ -16,13 +16,13 @@ import jax
 import numpy as np
 
 from longhmm.data.sequences import Sequences
-from longhmm.gradients.api import constrain, unconstrain
-from longhmm.gradients.buffer_length import RUN_LENGTH, RUNS, BufferEstimate, FixedBuffer, LyapunovBuffer
-from longhmm.gradients.estimators import IID, BoundEstimator, Buffered, FullData, StartLaw, stationary_start
-from longhmm.gradients.schemes import Windows
 from longhmm.model.hmm import HMM
 from longhmm.run.driver import Driver, Progressed
 from longhmm.samplers.contract import Sampler
+from longhmm.target.api import constrain, unconstrain
+from longhmm.target.buffer_length import RUN_LENGTH, RUNS, BufferEstimate, FixedBuffer, LyapunovBuffer
+from longhmm.target.estimators import IID, BoundEstimator, Buffered, FullData, StartLaw, stationary_start
+from longhmm.target.schemes import Windows
 
 Params = dict[str, np.ndarray]
 

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.rows import Rows
-from longhmm.messages.forward import filter_messages
-from longhmm.messages.markov import stationary
+from longhmm.inference.forward import filter_messages
+from longhmm.inference.markov import stationary
 from longhmm.model.hmm import HMM
 
 TAIL = 2_000  # training observations read before the held-out ones, to find the state they begin in

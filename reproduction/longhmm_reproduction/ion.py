@@ -19,14 +19,14 @@ from numpyro.distributions import constraints
 
 from longhmm.backends.answers import decode
 from longhmm.data.sequences import open_data
-from longhmm.gradients.estimators import uniform_start
-from longhmm.gradients.schemes import Windows
 from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.hmm import HMM
 from longhmm.samplers.batch_rld import BatchRLD
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.schedules import Constant, PolynomialDecay
 from longhmm.samplers.sgrld import SGRLD
+from longhmm.target.estimators import uniform_start
+from longhmm.target.schemes import Windows
 from longhmm_reproduction import scoring
 from longhmm_reproduction.chains import Method, Params, Segment, Watched, late_average
 from longhmm_reproduction.channels import Record, Records, records

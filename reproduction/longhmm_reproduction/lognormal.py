@@ -18,8 +18,6 @@ import numpy as np
 from numpyro import distributions as dist
 
 from longhmm.data.sequences import open_data
-from longhmm.gradients.estimators import uniform_start
-from longhmm.gradients.schemes import Windows
 from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.emissions.log_normal import LogNormal
 from longhmm.model.hmm import HMM
@@ -28,6 +26,8 @@ from longhmm.model.simulate import simulate
 from longhmm.samplers.expectation_maximisation import fit_em
 from longhmm.samplers.schedules import PolynomialDecay
 from longhmm.samplers.sgrld import SGRLD
+from longhmm.target.estimators import uniform_start
+from longhmm.target.schemes import Windows
 from longhmm_reproduction import models, scoring
 from longhmm_reproduction.chains import Method, Params, Watched, late_average
 from longhmm_reproduction.document import Document, chains_of, describe, log

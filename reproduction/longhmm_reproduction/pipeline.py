@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from longhmm.data.sequences import Sequences
-from longhmm.gradients.api import constrain
 from longhmm.model.hmm import HMM
 from longhmm.posterior.origin import exact_sampler
 from longhmm.progress import Bar
@@ -18,6 +17,7 @@ from longhmm.run.session import run_session
 from longhmm.run.tuning import tune
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
+from longhmm.target.api import constrain
 from longhmm_reproduction.chains import Segment, natural
 
 MOST_ROWS = 1e10  # some minutes on two cores

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.rows import Rows
-from longhmm.messages.forward import filter_messages
-from longhmm.messages.markov import stationary
+from longhmm.inference.forward import filter_messages
+from longhmm.inference.markov import stationary
 from longhmm.model.hmm import HMM
 
 AHEAD = 10  # observations between the last one seen and the one predicted, as in the paper

@@ -19,14 +19,14 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.gradients.certificate import certificate
-from longhmm.gradients.estimators import stationary_start, uniform_start
-from longhmm.gradients.schemes import Windows
 from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.samplers.schedules import PolynomialDecay
 from longhmm.samplers.sgrld import SGRLD
+from longhmm.target.certificate import certificate
+from longhmm.target.estimators import stationary_start, uniform_start
+from longhmm.target.schemes import Windows
 from longhmm_reproduction import models, scoring
 from longhmm_reproduction.chains import Method, Params, Watched, late_average
 from longhmm_reproduction.clusters import k_means_start

@@ -21,21 +21,6 @@ if TYPE_CHECKING:
     from longhmm.backends.answers import state_probabilities as state_probabilities
     from longhmm.data.sequences import open_data as open_data
     from longhmm.errors import LongHMMError as LongHMMError
-    from longhmm.gradients.api import constrain as constrain
-    from longhmm.gradients.api import gradient as gradient
-    from longhmm.gradients.api import log_prior as log_prior
-    from longhmm.gradients.api import unconstrain as unconstrain
-    from longhmm.gradients.buffer_length import FixedBuffer as FixedBuffer
-    from longhmm.gradients.buffer_length import LyapunovBuffer as LyapunovBuffer
-    from longhmm.gradients.certificate import certificate as certificate
-    from longhmm.gradients.control_variate import ControlVariate as ControlVariate
-    from longhmm.gradients.estimators import IID as IID
-    from longhmm.gradients.estimators import Buffered as Buffered
-    from longhmm.gradients.estimators import FullData as FullData
-    from longhmm.gradients.estimators import stationary_start as stationary_start
-    from longhmm.gradients.estimators import uniform_start as uniform_start
-    from longhmm.gradients.schemes import Importance as Importance
-    from longhmm.gradients.schemes import Windows as Windows
     from longhmm.model.emissions.base import Emission as Emission
     from longhmm.model.emissions.bernoulli import Bernoulli as Bernoulli
     from longhmm.model.emissions.categorical import Categorical as Categorical
@@ -68,31 +53,46 @@ if TYPE_CHECKING:
     from longhmm.samplers.sghmc import SGHMC as SGHMC
     from longhmm.samplers.sgld import SGLD as SGLD
     from longhmm.samplers.sgrld import SGRLD as SGRLD
+    from longhmm.target.api import constrain as constrain
+    from longhmm.target.api import gradient as gradient
+    from longhmm.target.api import log_prior as log_prior
+    from longhmm.target.api import unconstrain as unconstrain
+    from longhmm.target.buffer_length import FixedBuffer as FixedBuffer
+    from longhmm.target.buffer_length import LyapunovBuffer as LyapunovBuffer
+    from longhmm.target.certificate import certificate as certificate
+    from longhmm.target.control_variate import ControlVariate as ControlVariate
+    from longhmm.target.estimators import IID as IID
+    from longhmm.target.estimators import Buffered as Buffered
+    from longhmm.target.estimators import FullData as FullData
+    from longhmm.target.estimators import stationary_start as stationary_start
+    from longhmm.target.estimators import uniform_start as uniform_start
+    from longhmm.target.schemes import Importance as Importance
+    from longhmm.target.schemes import Windows as Windows
 
 _WHERE = {
     "longhmm.references": ("citation",),
     "longhmm.data.sequences": ("open_data",),
     "longhmm.errors": ("LongHMMError",),
-    "longhmm.gradients.api": (
+    "longhmm.target.api": (
         "constrain",
         "gradient",
         "log_prior",
         "unconstrain",
     ),
-    "longhmm.gradients.buffer_length": (
+    "longhmm.target.buffer_length": (
         "FixedBuffer",
         "LyapunovBuffer",
     ),
-    "longhmm.gradients.certificate": ("certificate",),
-    "longhmm.gradients.control_variate": ("ControlVariate",),
-    "longhmm.gradients.estimators": (
+    "longhmm.target.certificate": ("certificate",),
+    "longhmm.target.control_variate": ("ControlVariate",),
+    "longhmm.target.estimators": (
         "Buffered",
         "FullData",
         "IID",
         "stationary_start",
         "uniform_start",
     ),
-    "longhmm.gradients.schemes": (
+    "longhmm.target.schemes": (
         "Importance",
         "Windows",
     ),

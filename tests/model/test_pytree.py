@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.gradients.resident_data import ExactPosterior
 from longhmm.model.initialise import initial_params
 from longhmm.model.parameters import constrain, unconstrain
+from longhmm.target.resident_data import ExactPosterior
 from model.configurations import named, names, observations
 
 FINISHED = re.compile(r"Finished XLA compilation of jit\((\w+)\)")

@@ -9,8 +9,6 @@ from scipy import stats
 
 from longhmm import Gaussian, GaussianMixture, Poisson, StudentT, Tied, VonMises
 from longhmm.data.sequences import open_data
-from longhmm.gradients.cell_scores import cell_scores
-from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.bias import errors_allowed
@@ -19,6 +17,8 @@ from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.residuals import residuals
 from longhmm.posterior.sandwich import sandwich
 from longhmm.posterior.stein import exact_gradients
+from longhmm.target.cell_scores import cell_scores
+from longhmm.target.full_data import log_posterior_and_gradient
 from posterior.fakes import chains_of, distorted, gaussian_model, known_states, unconstrained
 
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.gradients.api import constrain
-from longhmm.gradients.flat import Flat
-from longhmm.gradients.rare import find_rare
 from longhmm.progress import Bar
 from longhmm.run import checkpoint, recentring
 from longhmm.run.driver import Driver
 from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.session import Request, find_tuning, run_session
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
+from longhmm.target.api import constrain
+from longhmm.target.flat import Flat
+from longhmm.target.rare import find_rare
 
 
 @pytest.fixture(scope="module")

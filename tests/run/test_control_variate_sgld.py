@@ -6,14 +6,14 @@ import numpyro.distributions as dist
 import pytest
 
 import longhmm as lh
-from longhmm.gradients.api import constrain, unconstrain
-from longhmm.gradients.flat import Flat
 from longhmm.posterior.draws import constrain_draws
 from longhmm.progress import Bar
 from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.session import Request, run_session
 from longhmm.run.tuning import noise_factor, tune, whitening
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
+from longhmm.target.api import constrain, unconstrain
+from longhmm.target.flat import Flat
 
 
 def draw(model, data, seed=0, draws=1000, sampler=None, **options):

@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.gradients.control_variate import BoundControlVariate
 from longhmm.run.remarks import crowded, impossible
 from longhmm.samplers.control_variate_sgld import Tuned
+from longhmm.target.control_variate import BoundControlVariate
 from samplers.targets import coordinates_of
 
 STUCK = np.array([[1.0, 0.0], [1.0, 1.0]])  # state 0 is never left

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import longhmm as lh
-from longhmm.gradients.resident_data import ExactPosterior
+from longhmm.target.resident_data import ExactPosterior
 from samplers.targets import Moments, moments
 
 

@@ -9,11 +9,11 @@ import pytest
 
 import longhmm as lh
 from longhmm.data.sequences import open_data
-from longhmm.gradients.minibatch import Minibatch, host_rows
-from longhmm.gradients.rare import find_rare
 from longhmm.samplers.blocks import EmissionBlocks
 from longhmm.samplers.evaluation import evaluate, impossible_windows
 from longhmm.samplers.preconditioning import information
+from longhmm.target.minibatch import Minibatch, host_rows
+from longhmm.target.rare import find_rare
 
 PARAMS = {"transition": [[0.9, 0.1], [0.3, 0.7]], "rate": [1.0, 8.0]}
 CELLS, TIMES = np.array([0, 7, 30, 55]), np.array([1, 2, 3, 1])

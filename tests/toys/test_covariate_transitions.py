@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 import longhmm as lh
-from longhmm.gradients.resident_data import ExactPosterior
 from longhmm.model.transitions import TransitionModel
+from longhmm.target.resident_data import ExactPosterior
 
 
 class Leaving(TransitionModel):

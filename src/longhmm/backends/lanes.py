@@ -12,7 +12,7 @@ from longhmm.backends.kinds import log_likelihoods
 from longhmm.backends.protocol import PAIR, Lowered, Varying
 from longhmm.data.layout import Layout
 from longhmm.inference import operators
-from longhmm.messages.scaling import safe_log
+from longhmm.inference.scaling import safe_log
 
 # Numbers in one (time, state, chunk) array: on a CPU what stays in its cache, elsewhere enough to keep a device busy.
 GROUP_ENTRIES = {"cpu": 1 << 16}

@@ -22,10 +22,10 @@ from longhmm.backends.protocol import (
 from longhmm.backends.reference_paths import paths as paths  # the other half of this backend
 from longhmm.data.layout import Layout
 from longhmm.inference import operators
-from longhmm.messages.forward import filter_messages
-from longhmm.messages.forward_backward import forward_backward
-from longhmm.messages.markov import excess, stationary
-from longhmm.messages.scaling import safe_log
+from longhmm.inference.forward import filter_messages
+from longhmm.inference.forward_backward import forward_backward
+from longhmm.inference.markov import excess, stationary
+from longhmm.inference.scaling import safe_log
 
 name = "reference"
 many_points = False

@@ -11,7 +11,7 @@ from longhmm.backends.lanes import at_time, chunk_logs, chunk_operators, ends, i
 from longhmm.backends.protocol import NO_STATE, PAIR, ChunkPaths, Lowered, PathsWanted, Uniforms, Varying
 from longhmm.data.layout import Layout
 from longhmm.inference import operators
-from longhmm.messages.scaling import at_zero, log_sum_exp, safe_log
+from longhmm.inference.scaling import at_zero, log_sum_exp, safe_log
 
 
 def paths(

@@ -24,8 +24,8 @@ import numpy as np
 
 from longhmm.backends.protocol import PAIR, Lowered, Messages, Varying
 from longhmm.data.layout import Layout
-from longhmm.messages.markov import stationary
-from longhmm.messages.scaling import at_zero, log_sum_exp, safe_log
+from longhmm.inference.markov import stationary
+from longhmm.inference.scaling import at_zero, log_sum_exp, safe_log
 
 OVERLAPS = (32, 128, 512)  # rows by which chunks start early, in the order in which they are tried
 TOLERANCE = 1e-11  # log odds, or total variation, below which two messages count as the same

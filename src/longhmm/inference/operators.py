@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.messages.scaling import at_zero, log_sum_exp, safe_log
+from longhmm.inference.scaling import at_zero, log_sum_exp, safe_log
 
 
 class Smoothed(NamedTuple):

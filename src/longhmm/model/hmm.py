@@ -13,7 +13,7 @@ import numpy as np
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.messages.markov import stationary, stationary_law
+from longhmm.inference.markov import stationary, stationary_law
 from longhmm.model import parameters, show
 from longhmm.model.emissions.base import Emission
 from longhmm.model.parameters import check_parameter

@@ -12,14 +12,14 @@ import xarray as xr
 
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
-from longhmm.gradients.api import constrain
-from longhmm.gradients.flat import Flat
 from longhmm.model.hmm import HMM
 from longhmm.model.turn import Turn, mean_direction, unwrapped
 from longhmm.posterior import convergence
 from longhmm.posterior.labels import SAMPLE_DIMS, coordinate_dims, labelled, parameter_dims
 from longhmm.posterior.relabel import chain_orders, permute, permute_coordinates
 from longhmm.run.chains import Chains
+from longhmm.target.api import constrain
+from longhmm.target.flat import Flat
 
 if TYPE_CHECKING:
     import pandas as pd

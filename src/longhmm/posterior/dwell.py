@@ -12,7 +12,7 @@ from longhmm.backends.block import Own
 from longhmm.backends.stream import stream
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
-from longhmm.messages.markov import stationary
+from longhmm.inference.markov import stationary
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.gradients.flat import Flat
 from longhmm.model.hmm import HMM
 from longhmm.posterior.labels import entry_names, parameter_dims, parameter_shapes
+from longhmm.target.flat import Flat
 
 if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior

@@ -15,7 +15,7 @@ from longhmm.backends.stream import stream
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
-from longhmm.messages.forward import filter_messages
+from longhmm.inference.forward import filter_messages
 from longhmm.model.hmm import HMM
 
 TAILS = (1 << 10, 1 << 14)  # observations before the end that are tried before the whole sequence is

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 
 from longhmm.errors import ModelError
-from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
-from longhmm.gradients.schemes import Windows
 from longhmm.model.hmm import HMM
 from longhmm.posterior.diagnostics import verdict as verdict_on
 from longhmm.posterior.origin import Origin, exactly, go, wanted_size
@@ -24,6 +22,8 @@ from longhmm.run.remarks import stopped_by_user
 from longhmm.run.request import Request
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
+from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
+from longhmm.target.schemes import Windows
 
 GRADIENTS = 32  # exact gradients behind a verdict
 CHECKS = 0.2  # share of a limited time that is left to them

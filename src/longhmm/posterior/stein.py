@@ -22,11 +22,11 @@ import numpy as np
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
-from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.model.hmm import HMM
 from longhmm.posterior.convergence import effective_sizes
 from longhmm.posterior.draws import constrain_one
 from longhmm.posterior.entries import flatten, layout
+from longhmm.target.full_data import log_posterior_and_gradient
 
 Gradient = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
 

@@ -16,12 +16,12 @@ import jax
 import numpy as np
 
 from longhmm.errors import LongHMMError
-from longhmm.gradients.estimators import BoundEstimator
 from longhmm.model.hmm import HMM
 from longhmm.run.driver import DRAWING, GRACE, Driver, Progressed
 from longhmm.run.generator import key_from
 from longhmm.run.limit import Limit
 from longhmm.samplers.contract import Sampler
+from longhmm.target.estimators import BoundEstimator
 
 if TYPE_CHECKING:
     from longhmm.run.request import Request

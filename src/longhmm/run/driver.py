@@ -23,12 +23,12 @@ import numpy as np
 
 from longhmm.data.prefetch import ahead
 from longhmm.errors import LongHMMError
-from longhmm.gradients.estimators import BoundEstimator, ReadsFiles
 from longhmm.model.hmm import HMM
 from longhmm.run.generator import generator_key
 from longhmm.run.limit import Limit, TimeIsOver
 from longhmm.samplers.blocks_of_steps import block_size
 from longhmm.samplers.contract import Kernel, Sampler
+from longhmm.target.estimators import BoundEstimator, ReadsFiles
 
 Recorded = dict[str, np.ndarray]
 BLOCK_STEPS = 2000  # steps between two looks at the clock, at most

@@ -16,9 +16,6 @@ from numpyro.distributions import constraints
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError
-from longhmm.gradients.api import constrain, unconstrain
-from longhmm.gradients.flat import Flat
-from longhmm.gradients.full_data import log_posterior_and_gradient
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.support import bare
@@ -26,6 +23,9 @@ from longhmm.progress import Bar
 from longhmm.run.quasi_newton import Objective, ascend
 from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
 from longhmm.samplers.whole_data import WholeData
+from longhmm.target.api import constrain, unconstrain
+from longhmm.target.flat import Flat
+from longhmm.target.full_data import log_posterior_and_gradient
 
 EM_STEPS, STEPS = 10, 200  # of EM and of BFGS, at most
 WORK = 240  # coordinates of all starts that go on after EM, together; at least LEAST starts do

@@ -14,19 +14,19 @@ CLASSES = {
     "Alternating": "longhmm.samplers.alternating",
     "Constant": "longhmm.samplers.schedules",
     "CoxIngersollRoss": "longhmm.samplers.expanded_mean",
-    "FixedBuffer": "longhmm.gradients.buffer_length",
+    "FixedBuffer": "longhmm.target.buffer_length",
     "GaussianMetric": "longhmm.samplers.emission_moves",
     "Identity": "longhmm.samplers.preconditioning",
-    "Importance": "longhmm.gradients.schemes",
+    "Importance": "longhmm.target.schemes",
     "InverseInformation": "longhmm.samplers.preconditioning",
     "Joint": "longhmm.samplers.sgrld",
-    "LyapunovBuffer": "longhmm.gradients.buffer_length",
+    "LyapunovBuffer": "longhmm.target.buffer_length",
     "Mirror": "longhmm.samplers.expanded_mean",
     "PolynomialDecay": "longhmm.samplers.schedules",
     "Preconditioned": "longhmm.samplers.emission_moves",
-    "Windows": "longhmm.gradients.schemes",
+    "Windows": "longhmm.target.schemes",
 }
-FUNCTIONS = {"stationary_start": "longhmm.gradients.estimators", "uniform_start": "longhmm.gradients.estimators"}
+FUNCTIONS = {"stationary_start": "longhmm.target.estimators", "uniform_start": "longhmm.target.estimators"}
 
 
 def to_config(policy: Any) -> Any:

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from longhmm.gradients.api import constrain, unconstrain
-from longhmm.gradients.buffer_length import FixedBuffer
-from longhmm.gradients.estimators import BoundEstimator, BoundWindows
-from longhmm.gradients.flat import Flat
-from longhmm.gradients.minibatch import MinibatchSource
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import initial_params
 from longhmm.run import recentring, tuning
 from longhmm.run.request import Request
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD, Tuned
+from longhmm.target.api import constrain, unconstrain
+from longhmm.target.buffer_length import FixedBuffer
+from longhmm.target.estimators import BoundEstimator, BoundWindows
+from longhmm.target.flat import Flat
+from longhmm.target.minibatch import MinibatchSource
 
 
 @dataclass

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from longhmm.data.sequences import Sequences
-from longhmm.gradients.api import constrain
-from longhmm.gradients.control_variate import BoundControlVariate
-from longhmm.gradients.flat import Flat
-from longhmm.gradients.full_data import log_posterior_and_gradient
-from longhmm.gradients.rare import Rare
 from longhmm.model.hmm import HMM
 from longhmm.run.tuning import Tuning
+from longhmm.target.api import constrain
+from longhmm.target.control_variate import BoundControlVariate
+from longhmm.target.flat import Flat
+from longhmm.target.full_data import log_posterior_and_gradient
+from longhmm.target.rare import Rare
 
 MOST_TIMES = 3
 # In posterior standard deviations. The mean of the most skewed coordinate there is, the logarithm of an exponential

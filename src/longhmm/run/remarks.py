@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from longhmm.gradients.minibatch import MinibatchSource
 from longhmm.run.driver import CTRL_C, Progressed
 from longhmm.run.preparation import Prepared
 from longhmm.run.request import Request
+from longhmm.target.minibatch import MinibatchSource
 
 
 def remarks(request: Request, prepared: Prepared, run: Progressed, stats: Mapping[str, np.ndarray]) -> list[str]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from longhmm.data.sequences import Sequences
-from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
-from longhmm.gradients.schemes import Windows
 from longhmm.model.hmm import HMM
 from longhmm.run.fingerprint import Fingerprint, fingerprint
 from longhmm.samplers.contract import Sampler
+from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
+from longhmm.target.schemes import Windows
 
 SETTINGS = ("sampler", "windows", "buffer", "chains", "warmup", "thin", "init", "seed")  # that decide about draws
 

@@ -10,19 +10,19 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells
-from longhmm.gradients.api import constrain, log_prior_gradient
-from longhmm.gradients.arcs import Arcs
-from longhmm.gradients.buffer_length import FixedBuffer, LyapunovBuffer
-from longhmm.gradients.control_variate import BoundControlVariate
-from longhmm.gradients.estimators import BoundWindows, Buffered
-from longhmm.gradients.flat import Flat
-from longhmm.gradients.information import CELLS_PER_POINT, score_differences
-from longhmm.gradients.rare import Rare, find_rare
-from longhmm.gradients.schemes import Importance, Windows
 from longhmm.model.hmm import HMM
 from longhmm.progress import Bar
 from longhmm.run.mode import Mode, find_mode
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD, Tuned
+from longhmm.target.api import constrain, log_prior_gradient
+from longhmm.target.arcs import Arcs
+from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
+from longhmm.target.control_variate import BoundControlVariate
+from longhmm.target.estimators import BoundWindows, Buffered
+from longhmm.target.flat import Flat
+from longhmm.target.information import CELLS_PER_POINT, score_differences
+from longhmm.target.rare import Rare, find_rare
+from longhmm.target.schemes import Importance, Windows
 
 COUNTS = (16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
 STEP_OVERHEAD = 2000  # what a step costs beside its windows, in observations

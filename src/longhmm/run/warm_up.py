@@ -8,9 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from longhmm.gradients.api import constrain
-from longhmm.gradients.flat import Flat
-from longhmm.gradients.rare import Rare, find_rare
 from longhmm.progress import Bar
 from longhmm.run import recentring
 from longhmm.run.cluster import driver_for
@@ -19,6 +16,9 @@ from longhmm.run.limit import Limit
 from longhmm.run.preparation import Prepared, bind_matched, note_buffer
 from longhmm.run.request import Request
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
+from longhmm.target.api import constrain
+from longhmm.target.flat import Flat
+from longhmm.target.rare import Rare, find_rare
 
 PHASES = 5  # of samplers on windows: buffer and gap are measured anew after each
 LOOKS = 100  # states of every chain that are compared with the centre, at most

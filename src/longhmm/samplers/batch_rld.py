@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from longhmm.gradients.estimators import BoundEstimator, FullData
 from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Kernel
 from longhmm.samplers.emission_moves import GaussianMetric, Preconditioned
 from longhmm.samplers.expanded_mean import CoxIngersollRoss, Mirror
 from longhmm.samplers.schedules import Schedule, as_schedule
 from longhmm.samplers.sgrld import SGRLD
+from longhmm.target.estimators import BoundEstimator, FullData
 
 
 @dataclass(frozen=True)

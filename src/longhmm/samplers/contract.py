@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 
-from longhmm.gradients.estimators import BoundEstimator, Estimator
 from longhmm.model.hmm import HMM
+from longhmm.target.estimators import BoundEstimator, Estimator
 
 Coordinates = Mapping[str, jax.Array]
 

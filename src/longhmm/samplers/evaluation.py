@@ -13,12 +13,12 @@ import numpy as np
 from longhmm.backends.evaluate import Statistics
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
-from longhmm.gradients.control_variate import BoundControlVariate
-from longhmm.gradients.coordinates import add, prior_gradient, score
-from longhmm.gradients.estimators import BoundFullData, BoundWindows
-from longhmm.gradients.full_data import full_statistics
 from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Kernel
+from longhmm.target.control_variate import BoundControlVariate
+from longhmm.target.coordinates import add, prior_gradient, score
+from longhmm.target.estimators import BoundFullData, BoundWindows
+from longhmm.target.full_data import full_statistics
 
 
 class Evaluation(NamedTuple):

@@ -17,8 +17,6 @@ import numpy as np
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ImpossibleObservationError, ModelError
-from longhmm.gradients.api import constrain, unconstrain
-from longhmm.gradients.estimators import FullData
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.summary import subsample_stretches
@@ -27,6 +25,8 @@ from longhmm.samplers.contract import Coordinates, Kernel
 from longhmm.samplers.expected_statistics import Expected, expect, sums_suffice
 from longhmm.samplers.maximisation import between, log_prior, maximise
 from longhmm.samplers.whole_data import WholeData
+from longhmm.target.api import constrain, unconstrain
+from longhmm.target.estimators import FullData
 
 HALVINGS = 30
 TRIAL_ITERATIONS = 15  # what every start gets on the subsample before the best is chosen

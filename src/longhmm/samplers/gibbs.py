@@ -20,8 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from longhmm.backends.drawn_path import DrawnPath, draw_path
-from longhmm.gradients.resident_data import ExactPosterior, ResidentData
-from longhmm.messages.scaling import safe_log
+from longhmm.inference.scaling import safe_log
 from longhmm.model import parameters
 from longhmm.model.conjugate import Conditional, draw_dirichlet
 from longhmm.model.hmm import HMM
@@ -29,6 +28,7 @@ from longhmm.model.newton import Coordinates as FlatEmission
 from longhmm.samplers.blocks_of_steps import in_blocks
 from longhmm.samplers.conditional_moves import ConditionalDensity, Metric, adapted, first_step_size, metric_at, move
 from longhmm.samplers.contract import Coordinates, Kernel
+from longhmm.target.resident_data import ExactPosterior, ResidentData
 
 Params = dict[str, jax.Array]
 PHASES = 3  # of the adaptation

@@ -20,9 +20,9 @@ import jax.numpy as jnp
 
 from longhmm.backends.evaluate import Statistics
 from longhmm.errors import ModelError
-from longhmm.gradients.coordinates import scores
-from longhmm.gradients.estimators import BoundWindows
-from longhmm.gradients.minibatch import Minibatch
+from longhmm.target.coordinates import scores
+from longhmm.target.estimators import BoundWindows
+from longhmm.target.minibatch import Minibatch
 
 FORGETTING = 0.01  # share of the newest estimate once the average has seen 1 / FORGETTING steps
 

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.errors import ModelError
-from longhmm.gradients.flat import Flat
-from longhmm.gradients.resident_data import ExactPosterior
 from longhmm.samplers.blocks_of_steps import in_blocks
 from longhmm.samplers.contract import Coordinates
+from longhmm.target.flat import Flat
+from longhmm.target.resident_data import ExactPosterior
 
 STEP_SIZE_STEPS = 100  # for the step size alone, where the mass matrix is given
 LARGEST_SD = 3.0  # of the first guess of the mass matrix, in unconstrained coordinates

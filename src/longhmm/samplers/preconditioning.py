@@ -23,12 +23,12 @@ from longhmm.backends.evaluate import window_marginals
 from longhmm.data.rows import Rows
 from longhmm.data.windows import Cells
 from longhmm.errors import ModelError
-from longhmm.gradients.flat import Flat
-from longhmm.gradients.minibatch import Minibatch, host_rows
-from longhmm.messages.scaling import safe_log
+from longhmm.inference.scaling import safe_log
 from longhmm.model.hmm import HMM
 from longhmm.samplers.blocks import EmissionBlocks
 from longhmm.samplers.evaluation import sequences_of
+from longhmm.target.flat import Flat
+from longhmm.target.minibatch import Minibatch, host_rows
 
 PILOT_WINDOWS, PILOT_LENGTH = 256, 21
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from longhmm.messages.scaling import product
+from longhmm.inference.scaling import product
 
 Field = Callable[[jax.Array], jax.Array]
 

@@ -8,14 +8,14 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.gradients.estimators import BoundEstimator, Buffered
-from longhmm.gradients.flat import Flat
 from longhmm.model.hmm import HMM
 from longhmm.samplers import gradient_noise, recipe
 from longhmm.samplers.contract import Coordinates, Kernel
 from longhmm.samplers.evaluation import all_finite, chosen, evaluate, kernel_of
 from longhmm.samplers.preconditioning import Given, Identity, InverseInformation
 from longhmm.samplers.schedules import Schedule, as_schedule
+from longhmm.target.estimators import BoundEstimator, Buffered
+from longhmm.target.flat import Flat
 
 
 class SGLDState(NamedTuple):

@@ -13,14 +13,6 @@ import jax
 import jax.numpy as jnp
 
 from longhmm.errors import ModelError
-from longhmm.gradients.control_variate import BoundControlVariate
-from longhmm.gradients.estimators import (
-    BoundEstimator,
-    Buffered,
-    StartLaw,
-    stationary_start,
-    uniform_start,
-)
 from longhmm.model.hmm import HMM
 from longhmm.samplers import gradient_noise
 from longhmm.samplers.alternating import Alternating, alternate
@@ -31,6 +23,14 @@ from longhmm.samplers.evaluation import Evaluation, all_finite, chosen, evaluate
 from longhmm.samplers.expanded_mean import CoxIngersollRoss, Mirror, Rows, normalised, slope
 from longhmm.samplers.preconditioning import information, inverse_factor, pilot
 from longhmm.samplers.schedules import Schedule, as_schedule
+from longhmm.target.control_variate import BoundControlVariate
+from longhmm.target.estimators import (
+    BoundEstimator,
+    Buffered,
+    StartLaw,
+    stationary_start,
+    uniform_start,
+)
 
 
 class Noise(NamedTuple):

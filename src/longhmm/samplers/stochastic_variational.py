@@ -24,15 +24,15 @@ from jax.scipy.special import digamma
 
 from longhmm.backends.evaluate import window_marginals
 from longhmm.errors import ModelError
-from longhmm.gradients.estimators import Buffered
-from longhmm.gradients.minibatch import Minibatch
-from longhmm.messages.markov import stationary
-from longhmm.messages.scaling import safe_log
+from longhmm.inference.markov import stationary
+from longhmm.inference.scaling import safe_log
 from longhmm.model.conjugate import Approximation, draw_dirichlet
 from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Parameters
 from longhmm.samplers.contract import Coordinates, Kernel
+from longhmm.target.estimators import Buffered
+from longhmm.target.minibatch import Minibatch
 
 
 class SVIState(NamedTuple):

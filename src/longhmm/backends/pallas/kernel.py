@@ -24,7 +24,7 @@ from longhmm.backends.pallas.counts import count_transitions
 from longhmm.backends.pallas.plan import UNKNOWN, Found, Lanes, Laws, Plan
 from longhmm.backends.pallas.reader import Reader, split, sum_of
 from longhmm.backends.pallas.rows import add_sums, table_code
-from longhmm.messages.scaling import least_normaliser
+from longhmm.inference.scaling import least_normaliser
 
 TINY = float(np.finfo(np.float32).tiny)
 NEGLIGIBLE = 8 * float(np.finfo(np.float32).eps)

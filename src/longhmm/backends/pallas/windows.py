@@ -21,7 +21,7 @@ from longhmm.backends.pallas.plan import Config, Form, Found, Lanes, Laws, Plan
 from longhmm.backends.pallas.rows import scaled_packs
 from longhmm.backends.protocol import PRECOMPUTED, Boundary, ChunkStatistics, Lowered, Wanted, weighted_sum
 from longhmm.data.layout import Layout
-from longhmm.messages.markov import stationary
+from longhmm.inference.markov import stationary
 
 name = "pallas"
 many_points = True

@@ -19,7 +19,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from longhmm.errors import ModelError
-from longhmm.messages.scaling import product, safe_log
+from longhmm.inference.scaling import product, safe_log
 from longhmm.model.transitions.base import TransitionModel, register
 from longhmm.model.tree import Named
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
-from longhmm.gradients.certificate import certificate
 from longhmm.posterior.convergence import convergence
 from longhmm.posterior.labels import entry_names
 from longhmm.posterior.residuals import Residuals, quantiles, residuals
 from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, few_ticks, legend, new_figure, plain, tidy, with_sd
+from longhmm.target.certificate import certificate
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

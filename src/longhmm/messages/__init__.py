@@ -1,1 +1,0 @@
-"""Log likelihoods in, posteriors out: recursions over batches of windows. Knows no model and no data."""

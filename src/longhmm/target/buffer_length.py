@@ -1,0 +1,178 @@
+"""How long a buffer has to be: from a tolerance and the Lyapunov exponents of the message recursion.
+
+The messages of two windows with different starts meet at the rate of the Lyapunov gap on average, but slower in slow
+stretches of the data. The default rule therefore asks for the shortest length over which 95 % of all stretches contract
+by the wanted factor (F13); the mean rate alone leaves most windows above the tolerance.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.rows import Rows
+from longhmm.data.sequences import Sequences
+from longhmm.data.windows import Cells, gather
+from longhmm.errors import ModelError
+from longhmm.inference.lyapunov import log_contractions
+from longhmm.model.hmm import HMM
+
+RUNS, RUN_LENGTH, BURN_IN = 32, 2048, 128
+
+
+class BufferEstimate(NamedTuple):
+    """A buffer length and where it came from.
+
+    Attributes:
+        length: B, rounded up a ladder so that few different shapes are compiled.
+        gap: `rho_2 - rho_1`, the mean log contraction per step (negative; near zero means slow forgetting); None where
+            it was not measured.
+        needed: the shortest length that meets the rule, before rounding.
+        capped: True if the rule asked for more than the cap.
+    """
+
+    length: int
+    gap: float | None
+    needed: int
+    capped: bool
+
+
+@dataclass(frozen=True)
+class FixedBuffer:
+    """A buffer of a given length; 0 means none."""
+
+    length: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.length, bool) or not isinstance(self.length, (int, np.integer)) or self.length < 0:
+            raise ModelError(f"length must be a whole number of at least 0, got {self.length!r}.")
+
+    def estimate(self, model: HMM, params: Mapping[str, Any], sequences: Sequences) -> BufferEstimate:
+        """The given length, whatever the data."""
+        return BufferEstimate(self.length, None, self.length, False)
+
+
+@dataclass(frozen=True)
+class LyapunovBuffer:
+    """A buffer long enough for the messages to forget their start.
+
+    Args:
+        tolerance: distance (L1) between the messages of two starts that counts as forgotten, `delta`.
+        quantile: share of windows that must reach the tolerance; None for the paper's rule, the mean rate alone.
+        repeats: how many such lengths in a row; two square the share of windows that miss the tolerance.
+        longest: cap, for chains that hardly forget at all.
+
+    Example:
+        >>> import longhmm as lh
+        >>> lh.LyapunovBuffer(tolerance=1e-3)
+        LyapunovBuffer(tolerance=0.001, quantile=0.95, repeats=1, longest=4096)
+    """
+
+    tolerance: float = 1e-3
+    quantile: float | None = 0.95
+    repeats: int = 1
+    longest: int = 4096
+
+    def __post_init__(self) -> None:
+        if not 0 < self.tolerance < 2:
+            raise ModelError(f"tolerance must lie between 0 and 2, got {self.tolerance!r}.")
+        if self.quantile is not None and not 0 < self.quantile < 1:
+            raise ModelError(f"quantile must lie between 0 and 1, or be None, got {self.quantile!r}.")
+        if isinstance(self.repeats, bool) or not isinstance(self.repeats, (int, np.integer)) or self.repeats < 1:
+            raise ModelError(f"repeats must be a whole number of at least 1, got {self.repeats!r}.")
+        if self.longest < 1:
+            raise ModelError(f"longest must be at least 1, got {self.longest!r}.")
+
+    def estimate(self, model: HMM, params: Mapping[str, Any], sequences: Sequences) -> BufferEstimate:
+        """The length for these parameters and data, from stretches spread over the data."""
+        if model.n_states == 1:
+            return BufferEstimate(0, None, 0, False)
+        whole = int(np.diff(sequences.offsets).max())
+        length = RUN_LENGTH
+        while True:
+            stretches = contractions(model, params, sequences, length)
+            gap = float(np.mean(np.concatenate(stretches)))
+            needed = self.shortest(stretches)
+            # A run much longer than the buffer is needed to see its quantile; slow chains get longer runs.
+            if needed * 8 <= length or length >= min(8 * self.longest, whole):
+                break
+            length *= 4
+        # A buffer as long as the longest sequence makes every window exact, so more is never needed.
+        capped = min(needed, whole) > self.longest
+        needed = min(self.repeats * needed, whole)
+        if capped:
+            warnings.warn(
+                f"The messages of this model forget so slowly (log contraction {gap:.2g} per step) that a buffer of "
+                f"more than {self.longest} would be needed; the cap is used and gradients from windows are biased.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return BufferEstimate(min(round_up(max(needed, 1)), self.longest), gap, needed, capped)
+
+    def shortest(self, stretches: list[np.ndarray]) -> int:
+        """Smallest B that meets the rule on series of log contractions; beyond `longest` only "too long" is told."""
+        target = np.log(self.tolerance / 2.0)
+        quantile = self.quantile
+        if quantile is None:
+            gap = float(np.mean(np.concatenate(stretches)))
+            return int(min(np.ceil(target / gap), self.longest + 1)) if gap < 0 else self.longest + 1
+        sums = [np.concatenate([[0.0], np.cumsum(each)]) for each in stretches]
+
+        def reached(length: int) -> bool:
+            totals = [each[length:] - each[:-length] for each in sums if len(each) > length]
+            return bool(totals) and float(np.quantile(np.concatenate(totals), quantile)) <= target
+
+        lower, upper = 0, 1
+        while not reached(upper):
+            if upper == self.longest:
+                return self.longest + 1
+            lower, upper = upper, min(2 * upper, self.longest)
+        while upper - lower > 1:
+            middle = (lower + upper) // 2
+            lower, upper = (lower, middle) if reached(middle) else (middle, upper)
+        return upper
+
+
+def round_up(length: int) -> int:
+    """The next number of the ladder 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: at most half as long again."""
+    step = 1
+    while True:
+        for rung in (step, step + step // 2):
+            if rung >= length:
+                return rung
+        step *= 2
+
+
+def contractions(
+    model: HMM, params: Mapping[str, Any], sequences: Sequences, length: int = RUN_LENGTH
+) -> list[np.ndarray]:
+    """Log contractions per step along stretches of consecutive data, one frame per stretch, burn-in discarded."""
+    model.check_dim(sequences)
+    longest = int(np.diff(sequences.offsets).max())
+    length = min(length, longest)
+    cells = Cells(sequences.offsets, length)
+    count = min(RUNS, cells.n_cells)
+    chosen = np.unique(np.floor((np.arange(count) + 0.5) * cells.n_cells / count).astype(np.int64))
+    rows, windows = gather(sequences, cells.locate(chosen, 0), length, model.lags)
+    with jax.enable_x64(True):
+        arrays = {name: jnp.asarray(value) for name, value in model.validate(params).items()}
+        ratios = np.asarray(_log_contractions(model, arrays, rows))
+    burn_in = min(BURN_IN, length // 4)
+    series = [ratios[burn_in:size, lane] for lane, size in enumerate(windows.core) if size > burn_in]
+    return series or [ratios[: int(windows.core[0]), 0]]
+
+
+@jax.jit
+def _log_contractions(model: HMM, params: Mapping[str, jax.Array], rows: Rows) -> jax.Array:
+    logs = model.log_likelihoods(params, rows)
+    moves, matrices = model.transitions, params["transition"]
+    if moves.varies:
+        by_row = jax.vmap(lambda each: moves.matrices(params[moves.parameter], each))(jnp.asarray(rows.covariates))
+        matrices = jnp.moveaxis(by_row, 0, 3)
+    return log_contractions(matrices, jnp.transpose(logs, (1, 2, 0)))

@@ -1,0 +1,105 @@
+"""The observed information of the log posterior from differences of exact gradients: two for every coordinate, and no
+further program to be compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.backends.evaluate import serves_many
+from longhmm.data.executor import nearby
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.model.hmm import HMM
+from longhmm.model.summary import subsample_stretches
+from longhmm.target.api import constrain
+from longhmm.target.coordinates import natural_score
+from longhmm.target.flat import Flat
+from longhmm.target.full_data import full_statistics, gradient_from
+
+STRETCH = 2048
+# Of a coordinate. Central differences are wrong by its square: rare transitions have a curvature of 1 beside ones of a
+# million, and one-sided differences would drown it.
+STEP = 1e-4
+# Rows times gradients spent on one information matrix: some seconds, with a fast backend and without.
+WORK, SLOW_WORK = 4e8, 4e7
+# Rows looked at. What little the data say about rare transitions hangs on few rows: a small part sees too many or none.
+FEWEST, MOST = 1 << 14, 1 << 21
+
+
+def part_of(sequences: Sequences, size: int) -> Sequences:
+    """About `size` observations in stretches spread over the data."""
+    pieces = max(size // STRETCH, 1)
+    stretches = subsample_stretches(sequences, pieces=pieces, piece_length=STRETCH)
+    if sequences.dtype.kind in "iu" and not any(np.isnan(each).any() for each in stretches):
+        stretches = [each.astype(sequences.dtype) for each in stretches]
+    return open_data(stretches).run_by(nearby(sequences.executor))
+
+
+def information_by_differences(
+    model: HMM,
+    coordinates: Mapping[str, np.ndarray],
+    sequences: Sequences,
+    progress: Callable[[float], None] | None = None,
+) -> np.ndarray:
+    """`(P, P)` minus the second derivative of the log posterior, scaled up from a part of long data.
+
+    Scaled up is the curvature in natural parameters. In coordinates there is another term, the slope times the bend of
+    the coordinates, and the slope on a part is not that on all data: for a transition that the data can hardly tell
+    from none the difference would be larger than the curvature itself. The slope of all data is put in its place (F29).
+
+    `progress` is called with the share of the matrix that was added.
+    """
+    flat = Flat.like(coordinates)
+    centre = flat.ravel_numpy(coordinates)
+    work = WORK if serves_many(model) else SLOW_WORK
+    rows = int(np.clip(work / (2 * max(flat.size, 1)), FEWEST, MOST))
+    part = sequences if sequences.length <= 2 * rows else part_of(sequences, rows)
+
+    def gradients(vector: np.ndarray) -> list[np.ndarray]:
+        """Of the log posterior on the part, and, where that is to be scaled up, of the log prior alone."""
+        params = constrain(model, flat.unravel(vector))
+        statistics = full_statistics(model, params, part)
+        all_of_them = [statistics] if part is sequences else [statistics, jax.tree.map(np.zeros_like, statistics)]
+        return [flat.ravel_numpy(gradient_from(model, params, each)[1]) for each in all_of_them]
+
+    slopes = np.zeros((1 if part is sequences else 2, flat.size, flat.size))
+    for index in range(flat.size):
+        step = np.zeros(flat.size)
+        step[index] = STEP
+        for kind, (ahead, behind) in enumerate(zip(gradients(centre + step), gradients(centre - step), strict=True)):
+            slopes[kind, index] = -(ahead - behind) / (2 * STEP)
+        if progress is not None:
+            progress(1 / flat.size)
+    found = slopes[0]
+    if part is not sequences:
+        posterior, prior = slopes
+        share = sequences.length / part.length
+        found = (posterior - prior) * share + prior - _bend(model, flat, centre, sequences, part, share)
+    return 0.5 * (found + found.T)
+
+
+def _bend(
+    model: HMM, flat: Flat, centre: np.ndarray, sequences: Sequences, part: Sequences, share: float
+) -> np.ndarray:
+    """Second derivative of `d . params` along the coordinates, d what the slope of all data is more than the part's."""
+    params = constrain(model, flat.unravel(centre))
+    with jax.enable_x64(True):
+        arrays = jax.tree.map(jnp.asarray, params)
+        whole, piece = (natural_score(arrays, full_statistics(model, params, data)) for data in (sequences, part))
+        more = jax.tree.map(lambda one, other: one - share * other, whole, piece)
+        return np.asarray(_second_derivative(model, flat, more, jnp.asarray(centre)))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _second_derivative(model: HMM, flat: Flat, weights: Mapping[str, jax.Array], centre: jax.Array) -> jax.Array:
+    """Of `weights . params` along the coordinates."""
+
+    def weighted(vector: jax.Array) -> jax.Array:
+        at = model.constrain(flat.unravel(vector))
+        return sum((jnp.sum(weights[name] * at[name]) for name in weights), jnp.zeros(()))
+
+    return jax.hessian(weighted)(centre)

@@ -1,0 +1,210 @@
+"""Minibatches: cells drawn at random, and their windows fetched, from memory inside compiled code or from files.
+
+Both ways draw the same cells for the same key, so that data give the same results wherever they lie.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.backends.pallas.windows import for_windows
+from longhmm.backends.read import resident_numbers
+from longhmm.data.layout import Layout
+from longhmm.data.rows import Rows
+from longhmm.data.sequences import Sequences
+from longhmm.data.windows import Cells, gather, locate
+from longhmm.model.hmm import HMM
+from longhmm.target.arcs import Arcs
+from longhmm.target.schemes import INT32_LIMIT, Rotation, Windows
+
+ROWS_AT_ONCE = 1 << 20  # read on the host in one go
+
+
+class Minibatch(NamedTuple):
+    """Windows, and the weight `(S,)` with which each one's core enters the sum over all data.
+
+    Attributes:
+        rows: `(S, width, ...)`, the rows of every window.
+        layout: the windows in `numbers`, or, without these, in `rows` laid end to end.
+        weights: `(S,)`.
+        numbers: `(n, w)`, what the emission's lowering made of rows; None where it has none. Inside compiled code only
+            the one of `rows` and `numbers` that is used costs anything.
+    """
+
+    rows: Rows
+    layout: Layout
+    weights: Any
+    numbers: Any = None
+
+    def in_rows(self) -> Layout:
+        """The windows in `rows` laid end to end."""
+        count, width = self.rows.values.shape[:2]
+        return replace(self.layout, begin=jnp.arange(count, dtype=jnp.int32) * width + self.layout.left)
+
+
+class DeviceData(NamedTuple):
+    """Data held by the device, with the tables that place cells in them; floats say by NaN what is missing."""
+
+    rows: Rows
+    offsets: jax.Array
+    cell_offsets: jax.Array
+    numbers: jax.Array | None
+
+
+def to_device(sequences: Sequences, cells: Cells, model: HMM | None) -> DeviceData:
+    """Put data that lie in memory onto the device, once; floats as float32, with NaN for what is missing.
+
+    With a model, also the numbers of its emission's lowering, where it has one.
+    """
+    rows = sequences.rows(0, sequences.length, 0 if model is None else model.lags)
+    values, observed = rows.values, None
+    if values.dtype.kind == "f":
+        values = values.astype(np.float32)
+        if sequences.has_mask:
+            values = np.where(rows.observed, values, np.float32(np.nan))
+    elif not rows.observed.all():
+        observed = rows.observed
+    on_device = jax.tree.map(jnp.asarray, rows._replace(values=values, observed=observed))
+    numbers = None if model is None else resident_numbers(model, sequences, on_device.values)
+    return DeviceData(on_device, jnp.asarray(cells.offsets), jnp.asarray(cells.cell_offsets), numbers)
+
+
+def take_rows(data: DeviceData, layout: Layout, width: int) -> Rows:
+    """The rows `(W, width, ...)` of windows in all data, inside compiled code."""
+    times = jnp.arange(width)
+    inside = times < (layout.left + layout.core + layout.right)[:, None]
+    at = (layout.begin - layout.left)[:, None] + jnp.where(inside, times, 0)
+    rows = jax.tree.map(lambda each: each[at], data.rows)
+    values = jnp.where(inside[..., None], rows.values, 0)
+    if rows.observed is not None:
+        observed = rows.observed
+    elif jnp.issubdtype(values.dtype, jnp.floating):
+        observed = ~jnp.isnan(values)
+    else:
+        observed = jnp.ones(values.shape, bool)
+    states = None if rows.states is None else jnp.where(inside, rows.states, -1)
+    return rows._replace(values=values, observed=observed & inside[..., None], states=states)
+
+
+@jax.tree_util.register_pytree_node_class
+class MinibatchSource:
+    """Draws minibatches of some data by a scheme; `draw(key)` gives the same windows wherever the data lie.
+
+    A pytree whose only leaves are the data on the device, so that compiled code takes them as arguments.
+    """
+
+    def __init__(
+        self, sequences: Sequences, windows: Windows, buffer: int, mixing_time: float, model: HMM | None = None
+    ) -> None:
+        self.sequences, self.windows, self.buffer = sequences, windows, buffer
+        self.lags = 0 if model is None else model.lags
+        self.cells = Cells(sequences.offsets, windows.core_length)
+        self.rotation = Rotation.plan(self.cells.n_cells, windows, buffer, mixing_time)
+        # Positions inside compiled code are 32-bit; longer data are read on the host, where they are 64-bit.
+        self.on_device = sequences.in_memory and sequences.length * sequences.dim < INT32_LIMIT
+        self.data = for_windows(to_device(sequences, self.cells, model), windows.count) if self.on_device else None
+        self.arcs: Arcs | None = None
+
+    def with_arcs(self, arcs: Arcs) -> MinibatchSource:
+        """The same windows, some drawn more often than others."""
+        leaves, constants = self.tree_flatten()
+        found = self.tree_unflatten(constants, leaves)
+        found.on_device = self.on_device and arcs.narrow
+        found.sequences, found.data = self.sequences, self.data if found.on_device else None
+        found.arcs = for_windows(arcs.to_device(), self.windows.count) if found.on_device else arcs
+        return found
+
+    def tree_flatten(self) -> tuple[tuple[DeviceData | None, Arcs | None], tuple[Any, ...]]:
+        """What is on the device, and all else as a constant of compiled code (which must not keep the data alive)."""
+        device, host = (
+            ((self.data, self.arcs), (None, None)) if self.on_device else ((None, None), (self.sequences, self.arcs))
+        )
+        return device, (*host, self.windows, self.buffer, self.cells, self.rotation, self.on_device, self.lags)
+
+    @classmethod
+    def tree_unflatten(
+        cls, constants: tuple[Any, ...], leaves: tuple[DeviceData | None, Arcs | None]
+    ) -> MinibatchSource:
+        """The inverse of `tree_flatten`."""
+        source = object.__new__(cls)
+        source.sequences, source.arcs, *rest = constants
+        source.windows, source.buffer, source.cells, source.rotation, source.on_device, source.lags = rest
+        source.data, on_device = leaves
+        source.arcs = on_device if source.on_device else source.arcs
+        return source
+
+    def draw(self, key: jax.Array) -> Minibatch:
+        """A minibatch of `windows.count` windows."""
+        if self.data is not None:
+            core_length = self.windows.core_length
+            return _draw_on_device(self.rotation, core_length, self.buffer, self.data, self.arcs, key)
+        return jax.tree.map(lambda each: each[0], self.draw_many(key[None]))
+
+    def draw_many(self, keys: jax.Array) -> Minibatch:
+        """What `draw` gives for each of some keys, along a leading axis, read on the host in one go."""
+        rotation = self.rotation if self.arcs is None else self.arcs.rotation
+        with jax.enable_x64(rotation.n_cells >= INT32_LIMIT):
+            places = np.asarray(_draw_places(rotation, keys))
+        together = max(1, ROWS_AT_ONCE // self.cells.width(self.buffer))
+        numbers, weights = _cells_at(np, self.rotation, self.arcs, places.ravel())
+        pieces = [
+            host_rows(self.sequences, self.cells, numbers[first : first + together], self.buffer, self.lags)
+            for first in range(0, numbers.size, together)
+        ]
+        rows, layout = jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
+        width = self.cells.width(self.buffer)
+        # Every minibatch has its own rows, counted from its first.
+        begin = np.arange(numbers.size) % places.shape[-1] * width + layout.left
+        found = Minibatch(rows, replace(layout, begin=begin.astype(np.int32)), weights)
+        return jax.tree.map(lambda each: each.reshape(*places.shape, *each.shape[1:]), found)
+
+
+def host_rows(sequences: Sequences, cells: Cells, numbers: np.ndarray, buffer: int, lags: int) -> tuple[Rows, Layout]:
+    """The windows of some cells, read on the host, floats as float32."""
+    rows, layout = gather(sequences, cells.locate(numbers, buffer), cells.width(buffer), lags)
+    if rows.values.dtype == np.float64:
+        rows = rows._replace(values=rows.values.astype(np.float32))
+    return rows, replace(layout, spans=(buffer, cells.core_length, buffer))
+
+
+def with_numbers(model: HMM, minibatch: Minibatch) -> Minibatch:
+    """Windows that were read on the host, also as the numbers of the emission's lowering, where it can read them."""
+    lowering, rows = model.emission.lowering, minibatch.rows
+    seen = rows.observed.any(axis=-1)
+    if lowering is None or rows.states is not None or not np.array_equal(seen, rows.observed.all(axis=-1)):
+        return minibatch
+    numbers = np.asarray(lowering.rows(rows.values, rows.observed))
+    if rows.values.dtype != np.float64:
+        numbers = numbers.astype(np.float32)
+    *outer, count, width = seen.shape
+    return minibatch._replace(numbers=numbers.reshape(*outer, count * width, lowering.width))
+
+
+def _cells_at(xp: Any, rotation: Rotation, arcs: Arcs | None, places: Any) -> tuple[Any, Any]:
+    """Cells and their weights: every place is a cell, unless cells have arcs."""
+    if arcs is not None:
+        return arcs.find(xp, places)
+    return places, xp.full(places.shape, rotation.weight, xp.float32)
+
+
+@partial(jax.jit, static_argnames=("rotation",))
+def _draw_places(rotation: Rotation, keys: jax.Array) -> jax.Array:
+    return jax.vmap(rotation.draw)(keys)
+
+
+@partial(jax.jit, static_argnames=("rotation", "core_length", "buffer"))
+def _draw_on_device(
+    rotation: Rotation, core_length: int, buffer: int, data: DeviceData, arcs: Arcs | None, key: jax.Array
+) -> Minibatch:
+    places = (rotation if arcs is None else arcs.rotation).draw(key)
+    cells, weights = _cells_at(jnp, rotation, arcs, places)
+    layout = locate(jnp, data.cell_offsets, data.offsets, core_length, cells, buffer)
+    layout = replace(jax.tree.map(lambda each: each.astype(jnp.int32), layout), spans=(buffer, core_length, buffer))
+    found = Minibatch(take_rows(data, layout, sum(layout.spans)), layout, weights, data.numbers)
+    return found if data.numbers is not None else found._replace(layout=found.in_rows())

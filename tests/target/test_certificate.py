@@ -1,0 +1,124 @@
+"""The certificate: its numbers against the full gradient, its table and its picture."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import longhmm as lh
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.windows import Cells
+from longhmm.errors import ModelError
+from longhmm.target.certificate import Certificate, _cell_scores
+from longhmm.target.estimators import stationary_start, uniform_start
+from target.references import AWAY, OVERLAPPING, flat, overlapping_data
+
+WINDOWS = lh.Windows(half_width=2)
+BUFFERS = [0, 1, 4, 12, 64]
+
+
+@cache
+def small() -> Sequences:
+    """Ragged and small enough to look at every cell."""
+    y = overlapping_data().read(0, 1500).values.copy()
+    y[::50] = np.nan
+    return open_data(y, lengths=[1, 799, 3, 697])
+
+
+@cache
+def of_everything() -> Certificate:
+    return lh.certificate(
+        OVERLAPPING, AWAY, small(), windows=WINDOWS, buffers=BUFFERS, start=uniform_start, cells=10**6
+    )
+
+
+def test_every_cell_is_used_and_nothing_is_left_to_chance() -> None:
+    proof = of_everything()
+    assert proof.cells_used == proof.n_cells == Cells(small().offsets, 5).n_cells
+    assert [row.buffer for row in proof.rows] == BUFFERS
+    assert all(row.bias_error == 0.0 for row in proof.rows)
+    assert [row.cost for row in proof.rows] == [1 + 2 * buffer / 5 for buffer in BUFFERS]
+
+
+def test_bias_is_the_distance_to_the_full_gradient_in_posterior_deviations() -> None:
+    cells = Cells(small().offsets, 5)
+    complete = OVERLAPPING.validate(AWAY)
+    exact = flat(lh.gradient(OVERLAPPING, AWAY, small(), prior=False))
+    every = np.arange(cells.n_cells)
+    spread = _cell_scores(OVERLAPPING, complete, small(), cells, every, 64, stationary_start, 133)[0].std(axis=0)
+    for row in of_everything().rows[:3]:
+        found = _cell_scores(OVERLAPPING, complete, small(), cells, every, row.buffer, uniform_start, 133)[0]
+        apart = (found.sum(axis=0) - exact) / spread
+        assert row.bias == pytest.approx(np.abs(apart).max() / np.sqrt(cells.n_cells), rel=1e-6)
+        assert row.mean_error == pytest.approx(np.linalg.norm(apart) / cells.n_cells, rel=1e-6)
+        assert row.noise == pytest.approx((found.var(axis=0) / spread**2).max(), rel=1e-6)
+
+
+def test_longer_buffers_are_better_until_nothing_is_left() -> None:
+    rows = of_everything().rows
+    for name in ("bias", "typical_error", "mean_error"):
+        values = [getattr(row, name) for row in rows]
+        assert values[0] > 30 * values[3], name
+        assert values[3] > 1e3 * values[4], name
+    assert rows[4].bias < 1e-8
+    assert rows[4].noise == pytest.approx(1.0, abs=1e-6)
+    assert [row.share for row in rows] == sorted(row.share for row in rows)
+    assert rows[4].share == 1.0
+
+
+def test_a_sample_of_cells_agrees_with_all_of_them_within_its_error() -> None:
+    buffers = [0, 1]
+    sample = lh.certificate(OVERLAPPING, AWAY, overlapping_data(), windows=WINDOWS, buffers=buffers, cells=4000, seed=1)
+    whole = lh.certificate(OVERLAPPING, AWAY, overlapping_data(), windows=WINDOWS, buffers=buffers, cells=20_000)
+    assert sample.cells_used == 4000
+    assert whole.cells_used == whole.n_cells == 20_000
+    for some, every in zip(sample.rows, whole.rows, strict=True):
+        assert some.bias_error > 0
+        assert abs(some.bias - every.bias) < 4 * some.bias_error
+        assert every.bias > 10 * some.bias_error  # not for want of precision
+
+
+def test_the_default_lengths_go_past_the_chosen_one() -> None:
+    proof = lh.certificate(OVERLAPPING, AWAY, small(), windows=WINDOWS, rule=lh.LyapunovBuffer(tolerance=0.5))
+    lengths = [row.buffer for row in proof.rows]
+    assert lengths[:5] == [0, 1, 2, 3, 4]
+    assert proof.chosen.length in lengths
+    assert lengths[-1] >= 2 * proof.chosen.length
+
+
+def test_the_table_has_every_column() -> None:
+    lines = str(of_everything()).splitlines()
+    assert lines[0].split() == ["buffer", "bias/sd", "+-", "noise", "typical", "mean", "share", "cost"]
+    assert len(lines) == 1 + len(BUFFERS) + 1
+    assert [int(line.split()[0]) for line in lines[1:-1]] == BUFFERS
+    assert all(len(line.split()) == 8 for line in lines[1:-1])
+    assert f"chosen buffer {of_everything().chosen.length}" in lines[-1]
+
+
+def test_the_picture_is_written_without_a_display(tmp_path: Path) -> None:
+    path = tmp_path / "certificate.png"
+    assert of_everything().plot(str(path)) is None
+    assert path.read_bytes().startswith(b"\x89PNG")
+    axes = of_everything().plot().axes[0]
+    assert axes.get_yscale() == "log"
+    np.testing.assert_array_equal(axes.lines[0].get_xdata(), BUFFERS)
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), [row.bias for row in of_everything().rows])
+
+
+def test_the_module_leaves_pyplot_alone() -> None:
+    code = "import sys, longhmm.target.certificate; sys.exit('matplotlib' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": "src"}, check=False).returncode == 0
+
+
+def test_nonsense_is_refused() -> None:
+    with pytest.raises(ModelError, match="buffers"):
+        lh.certificate(OVERLAPPING, AWAY, small(), buffers=[-1])
+    with pytest.raises(ModelError, match="cells"):
+        lh.certificate(OVERLAPPING, AWAY, small(), cells=0)
+    with pytest.raises(ModelError, match="2 feature"):
+        lh.certificate(OVERLAPPING, AWAY, np.zeros((30, 2)))

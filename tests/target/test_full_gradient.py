@@ -1,0 +1,169 @@
+"""The exact gradient against finite differences of the log likelihood, the prior and the Jacobian."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import longhmm as lh
+from longhmm.backends.evaluate import Statistics
+from longhmm.data.sequences import open_data
+from longhmm.errors import ModelError
+from longhmm.inference.markov import excess
+from longhmm.target.coordinates import prior_gradient, score
+from model.configurations import named, names, observations
+from target.references import Coordinates, differences, flat, forward_log_likelihood, normal_logs, normal_model
+
+LENGTHS = [1, 9, 14]
+# One of every kind; the others take minutes to compile.
+FAST = {"gaussian-full-2d", "student-t", "tied", "support-differs-by-state", "user-subclass"}
+
+
+def random_transition(n_states: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).dirichlet(np.ones(n_states) * 2, size=n_states)
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in names()]
+)
+def test_every_emission_against_finite_differences(name: str) -> None:
+    """Ragged sequences, missing rows, partly missing rows and known states, for every emission of the table."""
+    configuration = named(name)
+    model = lh.HMM(configuration.n_states, configuration.emission)
+    truth, y = observations(configuration)
+    y[[3, 20]] = np.nan
+    y[11, 0] = np.nan  # the rest of the row stays, where there is one
+    states = np.full(len(y), -1)
+    states[[7, 13]] = truth[[7, 13]]
+    data = open_data(y, states=states, lengths=LENGTHS)
+    params = {"transition": random_transition(configuration.n_states), **configuration.params}
+    space = Coordinates(model, params)
+
+    def log_posterior(vector: np.ndarray) -> float:
+        return lh.log_likelihood(model, space.to_natural(vector), data) + space.log_prior(vector)
+
+    found = lh.gradient(model, params, data)
+    assert sorted(found) == sorted(lh.unconstrain(model, params))
+    np.testing.assert_allclose(flat(found), differences(log_posterior, space.vector), rtol=1e-7, atol=1e-7)
+
+
+# Structure: one model with a forbidden transition, a fixed row and a stationary initial law -------------------------
+
+PRIOR = np.array([[2.0, 1.0, 0.5], [1.0, 3.0, 1.0], [1.0, 1.0, 0.0]])
+STRUCTURED = normal_model(3, transition_prior=PRIOR, fixed_rows={1: [0.2, 0.7, 0.1]}, initial="stationary")
+PARAMS = {"transition": [[0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.4, 0.6, 0.0]], "loc": [-1.0, 0.3, 2.0]}
+Y = np.random.default_rng(5).normal(size=sum(LENGTHS)) * 2
+Y[[2, 15]] = np.nan
+
+
+def reference(space: Coordinates, initial: np.ndarray | None = None, prior: bool = True) -> np.ndarray:
+    def value(vector: np.ndarray) -> float:
+        natural = space.to_natural(vector)
+        law = natural["initial"] if initial is None else initial
+        total = forward_log_likelihood(law, natural["transition"], normal_logs(natural["loc"], Y), LENGTHS)
+        return total + space.log_prior(vector) if prior else total
+
+    return differences(value, space.vector)
+
+
+def test_forbidden_transitions_fixed_rows_and_a_stationary_start() -> None:
+    space = Coordinates(STRUCTURED, PARAMS)
+    assert len(space.vector) == 2 + 1 + 3  # row 0 has two, row 1 none, row 2 one; three means
+    found = lh.gradient(STRUCTURED, PARAMS, open_data(Y, lengths=LENGTHS))
+    np.testing.assert_allclose(flat(found), reference(space), rtol=1e-8, atol=1e-8)
+
+
+def test_without_the_prior() -> None:
+    space = Coordinates(STRUCTURED, PARAMS)
+    found = lh.gradient(STRUCTURED, PARAMS, open_data(Y, lengths=LENGTHS), prior=False)
+    np.testing.assert_allclose(flat(found), reference(space, prior=False), rtol=1e-8, atol=1e-8)
+
+
+def test_an_initial_law_in_the_parameters_is_held_constant() -> None:
+    given = np.array([0.1, 0.8, 0.1])
+    space = Coordinates(STRUCTURED, PARAMS)
+    data = open_data(Y, lengths=LENGTHS)
+    found = flat(lh.gradient(STRUCTURED, {**PARAMS, "initial": given}, data))
+    np.testing.assert_allclose(found, reference(space, given), rtol=1e-8, atol=1e-8)
+    own = flat(lh.gradient(STRUCTURED, PARAMS, data))
+    assert np.abs(found - own)[3:].max() > 1e-2  # the two do differ
+
+
+def test_the_stationary_law_s_own_derivative_is_part_of_the_gradient() -> None:
+    """The same law as a constant gives the same means' slopes and other slopes of the transitions."""
+    data = open_data(Y, lengths=LENGTHS)
+    law = np.linalg.matrix_power(np.array(PARAMS["transition"]), 4096)[0]
+    constant = normal_model(3, transition_prior=PRIOR, fixed_rows={1: [0.2, 0.7, 0.1]}, initial=law)
+    moving, held = (lh.gradient(model, PARAMS, data, prior=False) for model in (STRUCTURED, constant))
+    np.testing.assert_allclose(moving["loc"], held["loc"], rtol=1e-9)
+    np.testing.assert_allclose(flat(held), reference(Coordinates(STRUCTURED, PARAMS), law, False), rtol=1e-7, atol=1e-8)
+    assert np.abs(moving["transition"] - held["transition"]).max() > 1e-2
+
+
+def test_one_state_has_no_transitions_to_learn() -> None:
+    model = normal_model(1)
+    found = lh.gradient(model, {"transition": [[1.0]], "loc": [0.7]}, open_data(Y, lengths=LENGTHS), prior=False)
+    assert found["transition"].shape == (0,)
+    np.testing.assert_allclose(found["loc"], [np.nansum(Y - 0.7)], rtol=1e-12)
+
+
+def test_a_zero_where_a_transition_is_allowed_is_refused() -> None:
+    params = {"transition": [[1.0, 0.0], [0.5, 0.5]], "loc": [0.0, 1.0]}
+    with pytest.raises(ModelError, match="from state 0 to state 1"):
+        lh.gradient(normal_model(2), params, Y)
+
+
+# Prior and Jacobian on their own -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gaussian-full-2d", "gamma-2d", "categorical", "von-mises", "tied"])
+def test_prior_gradient(name: str) -> None:
+    configuration = named(name)
+    model = lh.HMM(configuration.n_states, configuration.emission, transition_prior=lh.Sticky(stay=5.0, move=0.5))
+    space = Coordinates(model, {"transition": random_transition(configuration.n_states, 3), **configuration.params})
+    with jax.enable_x64(True):
+        coordinates = model.unconstrain({k: jnp.asarray(v) for k, v in space.to_natural(space.vector).items()})
+        found = jax.jit(lambda at: prior_gradient(model, at))(coordinates)
+    np.testing.assert_allclose(flat(found), differences(space.log_prior, space.vector), rtol=1e-7, atol=1e-8)
+
+
+def test_the_prior_of_coordinates_is_the_natural_one_times_the_volume() -> None:
+    """`log prior(u) - log prior(theta)` is the log determinant of the map to the free natural numbers."""
+    space = Coordinates(STRUCTURED, PARAMS)
+
+    def free(vector: np.ndarray) -> np.ndarray:
+        natural = space.to_natural(vector)
+        return np.concatenate([natural["transition"][0, :2], natural["transition"][2, :1], natural["loc"]])
+
+    jacobian = np.array([differences(lambda at, row=row: free(at)[row], space.vector) for row in range(6)])
+    volume = np.linalg.slogdet(jacobian)[1]
+    apart = lh.log_prior(STRUCTURED, PARAMS) - lh.log_prior(STRUCTURED, PARAMS, unconstrained=False)
+    np.testing.assert_allclose(apart, volume, rtol=1e-9)
+
+
+def test_the_natural_prior_is_dirichlet_rows_times_the_emission_s() -> None:
+    rows = stats.dirichlet.logpdf([0.7, 0.2, 0.1], PRIOR[0]) + stats.dirichlet.logpdf([0.4, 0.6], PRIOR[2, :2])
+    expected = rows + stats.norm.logpdf(PARAMS["loc"], 0.0, 3.0).sum()
+    np.testing.assert_allclose(lh.log_prior(STRUCTURED, PARAMS, unconstrained=False), expected, rtol=1e-12)
+
+
+def test_single_precision_scores_keep_transitions_that_are_never_seen():
+    """Counts of fifty that cancel must not drown a score of a hundred thousandth."""
+    model = lh.HMM(4, lh.Poisson())
+    rows = np.array([[0.99 - 6e-7, 0.01, 3e-7, 3e-7]] * 4)
+    params = {"transition": rows, "rate": np.arange(1.0, 5.0)}
+    counts = 50 * rows * np.array([1.3, 0.7, 0.5, 0.1])
+
+    def scored(kind):
+        with jax.enable_x64(kind == np.float64):
+            at = {name: np.asarray(value, kind) for name, value in coordinates.items()}
+            seen, zeros = counts.astype(kind), np.zeros(4, kind)
+            centred = excess(jnp.asarray(seen), model.transitions.constrain(jnp.asarray(at["transition"])))
+            made = Statistics(kind(0.0), zeros, seen, centred, {"rate": zeros})
+            return np.asarray(score(model, at, made)["transition"], np.float64)
+
+    coordinates = {name: np.asarray(value, np.float32) for name, value in lh.unconstrain(model, params).items()}
+    np.testing.assert_allclose(scored(np.float32), scored(np.float64), atol=3e-7)
