@@ -65,8 +65,7 @@ def exact_draws(
     model: Any, sequences: Any, centre: dict[str, np.ndarray], factor: np.ndarray, seconds: float, seed: int
 ) -> tuple[np.ndarray, dict[str, float]]:
     """Whitened draws `(draw, P)` for so many seconds, and the rate of acceptance."""
-    from longhmm.target.api import constrain
-    from longhmm.target.flat import Flat
+    from longhmm.target.coordinates import Flat, constrain
     from longhmm.target.full_data import log_posterior_and_gradient
 
     flat = Flat.like(centre)
@@ -117,7 +116,7 @@ def main() -> None:
             made = pool.map(default_draws, [(name, options.length)])[0]
         model, sequences = data_of(name, options.length)
         draws, told = exact_draws(model, sequences, made["centre"], made["factor"], options.seconds, 1)
-        from longhmm.target.flat import Flat
+        from longhmm.target.coordinates import Flat
 
         flat = Flat.like(made["centre"])
         exact = flat.unravel(flat.ravel_numpy(made["centre"]) + draws[None] @ made["factor"].T)

@@ -91,7 +91,7 @@ def exact_chain(job: tuple[str, dict[str, np.ndarray], np.ndarray, int, int]) ->
     import jax.numpy as jnp
     from numpyro.infer import MCMC, NUTS
 
-    from longhmm.target.flat import Flat
+    from longhmm.target.coordinates import Flat
     from longhmm.target.resident_data import ExactPosterior
 
     model, sequences = data_of(name)
@@ -169,7 +169,7 @@ def run_case(name: str, workers: int, effective: int) -> dict[str, Any]:
     from longhmm.progress import Bar
     from longhmm.run.session import Request, find_tuning, run_session
     from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
-    from longhmm.target.flat import Flat
+    from longhmm.target.coordinates import Flat
 
     model, sequences = data_of(name)
     draws = -(-effective * 2 // 4)

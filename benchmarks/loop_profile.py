@@ -16,7 +16,7 @@ import numpy as np
 import longhmm as lh
 from longhmm.data.sequences import open_data
 from longhmm.run.driver import Driver
-from longhmm.target.api import unconstrain
+from longhmm.target.coordinates import unconstrain
 
 CHAINS, STEPS, ROUNDS = 4, 100, 15
 

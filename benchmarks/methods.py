@@ -211,8 +211,7 @@ def main() -> None:
     os.environ.setdefault("XLA_FLAGS", ONE_THREAD)
     from longhmm.run.mode import find_mode
     from longhmm.run.tuning import whitening
-    from longhmm.target.api import constrain
-    from longhmm.target.flat import Flat
+    from longhmm.target.coordinates import Flat, constrain
 
     model, sequences = data_of(options.case)
     mode = find_mode(model, sequences)

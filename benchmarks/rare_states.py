@@ -28,8 +28,7 @@ from longhmm.run.request import Request
 from longhmm.run.session import run_session
 from longhmm.run.tuning import Tuning, tune
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
-from longhmm.target.api import constrain
-from longhmm.target.flat import Flat
+from longhmm.target.coordinates import Flat, constrain
 
 PROJECT = Path(__file__).resolve().parents[1]
 GOES = "goes_xrs/goes15_1min.npz"

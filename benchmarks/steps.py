@@ -13,7 +13,7 @@ import longhmm as lh
 from longhmm.backends import native
 from longhmm.data.sequences import open_data
 from longhmm.run.driver import Driver
-from longhmm.target.api import unconstrain
+from longhmm.target.coordinates import unconstrain
 
 CHAINS = 4
 ROUNDS = 6

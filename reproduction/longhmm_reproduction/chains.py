@@ -19,10 +19,10 @@ from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.run.driver import Driver, Progressed
 from longhmm.samplers.contract import Sampler
-from longhmm.target.api import constrain, unconstrain
 from longhmm.target.buffer_length import RUN_LENGTH, RUNS, BufferEstimate, FixedBuffer, LyapunovBuffer
+from longhmm.target.coordinates import constrain, unconstrain
 from longhmm.target.estimators import IID, BoundEstimator, Buffered, FullData, StartLaw, stationary_start
-from longhmm.target.schemes import Windows
+from longhmm.target.systematic import Windows
 
 Params = dict[str, np.ndarray]
 

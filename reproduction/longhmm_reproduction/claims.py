@@ -76,7 +76,7 @@ def _simulated(found: Mapping[str, Any]) -> Iterator[Claim]:
             f"{uniform.mean():.2g} against {stationary.mean():.2g} posterior standard deviations of "
             f"{found['settings']['certified']:,} observations, a difference of {mean:.2g} ± {error:.1g}"
         )
-        sentence = "the certificate predicts a larger bias for uniform than for stationary starts"
+        sentence = "the buffer report predicts a larger bias for uniform than for stationary starts"
         yield Claim(sentence, _decide(mean, error, len(seen)), evidence)
     yield _better(found, "default", "buffered", "transition_error")
 

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from longhmm.target.schemes import Windows
+from longhmm.target.systematic import Windows
 from longhmm_reproduction.chains import Params, Segment
 from longhmm_reproduction.scoring import with_errors
 

@@ -14,7 +14,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.run.driver import Driver
 from longhmm.samplers.gibbs import Gibbs
-from longhmm.target.api import unconstrain
+from longhmm.target.coordinates import unconstrain
 from longhmm_reproduction.chains import Params
 
 SAME_MODE = 20.0  # in log likelihood: chains of one mode differ by some units, other modes by hundreds

@@ -26,7 +26,7 @@ from longhmm.samplers.contract import Sampler
 from longhmm.samplers.schedules import Constant, PolynomialDecay
 from longhmm.samplers.sgrld import SGRLD
 from longhmm.target.estimators import uniform_start
-from longhmm.target.schemes import Windows
+from longhmm.target.systematic import Windows
 from longhmm_reproduction import scoring
 from longhmm_reproduction.chains import Method, Params, Segment, Watched, late_average
 from longhmm_reproduction.channels import Record, Records, records

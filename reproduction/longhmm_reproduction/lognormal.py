@@ -27,7 +27,7 @@ from longhmm.samplers.expectation_maximisation import fit_em
 from longhmm.samplers.schedules import PolynomialDecay
 from longhmm.samplers.sgrld import SGRLD
 from longhmm.target.estimators import uniform_start
-from longhmm.target.schemes import Windows
+from longhmm.target.systematic import Windows
 from longhmm_reproduction import models, scoring
 from longhmm_reproduction.chains import Method, Params, Watched, late_average
 from longhmm_reproduction.document import Document, chains_of, describe, log

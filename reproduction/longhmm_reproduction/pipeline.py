@@ -17,7 +17,7 @@ from longhmm.run.session import run_session
 from longhmm.run.tuning import tune
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
-from longhmm.target.api import constrain
+from longhmm.target.coordinates import constrain
 from longhmm_reproduction.chains import Segment, natural
 
 MOST_ROWS = 1e10  # some minutes on two cores

@@ -24,9 +24,9 @@ from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.samplers.schedules import PolynomialDecay
 from longhmm.samplers.sgrld import SGRLD
-from longhmm.target.certificate import certificate
+from longhmm.target.buffer_report import buffer_report
 from longhmm.target.estimators import stationary_start, uniform_start
-from longhmm.target.schemes import Windows
+from longhmm.target.systematic import Windows
 from longhmm_reproduction import models, scoring
 from longhmm_reproduction.chains import Method, Params, Watched, late_average
 from longhmm_reproduction.clusters import k_means_start
@@ -57,7 +57,7 @@ class Size:
         held_out: stretches of `stretch` observations to predict.
         chains, draws: of the default pipeline.
         trade_off: half-widths among which the budget of one step is divided.
-        everything: also stationary starts and the certificate.
+        everything: also stationary starts and the buffer report.
         windows_only: the default pipeline keeps to windows, though exact gradients would cost less per draw: their
             program takes longer to compile than all the rest.
     """
@@ -83,7 +83,7 @@ SIZES = {
 RATE, OFFSET, POWER = 0.5, 1000.0, 0.6  # step sizes are RATE / T (1 + n / OFFSET)^-POWER
 INNER_STEPS = 5
 CLUSTERED = 4000  # rows that k-means groups
-CERTIFIED = 500_000  # observations whose cells the certificate looks at
+CERTIFIED = 500_000  # observations whose cells the buffer report looks at
 BUDGET = 220  # observations read in one step, when the number of windows and their length are traded
 
 
@@ -168,9 +168,9 @@ def _certify(bench: _Bench, found: Document) -> None:
     """Bias of posterior means, in posterior standard deviations, that windows without buffers cause at the truth."""
     model, truth, sequences = bench.model, bench.truth, bench.sequences
     part = open_data(sequences.read(0, min(sequences.length, CERTIFIED)).values)
-    # Entries that never occur have no posterior spread to measure a bias with: the certificate leaves them out.
+    # Entries that never occur have no posterior spread to measure a bias with: the buffer report leaves them out.
     possible = HMM(model.n_states, model.emission, transition_prior=(truth["transition"] > 0).astype(float))
-    how = partial(certificate, possible, truth, part, windows=bench.case.windows, buffers=[0], cells=part.length)
+    how = partial(buffer_report, possible, truth, part, windows=bench.case.windows, buffers=[0], cells=part.length)
     starts = {"uniform": uniform_start, "stationary": stationary_start}
     found.settings["certificate"] = {label: how(start=start).rows[0].bias for label, start in starts.items()}
 

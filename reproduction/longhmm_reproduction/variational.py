@@ -21,9 +21,9 @@ from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.run.driver import Driver
 from longhmm.samplers.stochastic_variational import StochasticVariational, draw_from_posterior
-from longhmm.target.api import unconstrain
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
-from longhmm.target.schemes import Windows
+from longhmm.target.coordinates import unconstrain
+from longhmm.target.systematic import Windows
 from longhmm_reproduction import models, scoring
 from longhmm_reproduction.chains import Params
 from longhmm_reproduction.correlations import columns_of, effective_sizes, mixing, squared_correlations

@@ -53,37 +53,37 @@ if TYPE_CHECKING:
     from longhmm.samplers.sghmc import SGHMC as SGHMC
     from longhmm.samplers.sgld import SGLD as SGLD
     from longhmm.samplers.sgrld import SGRLD as SGRLD
-    from longhmm.target.api import constrain as constrain
-    from longhmm.target.api import gradient as gradient
-    from longhmm.target.api import log_prior as log_prior
-    from longhmm.target.api import unconstrain as unconstrain
     from longhmm.target.buffer_length import FixedBuffer as FixedBuffer
     from longhmm.target.buffer_length import LyapunovBuffer as LyapunovBuffer
-    from longhmm.target.certificate import certificate as certificate
+    from longhmm.target.buffer_report import buffer_report as buffer_report
     from longhmm.target.control_variate import ControlVariate as ControlVariate
+    from longhmm.target.coordinates import constrain as constrain
+    from longhmm.target.coordinates import log_prior as log_prior
+    from longhmm.target.coordinates import unconstrain as unconstrain
     from longhmm.target.estimators import IID as IID
     from longhmm.target.estimators import Buffered as Buffered
     from longhmm.target.estimators import FullData as FullData
     from longhmm.target.estimators import stationary_start as stationary_start
     from longhmm.target.estimators import uniform_start as uniform_start
-    from longhmm.target.schemes import Importance as Importance
-    from longhmm.target.schemes import Windows as Windows
+    from longhmm.target.full_data import gradient as gradient
+    from longhmm.target.systematic import Importance as Importance
+    from longhmm.target.systematic import Windows as Windows
 
 _WHERE = {
     "longhmm.references": ("citation",),
     "longhmm.data.sequences": ("open_data",),
     "longhmm.errors": ("LongHMMError",),
-    "longhmm.target.api": (
+    "longhmm.target.coordinates": (
         "constrain",
-        "gradient",
         "log_prior",
         "unconstrain",
     ),
+    "longhmm.target.full_data": ("gradient",),
     "longhmm.target.buffer_length": (
         "FixedBuffer",
         "LyapunovBuffer",
     ),
-    "longhmm.target.certificate": ("certificate",),
+    "longhmm.target.buffer_report": ("buffer_report",),
     "longhmm.target.control_variate": ("ControlVariate",),
     "longhmm.target.estimators": (
         "Buffered",
@@ -92,7 +92,7 @@ _WHERE = {
         "stationary_start",
         "uniform_start",
     ),
-    "longhmm.target.schemes": (
+    "longhmm.target.systematic": (
         "Importance",
         "Windows",
     ),

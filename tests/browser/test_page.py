@@ -14,7 +14,7 @@ from longhmm.report.page import build_page
 from longhmm.report.subject import Scan, Subject
 from longhmm.report.viewer import Viewer
 from posterior.fakes import gaussian_model
-from report.pages import make_posterior, without_certificate, without_pictures
+from report.pages import make_posterior, without_buffer_report, without_pictures
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
@@ -42,7 +42,7 @@ def subject():
 
 @pytest.fixture(scope="module")
 def address(subject, tmp_path_factory):
-    with without_certificate():
+    with without_buffer_report():
         place = tmp_path_factory.mktemp("browser") / "page.html"
         place.write_text(build_page(subject), encoding="utf-8")
     return place.as_uri()

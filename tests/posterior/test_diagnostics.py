@@ -17,7 +17,7 @@ from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.residuals import residuals
 from longhmm.posterior.sandwich import sandwich
 from longhmm.posterior.stein import exact_gradients
-from longhmm.target.cell_scores import cell_scores
+from longhmm.target.buffer_report import cell_scores
 from longhmm.target.full_data import log_posterior_and_gradient
 from posterior.fakes import chains_of, distorted, gaussian_model, known_states, unconstrained
 

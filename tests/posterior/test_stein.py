@@ -11,7 +11,7 @@ from longhmm.model.hmm import HMM
 from longhmm.posterior.bias import bias, worst
 from longhmm.posterior.entries import derivatives_along, entries, flatten, layout
 from longhmm.posterior.stein import exact_gradients, picked, stein
-from longhmm.target.flat import Flat
+from longhmm.target.coordinates import Flat
 from longhmm.target.full_data import log_posterior_and_gradient
 from posterior.fakes import chains_of, distorted, known_states, unconstrained
 

@@ -50,14 +50,14 @@ def make_run(folder: Path, name: str = "recording.npy", length: int = 3000, **re
 
 
 @contextmanager
-def without_certificate() -> Iterator[None]:
+def without_buffer_report() -> Iterator[None]:
     """Pages without the picture that takes longer to compile than all the others; a slow test has it."""
 
     def refuse(*args, **options):
-        raise ModelError("the certificate is left out here")
+        raise ModelError("the buffer report is left out here")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "buffer_certificate", refuse)
+        patch.setattr(plots, "buffer_report", refuse)
         yield
 
 

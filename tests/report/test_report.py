@@ -22,7 +22,7 @@ from longhmm.report.run_report import open_run
 from longhmm.report.subject import Scan, look
 from longhmm.report.words import ADVICE
 from posterior.fakes import gaussian_model, small_posterior
-from report.pages import SPIKE, make_posterior, make_run, without_certificate, without_pictures
+from report.pages import SPIKE, make_posterior, make_run, without_buffer_report, without_pictures
 
 KINDS = {"u1": np.uint8, "u2": np.uint16, "u4": np.uint32, "f8": np.float64}
 
@@ -64,7 +64,7 @@ def unpacked(packed: dict) -> np.ndarray:
 
 @pytest.fixture(scope="module", autouse=True)
 def quick():
-    with without_certificate():
+    with without_buffer_report():
         yield
 
 
@@ -302,10 +302,10 @@ def test_durations():
 
 
 @pytest.mark.slow
-def test_the_certificate_is_on_the_page(tmp_path, monkeypatch):
-    from longhmm.report.plots.checks import buffer_certificate
+def test_the_buffer_report_is_on_the_page(tmp_path, monkeypatch):
+    from longhmm.report.plots.checks import buffer_report
 
-    monkeypatch.setattr(plots, "buffer_certificate", buffer_certificate)
+    monkeypatch.setattr(plots, "buffer_report", buffer_report)
     subject = look(small_posterior(gaussian_model()), open_data(np.random.default_rng(0).normal(size=400)), title="t")
     page = build_page(subject)
     assert "Not drawn" not in page and "buffer length (observations)" in page

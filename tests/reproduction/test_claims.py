@@ -42,11 +42,11 @@ def test_differences_are_held_against_their_errors(buffered, verdict):
 @pytest.mark.parametrize(
     ("stationary", "verdict"), [([1.0, 1.1, 0.9], claims.CONFIRMED), ([4.5, 5.6, 5.0], claims.OPEN)]
 )
-def test_the_certificate_is_held_against_itself(stationary, verdict):
+def test_the_buffer_report_is_held_against_itself(stationary, verdict):
     found = outcome([0.5, 0.51, 0.49], [1.0, 1.01, 0.99])
     seen = [{"uniform": one, "stationary": other} for one, other in zip([5.0, 5.2, 4.9], stationary, strict=True)]
     found["settings"] = {"certificate": seen, "certified": 1000}
-    about = [claim for claim in claims.judge(found) if "certificate" in claim.sentence]
+    about = [claim for claim in claims.judge(found) if "buffer report" in claim.sentence]
     assert [claim.verdict for claim in about] == [verdict] and "5 against" in about[0].evidence
 
 

@@ -12,9 +12,8 @@ from longhmm.run.driver import Driver
 from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.session import Request, find_tuning, run_session
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
-from longhmm.target.api import constrain
-from longhmm.target.flat import Flat
-from longhmm.target.rare import find_rare
+from longhmm.target.control_variate import count_control
+from longhmm.target.coordinates import Flat, constrain
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +110,7 @@ def test_a_centre_that_is_far_off_is_moved_to_the_chains(problem, tmp_path):
     whitened = np.eye(found.estimator.factor.shape[0])[:1] * 4
     far = recentring.centre_of(found, whitened[None])
     slope = recentring.exact_slope(model, far, sequences)
-    elsewhere = recentring.recentred(found, far, slope, find_rare(model, constrain(model, far), sequences))
+    elsewhere = recentring.recentred(found, far, slope, count_control(model, constrain(model, far), sequences))
     straight, moved = (run_session(request, Bar(False), each) for each in (found, elsewhere))
     assert "recentred" not in straight.settings and moved.settings["recentred"] == 1
     flat = Flat.like(found.mode.coordinates)

@@ -12,8 +12,7 @@ from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.session import Request, run_session
 from longhmm.run.tuning import noise_factor, tune, whitening
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
-from longhmm.target.api import constrain, unconstrain
-from longhmm.target.flat import Flat
+from longhmm.target.coordinates import Flat, constrain, unconstrain
 
 
 def draw(model, data, seed=0, draws=1000, sampler=None, **options):

@@ -97,7 +97,7 @@ def test_resumed_draws_are_the_same_bit_for_bit(counts, tmp_path, monkeypatch):
     monkeypatch.setattr(Driver, "_take", take)
     chains, found = run(request(model, data, tmp_path / "cut"))
     source = found.estimator.control.plain.source
-    assert source.arcs is not None and source.windows == WINDOWS
+    assert source.unequal is not None and source.windows == WINDOWS
     for name, value in whole.items():
         np.testing.assert_array_equal(chains.coordinates[name], value)
 

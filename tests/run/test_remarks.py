@@ -59,7 +59,7 @@ def test_impossible_windows_are_reported_and_the_verdict_says_biased(contradicti
 def test_crowded_windows_are_told_once(contradiction):
     model, data = contradiction
     bound = lh.Buffered(lh.Windows(2, 30), lh.FixedBuffer(5)).bind(model, data, PARAMS)
-    assert bound.source.rotation.shrunk
+    assert bound.source.scheme.shrunk
     assert (
         len(crowded(bound.source)) == 1 and "30 windows of 15 rows do not fit into 300 rows" in crowded(bound.source)[0]
     )

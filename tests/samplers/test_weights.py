@@ -12,8 +12,8 @@ from longhmm.data.sequences import open_data
 from longhmm.samplers.blocks import EmissionBlocks
 from longhmm.samplers.evaluation import evaluate, impossible_windows
 from longhmm.samplers.preconditioning import information
+from longhmm.target.control_variate import count_control
 from longhmm.target.minibatch import Minibatch, host_rows
-from longhmm.target.rare import find_rare
 
 PARAMS = {"transition": [[0.9, 0.1], [0.3, 0.7]], "rate": [1.0, 8.0]}
 CELLS, TIMES = np.array([0, 7, 30, 55]), np.array([1, 2, 3, 1])
@@ -25,7 +25,9 @@ def problem():
     data = open_data(lh.simulate(model, PARAMS, 700, seed=0)[1])
     model = model.resolve(data)
     bound = lh.ControlVariate(lh.Windows(5, 4), lh.FixedBuffer(6)).bind(model, data, PARAMS)
-    bound = replace(bound, rare=find_rare(model, model.validate(PARAMS), data)._replace(share=np.full((2, 2), 0.5)))
+    bound = replace(
+        bound, rare=count_control(model, model.validate(PARAMS), data)._replace(elasticity=np.full((2, 2), 0.5))
+    )
     moved = {**PARAMS, "rate": [1.2, 7.0], "transition": [[0.8, 0.2], [0.25, 0.75]]}
     at = {name: jnp.asarray(value, jnp.float32) for name, value in lh.unconstrain(model, moved).items()}
     cells = bound.plain.source.cells

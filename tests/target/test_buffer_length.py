@@ -13,7 +13,7 @@ from longhmm.data.sequences import open_data
 from longhmm.data.windows import Cells
 from longhmm.errors import ModelError
 from longhmm.target.buffer_length import LyapunovBuffer, contractions, round_up
-from longhmm.target.certificate import _cell_scores
+from longhmm.target.buffer_report import _cell_scores
 from longhmm.target.estimators import stationary_start
 from target.references import AWAY, OVERLAPPING, normal_model, overlapping_data
 
@@ -102,7 +102,7 @@ def test_the_chosen_length_keeps_its_promise_and_the_mean_rate_does_not() -> Non
     assert chosen.needed == rule.shortest(series)
     assert chosen.gap == naive.gap == pytest.approx(gap(), rel=0.05)
     assert naive.needed == np.ceil(np.log(1e-3 / 2) / naive.gap)
-    table = lh.certificate(
+    table = lh.buffer_report(
         OVERLAPPING, AWAY, overlapping_data(), buffers=[naive.needed, chosen.needed], rule=rule, cells=8000
     )
     share = {row.buffer: row.share for row in table.rows}

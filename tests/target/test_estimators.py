@@ -20,7 +20,7 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.windows import Cells, gather
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.target.certificate import _cell_scores
+from longhmm.target.buffer_report import _cell_scores
 from longhmm.target.coordinates import score
 from longhmm.target.estimators import BoundEstimator, WindowStatistics, _only_law, stationary_start, uniform_start
 from longhmm.target.minibatch import Minibatch

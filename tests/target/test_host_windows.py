@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.target.api import unconstrain
+from longhmm.target.coordinates import unconstrain
 from longhmm.target.estimators import Buffered
 
 CASES = {

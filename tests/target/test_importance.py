@@ -11,7 +11,7 @@ from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.samplers import gradient_noise
 from longhmm.samplers.evaluation import evaluate
-from longhmm.target.flat import Flat
+from longhmm.target.coordinates import Flat
 
 BUFFER = lh.FixedBuffer(8)
 PARAMS = {
@@ -127,7 +127,7 @@ def test_the_same_windows_and_weights_from_memory_and_from_a_file(problem, tmp_p
     )
     assert file.draws_on_host and not memory.draws_on_host
     for name in ("edges", "first", "size", "weight"):
-        np.testing.assert_array_equal(getattr(memory.source.arcs, name), getattr(file.source.arcs, name))
+        np.testing.assert_array_equal(getattr(memory.source.unequal, name), getattr(file.source.unequal, name))
     for seed in range(5):
         drawn, read = (each.draw(jax.random.key(seed)) for each in (memory, file))
         np.testing.assert_array_equal(drawn.weights, read.weights)
@@ -137,16 +137,16 @@ def test_the_same_windows_and_weights_from_memory_and_from_a_file(problem, tmp_p
 
 def test_blocks_of_many_cells_and_one_state_and_missing_rows(monkeypatch):
     """What could leave nothing to tell cells apart by: no moves, no rows; and blocks longer than a cell."""
-    monkeypatch.setattr("longhmm.target.arcs.MOST_BLOCKS", 7)
+    monkeypatch.setattr("longhmm.target.systematic.MOST_GROUPS", 7)
     model = lh.HMM(1, lh.Gaussian())
     y = np.random.default_rng(0).normal(size=(600, 1))
     y[100:300] = np.nan
     data = open_data(y)
     params = {"transition": [[1.0]], "mean": [0.0], "sd": [1.0]}
     bound = lh.Buffered(windows(lh.Importance(), 4), lh.FixedBuffer(0)).bind(model.resolve(data), data, params)
-    assert bound.source.arcs is not None and len(bound.source.arcs.size) == 7
+    assert bound.source.unequal is not None and len(bound.source.unequal.size) == 7
     # Every time is a visit, seen or not: all cells are alike, but for the last, which is shorter.
-    np.testing.assert_allclose(bound.source.arcs.weight[:-1], 600 / 11 / 4, rtol=0.02)
+    np.testing.assert_allclose(bound.source.unequal.weight[:-1], 600 / 11 / 4, rtol=0.02)
 
 
 @pytest.mark.parametrize("wrong", [0.0, -0.5, 1.5, True, "half", float("nan")])

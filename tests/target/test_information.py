@@ -8,9 +8,8 @@ import longhmm as lh
 from longhmm.backends import evaluate, native
 from longhmm.backends import reference as in_jax
 from longhmm.target import information
-from longhmm.target.api import unconstrain
-from longhmm.target.flat import Flat
-from longhmm.target.schemes import Windows
+from longhmm.target.coordinates import Flat, unconstrain
+from longhmm.target.systematic import Windows
 from target.references import Coordinates, differences, forward_log_likelihood, normal_logs, normal_model
 
 
@@ -87,3 +86,31 @@ def test_differences_are_those_of_scores_less_what_is_foreseen():
     )
     np.testing.assert_array_equal(weights, 1.0)
     np.testing.assert_allclose(found, np.repeat(expected, information.CELLS_PER_POINT, axis=0), rtol=0, atol=1e-5)
+
+
+# Scaled up from a part of the data -----------------------------------------------------------------------------------
+
+
+def test_the_slope_of_a_part_does_not_pass_for_curvature(monkeypatch):
+    """Two states look so much alike that the data hardly tell some transitions from none."""
+    params = {
+        "transition": np.array([[0.9, 0.1, 0.0], [0.0, 0.9, 0.1], [0.1, 0.0, 0.9]]),
+        "mean": np.array([-1.0, 0.0, 1.0]),
+        "sd": np.ones(3),
+    }
+    model = lh.HMM(3, lh.Gaussian())
+    y = np.asarray(lh.simulate(model, params, 200_000, seed=4)[1])
+    sequences = lh.open_data(y)
+    model = model.resolve(sequences)
+    near = 0.998 * params["transition"] + 0.002 / 3
+    coordinates = lh.unconstrain(model, {**params, "transition": near})
+    size = Flat.like(coordinates).size
+    whole = information.information_by_differences(model, coordinates, sequences)
+    monkeypatch.setattr(information, "WORK", 2 * size * 20_000.0)
+    found = information.information_by_differences(model, coordinates, sequences)
+    monkeypatch.setattr(information, "_bend", lambda *given: 0.0)
+    plain = information.information_by_differences(model, coordinates, sequences)
+    scale = np.sqrt(np.diag(whole))
+    error, without = (np.abs(each - whole) / np.outer(scale, scale) for each in (found, plain))
+    assert error.max() < 0.2, error.max()
+    assert without.max() > 2 * error.max(), (without.max(), error.max())

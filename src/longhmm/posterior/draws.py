@@ -18,8 +18,7 @@ from longhmm.posterior import convergence
 from longhmm.posterior.labels import SAMPLE_DIMS, coordinate_dims, labelled, parameter_dims
 from longhmm.posterior.relabel import chain_orders, permute, permute_coordinates
 from longhmm.run.chains import Chains
-from longhmm.target.api import constrain
-from longhmm.target.flat import Flat
+from longhmm.target.coordinates import Flat, constrain
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,7 +11,7 @@ import numpy as np
 
 from longhmm.model.hmm import HMM
 from longhmm.posterior.labels import entry_names, parameter_dims, parameter_shapes
-from longhmm.target.flat import Flat
+from longhmm.target.coordinates import Flat
 
 if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior

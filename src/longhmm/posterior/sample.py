@@ -23,7 +23,7 @@ from longhmm.run.request import Request
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
-from longhmm.target.schemes import Windows
+from longhmm.target.systematic import Windows
 
 GRADIENTS = 32  # exact gradients behind a verdict
 CHECKS = 0.2  # share of a limited time that is left to them

@@ -16,7 +16,7 @@ import numpy as np
 from longhmm.data.sequences import Sequences
 from longhmm.inference.markov import mixing_time
 from longhmm.model.hmm import HMM
-from longhmm.target.cell_scores import cell_scores
+from longhmm.target.buffer_report import cell_scores
 
 SHORTEST_RUN, MIXING_TIMES = 128, 8  # a cell is this many times as long as the chain's memory
 FEWEST_CELLS = 30  # cells are shortened rather than let there be fewer

@@ -109,11 +109,11 @@ def diagnostics(subject: Subject) -> Safe:
                 wide=True,
             )
         )
-        parts.append(element("h3", "Buffer certificate"))
+        parts.append(element("h3", "Buffer report"))
         parts.append(
             tried(
-                lambda: plots.buffer_certificate(subject.posterior, data, cells=CELLS),
-                "certificate",
+                lambda: plots.buffer_report(subject.posterior, data, cells=CELLS),
+                "buffer report",
                 "What a window loses by not seeing the whole recording, by the length of its margin (the buffer).",
                 wide=True,
             )

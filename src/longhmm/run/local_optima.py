@@ -23,8 +23,7 @@ from longhmm.progress import Bar
 from longhmm.run.quasi_newton import Objective, ascend
 from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
 from longhmm.samplers.whole_data import WholeData
-from longhmm.target.api import constrain, unconstrain
-from longhmm.target.flat import Flat
+from longhmm.target.coordinates import Flat, constrain, unconstrain
 from longhmm.target.full_data import log_posterior_and_gradient
 
 EM_STEPS, STEPS = 10, 200  # of EM and of BFGS, at most

@@ -19,12 +19,11 @@ from longhmm.model.hmm import HMM
 from longhmm.progress import Bar
 from longhmm.run.local_optima import STEPS, Optimum, again, contenders, inside, local_optima, objective
 from longhmm.run.quasi_newton import Objective, ascend
-from longhmm.target.api import constrain, unconstrain
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
-from longhmm.target.curvature import information_by_differences, part_of
-from longhmm.target.flat import Flat
+from longhmm.target.coordinates import Flat, constrain, unconstrain
 from longhmm.target.full_data import full_statistics
-from longhmm.target.schemes import Windows
+from longhmm.target.information import information_by_differences, part_of
+from longhmm.target.systematic import Windows
 
 STAGES = (1 << 15, 1 << 20)  # observations used before all of them are
 STARTS = 8  # at least

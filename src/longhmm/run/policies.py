@@ -17,14 +17,14 @@ CLASSES = {
     "FixedBuffer": "longhmm.target.buffer_length",
     "GaussianMetric": "longhmm.samplers.emission_moves",
     "Identity": "longhmm.samplers.preconditioning",
-    "Importance": "longhmm.target.schemes",
+    "Importance": "longhmm.target.systematic",
     "InverseInformation": "longhmm.samplers.preconditioning",
     "Joint": "longhmm.samplers.sgrld",
     "LyapunovBuffer": "longhmm.target.buffer_length",
     "Mirror": "longhmm.samplers.expanded_mean",
     "PolynomialDecay": "longhmm.samplers.schedules",
     "Preconditioned": "longhmm.samplers.emission_moves",
-    "Windows": "longhmm.target.schemes",
+    "Windows": "longhmm.target.systematic",
 }
 FUNCTIONS = {"stationary_start": "longhmm.target.estimators", "uniform_start": "longhmm.target.estimators"}
 

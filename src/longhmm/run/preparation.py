@@ -13,10 +13,9 @@ from longhmm.model.initialise import initial_params
 from longhmm.run import recentring, tuning
 from longhmm.run.request import Request
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD, Tuned
-from longhmm.target.api import constrain, unconstrain
 from longhmm.target.buffer_length import FixedBuffer
+from longhmm.target.coordinates import Flat, constrain, unconstrain
 from longhmm.target.estimators import BoundEstimator, BoundWindows
-from longhmm.target.flat import Flat
 from longhmm.target.minibatch import MinibatchSource
 
 
@@ -66,7 +65,7 @@ def _prepare_matched(request: Request, found: tuning.Tuning, arrays: Mapping[str
         "windows": source.windows.count,
         "half_width": source.windows.half_width,
         "buffer": source.buffer,
-        "gap": source.rotation.gap,
+        "gap": source.scheme.spacing,
         "mode_log_posterior": found.mode.log_posterior,
         "full_passes": found.mode.passes,
     }

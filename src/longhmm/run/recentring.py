@@ -15,11 +15,9 @@ import numpy as np
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.run.tuning import Tuning
-from longhmm.target.api import constrain
-from longhmm.target.control_variate import BoundControlVariate
-from longhmm.target.flat import Flat
+from longhmm.target.control_variate import BoundControlVariate, CountControl
+from longhmm.target.coordinates import Flat, constrain
 from longhmm.target.full_data import log_posterior_and_gradient
-from longhmm.target.rare import Rare
 
 MOST_TIMES = 3
 # In posterior standard deviations. The mean of the most skewed coordinate there is, the logarithm of an exponential
@@ -53,7 +51,9 @@ def exact_slope(model: HMM, centre: Mapping[str, Any], sequences: Sequences) -> 
     return {name: np.asarray(value) for name, value in slope.items()}
 
 
-def recentred(found: Tuning, centre: Mapping[str, np.ndarray], slope: Mapping[str, np.ndarray], rare: Rare) -> Tuning:
+def recentred(
+    found: Tuning, centre: Mapping[str, np.ndarray], slope: Mapping[str, np.ndarray], rare: CountControl
+) -> Tuning:
     """The same tuning with its control variates about another centre; the mode stays what it is."""
 
     def narrow(tree: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -63,11 +63,16 @@ def recentred(found: Tuning, centre: Mapping[str, np.ndarray], slope: Mapping[st
     return found._replace(estimator=replace(found.estimator, control=control))
 
 
-def to_arrays(centre: Mapping[str, np.ndarray], slope: Mapping[str, np.ndarray], rare: Rare) -> dict[str, np.ndarray]:
+def to_arrays(
+    centre: Mapping[str, np.ndarray], slope: Mapping[str, np.ndarray], rare: CountControl
+) -> dict[str, np.ndarray]:
     """A centre for a checkpoint."""
     named = {f"recentred_at_{name}": value for name, value in centre.items()}
     named |= {f"recentred_slope_{name}": value for name, value in slope.items()}
-    return named | {"recentred_rare_counts": np.asarray(rare.counts), "recentred_rare_share": np.asarray(rare.share)}
+    return named | {
+        "recentred_rare_counts": np.asarray(rare.counts),
+        "recentred_rare_share": np.asarray(rare.elasticity),
+    }
 
 
 def from_arrays(found: Tuning, arrays: Mapping[str, np.ndarray]) -> Tuning:
@@ -78,5 +83,5 @@ def from_arrays(found: Tuning, arrays: Mapping[str, np.ndarray]) -> Tuning:
     )
     if not centre:
         return found
-    rare = Rare(arrays["recentred_rare_counts"], arrays["recentred_rare_share"])
+    rare = CountControl(arrays["recentred_rare_counts"], arrays["recentred_rare_share"])
     return recentred(found, centre, slope, rare)

@@ -38,11 +38,11 @@ def stopped_by_user(notes: Iterable[str]) -> bool:
 
 def crowded(source: MinibatchSource) -> list[str]:
     """Windows that had to be drawn closer together than the data's memory asks for."""
-    rotation = source.rotation
-    if not rotation.shrunk:
+    scheme = source.scheme
+    if not scheme.shrunk:
         return []
     return [
-        f"windows are crowded: {rotation.count} windows of {source.cells.width(source.buffer)} rows do not fit into "
+        f"windows are crowded: {scheme.count} windows of {source.cells.width(source.buffer)} rows do not fit into "
         f"{int(source.cells.offsets[-1]):,} rows with a mixing time between them, so that neighbours say much the "
         "same and gradients are noisier than their spread suggests; use fewer windows, or an exact sampler"
     ]
@@ -53,7 +53,7 @@ def impossible(source: MinibatchSource, stats: Mapping[str, np.ndarray]) -> list
     counts = np.asarray(stats.get("impossible", 0))
     if not counts.any():
         return []
-    total = source.rotation.count * counts.size
+    total = source.scheme.count * counts.size
     return [
         f"biased: at least {int(counts.sum()):,} of {total:,} windows looked at hold observations that no state can "
         "produce at the parameters of that step, and were left out of the gradient; check the data, or start elsewhere "

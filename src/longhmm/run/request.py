@@ -12,7 +12,7 @@ from longhmm.model.hmm import HMM
 from longhmm.run.fingerprint import Fingerprint, fingerprint
 from longhmm.samplers.contract import Sampler
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
-from longhmm.target.schemes import Windows
+from longhmm.target.systematic import Windows
 
 SETTINGS = ("sampler", "windows", "buffer", "chains", "warmup", "thin", "init", "seed")  # that decide about draws
 

@@ -14,15 +14,12 @@ from longhmm.model.hmm import HMM
 from longhmm.progress import Bar
 from longhmm.run.mode import Mode, find_mode
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD, Tuned
-from longhmm.target.api import constrain, log_prior_gradient
-from longhmm.target.arcs import Arcs
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
-from longhmm.target.control_variate import BoundControlVariate
+from longhmm.target.control_variate import BoundControlVariate, CountControl, count_control
+from longhmm.target.coordinates import Flat, constrain, log_prior_gradient
 from longhmm.target.estimators import BoundWindows, Buffered
-from longhmm.target.flat import Flat
 from longhmm.target.information import CELLS_PER_POINT, score_differences
-from longhmm.target.rare import Rare, find_rare
-from longhmm.target.schemes import Importance, Windows
+from longhmm.target.systematic import Importance, UnequalSampling, Windows
 
 COUNTS = (16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
 STEP_OVERHEAD = 2000  # what a step costs beside its windows, in observations
@@ -71,9 +68,9 @@ def tune(
     mode = find_mode(model, sequences, windows=windows, buffer=buffer, init=init, seed=seed, bar=bar)
     bar.phase("measuring the noise of gradients from windows", unit="rows")
     factor = whitening(mode.information)
-    rare = find_rare(model, constrain(model, mode.coordinates), sequences)
+    rare = count_control(model, constrain(model, mode.coordinates), sequences)
     plain = None if windows is None else _bind_windows(model, sequences, mode, windows.count)
-    spread = window_spread(model, mode, sequences, factor, rare, None if plain is None else plain.source.arcs, seed)
+    spread = window_spread(model, mode, sequences, factor, rare, None if plain is None else plain.source.unequal, seed)
     n_cells = Cells(sequences.offsets, mode.windows.core_length).n_cells
     counts = [windows.count] if windows is not None else [count for count in COUNTS if count <= n_cells] or [n_cells]
     width = mode.windows.core_length + 2 * mode.buffer
@@ -139,16 +136,16 @@ def window_spread(
     mode: Mode,
     sequences: Sequences,
     factor: np.ndarray,
-    rare: Rare,
-    arcs: Arcs | None,
+    rare: CountControl,
+    unequal: UnequalSampling | None,
     seed: int,
 ) -> Spread:
-    """Measure, at points spread like the posterior, how windows drawn by `arcs` (or alike) differ."""
+    """Measure, at points spread like the posterior, how windows differ."""
     flat = Flat.like(mode.coordinates)
     rng = np.random.default_rng(seed)
     centre = flat.ravel_numpy(mode.coordinates)
     points = centre + rng.normal(size=(NOISE_POINTS, flat.size)) @ factor.T
-    at, how = flat.unravel(points), (mode.windows, mode.buffer, rare.share, arcs)
+    at, how = flat.unravel(points), (mode.windows, mode.buffer, rare.elasticity, unequal)
     differences, weights = score_differences(model, mode.coordinates, at, sequences, *how, seed=seed)
     # The spread among cells at one point; between points the mean moves too, but that is the drift itself.
     whitened = (weights[:, None] * differences @ factor).reshape(NOISE_POINTS, CELLS_PER_POINT, flat.size)
@@ -174,7 +171,7 @@ def _bind(
     factor: np.ndarray,
     injected: np.ndarray,
     step: float,
-    rare: Rare,
+    rare: CountControl,
 ) -> Tuned:
     prior = log_prior_gradient(model, mode.coordinates)
     exact = {name: mode.gradient[name] - slope for name, slope in prior.items()}
@@ -198,7 +195,7 @@ def to_arrays(tuning: Tuning) -> dict[str, np.ndarray]:
     found = {"factor": estimator.factor, "noise_factor": estimator.noise_factor, "information": mode.information}
     rare = estimator.control.rare
     if rare is not None:
-        found |= {"rare_counts": rare.counts, "rare_share": rare.share}
+        found |= {"rare_counts": rare.counts, "rare_share": rare.elasticity}
     found |= {"numbers": np.array(numbers), "floats": np.array(floats), "exact": _bytes(tuning.exact)}
     if mode.windows.proposal is not None:
         found["uniform"] = np.array(mode.windows.proposal.uniform)
@@ -229,7 +226,7 @@ def from_arrays(model: HMM, sequences: Sequences, arrays: Mapping[str, np.ndarra
         buffer,
     )
     factors = arrays["tuning_factor"], arrays["tuning_noise_factor"]
-    rare = Rare(arrays["tuning_rare_counts"], arrays["tuning_rare_share"])
+    rare = CountControl(arrays["tuning_rare_counts"], arrays["tuning_rare_share"])
     estimator = _bind(model, mode, _bind_windows(model, sequences, mode, count), *factors, step, rare)
     return Tuning(estimator, mode, step, (2 - step) / step, noise, arrays["tuning_exact"].tobytes().decode())
 

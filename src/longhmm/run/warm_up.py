@@ -16,9 +16,8 @@ from longhmm.run.limit import Limit
 from longhmm.run.preparation import Prepared, bind_matched, note_buffer
 from longhmm.run.request import Request
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
-from longhmm.target.api import constrain
-from longhmm.target.flat import Flat
-from longhmm.target.rare import Rare, find_rare
+from longhmm.target.control_variate import CountControl, count_control
+from longhmm.target.coordinates import Flat, constrain
 
 PHASES = 5  # of samplers on windows: buffer and gap are measured anew after each
 LOOKS = 100  # states of every chain that are compared with the centre, at most
@@ -106,10 +105,10 @@ class WarmUp:
         return seen
 
 
-def _about(request: Request, centre: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], Rare]:
+def _about(request: Request, centre: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], CountControl]:
     """What control variates need to know of another centre: three passes over the data."""
     slope = recentring.exact_slope(request.model, centre, request.sequences)
-    return slope, find_rare(request.model, constrain(request.model, centre), request.sequences)
+    return slope, count_control(request.model, constrain(request.model, centre), request.sequences)
 
 
 def flat_of(prepared: Prepared, tree: Any) -> np.ndarray:

@@ -29,8 +29,8 @@ from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Coordinates, Kernel
 from longhmm.samplers.evaluation import impossible_windows
 from longhmm.target.control_variate import BoundControlVariate, ControlVariate
+from longhmm.target.coordinates import Flat
 from longhmm.target.estimators import BoundEstimator
-from longhmm.target.flat import Flat
 
 # No step goes further than this along any whitened coordinate, in posterior standard deviations. Even the most skewed
 # coordinate, the logarithm of an exponential variable, asks for more only once in ten million draws. But far out in its

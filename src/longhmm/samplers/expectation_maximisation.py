@@ -25,7 +25,7 @@ from longhmm.samplers.contract import Coordinates, Kernel
 from longhmm.samplers.expected_statistics import Expected, expect, sums_suffice
 from longhmm.samplers.maximisation import between, log_prior, maximise
 from longhmm.samplers.whole_data import WholeData
-from longhmm.target.api import constrain, unconstrain
+from longhmm.target.coordinates import constrain, unconstrain
 from longhmm.target.estimators import FullData
 
 HALVINGS = 30

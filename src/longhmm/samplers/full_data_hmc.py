@@ -19,7 +19,7 @@ from longhmm.errors import LongHMMError, ModelError
 from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Coordinates, Kernel
 from longhmm.samplers.hmc_adaptation import adapt
-from longhmm.target.flat import Flat
+from longhmm.target.coordinates import Flat
 from longhmm.target.resident_data import ExactPosterior, ResidentData
 
 JITTER = 0.2  # HMC: the step size varies by this share, so that no period of the dynamics resonates with its length

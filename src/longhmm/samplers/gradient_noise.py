@@ -35,7 +35,7 @@ def check_noise_known(estimator: Any, name: str) -> None:
             f"{type(estimator).__name__}: leave noise_correction out (full data have no noise; for control variates "
             "ControlVariateSGLD() matches the noise)."
         )
-    if estimator.source.rotation.count < 2:
+    if estimator.source.scheme.count < 2:
         raise ModelError(
             "noise_correction needs at least 2 windows per minibatch to see their spread, got 1: use more windows."
         )

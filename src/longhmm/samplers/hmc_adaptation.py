@@ -17,7 +17,7 @@ import numpy as np
 from longhmm.errors import ModelError
 from longhmm.samplers.blocks_of_steps import in_blocks
 from longhmm.samplers.contract import Coordinates
-from longhmm.target.flat import Flat
+from longhmm.target.coordinates import Flat
 from longhmm.target.resident_data import ExactPosterior
 
 STEP_SIZE_STEPS = 100  # for the step size alone, where the mass matrix is given

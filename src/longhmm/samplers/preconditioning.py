@@ -27,7 +27,7 @@ from longhmm.inference.scaling import safe_log
 from longhmm.model.hmm import HMM
 from longhmm.samplers.blocks import EmissionBlocks
 from longhmm.samplers.evaluation import sequences_of
-from longhmm.target.flat import Flat
+from longhmm.target.coordinates import Flat
 from longhmm.target.minibatch import Minibatch, host_rows
 
 PILOT_WINDOWS, PILOT_LENGTH = 256, 21

@@ -15,8 +15,8 @@ from longhmm.samplers.contract import Coordinates, Kernel
 from longhmm.samplers.evaluation import all_finite, chosen, evaluate, kernel_of
 from longhmm.samplers.preconditioning import Given, Identity, InverseInformation
 from longhmm.samplers.schedules import Schedule, as_schedule
+from longhmm.target.coordinates import Flat
 from longhmm.target.estimators import BoundEstimator, Buffered
-from longhmm.target.flat import Flat
 
 
 class SGHMCState(NamedTuple):

@@ -1,11 +1,17 @@
-"""Control variates: windows only estimate how the gradient differs from one that is known exactly."""
+"""Control variates: windows only estimate how the gradient differs from one that is known exactly.
+
+A transition that was never seen for certain has a small expected count that rises in proportion to its probability,
+and that hangs on a few rows: whenever a window meets one of them, it is scaled up to all data, and throws a chain far
+off. Near the centre such counts are known, `n_ij(theta) = n_ij(theta*) A_ij / A*_ij` up to small terms, and the
+difference between the exact and the sampled version of that, which has mean zero, is added (F26).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,9 +19,10 @@ import numpy as np
 
 from longhmm.backends.evaluate import serves_many
 from longhmm.data.sequences import Sequences
+from longhmm.inference.scaling import safe_log
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
-from longhmm.target.coordinates import Coordinates, add, interior, prior_gradient
+from longhmm.target.coordinates import Coordinates, add, interior, prior_gradient, unconstrain
 from longhmm.target.estimators import (
     BoundWindows,
     Buffered,
@@ -25,18 +32,19 @@ from longhmm.target.estimators import (
     stationary_start,
     window_estimate,
 )
-from longhmm.target.full_data import log_posterior_and_gradient
+from longhmm.target.full_data import full_statistics, log_posterior_and_gradient
 from longhmm.target.minibatch import Minibatch
-from longhmm.target.rare import Rare, rare_score
-from longhmm.target.schemes import Windows
+from longhmm.target.systematic import Windows
+
+FEW = 20.0  # expected counts below this may follow their probabilities
 
 
 @dataclass(frozen=True)
 class ControlVariate:
     """Buffered windows that only estimate the difference to a centre where the gradient is known exactly.
 
-    `g(theta) = G* + sum_c w_c [g_c(theta) - g_c(theta*)] + grad log prior(theta)`, with the same cells and weights at
-    both points (N/S where all cells are as likely) and G* the exact gradient of the log likelihood: at the centre both
+    `g(theta) = G* + sum_c w_c [g_c(theta) - g_c(theta*)] + grad log prior(theta)`, with the same blocks and weights at
+    both points (N/S where all blocks are as likely) and G* the exact gradient of the log likelihood: at the centre both
     the noise and the bias of the buffer vanish.
 
     Args:
@@ -54,9 +62,49 @@ class ControlVariate:
         if plain.initial is not None:
             centre = {**centre, "initial": plain.initial}
         _, gradient = log_posterior_and_gradient(model, centre, sequences, prior=False)
-        with jax.enable_x64(True):
-            coordinates = jax.tree.map(np.asarray, model.unconstrain({k: jnp.asarray(v) for k, v in centre.items()}))
-        return BoundControlVariate(plain, coordinates, gradient)
+        return BoundControlVariate(plain, unconstrain(model, centre), gradient)
+
+
+class CountControl(NamedTuple):
+    """The control variate for expected counts of transitions.
+
+    Attributes:
+        counts: `(K, K)`, expected counts of all data at the centre.
+        elasticity: `(K, K)`, how counts follow probabilities, `d log n_ij / d log A_ij`, from 0 (not at all) to 1.
+    """
+
+    counts: Any
+    elasticity: Any
+
+
+def count_control(model: HMM, centre: Mapping[str, np.ndarray], sequences: Sequences) -> CountControl:
+    """Which counts follow their probabilities: two passes, the second with the probabilities of small ones doubled."""
+    complete = interior(model, centre)
+    if model.transitions.varies:  # there is no single probability that a count could follow
+        none = np.zeros((model.n_states, model.n_states), np.float32)
+        return CountControl(none, none)
+    counts = full_statistics(model, complete, sequences).transitions
+    few = (counts < FEW) & model.transitions.allowed & model.transitions.free_rows[:, None]
+    doubled = np.where(few, 2.0, 1.0) * complete["transition"]
+    moved = full_statistics(
+        model, {**complete, "transition": doubled / doubled.sum(axis=1, keepdims=True)}, sequences
+    ).transitions
+    tiny = np.finfo(np.float64).tiny
+    elasticity = np.log2(np.maximum(moved, tiny) / np.maximum(counts, tiny))
+    elasticity = np.where(few, np.clip(elasticity, 0.0, 1.0), 0.0)
+    return CountControl(counts.astype(np.float32), elasticity.astype(np.float32))
+
+
+def count_score(model: HMM, coordinates: Coordinates, centre: Coordinates, difference: jax.Array) -> Coordinates:
+    """Derivative of `sum_ij (A_ij / A*_ij - 1) difference_ij log A_ij`, the first factor held constant."""
+    none = {name: jnp.zeros_like(value) for name, value in coordinates.items()}
+    if model.transitions.varies:
+        return none
+    home = model.transitions.constrain(jnp.asarray(centre["transition"]))
+    ratio = model.transitions.constrain(coordinates["transition"]) / jnp.where(home > 0, home, 1.0)
+    weights = jax.lax.stop_gradient((ratio - 1.0) * difference)
+    slope = jax.grad(lambda at: jnp.sum(weights * safe_log(model.transitions.constrain(at))))
+    return {**none, "transition": slope(coordinates["transition"])}
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("plain", "centre", "exact", "rare"), meta_fields=())
@@ -67,7 +115,7 @@ class BoundControlVariate:
     plain: BoundWindows
     centre: dict[str, np.ndarray]
     exact: dict[str, np.ndarray]
-    rare: Rare | None = None
+    rare: CountControl | None = None
 
     @property
     def draws_on_host(self) -> bool:
@@ -80,7 +128,7 @@ class BoundControlVariate:
         return self.plain.shares_calls
 
     def draw(self, key: jax.Array) -> Minibatch:
-        """Windows at random, each with one over the probability of its cell as its weight."""
+        """Windows at random, each with one over the probability of its block as its weight."""
         return self.plain.draw(key)
 
     def draw_many(self, keys: jax.Array) -> Minibatch:
@@ -110,7 +158,7 @@ def _controlled(
     coordinates: Coordinates,
     centre: Coordinates,
     exact: Coordinates,
-    rare: Rare | None,
+    control: CountControl | None,
     initial: Any,
     minibatch: Minibatch,
 ) -> GradientEstimate:
@@ -122,10 +170,11 @@ def _controlled(
     over = jax.vmap(at) if serves_many(model) else partial(jax.lax.map, at)
     found = over(jax.tree.map(lambda here, home: jnp.stack([here, home]), coordinates, dict(centre)))
     gradient = {name: exact[name] + found.gradient[name][0] - found.gradient[name][1] for name in coordinates}
-    if rare is not None:
+    if control is not None:
         home = jax.tree.map(lambda each: each[1], found.statistics)
-        seen = (home.total(minibatch.weights) if per_window else home).transitions
-        gradient = add(gradient, rare_score(model, coordinates, dict(centre), rare.share * (rare.counts - seen)))
+        sampled = (home.total(minibatch.weights) if per_window else home).transitions
+        difference = control.elasticity * (control.counts - sampled)
+        gradient = add(gradient, count_score(model, coordinates, dict(centre), difference))
     if prior:
         gradient = add(gradient, prior_gradient(model, coordinates))
     return GradientEstimate(gradient, jax.tree.map(lambda each: each[0], found.statistics))

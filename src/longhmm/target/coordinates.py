@@ -1,9 +1,9 @@
-"""Unconstrained coordinates: which parameters have them, and the gradient in them from expected statistics."""
+"""Unconstrained coordinates: which parameters have them, their order in a flat vector, and gradients in them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,44 @@ from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 
 Coordinates = dict[str, jax.Array]
+
+
+class Flat(NamedTuple):
+    """The order and the shapes of coordinates in a flat vector `(P,)`: names sorted."""
+
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+
+    @staticmethod
+    def like(coordinates: Mapping[str, Any]) -> Flat:
+        """The layout of given coordinates (only their shapes matter)."""
+        return Flat(tuple((name, tuple(np.shape(coordinates[name]))) for name in sorted(coordinates)))
+
+    @property
+    def size(self) -> int:
+        """Number of coordinates, P."""
+        return sum(int(np.prod(shape, dtype=int)) for _, shape in self.shapes)
+
+    def ravel(self, coordinates: Mapping[str, Any]) -> Any:
+        """To a vector `(..., P)`; leading axes that all coordinates share are kept."""
+        return jnp.concatenate(self._rows({name: jnp.asarray(value) for name, value in coordinates.items()}), axis=-1)
+
+    def ravel_numpy(self, coordinates: Mapping[str, Any]) -> np.ndarray:
+        """The same on the host, in float64 whatever the scope."""
+        wide = {name: np.asarray(value, np.float64) for name, value in coordinates.items()}
+        return np.concatenate(self._rows(wide), axis=-1)
+
+    def _rows(self, arrays: Mapping[str, Any]) -> list[Any]:
+        own = [(arrays[name], len(shape)) for name, shape in self.shapes]
+        return [each.reshape((*each.shape[: each.ndim - ndim], -1)) for each, ndim in own]
+
+    def unravel(self, vector: Any) -> dict[str, Any]:
+        """From a vector `(..., P)`."""
+        found, at = {}, 0
+        for name, shape in self.shapes:
+            size = int(np.prod(shape, dtype=int))
+            found[name] = vector[..., at : at + size].reshape((*vector.shape[:-1], *shape))
+            at += size
+        return found
 
 
 def interior(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -31,16 +69,54 @@ def interior(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return complete
 
 
-def score(
-    model: HMM, coordinates: Mapping[str, jax.Array], statistics: Statistics, *, initial_moves: bool = True
-) -> Coordinates:
-    """Gradient of the log likelihood from summed statistics: the complete-data score at the given coordinates (F8).
+# On the host, in float64 ------------------------------------------------------------------------------------------
 
-    `initial_moves=False` treats the initial law as a constant, for parameters that bring their own.
+
+def unconstrain(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Natural parameters to unconstrained coordinates, in float64; constants and `initial` have none.
+
+    Example:
+        >>> import longhmm as lh
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> lh.unconstrain(model, params)["transition"].round(3)
+        array([ 1.554, -0.98 ])
     """
+    return _wide(_unconstrain, model, interior(model, params))
 
-    params, pull = natural(model, coordinates)
-    return pull(natural_score(params, statistics, initial_moves=initial_moves))
+
+def constrain(model: HMM, coordinates: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Unconstrained coordinates to natural parameters, in float64: the inverse of `unconstrain`."""
+    return _wide(_constrain, model, coordinates)
+
+
+def log_prior(model: HMM, params: Mapping[str, Any], *, unconstrained: bool = True) -> float:
+    """Log prior density: of the unconstrained coordinates (Jacobian included), or of the natural parameters."""
+    if not unconstrained:
+        return float(_wide(_natural_log_prior, model, model.validate(params))["value"])
+    return float(_wide(_log_prior, model, unconstrain(model, params))["value"])
+
+
+def log_prior_gradient(model: HMM, coordinates: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Gradient of the log prior density of the coordinates, Jacobian included, in float64."""
+    return _wide(_prior_gradient, model, coordinates)
+
+
+def _wide(function: Callable[..., Any], model: HMM, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    with jax.enable_x64(True):
+        found = function(model, {name: np.asarray(value, np.float64) for name, value in arrays.items()})
+        return {name: np.asarray(value) for name, value in found.items()}
+
+
+# Compiled as a whole: one operation at a time, each would be compiled by itself.
+_unconstrain = jax.jit(lambda model, params: dict(model.unconstrain(params)))
+_constrain = jax.jit(lambda model, coordinates: dict(model.constrain(coordinates)))
+_natural_log_prior = jax.jit(lambda model, params: {"value": model.log_prior(params)})
+_log_prior = jax.jit(lambda model, coordinates: {"value": model.log_prior_unconstrained(coordinates)})
+_prior_gradient = jax.jit(lambda model, coordinates: prior_gradient(model, coordinates))
+
+
+# Gradients, inside compiled code ----------------------------------------------------------------------------------
 
 
 def natural(
@@ -72,10 +148,21 @@ def natural_score(
     return found
 
 
-def _over(counts: jax.Array, law: jax.Array) -> jax.Array:
-    """Counts over probabilities: the derivative of `counts * log(law)`, 0 where the law is."""
-    positive = law > 0
-    return jnp.where(positive, jnp.asarray(counts, law.dtype) / jnp.where(positive, law, 1.0), 0.0)
+def _over(counts: jax.Array, probabilities: jax.Array) -> jax.Array:
+    """The derivative of `counts * log(probabilities)`, 0 where these are."""
+    positive = probabilities > 0
+    return jnp.where(positive, jnp.asarray(counts, probabilities.dtype) / jnp.where(positive, probabilities, 1.0), 0.0)
+
+
+def score(
+    model: HMM, coordinates: Mapping[str, jax.Array], statistics: Statistics, *, initial_moves: bool = True
+) -> Coordinates:
+    """Gradient of the log likelihood from summed statistics: the complete-data score at the given coordinates (F8).
+
+    `initial_moves=False` treats the initial distribution as a constant, for parameters that bring their own.
+    """
+    params, pull = natural(model, coordinates)
+    return pull(natural_score(params, statistics, initial_moves=initial_moves))
 
 
 def scores(

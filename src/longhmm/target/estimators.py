@@ -22,13 +22,12 @@ from longhmm.backends.evaluate import Statistics, serves_many, window_statistics
 from longhmm.data.sequences import Sequences
 from longhmm.inference.markov import excess, mixing_time, stationary
 from longhmm.model.hmm import HMM
-from longhmm.target.arcs import blocks_of, plan_arcs
 from longhmm.target.buffer_length import BufferEstimate, FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import Coordinates, add, natural, natural_score, prior_gradient
 from longhmm.target.full_data import log_posterior_and_gradient
-from longhmm.target.importance import importance_of_blocks
+from longhmm.target.importance import importance_of_groups
 from longhmm.target.minibatch import Minibatch, MinibatchSource, with_numbers
-from longhmm.target.schemes import Windows
+from longhmm.target.systematic import Windows, groups_of, plan_unequal
 
 StartLaw = Callable[[Mapping[str, jax.Array]], jax.Array]
 
@@ -173,10 +172,10 @@ def _bind_windows(
         model.check_data(sequences)  # what lies in files is checked as it is read
     source = MinibatchSource(sequences, windows, found.length, mixing_time(complete["transition"]), model)
     if windows.proposal is not None:
-        blocks = blocks_of(source.cells)
+        blocks = groups_of(source.cells)
         look = WindowStatistics(stationary_start)
-        importance = importance_of_blocks(model, complete, sequences, blocks, found.length, look)
-        source = source.with_arcs(plan_arcs(source.cells, importance, windows.proposal.uniform, source.rotation))
+        importance = importance_of_groups(model, complete, sequences, blocks, found.length, look)
+        source = source.with_unequal(plan_unequal(source.cells, importance, windows.proposal.uniform, source.scheme))
     return BoundWindows(model, source, found, statistics, model.given_initial(complete))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -12,10 +12,52 @@ import numpy as np
 
 from longhmm.backends.evaluate import Statistics
 from longhmm.backends.stream import Progress, totals
-from longhmm.data.sequences import Sequences
+from longhmm.data.sequences import Sequences, open_data
 from longhmm.inference.markov import excess
 from longhmm.model.hmm import HMM
-from longhmm.target.coordinates import Coordinates, add, prior_gradient, score
+from longhmm.target.coordinates import Coordinates, add, interior, prior_gradient, score, unconstrain
+
+if TYPE_CHECKING:
+    from longhmm.target.estimators import Estimator
+
+
+def gradient(
+    model: HMM,
+    params: Mapping[str, Any],
+    data: Any,
+    *,
+    prior: bool = True,
+    estimator: Estimator | None = None,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """Gradient of the log posterior (or of the log likelihood) in unconstrained coordinates.
+
+    Args:
+        model: the hidden Markov model.
+        params: natural parameters at which the gradient is taken.
+        data: an array, a path, a list of these, or what `open_data` returned.
+        prior: False leaves the prior and its Jacobian out.
+        estimator: None for the exact gradient in double precision, or a policy such as `Buffered(...)` for an estimate
+            from one random minibatch.
+        seed: chooses the minibatch.
+
+    Example:
+        >>> import longhmm as lh
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> slope = lh.gradient(model, params, [0, 1, 9, 7], prior=False)
+        >>> sorted(slope), slope["transition"].shape
+        (['rate', 'transition'], (2,))
+    """
+    sequences = open_data(data)
+    model = model.resolve(sequences) if prior else model
+    complete = interior(model, params)
+    if estimator is None:
+        return gradient_from(model, complete, full_statistics(model, complete, sequences), prior=prior)[1]
+    bound = estimator.bind(model, sequences, complete)
+    coordinates = jax.tree.map(jnp.asarray, unconstrain(model, complete))
+    found = bound.estimate(coordinates, bound.draw(jax.random.key(seed)), prior=prior)
+    return {name: np.asarray(value) for name, value in found.gradient.items()}
 
 
 def full_statistics(

@@ -34,7 +34,7 @@ BITS = 8  # of the rates that are kept
 WindowStatistics = Callable[[HMM, Mapping[str, jax.Array], Minibatch], Statistics]
 
 
-def importance_of_blocks(
+def importance_of_groups(
     model: HMM,
     params: Mapping[str, np.ndarray],
     sequences: Sequences,

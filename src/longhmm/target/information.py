@@ -1,8 +1,12 @@
-"""The noise of control-variate gradients, from windows at points of the posterior."""
+"""The observed information of the log posterior, and the noise of control-variate gradients in units of it.
+
+The information comes from differences of exact gradients, two for every coordinate, with no further program to be
+compiled; the noise from windows at points of the posterior.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,18 +15,107 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.data.sequences import Sequences
+from longhmm.backends.evaluate import serves_many
+from longhmm.data.executor import nearby
+from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.windows import Cells, gather
 from longhmm.model.hmm import HMM
-from longhmm.target.arcs import Arcs
-from longhmm.target.coordinates import scores
+from longhmm.model.summary import subsample_stretches
+from longhmm.target.control_variate import count_score
+from longhmm.target.coordinates import Flat, constrain, natural_score, scores
 from longhmm.target.estimators import WindowStatistics, stationary_start
-from longhmm.target.flat import Flat
+from longhmm.target.full_data import full_statistics, gradient_from
 from longhmm.target.minibatch import Minibatch, with_numbers
-from longhmm.target.rare import rare_score
-from longhmm.target.schemes import Windows
+from longhmm.target.systematic import UnequalSampling, Windows
 
+STRETCH = 2048
+# Of a coordinate. Central differences are wrong by its square: rare transitions have a curvature of 1 beside ones of a
+# million, and one-sided differences would drown it.
+STEP = 1e-4
+# Rows times gradients spent on one information matrix: some seconds, with a fast backend and without.
+WORK, SLOW_WORK = 4e8, 4e7
+# Rows looked at. What little the data say about rare transitions hangs on few rows: a small part sees too many or none.
+FEWEST, MOST = 1 << 14, 1 << 21
 BATCH = 64  # points looked at together
+CELLS_PER_POINT = 16
+
+
+def part_of(sequences: Sequences, size: int) -> Sequences:
+    """About `size` observations in stretches spread over the data."""
+    pieces = max(size // STRETCH, 1)
+    stretches = subsample_stretches(sequences, pieces=pieces, piece_length=STRETCH)
+    if sequences.dtype.kind in "iu" and not any(np.isnan(each).any() for each in stretches):
+        stretches = [each.astype(sequences.dtype) for each in stretches]
+    return open_data(stretches).run_by(nearby(sequences.executor))
+
+
+def information_by_differences(
+    model: HMM,
+    coordinates: Mapping[str, np.ndarray],
+    sequences: Sequences,
+    progress: Callable[[float], None] | None = None,
+) -> np.ndarray:
+    """`(P, P)` minus the second derivative of the log posterior, scaled up from a part of long data.
+
+    Scaled up is the curvature in natural parameters. In coordinates there is another term, the slope times the bend of
+    the coordinates, and the slope on a part is not that on all data: for a transition that the data can hardly tell
+    from none the difference would be larger than the curvature itself. The slope of all data is put in its place (F29).
+
+    `progress` is called with the share of the matrix that was added.
+    """
+    flat = Flat.like(coordinates)
+    centre = flat.ravel_numpy(coordinates)
+    work = WORK if serves_many(model) else SLOW_WORK
+    rows = int(np.clip(work / (2 * max(flat.size, 1)), FEWEST, MOST))
+    part = sequences if sequences.length <= 2 * rows else part_of(sequences, rows)
+
+    def gradients(vector: np.ndarray) -> list[np.ndarray]:
+        """Of the log posterior on the part, and, where that is to be scaled up, of the log prior alone."""
+        params = constrain(model, flat.unravel(vector))
+        statistics = full_statistics(model, params, part)
+        all_of_them = [statistics] if part is sequences else [statistics, jax.tree.map(np.zeros_like, statistics)]
+        return [flat.ravel_numpy(gradient_from(model, params, each)[1]) for each in all_of_them]
+
+    slopes = np.zeros((1 if part is sequences else 2, flat.size, flat.size))
+    for index in range(flat.size):
+        step = np.zeros(flat.size)
+        step[index] = STEP
+        for kind, (ahead, behind) in enumerate(zip(gradients(centre + step), gradients(centre - step), strict=True)):
+            slopes[kind, index] = -(ahead - behind) / (2 * STEP)
+        if progress is not None:
+            progress(1 / flat.size)
+    found = slopes[0]
+    if part is not sequences:
+        posterior, prior = slopes
+        share = sequences.length / part.length
+        found = (posterior - prior) * share + prior - _bend(model, flat, centre, sequences, part, share)
+    return 0.5 * (found + found.T)
+
+
+def _bend(
+    model: HMM, flat: Flat, centre: np.ndarray, sequences: Sequences, part: Sequences, share: float
+) -> np.ndarray:
+    """Second derivative of `d . params` along the coordinates, d what the slope of all data is more than the part's."""
+    params = constrain(model, flat.unravel(centre))
+    with jax.enable_x64(True):
+        arrays = jax.tree.map(jnp.asarray, params)
+        whole, piece = (natural_score(arrays, full_statistics(model, params, data)) for data in (sequences, part))
+        more = jax.tree.map(lambda one, other: one - share * other, whole, piece)
+        return np.asarray(_second_derivative(model, flat, more, jnp.asarray(centre)))
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _second_derivative(model: HMM, flat: Flat, weights: Mapping[str, jax.Array], centre: jax.Array) -> jax.Array:
+    """Of `weights . params` along the coordinates."""
+
+    def weighted(vector: jax.Array) -> jax.Array:
+        at = model.constrain(flat.unravel(vector))
+        return sum((jnp.sum(weights[name] * at[name]) for name in weights), jnp.zeros(()))
+
+    return jax.hessian(weighted)(centre)
+
+
+# Noise ---------------------------------------------------------------------------------------------------------
 
 
 def score_differences(
@@ -32,16 +125,16 @@ def score_differences(
     sequences: Sequences,
     windows: Windows,
     buffer: int,
-    share: np.ndarray,
-    arcs: Arcs | None,
+    elasticity: np.ndarray,
+    unequal: UnequalSampling | None,
     *,
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """`(n, P)` differences `g_c(theta) - g_c(theta*)`, each at its own point and random cell, and weights `(n,)`.
 
-    `share` is that of `Rare`: what control variates know of rare transitions is taken off. `points` holds n coordinates
-    by name, `(n, *shape)`. Cells are drawn as `arcs` has it, or alike; weights are one over N times the probability of
-    the cell. The covariance of the weighted differences is the noise of one control-variate window.
+    `elasticity` is that of `CountControl`: what the control variate for counts knows is taken off. `points` holds n
+    coordinates by name, `(n, *shape)`. Blocks are drawn as `unequal` says, or with equal probabilities; weights are one
+    over N times the probability of the block. The covariance of the weighted differences is the noise of one window.
     """
     layout = Cells(sequences.offsets, windows.core_length)
     flat = Flat.like(centre)
@@ -57,19 +150,20 @@ def score_differences(
                 for name, value in points.items()
             }
             size = next(iter(here.values())).shape[0]
-            cells = rng.integers(layout.n_cells if arcs is None else arcs.rotation.n_cells, size=size * CELLS_PER_POINT)
+            cells = rng.integers(
+                layout.n_cells if unequal is None else unequal.scheme.population, size=size * CELLS_PER_POINT
+            )
             weight = np.ones(len(cells))
-            if arcs is not None:
-                table = jax.tree.map(np.asarray, arcs)
+            if unequal is not None:
+                table = jax.tree.map(np.asarray, unequal)
                 cells, weight = table.find(np, cells)
-                weight = weight * (table.rotation.count / layout.n_cells)
+                weight = weight * (table.scheme.count / layout.n_cells)
             weights.append(weight)
             batch = _grouped(model, sequences, layout, cells, buffer, weight)
-            found.append(np.asarray(_differences(model, flat, look, wide, here, batch, np.asarray(share, np.float64))))
+            found.append(
+                np.asarray(_differences(model, flat, look, wide, here, batch, np.asarray(elasticity, np.float64)))
+            )
     return np.concatenate(found), np.concatenate(weights)
-
-
-CELLS_PER_POINT = 16
 
 
 def _grouped(
@@ -95,7 +189,7 @@ def _differences(
     centre: Any,
     points: Any,
     minibatches: Minibatch,
-    share: jax.Array,
+    elasticity: jax.Array,
 ) -> jax.Array:
     def at(coordinates: Any, minibatch: Minibatch) -> tuple[jax.Array, jax.Array]:
         found = statistics(model, model.constrain(coordinates), minibatch)
@@ -105,7 +199,7 @@ def _differences(
         point, minibatch = inputs
         both = jax.tree.map(lambda *each: jnp.stack(each), centre, point)
         (home, away), (counts, _) = jax.vmap(at, (0, None))(both, minibatch)
-        foreseen = jax.vmap(lambda known: rare_score(model, point, centre, share * known))(counts)
+        foreseen = jax.vmap(lambda known: count_score(model, point, centre, elasticity * known))(counts)
         return away - home - flat.ravel(foreseen)
 
     return jax.lax.map(moved, (points, minibatches)).reshape(-1, flat.size)

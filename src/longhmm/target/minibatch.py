@@ -20,8 +20,7 @@ from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.data.windows import Cells, gather, locate
 from longhmm.model.hmm import HMM
-from longhmm.target.arcs import Arcs
-from longhmm.target.schemes import INT32_LIMIT, Rotation, Windows
+from longhmm.target.systematic import INT32_LIMIT, SystematicSampling, UnequalSampling, Windows
 
 ROWS_AT_ONCE = 1 << 20  # read on the host in one go
 
@@ -105,54 +104,58 @@ class MinibatchSource:
         self.sequences, self.windows, self.buffer = sequences, windows, buffer
         self.lags = 0 if model is None else model.lags
         self.cells = Cells(sequences.offsets, windows.core_length)
-        self.rotation = Rotation.plan(self.cells.n_cells, windows, buffer, mixing_time)
+        self.scheme = SystematicSampling.plan(self.cells.n_cells, windows, buffer, mixing_time)
         # Positions inside compiled code are 32-bit; longer data are read on the host, where they are 64-bit.
         self.on_device = sequences.in_memory and sequences.length * sequences.dim < INT32_LIMIT
         self.data = for_windows(to_device(sequences, self.cells, model), windows.count) if self.on_device else None
-        self.arcs: Arcs | None = None
+        self.unequal: UnequalSampling | None = None
 
-    def with_arcs(self, arcs: Arcs) -> MinibatchSource:
+    def with_unequal(self, unequal: UnequalSampling) -> MinibatchSource:
         """The same windows, some drawn more often than others."""
         leaves, constants = self.tree_flatten()
         found = self.tree_unflatten(constants, leaves)
-        found.on_device = self.on_device and arcs.narrow
+        found.on_device = self.on_device and unequal.narrow
         found.sequences, found.data = self.sequences, self.data if found.on_device else None
-        found.arcs = for_windows(arcs.to_device(), self.windows.count) if found.on_device else arcs
+        found.unequal = (
+            for_windows(jax.tree.map(jnp.asarray, unequal), self.windows.count) if found.on_device else unequal
+        )
         return found
 
-    def tree_flatten(self) -> tuple[tuple[DeviceData | None, Arcs | None], tuple[Any, ...]]:
+    def tree_flatten(self) -> tuple[tuple[DeviceData | None, UnequalSampling | None], tuple[Any, ...]]:
         """What is on the device, and all else as a constant of compiled code (which must not keep the data alive)."""
         device, host = (
-            ((self.data, self.arcs), (None, None)) if self.on_device else ((None, None), (self.sequences, self.arcs))
+            ((self.data, self.unequal), (None, None))
+            if self.on_device
+            else ((None, None), (self.sequences, self.unequal))
         )
-        return device, (*host, self.windows, self.buffer, self.cells, self.rotation, self.on_device, self.lags)
+        return device, (*host, self.windows, self.buffer, self.cells, self.scheme, self.on_device, self.lags)
 
     @classmethod
     def tree_unflatten(
-        cls, constants: tuple[Any, ...], leaves: tuple[DeviceData | None, Arcs | None]
+        cls, constants: tuple[Any, ...], leaves: tuple[DeviceData | None, UnequalSampling | None]
     ) -> MinibatchSource:
         """The inverse of `tree_flatten`."""
         source = object.__new__(cls)
-        source.sequences, source.arcs, *rest = constants
-        source.windows, source.buffer, source.cells, source.rotation, source.on_device, source.lags = rest
+        source.sequences, source.unequal, *rest = constants
+        source.windows, source.buffer, source.cells, source.scheme, source.on_device, source.lags = rest
         source.data, on_device = leaves
-        source.arcs = on_device if source.on_device else source.arcs
+        source.unequal = on_device if source.on_device else source.unequal
         return source
 
     def draw(self, key: jax.Array) -> Minibatch:
         """A minibatch of `windows.count` windows."""
         if self.data is not None:
             core_length = self.windows.core_length
-            return _draw_on_device(self.rotation, core_length, self.buffer, self.data, self.arcs, key)
+            return _draw_on_device(self.scheme, core_length, self.buffer, self.data, self.unequal, key)
         return jax.tree.map(lambda each: each[0], self.draw_many(key[None]))
 
     def draw_many(self, keys: jax.Array) -> Minibatch:
         """What `draw` gives for each of some keys, along a leading axis, read on the host in one go."""
-        rotation = self.rotation if self.arcs is None else self.arcs.rotation
-        with jax.enable_x64(rotation.n_cells >= INT32_LIMIT):
-            places = np.asarray(_draw_places(rotation, keys))
+        scheme = self.scheme if self.unequal is None else self.unequal.scheme
+        with jax.enable_x64(scheme.population >= INT32_LIMIT):
+            places = np.asarray(_draw_places(scheme, keys))
         together = max(1, ROWS_AT_ONCE // self.cells.width(self.buffer))
-        numbers, weights = _cells_at(np, self.rotation, self.arcs, places.ravel())
+        numbers, weights = _cells_at(np, self.scheme, self.unequal, places.ravel())
         pieces = [
             host_rows(self.sequences, self.cells, numbers[first : first + together], self.buffer, self.lags)
             for first in range(0, numbers.size, together)
@@ -186,24 +189,29 @@ def with_numbers(model: HMM, minibatch: Minibatch) -> Minibatch:
     return minibatch._replace(numbers=numbers.reshape(*outer, count * width, lowering.width))
 
 
-def _cells_at(xp: Any, rotation: Rotation, arcs: Arcs | None, places: Any) -> tuple[Any, Any]:
-    """Cells and their weights: every place is a cell, unless cells have arcs."""
-    if arcs is not None:
-        return arcs.find(xp, places)
-    return places, xp.full(places.shape, rotation.weight, xp.float32)
+def _cells_at(xp: Any, scheme: SystematicSampling, unequal: UnequalSampling | None, places: Any) -> tuple[Any, Any]:
+    """Cells and their weights: every place is a cell, unless probabilities are unequal."""
+    if unequal is not None:
+        return unequal.find(xp, places)
+    return places, xp.full(places.shape, scheme.weight, xp.float32)
 
 
-@partial(jax.jit, static_argnames=("rotation",))
-def _draw_places(rotation: Rotation, keys: jax.Array) -> jax.Array:
-    return jax.vmap(rotation.draw)(keys)
+@partial(jax.jit, static_argnames=("scheme",))
+def _draw_places(scheme: SystematicSampling, keys: jax.Array) -> jax.Array:
+    return jax.vmap(scheme.draw)(keys)
 
 
-@partial(jax.jit, static_argnames=("rotation", "core_length", "buffer"))
+@partial(jax.jit, static_argnames=("scheme", "core_length", "buffer"))
 def _draw_on_device(
-    rotation: Rotation, core_length: int, buffer: int, data: DeviceData, arcs: Arcs | None, key: jax.Array
+    scheme: SystematicSampling,
+    core_length: int,
+    buffer: int,
+    data: DeviceData,
+    unequal: UnequalSampling | None,
+    key: jax.Array,
 ) -> Minibatch:
-    places = (rotation if arcs is None else arcs.rotation).draw(key)
-    cells, weights = _cells_at(jnp, rotation, arcs, places)
+    places = (scheme if unequal is None else unequal.scheme).draw(key)
+    cells, weights = _cells_at(jnp, scheme, unequal, places)
     layout = locate(jnp, data.cell_offsets, data.offsets, core_length, cells, buffer)
     layout = replace(jax.tree.map(lambda each: each.astype(jnp.int32), layout), spans=(buffer, core_length, buffer))
     found = Minibatch(take_rows(data, layout, sum(layout.spans)), layout, weights, data.numbers)

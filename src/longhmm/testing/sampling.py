@@ -16,7 +16,7 @@ import numpy as np
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.target.flat import Flat
+from longhmm.target.coordinates import Flat
 from longhmm.testing.require import close, require
 
 POINTS, SPREAD = 4, 0.5  # parameters tried around the given ones, and their distance in coordinates

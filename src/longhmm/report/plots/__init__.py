@@ -3,16 +3,16 @@
 Example:
     >>> import longhmm as lh
     >>> sorted(lh.plots.__all__)[:3]
-    ['amplitudes', 'buffer_certificate', 'chain_traces']
+    ['amplitudes', 'buffer_report', 'chain_traces']
 """
 
-from longhmm.report.plots.checks import buffer_certificate, chain_traces, forest, residual_check
+from longhmm.report.plots.checks import buffer_report, chain_traces, forest, residual_check
 from longhmm.report.plots.states import amplitudes, dwell_times, transition_graph
 from longhmm.report.plots.trace import segmentation
 
 __all__ = [
     "amplitudes",
-    "buffer_certificate",
+    "buffer_report",
     "chain_traces",
     "dwell_times",
     "forest",

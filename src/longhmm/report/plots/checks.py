@@ -12,7 +12,7 @@ from longhmm.posterior.convergence import convergence
 from longhmm.posterior.labels import entry_names
 from longhmm.posterior.residuals import Residuals, quantiles, residuals
 from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, few_ticks, legend, new_figure, plain, tidy, with_sd
-from longhmm.target.certificate import certificate
+from longhmm.target import buffer_report as reports
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -177,13 +177,13 @@ def _correlations(column: np.ndarray) -> np.ndarray:
     return np.array(found)
 
 
-def buffer_certificate(posterior: Posterior, data: Any, *, cells: int = 2000) -> Figure:
+def buffer_report(posterior: Posterior, data: Any, *, cells: int = 2000) -> Figure:
     """Bias and error of buffered windows against the buffer's length, at the mode (or the posterior mean).
 
-    See `lh.certificate`, which also gives the numbers.
+    See `lh.buffer_report`, which also gives the numbers.
     """
     params = posterior.mean_params() if posterior.mode is None else posterior.mode
-    figure: Figure = certificate(posterior.model, params, data, cells=cells).plot()
+    figure: Figure = reports.buffer_report(posterior.model, params, data, cells=cells).plot()
     figure.patch.set_alpha(0.0)
     axes = figure.axes[0]
     axes.set_title("")

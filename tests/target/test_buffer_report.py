@@ -1,4 +1,4 @@
-"""The certificate: its numbers against the full gradient, its table and its picture."""
+"""The buffer report: its numbers against the full gradient, its table and its picture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import longhmm as lh
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.windows import Cells
 from longhmm.errors import ModelError
-from longhmm.target.certificate import Certificate, _cell_scores
+from longhmm.target.buffer_report import BufferReport, _cell_scores
 from longhmm.target.estimators import stationary_start, uniform_start
 from target.references import AWAY, OVERLAPPING, flat, overlapping_data
 
@@ -31,18 +31,18 @@ def small() -> Sequences:
 
 
 @cache
-def of_everything() -> Certificate:
-    return lh.certificate(
+def of_everything() -> BufferReport:
+    return lh.buffer_report(
         OVERLAPPING, AWAY, small(), windows=WINDOWS, buffers=BUFFERS, start=uniform_start, cells=10**6
     )
 
 
 def test_every_cell_is_used_and_nothing_is_left_to_chance() -> None:
-    proof = of_everything()
-    assert proof.cells_used == proof.n_cells == Cells(small().offsets, 5).n_cells
-    assert [row.buffer for row in proof.rows] == BUFFERS
-    assert all(row.bias_error == 0.0 for row in proof.rows)
-    assert [row.cost for row in proof.rows] == [1 + 2 * buffer / 5 for buffer in BUFFERS]
+    report = of_everything()
+    assert report.cells_used == report.n_cells == Cells(small().offsets, 5).n_cells
+    assert [row.buffer for row in report.rows] == BUFFERS
+    assert all(row.bias_error == 0.0 for row in report.rows)
+    assert [row.cost for row in report.rows] == [1 + 2 * buffer / 5 for buffer in BUFFERS]
 
 
 def test_bias_is_the_distance_to_the_full_gradient_in_posterior_deviations() -> None:
@@ -73,8 +73,10 @@ def test_longer_buffers_are_better_until_nothing_is_left() -> None:
 
 def test_a_sample_of_cells_agrees_with_all_of_them_within_its_error() -> None:
     buffers = [0, 1]
-    sample = lh.certificate(OVERLAPPING, AWAY, overlapping_data(), windows=WINDOWS, buffers=buffers, cells=4000, seed=1)
-    whole = lh.certificate(OVERLAPPING, AWAY, overlapping_data(), windows=WINDOWS, buffers=buffers, cells=20_000)
+    sample = lh.buffer_report(
+        OVERLAPPING, AWAY, overlapping_data(), windows=WINDOWS, buffers=buffers, cells=4000, seed=1
+    )
+    whole = lh.buffer_report(OVERLAPPING, AWAY, overlapping_data(), windows=WINDOWS, buffers=buffers, cells=20_000)
     assert sample.cells_used == 4000
     assert whole.cells_used == whole.n_cells == 20_000
     for some, every in zip(sample.rows, whole.rows, strict=True):
@@ -84,11 +86,11 @@ def test_a_sample_of_cells_agrees_with_all_of_them_within_its_error() -> None:
 
 
 def test_the_default_lengths_go_past_the_chosen_one() -> None:
-    proof = lh.certificate(OVERLAPPING, AWAY, small(), windows=WINDOWS, rule=lh.LyapunovBuffer(tolerance=0.5))
-    lengths = [row.buffer for row in proof.rows]
+    report = lh.buffer_report(OVERLAPPING, AWAY, small(), windows=WINDOWS, rule=lh.LyapunovBuffer(tolerance=0.5))
+    lengths = [row.buffer for row in report.rows]
     assert lengths[:5] == [0, 1, 2, 3, 4]
-    assert proof.chosen.length in lengths
-    assert lengths[-1] >= 2 * proof.chosen.length
+    assert report.chosen.length in lengths
+    assert lengths[-1] >= 2 * report.chosen.length
 
 
 def test_the_table_has_every_column() -> None:
@@ -101,7 +103,7 @@ def test_the_table_has_every_column() -> None:
 
 
 def test_the_picture_is_written_without_a_display(tmp_path: Path) -> None:
-    path = tmp_path / "certificate.png"
+    path = tmp_path / "buffer_report.png"
     assert of_everything().plot(str(path)) is None
     assert path.read_bytes().startswith(b"\x89PNG")
     axes = of_everything().plot().axes[0]
@@ -111,14 +113,14 @@ def test_the_picture_is_written_without_a_display(tmp_path: Path) -> None:
 
 
 def test_the_module_leaves_pyplot_alone() -> None:
-    code = "import sys, longhmm.target.certificate; sys.exit('matplotlib' in sys.modules)"
+    code = "import sys, longhmm.target.buffer_report; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": "src"}, check=False).returncode == 0
 
 
 def test_nonsense_is_refused() -> None:
     with pytest.raises(ModelError, match="buffers"):
-        lh.certificate(OVERLAPPING, AWAY, small(), buffers=[-1])
+        lh.buffer_report(OVERLAPPING, AWAY, small(), buffers=[-1])
     with pytest.raises(ModelError, match="cells"):
-        lh.certificate(OVERLAPPING, AWAY, small(), cells=0)
+        lh.buffer_report(OVERLAPPING, AWAY, small(), cells=0)
     with pytest.raises(ModelError, match="2 feature"):
-        lh.certificate(OVERLAPPING, AWAY, np.zeros((30, 2)))
+        lh.buffer_report(OVERLAPPING, AWAY, np.zeros((30, 2)))

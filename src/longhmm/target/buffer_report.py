@@ -1,4 +1,4 @@
-"""The certificate: what each buffer length costs in bias, at given parameters, measured against the exact gradient."""
+"""The buffer report: bias, variance and cost by buffer length at given parameters, against the exact gradient."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from longhmm.target.buffer_length import BufferEstimate, LyapunovBuffer, round_u
 from longhmm.target.coordinates import interior, scores
 from longhmm.target.estimators import StartLaw, WindowStatistics, stationary_start, uniform_start
 from longhmm.target.minibatch import Minibatch, with_numbers
-from longhmm.target.schemes import Windows
+from longhmm.target.systematic import Windows
 
 BATCH_ENTRIES = 1 << 21  # numbers in one (window, time, state) array
 AGREEMENT = 1e-10  # two starts that differ by less, relative to the scores' size, have been forgotten
 
 
 @dataclass(frozen=True)
-class CertificateRow:
+class BufferReportRow:
     """One buffer length.
 
     Attributes:
@@ -54,13 +54,13 @@ class CertificateRow:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class BufferReport:
     """Bias, noise and cost of buffer lengths, with the length that the Lyapunov rule chooses.
 
     Print it for a table; `plot()` draws it.
     """
 
-    rows: tuple[CertificateRow, ...]
+    rows: tuple[BufferReportRow, ...]
     chosen: BufferEstimate
     tolerance: float
     n_cells: int
@@ -105,7 +105,7 @@ class Certificate:
             smallest = min((row.typical_error for row in self.rows if row.typical_error > 0), default=1e-12)
             axes.set_ylim(bottom=smallest / 3)
         axes.axvline(self.chosen.length, color="tab:red", linewidth=1, label=f"chosen: {self.chosen.length}")
-        axes.set(yscale="log", xlabel="buffer length (observations)", title="Buffer certificate")
+        axes.set(yscale="log", xlabel="buffer length (observations)", title="Buffer report")
         axes.legend(frameon=False)
         if path is None:
             return figure
@@ -113,7 +113,7 @@ class Certificate:
         return None
 
 
-def certificate(
+def buffer_report(
     model: HMM,
     params: Mapping[str, Any],
     data: Any,
@@ -124,7 +124,7 @@ def certificate(
     start: StartLaw = stationary_start,
     cells: int = 2000,
     seed: int = 0,
-) -> Certificate:
+) -> BufferReport:
     """Compare the scores of buffered windows with exact ones, at given parameters.
 
     Args:
@@ -139,8 +139,8 @@ def certificate(
         >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
         >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 3.0]}
         >>> states, counts = lh.simulate(model, params, length=5000, seed=1)
-        >>> proof = lh.certificate(model, params, counts, cells=200)
-        >>> proof.rows[0].bias > proof.rows[-1].bias
+        >>> report = lh.buffer_report(model, params, counts, cells=200)
+        >>> report.rows[0].bias > report.rows[-1].bias
         True
     """
     sequences = open_data(data)
@@ -179,7 +179,7 @@ def certificate(
         worst = int(np.argmax(np.abs(mean)))
         scale = np.sqrt(layout.n_cells)
         rows.append(
-            CertificateRow(
+            BufferReportRow(
                 buffer=int(buffer),
                 bias=float(scale * abs(mean[worst])),
                 bias_error=float(scale * sampling[worst]),
@@ -190,7 +190,26 @@ def certificate(
                 cost=(windows.core_length + 2 * buffer) / windows.core_length,
             )
         )
-    return Certificate(tuple(rows), chosen, rule.tolerance, layout.n_cells, count)
+    return BufferReport(tuple(rows), chosen, rule.tolerance, layout.n_cells, count)
+
+
+def cell_scores(
+    model: HMM, params: Mapping[str, Any], sequences: Sequences, core_length: int, *, cells: int = 400, seed: int = 0
+) -> tuple[np.ndarray, int]:
+    """Scores `(n, P)` of up to `cells` cells drawn at random, and how many cells of this length the data have.
+
+    Coordinates are flat, names in sorted order. Buffers are so long that the scores are exact to rounding.
+    """
+    if core_length < 1 or cells < 1:
+        raise ModelError(f"core_length and cells must be at least 1, got {core_length!r} and {cells!r}.")
+    model.check_dim(sequences)
+    complete = interior(model, params)
+    layout = Cells(sequences.offsets, core_length)
+    count = min(cells, layout.n_cells)
+    rng = np.random.default_rng(seed)
+    picked = np.sort(rng.choice(layout.n_cells, count, replace=False)) if count < layout.n_cells else np.arange(count)
+    look = partial(_cell_scores, model, complete, sequences, layout, picked)
+    return _exact(look, 16, int(np.diff(sequences.offsets).max()))[0], layout.n_cells
 
 
 Look = Callable[..., tuple[np.ndarray, np.ndarray]]

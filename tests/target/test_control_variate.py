@@ -1,4 +1,4 @@
-"""What control variates know of rare transitions: no bias, and less noise."""
+"""The control variate for expected counts: no bias, and less noise."""
 
 from dataclasses import replace
 
@@ -9,8 +9,8 @@ import pytest
 
 import longhmm as lh
 from longhmm.data.sequences import open_data
+from longhmm.target.control_variate import count_control
 from longhmm.target.minibatch import Minibatch, host_rows
-from longhmm.target.rare import find_rare
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +25,9 @@ def problem():
     data = open_data(lh.simulate(model, params, 3000, seed=0)[1])
     resolved = model.resolve(data)
     plain = lh.ControlVariate(lh.Windows(5, 4), lh.FixedBuffer(12)).bind(resolved, data, params)
-    rare = find_rare(resolved, resolved.validate(params), data)
+    rare = count_control(resolved, resolved.validate(params), data)
     # Only the rare transitions differ from the centre: there their counts are foreseen.
-    moved = np.array(params["transition"]) * np.where(rare.share > 0, 2.0, 1.0)
+    moved = np.array(params["transition"]) * np.where(rare.elasticity > 0, 2.0, 1.0)
     there = {**params, "transition": moved / moved.sum(axis=1, keepdims=True)}
     away = {name: jnp.asarray(value, jnp.float32) for name, value in lh.unconstrain(resolved, there).items()}
     return plain, rare, away
@@ -35,8 +35,8 @@ def problem():
 
 def test_soft_counts_are_told_from_hard_ones(problem):
     _, rare, _ = problem
-    assert rare.share[0, 2] > 0.8 and rare.share[2, 0] > 0.8
-    assert np.all(rare.share[rare.counts > 20] == 0)
+    assert rare.elasticity[0, 2] > 0.8 and rare.elasticity[2, 0] > 0.8
+    assert np.all(rare.elasticity[rare.counts > 20] == 0)
 
 
 def test_the_mean_over_all_cells_stays_and_the_noise_shrinks(problem):

@@ -1,0 +1,219 @@
+"""Which blocks of the data a minibatch holds, and with what weight: systematic sampling with spacing.
+
+All sequences are cut into N blocks, numbered in a circle. S spacings of at least m blocks that sum to N are drawn, and
+the whole pattern is shifted by a uniform offset. Whatever the spacings' distribution, the offset alone gives every
+block the inclusion probability S/N, so that weights N/S make the sum unbiased (F11), without rejection and in O(S).
+
+With unequal probabilities a block takes a whole number of places, in proportion to its probability. S of M places are
+drawn in the same way, so that a block of `size` places is drawn with probability `S size / M` exactly, and its weight
+`M / (S size)` makes the sum unbiased (F27). No block has more places than the least spacing, so that none is drawn
+twice, nor more than half the mean spacing, so that chance still decides which are drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.windows import Cells
+from longhmm.errors import ModelError
+
+INT32_LIMIT = 2**31 - 1
+MOST_GROUPS = 1 << 20  # in a table of probabilities; sequences that are shorter than a group have one of their own
+NARROW = 1 << 27  # with more blocks than this, 32-bit places would leave no room to tell probabilities apart
+WIDE_PLACES = 1 << 61
+
+
+@dataclass(frozen=True)
+class Importance:
+    """Draw the stretches that tell most about rare states and rare transitions more often, and weigh them less.
+
+    A first pass over the data, at the parameters at which windows are bound, finds where each state and each kind of
+    transition happens. Weights are exact whatever it finds, so that this changes the noise of gradients and never their
+    mean.
+
+    Args:
+        uniform: share of the windows that is drawn with equal probabilities, above 0 and at most 1. No window is
+            weighted more than `1 / uniform` times what it would be if all were as likely.
+
+    Example:
+        >>> import longhmm as lh
+        >>> lh.Windows(count=64, proposal=lh.Importance(uniform=0.5)).proposal
+        Importance(uniform=0.5)
+    """
+
+    uniform: float = 1.0 / 3.0
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.uniform, (int, float, np.number)) and not isinstance(self.uniform, bool)
+        if not number or not 0.0 < self.uniform <= 1.0:
+            raise ModelError(f"uniform must be a number above 0 and at most 1, got {self.uniform!r}.")
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How much data one minibatch holds.
+
+    Args:
+        half_width: L; the core of a window has `2 L + 1` times.
+        count: S, the number of windows in a minibatch.
+        proposal: `Importance(...)` to look at rare states more often; None draws all blocks with equal probabilities.
+
+    Example:
+        >>> import longhmm as lh
+        >>> lh.Windows(half_width=2, count=10).core_length
+        5
+    """
+
+    half_width: int = 10
+    count: int = 20
+    proposal: Importance | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("half_width", self.half_width, 0), ("count", self.count, 1)):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+                raise ModelError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+        if self.proposal is not None and not isinstance(self.proposal, Importance):
+            raise ModelError(f"proposal must be Importance(...) or None, got {self.proposal!r}.")
+
+    @property
+    def core_length(self) -> int:
+        """Times in the core of a window, `C = 2 L + 1`."""
+        return 2 * self.half_width + 1
+
+
+@dataclass(frozen=True)
+class SystematicSampling:
+    """Draws `count` of `population` blocks (or places), neighbours at least `spacing` apart.
+
+    `shrunk` says that there was no room for the spacing that windows a mixing time apart would have needed.
+    """
+
+    population: int
+    count: int
+    spacing: int
+    shrunk: bool = False
+
+    @staticmethod
+    def plan(n_blocks: int, windows: Windows, buffer: int, mixing_time: float) -> SystematicSampling:
+        """The scheme for a buffer length and a mixing time: windows at least `2 (L + B) + nu` times apart (F15)."""
+        count = min(windows.count, n_blocks)
+        wanted = math.ceil((2 * (windows.half_width + buffer) + mixing_time) / windows.core_length)
+        spacing = max(1, min(wanted, n_blocks // count))
+        return SystematicSampling(n_blocks, count, spacing, spacing < wanted)
+
+    @property
+    def weight(self) -> float:
+        """N/S, with which each drawn block enters the sum."""
+        return self.population / self.count
+
+    def draw(self, key: jax.Array) -> jax.Array:
+        """`(S,)` distinct numbers, each with inclusion probability S/N; from integer bits alone."""
+        spacing_key, offset_key = jax.random.split(key)
+        # The type is part of the draw: left to JAX's settings, one seed would give different blocks in other scopes.
+        dtype = jnp.int32 if self.population < INT32_LIMIT else jnp.int64
+        spare = self.population - self.count * self.spacing
+        cuts = jnp.sort(jax.random.randint(spacing_key, (self.count - 1,), 0, spare + 1, dtype))
+        # Spacings are `spacing` plus the pieces of `spare` between neighbouring cuts; running sums are the places.
+        places = jnp.concatenate([jnp.zeros(1, dtype), cuts]) + self.spacing * jnp.arange(self.count, dtype=dtype)
+        return self.shift(places, jax.random.randint(offset_key, (), 0, self.population, dtype))
+
+    def shift(self, places: jax.Array, offset: jax.Array) -> jax.Array:
+        """`places + offset`, modulo the population; written without sums that could overflow."""
+        room = self.population - offset
+        return jnp.where(places < room, places + offset, places - room)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=("edges", "first", "size", "weight"), meta_fields=("scheme",))
+@dataclass(frozen=True, eq=False)
+class UnequalSampling:
+    """Unequal inclusion probabilities, the same for the blocks of each of G groups of neighbours.
+
+    There are groups where there are too many blocks for a table: its size never follows the length of the data.
+
+    Attributes:
+        scheme: draws places.
+        edges: `(G,)`, first place of each group.
+        first: `(G,)`, number of its first block.
+        size: `(G,)`, places of each of its blocks.
+        weight: `(G,)`, float32, `M / (S size)`.
+    """
+
+    scheme: SystematicSampling
+    edges: Any
+    first: Any
+    size: Any
+    weight: Any
+
+    def find(self, xp: Any, places: Any) -> tuple[Any, Any]:
+        """Blocks at some places, and their weights, on the array namespace `xp` (numpy, or jax.numpy when compiled)."""
+        group = xp.searchsorted(self.edges, places, side="right") - 1
+        return self.first[group] + (places - self.edges[group]) // self.size[group], self.weight[group]
+
+    @property
+    def narrow(self) -> bool:
+        """Whether places are 32-bit numbers, which compiled code can draw."""
+        return self.scheme.population < INT32_LIMIT
+
+
+def groups_of(blocks: Cells) -> Cells:
+    """The same sequences cut into groups of whole blocks, about as many as a table may hold."""
+    return Cells(blocks.offsets, blocks.core_length * -(-blocks.n_cells // MOST_GROUPS))
+
+
+def plan_unequal(blocks: Cells, importance: np.ndarray, uniform: float, scheme: SystematicSampling) -> UnequalSampling:
+    """Probabilities of which a share `uniform` is the same for all blocks, and the rest follows the importance.
+
+    Args:
+        importance: `(G,)`, of each group of `groups_of(blocks)` as a whole; nonnegative, and not all zero.
+        uniform: above 0, so that every block can be drawn, with a weight of at most `1 / uniform` times the usual one.
+        scheme: how blocks would be drawn with equal probabilities.
+    """
+    first, counts = _blocks_of_groups(blocks)
+    wide = blocks.n_cells > NARROW
+    places = WIDE_PLACES if wide else INT32_LIMIT - 1 - blocks.n_cells
+    share = importance / importance.sum() / counts
+    # Whole numbers, rounded down: the weights are those of the rounded numbers, and so exact.
+    size = max(1, int(uniform * places / blocks.n_cells)) + np.floor((1.0 - uniform) * places * share).astype(np.int64)
+    size = _limited(size, counts, min(2 * scheme.count, blocks.n_cells))
+    total = int(np.sum(size * counts))
+    spacing = min(max(scheme.spacing * (total // blocks.n_cells), int(size.max())), total // scheme.count)
+    kind = np.int64 if wide else np.int32
+    return UnequalSampling(
+        SystematicSampling(total, scheme.count, spacing, scheme.shrunk),
+        np.concatenate([[0], np.cumsum(size * counts)[:-1]]).astype(kind),
+        first.astype(kind),
+        size.astype(kind),
+        (total / (scheme.count * size.astype(np.float64))).astype(np.float32),
+    )
+
+
+def _blocks_of_groups(blocks: Cells) -> tuple[np.ndarray, np.ndarray]:
+    """The first block of each group, and how many it has."""
+    groups = groups_of(blocks)
+    per_group = groups.core_length // blocks.core_length
+    sequence = np.repeat(np.arange(len(blocks.offsets) - 1), np.diff(groups.cell_offsets))
+    within = np.arange(groups.n_cells) - groups.cell_offsets[sequence]
+    first = blocks.cell_offsets[sequence] + within * per_group
+    return first, np.minimum(per_group, blocks.cell_offsets[sequence + 1] - first)
+
+
+def _limited(size: np.ndarray, counts: np.ndarray, count: int) -> np.ndarray:
+    """Sizes of which none takes more than a `count`-th part of all places; there are at least `count` blocks.
+
+    With the largest ones cut to the same size, there are fewer places, and others may become too large in turn.
+    """
+    cut = np.zeros(len(size), bool)
+    while True:
+        rest, held = int(np.sum((size * counts)[~cut])), int(counts[cut].sum())
+        largest = rest // (count - held)
+        over = ~cut & (size > largest)
+        if not over.any():
+            return np.where(cut, largest, size)
+        cut |= over
