@@ -9,37 +9,30 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from longhmm.data.sequences import Sequences
+from longhmm.data.source import Source
 
 WHOLE = 1 << 30  # bytes of values in files up to which all of them are digested: about a second
 BLOCKS, BLOCK_ROWS = 64, 4096  # of longer ones
 AT_ONCE = 1 << 20  # values digested at a time
+WORDS = {"values": "values", "mask": "mask", "states": "known states", "covariates": "covariates"}
 
 
 def digest(sequences: Sequences) -> dict[str, str]:
     """What tells these data from others, by the words in which a user would say it."""
     whole = sees_all(sequences)
-    values, mask, states, covariates = (hashlib.sha256() for _ in range(4))
+    digests = {name: hashlib.sha256() for name in WORDS}
     for start, stop in _spans(sequences, whole):
-        rows, missing, known = sequences.raw(start, stop)
-        values.update(np.ascontiguousarray(rows).data)
-        if missing is not None:
-            mask.update(np.ascontiguousarray(missing != 0).data)
-        if known is not None:
-            states.update(np.ascontiguousarray(known, np.int64).data)
-        if sequences.n_covariates:
-            covariates.update(np.ascontiguousarray(sequences.covariates(start, stop)).data)
+        for name, rows in sequences.stored(start, stop).items():
+            same = rows != 0 if name == "mask" else rows.astype(np.int64) if name == "states" else rows
+            digests[name].update(np.ascontiguousarray(same).data)
     found = {
         "shape": f"{sequences.length} rows of {sequences.dim}",
         "type": str(sequences.dtype),
-        "values": values.hexdigest(),
-        "mask": mask.hexdigest() if sequences.has_mask else "none",
-        "known states": states.hexdigest() if sequences.has_states else "none",
-        "covariates": covariates.hexdigest() if sequences.n_covariates else "none",
+        **{WORDS[name]: sha.hexdigest() for name, sha in digests.items()},
         "ends of the sequences": hashlib.sha256(sequences.offsets.tobytes()).hexdigest(),
     }
     if not whole:
@@ -52,12 +45,11 @@ def sees_all(sequences: Sequences) -> bool:
     return sequences.in_memory or sequences.length * sequences.dim * sequences.dtype.itemsize <= WHOLE
 
 
-def files(source: Any) -> list[Path]:
+def files(source: Source) -> list[Path]:
     """The files or folders on this machine that a source reads from, as far as they are known."""
-    if hasattr(source, "parts"):
+    if source.parts:
         return [path for part in source.parts for path in files(part)]
-    path = getattr(source, "path", None)
-    return [Path(path)] if path is not None and Path(path).exists() else []
+    return [source.path] if source.path is not None and source.path.exists() else []
 
 
 def _spans(sequences: Sequences, whole: bool) -> Iterator[tuple[int, int]]:

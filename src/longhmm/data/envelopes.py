@@ -53,7 +53,7 @@ def envelope(sequences: Sequences, start: int = 0, stop: int | None = None, *, b
     parts = []
     rows = max(step, READ_AT_ONCE // step * step)
     for at in range(start, stop, rows):
-        block = sequences.read(at, min(at + rows, stop))
+        block = sequences.rows(at, min(at + rows, stop))
         values = np.where(block.observed, block.values, np.nan)
         cuts = np.arange(0, len(values), step)
         # fmin and fmax pass over NaN, and give NaN only where there is nothing else.
@@ -64,7 +64,7 @@ def envelope(sequences: Sequences, start: int = 0, stop: int | None = None, *, b
 
 def excerpt(sequences: Sequences, start: int, stop: int) -> list[np.ndarray]:
     """Rows `[start, stop)` as arrays in memory, one per sequence, NaN where missing."""
-    block = sequences.read(start, stop)
+    block = sequences.rows(start, stop)
     values = np.where(block.observed, block.values, np.nan) if not block.observed.all() else block.values
     inside = sequences.offsets[(sequences.offsets > start) & (sequences.offsets < stop)] - start
     return np.split(np.asarray(values), inside)

@@ -6,11 +6,16 @@ argument, so that it may run where its rows lie, and once more where it was lost
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from longhmm.data.sequences import Sequences
+
+Thing = TypeVar("Thing")
+DEPTH = 2  # how many things are held ready: one to cover reading, one to cover a slow read now and then
 
 # `work(model, sequences)` gets ready once for many tasks; what it returns takes the argument of one. It may be sent to
 # another process, so it is a function of a module, or a `functools.partial` of one.
@@ -69,3 +74,22 @@ HERE = Here()
 def nearby(executor: Executor) -> Executor:
     """Who works through a small part of some data: this process, watched as the whole is."""
     return Watched(HERE, executor.check) if isinstance(executor, Watched) else HERE
+
+
+def ahead(make: Callable[[int], Thing], count: int, depth: int = DEPTH) -> Iterator[Thing]:
+    """`make(0)` to `make(count - 1)` in order, each made in another thread while those before it are in use.
+
+    What `make` raises is raised here, in its turn. At most `depth + 1` things exist at a time.
+    """
+    with ThreadPoolExecutor(1, thread_name_prefix="longhmm-prefetch") as pool:
+        waiting: deque[Future[Thing]] = deque()
+        try:
+            for number in range(count):
+                waiting.append(pool.submit(make, number))
+                if len(waiting) > depth:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:  # left early: nothing more is begun
+            for each in waiting:
+                each.cancel()

@@ -1,4 +1,4 @@
-"""Making one source out of many, and of the masks and states that run alongside."""
+"""Making one source out of many, and of the masks, states and covariates that run alongside."""
 
 from __future__ import annotations
 
@@ -10,31 +10,22 @@ from typing import Any
 
 import numpy as np
 
-from longhmm.data.array_source import ArraySource, Columns, check_range, column_indices
-from longhmm.data.dask_source import DaskSource, concatenated, is_dask
-from longhmm.data.sources import Source, open_source
+from longhmm.data.formats import is_dask, open_source
+from longhmm.data.source import ArraySource, Columns, DaskSource, Source, column_indices
 from longhmm.errors import DataError
 
 # Operating systems commonly allow about a thousand open files to a program.
 _FILES_OPEN = 64
+_COUNTING = threading.Lock()
 
 
-def in_common(parts: Sequence[Source], name: str) -> Any:
-    """What all parts say about themselves, or None where they differ."""
-    said = {getattr(part, name, None) for part in parts}
-    return said.pop() if len(said) == 1 else None
-
-
-class ConcatenatedSource:
+class ConcatenatedSource(Source):
     """Lazy sources end to end; a position finds its part by search in `starts`, and few parts are open at a time."""
-
-    in_memory = False
 
     def __init__(self, parts: Sequence[Source]) -> None:
         self.parts = list(parts)
-        self.starts = np.concatenate([[0], np.cumsum([part.length for part in self.parts], dtype=np.int64)])
-        self.length = int(self.starts[-1])
-        self.dim = self.parts[0].dim
+        self.starts = offsets_of([part.length for part in self.parts])
+        self.length, self.dim = int(self.starts[-1]), self.parts[0].dim
         for number, part in enumerate(self.parts):
             if part.dim != self.dim:
                 raise DataError(
@@ -42,49 +33,33 @@ class ConcatenatedSource:
                     f"has {self.dim}; give every sequence the same features, for example with columns=[...]"
                 )
         self.dtype = np.result_type(*{part.dtype for part in self.parts})
-        self.rate: float | None = in_common(self.parts, "rate")
-        self.unit: str | None = in_common(self.parts, "unit")
+        rates, units = {part.rate for part in self.parts}, {part.unit for part in self.parts}
+        self.rate = rates.pop() if len(rates) == 1 else None
+        self.unit = units.pop() if len(units) == 1 else None
         more = len(self.parts) - 1
         self.name = self.parts[0].name + (f" and {more} more" if more else "")
-        self._open: OrderedDict[int, None] = OrderedDict()
-        self._lock = threading.Lock()
+        self._last_used: OrderedDict[int, None] = OrderedDict()
 
-    def part_at(self, position: int) -> Source:
-        """The part that holds a position."""
-        return self.parts[int(np.searchsorted(self.starts, position, side="right")) - 1]
+    def number_at(self, position: int) -> int:
+        """The number of the part that holds a position."""
+        return int(np.searchsorted(self.starts, position, side="right")) - 1
 
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows `start` to `stop` (exclusive), from as many parts as they touch."""
-        check_range(start, stop, self.length, self.name)
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        """From as many parts as these rows touch."""
         block = np.empty((stop - start, self.dim), self.dtype)
-        number = int(np.searchsorted(self.starts, start, side="right")) - 1
-        position = start
-        while position < stop:
-            first, last = int(self.starts[number]), min(stop, int(self.starts[number + 1]))
-            block[position - start : last - start] = self.parts[number].read(position - first, last - first)
+        for number in range(self.number_at(start), self.number_at(stop - 1) + 1):
+            begin, end = int(self.starts[number]), int(self.starts[number + 1])
+            first, last = max(start, begin), min(stop, end)
+            block[first - start : last - start] = self.parts[number].read(first - begin, last - begin)
             self._keep_few_open(number)
-            position, number = last, number + 1
         return block
 
     def _keep_few_open(self, number: int) -> None:
-        with self._lock:
-            self._open[number] = None
-            self._open.move_to_end(number)
-            if len(self._open) > _FILES_OPEN:
-                oldest, _ = self._open.popitem(last=False)
-                close = getattr(self.parts[oldest], "close", None)
-                if close is not None:
-                    close()
-
-    def __getstate__(self) -> dict[str, object]:
-        state = dict(self.__dict__)
-        state["_open"] = OrderedDict()
-        del state["_lock"]
-        return state
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        self.__dict__.update(state)
-        self._lock = threading.Lock()
+        with _COUNTING:
+            self._last_used[number] = None
+            self._last_used.move_to_end(number)
+            if len(self._last_used) > _FILES_OPEN:
+                self.parts[self._last_used.popitem(last=False)[0]].close()
 
 
 def is_many(data: Any) -> bool:
@@ -94,14 +69,13 @@ def is_many(data: Any) -> bool:
     if not data:
         raise DataError("data lists no sequences (an empty list); pass at least one sequence")
     first = data[0]
-    is_number = isinstance(first, (numbers.Number, np.generic)) or getattr(first, "shape", None) == ()
-    return not is_number
+    return not (isinstance(first, (numbers.Number, np.generic)) or getattr(first, "shape", None) == ())
 
 
 def cut(lengths: Any, source: Source) -> np.ndarray:
-    """Offsets of the sequences into which `lengths` cuts one source (None: it is one sequence)."""
+    """Offsets of the sequences into which `lengths` cuts one source (None: as many as its file says)."""
     if lengths is None:
-        return _offsets(_sweeps(source))
+        return offsets_of(source.lengths or [source.length])
     try:
         sizes = np.asarray(lengths)
     except ValueError:  # lists of different lengths inside
@@ -113,15 +87,11 @@ def cut(lengths: Any, source: Source) -> np.ndarray:
     total = int(sizes.sum())
     if total != source.length:
         raise DataError(f"lengths must sum to the {source.length} rows of {source.name} but sum to {total}; mend them")
-    return _offsets(sizes)
+    return offsets_of(sizes)
 
 
-def _sweeps(source: Source) -> list[int]:
-    """Lengths of the sequences of which a recording says that it consists."""
-    return getattr(source, "lengths", None) or [source.length]
-
-
-def _offsets(lengths: Any) -> np.ndarray:
+def offsets_of(lengths: Any) -> np.ndarray:
+    """Where sequences of these lengths begin, and the end of the last."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
@@ -134,8 +104,7 @@ def strip_masks(items: list[Any], columns: Columns) -> tuple[list[Any], list[Any
         if isinstance(item, np.ma.MaskedArray):
             mask = np.ma.getmaskarray(item)
             if mask.ndim == 2:
-                chosen = column_indices(columns, range(mask.shape[1]), f"masked array {number}")
-                mask = mask if chosen is None else mask[:, chosen]
+                mask = mask[:, column_indices(columns, range(mask.shape[1]), f"masked array {number}")]
             values[number], masks[number] = item.data, mask
     return values, masks
 
@@ -144,10 +113,9 @@ def join(items: list[Any], what: str, dataset: str | None = None, columns: Colum
     """One source over all items, and the offsets where each begins."""
     title = f"{what} of {len(items)} sequences"
     if dataset is None and _alike(items):
-        return ArraySource(np.concatenate(items), title, columns), _offsets([len(item) for item in items])
+        return ArraySource(np.concatenate(items), title, columns), offsets_of([len(item) for item in items])
     if any(is_dask(item) for item in items):
-        source = DaskSource(concatenated(items, title), title, columns)
-        return source, _offsets([len(item) for item in items])
+        return DaskSource(_one_dask_array(items, title), title, columns), offsets_of([len(item) for item in items])
     parts = [
         open_source(item, dataset=dataset, columns=columns, name=f"sequence {number} of {what}")
         for number, item in enumerate(items)
@@ -158,7 +126,7 @@ def join(items: list[Any], what: str, dataset: str | None = None, columns: Colum
         whole = ArraySource(np.concatenate(in_memory), title)
         whole.rate, whole.unit = joined.rate, joined.unit
         return whole, joined.starts
-    return joined, _offsets([length for part in parts for length in _sweeps(part)])
+    return joined, offsets_of([length for part in parts for length in part.lengths or [part.length]])
 
 
 def _alike(items: list[Any]) -> bool:
@@ -171,6 +139,18 @@ def _alike(items: list[Any]) -> bool:
     kinds = {(item.dtype, item.shape[1:], item.ndim) for item in items}
     dtype, _, ndim = next(iter(kinds))
     return len(kinds) == 1 and dtype.kind in "biuf" and ndim in (1, 2) and all(item.shape[0] for item in items)
+
+
+def _one_dask_array(arrays: Sequence[Any], title: str) -> Any:
+    """Many Dask arrays as one, whose chunks stay where they are."""
+    import dask.array
+
+    if not all(is_dask(array) for array in arrays):
+        raise DataError(f"{title} must hold Dask arrays only, or none, but mixes them with others; make them alike")
+    widths = {array.shape[1:] for array in arrays}
+    if len(widths) > 1:
+        raise DataError(f"{title} must all have the same features, but are shaped {sorted(widths)} beyond time")
+    return dask.array.concatenate(list(arrays), axis=0)
 
 
 def alongside(
@@ -192,18 +172,16 @@ def alongside(
         if wrong.size:
             i = int(wrong[0])
             raise DataError(
-                f"{what} of sequence {i} must have the {wanted[i]} rows of its data "
-                f"but has {starts[i + 1] - starts[i]}; "
-                "give one row for each observation"
+                f"{what} of sequence {i} must have the {wanted[i]} rows of its data but has "
+                f"{starts[i + 1] - starts[i]}; give one row for each observation"
             )
     else:
         found = open_source(given, name=what)
     if found.length != source.length or (dims and found.dim not in dims):
         shapes = " or ".join(str((source.length,) if dim == 1 else (source.length, dim)) for dim in sorted(set(dims)))
-        shapes = shapes or f"({source.length}, any)"
         raise DataError(
-            f"{what} must have shape {shapes} to match {source.name} but has shape {(found.length, found.dim)}; "
-            "give one row for each observation"
+            f"{what} must have shape {shapes or f'({source.length}, any)'} to match {source.name} but has shape "
+            f"{(found.length, found.dim)}; give one row for each observation"
         )
     if dims and np.dtype(found.dtype).kind not in "iu":
         kind = "integers, with -1 for unknown" if what == "states" else "True (missing) or False"
@@ -219,9 +197,3 @@ def _same_width(entries: list[Any], lengths: np.ndarray, dim: int, unmarked: int
     if all(np.ndim(entry) < 2 for entry in filled):
         return filled
     return [np.repeat(np.asarray(e)[:, None], dim, axis=1) if np.ndim(e) == 1 else e for e in filled]
-
-
-def either(first: Source, second: Source) -> ArraySource:
-    """Missing in one mask or in the other."""
-    masked = (first.read(0, first.length) != 0) | (second.read(0, second.length) != 0)
-    return ArraySource(masked, "mask")

@@ -1,13 +1,23 @@
-"""How chunks lie in rows: windows of a minibatch and chunks of a full pass alike."""
+"""How chunks lie in rows, windows of a minibatch and chunks of a full pass alike: cores and buffers, in fixed shapes.
+
+No window crosses the end of a sequence.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import operator
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
+
+from longhmm.data.rows import BLANK, Rows
+from longhmm.data.sequences import Sequences
+from longhmm.errors import DataError
+
+_MOST_AT_ONCE = 1 << 22  # rows taken from a memory map in one call: their positions are held too
 
 
 @partial(
@@ -66,3 +76,108 @@ def ladder(length: int) -> int:
             if rung >= length:
                 return rung
         step *= 2
+
+
+def locate(xp: Any, cell_offsets: Any, offsets: Any, core_length: Any, cells: Any, buffer: Any) -> Layout:
+    """Windows of the given cells in all rows, on the array namespace `xp` (numpy, or jax.numpy in compiled code).
+
+    Cell [a, b) of sequence [s, e) has the window [max(s, a - buffer), min(e, b + buffer)). Written with remaining
+    distances rather than sums, so that 32-bit integers suffice for any total length below 2^31.
+    """
+    only_one = len(cell_offsets) == 2
+    sequence = xp.zeros_like(cells) if only_one else xp.searchsorted(cell_offsets, cells, side="right") - 1
+    first, end = offsets[sequence], offsets[sequence + 1]
+    core = first + (cells - cell_offsets[sequence]) * core_length
+    core_size = xp.minimum(core_length, end - core)
+    before = xp.minimum(buffer, core - first)
+    after = xp.minimum(buffer, end - core - core_size)
+    return Layout(core, before, core_size, after, core - before == first)
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Every sequence cut into cells of `core_length` consecutive times, of which its last may be shorter.
+
+    Cells of sequence `i` are numbered from `cell_offsets[i]` to `cell_offsets[i+1]` (exclusive).
+    """
+
+    offsets: np.ndarray
+    core_length: int
+    cell_offsets: np.ndarray = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        offsets = np.asarray(self.offsets, np.int64)
+        core_length = _whole(self.core_length, "core_length", 1)
+        counts = -(-np.diff(offsets) // core_length)  # rounded up
+        object.__setattr__(self, "offsets", offsets)
+        object.__setattr__(self, "core_length", core_length)
+        object.__setattr__(self, "cell_offsets", np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
+
+    # Compared by value: a program that was compiled for one data set serves others that are cut alike.
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Cells):
+            return NotImplemented
+        return self is other or (self.core_length == other.core_length and np.array_equal(self.offsets, other.offsets))
+
+    def __hash__(self) -> int:
+        return hash((self.core_length, len(self.offsets), int(self.offsets[-1])))
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells of all sequences together."""
+        return int(self.cell_offsets[-1])
+
+    def width(self, buffer: int) -> int:
+        """The longest a window can be: core and both buffers."""
+        return self.core_length + 2 * _whole(buffer, "buffer", 0)
+
+    def locate(self, cells: Any, buffer: int) -> Layout:
+        """Windows of the given cell numbers, with `buffer` more times on each side where the sequence has them."""
+        cells = np.asarray(cells, np.int64)
+        if cells.size and not (cells.min() >= 0 and cells.max() < self.n_cells):
+            wrong = cells[(cells < 0) | (cells >= self.n_cells)].flat[0]
+            raise DataError(f"cell {wrong} does not exist; cells must be numbers from 0 to {self.n_cells - 1}")
+        return locate(np, self.cell_offsets, self.offsets, self.core_length, cells, _whole(buffer, "buffer", 0))
+
+
+def gather(sequences: Sequences, layout: Layout, width: int, lags: int = 0) -> tuple[Rows, Layout]:
+    """Read windows on the host: rows `(W, width, ...)`, and the windows in them laid end to end.
+
+    Windows are padded to `width` (`Cells.width(buffer)` fits all): value 0, not observed, state unknown. From memory
+    and memory maps all are taken in one call; from other files each is read by itself.
+    """
+    begin, left, core, right = (
+        np.asarray(each, np.int64) for each in (layout.begin, layout.left, layout.core, layout.right)
+    )
+    start, length = begin - left, left + core + right
+    if length.size and length.max() > width:
+        raise DataError(f"width must be at least the longest window, {length.max()} times, but is {width}; raise it")
+    placed = (np.arange(len(start)) * width + left, left, core, right, layout.opens)
+    layout = Layout(*placed).padded(len(start))
+    if sequences.in_memory or (sequences.mapped and length.size * width <= _MOST_AT_ONCE):
+        times = np.arange(width)
+        padding = times >= length[:, None]
+        # Padding repeats the first time, which always exists, and is then blanked.
+        rows = sequences.take(np.where(padding, start[:, None], start[:, None] + times), lags)
+        for each, blank in zip(rows, BLANK, strict=True):
+            if each is not None:
+                each[padding] = blank
+        if sequences.in_memory or not np.isinf(rows.values).any():
+            return rows, layout
+        # Reading one by one finds the place of the infinite value and names it.
+    # In the order of the file, so that neighbours come from one chunk while it is at hand.
+    order = np.argsort(start, kind="stable")
+    spans = [(int(start[n]), int(start[n] + length[n])) for n in order]
+    read = [rows.padded(width) for rows in sequences.rows_of(spans, lags)]
+    back = np.argsort(order)
+    return jax.tree.map(lambda *each: np.stack([each[n] for n in back]), *read), layout
+
+
+def _whole(number: Any, name: str, least: int) -> int:
+    try:
+        value = operator.index(number)
+    except TypeError:
+        value = least - 1
+    if value < least:
+        raise DataError(f"{name} must be a whole number, at least {least}, but is {number!r}; choose another")
+    return value

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from longhmm.data.array_source import ArraySource, check_range
+from longhmm.data.joining import offsets_of
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.sources import Source
+from longhmm.data.source import ArraySource, Source
 from longhmm.errors import DataError
 
 ROWS_AT_ONCE = 1 << 18
@@ -58,22 +58,26 @@ class Preprocessing:
     def apply(self, data: Any) -> Sequences:
         """The data after all steps, sequence by sequence; in memory where they are short enough, else lazily."""
         sequences = open_data(data)
-        if self.changes_nothing and sequences.length * sequences.dim * sequences.dtype.itemsize > IN_MEMORY:
+        beside = sequences.has_mask or sequences.has_states or sequences.n_covariates > 0
+        if self.changes_nothing and (beside or _bytes(sequences) > IN_MEMORY):
             return sequences
-        if sequences.has_mask or sequences.has_states:
-            raise DataError(f"{sequences.name} has a mask or known states, which are not preprocessed; leave them out.")
+        if beside:
+            raise DataError(
+                f"{sequences.name} has a mask, known states or covariates, which are not preprocessed; leave them out."
+            )
         if self.normalise and (self.centre is None or len(self.centre) != sequences.dim):
             raise DataError(
                 f"{sequences.name} has {sequences.dim} features, but it is to be normalised like one with "
                 f"{0 if self.centre is None else len(self.centre)}; choose columns like those of the fit."
             )
-        source: Any = Prepared(sequences, self)
-        offsets = source.offsets
-        if source.length * source.dim * source.dtype.itemsize <= IN_MEMORY:
-            rate, unit = source.rate, source.unit
-            source = ArraySource(_whole(source), source.name)
-            source.rate, source.unit = rate, unit
-        return Sequences(source, offsets)
+        prepared = Prepared(sequences, self)
+        if _bytes(prepared) > IN_MEMORY:
+            return Sequences(prepared, prepared.offsets)
+        starts = range(0, prepared.length, ROWS_AT_ONCE)
+        pieces = [prepared.read(start, min(start + ROWS_AT_ONCE, prepared.length)) for start in starts]
+        source = ArraySource(np.concatenate(pieces), prepared.name)
+        source.rate, source.unit = prepared.rate, prepared.unit
+        return Sequences(source, prepared.offsets)
 
     def in_file_units(self, level: Any, feature: int = 0) -> np.ndarray:
         """A level of the model in the units of the file. (A line that was subtracted is not added again.)"""
@@ -96,42 +100,35 @@ class Preprocessing:
         return Preprocessing(**{**stored, **lists})
 
 
-class Prepared:
+class Prepared(Source):
     """Another source after preprocessing, read on demand; positions count the samples that are kept."""
-
-    in_memory = False
 
     def __init__(self, sequences: Sequences, steps: Preprocessing) -> None:
         self.steps, self._raw, self.parts = steps, sequences, [sequences.source]
         self.dim, self.name = sequences.dim, sequences.name
         self.rate = None if sequences.rate is None else sequences.rate / steps.decimate
         self.unit = sequences.unit
-        kept = -(-np.diff(sequences.offsets) // steps.decimate)
-        self.offsets = np.concatenate([[0], np.cumsum(kept)])
+        self.offsets = offsets_of(-(-np.diff(sequences.offsets) // steps.decimate))
         self.length = int(self.offsets[-1])
         untouched = not (steps.log or steps.detrend or steps.normalise)
         self.dtype = sequences.dtype if untouched else np.result_type(sequences.dtype, np.float32)
-        self._lines = _lines(self, sequences) if steps.detrend else None
+        self._slopes = _slopes(self, sequences) if steps.detrend else None
 
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows `start` to `stop` (exclusive)."""
-        check_range(start, stop, self.length, self.name)
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        """From as many sequences as these rows touch."""
+        first, last = (int(np.searchsorted(self.offsets, row, side="right")) - 1 for row in (start, stop - 1))
         parts = []
-        while start < stop:
-            number = int(np.searchsorted(self.offsets, start, side="right")) - 1
-            end = min(stop, int(self.offsets[number + 1]))
-            parts.append(self._part(number, start - int(self.offsets[number]), end - int(self.offsets[number])))
-            start = end
-        if not parts:
-            return np.empty((0, self.dim), self.dtype)
+        for number in range(first, last + 1):
+            begin, end = int(self.offsets[number]), int(self.offsets[number + 1])
+            parts.append(self._part(number, max(start - begin, 0), min(stop, end) - begin))
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _part(self, number: int, start: int, stop: int) -> np.ndarray:
         """Rows of one sequence, counted from its start."""
         values = self.logs(number, start, stop)
-        if self._lines is not None:
+        if self._slopes is not None:
             middle = 0.5 * (self.offsets[number + 1] - self.offsets[number] - 1)
-            values = values - (np.arange(start, stop) - middle)[:, None] * self._lines[number]
+            values = values - (np.arange(start, stop) - middle)[:, None] * self._slopes[number]
         if self.steps.normalise:
             values = (values - np.asarray(self.steps.centre)) / np.asarray(self.steps.scale)
         return np.asarray(values, self.dtype)
@@ -139,7 +136,7 @@ class Prepared:
     def logs(self, number: int, start: int, stop: int) -> np.ndarray:
         """Rows of one sequence after the steps that look at one sample at a time."""
         every, first = self.steps.decimate, int(self._raw.offsets[number])
-        values = self._raw.read(first + start * every, first + (stop - 1) * every + 1).values[::every]
+        values = self._raw.rows(first + start * every, first + (stop - 1) * every + 1).values[::every]
         if not self.steps.log:
             return values
         wrong = values <= 0
@@ -152,37 +149,32 @@ class Prepared:
         return np.log(values.astype(np.float64))
 
 
-def _lines(prepared: Prepared, sequences: Sequences) -> list[np.ndarray]:
+def _slopes(prepared: Prepared, sequences: Sequences) -> list[np.ndarray]:
     """Slope of every sequence and feature, per kept sample; medians are not moved by short events."""
     slopes = []
     for number in range(sequences.n_sequences):
         length = int(prepared.offsets[number + 1] - prepared.offsets[number])
         edges = np.linspace(0, length, min(STRETCHES, length) + 1).astype(np.int64)
+        spans = ((int(a), min(int(b), int(a) + ROWS_AT_ONCE)) for a, b in itertools.pairwise(edges))
         with np.errstate(all="ignore"):
-            medians = np.stack(
-                [
-                    _medians(prepared.logs(number, int(a), min(int(b), int(a) + ROWS_AT_ONCE)))
-                    for a, b in itertools.pairwise(edges)
-                ]
-            )
+            medians = np.stack([_medians(prepared.logs(number, *span)) for span in spans])
         middles = 0.5 * (edges[:-1] + edges[1:] - 1)
-        slopes.append(np.array([_slope(middles, medians[:, feature]) for feature in range(sequences.dim)]))
+        slopes.append(np.array([_slope(middles, column) for column in medians.T]))
     return slopes
 
 
 def _medians(values: np.ndarray) -> np.ndarray:
-    seen = np.isfinite(values)
-    return np.array(
-        [np.median(column[ok]) if ok.any() else np.nan for column, ok in zip(values.T, seen.T, strict=True)]
-    )
+    columns = (column[np.isfinite(column)] for column in values.T)
+    return np.array([np.median(column) if column.size else np.nan for column in columns])
 
 
 def _slope(times: np.ndarray, values: np.ndarray) -> float:
     known = np.isfinite(values)
-    if known.sum() < 2:
-        return 0.0
-    centred = times[known] - times[known].mean()
-    return float(centred @ (values[known] - values[known].mean()) / (centred @ centred))
+    return float(np.polyfit(times[known], values[known], 1)[0]) if known.sum() > 1 else 0.0
+
+
+def _bytes(data: Sequences | Source) -> int:
+    return data.length * data.dim * data.dtype.itemsize
 
 
 def _moments(sequences: Sequences) -> tuple[np.ndarray, np.ndarray]:
@@ -191,7 +183,7 @@ def _moments(sequences: Sequences) -> tuple[np.ndarray, np.ndarray]:
     squares = np.zeros(sequences.dim)
     shift: np.ndarray | None = None
     for start in range(0, sequences.length, ROWS_AT_ONCE):
-        block = sequences.read(start, min(start + ROWS_AT_ONCE, sequences.length))
+        block = sequences.rows(start, min(start + ROWS_AT_ONCE, sequences.length))
         values = np.where(block.observed, block.values.astype(np.float64), np.nan)
         if shift is None:  # keeps the digits of a small spread around a large mean
             shift = np.nan_to_num(_medians(values))
@@ -205,10 +197,3 @@ def _moments(sequences: Sequences) -> tuple[np.ndarray, np.ndarray]:
     spread = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
     return mean + shift, np.where(spread > 0, spread, 1.0)
 
-
-def _whole(source: Source) -> np.ndarray:
-    values = np.empty((source.length, source.dim), source.dtype)
-    for start in range(0, source.length, ROWS_AT_ONCE):
-        stop = min(start + ROWS_AT_ONCE, source.length)
-        values[start:stop] = source.read(start, stop)
-    return values

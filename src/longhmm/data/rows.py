@@ -26,12 +26,15 @@ class Rows(NamedTuple):
 
     def padded(self, size: int) -> Rows:
         """The same rows on the host, filled up to `size` with some that were not observed."""
-        spare = size - len(self.values)
 
         def more(values: np.ndarray | None, fill: int = 0) -> np.ndarray | None:
             if values is None:
                 return None
-            return np.pad(values, ((0, spare), *[(0, 0)] * (values.ndim - 1)), constant_values=fill)
+            filled = np.full((size, *values.shape[1:]), fill, values.dtype)
+            filled[: len(values)] = values
+            return filled
 
-        values, observed, states, lags, covariates = self
-        return Rows(more(values), more(observed), more(states, -1), more(lags), more(covariates))
+        return Rows(*(more(values, fill) for values, fill in zip(self, BLANK, strict=True)))
+
+
+BLANK = Rows(0, 0, -1, 0, 0)  # what stands in rows that fill up others: not observed, in an unknown state

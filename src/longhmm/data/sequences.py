@@ -1,39 +1,30 @@
-"""Many sequences as one index space, with missing values and partially known states."""
+"""Many sequences as one index space, with missing values, partially known states and covariates."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 
-from longhmm.data.array_source import ArraySource, Columns, SlicedSource
-from longhmm.data.dask_source import DaskSource, HeldRows
 from longhmm.data.executor import HERE, Executor
-from longhmm.data.joining import ConcatenatedSource, alongside, cut, either, is_many, join, strip_masks
+from longhmm.data.formats import open_source
+from longhmm.data.joining import ConcatenatedSource, alongside, cut, is_many, join, strip_masks
 from longhmm.data.rows import Rows
-from longhmm.data.sources import Source, open_source
+from longhmm.data.source import ArraySource, Columns, DaskSource, HeldRows, PartOfSource, SlicedSource, Source
 from longhmm.errors import DataError
 
 # Values checked at a time, so that looking at data in memory never needs a second copy of them.
 _CHECKED_AT_ONCE = 1 << 20
+READERS = 8  # reads at a time from stores that may be far away
 
-
-class Block(NamedTuple):
-    """Consecutive observations.
-
-    `values[t, d]` in the dtype of the data, NaN left in place; `observed[t, d]` is False where missing (NaN or
-    masked); `states[t]` is the known state, -1 where unknown, and None if no states were given at all.
-    """
-
-    values: np.ndarray
-    observed: np.ndarray
-    states: np.ndarray | None
+Stored = dict[str, np.ndarray]
 
 
 class Sequences:
-    """Positions 0 to `length`: sequence `i` is [offsets[i], offsets[i+1]). Made by `open_data`.
+    """Positions 0 to `length`: sequence `i` is [offsets[i], offsets[i+1]). Made by `open_data`, read by `rows`.
 
     `mask` (nonzero = missing) has one feature or as many as the data, `states` has one, `covariates` any number; they
     are sources themselves, so that they may be as long as the data. What lies in memory is checked here, once; the rest
@@ -51,102 +42,117 @@ class Sequences:
         states: Source | None = None,
         covariates: Source | None = None,
     ) -> None:
+        given = {"values": source, "mask": mask, "states": states, "covariates": covariates}
+        self._parts = {name: part for name, part in given.items() if part is not None}
         self.source = source
         self.offsets = np.asarray(offsets, np.int64)
         self.length, self.dim, self.dtype, self.name = source.length, source.dim, np.dtype(source.dtype), source.name
-        self.rate: float | None = getattr(source, "rate", None)
-        self.unit: str | None = getattr(source, "unit", None)
+        self.rate, self.unit = source.rate, source.unit
         self.n_sequences = len(self.offsets) - 1
-        self._mask, self._states, self._covariates = mask, states, covariates
         self.has_mask, self.has_states = mask is not None, states is not None
         self.n_covariates = 0 if covariates is None else covariates.dim
-        parts = [part for part in (source, mask, states, covariates) if part is not None]
-        self.in_memory = all(isinstance(part, ArraySource) for part in parts)
+        self.in_memory = all(isinstance(part, ArraySource) for part in self._parts.values())
         # One memory map, and nothing beside it: scattered rows can be taken from it in one call.
-        self.mapped = isinstance(source, SlicedSource) and source.mapped and len(parts) == 1
+        self.mapped = isinstance(source, SlicedSource) and source.mapped and len(self._parts) == 1
         # Whether another process can read the data by itself, once it knows of them.
-        self.portable = not any(isinstance(part, DaskSource) for part in parts)
+        self.portable = not any(isinstance(part, DaskSource) for part in self._parts.values())
         # True where every value is known to be there: in memory, with no mask and no NaN.
         self.complete = self.in_memory and mask is None
         if self.in_memory:
             rows = max(1, _CHECKED_AT_ONCE // self.dim)
             for start in range(0, self.length, rows):
-                values, missing, known = self.raw(start, min(start + rows, self.length))
-                self.complete &= self._check(start, values, missing, known)
-
-    def read(self, start: int, stop: int) -> Block:
-        """Positions `start` to `stop` (exclusive), whether or not they lie in one sequence; nothing else is read."""
-        values, mask, states = self.raw(start, stop)
-        if not self.in_memory:
-            self._check(start, values, mask, states)
-        return _block(values, mask, states)
+                stop = min(start + rows, self.length)
+                self.complete &= self._check(start, **self.stored(start, stop))
 
     def rows(self, start: int, stop: int, lags: int = 0) -> Rows:
-        """The same positions with as many rows before each as `lags` says, and covariates."""
+        """Positions `start` to `stop` (exclusive), whether or not they lie in one sequence; nothing else is read.
+
+        Values keep the dtype of the data, with NaN left in place; `observed` is False where missing (NaN or masked).
+        """
         context = min(lags, start)
-        block = self.read(start - context, stop)
-        own = slice(context, None)
-        states = None if block.states is None else block.states[own]
-        before = None
-        if lags:
-            positions = np.arange(start, stop)
-            first = self.offsets[np.searchsorted(self.offsets, positions, side="right") - 1]
-            seen = np.where(block.observed, block.values, np.nan).astype(np.float64)
-            before = np.full((stop - start, lags, self.dim), np.nan)
-            for lag in range(1, lags + 1):
-                known = positions - lag >= first
-                before[known, lag - 1] = seen[(positions - lag - (start - context))[known]]
-        return Rows(block.values[own], block.observed[own], states, before, self.covariates(start, stop))
+        return self._rows(start, stop, lags, self.stored(start - context, stop))
 
-    def covariates(self, start: int, stop: int) -> np.ndarray | None:
-        """Covariates of the positions `start` to `stop` (exclusive), float64; None where there are none."""
-        if self._covariates is None:
-            return None
-        found = self._covariates.read(start, stop).astype(np.float64)
-        if not _all_finite(found):
-            row, column = np.argwhere(~np.isfinite(found))[0]
-            raise DataError(
-                f"covariates must be finite, but covariate {column} is {found[row, column]} at "
-                f"{self.describe(start + int(row))}: fill it in, or leave that row out"
-            )
-        return found
+    def rows_of(self, spans: list[tuple[int, int]], lags: int = 0) -> Iterator[Rows]:
+        """What `rows` gives for each span; a Dask array is asked once, a store far away by several readers."""
+        if isinstance(self.source, DaskSource) and len(self._parts) == 1:
+            read = self.source.read_many([(start - min(lags, start), stop) for start, stop in spans])
+            for span, values in zip(spans, read, strict=True):
+                yield self._rows(*span, lags, {"values": values})
+        elif self.source.concurrent and len(spans) > 1:
+            with ThreadPoolExecutor(min(READERS, len(spans))) as pool:
+                yield from pool.map(lambda span: self.rows(*span, lags), spans)
+        else:
+            yield from (self.rows(*span, lags) for span in spans)
 
-    def read_many(self, spans: list[tuple[int, int]]) -> Iterator[Block]:
-        """What `read` gives for each span; from a Dask array all are fetched together."""
-        if not isinstance(self.source, DaskSource) or self.has_mask or self.has_states:
-            yield from (self.read(*span) for span in spans)
-            return
-        for (start, _), values in zip(spans, self.source.read_many(spans), strict=True):
-            self._check(start, values, None, None)
-            yield _block(values, None, None)
-
-    def lazy(self, start: int, stop: int) -> dict[str, Any]:
-        """Rows of what another process cannot read by itself, as Dask arrays, for `holding`."""
-        names = ("source", "_mask", "_states", "_covariates")
-        parts = {name: getattr(self, name) for name in names}
-        return {name: part.lazy(start, stop) for name, part in parts.items() if isinstance(part, DaskSource)}
-
-    def holding(self, start: int, parts: dict[str, np.ndarray]) -> Sequences:
-        """The same data with rows from `start` on at hand, as `lazy` named them."""
-        same = copy.copy(self)
-        for name, values in parts.items():
-            setattr(same, name, HeldRows(getattr(self, name), start, values))
-        return same
-
-    def take(self, positions: np.ndarray) -> Block:
-        """The observations at any positions, for data in memory or mapped; the block has the shape of `positions`.
+    def take(self, positions: np.ndarray, lags: int = 0) -> Rows:
+        """The rows at any positions, for data in memory or mapped; leading axes are those of `positions`.
 
         Data in memory were checked on opening. What comes from a map is not checked here: infinite values are the
         caller's to refuse.
         """
         if self.mapped:
             assert isinstance(self.source, SlicedSource)
-            return _block(self.source.take(positions), None, None)
-        parts = (self.source, self._mask, self._states)
-        values, mask, states = (part.values[positions] if isinstance(part, ArraySource) else None for part in parts)
-        if values is None or not self.in_memory:
-            raise DataError(f"{self.name} is not in memory; use read(start, stop), which takes consecutive positions")
-        return _block(values, mask, states)
+            stored = {"values": self.source.take(positions)}
+        elif self.in_memory:
+            parts = self._parts.items()
+            stored = {name: part.values[positions] for name, part in parts if isinstance(part, ArraySource)}
+        else:
+            raise DataError(f"{self.name} is not in memory; use rows(start, stop), which takes consecutive positions")
+        return _as_rows(stored, self._lagged(positions, lags, self.take))
+
+    def stored(self, start: int, stop: int) -> Stored:
+        """Values, and mask, states and covariates where there are such, as they are stored, unchecked."""
+        return {name: part.read(start, stop) for name, part in self._parts.items()}
+
+    def _rows(self, start: int, stop: int, lags: int, stored: Stored) -> Rows:
+        """Rows out of what is stored from as many rows before `start` as lags need."""
+        origin = start - min(lags, start)
+        if not self.in_memory:
+            self._check(origin, **stored)
+        whole = _as_rows(stored)
+
+        def look(positions: np.ndarray) -> Rows:
+            return Rows(whole.values[positions - origin], whole.observed[positions - origin])
+
+        own = Rows(*(None if each is None else each[start - origin :] for each in whole)) if start > origin else whole
+        return own._replace(lags=self._lagged(np.arange(start, stop), lags, look) if lags else None)
+
+    def _lagged(self, positions: np.ndarray, lags: int, look: Callable[[np.ndarray], Rows]) -> np.ndarray | None:
+        """`(..., p, D)` float64, the rows before each, the nearest first; NaN where missing or before the sequence."""
+        if not lags:
+            return None
+        back = positions[..., None] - np.arange(1, lags + 1)
+        there = back >= self.offsets[np.searchsorted(self.offsets, positions, side="right") - 1][..., None]
+        seen = look(np.where(there, back, positions[..., None]))
+        return np.where(there[..., None] & seen.observed, seen.values, np.nan).astype(np.float64)
+
+    def part(self, offsets: np.ndarray) -> Sequences:
+        """The rows from the first to the last of `offsets`, cut into sequences there, without reading them."""
+        start, stop = int(offsets[0]), int(offsets[-1])
+
+        def cut_out(source: Source) -> Source:
+            if not isinstance(source, ArraySource):
+                return PartOfSource(source, start, stop)
+            inside = ArraySource(source.values[start:stop], source.name)
+            inside.rate, inside.unit = source.rate, source.unit
+            return inside
+
+        values, *others = (cut_out(self._parts[name]) if name in self._parts else None for name in PARTS)
+        assert values is not None
+        return Sequences(values, np.asarray(offsets) - start, *others)
+
+    def lazy(self, start: int, stop: int) -> dict[str, Any]:
+        """Rows of what another process cannot read by itself, as Dask arrays, for `holding`."""
+        parts = self._parts.items()
+        return {name: part.lazy(start, stop) for name, part in parts if isinstance(part, DaskSource)}
+
+    def holding(self, start: int, held: Stored) -> Sequences:
+        """The same data with rows from `start` on at hand, as `lazy` named them."""
+        same = copy.copy(self)
+        rows = {name: HeldRows(self._parts[name], start, values) for name, values in held.items()}
+        same._parts = {**self._parts, **rows}
+        same.source = same._parts["values"]
+        return same
 
     def sequence_of(self, position: int | np.ndarray) -> int | np.ndarray:
         """Number of the sequence that holds a position (or each of several)."""
@@ -158,8 +164,8 @@ class Sequences:
 
     def describe(self, position: int) -> str:
         """A position as the user knows it, such as "row 17 of sequence 3 (file.npy)"."""
-        sequence = int(self.sequence_of(position))
-        name = self.source.part_at(position).name if isinstance(self.source, ConcatenatedSource) else self.name
+        sequence, source = int(self.sequence_of(position)), self.source
+        name = source.parts[source.number_at(position)].name if isinstance(source, ConcatenatedSource) else self.name
         row = int(position) - int(self.offsets[sequence])
         return f"row {row} of {name}" if self.n_sequences == 1 else f"row {row} of sequence {sequence} ({name})"
 
@@ -179,55 +185,57 @@ class Sequences:
     def __repr__(self) -> str:
         plural = "s" if self.n_sequences > 1 else ""
         extras = ["in memory" if self.in_memory else "read on demand"]
-        extras += ["with mask"] * self.has_mask + ["with states"] * self.has_states
+        extras += [f"with {name}" for name in PARTS[1:] if name in self._parts]
         return (
             f"Sequences({self.name}: {self.n_sequences:,} sequence{plural}, {self.length:,} observations, "
             f"dim {self.dim}, {self.dtype}, {', '.join(extras)})"
         )
 
-    def raw(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """Values, mask and known states as they are stored, unchecked; None where there are none."""
-        mask = None if self._mask is None else self._mask.read(start, stop)
-        states = None if self._states is None else self._states.read(start, stop)
-        return self.source.read(start, stop), mask, states
-
-    def _check(self, start: int, values: np.ndarray, mask: np.ndarray | None, states: np.ndarray | None) -> bool:
+    def _check(
+        self,
+        start: int,
+        values: np.ndarray,
+        mask: np.ndarray | None = None,
+        states: np.ndarray | None = None,
+        covariates: np.ndarray | None = None,
+    ) -> bool:
         """Refuses what data cannot be; says whether every value is there."""
-        self._check_mask(mask, start)
-        complete = self._check_values(values, mask, start)
-        self._check_states(states, start)
-        return complete
 
-    def _check_values(self, values: np.ndarray, mask: np.ndarray | None, start: int) -> bool:
+        def refuse(wrong: np.ndarray, sentence: Callable[[str, int, int], str]) -> None:
+            if wrong.any():
+                row, column = (int(each) for each in np.argwhere(wrong)[0])
+                place = f"at position {start + row} ({self.describe(start + row)})"
+                raise DataError(sentence(place, row, column))
+
+        if mask is not None:
+            refuse(
+                (mask != 0) & (mask != 1),
+                lambda at, *here: f"mask must hold True (missing) or False, but has {mask[here]} {at}; pass a boolean "
+                "array",
+            )
+        if states is not None:
+            refuse(
+                (states < -1) | (states > np.iinfo(np.int32).max),
+                lambda at, *here: f"states must be -1 (unknown) or a state counted from 0, but is {states[here]} {at}; "
+                "mark unknown states with -1",
+            )
+        if covariates is not None and not _all_finite(covariates):
+            refuse(
+                ~np.isfinite(covariates),
+                lambda at, *here: f"covariates must be finite, but covariate {here[1]} is {covariates[here]} {at}; "
+                "fill it in, or leave that row out",
+            )
         if _all_finite(values):
             return True
-        infinite = np.isinf(values)
-        if mask is not None:
-            infinite &= mask == 0
-        if infinite.any():
-            row, feature = np.argwhere(infinite)[0]
-            position = start + int(row)
-            raise DataError(
-                f"{self.name} has an infinite value at position {position} ({self.describe(position)}), "
-                f"feature {feature}; replace it by NaN to mark it as missing"
-            )
+        refuse(
+            np.isinf(values) if mask is None else np.isinf(values) & (mask == 0),
+            lambda at, *here: f"{self.name} has an infinite value {at}, feature {here[1]}; replace it by NaN to mark "
+            "it as missing",
+        )
         return not np.isnan(values).any()
 
-    def _check_mask(self, mask: np.ndarray | None, start: int) -> None:
-        if mask is not None and (wrong := (mask != 0) & (mask != 1)).any():
-            row, feature = np.argwhere(wrong)[0]
-            raise DataError(
-                f"mask must hold True (missing) or False, but has {mask[row, feature]} at position {start + int(row)} "
-                f"({self.describe(start + int(row))}); pass a boolean array"
-            )
 
-    def _check_states(self, states: np.ndarray | None, start: int) -> None:
-        if states is not None and (wrong := (states < -1) | (states > np.iinfo(np.int32).max)).any():
-            row = int(np.argmax(wrong))
-            raise DataError(
-                f"states must be -1 (unknown) or a state counted from 0, but is {states[row, 0]} at position "
-                f"{start + row} ({self.describe(start + row)}); mark unknown states with -1"
-            )
+PARTS = ("values", "mask", "states", "covariates")
 
 
 def _all_finite(values: np.ndarray) -> bool:
@@ -238,14 +246,17 @@ def _all_finite(values: np.ndarray) -> bool:
         return bool(np.isfinite(values.sum()))
 
 
-def _block(values: np.ndarray, mask: np.ndarray | None, states: np.ndarray | None) -> Block:
+def _as_rows(stored: Stored, lags: np.ndarray | None = None) -> Rows:
+    values, mask, states, covariates = (stored.get(name) for name in PARTS)
+    assert values is not None
     observed = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(values.shape, bool)
     if mask is not None:
         observed &= mask == 0
         if values.dtype.kind == "f" and (infinite := np.isinf(values)).any():
             # Allowed because it is masked, but it would spoil sums: infinity times zero is NaN.
             values = np.where(infinite, values.dtype.type(np.nan), values)
-    return Block(values, observed, None if states is None else states[..., 0].astype(np.int32))
+    known = None if states is None else states[..., 0].astype(np.int32)
+    return Rows(values, observed, known, lags, None if covariates is None else covariates.astype(np.float64))
 
 
 def open_data(
@@ -260,8 +271,8 @@ def open_data(
 ) -> Sequences:
     """Open observations, lazily where they lie in files, as one or many sequences.
 
-    `data` is anything `open_source` takes, or a list of such things (many sequences; a list of numbers is one).
-    `mask` is True where an observation is missing, shaped (time,) or (time, feature), or a list like `data`;
+    `data` is an array, a table, the path of a file, or a list of such things (many sequences; a list of numbers is
+    one). `mask` is True where an observation is missing, shaped (time,) or (time, feature), or a list like `data`;
     `states` holds known states (-1 = unknown), shaped (time,), or a list like `data`; `covariates`, shaped (time,) or
     (time, covariate), or a list like `data`, run alongside; `lengths` cuts one array into sequences of these lengths;
     `dataset` and `columns` choose within files and tables. NaN is missing, too, but not among covariates.
@@ -281,11 +292,15 @@ def open_data(
     else:
         source = open_source(items[0], dataset=dataset, columns=columns)
         offsets = cut(lengths, source)
-    mask_source = None if mask is None else alongside(mask, "mask", source, offsets, (1, source.dim))
+
+    def beside(given: Any, what: str, *dims: int, unmarked: int = 0) -> Source | None:
+        return None if given is None else alongside(given, what, source, offsets, dims, unmarked)
+
+    masks = beside(mask, "mask", 1, source.dim)
     if own_masks is not None:
-        title = "the mask of the masked array"
-        own = alongside(own_masks if many else own_masks[0], title, source, offsets, (1, source.dim))
-        mask_source = own if mask_source is None else either(own, mask_source)
-    states_source = None if states is None else alongside(states, "states", source, offsets, (1,), unmarked=-1)
-    covariate_source = None if covariates is None else alongside(covariates, "covariates", source, offsets, ())
-    return Sequences(source, offsets, mask_source, states_source, covariate_source)
+        own = beside(own_masks if many else own_masks[0], "the mask of the masked array", 1, source.dim)
+        both = [each.read(0, each.length) != 0 for each in (own, masks) if each is not None]
+        masks = ArraySource(np.logical_or(both[0], both[-1]), "mask")
+    return Sequences(
+        source, offsets, masks, beside(states, "states", 1, unmarked=-1), beside(covariates, "covariates")
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import re
 from pathlib import Path
@@ -10,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longhmm.data.array_source import Columns, check_range, column_indices, one_line
 from longhmm.data.formats import opener
+from longhmm.data.source import Columns, Source, column_indices, refusing
 from longhmm.errors import DataError
 
 MISSING = frozenset({"", "nan", "na", "n/a", "null"})
@@ -153,48 +152,28 @@ def _rule_out(lines: bytes, layout: Layout, integer: np.ndarray) -> None:
 
 
 @opener(".csv", ".tsv", ".txt")
-class CSVSource:
+class TextSource(Source):
     """Numeric columns of a text file; an empty field, "nan" or "NA" is missing (NaN).
 
-    Opening looks at the first lines. The first use of `length`, `dtype` or `read` scans the bytes once. A column of
-    whole numbers without gaps is int64; if any chosen column is not, all are float64.
+    Opening scans the bytes once. A column of whole numbers without gaps is int64; if any chosen column is not, all are
+    float64.
     """
 
-    in_memory = False
-
     def __init__(self, path: Path, columns: Columns = None) -> None:
-        self.name = str(path)
-        self._path = path
-        try:
+        self.name, self._path = str(path), path
+        with refusing(f"{path} could not be opened", "check its permissions"):
             self._layout = sniff(path)
-        except OSError as error:
-            raise DataError(f"{path} could not be opened ({one_line(error)}); check its permissions") from error
-        chosen = column_indices(columns, self._layout.names, self.name)
-        self._columns = list(range(len(self._layout.names))) if chosen is None else chosen
-        self.dim = len(self._columns)
-
-    @functools.cached_property
-    def _rows(self) -> RowIndex:
-        rows = scan(self._path, self._layout, self._columns)
-        if rows.length == 0:
+            self._columns = column_indices(columns, self._layout.names, self.name)
+            index = scan(path, self._layout, self._columns)
+        if index.length == 0:
             raise DataError(f"{self.name} is empty (no rows after its header); pass at least one observation")
-        return rows
+        self.length, self._marks = index.length, index.marks
+        self.dim, self.dtype = len(self._columns), np.dtype(np.int64 if index.integer else np.float64)
 
-    @property
-    def length(self) -> int:
-        """Number of rows of data, the header not counted."""
-        return self._rows.length
-
-    @property
-    def dtype(self) -> np.dtype:
-        """int64 where every chosen field of the file is a whole number, else float64."""
-        return np.dtype(np.int64 if self._rows.integer else np.float64)
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows `start` to `stop` (exclusive); no other field is parsed."""
-        check_range(start, stop, self.length, self.name)
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        """No other row is parsed."""
         with self._path.open("rb") as file:
-            file.seek(int(self._rows.marks[start // ROWS_PER_MARK]) if start < stop else 0)
+            file.seek(int(self._marks[start // ROWS_PER_MARK]))
             raw = list(itertools.islice(file, start % ROWS_PER_MARK, start % ROWS_PER_MARK + stop - start))
         if len(raw) < stop - start:
             raise DataError(
@@ -208,8 +187,6 @@ class CSVSource:
     def _parse_fast(self, lines: list[str]) -> np.ndarray | None:
         """NumPy's compiled parser, for rows that are complete; None where a row needs a closer look."""
         delimiter, width = self._layout.delimiter, len(self._layout.names)
-        if not lines:
-            return np.empty((0, self.dim), self.dtype)
         # The parser skips blank lines and ignores surplus fields, so both are looked for first.
         if delimiter is None:
             complete = all(len(line.split()) == width for line in lines)

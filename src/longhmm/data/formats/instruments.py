@@ -6,15 +6,15 @@ import functools
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from longhmm.data.array_source import Columns, check_range, checked_shape, column_indices, one_line
-from longhmm.data.containers import choose, damaged, hdf5_file
 from longhmm.data.formats import library, opener
+from longhmm.data.formats.containers import DAMAGED, choose, hdf5_file
+from longhmm.data.source import Columns, Source, checked_shape, column_indices, refusing
 from longhmm.errors import DataError
 
 
@@ -36,66 +36,27 @@ class Channels:
     rate: float
     fetch: Callable[[int, int, list[int]], np.ndarray]
     dtype: Any = np.float32
-    lengths: list[int] | None = field(default=None)
+    lengths: list[int] | None = None
 
 
-class RecordedSource:
-    """Some channels of a recording, read on demand; opened again by `reopen` after it was closed or sent elsewhere."""
-
-    in_memory = False
+class RecordedSource(Source):
+    """Some channels of a recording, read on demand."""
 
     def __init__(self, name: str, reopen: Callable[[], Channels], columns: Columns = None) -> None:
-        self.name, self._reopen = name, reopen
-        self._header: Channels | None = None
-        header = self._opened()
-        chosen = column_indices(columns, list(header.names), name)
-        self._chosen = list(range(len(header.names))) if chosen is None else chosen
+        self.name, self.reopen = name, reopen
+        header: Channels = self.opened
+        self._chosen = column_indices(columns, list(header.names), name)
         self.length, self.dim, self.dtype = header.length, len(self._chosen), np.dtype(header.dtype)
         self.rate, self.unit = float(header.rate), _common(header.units[each] for each in self._chosen)
-        self.names = tuple(header.names[each] for each in self._chosen)
         self.lengths = header.lengths
         if self.length < 1 or self.dim < 1:
             raise DataError(f"{name} is empty (no samples); give a recording with at least one.")
         if not self.rate > 0:
             raise DataError(f"{name} has the sampling rate {self.rate:g}; the file is damaged, write it again.")
 
-    def _opened(self) -> Channels:
-        if self._header is None:
-            try:
-                self._header = self._reopen()
-            except DataError:
-                raise
-            except Exception as error:  # every library has errors of its own
-                raise DataError(
-                    f"{self.name} cannot be read ({one_line(error) or type(error).__name__}); it may be cut short or "
-                    "of another kind, so copy or write it again"
-                ) from error
-        return self._header
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows `start` to `stop` (exclusive)."""
-        check_range(start, stop, self.length, self.name)
-        if start == stop:
-            return np.empty((0, self.dim), self.dtype)
-        try:
-            rows = np.asarray(self._opened().fetch(start, stop, self._chosen), self.dtype)
-        except DataError:
-            raise
-        except Exception as error:
-            raise DataError(
-                f"rows {start} to {stop} of {self.name} could not be read ({one_line(error)}); "
-                "the file may be damaged or cut short, so copy it again"
-            ) from error
-        if rows.shape != (stop - start, self.dim):
-            raise DataError(f"{self.name} ended early, before row {stop} of {self.length}; copy it again")
-        return rows
-
-    def close(self) -> None:
-        """Let go of the file; the next `read` opens it again."""
-        self._header = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_header": None}
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        """In the units of the recording."""
+        return np.asarray(self.opened.fetch(start, stop, self._chosen), self.dtype)
 
 
 def _common(units: Any) -> str | None:
@@ -157,8 +118,7 @@ def _reader(path: Path) -> Any:
 def _edf(path: Path, columns: Columns) -> Channels:
     file = _reader(path)
     labels = [label.strip() for label in file.getSignalLabels()]
-    chosen = column_indices(columns, labels, str(path))
-    used = list(range(len(labels))) if chosen is None else chosen
+    used = column_indices(columns, labels, str(path))
     rates = [float(file.getSampleFrequency(each)) for each in range(len(labels))]
     if len({rates[each] for each in used}) > 1:
         listed = ", ".join(f"{labels[each]} at {rates[each]:g} Hz" for each in used)
@@ -186,10 +146,8 @@ def open_nwb(path: Path, columns: Columns = None, dataset: str | None = None) ->
 def _series_of(path: Path, dataset: str | None) -> str:
     file = hdf5_file(path, "nwb")
     found: list[str] = []
-    try:
+    with refusing(f"{path} cannot be read", DAMAGED):  # the library finds damage only where it looks
         file.visititems(lambda name, node: found.append(name) if _is_series(node) else None)
-    except Exception as error:  # the library finds damage only where it looks
-        raise damaged(str(path), error) from error
     if dataset is None:
         acquired = [name for name in found if name.startswith("acquisition/")]
         return choose(None, found, acquired or found, str(path))
@@ -217,7 +175,8 @@ def _nwb(path: Path, series: str) -> Channels:
 
     dtype = data.dtype if plain else np.result_type(data.dtype, np.float32)
     names = [f"{series.rpartition('/')[2]}{index if dim > 1 else ''}" for index in range(dim)]
-    units = [_text(data.attrs.get("unit", ""))] * dim
+    unit = data.attrs.get("unit", "")
+    units = [unit.decode() if isinstance(unit, bytes) else str(unit)] * dim
     return Channels(length, names, units, _nwb_rate(node, path, series), fetch, dtype)
 
 
@@ -233,10 +192,6 @@ def _nwb_rate(node: Any, path: Path, series: str) -> float:
     if not abs(early - late) <= 1e-3 * late:
         raise DataError(f"{path}[{series}] was not sampled evenly; resample it to a fixed rate")
     return float(late)
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 @opener(".hea", ".dat")

@@ -1,0 +1,190 @@
+"""From anything that holds observations to a source: objects by their type, files by the ending of their name.
+
+A format is one function in a file of this folder, `open(path, columns)`, or `open(path, columns, dataset)` where a file
+holds several arrays:
+
+    @opener(".abc")
+    def open_abc(path: Path, columns: Columns = None) -> Source: ...
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from longhmm.data.source import ArraySource, Columns, DaskSource, SlicedSource, Source, column_indices, refusing
+from longhmm.errors import DataError
+
+OPENERS: dict[str, Callable[..., Source]] = {}
+WITH_DATASETS: set[str] = set()  # endings of files in which `dataset` names an array
+# The libraries that only some formats need, by the extra that installs each.
+LIBRARIES = {"hdf5": "h5py", "nwb": "h5py", "parquet": "pyarrow", "abf": "pyabf", "edf": "pyedflib", "wfdb": "wfdb"}
+EXAMPLE = "example:"
+
+Opener = TypeVar("Opener", bound=Callable[..., Source])
+
+
+def opener(*endings: str, datasets: bool = False) -> Callable[[Opener], Opener]:
+    """Register what follows, a function or a class, as the one that opens files with these endings."""
+
+    def register(function: Opener) -> Opener:
+        OPENERS.update(dict.fromkeys(endings, function))
+        WITH_DATASETS.update(endings if datasets else ())
+        return function
+
+    return register
+
+
+def openers() -> dict[str, Callable[..., Source]]:
+    """All openers by ending, those of this folder included."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    return OPENERS
+
+
+def supported() -> str:
+    """The endings of files that can be opened, for messages."""
+    return ", ".join(sorted(openers()))
+
+
+def library(extra: str, path: Any) -> Any:
+    """The library of an extra; where it is not installed, a sentence says how to install it."""
+    name = LIBRARIES[extra]
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise DataError(f"reading {path} needs {name}; install it with: pip install 'longhmm[{extra}]'") from error
+
+
+def open_source(obj: Any, *, dataset: str | None = None, columns: Columns = None, name: str = "the array") -> Source:
+    """Open an array, a table, a file or an array-like store lazily.
+
+    `dataset` names the array inside an .npz, Zarr or HDF5 container; `columns` chooses features by name or position;
+    `name` is what error messages call an object that has no path.
+    """
+    if isinstance(obj, (str, Path)):
+        source = _open_path(obj, dataset, columns)
+        source.path = Path(obj).expanduser()
+        return source
+    package = type(obj).__module__.partition(".")[0]
+    if package in ("zarr", "h5py"):
+        from longhmm.data.formats.containers import open_node, open_zarr
+
+        is_node = any(hasattr(obj, name) for name in ("shape", "visititems", "members"))  # rather than a store
+        return open_node(obj, name, columns, dataset) if is_node else open_zarr(obj, columns, dataset)
+    if dataset is not None:
+        raise DataError(f"dataset={dataset!r} applies to .npz, Zarr and HDF5 containers, not to {name}; leave it out")
+    if isinstance(obj, Source):
+        return obj
+    if is_dask(obj):
+        return DaskSource(obj, name, columns)
+    if package == "pandas":
+        return ArraySource(_table_values(obj, columns, name), name)
+    if isinstance(obj, np.ma.MaskedArray):
+        return ArraySource(_filled(obj, name), name, columns)
+    if isinstance(obj, np.ndarray):
+        return SlicedSource(obj, name, columns) if _is_mapped(obj) else ArraySource(obj, name, columns)
+    slices = all(hasattr(obj, attribute) for attribute in ("shape", "dtype", "__getitem__"))
+    if slices and not _is_jax_array(obj) and _is_numpy_dtype(obj.dtype):
+        return SlicedSource(obj, name, columns)
+    if not isinstance(obj, (list, tuple)) and not hasattr(obj, "__array__"):
+        raise DataError(
+            f"{name} must be an array, a table, a list of numbers, or the path of a file ({supported()}), "
+            f"but is of type {type(obj).__name__}; convert it to a NumPy array"
+        )
+    remedy = "make all its rows numbers of equal count, with NaN for missing values"
+    with refusing(f"{name} could not be read as one array of numbers", remedy):
+        values = np.asarray(obj)
+    return ArraySource(values, name, columns)
+
+
+def _open_path(given: str | Path, dataset: str | None, columns: Columns) -> Source:
+    if str(given).startswith(EXAMPLE):
+        return _open_example(str(given), columns)
+    if "://" in str(given):  # only Zarr reads from an address
+        return openers()[".zarr"](str(given), columns, dataset)
+    path = Path(given).expanduser()
+    if not path.exists():
+        raise DataError(f"data file {str(path)!r} does not exist; give the path of a file that does ({supported()})")
+    ending = path.suffix.lower()
+    if path.is_dir() and any((path / mark).exists() for mark in ("zarr.json", ".zarray", ".zgroup")):
+        ending = ".zarr"
+    if path.is_dir() and ending != ".zarr":
+        raise DataError(f"{path} is a folder, not a data file; pass the files in it as a list ({supported()})")
+    if ending not in openers():
+        raise DataError(f"{path} has the unknown ending {path.suffix!r}; convert it to one of {supported()}")
+    if dataset is not None and ending not in WITH_DATASETS:
+        raise DataError(f"dataset={dataset!r} applies to .npz, Zarr and HDF5 containers, not to {path}; leave it out")
+    return OPENERS[ending](path, columns, *([dataset] if ending in WITH_DATASETS else []))
+
+
+def _open_example(given: str, columns: Columns) -> Source:
+    """A recording that comes with the package, by name: "example:nanopore"."""
+    from longhmm import datasets
+
+    if given.removeprefix(EXAMPLE) != "nanopore":
+        raise DataError(f"{given!r} is no recording that comes with longhmm; the only one is 'example:nanopore'")
+    recording = datasets.nanopore()
+    source = ArraySource(recording.values, given, columns)
+    source.rate, source.unit = recording.rate_hz, recording.unit
+    return source
+
+
+def is_dask(obj: Any) -> bool:
+    """Whether something is an array of Dask's."""
+    return type(obj).__module__.partition(".")[0] == "dask" and hasattr(obj, "chunks")
+
+
+def _is_mapped(array: np.ndarray) -> bool:
+    """Whether an array, or one it is a view of, is a memory-mapped file."""
+    base: Any = array
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base
+    return isinstance(base, np.memmap)
+
+
+def _is_jax_array(obj: Any) -> bool:
+    # Looked up, not imported: an object can only be a JAX array where JAX has been imported already.
+    jax = sys.modules.get("jax")
+    return jax is not None and isinstance(obj, jax.Array)
+
+
+def _is_numpy_dtype(dtype: Any) -> bool:
+    try:
+        np.dtype(dtype)
+    except TypeError:
+        return False
+    return True
+
+
+def _filled(array: np.ma.MaskedArray, name: str) -> np.ndarray:
+    if array.dtype.kind != "f":
+        raise DataError(f"{name} is a masked array of integers, which cannot hold NaN; pass it with mask= instead")
+    return array.filled(np.nan)
+
+
+def _table_values(table: Any, columns: Columns, name: str) -> np.ndarray:
+    """The values of a pandas Series or DataFrame in one dtype, missing ones as NaN."""
+    if table.ndim == 1:
+        table = table.to_frame()
+    numeric = [label for label, dtype in zip(table.columns, table.dtypes, strict=True) if dtype.kind in "biuf"]
+    table = table.iloc[:, column_indices(columns, list(table.columns), name)]
+    dtypes = []
+    for position, (label, dtype) in enumerate(zip(table.columns, table.dtypes, strict=True)):
+        if dtype.kind not in "biuf":
+            raise DataError(
+                f"column {label!r} of {name} must be numeric but has dtype {dtype}; "
+                f"choose the observations with columns=[...] from {numeric}"
+            )
+        missing = dtype.kind != "f" and bool(table.iloc[:, position].isna().any())
+        dtypes.append(np.dtype(np.float64) if missing else np.dtype(getattr(dtype, "numpy_dtype", dtype)))
+    if not dtypes:
+        raise DataError(f"{name} is empty (no columns); pass at least one numeric column")
+    common = np.result_type(*dtypes)
+    return table.to_numpy(dtype=common, na_value=np.nan) if common.kind == "f" else table.to_numpy(dtype=common)

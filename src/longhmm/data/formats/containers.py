@@ -1,0 +1,241 @@
+"""Files of arrays: NumPy (.npy, .npz), Zarr, HDF5, Parquet. Opening reads the header only (an .npz is loaded whole)."""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longhmm.data.formats import library, opener
+from longhmm.data.source import ArraySource, Columns, SlicedSource, Source, column_indices, refusing
+from longhmm.errors import DataError
+
+# What people call the number of samples per second, and the seconds from one sample to the next.
+RATES = {"rate", "rate_hz", "fs", "sampling_rate", "sample_rate", "sampling_frequency"}
+INTERVALS = {"dt", "dt_s", "sampling_interval", "sample_interval"}
+# Windows fall anywhere, so a few decoded row groups are kept; more would approach holding the whole file.
+_GROUPS_KEPT = 4
+DAMAGED = "it is damaged, so copy or write it again"
+
+
+@opener(".npy")
+def open_npy(path: Path, columns: Columns = None) -> SlicedSource:
+    """A memory-mapped .npy file."""
+    return SlicedSource(_map_npy(path), str(path), columns, reopen=functools.partial(_map_npy, path))
+
+
+def _map_npy(path: Path) -> np.ndarray:
+    with refusing(f"{path} is not a readable .npy file", "write it again with numpy.save, as an array of numbers"):
+        _check_npy_size(path)
+        return np.lib.format.open_memmap(path, mode="r")
+
+
+def _check_npy_size(path: Path) -> None:
+    """A file cut short must be reported when it is opened, with the last row it still holds."""
+    with path.open("rb") as file:
+        version = np.lib.format.read_magic(file)
+        # Version 3 differs from 2 only in the encoding of field names, which numeric arrays do not have.
+        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = reader(file)
+        held = path.stat().st_size - file.tell()
+    if dtype.hasobject:
+        raise DataError(f"{path} holds Python objects; save it as an array of numbers, with NaN for missing values")
+    row = dtype.itemsize * math.prod(shape[1:])
+    if shape and held < shape[0] * row:
+        raise DataError(
+            f"{path} ends early, after row {held // row} of {shape[0]} ({held:,} of {shape[0] * row:,} bytes); "
+            "copy or write the file again"
+        )
+
+
+@opener(".npz", datasets=True)
+def open_npz(path: Path, columns: Columns = None, dataset: str | None = None) -> ArraySource:
+    """One array of an .npz archive, loaded whole because its bytes are packed (use .npy for what exceeds memory)."""
+    remedy = "write it again with numpy.savez, as arrays of numbers"
+    with refusing(f"{path} is not a readable .npz file", remedy), np.load(path, allow_pickle=False) as archive:
+        # Arrays with an axis of time; single numbers beside them describe the recording.
+        worth_choosing = [name for name in archive.files if archive[name].ndim] or list(archive.files)
+        name = choose(dataset, archive.files, worth_choosing, str(path))
+        source = ArraySource(archive[name], f"{path}[{name}]", columns)
+        source.rate = rate_among(archive)
+    return source
+
+
+def rate_among(values: Mapping[str, Any]) -> float | None:
+    """Samples per second, where one of the usual names holds it (or the time between samples), else None."""
+    for name in values:
+        if name in RATES | INTERVALS:
+            known = np.asarray(values[name])
+            if known.size == 1 and known.dtype.kind in "iuf" and (number := float(known.reshape(()))) > 0:
+                return number if name in RATES else 1.0 / number
+    return None
+
+
+@opener(".zarr", datasets=True)
+def open_zarr(store: Any, columns: Columns = None, dataset: str | None = None) -> SlicedSource:
+    """An array in a Zarr directory, address, or store object."""
+    import zarr
+
+    name = str(store)
+    with refusing(f"{name} is not a readable Zarr store", "give the folder that zarr wrote"):
+        node = zarr.open(store if not isinstance(store, Path) else name, mode="r")
+    source = open_node(node, name, columns, dataset)
+    source.concurrent = True
+    return source
+
+
+@opener(".h5", ".hdf5", datasets=True)
+def open_hdf5(path: Path, columns: Columns = None, dataset: str | None = None) -> SlicedSource:
+    """A dataset of an HDF5 file: the one named, or the only numeric one."""
+    return open_node(hdf5_file(path), str(path), columns, dataset, path)
+
+
+def hdf5_file(path: Path, extra: str = "hdf5") -> Any:
+    """An HDF5 file, opened for reading; `extra` brings the library along."""
+    h5py = library(extra, path)
+    with refusing(f"{path} is not a readable HDF5 file", "it may be cut short, so copy or write it again"):
+        return h5py.File(path, "r")
+
+
+def _hdf5_dataset(path: Path, dataset: str) -> Any:
+    return hdf5_file(path)[dataset]
+
+
+def open_node(
+    node: Any, name: str, columns: Columns = None, dataset: str | None = None, path: Path | None = None
+) -> SlicedSource:
+    """A Zarr or HDF5 array, or one array inside a group of either; with `path`, of a file that may be let go."""
+    reopen = None
+    if not hasattr(node, "shape"):
+        dataset = choose(dataset, *_arrays_in(node, name), name)
+        reopen = None if path is None else functools.partial(_hdf5_dataset, path, dataset)
+    elif dataset is not None:
+        raise DataError(f"dataset={dataset!r} was given but {name} is itself an array; leave dataset out")
+    with refusing(f"{name} cannot be read", DAMAGED):
+        array = node if dataset is None else node[dataset]
+        source = SlicedSource(array, name if dataset is None else f"{name}[{dataset}]", columns, reopen)
+        source.rate = rate_among(array.attrs)
+    return source
+
+
+def _arrays_in(group: Any, source: str) -> tuple[list[str], list[str]]:
+    """Names of all arrays below a group, and of those that could be observations: numeric with one or two axes."""
+    with refusing(f"{source} cannot be read", DAMAGED):  # in a place that is met only now
+        members: list[tuple[str, Any]] = []
+        if hasattr(group, "visititems"):
+            group.visititems(lambda name, item: members.append((name, item)))
+        else:
+            members.extend(group.members(max_depth=None))
+        arrays = [(name, item) for name, item in members if hasattr(item, "shape") and hasattr(item, "dtype")]
+        numeric = [name for name, item in arrays if np.dtype(item.dtype).kind in "biuf" and len(item.shape) in (1, 2)]
+    return [name for name, _ in arrays], numeric
+
+
+def choose(dataset: str | None, names: list[str], candidates: list[str], source: str) -> str:
+    """The array that was asked for, or the only candidate."""
+    if dataset is not None:
+        wanted = dataset.strip("/")
+        if wanted not in names:
+            raise DataError(f"{source} has no array named {dataset!r}; dataset= must be one of {sorted(names)}")
+        return wanted
+    if not candidates:
+        raise DataError(f"{source} holds no numeric array of one or two dimensions (it holds {sorted(names)}); add one")
+    if len(candidates) > 1:
+        raise DataError(f"{source} holds several arrays; choose one with dataset=, from {sorted(candidates)}")
+    return candidates[0]
+
+
+@opener(".parquet")
+class ParquetSource(Source):
+    """Numeric columns of a Parquet file; nulls are NaN, and integer columns without nulls stay integer."""
+
+    def __init__(self, path: Path, columns: Columns = None) -> None:
+        self.name, self.reopen = str(path), functools.partial(RowGroups, path)
+        file = self.opened.file
+        names = [name for name in file.schema_arrow.names if not name.startswith("__index_level_")]
+        self._columns = [names[i] for i in column_indices(columns, names, self.name)]
+        self.dim = len(self._columns)
+        self.dtype = np.result_type(*(_column_dtype(file, name, names, self.name) for name in self._columns))
+        rows = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+        self._starts = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])
+        self.length = int(self._starts[-1])
+        if self.length == 0:
+            raise DataError(f"{self.name} is empty (no rows); pass a file with at least one observation")
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        """Only the row groups that hold these rows are decoded."""
+        first, last = (int(np.searchsorted(self._starts, row, side="right")) - 1 for row in (start, stop - 1))
+        begins = ((group, int(self._starts[group])) for group in range(first, last + 1))
+        return np.concatenate(
+            [self.opened.get(group, self.decode)[max(start - begin, 0) : stop - begin] for group, begin in begins]
+        )
+
+    def decode(self, group: int) -> np.ndarray:
+        """The values of one row group."""
+        rows = f"rows {self._starts[group]} to {self._starts[group + 1]} (row group {group}) of {self.name}"
+        remedy = "the file may be damaged, so write or copy it again"
+        with refusing(f"{rows} could not be read", remedy):  # each codec has its own errors
+            table = self.opened.file.read_row_group(group, columns=self._columns)
+        # Columns are taken by name: the file's order need not be the order asked for.
+        decoded = np.empty((table.num_rows, self.dim), self.dtype)
+        for i, name in enumerate(self._columns):
+            decoded[:, i] = table.column(name).to_numpy()
+        return decoded
+
+
+class RowGroups:
+    """An open Parquet file, and the last few row groups that were decoded."""
+
+    def __init__(self, path: Path) -> None:
+        library("parquet", path)
+        from pyarrow.parquet import ParquetFile
+
+        remedy = "its footer may be missing because it was cut short, so copy or write it again"
+        with refusing(f"{path} is not a readable Parquet file", remedy):
+            self.file = ParquetFile(path)
+        self._decoded: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._lock = threading.Lock()  # a background reader and the main program may share this file
+
+    def get(self, group: int, decode: Any) -> np.ndarray:
+        """A row group, decoded unless it is at hand."""
+        with self._lock:
+            if group not in self._decoded:
+                self._decoded[group] = decode(group)
+                if len(self._decoded) > _GROUPS_KEPT:
+                    self._decoded.popitem(last=False)
+            self._decoded.move_to_end(group)
+            return self._decoded[group]
+
+
+def _column_dtype(file: Any, name: str, names: list[str], source: str) -> np.dtype:
+    from pyarrow import types
+
+    kind = file.schema_arrow.field(name).type
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+        kinds = {other: file.schema_arrow.field(other).type for other in names}
+        numeric = [other for other, k in kinds.items() if types.is_integer(k) or types.is_floating(k)]
+        raise DataError(
+            f"column {name!r} of {source} must be numeric but has type {kind}; "
+            f"choose the observations with columns=[...] from {numeric}"
+        )
+    if types.is_floating(kind):
+        return np.dtype(np.float64 if kind.bit_width == 64 else np.float32)
+    # A null needs NaN, so an integer column stays integer only where the footer promises that it has none.
+    if _may_hold_nulls(file, name):
+        return np.dtype(np.float64)
+    return np.dtype(np.uint8) if types.is_boolean(kind) else np.dtype(kind.to_pandas_dtype())
+
+
+def _may_hold_nulls(file: Any, name: str) -> bool:
+    if not file.schema_arrow.field(name).nullable:
+        return False
+    position = [file.schema.column(i).path for i in range(len(file.schema))].index(name)
+    groups = (file.metadata.row_group(group) for group in range(file.metadata.num_row_groups))
+    known = [group.column(position).statistics for group in groups]
+    return any(each is None or not each.has_null_count or each.null_count > 0 for each in known)

@@ -1,0 +1,272 @@
+"""What observations are read from: one small interface, and the arrays behind it, in memory or read slice by slice."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from longhmm.errors import DataError
+
+Columns = str | int | Sequence[str | int] | None
+
+_HINTS = {
+    "c": "pass the real and imaginary parts as two columns",
+    "O": "convert it to float64 and mark missing values with NaN",
+    "S": "convert the text to numbers",
+    "U": "convert the text to numbers",
+    "T": "convert the text to numbers",
+    "M": "leave out the times, or choose the numeric columns with columns=[...]",
+    "m": "convert the durations to numbers, or choose the numeric columns with columns=[...]",
+    "V": "choose one field of the structured array",
+}
+
+
+def one_line(error: BaseException) -> str:
+    """What another library says, made to fit into one sentence."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
+@contextlib.contextmanager
+def refusing(what: str, remedy: str) -> Iterator[None]:
+    """Libraries raise what they like where data are damaged; users get one sentence with the place and the remedy."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"{what} ({one_line(error)}); {remedy}") from error
+
+
+def stored_dtype(dtype: Any, name: str) -> np.dtype:
+    """The dtype in which values of `dtype` are handed on: integers stay integers, floats are float32 or float64."""
+    dtype = np.dtype(dtype)
+    if dtype.kind == "b":
+        return np.dtype(np.uint8)
+    if dtype.name == "bfloat16":
+        return np.dtype(np.float32)
+    if dtype.kind in "iu":
+        return dtype.newbyteorder("=")
+    if dtype.kind == "f":
+        # float16 has too few digits for densities; wider than float64 is supported by no accelerator.
+        return np.dtype(np.float32 if dtype.itemsize <= 4 else np.float64)
+    hint = _HINTS.get(dtype.kind, "convert it to float64")
+    raise DataError(f"{name} must hold real numbers (integers or floats) but has dtype {dtype}; {hint}")
+
+
+def checked_shape(shape: Iterable[Any], name: str) -> tuple[int, int]:
+    """`(length, dim)` of data shaped (time,) or (time, feature)."""
+    shape = tuple(shape)
+    if len(shape) not in (1, 2):
+        raise DataError(
+            f"{name} must have shape (time,) or (time, feature) but has {len(shape)} dimensions, shape {shape}; "
+            "reshape it, or pass a list of 2-D arrays for many sequences"
+        )
+    try:
+        length, dim = operator.index(shape[0]), operator.index(shape[1]) if len(shape) == 2 else 1
+    except TypeError:
+        raise DataError(
+            f"{name} has unknown shape {shape}; make its length known first (for a Dask array: compute_chunk_sizes())"
+        ) from None
+    if length == 0 or dim == 0:
+        raise DataError(f"{name} is empty (shape {shape}); pass at least one observation of at least one feature")
+    return length, dim
+
+
+def column_indices(columns: Columns, names: Sequence[Any], source: str) -> list[int]:
+    """Positions of the chosen columns, given by name or by position, in the order asked for; None chooses all."""
+    if columns is None:
+        return list(range(len(names)))
+    wanted = [columns] if isinstance(columns, str) or np.ndim(columns) == 0 else list(columns)  # type: ignore[arg-type]
+    if not wanted:
+        raise DataError(f"columns=[] chooses nothing from {source}; name at least one of {list(names)}")
+    indices = []
+    for column in wanted:
+        if column in names:
+            indices.append(list(names).index(column))
+        elif isinstance(column, (int, np.integer)) and 0 <= column < len(names):
+            indices.append(int(column))
+        else:
+            raise DataError(f"{source} has no column {column!r}; columns= must be taken from {list(names)}")
+    return indices
+
+
+class Source:
+    """Observations shaped (time, feature) that are read by rows. A kind of source says how it fetches some.
+
+    Attributes:
+        name: what errors call it.
+        length, dim, dtype: number of rows and of features, and the type of the values.
+        in_memory: whether all of it lies in memory.
+        concurrent: whether several reads at once hide one another's latency.
+        rate, unit, lengths: samples per second, unit, and lengths of the sequences it consists of, where a file says.
+        path, parts: the file it was opened from; the sources it was made of.
+        reopen: gives what rows are fetched from, such as an open file, which may then be let go by `close` or left out
+            of a pickle: thousands of files never exhaust the file handles.
+    """
+
+    name: str
+    length: int
+    dim: int
+    dtype: np.dtype
+    in_memory = False
+    concurrent = False
+    rate: float | None = None
+    unit: str | None = None
+    lengths: Sequence[int] | None = None
+    path: Path | None = None
+    parts: Sequence[Source] = ()
+    reopen: Callable[[], Any] | None = None
+    _opened: Any = None
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        """Rows `start` to `stop` (exclusive), of which there are some; `read` sees to the rest."""
+        raise NotImplementedError
+
+    def read(self, start: int, stop: int) -> np.ndarray:
+        """Rows `start` to `stop` (exclusive), shape (stop - start, dim); no others are touched."""
+        self.check_range(start, stop)
+        if start == stop:
+            return np.empty((0, self.dim), self.dtype)
+        where = f"rows {start} to {stop} of {self.name} could not be read"
+        with refusing(where, "the data may be damaged or cut short, so write or copy them again"):
+            block = self.fetch(start, stop)
+        if len(block) != stop - start:
+            raise DataError(
+                f"{self.name} ended early: rows {start} to {stop} were asked for but only {len(block)} came; "
+                "write or copy the data again"
+            )
+        return block
+
+    def check_range(self, start: int, stop: int) -> None:
+        """Refuse rows that do not exist: slicing would silently hand back fewer."""
+        if not 0 <= start <= stop <= self.length:
+            raise DataError(
+                f"rows {start} to {stop} of {self.name} were asked for, but it has rows 0 to {self.length}; ask within"
+            )
+
+    @property
+    def opened(self) -> Any:
+        """What rows are fetched from, opened again where it was let go."""
+        if self._opened is None and self.reopen is not None:
+            with refusing(
+                f"{self.name} cannot be read", "it may be cut short or of another kind, so copy or write it again"
+            ):
+                self._opened = self.reopen()
+        return self._opened
+
+    def close(self) -> None:
+        """Let go of the file, if there is one; the next `read` opens it again."""
+        if self.reopen is not None:
+            self._opened = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A memory map would be pickled as all its contents, an HDF5 handle not at all.
+        return {**self.__dict__, **({} if self.reopen is None else {"_opened": None})}
+
+
+class ArraySource(Source):
+    """Values that lie in memory, shaped (time, feature); `read` hands out views that cannot be written to."""
+
+    in_memory = True
+
+    def __init__(self, array: Any, name: str = "the array", columns: Columns = None) -> None:
+        values = np.asarray(array)
+        self.name, self.dtype = name, stored_dtype(values.dtype, name)
+        self.length, dim = checked_shape(values.shape, name)
+        values = values.reshape(self.length, dim)
+        if columns is not None:
+            values = values[:, column_indices(columns, range(dim), name)]
+        self.dim = values.shape[1]
+        # A view, so that making it read-only leaves the caller's own array as it was.
+        self.values = values.astype(self.dtype, copy=False).view()
+        self.values.flags.writeable = False
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        """A view."""
+        return self.values[start:stop]
+
+
+class SlicedSource(Source):
+    """Anything with `shape`, `dtype` and slicing, of which only the rows asked for are ever touched."""
+
+    def __init__(self, array: Any, name: str, columns: Columns = None, reopen: Callable[[], Any] | None = None) -> None:
+        self.name, self.dtype = name, stored_dtype(array.dtype, name)
+        self.length, dim = checked_shape(array.shape, name)
+        self._columns = None if columns is None else column_indices(columns, range(dim), name)
+        self.dim = dim if self._columns is None else len(self._columns)
+        self.reopen, self._opened = reopen, None if reopen is not None else array
+        # Only NumPy's own arrays take scattered rows in one call without reading whole chunks for each.
+        self.mapped = isinstance(array, np.ndarray)
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """The rows of a memory map at any positions, `rows.shape + (dim,)`, in one call."""
+        return self._shaped(np.asarray(self.opened[rows]), rows.ndim).astype(self.dtype, copy=False)
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        """Copied out of the storage."""
+        return np.array(self._shaped(np.asarray(self.opened[start:stop]), 1), dtype=self.dtype)
+
+    def _shaped(self, picked: Any, axes: int) -> Any:
+        """With an axis of features behind `axes` others, and the chosen columns alone."""
+        picked = picked[..., None] if picked.ndim == axes else picked
+        return picked if self._columns is None else picked[..., self._columns]
+
+
+class DaskSource(SlicedSource):
+    """A Dask array, of which rows are computed where their chunks are. It is never gathered, nor sent anywhere."""
+
+    def __init__(self, array: Any, name: str, columns: Columns = None) -> None:
+        super().__init__(array, name, columns)
+        self.edges = np.concatenate([[0], np.cumsum(array.chunks[0])])  # rows at which chunks begin, and the end
+
+    def lazy(self, start: int, stop: int) -> Any:
+        """Rows `start` to `stop` as a Dask array shaped (time, feature), in the dtype of the source."""
+        self.check_range(start, stop)
+        return self._shaped(self._opened[start:stop], 1).astype(self.dtype)
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        """Computed by themselves."""
+        return self.read_many([(start, stop)])[0]
+
+    def read_many(self, spans: Sequence[tuple[int, int]]) -> list[np.ndarray]:
+        """Several spans of rows at the price of one question to the cluster."""
+        from dask.base import compute
+
+        lazy = [self.lazy(*span) for span in spans]
+        with refusing(f"{self.name} could not be computed", "see what makes its chunks"):
+            return list(compute(*lazy))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}  # other processes are handed the rows they need
+
+
+class PartOfSource(Source):
+    """Rows `[start, stop)` of another source, counted from `start`, read on demand."""
+
+    def __init__(self, whole: Source, start: int, stop: int) -> None:
+        self.whole, self.start, self.parts = whole, start, [whole]
+        self.name, self.length, self.dim, self.dtype = whole.name, stop - start, whole.dim, whole.dtype
+        self.rate, self.unit = whole.rate, whole.unit
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        """From the whole."""
+        return self.whole.read(self.start + start, self.start + stop)
+
+
+class HeldRows(Source):
+    """Some rows of a source in memory, under the numbers that they have in the whole."""
+
+    def __init__(self, whole: Source, start: int, values: np.ndarray) -> None:
+        self.name, self.length, self.dim, self.dtype = whole.name, whole.length, whole.dim, whole.dtype
+        self.start, self.values = start, values
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        """Rows that must be among those held."""
+        if not self.start <= start <= stop <= self.start + len(self.values):
+            raise DataError(f"rows {start} to {stop} of {self.name} are not at hand; send them along")
+        return self.values[start - self.start : stop - self.start]
