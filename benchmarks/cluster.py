@@ -107,8 +107,8 @@ def on_workers(path: Path, count: int, repeats: int) -> dict[str, Any]:
             "file_ns": 1e9 * timed(lambda: statistics(in_file), repeats) / length,
             "dask_array_ns": 1e9 * timed(lambda: statistics(in_memory), repeats) / length,
             "errand_ms": 1e3 * timed(errands, repeats) / len(tasks),
-            "step_windows_of_dask_array_ms": 1e3 * timed(lambda: list(opened.read_many(WINDOWS)), repeats),
-            "step_windows_of_memory_map_ms": 1e3 * timed(lambda: list(in_file.read_many(WINDOWS)), repeats),
+            "step_windows_of_dask_array_ms": 1e3 * timed(lambda: list(opened.rows_of(WINDOWS)), repeats),
+            "step_windows_of_memory_map_ms": 1e3 * timed(lambda: list(in_file.rows_of(WINDOWS)), repeats),
         }
 
 

@@ -167,7 +167,7 @@ def _default(bench: _Bench, found: Document) -> None:
 def _certify(bench: _Bench, found: Document) -> None:
     """Bias of posterior means, in posterior standard deviations, that windows without buffers cause at the truth."""
     model, truth, sequences = bench.model, bench.truth, bench.sequences
-    part = open_data(sequences.read(0, min(sequences.length, CERTIFIED)).values)
+    part = open_data(sequences.rows(0, min(sequences.length, CERTIFIED)).values)
     # Entries that never occur have no posterior spread to measure a bias with: the buffer report leaves them out.
     possible = HMM(model.n_states, model.emission, transition_prior=(truth["transition"] > 0).astype(float))
     how = partial(buffer_report, possible, truth, part, windows=bench.case.windows, buffers=[0], cells=part.length)

@@ -19,10 +19,9 @@ from longhmm.backends import cpp, native, reference
 from longhmm.backends.evaluate import Statistics, window_statistics
 from longhmm.backends.pallas import full, windows
 from longhmm.backends.pallas.plan import Config
-from longhmm.data.layout import Layout
+from longhmm.data.layout import Cells, Layout, gather
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import open_data
-from longhmm.data.windows import Cells, gather
 
 CORE, BUFFER = 40, 90
 MODELS = {n_states: given_model(n_states) for n_states in (2, 3, 4)}

@@ -17,8 +17,7 @@ import longhmm as lh
 from backends.references import reference as plain
 from longhmm.backends import cpp, native, reference
 from longhmm.backends.protocol import GAUSSIAN, PRECOMPUTED, Boundary, ChunkStatistics, Lowered, Messages, Wanted
-from longhmm.data.layout import Layout
-from longhmm.data.windows import Cells
+from longhmm.data.layout import Cells, Layout
 from model.configurations import named, observations
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the C++ kernel was not built here")

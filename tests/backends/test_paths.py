@@ -28,8 +28,7 @@ from longhmm.backends.protocol import (
     Varying,
 )
 from longhmm.backends.reference_paths import row_uniforms
-from longhmm.data.layout import Layout
-from longhmm.data.windows import Cells
+from longhmm.data.layout import Cells, Layout
 
 KINDS = ("constant", "varying", "pair", "varying pair")
 

@@ -73,7 +73,7 @@ def check(model: Any, params: Any, data: Sequences, exact: Reference, *, atol: f
 
 
 def missing_rows(data: Sequences) -> np.ndarray:
-    return ~data.read(0, data.length).observed.any(axis=1)
+    return ~data.rows(0, data.length).observed.any(axis=1)
 
 
 def check_one_sequence(initial: np.ndarray, transition: np.ndarray, logs: np.ndarray) -> None:

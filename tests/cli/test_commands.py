@@ -125,7 +125,7 @@ def known(tmp_path_factory):
     """A run with a posterior in closed form, on a recording of which every second sample was kept and halved."""
     folder = tmp_path_factory.mktemp("known")
     setting = known_states(400)
-    values = np.asarray(setting.sequences.read(0, 400).values)[:, 0]
+    values = np.asarray(setting.sequences.rows(0, 400).values)[:, 0]
     stored = np.full(799, 1e6)
     stored[::2] = 2.0 * values + 10.0
     np.savez(folder / "y.npz", y=stored, rate=100.0)
@@ -149,7 +149,7 @@ def test_decode_reapplies_preprocessing_and_speaks_of_the_file(known):
     )
     table = pd.read_csv(out)
     posterior = lh.load(folder / "run")
-    values = np.asarray(setting.sequences.read(0, 400).values)
+    values = np.asarray(setting.sequences.rows(0, 400).values)
     path = posterior.decode(values)  # the model's own samples, states unknown
     assert len(table) == printed["events"] == 1 + np.count_nonzero(np.diff(path))
     assert table["start"].iloc[0] == 0

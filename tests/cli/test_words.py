@@ -10,7 +10,7 @@ import pytest
 from longhmm.cli.compare import parse_states
 from longhmm.cli.inputs import build_model, chosen_columns, located, parse_prior
 from longhmm.cli.output import guarded, plain, seconds, shown
-from longhmm.data import open_data
+from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.model.emissions.registry import families, guess, names
 from longhmm.model.serialise import model_from_config, model_to_config

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from longhmm.data import open_data, preprocess
+from longhmm.data import preprocess
 from longhmm.data.preprocess import Preprocessing
+from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -12,7 +13,7 @@ VALUES = np.exp(RNG.normal(size=(1003, 2))).astype(np.float32)
 
 
 def whole(sequences):
-    return np.asarray(sequences.read(0, sequences.length).values)
+    return np.asarray(sequences.rows(0, sequences.length).values)
 
 
 @pytest.mark.parametrize("lazily", [False, True])
@@ -28,7 +29,7 @@ def test_steps_agree_with_numpy(lazily, monkeypatch):
         found = steps.apply(VALUES)
         assert found.in_memory is not lazily
         np.testing.assert_allclose(whole(found), wanted, rtol=2e-6, atol=1e-6)
-        np.testing.assert_array_equal(found.read(20, 45).values, whole(found)[20:45])
+        np.testing.assert_array_equal(found.rows(20, 45).values, whole(found)[20:45])
     measured = Preprocessing(log=True, normalise=True).measured(open_data(VALUES))
     found = whole(measured.apply(VALUES))
     np.testing.assert_allclose(found.mean(axis=0), 0.0, atol=1e-5)
@@ -96,7 +97,7 @@ def test_bad_input_is_refused():
         Preprocessing(log=True).apply(values)
     with pytest.raises(DataError, match="decimate must be a whole number of at least 1, got 0"):
         Preprocessing(decimate=0)
-    with pytest.raises(DataError, match="mask or known states"):
+    with pytest.raises(DataError, match="mask, known states or covariates"):
         Preprocessing(decimate=2).apply(open_data(values, mask=np.zeros(len(values), bool)))
     with pytest.raises(DataError, match="got also"):
         Preprocessing.from_dict({"smooth": 3})

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import tracemalloc
 
+import dask.array
+import h5py
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
 import pytest
+import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhmm.data import Sequences, open_data
+from longhmm.data.layout import Cells, gather
+from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError
 
 NAN = np.nan
@@ -23,7 +28,7 @@ def test_one_array():
     assert (data.length, data.dim, data.n_sequences, data.dtype, data.name) == (3, 1, 1, np.float64, "the array")
     assert data.in_memory and not data.has_mask and not data.has_states and len(data) == 3
     assert data.offsets.dtype == np.int64 and data.offsets.tolist() == [0, 3]
-    block = data.read(1, 3)
+    block = data.rows(1, 3)
     np.testing.assert_array_equal(block.values, [[NAN], [3.0]])
     np.testing.assert_array_equal(block.observed, [[False], [True]])
     assert block.states is None
@@ -34,7 +39,7 @@ def test_one_array():
 def test_a_list_of_numbers_is_one_sequence(numbers):
     data = open_data(numbers)
     assert data.n_sequences == 1
-    np.testing.assert_array_equal(data.read(0, 2).values, [[1.5], [2.5]])
+    np.testing.assert_array_equal(data.rows(0, 2).values, [[1.5], [2.5]])
 
 
 def test_a_list_of_arrays_is_many_sequences(tmp_path):
@@ -49,8 +54,8 @@ def test_a_list_of_arrays_is_many_sequences(tmp_path):
         assert data.in_memory == in_memory and data.n_sequences == 3 and data.offsets.tolist() == [0, 2, 3, 6]
         for start in range(7):
             for stop in range(start, 7):
-                np.testing.assert_array_equal(data.read(start, stop).values[:, 0], np.arange(1.0, 7)[start:stop])
-    assert open_data([pieces[0], paths[1]]).read(1, 3).values.tolist() == [[2.0], [3.0]]
+                np.testing.assert_array_equal(data.rows(start, stop).values[:, 0], np.arange(1.0, 7)[start:stop])
+    assert open_data([pieces[0], paths[1]]).rows(1, 3).values.tolist() == [[2.0], [3.0]]
 
 
 def test_dtypes_of_many_sequences_are_reconciled():
@@ -99,38 +104,38 @@ def test_masks_of_rows_and_of_features(kind, tmp_path):
     for data in (values, tmp_path / "y.npy"):
         opened = open_data(data, mask=rows)
         assert opened.has_mask and opened.dtype == kind
-        block = opened.read(1, 4)
+        block = opened.rows(1, 4)
         np.testing.assert_array_equal(block.observed, [[False, False], [True, True], [True, True]])
         np.testing.assert_array_equal(block.values, values[1:4])
         for mask in (features, features.astype(np.int8), tmp_path / "mask.npy", jnp.asarray(features), [features]):
-            np.testing.assert_array_equal(open_data(data, mask=mask).read(0, 4).observed, ~features)
-    np.testing.assert_array_equal(open_data(values[:, 0], mask=rows.tolist()).read(0, 4).observed[:, 0], ~rows)
+            np.testing.assert_array_equal(open_data(data, mask=mask).rows(0, 4).observed, ~features)
+    np.testing.assert_array_equal(open_data(values[:, 0], mask=rows.tolist()).rows(0, 4).observed[:, 0], ~rows)
 
 
 def test_nan_and_mask_add_up():
     data = open_data(np.array([NAN, 1.0, 2.0]), mask=[False, True, False])
-    np.testing.assert_array_equal(data.read(0, 3).observed[:, 0], [False, False, True])
+    np.testing.assert_array_equal(data.rows(0, 3).observed[:, 0], [False, False, True])
 
 
 def test_masked_arrays():
     values = np.arange(6).reshape(3, 2)
     hidden = np.array([[0, 1], [0, 0], [1, 0]], bool)
     masked = np.ma.array(values, mask=hidden)
-    block = open_data(masked).read(0, 3)
+    block = open_data(masked).rows(0, 3)
     assert block.values.dtype == np.int64
     np.testing.assert_array_equal(block.observed, ~hidden)
-    both = open_data(masked, mask=[False, True, False]).read(0, 3)
+    both = open_data(masked, mask=[False, True, False]).rows(0, 3)
     np.testing.assert_array_equal(both.observed, [[True, False], [False, False], [False, True]])
-    some = open_data(masked, columns=[1]).read(0, 3)
+    some = open_data(masked, columns=[1]).rows(0, 3)
     np.testing.assert_array_equal(some.observed, ~hidden[:, [1]])
     many = open_data([values, masked, np.ma.array(values)], mask=[None, None, [True, False, False]])
     expected = np.concatenate([np.ones((3, 2), bool), ~hidden, [[False, False], [True, True], [True, True]]])
-    np.testing.assert_array_equal(many.read(0, 9).observed, expected)
+    np.testing.assert_array_equal(many.rows(0, 9).observed, expected)
 
 
 def test_infinities_are_allowed_only_under_a_mask():
     masked = np.ma.masked_invalid(np.array([1.0, np.inf, NAN]))
-    block = open_data(masked).read(0, 3)
+    block = open_data(masked).rows(0, 3)
     np.testing.assert_array_equal(block.values[:, 0], [1.0, NAN, NAN])
     np.testing.assert_array_equal(block.observed[:, 0], [True, False, False])
 
@@ -139,25 +144,25 @@ def test_lists_of_masks():
     pieces = [np.zeros((2, 2)), np.zeros((3, 2))]
     rows = [np.array([True, False]), np.array([False, False, True])]
     np.testing.assert_array_equal(
-        open_data(pieces, mask=rows).read(0, 5).observed, [[0, 0], [1, 1], [1, 1], [1, 1], [0, 0]]
+        open_data(pieces, mask=rows).rows(0, 5).observed, [[0, 0], [1, 1], [1, 1], [1, 1], [0, 0]]
     )
     mixed = [rows[0], np.array([[0, 1], [0, 0], [0, 0]], bool)]
     np.testing.assert_array_equal(
-        open_data(pieces, mask=mixed).read(0, 5).observed, [[0, 0], [1, 1], [1, 0], [1, 1], [1, 1]]
+        open_data(pieces, mask=mixed).rows(0, 5).observed, [[0, 0], [1, 1], [1, 0], [1, 1], [1, 1]]
     )
     flat = open_data(pieces, mask=np.concatenate(rows))
-    np.testing.assert_array_equal(flat.read(0, 5).observed, [[0, 0], [1, 1], [1, 1], [1, 1], [0, 0]])
+    np.testing.assert_array_equal(flat.rows(0, 5).observed, [[0, 0], [1, 1], [1, 1], [1, 1], [0, 0]])
 
 
 def test_known_states(tmp_path):
     np.save(tmp_path / "x.npy", np.array([-1, 0, 2], np.int8))
     for states in ([-1, 0, 2], np.array([-1, 0, 2]), tmp_path / "x.npy", [[-1, 0, 2]]):
         data = open_data(np.zeros(3), states=states)
-        block = data.read(1, 3)
+        block = data.rows(1, 3)
         assert data.has_states and block.states is not None and block.states.dtype == np.int32
         assert block.states.tolist() == [0, 2]
     many = open_data([np.zeros(2), np.zeros(3)], states=[None, [3, -1, 4]])
-    assert many.read(0, 5).states.tolist() == [-1, -1, 3, -1, 4]  # type: ignore[union-attr]
+    assert many.rows(0, 5).states.tolist() == [-1, -1, 3, -1, 4]  # type: ignore[union-attr]
 
 
 # What does not fit
@@ -227,13 +232,13 @@ def test_files_are_checked_as_they_are_read(tmp_path):
     for i in range(2):
         np.save(tmp_path / f"{i}.npy", values)
     data = open_data([tmp_path / "0.npy", tmp_path / "1.npy"], states=np.r_[np.zeros(18, int), -5, 0])
-    data.read(8, 17)
+    data.rows(8, 17)
     place = rf"position 17 \(row 7 of sequence 1 \({tmp_path / '1.npy'}\)\), feature 1; replace it by NaN"
     with pytest.raises(DataError, match=place):
-        data.read(10, 20)
+        data.rows(10, 20)
     with pytest.raises(DataError, match=r"is -5 at position 18 \(row 8 of sequence 1"):
-        data.read(18, 20)
-    with pytest.raises(DataError, match="is not in memory; use read"):
+        data.rows(18, 20)
+    with pytest.raises(DataError, match="is not in memory; use rows"):
         data.take(np.array([0]))
 
 
@@ -247,7 +252,7 @@ def test_many_short_sequences_are_fast():
     assert time.perf_counter() - began < 5.0
     assert data.n_sequences == 200_000
     np.testing.assert_array_equal(np.diff(data.offsets), lengths)
-    np.testing.assert_array_equal(data.read(0, data.length).values[:, 0], values)
+    np.testing.assert_array_equal(data.rows(0, data.length).values[:, 0], values)
 
 
 @given(lengths=st.lists(st.integers(1, 9), min_size=1, max_size=12))
@@ -256,3 +261,100 @@ def test_every_position_belongs_to_its_sequence(lengths):
     owners = np.repeat(np.arange(len(lengths)), lengths)
     np.testing.assert_array_equal(data.sequence_of(np.arange(data.length)), owners)
     assert [data.sequence_of(i) for i in range(data.length)] == owners.tolist()
+
+
+# Every kind of source
+
+
+def written(kind, values, folder):
+    """The same values as each kind of source holds them."""
+    path = folder / f"y{kind}"
+    match kind:
+        case "memory":
+            return values
+        case "list":
+            return [values[:13], values[13:]]
+        case "dask":
+            return dask.array.from_array(values, chunks=(7, 2))
+        case ".npy":
+            np.save(path, values)
+        case ".npz":
+            np.savez(path, y=values)
+        case ".zarr":
+            zarr.create_array(str(path), data=values, chunks=(7, 2))
+        case ".h5":
+            with h5py.File(path, "w") as file:
+                file["y"] = values
+        case ".parquet":
+            pd.DataFrame(values, columns=["a", "b"]).to_parquet(path, row_group_size=8)
+        case ".csv":
+            pd.DataFrame(values, columns=["a", "b"]).to_csv(path, index=False)
+    return path
+
+
+def rows_by_definition(values, mask, states, covariates, starts, start, stop, lags):
+    before = np.full((stop - start, lags, values.shape[1]), NAN)
+    hidden = mask | np.isnan(values)
+    for t in range(start, stop):
+        first = max(each for each in starts if each <= t)
+        for lag in range(1, lags + 1):
+            if t - lag >= first:
+                before[t - start, lag - 1] = np.where(hidden[t - lag], NAN, values[t - lag])
+    return values[start:stop], ~hidden[start:stop], states[start:stop], before, covariates[start:stop]
+
+
+@pytest.mark.parametrize("kind", ["memory", "list", "dask", ".npy", ".npz", ".zarr", ".h5", ".parquet", ".csv"])
+@pytest.mark.parametrize("beside", ["memory", ".npy"])
+def test_masks_states_covariates_and_lags_come_from_every_source(kind, beside, tmp_path):
+    rng = np.random.default_rng(3)
+    values, mask = rng.normal(size=(30, 2)), rng.random((30, 2)) < 0.2
+    values[11, 0] = NAN
+    states, covariates = rng.integers(-1, 3, 30), rng.normal(size=(30, 2))
+    along = {"mask": mask, "states": states, "covariates": covariates}
+    for name, each in along.items():
+        if beside == ".npy":
+            np.save(tmp_path / f"{name}.npy", each)
+            along[name] = tmp_path / f"{name}.npy"
+    lengths = None if kind == "list" else [13, 17]
+    data = open_data(written(kind, values, tmp_path), lengths=lengths, **along)
+    assert data.n_covariates == 2 and data.has_mask and data.has_states
+    definition = functools.partial(rows_by_definition, values, mask, states, covariates, [0, 13])
+    for start, stop in [(0, 30), (0, 1), (12, 14), (15, 20), (29, 30)]:
+        found = data.rows(start, stop, lags=3)
+        for one, expected in zip(found, definition(start, stop, 3), strict=True):
+            np.testing.assert_array_equal(one, expected)
+        assert data.rows(start, stop).lags is None
+    spans = [(4, 9), (14, 20)]
+    for rows, span in zip(data.rows_of(spans, 2), spans, strict=True):
+        np.testing.assert_array_equal(rows.lags, definition(*span, 2)[3])
+    last = data.part(np.array([13, 30]))
+    for one, expected in zip(last.rows(0, 17, 1), definition(13, 30, 1), strict=True):
+        np.testing.assert_array_equal(one, expected)
+    blocks = Cells(data.offsets, 4)
+    layout = blocks.locate(np.array([2, 0, 5]), 3)
+    batch, _ = gather(data, layout, blocks.width(3), lags=2)
+    for n in range(3):
+        a = layout.begin[n] - layout.left[n]
+        size = layout.left[n] + layout.core[n] + layout.right[n]
+        for one, expected in zip(batch, definition(a, a + size, 2), strict=True):
+            np.testing.assert_array_equal(one[n, :size], expected)
+        assert not batch.observed[n, size:].any() and (batch.states[n, size:] == -1).all()
+
+
+def test_a_dask_array_alone_gives_lags_too():
+    values = np.arange(20.0).reshape(10, 2)
+    data = open_data(dask.array.from_array(values, chunks=(4, 2)), lengths=[6, 4])
+    for rows, start in zip(data.rows_of([(2, 4), (6, 8)], 1), (2, 6), strict=True):
+        np.testing.assert_array_equal(rows.lags[:, 0], [values[1], values[2]] if start == 2 else [[NAN] * 2, values[6]])
+
+
+def test_a_covariate_that_is_missing_is_named_with_its_row(tmp_path):
+    np.save(tmp_path / "y.npy", np.zeros(5))
+    wrong = np.array([[1.0, 2.0]] * 4 + [[1.0, NAN]])
+    message = r"covariates must be finite, but covariate 1 is nan at position 4 \(row 4 of .*fill it in"
+    with pytest.raises(DataError, match=message):
+        open_data(np.zeros(5), covariates=wrong)
+    data = open_data(tmp_path / "y.npy", covariates=wrong)
+    data.rows(0, 4)
+    with pytest.raises(DataError, match=message):
+        data.rows(0, 5)

@@ -116,7 +116,7 @@ def array_case(seed: int) -> Case:
 
     def run(folder: Path) -> None:
         sequences = lh.open_data(data, **options)
-        sequences.read(0, sequences.length)
+        sequences.rows(0, sequences.length)
         model = lh.HMM(n_states, emission())
         model.check_dim(sequences)
         resolved = model.resolve(sequences)

@@ -167,8 +167,8 @@ def read_all(path: Path) -> None:
     data = lh.open_data(path)
     stop = min(data.length, MOST_ROWS)
     for start in range(0, stop, 50_000):
-        data.read(start, min(start + 50_000, stop))
-    data.read(max(0, data.length - 10), data.length)
+        data.rows(start, min(start + 50_000, stop))
+    data.rows(max(0, data.length - 10), data.length)
 
 
 def file_case(seed: int) -> Case:

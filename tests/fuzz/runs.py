@@ -31,7 +31,7 @@ def whole() -> Path:
     place = Path(tempfile.mkdtemp(prefix="longhmm-fuzz-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     known = known_states(200)
-    np.save(place / "y.npy", known.sequences.read(0, 200).values)
+    np.save(place / "y.npy", known.sequences.rows(0, 200).values)
     posterior = known.posterior()
     request = {
         "recordings": [str(place / "y.npy")],

@@ -12,9 +12,9 @@ import pytest
 from scipy import stats
 
 from longhmm import Emission, Gaussian, Poisson
+from longhmm.data.layout import Cells, gather
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import open_data
-from longhmm.data.windows import Cells, gather
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.transitions import Sticky

@@ -26,7 +26,7 @@ def point(model, training):
     if model.n_states == 2:
         natural = {name: np.tile(value, (1, 2, *[1] * value.ndim)) for name, value in TRUTH.items()}
     else:
-        mean = np.full((1, 2, 1), training.read(0, training.length).values.mean())
+        mean = np.full((1, 2, 1), training.rows(0, training.length).values.mean())
         natural = {"transition": np.ones((1, 2, 1, 1)), "mean": mean}
     return Posterior.from_chains(model, chains_of(model, natural), {"has_states": True})
 
@@ -77,7 +77,7 @@ def test_one_sequence_is_cut_in_time_and_many_by_whole_sequences(tmp_path):
         sequences = open_data(source, states=np.arange(100), mask=values == 95)
         train, test, continues = split(sequences, 0.1)
         assert continues and train.length == 90
-        block = test.read(0, 10)
+        block = test.rows(0, 10)
         assert block.values[:, 0].tolist() == values[90:].tolist()
         assert block.states.tolist() == list(range(90, 100))
         assert block.observed[:, 0].tolist() == [True] * 5 + [False] + [True] * 4
@@ -85,6 +85,6 @@ def test_one_sequence_is_cut_in_time_and_many_by_whole_sequences(tmp_path):
     assert not continues
     assert np.diff(train.offsets).tolist() == [10, 40, 20]
     assert np.diff(test.offsets).tolist() == [30]
-    assert test.read(0, 1).values[0, 0] == 70.0
+    assert test.rows(0, 1).values[0, 0] == 70.0
     with pytest.raises(DataError, match="held_out"):
         split(train, 1.5)

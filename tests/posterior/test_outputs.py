@@ -33,7 +33,7 @@ def posterior(known):
 
 @pytest.fixture(scope="module")
 def table(known, posterior):
-    path = np.asarray(known.sequences.read(0, known.sequences.length).states)
+    path = np.asarray(known.sequences.rows(0, known.sequences.length).states)
     return posterior.events(known.sequences, path=path, rate=1000.0)
 
 
@@ -48,7 +48,7 @@ def test_levels_have_the_interval_of_the_closed_form(known, posterior):
 
 def test_levels_and_samples_of_a_preprocessed_recording_are_those_of_the_file(known, posterior):
     steps = Preprocessing(decimate=5, normalise=True, centre=(100.0,), scale=(10.0,))
-    path = np.asarray(known.sequences.read(0, known.sequences.length).states)
+    path = np.asarray(known.sequences.rows(0, known.sequences.length).states)
     plain = posterior.events(known.sequences, path=path)
     found = posterior.events(known.sequences, path=path, rate=50.0, preprocessing=steps)
     np.testing.assert_array_equal(found["start"], 5 * plain["start"])
@@ -59,7 +59,7 @@ def test_levels_and_samples_of_a_preprocessed_recording_are_those_of_the_file(kn
 
 
 def test_the_idealised_trace_is_the_level_of_every_sample(known, table, tmp_path):
-    path = np.asarray(known.sequences.read(0, known.sequences.length).states)
+    path = np.asarray(known.sequences.rows(0, known.sequences.length).states)
     by_state = table.groupby("state")["level"].first().to_numpy()
     np.testing.assert_allclose(idealised(table), by_state[path].astype(np.float32))
     upper = idealised(table, column="level_upper", out=tmp_path / "upper.npy")
@@ -181,7 +181,7 @@ def test_a_matrix_without_generator_warns():
 
 def test_predicted_amplitudes_match_the_data_they_describe(known, posterior):
     found = amplitudes(posterior, known.sequences, bins=20)
-    values = np.asarray(known.sequences.read(0, known.sequences.length).values)[:, 0]
+    values = np.asarray(known.sequences.rows(0, known.sequences.length).values)[:, 0]
     np.testing.assert_array_equal(found.counts, np.histogram(values, found.edges)[0])
     assert found.outside == len(values) - found.counts.sum()
     np.testing.assert_allclose(found.by_state.sum(axis=0), found.expected)
@@ -205,7 +205,7 @@ def test_bins_of_counts_hold_whole_numbers():
 
 
 def test_residual_quantiles_lie_on_the_diagonal_for_the_right_model_only(known, posterior):
-    values = np.asarray(known.sequences.read(0, known.sequences.length).values)
+    values = np.asarray(known.sequences.rows(0, known.sequences.length).values)
     right = residual_quantiles(posterior, values)
     inside = (right.found >= right.lower) & (right.found <= right.upper)
     assert inside.mean() > 0.8

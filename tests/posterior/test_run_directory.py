@@ -34,12 +34,12 @@ def test_data_come_back_as_the_model_saw_them(tmp_path, request_of):
     RunDirectory.create(tmp_path / "run", request_of)
     run = RunDirectory.open(tmp_path / "run")
     values = np.load(tmp_path / "y.npy")
-    np.testing.assert_allclose(run.data().read(0, 26).values[:, 0], (values[::4] - 5.0) / 2.0)
+    np.testing.assert_allclose(run.data().rows(0, 26).values[:, 0], (values[::4] - 5.0) / 2.0)
     assert (run.rate, run.model_rate, run.unit) == (100.0, 25.0, "pA")
     fitted, held, continues = run.split()
     assert (fitted.length, held.length, continues) == (20, 6, True)
     np.save(tmp_path / "other.npy", values + 1.0)
-    np.testing.assert_allclose(run.data(tmp_path / "other.npy").read(0, 3).values[:, 0], (values[:12:4] - 4.0) / 2.0)
+    np.testing.assert_allclose(run.data(tmp_path / "other.npy").rows(0, 3).values[:, 0], (values[:12:4] - 4.0) / 2.0)
 
 
 def test_the_posterior_is_kept_inside_and_loads_by_the_name_of_the_run(tmp_path, request_of):

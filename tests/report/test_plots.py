@@ -30,7 +30,7 @@ def posterior(known):
 
 @pytest.fixture(scope="module")
 def path(known):
-    return known.sequences.read(0, known.sequences.length).states
+    return known.sequences.rows(0, known.sequences.length).states
 
 
 @pytest.fixture(scope="module")
@@ -104,14 +104,14 @@ def test_segmentation_of_a_long_record_keeps_every_spike(posterior):
 def test_segmentation_of_few_samples_shows_each(known, posterior, path, laws):
     figure = plots.segmentation(posterior, known.sequences, start=100, stop=400, path=path, probabilities=laws)
     dots = {line.get_color(): line for line in figure.axes[0].lines if line.get_marker() == "."}
-    values = known.sequences.read(100, 400).values[:, 0]
+    values = known.sequences.rows(100, 400).values[:, 0]
     for state in (0, 1):
         np.testing.assert_allclose(dots[colour(state)].get_ydata(), values[path[100:400] == state], rtol=1e-6)
     rendered(figure)
 
 
 def test_segmentation_decodes_by_itself(known, posterior):
-    free = open_data(known.sequences.read(0, 1200).values)
+    free = open_data(known.sequences.rows(0, 1200).values)
     figure = plots.segmentation(posterior, free, start=0, stop=400)
     dots = {line.get_color(): line for line in figure.axes[0].lines if line.get_marker() == "."}
     path = posterior.decode(free)[:400]
@@ -126,7 +126,7 @@ def test_amplitudes_show_counts_and_expectations(known, posterior):
     figure = plots.amplitudes(posterior, known.sequences, unit="$ furlongs $")
     axes = figure.axes[0]
     counts, edges, _ = axes.patches[0].get_data()
-    values = known.sequences.read(0, known.sequences.length).values[:, 0]
+    values = known.sequences.rows(0, known.sequences.length).values[:, 0]
     np.testing.assert_array_equal(counts, np.histogram(values, edges)[0])
     mean = posterior.mean_params()["mean"]
     share = posterior.dwell()["stationary"].to_numpy()
@@ -140,7 +140,7 @@ def test_amplitudes_show_counts_and_expectations(known, posterior):
 
 
 def test_dwell_times_show_whole_visits_and_the_geometric_law(known, posterior, path):
-    two = open_data([known.sequences.read(0, 1000).values, known.sequences.read(1000, 3000).values])
+    two = open_data([known.sequences.rows(0, 1000).values, known.sequences.rows(1000, 3000).values])
     table = posterior.events(two, path=path)
     figure = plots.dwell_times(posterior, table, rate=1000.0)
     drawn = [[patch.get_data() for patch in axes.patches] for axes in figure.axes]
@@ -193,7 +193,7 @@ def test_residuals_of_the_right_model_lie_on_the_line(known, posterior):
 
 @pytest.mark.slow  # compiles the windows of every buffer length
 def test_buffer_report_is_drawn(known, posterior):
-    free = open_data(known.sequences.read(0, 1000).values)
+    free = open_data(known.sequences.rows(0, 1000).values)
     figure = plots.buffer_report(posterior, free, cells=40)
     assert figure.axes[0].get_yscale() == "log" and figure.axes[0].get_ylim()[0] >= 1e-16
     rendered(figure)

@@ -11,9 +11,9 @@ import pytest
 
 import longhmm as lh
 from longhmm.backends import native, read, stream
-from longhmm.data.dask_source import DaskSource
 from longhmm.data.executor import HERE, Task
 from longhmm.data.sequences import open_data
+from longhmm.data.source import DaskSource
 from longhmm.posterior.posterior import Posterior
 from longhmm.run import cluster_passes
 from longhmm.run.cluster_passes import Cluster, packed
@@ -271,6 +271,6 @@ def test_lists_of_dask_arrays_are_many_sequences() -> None:
     parts = [dask.array.arange(30, chunks=7), dask.array.arange(5, chunks=5)]
     data = open_data(parts)
     assert data.offsets.tolist() == [0, 30, 35]
-    assert data.read(28, 33).values[:, 0].tolist() == [28, 29, 0, 1, 2]
+    assert data.rows(28, 33).values[:, 0].tolist() == [28, 29, 0, 1, 2]
     with pytest.raises(lh.LongHMMError, match="Dask arrays only"):
         open_data([*parts, np.arange(3)])

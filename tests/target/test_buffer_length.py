@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import longhmm as lh
+from longhmm.data.layout import Cells
 from longhmm.data.sequences import open_data
-from longhmm.data.windows import Cells
 from longhmm.errors import ModelError
 from longhmm.target.buffer_length import LyapunovBuffer, contractions, round_up
 from longhmm.target.buffer_report import _cell_scores
@@ -113,7 +113,7 @@ def test_the_chosen_length_keeps_its_promise_and_the_mean_rate_does_not() -> Non
 @pytest.mark.parametrize("pieces", [5, 20])
 def test_the_answer_does_not_depend_on_how_the_data_were_cut(pieces: int) -> None:
     whole = LyapunovBuffer().estimate(OVERLAPPING, AWAY, overlapping_data())
-    y = overlapping_data().read(0, 100_000).values
+    y = overlapping_data().rows(0, 100_000).values
     cut = LyapunovBuffer().estimate(OVERLAPPING, AWAY, open_data(y, lengths=[100_000 // pieces] * pieces))
     assert cut.gap == pytest.approx(whole.gap, rel=0.05)
     assert whole.length in (cut.length, round_up(cut.length + 1)) or cut.length == round_up(whole.length + 1)
@@ -140,7 +140,7 @@ def test_a_cap_is_used_with_a_warning() -> None:
 
 def test_sequences_shorter_than_the_buffer_need_no_warning() -> None:
     """A buffer as long as the longest sequence is exact."""
-    y = overlapping_data().read(0, 2000).values
+    y = overlapping_data().rows(0, 2000).values
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = LyapunovBuffer(longest=64).estimate(OVERLAPPING, BLIND, open_data(y, lengths=[50] * 40))

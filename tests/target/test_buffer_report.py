@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import longhmm as lh
+from longhmm.data.layout import Cells
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.windows import Cells
 from longhmm.errors import ModelError
 from longhmm.target.buffer_report import BufferReport, _cell_scores
 from longhmm.target.estimators import stationary_start, uniform_start
@@ -25,7 +25,7 @@ BUFFERS = [0, 1, 4, 12, 64]
 @cache
 def small() -> Sequences:
     """Ragged and small enough to look at every cell."""
-    y = overlapping_data().read(0, 1500).values.copy()
+    y = overlapping_data().rows(0, 1500).values.copy()
     y[::50] = np.nan
     return open_data(y, lengths=[1, 799, 3, 697])
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 import longhmm as lh
+from longhmm.data.layout import Cells, gather
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.windows import Cells, gather
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_report import _cell_scores
@@ -157,7 +157,7 @@ def test_the_mean_over_minibatches_is_the_full_gradient() -> None:
 
 def test_iid_against_finite_differences_of_a_mixture() -> None:
     space = Coordinates(MODEL, PARAMS)
-    y = ragged().read(0, ragged().length).values
+    y = ragged().rows(0, ragged().length).values
 
     def mixture(vector: np.ndarray) -> float:
         natural = space.to_natural(vector)

@@ -56,7 +56,7 @@ def test_weighted_sums_estimate_those_of_all_data(problem):
     """Of the rows themselves, so that a weight at the wrong window would show: the rare state has the largest."""
     model, data, _ = problem
     bound = lh.Buffered(windows(lh.Importance()), BUFFER).bind(model, data, PARAMS)
-    exact = np.sort(np.asarray(data.read(0, data.length).values, np.float64)[:, 0] ** 2).sum()
+    exact = np.sort(np.asarray(data.rows(0, data.length).values, np.float64)[:, 0] ** 2).sum()
 
     def total(key):
         minibatch = bound.draw(key)
@@ -120,7 +120,7 @@ def test_the_noise_read_off_the_windows_is_that_of_the_gradient(problem):
 
 def test_the_same_windows_and_weights_from_memory_and_from_a_file(problem, tmp_path):
     model, data, _ = problem
-    np.save(tmp_path / "y.npy", data.read(0, data.length).values)
+    np.save(tmp_path / "y.npy", data.rows(0, data.length).values)
     memory, file = (
         lh.Buffered(windows(lh.Importance()), BUFFER).bind(model, each, PARAMS)
         for each in (data, open_data(tmp_path / "y.npy"))

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from longhmm.data.layout import Cells
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.windows import Cells
 from longhmm.errors import ModelError
 from longhmm.inference.markov import mixing_time
 from longhmm.target import systematic as module

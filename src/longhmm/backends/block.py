@@ -15,10 +15,9 @@ from longhmm.backends.evaluate import Potentials, choose, chunk_statistics, lowe
 from longhmm.backends.protocol import Backend, Boundary, ChunkStatistics, Lowered, Wanted
 from longhmm.backends.read import Reader
 from longhmm.backends.stitch import inner_disagreement, one_step, open_gap, transfer_operators, warm_start
-from longhmm.data.layout import Layout, ladder
+from longhmm.data.layout import Cells, Layout, ladder
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
-from longhmm.data.windows import Cells
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 

@@ -82,14 +82,14 @@ class Reader:
     def numbers(self, start: int, stop: int) -> np.ndarray:
         """Numbers `(n, width)` of rows of the emission's lowering, NaN where missing."""
         assert self.lowering is not None
-        block = self.sequences.read(start, stop)
+        block = self.sequences.rows(start, stop)
         return np.asarray(self.lowering.rows(block.values, block.observed))
 
     def check_all(self) -> bool:
         """Look at all data once: refuse what the emission cannot have produced; True if a row is observed in part."""
         found = False
         for start in range(0, self.sequences.length, COPIED_ROWS):
-            block = self.sequences.read(start, min(start + COPIED_ROWS, self.sequences.length))
+            block = self.sequences.rows(start, min(start + COPIED_ROWS, self.sequences.length))
             self.model.check_rows(self.sequences, block.values, block.observed, start, block.states)
             found = found or bool(np.any(block.observed.any(axis=1) != block.observed.all(axis=1)))
         return found
@@ -104,7 +104,7 @@ class Reader:
         if key not in known:
             total = 0.0
             for start in range(0, self.sequences.length, COPIED_ROWS):
-                block = self.sequences.read(start, min(start + COPIED_ROWS, self.sequences.length))
+                block = self.sequences.rows(start, min(start + COPIED_ROWS, self.sequences.length))
                 with jax.enable_x64(True):
                     total += float(lowering.log_base_measure(block.values, block.observed))
             known[key] = total
@@ -134,7 +134,7 @@ def partly_observed(model: HMM, sequences: Sequences) -> bool:
     if key not in known:
         found = False
         for start in range(0, sequences.length, COPIED_ROWS):
-            block = sequences.read(start, min(start + COPIED_ROWS, sequences.length))
+            block = sequences.rows(start, min(start + COPIED_ROWS, sequences.length))
             model.check_rows(sequences, block.values, block.observed, start, block.states)
             found = found or bool(np.any(block.observed.any(axis=1) != block.observed.all(axis=1)))
         known[key] = found
@@ -150,6 +150,6 @@ def resident_numbers(model: HMM, sequences: Sequences, values: jax.Array) -> jax
         return values
     parts = []
     for start in range(0, sequences.length, COPIED_ROWS):
-        block = sequences.read(start, min(start + COPIED_ROWS, sequences.length))
+        block = sequences.rows(start, min(start + COPIED_ROWS, sequences.length))
         parts.append(np.asarray(lowering.rows(block.values, block.observed), np.float32))
     return jnp.asarray(np.concatenate(parts))

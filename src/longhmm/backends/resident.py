@@ -31,10 +31,9 @@ from longhmm.backends.stitch import (
     warm_start,
 )
 from longhmm.backends.stream import chunk_length
-from longhmm.data.layout import Layout
+from longhmm.data.layout import Cells, Layout
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
-from longhmm.data.windows import Cells
 from longhmm.model.hmm import HMM
 from longhmm.model.tree import Tree
 

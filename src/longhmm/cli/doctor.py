@@ -18,7 +18,6 @@ EXTRAS = {"remote": "fsspec", "cluster": "distributed", "sklearn": "sklearn"}  #
 @guarded
 def doctor(as_json: options.Json = False) -> None:
     """Show devices, kernels, versions, optional libraries, formats and the cache of compiled programs."""
-    from longhmm.data import sources  # noqa: F401  (which loads every format)
     from longhmm.data.formats import LIBRARIES, supported
 
     said = Output(as_json)

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from longhmm.data.formats import EXAMPLE
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.sources import EXAMPLE
 from longhmm.errors import DataError, ModelError
 from longhmm.model.emissions import registry
 from longhmm.model.hmm import HMM

@@ -196,4 +196,3 @@ def _moments(sequences: Sequences) -> tuple[np.ndarray, np.ndarray]:
     mean = total / count
     spread = np.sqrt(np.maximum(squares / count - mean**2, 0.0))
     return mean + shift, np.where(spread > 0, spread, 1.0)
-

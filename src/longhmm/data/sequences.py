@@ -27,8 +27,8 @@ class Sequences:
     """Positions 0 to `length`: sequence `i` is [offsets[i], offsets[i+1]). Made by `open_data`, read by `rows`.
 
     `mask` (nonzero = missing) has one feature or as many as the data, `states` has one, `covariates` any number; they
-    are sources themselves, so that they may be as long as the data. What lies in memory is checked here, once; the rest
-    whenever it is read.
+    are sources themselves, all in `parts`, so that they may be as long as the data. What lies in memory is checked
+    here, once; the rest whenever it is read.
     `rate` (samples per second) and `unit` are what the files say, or None. `executor` runs passes over all of it.
     """
 
@@ -43,7 +43,7 @@ class Sequences:
         covariates: Source | None = None,
     ) -> None:
         given = {"values": source, "mask": mask, "states": states, "covariates": covariates}
-        self._parts = {name: part for name, part in given.items() if part is not None}
+        self.parts = {name: part for name, part in given.items() if part is not None}
         self.source = source
         self.offsets = np.asarray(offsets, np.int64)
         self.length, self.dim, self.dtype, self.name = source.length, source.dim, np.dtype(source.dtype), source.name
@@ -51,11 +51,11 @@ class Sequences:
         self.n_sequences = len(self.offsets) - 1
         self.has_mask, self.has_states = mask is not None, states is not None
         self.n_covariates = 0 if covariates is None else covariates.dim
-        self.in_memory = all(isinstance(part, ArraySource) for part in self._parts.values())
+        self.in_memory = all(isinstance(part, ArraySource) for part in self.parts.values())
         # One memory map, and nothing beside it: scattered rows can be taken from it in one call.
-        self.mapped = isinstance(source, SlicedSource) and source.mapped and len(self._parts) == 1
+        self.mapped = isinstance(source, SlicedSource) and source.mapped and len(self.parts) == 1
         # Whether another process can read the data by itself, once it knows of them.
-        self.portable = not any(isinstance(part, DaskSource) for part in self._parts.values())
+        self.portable = not any(isinstance(part, DaskSource) for part in self.parts.values())
         # True where every value is known to be there: in memory, with no mask and no NaN.
         self.complete = self.in_memory and mask is None
         if self.in_memory:
@@ -74,13 +74,13 @@ class Sequences:
 
     def rows_of(self, spans: list[tuple[int, int]], lags: int = 0) -> Iterator[Rows]:
         """What `rows` gives for each span; a Dask array is asked once, a store far away by several readers."""
-        if isinstance(self.source, DaskSource) and len(self._parts) == 1:
+        if isinstance(self.source, DaskSource) and len(self.parts) == 1:
             read = self.source.read_many([(start - min(lags, start), stop) for start, stop in spans])
             for span, values in zip(spans, read, strict=True):
                 yield self._rows(*span, lags, {"values": values})
         elif self.source.concurrent and len(spans) > 1:
             with ThreadPoolExecutor(min(READERS, len(spans))) as pool:
-                yield from pool.map(lambda span: self.rows(*span, lags), spans)
+                yield from pool.map(lambda span: self.rows(span[0], span[1], lags), spans)
         else:
             yield from (self.rows(*span, lags) for span in spans)
 
@@ -94,15 +94,15 @@ class Sequences:
             assert isinstance(self.source, SlicedSource)
             stored = {"values": self.source.take(positions)}
         elif self.in_memory:
-            parts = self._parts.items()
-            stored = {name: part.values[positions] for name, part in parts if isinstance(part, ArraySource)}
+            own = self.parts.items()
+            stored = {name: part.values[positions] for name, part in own if isinstance(part, ArraySource)}
         else:
             raise DataError(f"{self.name} is not in memory; use rows(start, stop), which takes consecutive positions")
         return _as_rows(stored, self._lagged(positions, lags, self.take))
 
     def stored(self, start: int, stop: int) -> Stored:
         """Values, and mask, states and covariates where there are such, as they are stored, unchecked."""
-        return {name: part.read(start, stop) for name, part in self._parts.items()}
+        return {name: part.read(start, stop) for name, part in self.parts.items()}
 
     def _rows(self, start: int, stop: int, lags: int, stored: Stored) -> Rows:
         """Rows out of what is stored from as many rows before `start` as lags need."""
@@ -137,21 +137,21 @@ class Sequences:
             inside.rate, inside.unit = source.rate, source.unit
             return inside
 
-        values, *others = (cut_out(self._parts[name]) if name in self._parts else None for name in PARTS)
+        values, *others = (cut_out(self.parts[name]) if name in self.parts else None for name in PARTS)
         assert values is not None
         return Sequences(values, np.asarray(offsets) - start, *others)
 
     def lazy(self, start: int, stop: int) -> dict[str, Any]:
         """Rows of what another process cannot read by itself, as Dask arrays, for `holding`."""
-        parts = self._parts.items()
-        return {name: part.lazy(start, stop) for name, part in parts if isinstance(part, DaskSource)}
+        own = self.parts.items()
+        return {name: part.lazy(start, stop) for name, part in own if isinstance(part, DaskSource)}
 
     def holding(self, start: int, held: Stored) -> Sequences:
         """The same data with rows from `start` on at hand, as `lazy` named them."""
         same = copy.copy(self)
-        rows = {name: HeldRows(self._parts[name], start, values) for name, values in held.items()}
-        same._parts = {**self._parts, **rows}
-        same.source = same._parts["values"]
+        rows = {name: HeldRows(self.parts[name], start, values) for name, values in held.items()}
+        same.parts = {**self.parts, **rows}
+        same.source = same.parts["values"]
         return same
 
     def sequence_of(self, position: int | np.ndarray) -> int | np.ndarray:
@@ -185,7 +185,7 @@ class Sequences:
     def __repr__(self) -> str:
         plural = "s" if self.n_sequences > 1 else ""
         extras = ["in memory" if self.in_memory else "read on demand"]
-        extras += [f"with {name}" for name in PARTS[1:] if name in self._parts]
+        extras += [f"with {name}" for name in PARTS[1:] if name in self.parts]
         return (
             f"Sequences({self.name}: {self.n_sequences:,} sequence{plural}, {self.length:,} observations, "
             f"dim {self.dim}, {self.dtype}, {', '.join(extras)})"
@@ -210,29 +210,36 @@ class Sequences:
         if mask is not None:
             refuse(
                 (mask != 0) & (mask != 1),
-                lambda at, *here: f"mask must hold True (missing) or False, but has {mask[here]} {at}; pass a boolean "
-                "array",
+                lambda at, *here: (
+                    f"mask must hold True (missing) or False, but has {mask[here]} {at}; pass a boolean array"
+                ),
+            )
+        complete = _all_finite(values)
+        if not complete:
+            refuse(
+                np.isinf(values) if mask is None else np.isinf(values) & (mask == 0),
+                lambda at, *here: (
+                    f"{self.name} has an infinite value {at}, feature {here[1]}; replace it by NaN to "
+                    "mark it as missing"
+                ),
             )
         if states is not None:
             refuse(
                 (states < -1) | (states > np.iinfo(np.int32).max),
-                lambda at, *here: f"states must be -1 (unknown) or a state counted from 0, but is {states[here]} {at}; "
-                "mark unknown states with -1",
+                lambda at, *here: (
+                    f"states must be -1 (unknown) or a state counted from 0, but is {states[here]} {at}; "
+                    "mark unknown states with -1"
+                ),
             )
         if covariates is not None and not _all_finite(covariates):
             refuse(
                 ~np.isfinite(covariates),
-                lambda at, *here: f"covariates must be finite, but covariate {here[1]} is {covariates[here]} {at}; "
-                "fill it in, or leave that row out",
+                lambda at, *here: (
+                    f"covariates must be finite, but covariate {here[1]} is {covariates[here]} {at}; "
+                    "fill it in, or leave that row out"
+                ),
             )
-        if _all_finite(values):
-            return True
-        refuse(
-            np.isinf(values) if mask is None else np.isinf(values) & (mask == 0),
-            lambda at, *here: f"{self.name} has an infinite value {at}, feature {here[1]}; replace it by NaN to mark "
-            "it as missing",
-        )
-        return not np.isnan(values).any()
+        return complete or not np.isnan(values).any()
 
 
 PARTS = ("values", "mask", "states", "covariates")
@@ -301,6 +308,4 @@ def open_data(
         own = beside(own_masks if many else own_masks[0], "the mask of the masked array", 1, source.dim)
         both = [each.read(0, each.length) != 0 for each in (own, masks) if each is not None]
         masks = ArraySource(np.logical_or(both[0], both[-1]), "mask")
-    return Sequences(
-        source, offsets, masks, beside(states, "states", 1, unmarked=-1), beside(covariates, "covariates")
-    )
+    return Sequences(source, offsets, masks, beside(states, "states", 1, unmarked=-1), beside(covariates, "covariates"))

@@ -125,7 +125,7 @@ class HMM(Tree):
         """Check every row of data in memory, a million values at a time."""
         rows = max(1, (1 << 20) // sequences.dim)
         for start in range(0, sequences.length, rows):
-            block = sequences.read(start, min(start + rows, sequences.length))
+            block = sequences.rows(start, min(start + rows, sequences.length))
             self.check_rows(sequences, block.values, block.observed, start, block.states)
 
     # Parameters -------------------------------------------------------------------------------------------------

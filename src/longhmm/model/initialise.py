@@ -91,9 +91,9 @@ def _one_start(
 
 def _known_states(sequences: Sequences) -> list[np.ndarray]:
     """Known states of the rows of the subsample, -1 where unknown; an empty list if there are none at all."""
-    if not sequences.has_states or sequences._states is None:
+    if not sequences.has_states:
         return []
-    return [stretch[:, 0] for stretch in subsample_stretches(Sequences(sequences._states, sequences.offsets))]
+    return [stretch[:, 0] for stretch in subsample_stretches(Sequences(sequences.parts["states"], sequences.offsets))]
 
 
 def _labels(

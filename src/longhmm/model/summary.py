@@ -112,7 +112,7 @@ def subsample_stretches(
         starts = np.minimum(starts, sequences.length - piece_length)
     stretches = []
     spans = [(start, min(start + piece_length, sequences.length)) for start in starts.tolist()]
-    for (start, stop), block in zip(spans, sequences.read_many(spans), strict=True):
+    for (start, stop), block in zip(spans, sequences.rows_of(spans), strict=True):
         values = np.where(block.observed, block.values.astype(np.float64), np.nan)
         inside = sequences.offsets[(sequences.offsets > start) & (sequences.offsets < stop)] - start
         stretches.extend(np.split(values, inside.astype(int)))

@@ -118,7 +118,7 @@ def _edges(sequences: Sequences, feature: int, bins: int) -> np.ndarray:
 def _count(sequences: Sequences, feature: int, edges: np.ndarray) -> tuple[np.ndarray, int]:
     counts, seen = np.zeros(len(edges) - 1, np.int64), 0
     for start in range(0, sequences.length, ROWS_AT_ONCE):
-        block = sequences.read(start, min(start + ROWS_AT_ONCE, sequences.length))
+        block = sequences.rows(start, min(start + ROWS_AT_ONCE, sequences.length))
         known = block.values[:, feature][block.observed[:, feature]]
         seen += len(known)
         counts += np.histogram(known, edges)[0]

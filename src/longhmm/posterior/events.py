@@ -176,7 +176,7 @@ def spread_by_state(
     shift: float | None = None
     for first, last in zip(recording.offsets[:-1], recording.offsets[1:], strict=True):
         for start in range(int(first), int(last), ROWS_AT_ONCE * every):
-            block = recording.read(start, min(start + ROWS_AT_ONCE * every, int(last)))
+            block = recording.rows(start, min(start + ROWS_AT_ONCE * every, int(last)))
             values = block.values[::every, 0].astype(np.float64)
             seen = block.observed[::every, 0]
             states = path[at : at + len(values)]

@@ -86,7 +86,7 @@ def _last_rows(model: HMM, sequences: Sequences, sequence: int) -> np.ndarray:
     begin, end = int(sequences.offsets[:-1][sequence]), int(sequences.offsets[1:][sequence])
     count = min(model.lags, end - begin)
     if count:
-        block = sequences.read(end - count, end)
+        block = sequences.rows(end - count, end)
         found[:count] = np.where(block.observed, block.values, np.nan)[::-1]
     return found
 

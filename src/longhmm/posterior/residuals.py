@@ -64,7 +64,7 @@ def residuals(
     found, follows = [], []
     lowest = np.full(sequences.dim, np.inf)
     for part in predictions(model, params, looked_at.sequences):
-        block = looked_at.sequences.read(part.start, part.stop)
+        block = looked_at.sequences.rows(part.start, part.stop)
         with jax.enable_x64(True):
             arrays = {name: jnp.asarray(value) for name, value in model.validate(params).items()}
             filled = np.where(block.observed, block.values, _some_value(block.values, block.observed))

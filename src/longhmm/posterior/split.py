@@ -4,24 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from longhmm.data.array_source import ArraySource
 from longhmm.data.sequences import Sequences
-from longhmm.data.sources import Source
 from longhmm.errors import DataError
-
-
-class Stretch:
-    """Rows `[start, stop)` of another source, read on demand."""
-
-    in_memory = False
-
-    def __init__(self, source: Source, start: int, stop: int) -> None:
-        self.source, self.start = source, start
-        self.length, self.dim, self.dtype, self.name = stop - start, source.dim, source.dtype, source.name
-
-    def read(self, start: int, stop: int) -> np.ndarray:
-        """Rows `start` to `stop` (exclusive), counted from the start of the stretch."""
-        return self.source.read(self.start + start, self.start + stop)
 
 
 def split(sequences: Sequences, held_out: float) -> tuple[Sequences, Sequences, bool]:
@@ -36,23 +20,7 @@ def split(sequences: Sequences, held_out: float) -> tuple[Sequences, Sequences, 
         if not 0 < cut < sequences.length:
             raise DataError(f"{sequences.name} is too short to hold out {held_out:.0%}; pass the test data as test=.")
         parts = np.array([0, cut, sequences.length])
-        return part(sequences, parts[:2]), part(sequences, parts[1:]), True
+        return sequences.part(parts[:2]), sequences.part(parts[1:]), True
     wanted = sequences.length * (1 - held_out)
     number = int(np.clip(np.searchsorted(sequences.offsets, wanted), 1, sequences.n_sequences - 1))
-    return part(sequences, sequences.offsets[: number + 1]), part(sequences, sequences.offsets[number:]), False
-
-
-def part(sequences: Sequences, offsets: np.ndarray) -> Sequences:
-    """The rows from the first to the last of `offsets`, cut into sequences there."""
-    start, stop = int(offsets[0]), int(offsets[-1])
-
-    def cut(source: Source | None) -> Source | None:
-        if source is None:
-            return None
-        if isinstance(source, ArraySource):
-            return ArraySource(source.values[start:stop], source.name)
-        return Stretch(source, start, stop)
-
-    values = cut(sequences.source)
-    assert values is not None
-    return Sequences(values, np.asarray(offsets) - start, cut(sequences._mask), cut(sequences._states))
+    return sequences.part(sequences.offsets[: number + 1]), sequences.part(sequences.offsets[number:]), False

@@ -40,7 +40,7 @@ def stretches(sequences: Sequences, most: int) -> Stretches:
     for index in range(COUNT):
         start = max(0, (2 * index + 1) * sequences.length // (2 * COUNT) - size // 2)
         stop = min(start + size, sequences.length)
-        block = sequences.read(start, stop)
+        block = sequences.rows(start, stop)
         inside = sequences.offsets[(sequences.offsets > start) & (sequences.offsets < stop)] - start
         pieces += np.split(np.asarray(block.values), inside)
         masks += np.split(~block.observed, inside)

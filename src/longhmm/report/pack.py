@@ -39,7 +39,7 @@ def ranges(sequences: Sequences, levels: np.ndarray) -> list[Range]:
     bounds = envelope(sequences, bins=1)
     count = min(max(1, SAMPLED // 1000), max(1, sequences.length // 1000))
     starts = np.linspace(0, max(sequences.length - 1000, 0), count).astype(np.int64)
-    parts = [sequences.read(int(at), int(min(at + 1000, sequences.length))) for at in starts]
+    parts = [sequences.rows(int(at), int(min(at + 1000, sequences.length))) for at in starts]
     values = np.concatenate([np.where(part.observed, part.values, np.nan) for part in parts])
     found = []
     for feature in range(min(sequences.dim, MOST_FEATURES)):

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longhmm.data.array_source import one_line
-from longhmm.data.dask_source import DaskSource
 from longhmm.data.executor import Task, Work
 from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.source import DaskSource, one_line
 from longhmm.errors import LongHMMError
 from longhmm.run.cluster import check_client, losses, persevere, to_workers
 

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.data.prefetch import ahead
+from longhmm.data.executor import ahead
 from longhmm.errors import LongHMMError
 from longhmm.model.hmm import HMM
 from longhmm.run.generator import generator_key

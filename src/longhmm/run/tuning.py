@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from longhmm.data.layout import Cells
 from longhmm.data.sequences import Sequences
-from longhmm.data.windows import Cells
 from longhmm.model.hmm import HMM
 from longhmm.progress import Bar
 from longhmm.run.mode import Mode, find_mode

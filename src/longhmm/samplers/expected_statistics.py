@@ -123,7 +123,7 @@ def _any_partly_observed(data: WholeData, rows: int = 1 << 18) -> bool:
 
 def _partly_observed(model: HMM, sequences: Sequences) -> Callable[[tuple[int, int]], bool]:
     def look(rows: tuple[int, int]) -> bool:
-        observed = sequences.read(*rows).observed
+        observed = sequences.rows(*rows).observed
         return bool(np.any(observed.any(axis=1) != observed.all(axis=1)))
 
     return look

@@ -20,8 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.backends.evaluate import window_marginals
+from longhmm.data.layout import Cells
 from longhmm.data.rows import Rows
-from longhmm.data.windows import Cells
 from longhmm.errors import ModelError
 from longhmm.inference.scaling import safe_log
 from longhmm.model.hmm import HMM

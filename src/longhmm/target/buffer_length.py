@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.data.layout import Cells, gather
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
-from longhmm.data.windows import Cells, gather
 from longhmm.errors import ModelError
 from longhmm.inference.lyapunov import log_contractions
 from longhmm.model.hmm import HMM

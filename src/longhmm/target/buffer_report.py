@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.data.layout import Cells, gather
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.windows import Cells, gather
 from longhmm.errors import ModelError
 from longhmm.inference.forward import filter_messages
 from longhmm.inference.scaling import safe_log

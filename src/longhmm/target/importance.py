@@ -21,9 +21,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.backends.evaluate import Statistics
-from longhmm.data.prefetch import ahead
+from longhmm.data.executor import ahead
+from longhmm.data.layout import Cells
 from longhmm.data.sequences import Sequences
-from longhmm.data.windows import Cells
 from longhmm.model.hmm import HMM
 from longhmm.target.full_data import full_statistics
 from longhmm.target.minibatch import Minibatch, host_rows

@@ -17,8 +17,8 @@ import numpy as np
 
 from longhmm.backends.evaluate import serves_many
 from longhmm.data.executor import nearby
+from longhmm.data.layout import Cells, gather
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.windows import Cells, gather
 from longhmm.model.hmm import HMM
 from longhmm.model.summary import subsample_stretches
 from longhmm.target.control_variate import count_score

@@ -15,10 +15,9 @@ import numpy as np
 
 from longhmm.backends.pallas.windows import for_windows
 from longhmm.backends.read import resident_numbers
-from longhmm.data.layout import Layout
+from longhmm.data.layout import Cells, Layout, gather, locate
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
-from longhmm.data.windows import Cells, gather, locate
 from longhmm.model.hmm import HMM
 from longhmm.target.systematic import INT32_LIMIT, SystematicSampling, UnequalSampling, Windows
 

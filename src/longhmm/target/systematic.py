@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.data.windows import Cells
+from longhmm.data.layout import Cells
 from longhmm.errors import ModelError
 
 INT32_LIMIT = 2**31 - 1

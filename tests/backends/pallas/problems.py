@@ -13,8 +13,7 @@ import numpy as np
 import longhmm as lh
 from longhmm.backends import reference
 from longhmm.backends.protocol import Boundary, ChunkStatistics, Lowered, Wanted
-from longhmm.data.layout import Layout
-from longhmm.data.windows import Cells
+from longhmm.data.layout import Cells, Layout
 
 CORE, BUFFER = 6, 3
 OFFSETS = np.array([0, 18, 21, 40])  # one sequence is shorter than a core, one ends with a short core

@@ -22,8 +22,8 @@ from longhmm.backends.pallas import devices, windows
 from longhmm.backends.pallas.kernel import run_windows
 from longhmm.backends.pallas.plan import COMPARED, Config, Form, Found, Lanes, Laws, Plan
 from longhmm.backends.read import Reader
+from longhmm.data.layout import Cells
 from longhmm.data.sequences import Sequences
-from longhmm.data.windows import Cells
 from longhmm.model.hmm import HMM
 
 LONGEST_CHUNK, LEAST_CHUNK = 592, 64  # rows of a window

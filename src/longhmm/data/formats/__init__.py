@@ -74,10 +74,7 @@ def open_source(obj: Any, *, dataset: str | None = None, columns: Columns = None
         return source
     package = type(obj).__module__.partition(".")[0]
     if package in ("zarr", "h5py"):
-        from longhmm.data.formats.containers import open_node, open_zarr
-
-        is_node = any(hasattr(obj, name) for name in ("shape", "visititems", "members"))  # rather than a store
-        return open_node(obj, name, columns, dataset) if is_node else open_zarr(obj, columns, dataset)
+        return openers()[".zarr"](obj, columns, dataset, name)
     if dataset is not None:
         raise DataError(f"dataset={dataset!r} applies to .npz, Zarr and HDF5 containers, not to {name}; leave it out")
     if isinstance(obj, Source):

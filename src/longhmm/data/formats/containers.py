@@ -78,8 +78,10 @@ def rate_among(values: Mapping[str, Any]) -> float | None:
 
 
 @opener(".zarr", datasets=True)
-def open_zarr(store: Any, columns: Columns = None, dataset: str | None = None) -> SlicedSource:
-    """An array in a Zarr directory, address, or store object."""
+def open_zarr(store: Any, columns: Columns = None, dataset: str | None = None, name: str = "the array") -> SlicedSource:
+    """An array in a Zarr directory, address, or store object; `name` is that of an open array or group, HDF5's too."""
+    if any(hasattr(store, attribute) for attribute in ("shape", "visititems", "members")):
+        return open_node(store, name, columns, dataset)
     import zarr
 
     name = str(store)

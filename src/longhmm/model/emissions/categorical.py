@@ -56,7 +56,7 @@ class Categorical(Family):
         one_feature("categorical", data.dim)
         largest = 0
         for start in range(0, data.length, ROWS_AT_ONCE):
-            block = data.read(start, min(start + ROWS_AT_ONCE, data.length))
+            block = data.rows(start, min(start + ROWS_AT_ONCE, data.length))
             known = block.values[block.observed]
             largest = max(largest, int(known.max())) if known.size else largest
         return cls(**{"n_categories": largest + 1, **priors})

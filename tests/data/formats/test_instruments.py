@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from longhmm.data import open_data, open_source
+from longhmm.data.formats import open_source
+from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
 
 RNG = np.random.default_rng(0)
@@ -27,8 +28,8 @@ def test_abf_sweeps_are_sequences_at_the_rate_of_the_file(abf):
     assert (data.rate, data.unit, data.dim, data.n_sequences) == (20_000.0, "pA", 1, 3)
     np.testing.assert_array_equal(data.offsets, [0, 4000, 8000, 12000])
     step = np.abs(sweeps).max() / 2**14  # the writer scales to 16 bits, with some room
-    np.testing.assert_allclose(data.read(0, 12000).values[:, 0], sweeps.ravel(), atol=step)
-    np.testing.assert_array_equal(data.read(3990, 4020).values, data.read(0, 12000).values[3990:4020])
+    np.testing.assert_allclose(data.rows(0, 12000).values[:, 0], sweeps.ravel(), atol=step)
+    np.testing.assert_array_equal(data.rows(3990, 4020).values, data.rows(0, 12000).values[3990:4020])
 
 
 def test_abf_agrees_with_its_own_library(abf):

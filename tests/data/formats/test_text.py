@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longhmm.data import csv_source, open_data, open_source
+from longhmm.data.formats import open_source
+from longhmm.data.formats import text as text_format
+from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
 
 NAN = np.nan
@@ -162,8 +164,8 @@ def test_scan_agrees_with_a_plain_loop_whatever_the_chunk(tmp_path_factory, rows
     path.write_bytes(text.encode())
     expected = [[NAN if f.strip(' "') in ("", "NA") else float(f.strip(' "')) for f in row] for row in rows]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(csv_source, "_CHUNK", chunk)
-        patch.setattr(csv_source, "ROWS_PER_MARK", 3)
+        patch.setattr(text_format, "_CHUNK", chunk)
+        patch.setattr(text_format, "ROWS_PER_MARK", 3)
         source = open_source(path)
         assert source.length == len(rows)
         assert (source.dtype.kind == "i") == all(f.strip(' "').lstrip("+-").isdigit() for row in rows for f in row)

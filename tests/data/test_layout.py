@@ -8,10 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from longhmm.data import Cells, Layout, Rows, gather, locate, open_data, open_source
+import longhmm as lh
+from longhmm.data import layout as data_layout
+from longhmm.data.formats import open_source
+from longhmm.data.layout import Cells, Layout, gather, locate
+from longhmm.data.rows import Rows
+from longhmm.data.sequences import open_data
+from longhmm.data.source import Source
 from longhmm.errors import DataError
 
 ragged = st.lists(st.integers(1, 30), min_size=1, max_size=8)
@@ -102,16 +109,16 @@ def test_positions_beyond_32_bits():
     assert index.begin[0] + index.core[0] + index.right[0] == 10**13
 
 
-class NotInMemory:
+class NotInMemory(Source):
     """A source whose values are read window by window, as from a file; it remembers the reads."""
 
     def __init__(self, values: np.ndarray) -> None:
         self._source = open_source(values)
-        self.name, self.in_memory = "the slow source", False
+        self.name = "the slow source"
         self.length, self.dim, self.dtype = self._source.length, self._source.dim, self._source.dtype
         self.reads: list[tuple[int, int]] = []
 
-    def read(self, start: int, stop: int) -> np.ndarray:
+    def fetch(self, start: int, stop: int) -> np.ndarray:
         self.reads.append((start, stop))
         return self._source.read(start, stop)
 
@@ -197,3 +204,54 @@ def test_what_cannot_be_cut():
             cells.locate([0, wrong_cell], 1)
     with pytest.raises(DataError, match="width must be at least the longest window, 6 times, but is 5; raise it"):
         gather(open_data(np.zeros(10)), cells.locate([0, 1], 1), 5)
+
+
+@pytest.fixture
+def values():
+    values = np.random.default_rng(0).normal(size=(5000, 2)).astype(np.float32)
+    values[100:120, 0] = np.nan
+    return values
+
+
+def opened(kind, values, folder):
+    if kind == "map":
+        np.save(folder / "y.npy", values)
+        return lh.open_data(folder / "y.npy")
+    place = f"memory://{folder.name}/y.zarr" if kind == "far" else str(folder / "y.zarr")
+    stored = zarr.create_array(place, shape=values.shape, chunks=(300, 2), dtype=values.dtype)
+    stored[:] = values
+    return lh.open_data(place)
+
+
+@pytest.mark.parametrize("kind", ["map", "zarr", "far"])
+def test_windows_are_the_same_wherever_the_data_lie(kind, values, tmp_path, monkeypatch):
+    cells = Cells(np.array([0, 5000]), 21)
+    chosen = np.random.default_rng(1).choice(cells.n_cells, 15, replace=False)
+    expected = gather(lh.open_data(values), cells.locate(chosen, 30), 81)
+    data = opened(kind, values, tmp_path)
+    assert not data.in_memory and data.mapped == (kind == "map")
+    reads = []
+    monkeypatch.setattr(data.source, "read", lambda *rows, read=data.source.read: reads.append(rows) or read(*rows))
+    found = gather(data, cells.locate(chosen, 30), 81)
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+    assert len(reads) == (0 if kind == "map" else 15)
+
+
+def test_an_infinite_value_in_a_map_is_named_with_its_place(values, tmp_path):
+    values[4000, 1] = np.inf
+    data = opened("map", values, tmp_path)
+    cells = Cells(np.array([0, 5000]), 21)
+    with pytest.raises(DataError, match="infinite value at position 4000 "):
+        gather(data, cells.locate(np.array([4000 // 21]), 5), 31)
+    gather(data, cells.locate(np.array([10]), 5), 31)
+
+
+def test_chosen_columns_of_a_map_and_large_batches(values, tmp_path, monkeypatch):
+    np.save(tmp_path / "y.npy", values)
+    data = lh.open_data(tmp_path / "y.npy", columns=[1])
+    cells = Cells(np.array([0, 5000]), 21)
+    index = cells.locate(np.arange(50), 5)
+    at_once = gather(data, index, 31)[0].values
+    monkeypatch.setattr(data_layout, "_MOST_AT_ONCE", 10)
+    np.testing.assert_array_equal(gather(data, index, 31)[0].values, at_once)
+    np.testing.assert_array_equal(at_once[3, :5, 0], values[3 * 21 - 5 : 3 * 21, 1])

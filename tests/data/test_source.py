@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from longhmm.data import open_source
+from longhmm.data.formats import open_source
 from longhmm.errors import DataError
 
 

@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 
-from longhmm.data import formats, open_data, open_source
-from longhmm.data.array_source import ArraySource
+from longhmm.data.formats import open_source
+from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
 
 VALUES = np.random.default_rng(0).normal(size=(50, 3))
@@ -74,7 +74,7 @@ def test_a_hundred_gigabytes_open_at_once(tmp_path):
         file.write(np.array([1.5, np.nan, -2.5]).tobytes())
     began = time.perf_counter()
     data = open_data(path)
-    block = data.read(length - 4, length)
+    block = data.rows(length - 4, length)
     assert time.perf_counter() - began < 1.0
     np.testing.assert_array_equal(block.values[:, 0], [0.0, 1.5, np.nan, -2.5])
     np.testing.assert_array_equal(block.observed[:, 0], [True, True, False, True])
@@ -93,9 +93,9 @@ def test_thousands_of_files_share_few_handles(tmp_path):
         np.save(paths[-1], np.full(3, float(i)))
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     data = open_data(paths)
-    np.testing.assert_array_equal(data.read(0, 600).values[:, 0], np.repeat(np.arange(200.0), 3))
-    np.testing.assert_array_equal(data.read(599, 600).values, [[199.0]])
-    np.testing.assert_array_equal(data.read(0, 2).values, [[0.0], [0.0]])
+    np.testing.assert_array_equal(data.rows(0, 600).values[:, 0], np.repeat(np.arange(200.0), 3))
+    np.testing.assert_array_equal(data.rows(599, 600).values, [[199.0]])
+    np.testing.assert_array_equal(data.rows(0, 2).values, [[0.0], [0.0]])
     if before:
         assert len(os.listdir("/proc/self/fd")) - before < 100
 
@@ -186,22 +186,6 @@ def test_objects_in_files(tmp_path):
         open_source(tmp_path / "o.npz")
 
 
-def test_paths_that_lead_nowhere(tmp_path):
-    with pytest.raises(DataError, match=r"data file '.*none.npy' does not exist; .*\.npy, .*\.parquet, .*\.txt"):
-        open_source(tmp_path / "none.npy")
-    (tmp_path / "y.mat").write_bytes(b"")
-    with pytest.raises(DataError, match=r"y.mat has the unknown ending '.mat'; convert it to one of .*\.npy, "):
-        open_source(tmp_path / "y.mat")
-    with pytest.raises(DataError, match=r"is a folder, not a data file; pass the files in it as a list"):
-        open_source(tmp_path)
-    (tmp_path / "empty.zarr").mkdir()
-    with pytest.raises(DataError, match=r"empty.zarr is not a readable Zarr store .*give the folder that zarr wrote"):
-        open_source(tmp_path / "empty.zarr")
-    np.save(tmp_path / "zero.npy", np.zeros(0))
-    with pytest.raises(DataError, match=r"zero.npy is empty \(shape \(0,\)\); pass at least one"):
-        open_source(tmp_path / "zero.npy")
-
-
 def test_missing_libraries_name_the_extra(tmp_path, monkeypatch):
     h5, parquet = _write(tmp_path / "y.h5", VALUES), _write(tmp_path / "y.parquet", VALUES)
     monkeypatch.setitem(sys.modules, "h5py", None)
@@ -239,8 +223,8 @@ def test_parquet_nulls_types_and_names(tmp_path):
 def test_parquet_decodes_only_the_row_groups_it_needs(tmp_path, monkeypatch):
     source = open_source(_write(tmp_path / "y.parquet", VALUES))
     decoded: list[int] = []
-    original = source._decode  # type: ignore[attr-defined]
-    monkeypatch.setattr(source, "_decode", lambda group: decoded.append(group) or original(group))
+    original = source.decode  # type: ignore[attr-defined]
+    monkeypatch.setattr(source, "decode", lambda group: decoded.append(group) or original(group))
     source.read(9, 15)
     source.read(8, 16)
     assert decoded == [1]
@@ -249,21 +233,3 @@ def test_parquet_decodes_only_the_row_groups_it_needs(tmp_path, monkeypatch):
     source.read(32, 50)
     source.read(9, 10)  # long since let go
     assert decoded == [1, 2, 3, 4, 5, 6, 1]
-
-
-def test_a_format_of_ones_own_is_one_function(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "OPENERS", dict(formats.OPENERS))
-    path = tmp_path / "a.words"
-    path.write_text("one three two", encoding="utf-8")
-    with pytest.raises(DataError, match=r"unknown ending '\.words'; convert it to one of \.abf, \.bdf"):
-        open_source(path)
-
-    @formats.opener(".words")
-    def open_words(path, columns=None):
-        values = [["one", "two", "three"].index(word) + 1.0 for word in path.read_text(encoding="utf-8").split()]
-        return ArraySource(values, str(path), columns)
-
-    np.testing.assert_array_equal(open_data(path).read(0, 3).values, [[1.0], [3.0], [2.0]])
-    with pytest.raises(DataError, match=r"dataset='x' applies to .* not to .*a\.words"):
-        open_source(path, dataset="x")
-    assert ".words" in formats.supported().split(", ")
