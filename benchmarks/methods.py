@@ -54,7 +54,7 @@ def samplers(length: int) -> dict[str, tuple[Any, Any, Any]]:
         "SGLD": (lh.SGLD(0.05, InverseInformation()), windows, None),
         "SGHMC": (lh.SGHMC(0.1), windows, None),
         "SG-RLD without buffers": (corrected, windows, lh.FixedBuffer(0)),
-        "SG-RLD on i.i.d. gradients": (With(lh.SGRLD(0.05), lh.IID(windows), "iid"), None, None),
+        "SG-RLD on i.i.d. gradients": (With(lh.SGRLD(0.05), lh.estimators.IID(windows), "iid"), None, None),
         "batch RLD": (lh.samplers.BatchRLD(0.2), None, None),
         "Gibbs": (lh.Gibbs(), None, None),
     }

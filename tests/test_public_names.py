@@ -5,6 +5,7 @@ import doctest
 import importlib
 import importlib.util
 import inspect
+import re
 import subprocess
 import sys
 import tomllib
@@ -13,23 +14,69 @@ from pathlib import Path
 import pytest
 
 import longhmm as lh
+from longhmm.model.emissions import registry
 
 SOURCE = Path(lh.__file__)
-DOCUMENTED = sorted({module for module in lh._PUBLIC.values()} | {"longhmm.datasets", "longhmm.progress"})
+REGISTERED = lh._registered()  # families of emissions and samplers, and where they live
+WHERE = {**lh._PUBLIC, **REGISTERED}
+DOCUMENTED = sorted({*WHERE.values(), "longhmm.datasets", "longhmm.progress"})
+
+
+def test_there_are_about_thirty_names_beside_families_and_samplers():
+    assert len(lh.__all__) <= 35
+    assert set(lh.__all__) & set(REGISTERED) <= {"Emission", "Tied"}  # of which families are made
+    assert {"Gaussian", "StudentT", "NegativeBinomial", "NUTS", "SGRLD", "BatchRLD"} <= set(REGISTERED)
 
 
 def test_every_name_resolves_and_has_a_docstring():
-    for name in lh.__all__:
+    for name in (*lh.__all__, *REGISTERED):
         assert getattr(lh, name).__doc__, name
-    assert set(lh.__all__) <= set(dir(lh))
+    assert {*lh.__all__, *REGISTERED} <= set(dir(lh))
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         lh.nonsense  # noqa: B018
+
+
+def test_a_family_that_registers_itself_is_a_public_name(monkeypatch):
+    monkeypatch.setattr(registry._registry, "_registered", dict(registry._registry._registered))
+
+    @registry.register("my-own")
+    class MyOwn(lh.Poisson):
+        pass
+
+    monkeypatch.setattr(sys.modules[__name__], "MyOwn", MyOwn, raising=False)
+    assert "MyOwn" in dir(lh) and lh.MyOwn is MyOwn
 
 
 def test_type_checkers_see_the_same_names():
     block = next(node for node in ast.parse(SOURCE.read_text()).body if isinstance(node, ast.If))
     seen = {alias.asname: node.module for node in block.body for alias in node.names}
     assert {name: module for name, module in seen.items() if name not in lh._MODULES} == lh._PUBLIC
+    assert set(seen) == set(lh.__all__)
+
+
+def documented():
+    """Every name that the reference page documents, once for each time, with the module it is taken from."""
+    page = (SOURCE.parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    for path, members in re.findall(r"^::: ([\w.]+)\n(?:    options:\n(?:      members: \[(.*)\]\n)?)?", page, re.M):
+        if members:
+            yield from ((path, name) for name in members.split(", "))
+        else:
+            yield path.rpartition(".")[::2]
+
+
+def test_the_reference_documents_every_public_name_once():
+    found = list(documented())
+    for module, name in found:
+        try:
+            importlib.import_module(f"{module}.{name}")
+        except ImportError:
+            assert getattr(importlib.import_module(module), name).__doc__, (module, name)
+    names = [name for _, name in found]
+    for name in (*lh._PUBLIC, *REGISTERED):
+        assert names.count(name) == 1 or (name == "buffer_report" and names.count(name) == 2), name
+    paths = [f"{module}.{name}" for module, name in found]
+    for module in lh._MODULES.values():
+        assert any(path == module or path.startswith(f"{module}.") for path in paths), module
 
 
 def test_importing_loads_neither_jax_nor_anything_heavy():
@@ -42,7 +89,7 @@ def test_importing_leaves_the_configuration_of_jax_alone():
     script = (
         "import jax; before = dict(jax.config.values)\n"
         "import longhmm as lh\n"
-        "for name in lh.__all__: getattr(lh, name)\n"
+        "for name in dir(lh): getattr(lh, name)\n"
         "assert dict(jax.config.values) == before"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
@@ -51,7 +98,7 @@ def test_importing_leaves_the_configuration_of_jax_alone():
 def test_modules_of_public_names_are_checked_with_most_care():
     project = tomllib.loads((SOURCE.parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
     strict = next(each["module"] for each in project["tool"]["mypy"]["overrides"] if each.get("warn_return_any"))
-    loose = {module for module in lh._PUBLIC.values() if module not in strict}
+    loose = {module for module in WHERE.values() if module not in strict}
     assert {module.split(".")[1] for module in loose} <= {"target", "backends"}
     assert all(importlib.util.find_spec(module) for module in strict)
 
@@ -63,20 +110,26 @@ def test_examples_in_docstrings_run(module):
 
 
 def public_functions():
-    """Public functions, and the methods of public classes, by name."""
-    for name in lh._PUBLIC:
-        found = getattr(lh, name)
+    """Public functions, classes and their methods, by name, all that the reference documents included."""
+    inside = {
+        f"{module}.{name}": each
+        for module, name in documented()
+        if not inspect.ismodule(each := getattr(importlib.import_module(module), name))
+    }
+    for name, found in {**{name: getattr(lh, name) for name in WHERE}, **inside}.items():
         if inspect.isclass(found):
             methods = inspect.getmembers(found, lambda each: inspect.isfunction(each) or inspect.ismethod(each))
             yield from ((f"{name}.{each}", method) for each, method in methods if not each.startswith("_"))
-        elif callable(found):
+        if callable(found) and not (inspect.isclass(found) and issubclass(found, Exception)):
             yield name, found
 
 
 def test_arguments_have_names_of_their_own():
     """`help(posterior.forecast)` shows what can be given; a misspelt argument is refused where it is given."""
     functions = dict(public_functions())
-    assert {"sample", "Posterior.forecast", "Posterior.summary"} <= set(functions)
+    assert {"sample", "HMM", "Posterior.forecast", "Posterior.summary", "longhmm.testing.check_coherence"} <= set(
+        functions
+    )
     for name, function in functions.items():
         for parameter in inspect.signature(function).parameters.values():
             named = parameter.kind not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)

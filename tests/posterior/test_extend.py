@@ -57,7 +57,7 @@ def test_a_loaded_run_goes_on_from_its_checkpoint(counts, whole, tmp_path):
     loaded = lh.load(tmp_path / "saved")
     with pytest.raises(ModelError, match="data must be the data of the run"):
         loaded.extend(20)
-    with pytest.raises(lh.LongHMMError, match="the data differ"):
+    with pytest.raises(lh.errors.LongHMMError, match="the data differ"):
         loaded.extend(20, counts[:-1], progress=False)
     assert_same(loaded.extend(20, counts, progress=False), whole)
     whole.save(tmp_path / "without")
@@ -77,7 +77,7 @@ def test_other_samplers_go_on_too(counts, sampler):
 def test_policies_are_rebuilt_from_plain_values():
     for policy in (
         lh.SGRLD.paper(lh.samplers.PolynomialDecay(1e-5)),
-        lh.SGRLD(0.1, transitions=lh.CoxIngersollRoss()),
+        lh.SGRLD(0.1, transitions=lh.samplers.CoxIngersollRoss()),
         lh.SGLD(1e-4, InverseInformation()),
         lh.NUTS(inverse_mass=np.eye(2)),
         lh.Windows(3, 7),

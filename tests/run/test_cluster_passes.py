@@ -155,7 +155,7 @@ def test_what_a_worker_refuses_is_said_here(client: Any, tmp_path: Path) -> None
     data = lh.on_cluster(tmp_path / "z.npy", client)
     data.source.close()  # type: ignore[attr-defined]
     (tmp_path / "z.npy").unlink()
-    with pytest.raises(lh.LongHMMError, match=r"z\.npy is not a readable"):
+    with pytest.raises(lh.errors.LongHMMError, match=r"z\.npy is not a readable"):
         lh.log_likelihood(model, params, data)
 
 
@@ -248,7 +248,7 @@ def test_an_open_file_cannot_be_sent(values: np.ndarray, tmp_path: Path) -> None
 
     with h5py.File(tmp_path / "y.h5", "w") as file:
         data = open_data(file.create_dataset("y", data=values)).run_by(Cluster(NoWorkers()))
-        with pytest.raises(lh.LongHMMError, match=r"data .* must be fit to be sent .* give the path of a file"):
+        with pytest.raises(lh.errors.LongHMMError, match=r"data .* must be fit to be sent .* give the path of a file"):
             lh.log_likelihood(MODEL, PARAMS, data)
 
 
@@ -272,5 +272,5 @@ def test_lists_of_dask_arrays_are_many_sequences() -> None:
     data = open_data(parts)
     assert data.offsets.tolist() == [0, 30, 35]
     assert data.rows(28, 33).values[:, 0].tolist() == [28, 29, 0, 1, 2]
-    with pytest.raises(lh.LongHMMError, match="Dask arrays only"):
+    with pytest.raises(lh.errors.LongHMMError, match="Dask arrays only"):
         open_data([*parts, np.arange(3)])

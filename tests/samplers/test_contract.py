@@ -141,7 +141,7 @@ def test_not_a_number_is_reported(built):
         state = jax.tree.map(broken, made.state)
     try:
         _, info = made.step(1, state)
-    except lh.LongHMMError:
+    except lh.errors.LongHMMError:
         assert name in BY_HAND
     else:
         assert not bool(info.finite)

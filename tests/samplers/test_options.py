@@ -24,7 +24,7 @@ PARAMS = {
 COORDINATES = 12
 MASS = 0.01 * np.eye(COORDINATES)
 STEPS = (lh.samplers.Constant(1e-3), lh.samplers.PolynomialDecay(1e-3))
-ROWS, EMISSIONS = (lh.Mirror(), lh.CoxIngersollRoss()), (Preconditioned(), GaussianMetric())
+ROWS, EMISSIONS = (lh.samplers.Mirror(), lh.samplers.CoxIngersollRoss()), (Preconditioned(), GaussianMetric())
 PRECONDITIONERS = (Identity(), InverseInformation(), Given(MASS), Given(np.full(COORDINATES, 0.01)))
 
 # What each sampler is run with beside the option that is tried: steps that suit short data, and no long adaptation.
@@ -53,7 +53,7 @@ OPTIONS = {
         "blocks": (Joint(), Alternating(2)),
         "noise_correction": (True,),
         "per_observation": (True,),
-        "start": (lh.stationary_start, lh.uniform_start),
+        "start": (lh.estimators.stationary_start, lh.estimators.uniform_start),
     },
     "BatchRLD": {"step_size": STEPS, "transitions": ROWS, "emission": EMISSIONS, "per_observation": (True,)},
     "NUTS": {

@@ -19,6 +19,8 @@ from longhmm.samplers.preconditioning import Given, Identity, InverseInformation
 from longhmm.samplers.sghmc import SGHMC
 from longhmm.samplers.sgld import SGLD
 from longhmm.samplers.sgrld import SGRLD
+from longhmm.target.control_variate import ControlVariate
+from longhmm.target.estimators import IID, FullData
 from samplers.targets import CONCENTRATION, coordinates_of, dirichlet_moments, known_states
 
 WINDOWS, BUFFER = lh.Windows(5, 20), lh.FixedBuffer(4)
@@ -77,7 +79,12 @@ def test_every_emission_moves_and_stays_valid(sampler, name):
 
 @pytest.mark.parametrize(
     "estimator",
-    [lh.Buffered(WINDOWS, BUFFER), lh.IID(WINDOWS), lh.ControlVariate(WINDOWS, BUFFER), lh.FullData()],
+    [
+        lh.Buffered(WINDOWS, BUFFER),
+        IID(WINDOWS),
+        ControlVariate(WINDOWS, BUFFER),
+        FullData(),
+    ],
     ids=lambda policy: type(policy).__name__,
 )
 def test_every_estimator_serves(estimator):
@@ -88,7 +95,7 @@ def test_every_estimator_serves(estimator):
 def test_counts_and_gradient_forms_agree_on_full_data():
     """The reflected step takes its drift from the gradient; it must be the expected counts less their share."""
     target, posterior = known_states(300)
-    bound = lh.FullData().bind(target.model, target.data, target.params)
+    bound = FullData().bind(target.model, target.data, target.params)
     seen = evaluate(target.model, bound, coordinates_of(target.model, target.params), target.data)
     np.testing.assert_allclose(seen.totals.transitions, posterior - CONCENTRATION, atol=1e-6)
 
@@ -215,7 +222,7 @@ def test_refresh_follows_the_chain():
 
 def test_refusals():
     model, data, params = problem(*EMISSIONS["gaussian"])
-    controlled = lh.ControlVariate(WINDOWS, BUFFER).bind(model, data, params)
+    controlled = ControlVariate(WINDOWS, BUFFER).bind(model, data, params)
     for sampler in (SGRLD(0.1, transitions=CoxIngersollRoss()), SGRLD.paper(1e-5)):
         with pytest.raises(ModelError, match="needs expected counts, which control variates do not give"):
             sampler.build(model, controlled)

@@ -12,7 +12,7 @@ from longhmm.data.sequences import open_data
 from longhmm.samplers.blocks import EmissionBlocks
 from longhmm.samplers.evaluation import evaluate, impossible_windows
 from longhmm.samplers.preconditioning import information
-from longhmm.target.control_variate import count_control
+from longhmm.target.control_variate import ControlVariate, count_control
 from longhmm.target.minibatch import Minibatch, host_rows
 
 PARAMS = {"transition": [[0.9, 0.1], [0.3, 0.7]], "rate": [1.0, 8.0]}
@@ -24,7 +24,7 @@ def problem():
     model = lh.HMM(2, lh.Poisson())
     data = open_data(lh.simulate(model, PARAMS, 700, seed=0)[1])
     model = model.resolve(data)
-    bound = lh.ControlVariate(lh.Windows(5, 4), lh.FixedBuffer(6)).bind(model, data, PARAMS)
+    bound = ControlVariate(lh.Windows(5, 4), lh.FixedBuffer(6)).bind(model, data, PARAMS)
     bound = replace(
         bound, rare=count_control(model, model.validate(PARAMS), data)._replace(elasticity=np.full((2, 2), 0.5))
     )

@@ -61,7 +61,7 @@ def kill_writers(place: Path, kills: int, seed: int = 0) -> Outcome:
             number = -1 if found is None else found[0]["number"]
             if number < max(reported, default=0) or not np.all(found[1]["x"] == number):
                 lost.append(f"writer {kill}: {max(reported)} was saved but {number} was found")
-        except lh.LongHMMError as error:
+        except lh.errors.LongHMMError as error:
             lost.append(f"writer {kill}: {error}")
     return Outcome(kills, lost)
 
@@ -97,7 +97,7 @@ def kill_fits(place: Path, kills: int, seed: int = 0, sampler: str = "sgld-cv", 
             draws_now = lh.load(folder).draws
             if not all(np.array_equal(draws_now[name], expected[name]) for name in expected):
                 lost.append(f"{folder.name}: other draws than a run left alone")
-        except (AssertionError, lh.LongHMMError) as error:
+        except (AssertionError, lh.errors.LongHMMError) as error:
             lost.append(f"{folder.name}: {error}")
     return Outcome(done, lost)
 

@@ -21,8 +21,17 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_report import _cell_scores
+from longhmm.target.control_variate import ControlVariate
 from longhmm.target.coordinates import score
-from longhmm.target.estimators import BoundEstimator, WindowStatistics, _only_law, stationary_start, uniform_start
+from longhmm.target.estimators import (
+    IID,
+    BoundEstimator,
+    FullData,
+    WindowStatistics,
+    _only_law,
+    stationary_start,
+    uniform_start,
+)
 from longhmm.target.minibatch import Minibatch
 from target.references import (
     Coordinates,
@@ -76,7 +85,11 @@ def test_a_minibatch_of_every_cell_is_the_full_gradient(given: list[float] | Non
     params = PARAMS if given is None else {**PARAMS, "initial": given}
     windows, buffer = lh.Windows(half_width=2, count=10_000), lh.FixedBuffer(60)
     exact = flat(lh.gradient(MODEL, params, ragged()))
-    for estimator in (lh.Buffered(windows, buffer), lh.Buffered(windows, buffer, uniform_start), lh.FullData()):
+    for estimator in (
+        lh.Buffered(windows, buffer),
+        lh.Buffered(windows, buffer, uniform_start),
+        FullData(),
+    ):
         close(flat(lh.gradient(MODEL, params, ragged(), estimator=estimator)), exact, 2e-5)
     if given is not None:
         own = flat(lh.gradient(MODEL, PARAMS, ragged()))
@@ -178,16 +191,16 @@ def test_iid_against_finite_differences_of_a_mixture() -> None:
         found = flat(jax.jit(mixture_score)(arrays, minibatch))
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
-    whole = lh.IID(lh.Windows(half_width=2, count=10_000))
+    whole = IID(lh.Windows(half_width=2, count=10_000))
     close(flat(lh.gradient(MODEL, PARAMS, ragged(), estimator=whole, prior=False)), expected, 1e-5)
-    assert_mean(many(lh.IID(WINDOWS).bind(MODEL, ragged(), PARAMS), MODEL, PARAMS, 4000, prior=False), expected)
+    assert_mean(many(IID(WINDOWS).bind(MODEL, ragged(), PARAMS), MODEL, PARAMS, 4000, prior=False), expected)
 
 
 def test_iid_with_a_state_that_nothing_leads_to() -> None:
     prior = np.array([[0.0, 1.0, 1.0], [0.0, 1.0, 1.0], [0.0, 1.0, 1.0]])
     model = normal_model(3, transition_prior=prior)
     params = {"transition": [[0, 0.5, 0.5], [0, 0.2, 0.8], [0, 0.6, 0.4]], "loc": [-1.0, 0.0, 1.0]}
-    found = lh.gradient(model, params, ragged(), estimator=lh.IID(WINDOWS), prior=False)
+    found = lh.gradient(model, params, ragged(), estimator=IID(WINDOWS), prior=False)
     assert np.isfinite(flat(found)).all()
     assert found["loc"][0] == 0.0
 
@@ -199,7 +212,7 @@ NEAR = {"transition": np.array([[0.81, 0.14, 0.05], [0.1, 0.71, 0.19], [0.49, 0.
 
 def test_control_variate_is_exact_at_its_centre() -> None:
     """For every minibatch, and with no buffer at all."""
-    bound = lh.ControlVariate(WINDOWS, lh.FixedBuffer(0)).bind(MODEL, ragged(), PARAMS)
+    bound = ControlVariate(WINDOWS, lh.FixedBuffer(0)).bind(MODEL, ragged(), PARAMS)
     draws = many(bound, MODEL, PARAMS, 50)
     exact = flat(lh.gradient(MODEL, PARAMS, ragged()))
     for draw in draws:
@@ -207,7 +220,7 @@ def test_control_variate_is_exact_at_its_centre() -> None:
 
 
 def test_control_variate_is_unbiased_near_its_centre_with_much_less_noise() -> None:
-    bound = lh.ControlVariate(WINDOWS, BUFFER, centre=PARAMS).bind(MODEL, ragged(), NEAR)
+    bound = ControlVariate(WINDOWS, BUFFER, centre=PARAMS).bind(MODEL, ragged(), NEAR)
     draws = many(bound, MODEL, NEAR, 4000)
     assert_mean(draws, flat(lh.gradient(MODEL, NEAR, ragged())))
     plain = many(lh.Buffered(WINDOWS, BUFFER).bind(MODEL, ragged(), NEAR), MODEL, NEAR, 2000)
@@ -220,9 +233,9 @@ def test_control_variate_keeps_the_initial_law_of_the_parameters() -> None:
     law = [0.05, 0.05, 0.9]
     given, near = {**PARAMS, "initial": law}, {**NEAR, "initial": law}
     every = lh.Windows(half_width=2, count=10_000)
-    found = lh.gradient(MODEL, near, ragged(), estimator=lh.ControlVariate(every, lh.FixedBuffer(60), centre=PARAMS))
+    found = lh.gradient(MODEL, near, ragged(), estimator=ControlVariate(every, lh.FixedBuffer(60), centre=PARAMS))
     close(flat(found), flat(lh.gradient(MODEL, near, ragged())), 2e-5)
-    bound = lh.ControlVariate(WINDOWS, BUFFER).bind(MODEL, ragged(), given)
+    bound = ControlVariate(WINDOWS, BUFFER).bind(MODEL, ragged(), given)
     close(many(bound, MODEL, given, 3)[0], flat(lh.gradient(MODEL, given, ragged())), 1e-5)
 
 
@@ -281,7 +294,13 @@ def test_equal_seeds_give_equal_estimates() -> None:
 
 
 def test_data_of_another_dimension_are_refused() -> None:
-    for estimator in (lh.Buffered(WINDOWS, BUFFER), lh.Buffered(), lh.IID(), lh.FullData(), lh.ControlVariate()):
+    for estimator in (
+        lh.Buffered(WINDOWS, BUFFER),
+        lh.Buffered(),
+        IID(),
+        FullData(),
+        ControlVariate(),
+    ):
         with pytest.raises(ModelError, match="2 feature"):
             estimator.bind(MODEL, open_data(np.zeros((50, 2))), PARAMS)
 

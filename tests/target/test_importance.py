@@ -11,6 +11,7 @@ from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.samplers import gradient_noise
 from longhmm.samplers.evaluation import evaluate
+from longhmm.target.control_variate import ControlVariate
 from longhmm.target.coordinates import Flat
 
 BUFFER = lh.FixedBuffer(8)
@@ -85,7 +86,7 @@ def test_gradients_keep_their_mean_and_rare_ones_lose_their_noise(problem, fused
     exact = flat.ravel_numpy(lh.gradient(model, moved, data))
     spread = {}
     for proposal in (None, lh.Importance()):
-        bound = lh.ControlVariate(windows(proposal), BUFFER).bind(model, data, PARAMS)
+        bound = ControlVariate(windows(proposal), BUFFER).bind(model, data, PARAMS)
         one = lambda key, bound=bound: flat.ravel(bound.estimate(at, bound.draw(key)).gradient)  # noqa: E731
         draw = jax.jit(lambda keys, one=one: jax.lax.map(one, keys))
         found = np.asarray(draw(jax.random.split(jax.random.key(2), 1500)), np.float64)

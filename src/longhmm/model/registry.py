@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 Class = TypeVar("Class", bound=type)
+_REGISTERED_CLASS = re.compile(r"^@register\(.*\)\n(?:@.*\n)*class (\w+)", re.MULTILINE)
 
 
 class Registry:
@@ -48,6 +50,14 @@ class Registry:
         """What a user may write instead of a class."""
         files = {name.replace("_", "-") for name in self._files()}
         return sorted((files | set(self._registered)) - set(self._others))
+
+    def modules(self) -> dict[str, str]:
+        """The modules of the classes by the classes' own names; those of the folder are read, not imported."""
+        found = {each.__name__: each.__module__ for each in self._registered.values()}
+        for name in self._files():
+            text = (self._folder / f"{name}.py").read_text(encoding="utf-8")
+            found |= dict.fromkeys(_REGISTERED_CLASS.findall(text), f"{self._package}.{name}")
+        return found
 
     def name_of(self, instance: Any) -> str | None:
         """The name of an instance's class; None for a user's own that was not registered."""

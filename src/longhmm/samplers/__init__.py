@@ -19,11 +19,15 @@ REGISTERED = {
     "SGRLD": "longhmm.samplers.sgrld",
     "StochasticVariational": "longhmm.samplers.stochastic_variational",
 }
-SCHEDULES = dict.fromkeys(("Constant", "PolynomialDecay"), "longhmm.samplers.schedules")
+# What samplers may be given: schedules of step sizes, and dynamics of transitions.
+OPTIONS = {
+    **dict.fromkeys(("Constant", "PolynomialDecay"), "longhmm.samplers.schedules"),
+    **dict.fromkeys(("CoxIngersollRoss", "Mirror"), "longhmm.samplers.expanded_mean"),
+}
 
 
 def __getattr__(name: str) -> Any:
-    where = (REGISTERED | SCHEDULES).get(name)
+    where = (REGISTERED | OPTIONS).get(name)
     if where is None:
         raise AttributeError(f"module 'longhmm.samplers' has no attribute {name!r}")
     return getattr(importlib.import_module(where), name)

@@ -16,6 +16,7 @@ _registry = Registry(
     Path(__file__).parent, "longhmm.model.emissions", ("base", "distribution", "family", "registry", "tied")
 )
 register, families, names, name_of = _registry.register, _registry.classes, _registry.names, _registry.name_of
+modules = _registry.modules
 
 
 class Guess(NamedTuple):
