@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.rows import Rows
-from longhmm.inference.forward import filter_messages
 from longhmm.inference.markov import stationary
+from longhmm.inference.recursions import Steps, filtered
 from longhmm.model.hmm import HMM
 
 TAIL = 2_000  # training observations read before the held-out ones, to find the state they begin in
@@ -43,4 +43,4 @@ def _log_probs(model: HMM, params: Mapping[str, jax.Array], values: jax.Array) -
     logs = jnp.swapaxes(model.log_likelihoods(params, Rows(values, jnp.ones(values.shape, bool))), 1, 2)
     law = stationary(params["transition"])
     before = jnp.log(law)[:, None]
-    return filter_messages(before, jnp.zeros(1, bool), law, params["transition"], logs).log_normaliser[:, 0]
+    return filtered(before, Steps(params["transition"], logs, law, jnp.zeros(1, bool))).log_normaliser[:, 0]

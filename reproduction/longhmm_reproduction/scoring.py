@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.rows import Rows
-from longhmm.inference.forward import filter_messages
 from longhmm.inference.markov import stationary
+from longhmm.inference.recursions import Steps, filtered
 from longhmm.model.hmm import HMM
 
 AHEAD = 10  # observations between the last one seen and the one predicted, as in the paper
@@ -90,7 +90,7 @@ def _log_densities(model: HMM, ahead: int, params: Mapping[str, jax.Array], stre
     law = stationary(params["transition"])
     before = jnp.broadcast_to(jnp.log(law)[:, None], logs.shape[1:])
     starts = jnp.zeros(logs.shape[2], bool)
-    alpha = jnp.exp(filter_messages(before, starts, law, params["transition"], logs).log_alpha)
+    alpha = jnp.exp(filtered(before, Steps(params["transition"], logs, law, starts)).log_forward[1:])
     jump = jnp.linalg.matrix_power(params["transition"], ahead)
     predicted = jnp.einsum("tkw,kj->tjw", alpha[:-ahead], jump)
     return jax.nn.logsumexp(jnp.log(jnp.maximum(predicted, 1e-300)) + logs[ahead:], axis=1)

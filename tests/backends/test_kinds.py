@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longhmm.backends.kinds import expected_sums, log_likelihoods
+from longhmm.backends.lanes import expected_sums, log_likelihoods
 from longhmm.backends.protocol import GAUSSIAN, LINEAR, TABLE
 from model.configurations import configurations, log_law, named, observations
 

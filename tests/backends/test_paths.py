@@ -27,7 +27,7 @@ from longhmm.backends.protocol import (
     Uniforms,
     Varying,
 )
-from longhmm.backends.reference_paths import row_uniforms
+from longhmm.backends.reference import row_uniforms
 from longhmm.data.layout import Cells, Layout
 
 KINDS = ("constant", "varying", "pair", "varying pair")

@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.inference import forward, lyapunov
+from longhmm.inference import lyapunov, recursions
 
 # Compiled once for each shape, and not anew in every call.
-filter_messages = jax.jit(forward.filter_messages)
+filtered = jax.jit(recursions.filtered)
 log_contractions = jax.jit(lyapunov.log_contractions)
 
 
@@ -35,12 +35,12 @@ def test_two_states_have_a_closed_form():
     log_likelihoods = -0.5 * (y[:, None] - np.array([0.0, 1.0])) ** 2
     with jax.enable_x64(True):
         ratios = log_contractions(jnp.asarray(transition), jnp.asarray(log_likelihoods[:, :, None]))
-        arguments = (jnp.full((2, 1), np.log(0.5)), jnp.ones(1, bool), jnp.full(2, 0.5), jnp.asarray(transition))
-        filtered = filter_messages(*arguments, jnp.asarray(log_likelihoods[:, :, None]))
+        steps = (jnp.asarray(transition), jnp.asarray(log_likelihoods[:, :, None]), jnp.full(2, 0.5), jnp.ones(1, bool))
+        found = filtered(jnp.full((2, 1), np.log(0.5)), recursions.Steps(*steps))
     expected = (
         np.log(np.linalg.det(transition))
         + log_likelihoods.sum(1).mean()
-        - 2 * np.asarray(filtered.log_normaliser).sum() / length
+        - 2 * np.asarray(found.log_normaliser).sum() / length
     )
     np.testing.assert_allclose(np.asarray(ratios).mean(), expected, rtol=1e-3)
 
@@ -52,12 +52,11 @@ def test_two_messages_meet_at_the_measured_rate():
     log_likelihoods = np.repeat(0.5 * rng.normal(size=(length, n_states, 1)), 2, axis=2)
     before = np.stack([[0.97, 0.01, 0.01, 0.01], [0.01, 0.01, 0.01, 0.97]], axis=1)
     with jax.enable_x64(True):
-        filtered = filter_messages(
-            jnp.log(before), jnp.zeros(2, bool), jnp.full(n_states, 0.25), jnp.asarray(transition),
-            jnp.asarray(log_likelihoods),
-        )  # fmt: skip
+        initial, starts = jnp.full(n_states, 0.25), jnp.zeros(2, bool)
+        steps = recursions.Steps(jnp.asarray(transition), jnp.asarray(log_likelihoods), initial, starts)
+        found = filtered(jnp.log(before), steps)
         ratios = np.asarray(log_contractions(jnp.asarray(transition), jnp.asarray(log_likelihoods[:, :, :1])))[:, 0]
-    distance = np.log(np.abs(np.diff(np.exp(filtered.log_alpha[:61]), axis=2)).sum(1))[:, 0]
+    distance = np.log(np.abs(np.diff(np.exp(found.log_forward[1:62]), axis=2)).sum(1))[:, 0]
     start, stop = 5, 60  # before rounding hides the difference
     assert distance[stop] > np.log(1e-13)
     np.testing.assert_allclose(

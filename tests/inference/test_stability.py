@@ -9,24 +9,30 @@ import pytest
 
 from backends.contrary import TRANSITIONS, TURNS, cases, contrary
 from backends.references import log, log_sum
-from longhmm.inference import backward, forward, forward_backward
+from longhmm.inference import recursions
 from longhmm.inference.markov import mixing_time, stationary
+from longhmm.inference.recursions import Steps
 from longhmm.testing import enumerate_paths
 
 # Compiled once for each shape, and not anew in every call.
-filter_messages = jax.jit(forward.filter_messages)
-smooth_messages = jax.jit(partial(forward_backward.forward_backward, messages=True))
-backward_message = jax.jit(backward.backward_message)
+filtered_messages = jax.jit(recursions.filtered)
+smoothed_messages = jax.jit(partial(recursions.smoothed, messages=True))
+
+
+def chunks(initial, transition, log_likelihoods, dtype, at_start=True):
+    starts = jnp.full(log_likelihoods.shape[-1], at_start)
+    return Steps(*(jnp.asarray(each, dtype) for each in (transition, log_likelihoods, initial)), starts)
 
 
 def smooth(initial, transition, log_likelihoods, dtype, at_start=True):
     length, n_states, n_windows = log_likelihoods.shape
     with jax.enable_x64(dtype == np.float64):
-        smoothed = smooth_messages(
-            jnp.full((n_states, n_windows), -np.log(n_states), dtype), jnp.zeros((n_states, n_windows), dtype),
-            jnp.full(n_windows, at_start), jnp.asarray(initial, dtype), jnp.asarray(transition, dtype),
-            jnp.asarray(log_likelihoods, dtype), jnp.ones((length, n_windows), dtype),
-        )  # fmt: skip
+        smoothed = smoothed_messages(
+            jnp.full((n_states, n_windows), -np.log(n_states), dtype),
+            jnp.zeros((n_states, n_windows), dtype),
+            chunks(initial, transition, log_likelihoods, dtype, at_start),
+            jnp.ones((length, n_windows), bool),
+        )
         return jax.tree.map(np.asarray, smoothed)
 
 
@@ -53,8 +59,8 @@ def test_a_path_lost_to_underflow_is_found_again(dtype):
     np.testing.assert_allclose(smoothed.gamma[:, :, 0], exact.gamma, atol=1e-6)
     np.testing.assert_allclose(smoothed.transitions[:, :, 0], exact.xi.sum(0), atol=1e-5)
     with jax.enable_x64(dtype == np.float64):
-        cast = (jnp.full((2, 3), np.log(0.5), dtype), jnp.ones(3, bool), jnp.asarray(initial, dtype))
-        filtered = filter_messages(*cast, jnp.asarray(transition, dtype), jnp.asarray(log_likelihoods, dtype))
+        steps = chunks(initial, transition, log_likelihoods, dtype)
+        filtered = filtered_messages(jnp.full((2, 3), np.log(0.5), dtype), steps)
     np.testing.assert_allclose(np.asarray(filtered.log_normaliser).sum(0), exact.log_likelihood, rtol=1e-6)
 
 
@@ -72,18 +78,12 @@ def test_evidence_that_turns_over_hundreds_of_rows(name, turns, dtype):
     np.testing.assert_allclose(smoothed.transitions[:, :, 0], exact.transitions, **tolerance)
     np.testing.assert_allclose(smoothed.log_normaliser[:, 0].sum(), exact.log_likelihood, **tolerance)
     # However small, what leaves the window is what a recursion on logarithms says.
-    np.testing.assert_allclose(smoothed.log_leaving[:, 0], leaving(made), **tolerance)
+    np.testing.assert_allclose(smoothed.log_forward[-1, :, 0], leaving(made), **tolerance)
     with jax.enable_x64(dtype == np.float64):
-        matrix, given = jnp.asarray(transition, dtype), jnp.asarray(stacked, dtype)
-        cast = (jnp.zeros((len(initial), 3), dtype), jnp.ones(3, bool), jnp.asarray(initial, dtype))
-        filtered = filter_messages(*cast, matrix, given)
-        back = np.asarray(backward_message(jnp.zeros((len(initial), 3), dtype), matrix, given))
-    np.testing.assert_allclose(np.exp(filtered.log_alpha)[:, :, 0], exact.filtered, **tolerance)
+        steps = chunks(initial, transition, stacked, dtype)
+        filtered = filtered_messages(jnp.zeros((len(initial), 3), dtype), steps)
+    np.testing.assert_allclose(np.exp(filtered.log_forward)[1:, :, 0], exact.filtered, **tolerance)
     np.testing.assert_allclose(np.asarray(filtered.log_normaliser)[:, 0].sum(), exact.log_likelihood, **tolerance)
-    message = np.zeros(len(initial))
-    for row in logs[::-1]:
-        message = log_sum(log(transition) + (row + message)[None, :], 1)
-    np.testing.assert_allclose(back[:, 0], message - message.max(), **tolerance)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -142,8 +142,8 @@ def test_gradients_through_the_recursion_are_finite_and_right():
     with jax.enable_x64(True):
 
         def log_likelihood(matrix):
-            arguments = (jnp.full((3, 1), np.log(1 / 3)), jnp.ones(1, bool), jnp.full(3, 1 / 3))
-            return filter_messages(*arguments, matrix, jnp.asarray(log_likelihoods)).log_normaliser.sum()
+            steps = Steps(matrix, jnp.asarray(log_likelihoods), jnp.full(3, 1 / 3), jnp.ones(1, bool))
+            return filtered_messages(jnp.full((3, 1), np.log(1 / 3)), steps).log_normaliser.sum()
 
         derivative = jax.grad(log_likelihood)(jnp.asarray(transition))
     np.testing.assert_allclose(derivative, smoothed.transitions[:, :, 0] / transition, rtol=1e-10)

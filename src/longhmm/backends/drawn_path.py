@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.backends.evaluate import Params, Potentials, lower
+from longhmm.backends.evaluate import Params, Potentials
 from longhmm.backends.protocol import NO_STATE, Backend, ChunkPaths, PathsWanted, Uniforms
-from longhmm.backends.resident import Data, Program
+from longhmm.backends.resident import Data, Program, by_blocks
 from longhmm.backends.stitch import (
     OVERLAPS,
     TOLERANCE,
@@ -52,11 +52,34 @@ def draw_path(program: Program, data: Data, params: Params, key: jax.Array) -> D
     """A draw from `P(x | all y)`, under `jax.enable_x64(True)`; where an emission has no lowering, block by block."""
     spans = (0, 0, 0) if program.backend.name == "cpp" else (program.overlaps[-1], program.chunk, 1)
     layout, words = replace(data.layout, spans=spans), jax.random.key_data(key).ravel()[:2]
-    if data.numbers is not None:
-        potentials = lower(program.model, params, None, data.numbers)
-        run = chunk_run(program.backend, potentials, params["initial"], Uniforms(words, 0))
-    else:
-        run = _block_run(program, data, params, words)
+    small = jnp.uint8 if program.model.n_states <= NO_STATE else jnp.int32
+
+    def run(layout: Layout, forward: Any, following: Any, log_space: Any, wanted: PathsWanted) -> Any:
+        room = program.length if data.numbers is not None else program.block_rows
+        wanted = wanted._replace(states=room if wanted.states else 0)
+
+        def one(potentials: Potentials, origin: Any, chunks: Layout, forward: Any, following: Any) -> Any:
+            run_all = chunk_run(program.backend, potentials, params["initial"], Uniforms(words, origin))
+            found, steps = run_all(chunks, forward, following, log_space, wanted)
+            if data.numbers is None:
+                undefined = jnp.any(jnp.isnan(potentials.lowered.rows))
+                found = found._replace(log_likelihood=jnp.where(undefined, jnp.nan, found.log_likelihood))
+            return found, steps, origin
+
+        found, steps, origins = by_blocks(program, data, params, one, layout, forward, following)
+
+        def fill(states: jax.Array, block: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+            origin, own = block  # 0 in rows that belong to other blocks
+            here = jax.lax.dynamic_slice_in_dim(states, origin, room) + own
+            return jax.lax.dynamic_update_slice_in_dim(states, here, origin, 0), None
+
+        states = found.states[0]
+        if data.numbers is None and wanted.states:
+            states, _ = jax.lax.scan(fill, jnp.zeros(program.length, small), (origins, found.states))
+        redone, rest = jnp.sum(found.redone), found._replace(states=None, redone=None)
+        paths, steps = jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), (rest, steps))
+        return paths._replace(states=states, redone=redone), steps
+
     drawn = draw_chunks(run, layout, program.model.n_states, program.length, underflows=program.backend.underflows)
     return drawn._replace(log_likelihood=drawn.log_likelihood + data.log_base_measure)
 
@@ -72,37 +95,6 @@ def chunk_run(backend: Backend, potentials: Potentials, initial: Any, uniforms: 
             start=start, log_space=log_space, wanted=wanted,
         )  # fmt: skip
         return found, boundary_steps(lowered, transition, layout)
-
-    return run
-
-
-def _block_run(program: Program, data: Data, params: Params, words: jax.Array) -> Run:
-    """Chunks block by block, so that log likelihoods of all rows are never held at once."""
-    small = jnp.uint8 if program.model.n_states <= NO_STATE else jnp.int32
-    shape = (program.n_blocks, program.per_block)
-
-    def run(layout: Layout, forward: Any, following: Any, log_space: Any, wanted: PathsWanted) -> Any:
-        wanted = wanted._replace(states=program.block_rows if wanted.states else 0)
-
-        def one(states: jax.Array, block: Any) -> Any:
-            index, chunks, forward, following = block
-            rows, origin = program.block(data, index)
-            potentials, chunks = lower(program.model, params, rows), chunks.moved(jnp.where(chunks.core > 0, origin, 0))
-            run = chunk_run(program.backend, potentials, params["initial"], Uniforms(words, origin))
-            found, steps = run(chunks, forward, following, log_space, wanted)
-            if wanted.states:
-                # States of rows that belong to other blocks are 0.
-                here = jax.lax.dynamic_slice_in_dim(states, origin, program.block_rows) + found.states
-                states = jax.lax.dynamic_update_slice_in_dim(states, here, origin, 0)
-            undefined = jnp.any(jnp.isnan(potentials.lowered.rows))
-            likelihood = jnp.where(undefined, jnp.nan, found.log_likelihood)
-            return states, (found._replace(log_likelihood=likelihood, states=(), redone=()), steps, found.redone)
-
-        blocks = jax.tree.map(lambda each: each.reshape(*shape, *each.shape[1:]), (layout, forward, following))
-        states = jnp.zeros(program.length if wanted.states else 0, small)
-        states, (*found, redone) = jax.lax.scan(one, states, (jnp.arange(program.n_blocks), *blocks))
-        paths, steps = jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), found)
-        return paths._replace(states=states, redone=jnp.sum(redone)), steps
 
     return run
 

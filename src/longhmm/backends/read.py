@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -87,12 +88,7 @@ class Reader:
 
     def check_all(self) -> bool:
         """Look at all data once: refuse what the emission cannot have produced; True if a row is observed in part."""
-        found = False
-        for start in range(0, self.sequences.length, COPIED_ROWS):
-            block = self.sequences.rows(start, min(start + COPIED_ROWS, self.sequences.length))
-            self.model.check_rows(self.sequences, block.values, block.observed, start, block.states)
-            found = found or bool(np.any(block.observed.any(axis=1) != block.observed.all(axis=1)))
-        return found
+        return _checked(self.model, self.sequences)
 
     def log_base_measure(self) -> float:
         """Sum of `log h(y)` over all data, where they lie in memory; computed once."""
@@ -102,12 +98,9 @@ class Reader:
         known = _base.setdefault(self.sequences, {})
         key = (type(self.model.emission.untied), self.model.emission.dim)
         if key not in known:
-            total = 0.0
-            for start in range(0, self.sequences.length, COPIED_ROWS):
-                block = self.sequences.rows(start, min(start + COPIED_ROWS, self.sequences.length))
-                with jax.enable_x64(True):
-                    total += float(lowering.log_base_measure(block.values, block.observed))
-            known[key] = total
+            with jax.enable_x64(True):
+                parts = (lowering.log_base_measure(each.values, each.observed) for _, each in _blocks(self.sequences))
+                known[key] = sum(map(float, parts))
         return known[key]
 
 
@@ -132,13 +125,21 @@ def partly_observed(model: HMM, sequences: Sequences) -> bool:
     known = _partly.setdefault(sequences, {})
     key = (emission.name, str(emission.support), emission.dim, model.n_states if sequences.has_states else 0)
     if key not in known:
-        found = False
-        for start in range(0, sequences.length, COPIED_ROWS):
-            block = sequences.rows(start, min(start + COPIED_ROWS, sequences.length))
-            model.check_rows(sequences, block.values, block.observed, start, block.states)
-            found = found or bool(np.any(block.observed.any(axis=1) != block.observed.all(axis=1)))
-        known[key] = found
+        known[key] = _checked(model, sequences)
     return known[key]
+
+
+def _blocks(sequences: Sequences) -> Iterator[tuple[int, Any]]:
+    for start in range(0, sequences.length, COPIED_ROWS):
+        yield start, sequences.rows(start, min(start + COPIED_ROWS, sequences.length))
+
+
+def _checked(model: HMM, sequences: Sequences) -> bool:
+    found = False
+    for start, block in _blocks(sequences):
+        model.check_rows(sequences, block.values, block.observed, start, block.states)
+        found = found or bool(np.any(block.observed.any(axis=1) != block.observed.all(axis=1)))
+    return found
 
 
 def resident_numbers(model: HMM, sequences: Sequences, values: jax.Array) -> jax.Array | None:
@@ -148,8 +149,5 @@ def resident_numbers(model: HMM, sequences: Sequences, values: jax.Array) -> jax
         return None
     if lowering.rows_are_values and values.dtype == jnp.float32:
         return values
-    parts = []
-    for start in range(0, sequences.length, COPIED_ROWS):
-        block = sequences.rows(start, min(start + COPIED_ROWS, sequences.length))
-        parts.append(np.asarray(lowering.rows(block.values, block.observed), np.float32))
+    parts = [np.asarray(lowering.rows(each.values, each.observed), np.float32) for _, each in _blocks(sequences)]
     return jnp.asarray(np.concatenate(parts))

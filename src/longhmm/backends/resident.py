@@ -9,8 +9,8 @@ evaluated in blocks of rows, so that nothing of the size of the data is made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -79,6 +79,11 @@ class Program(Tree):
     def overlaps(self) -> tuple[int, ...]:
         """Rows by which chunks start early, in the order in which they are tried."""
         return OVERLAPS if self.backend.name == "cpp" else FIXED_OVERLAPS
+
+    def trimmed(self, layout: Layout, overlap: Any, around: int) -> Layout:
+        """The chunks as they start `overlap` rows early, in spans with `around` rows on either side."""
+        spans = (0, 0, 0) if self.backend.name == "cpp" else (around, self.chunk, around)
+        return layout.trimmed(overlap, overlap, spans)
 
     @property
     def block_rows(self) -> int:
@@ -188,31 +193,44 @@ def exact_statistics(program: Program, data: Data, params: Params, level: jax.Ar
     return Statistics(likelihood, sums.first, sums.transitions, sums.centred, found.natural), level
 
 
+def by_blocks(
+    program: Program, data: Data, params: Params, run: Callable[..., Any], layout: Layout, *others: Any
+) -> Any:
+    """What `run(potentials, origin, chunks, *others)` makes of all chunks at once where the emission has numbers, else
+    block by block; with a leading axis of blocks. `origin` is the row of the data at which the potentials begin."""
+    if data.numbers is not None:
+        found = run(lower(program.model, params, None, data.numbers), jnp.zeros((), jnp.int32), layout, *others)
+        return jax.tree.map(lambda each: each[None], found)
+
+    def one(block: tuple[Any, ...]) -> Any:
+        index, chunks, *rest = block
+        rows, origin = program.block(data, index)
+        moved = chunks.moved(jnp.where(chunks.core > 0, origin, 0))
+        return run(lower(program.model, params, rows), origin, moved, *rest)
+
+    shape = (program.n_blocks, program.per_block)
+    blocks = jax.tree.map(lambda each: each.reshape(*shape, *each.shape[1:]), (layout, *others))
+    return jax.lax.map(one, (jnp.arange(program.n_blocks), *blocks))
+
+
 def run_chunks(program: Program, data: Data, params: Params, overlap: jax.Array, boundary: Boundary | None) -> Pass:
     """All chunks once: each starts `overlap` rows early, or from its boundary messages."""
-    layout = _without_overlap(program, data.layout) if boundary else _overlapped(program, data.layout, overlap)
+    layout = program.trimmed(data.layout, overlap if boundary is None else 0, 0 if boundary else program.overlaps[-1])
     start = warm_start(params["transition"]) if boundary is None else None
-    wanted = Wanted(messages=True)
-    if data.numbers is not None:
-        potentials = lower(program.model, params, None, data.numbers)
-        found = chunk_statistics(
-            program.backend, potentials, params["initial"], layout, boundary=boundary or Boundary(), start=start,
-            wanted=wanted,
-        )  # fmt: skip
-        assert found.messages is not None
-        return Pass(_sums(found), potentials.pull(found), found.messages, jnp.asarray(False))
 
-    def one(inputs: tuple[jax.Array, Layout, Boundary | None]) -> Pass:
-        index, chunks, ends = inputs
-        potentials, chunks = _block_potentials(program, data, params, index, chunks)
+    def one(potentials: Potentials, _: Any, chunks: Layout, ends: Boundary | None) -> Pass:
         found = chunk_statistics(
             program.backend, potentials, params["initial"], chunks, boundary=ends or Boundary(), start=start,
-            wanted=wanted,
+            wanted=Wanted(messages=True),
         )  # fmt: skip
         assert found.messages is not None
-        return Pass(_sums(found), potentials.pull(found), found.messages, jnp.any(jnp.isnan(potentials.lowered.rows)))
+        undefined = jnp.asarray(False)
+        if data.numbers is None:
+            undefined = jnp.any(jnp.isnan(potentials.lowered.rows))
+        sums = found._replace(gamma=jnp.zeros(()), messages=None)
+        return Pass(sums, potentials.pull(found), found.messages, undefined)
 
-    found = jax.lax.map(one, (jnp.arange(program.n_blocks), *_in_blocks(program, (layout, boundary))))
+    found = by_blocks(program, data, params, one, layout, boundary)
     messages = Messages(*(each.reshape(-1, each.shape[-1]) for each in found.messages))
     sums, natural = jax.tree.map(lambda each: jnp.sum(each, axis=0), (found.sums, found.natural))
     return Pass(sums, natural, messages, jnp.any(found.undefined))
@@ -220,57 +238,18 @@ def run_chunks(program: Program, data: Data, params: Params, overlap: jax.Array,
 
 def propagated(program: Program, data: Data, params: Params) -> Boundary:
     """Exact messages at the boundaries of all chunks, by transfer operators."""
-    layout = _without_overlap(program, data.layout)
     n = program.model.n_states
-    if data.numbers is not None:
-        potentials = lower(program.model, params, None, data.numbers)
-        operators = chunk_transfers(program.backend, potentials, params["initial"], layout)
-    else:
 
-        def one(inputs: tuple[jax.Array, Layout]) -> jax.Array:
-            potentials, chunks = _block_potentials(program, data, params, *inputs)
-            return chunk_transfers(program.backend, potentials, params["initial"], chunks)
+    def one(potentials: Potentials, _: Any, chunks: Layout) -> jax.Array:
+        return chunk_transfers(program.backend, potentials, params["initial"], chunks)
 
-        found = jax.lax.map(one, (jnp.arange(program.n_blocks), *_in_blocks(program, (layout,))))
-        operators = found.reshape(-1, n, n)
+    # In spans of their own length: a message from behind belongs to the last row of a span.
+    found = by_blocks(program, data, params, one, program.trimmed(data.layout, 0, 0))
+    operators = found.reshape(-1, n, n)
     forward, _ = propagate_forward(jnp.full(n, -jnp.log(float(n))), operators)
     ends = jnp.append(data.layout.left[1:] == 0, True)
     backward, _ = propagate_backward(jnp.zeros(n), operators, ends)
     return Boundary(forward, backward)
-
-
-def _block_potentials(
-    program: Program, data: Data, params: Params, index: jax.Array, chunks: Layout
-) -> tuple[Potentials, Layout]:
-    rows, origin = program.block(data, index)
-    return lower(program.model, params, rows), chunks.moved(jnp.where(chunks.core > 0, origin, 0))
-
-
-def _overlapped(program: Program, layout: Layout, overlap: jax.Array) -> Layout:
-    """The chunks as they start `overlap` rows early."""
-    left, right = jnp.minimum(layout.left, overlap), jnp.minimum(layout.right, overlap)
-    opens = (layout.left <= overlap).astype(jnp.int32)
-    around = program.overlaps[-1]
-    return replace(layout, left=left, right=right, opens=opens, spans=_spans(program, around))
-
-
-def _without_overlap(program: Program, layout: Layout) -> Layout:
-    """The chunks alone, in spans of their own length: a message from behind belongs to the last row of a span."""
-    alone = _overlapped(program, layout, jnp.zeros((), jnp.int32))
-    return replace(alone, spans=_spans(program, 0))
-
-
-def _spans(program: Program, around: int) -> tuple[int, int, int]:
-    return (0, 0, 0) if program.backend.name == "cpp" else (around, program.chunk, around)
-
-
-def _in_blocks(program: Program, tree: tuple[Any, ...]) -> tuple[Any, ...]:
-    shape = (program.n_blocks, program.per_block)
-    return jax.tree.map(lambda each: each.reshape(*shape, *each.shape[1:]), tree)
-
-
-def _sums(found: ChunkStatistics) -> ChunkStatistics:
-    return found._replace(gamma=jnp.zeros(()), messages=None)
 
 
 def _with_gaps(rows: Rows) -> Rows:

@@ -1,41 +1,21 @@
-"""Small pieces that every recursion shares: one step of prediction, and likelihoods made safe to exponentiate.
-
-All arrays are shaped (time, state, window), windows last, so that one step works on many windows at once in
-contiguous memory.
-"""
+"""Small pieces that every recursion shares: logarithms and likelihoods that are safe to exponentiate."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
 
-# Up to this many states a broadcast product is faster than a call of the matrix library (measured on two cores).
-BROADCAST_STATES = 16
-
-
-def predict(transition: jax.Array, law: jax.Array) -> jax.Array:
-    """Push `law[k, w] = P(x_{t-1} = k)` one step forward: `P(x_t = j) = sum_i law[i] A[i, j]` (F3)."""
-    if transition.shape[0] <= BROADCAST_STATES:
-        return jnp.sum(transition[:, :, None] * law[:, None, :], axis=0)
-    return jnp.einsum("ij,iw->jw", transition, law)
-
-
-def pull_back(transition: jax.Array, message: jax.Array) -> jax.Array:
-    """Pull a backward message one step back: `sum_j A[i, j] message[j]` (F5)."""
-    if transition.shape[0] <= BROADCAST_STATES:
-        return jnp.sum(transition[:, :, None] * message[None, :, :], axis=1)
-    return jnp.einsum("ij,jw->iw", transition, message)
-
 
 def peak_scaled(log_likelihoods: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Likelihoods divided by the largest one at each time, and the logarithm of that largest one.
+    """Likelihoods `(time, K, W)`, or of pairs, divided by the largest one at each time, and its logarithm `(time, W)`.
 
     Where every state is impossible (all minus infinity) the peak is 0, so that the likelihoods become zeros and
     never NaN.
     """
-    peak = jnp.max(log_likelihoods, axis=1)
+    states = tuple(range(1, log_likelihoods.ndim - 1))
+    peak = jnp.max(log_likelihoods, axis=states)
     peak = jax.lax.stop_gradient(jnp.where(jnp.isneginf(peak), 0.0, peak))
-    return jnp.exp(log_likelihoods - peak[:, None, :]), peak
+    return jnp.exp(log_likelihoods - jnp.expand_dims(peak, states)), peak
 
 
 FUSED = 16  # columns of a matrix up to which a product is a sum that XLA fuses with what is around it
@@ -67,22 +47,6 @@ def at_zero(log_messages: jax.Array) -> tuple[jax.Array, jax.Array]:
     return log_messages - jnp.where(jnp.isneginf(peak), 0.0, peak), peak
 
 
-def first_law(log_before: jax.Array, at_start: jax.Array, initial: jax.Array, transition: jax.Array) -> jax.Array:
-    """Law of the state at a window's first time, before its observation is seen.
-
-    Windows at the true start of a sequence begin from `initial`; the others one step after `log_before`.
-    """
-    return jnp.where(at_start[None, :], initial[:, None], predict(transition, jnp.exp(log_before)))
-
-
-def log_first_law(
-    log_before: jax.Array, at_start: jax.Array, initial: jax.Array, log_transition: jax.Array
-) -> jax.Array:
-    """The logarithm of `first_law`, without passing through numbers that could underflow."""
-    moved = log_sum_exp(log_before[:, None, :] + log_transition[:, :, None], 0)
-    return jnp.where(at_start[None, :], safe_log(initial)[:, None], moved)
-
-
 def least_normaliser(transition: jax.Array, length: int) -> jax.Array:
     """What the normaliser of every step must exceed for a linear recursion to have lost nothing that matters.
 
@@ -92,5 +56,5 @@ def least_normaliser(transition: jax.Array, length: int) -> jax.Array:
     than rounding if c exceeds what is returned here. It is infinite where a transition is forbidden: what is lost of a
     state that cannot be entered again may be all that later evidence speaks for.
     """
-    n_states, limits = transition.shape[0], jnp.finfo(transition.dtype)
+    n_states, limits = transition.shape[1], jnp.finfo(transition.dtype)
     return length * n_states * (n_states + 2) * (limits.tiny / limits.eps) / jnp.min(transition)

@@ -15,7 +15,7 @@ from longhmm.backends.stream import stream
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
-from longhmm.inference.forward import filter_messages
+from longhmm.inference.recursions import Steps, filtered
 from longhmm.model.hmm import HMM
 
 TAILS = (1 << 10, 1 << 14)  # observations before the end that are tried before the whole sequence is
@@ -155,5 +155,5 @@ def _last_laws(model: HMM, at_start: bool, params: Mapping[str, jax.Array], rows
     lanes = jnp.broadcast_to(logs[:, :, None], (*logs.shape, n_states))
     before = jnp.where(jnp.eye(n_states, dtype=bool), 0.0, -jnp.inf)
     starts = jnp.full(n_states, at_start)
-    filtered = filter_messages(before, starts, params["initial"], params["transition"], lanes)
-    return jnp.where(filtered.impossible_at[:, None] >= 0, jnp.nan, jnp.exp(filtered.log_alpha[-1]).T)
+    found = filtered(before, Steps(params["transition"], lanes, params["initial"], starts))
+    return jnp.where(found.impossible_at[:, None] >= 0, jnp.nan, jnp.exp(found.log_forward[-1]).T)

@@ -14,7 +14,7 @@ import numpy as np
 from longhmm.data.layout import Cells, gather
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
-from longhmm.inference.forward import filter_messages
+from longhmm.inference.recursions import Steps, filtered
 from longhmm.inference.scaling import safe_log
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_length import BufferEstimate, LyapunovBuffer, round_up
@@ -282,9 +282,9 @@ def _entering(
     left, opens = minibatch.layout.left, minibatch.layout.opens > 0
     logs = jnp.transpose(model.log_likelihoods(params, ahead), (1, 2, 0))
     before = jnp.broadcast_to(safe_log(law)[:, None], (law.shape[0], logs.shape[2]))
-    filtered = filter_messages(before, opens, params["initial"], params["transition"], logs)
-    index = jnp.maximum(left - 1, 0)[None, None, :]
-    found = jnp.take_along_axis(filtered.log_alpha, jnp.broadcast_to(index, (1, *before.shape)), axis=0)[0]
+    messages = filtered(before, Steps(params["transition"], logs, params["initial"], opens))
+    index = jnp.broadcast_to(left[None, None, :], (1, *before.shape))
+    found = jnp.take_along_axis(messages.log_forward, index, axis=0)[0]
     # Without rows before the core it is the start itself, which is the same for every start of a sequence.
-    found = jnp.where(left[None, :] > 0, found, jnp.where(opens, 0.0, before))
+    found = jnp.where((left == 0) & opens, 0.0, found)
     return jnp.exp(found).T

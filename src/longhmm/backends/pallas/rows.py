@@ -7,13 +7,15 @@ base of the hardware's exponential, so packs are scaled once outside (`scaled_pa
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import triton
 
-from longhmm.backends.pallas.plan import Form
+from longhmm.backends.pallas.plan import Form, Lanes, Laws, Plan
 from longhmm.backends.protocol import GAUSSIAN, LINEAR, PRECOMPUTED, TABLE
 
 LOG2E = 1.0 / math.log(2.0)
@@ -101,3 +103,88 @@ def add_sums(
                 found[place] = found[place] + weighted * away[j]
                 place += 1
     return found
+
+
+class Reader:
+    """What both passes read: rows, likelihoods, and the parameters, from registers or from memory."""
+
+    def __init__(self, plan: Plan, rows: Any, lanes: Lanes, laws: Laws) -> None:
+        self.plan, self.rows, self.laws = plan, rows, laws
+        self.lane = pl.program_id(0) * plan.config.lanes  # once: loops must not ask for it
+        self.own = pl.ds(self.lane, plan.config.lanes)
+        self.origin, self.begin, self.stop = lanes.origin[self.own], lanes.begin[self.own], lanes.stop[self.own]
+        self.core, self.opens = lanes.core[self.own], lanes.opens[self.own] != 0
+        n, self.table = plan.states, plan.form.kind == TABLE
+        self.watched = laws.watched[0] != 0
+        held = plan.config.held
+        self._matrix = [laws.transition[i] for i in range(n * n)] if held else None
+        self._packs = [laws.packs[i] for i in range(n * plan.form.pack)] if held and not self.table else None
+
+    def row(self, r: Any) -> list[jax.Array]:
+        """The numbers of row r of every window, NaN outside."""
+        inside = (r >= self.begin) & (r < self.stop)
+        at = self.origin + r * self.plan.row_stride
+        return [
+            triton.load(self.rows.at[at + i * self.plan.number_stride], mask=inside, other=math.nan)
+            for i in range(self.plan.form.width)
+        ]
+
+    def seen(self, row: Sequence[jax.Array]) -> tuple[list[jax.Array], jax.Array, list[jax.Array], jax.Array]:
+        """The row with zeros where missing, whether it is there, its likelihoods and their peak."""
+        present = row[0] == row[0]
+        for each in row[1:]:
+            present = present & (each == each)
+        filled = [jnp.where(present, each, 0.0) for each in row]
+        return filled, present, *likelihoods(self.plan.form, self.plan.states, self.pack, filled, present)
+
+    def pack(self, i: Any) -> Any:
+        if self.table:
+            return triton.load(self.laws.packs.at[i])
+        return self.laws.packs[i] if self._packs is None else self._packs[i]
+
+    def forward(self, law: Sequence[jax.Array], stored: Any, at: Any) -> list[jax.Array]:
+        """`sum_i law_i A[i, j]`; the law also lies in the rows of `stored` from `at` on."""
+        n = len(law)
+        if self._matrix is not None:
+            return [sum_of(self._matrix[i * n + j] * law[i] for i in range(n)) for j in range(n)]
+        return self._looped(n, stored, at, lambda i, j: i * n + j)
+
+    def back(self, message: Sequence[jax.Array], stored: Any, at: Any) -> list[jax.Array]:
+        """`sum_j A[i, j] message_j`; the message also lies in the rows of `stored` from `at` on."""
+        n = len(message)
+        if self._matrix is not None:
+            return [sum_of(self._matrix[i * n + j] * message[j] for j in range(n)) for i in range(n)]
+        return self._looped(n, stored, at, lambda j, i: i * n + j)
+
+    def if_watched(self, find: Callable[[], Sequence[jax.Array]], count: int) -> list[jax.Array]:
+        """What `find` gives, so many vectors, where losses are watched; else zeros, at no cost."""
+        zero = jnp.zeros((self.plan.config.lanes,), jnp.float32)
+        return list(jax.lax.cond(self.watched, lambda: tuple(find()), lambda: (zero,) * count))
+
+    def _looped(self, n: int, stored: Any, at: Any, entry: Callable[[Any, int], Any]) -> list[jax.Array]:
+        """The product with its inner sum as a loop over memory: written out, K x K terms take minutes to compile."""
+
+        def add(term: Any, sums: Any) -> Any:
+            each = stored[at + term, self.own]
+            return tuple(sums[k] + self.laws.transition[entry(term, k)] * each for k in range(n))
+
+        zero = jnp.zeros((self.plan.config.lanes,), jnp.float32)
+        return list(jax.lax.fori_loop(0, n, add, (zero,) * n))
+
+
+def sum_of(terms: Any) -> jax.Array:
+    """The sum of some vectors."""
+    found = None
+    for each in terms:
+        found = each if found is None else found + each
+    assert found is not None
+    return found
+
+
+def split(carry: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
+    """The parts, of these sizes, that the carry of a loop consists of."""
+    parts, at = [], 0
+    for size in sizes:
+        parts.append(carry[at : at + size])
+        at += size
+    return parts
