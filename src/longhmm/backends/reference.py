@@ -79,7 +79,8 @@ def _group(
     pair, placed = lowered.kind == PAIR, place(layout)
     steps = chunk_steps(lowered, transition, initial, layout, placed)
     dtype, n = steps.matrices.dtype, steps.initial.shape[0]
-    before = ends(boundary.forward, jnp.zeros(n) if start is None else safe_log(jnp.asarray(start, dtype)), layout)
+    log_start = jnp.zeros(n) if start is None else safe_log(jnp.asarray(start))
+    before = ends(boundary.forward, log_start, layout).astype(dtype)
     after = ends(boundary.backward, jnp.zeros(n, dtype), layout)
     if wanted.forward_only:
         found = _forward_only(before, steps)
