@@ -114,3 +114,22 @@ def test_the_slope_of_a_part_does_not_pass_for_curvature(monkeypatch):
     error, without = (np.abs(each - whole) / np.outer(scale, scale) for each in (found, plain))
     assert error.max() < 0.2, error.max()
     assert without.max() > 2 * error.max(), (without.max(), error.max())
+
+
+def test_a_part_of_the_data_keeps_what_runs_alongside():
+    rng = np.random.default_rng(0)
+    values, states = rng.normal(size=30_000), rng.integers(-1, 3, 30_000)
+    covariates = np.column_stack([np.arange(30_000.0), rng.normal(size=30_000)])
+    values[::97] = np.nan
+    cuts = [9_000, 9_100]
+    whole = lh.open_data(np.split(values, cuts), states=np.split(states, cuts), covariates=np.split(covariates, cuts))
+    part = information.part_of(whole, 10_000)
+    assert 8_000 < part.length < 12_000 and part.has_states and part.n_covariates == 2
+    block, alongside = part.read(0, part.length), part.covariates(0, part.length)
+    rows = alongside[:, 0].astype(int)  # the first covariate tells where a row comes from
+    np.testing.assert_array_equal(block.values[:, 0], values[rows])
+    np.testing.assert_array_equal(block.states, states[rows])
+    np.testing.assert_array_equal(alongside, covariates[rows])
+    for first, last in zip(part.offsets[:-1], part.offsets[1:] - 1, strict=True):
+        assert rows[last] - rows[first] == last - first
+        assert np.searchsorted(cuts, rows[first], side="right") == np.searchsorted(cuts, rows[last], side="right")

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError
 
@@ -96,12 +97,15 @@ def subsample(sequences: Sequences) -> np.ndarray:
 
 
 def subsample_stretches(
-    sequences: Sequences,
-    pieces: int = PIECES,
-    piece_length: int = PIECE_LENGTH,
-    seed: int = SEED,
+    sequences: Sequences, pieces: int = PIECES, piece_length: int = PIECE_LENGTH, seed: int = SEED
 ) -> list[np.ndarray]:
     """Stretches of consecutive rows, float64 with NaN where missing, none crossing the end of a sequence."""
+    found = spread_rows(sequences, pieces, piece_length, seed)
+    return [np.where(rows.observed, rows.values.astype(np.float64), np.nan) for rows in found]
+
+
+def spread_rows(sequences: Sequences, pieces: int, piece_length: int, seed: int = SEED) -> list[Rows]:
+    """The rows of such stretches, with known states and covariates; the same rows every time."""
     if sequences.length <= pieces * piece_length:
         starts = np.arange(0, sequences.length, piece_length)
     else:
@@ -110,12 +114,12 @@ def subsample_stretches(
         jitter = np.random.default_rng(seed).random(pieces)
         starts = np.floor((np.arange(pieces) + jitter) * share).astype(np.int64)
         starts = np.minimum(starts, sequences.length - piece_length)
-    stretches = []
     spans = [(start, min(start + piece_length, sequences.length)) for start in starts.tolist()]
-    for (start, stop), block in zip(spans, sequences.rows_of(spans), strict=True):
-        values = np.where(block.observed, block.values.astype(np.float64), np.nan)
-        inside = sequences.offsets[(sequences.offsets > start) & (sequences.offsets < stop)] - start
-        stretches.extend(np.split(values, inside.astype(int)))
+    stretches = []
+    for (start, stop), rows in zip(spans, sequences.rows_of(spans), strict=True):
+        cuts = sequences.offsets[(sequences.offsets > start) & (sequences.offsets < stop)] - start
+        for own in map(slice, [0, *cuts], [*cuts, stop - start]):
+            stretches.append(Rows(*(None if each is None else each[own] for each in rows)))
     return stretches
 
 
