@@ -125,11 +125,11 @@ def test_a_part_of_the_data_keeps_what_runs_alongside():
     whole = lh.open_data(np.split(values, cuts), states=np.split(states, cuts), covariates=np.split(covariates, cuts))
     part = information.part_of(whole, 10_000)
     assert 8_000 < part.length < 12_000 and part.has_states and part.n_covariates == 2
-    block, alongside = part.read(0, part.length), part.covariates(0, part.length)
-    rows = alongside[:, 0].astype(int)  # the first covariate tells where a row comes from
+    block = part.rows(0, part.length)
+    rows = block.covariates[:, 0].astype(int)  # the first covariate tells where a row comes from
     np.testing.assert_array_equal(block.values[:, 0], values[rows])
     np.testing.assert_array_equal(block.states, states[rows])
-    np.testing.assert_array_equal(alongside, covariates[rows])
+    np.testing.assert_array_equal(block.covariates, covariates[rows])
     for first, last in zip(part.offsets[:-1], part.offsets[1:] - 1, strict=True):
         assert rows[last] - rows[first] == last - first
         assert np.searchsorted(cuts, rows[first], side="right") == np.searchsorted(cuts, rows[last], side="right")

@@ -31,6 +31,8 @@ from longhmm.backends.protocol import (
 )
 from longhmm.data.layout import Layout
 from longhmm.data.rows import Rows
+from longhmm.inference.markov import stationary
+from longhmm.inference.scaling import safe_log
 from longhmm.model.hmm import HMM
 
 Params = Mapping[str, jax.Array]
@@ -169,13 +171,19 @@ def chunk_statistics(
     start: Any = None,
     wanted: Wanted = PLAIN,
 ) -> ChunkStatistics:
-    """Marginals of chunks at given potentials."""
-    lowered = potentials.lowered
-    if (lowered.natural is None or isinstance(potentials.transition, Varying)) and not wanted.forward_only:
+    """Marginals of chunks at given potentials.
+
+    Without `start`, chunks inside a sequence begin from the stationary distribution, where matrices vary from that of
+    their own first row: what its covariates say is nearer to the truth than any distribution that all chunks share.
+    """
+    lowered, transition = potentials.lowered, potentials.transition
+    if start is None and boundary.forward is None and isinstance(transition, Varying):
+        first = transition.matrices[transition.index[jnp.asarray(layout.begin - layout.left)]]
+        before = jax.lax.stop_gradient(safe_log(jax.vmap(stationary)(first)))
+        boundary = boundary._replace(forward=before)
+    if (lowered.natural is None or isinstance(transition, Varying)) and not wanted.forward_only:
         wanted = wanted._replace(gamma=lowered.rows.shape[0])
-    return backend.statistics(
-        lowered, potentials.transition, initial, layout, boundary, weights, start=start, wanted=wanted
-    )
+    return backend.statistics(lowered, transition, initial, layout, boundary, weights, start=start, wanted=wanted)
 
 
 def window_statistics(

@@ -11,11 +11,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends.evaluate import choose, chunk_statistics, lower
+from longhmm.backends.protocol import Wanted
 from longhmm.data.layout import Cells, gather
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
-from longhmm.inference.recursions import Steps, filtered
-from longhmm.inference.scaling import safe_log
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_length import BufferEstimate, LyapunovBuffer, round_up
 from longhmm.target.coordinates import interior, scores
@@ -253,38 +253,32 @@ def _cell_scores(
             rows, windows = gather(sequences, layout.locate(padded, buffer), width, model.lags)
             windows = replace(windows, spans=(0, width, 0))  # the same program for all lengths
             minibatch = with_numbers(model, Minibatch(rows, windows, np.ones(batch)))
-            found, laws = _batch_scores(model, statistics, buffer, moves, arrays, minibatch)
+            found, laws = _batch_scores(model, statistics, moves, arrays, minibatch)
             all_scores.append(np.asarray(found)[: len(chosen)])
             all_laws.append(np.asarray(laws)[: len(chosen)])
     return np.concatenate(all_scores), np.concatenate(all_laws)
 
 
-@partial(jax.jit, static_argnames=("statistics", "buffer", "moves"))
+@partial(jax.jit, static_argnames=("statistics", "moves"))
 def _batch_scores(
     model: HMM,
     statistics: WindowStatistics,
-    buffer: int,
     moves: bool,
     params: Mapping[str, jax.Array],
     minibatch: Minibatch,
 ) -> tuple[jax.Array, jax.Array]:
     found = scores(model, model.unconstrain(params), statistics(model, params, minibatch), initial_moves=moves)
     flat = jnp.concatenate([jnp.reshape(found[name], (found[name].shape[0], -1)) for name in sorted(found)], axis=1)
-    return flat, _entering(model, params, minibatch, statistics.start(params), max(buffer, 1))
+    return flat, _entering(model, params, minibatch, statistics.first_message(params))
 
 
-def _entering(
-    model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, law: jax.Array, buffer: int
-) -> jax.Array:
-    """Distribution of the state just before each core, `(W, K)`."""
-    # Cores begin after `buffer` times at most.
-    ahead = jax.tree.map(lambda each: each[:, :buffer], minibatch.rows)
-    left, opens = minibatch.layout.left, minibatch.layout.opens > 0
-    logs = jnp.transpose(model.log_likelihoods(params, ahead), (1, 2, 0))
-    before = jnp.broadcast_to(safe_log(law)[:, None], (law.shape[0], logs.shape[2]))
-    messages = filtered(before, Steps(params["transition"], logs, params["initial"], opens))
-    index = jnp.broadcast_to(left[None, None, :], (1, *before.shape))
-    found = jnp.take_along_axis(messages.log_forward, index, axis=0)[0]
-    # Without rows before the core it is the start itself, which is the same for every start of a sequence.
-    found = jnp.where((left == 0) & opens, 0.0, found)
-    return jnp.exp(found).T
+def _entering(model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, start: Any) -> jax.Array:
+    """Distribution of the state just before each core, given the rows of its window before it, `(W, K)`."""
+    potentials, layout = lower(model, params, minibatch.rows), minibatch.in_rows()
+    backend = choose(potentials.lowered.kind, model.n_states, model.transitions.varies, params["transition"].dtype)
+    wanted = Wanted(per_chunk=True, forward_only=True, messages=True)
+    found = chunk_statistics(backend, potentials, params["initial"], layout, start=start, wanted=wanted)
+    assert found.messages is not None
+    distribution = jax.nn.softmax(found.messages.forward_in, axis=1)
+    # Nothing comes before a core that opens a sequence, whatever the start.
+    return jnp.where(((layout.left == 0) & (layout.opens > 0))[:, None], 0.0, distribution)

@@ -202,9 +202,12 @@ class WindowStatistics:
     def _windows(
         self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, weights: jax.Array | None
     ) -> Statistics:
-        # None stands for the stationary distribution, which backends find by themselves.
-        start = None if self.start is stationary_start else jax.lax.stop_gradient(self.start(params))
+        start = self.first_message(params)
         return window_statistics(model, params, minibatch.rows, minibatch.numbers, minibatch.layout, start, weights)
+
+    def first_message(self, params: Mapping[str, jax.Array]) -> jax.Array | None:
+        """The distribution before windows; None for the stationary one, which backends find by themselves."""
+        return None if self.start is stationary_start else jax.lax.stop_gradient(self.start(params))
 
 
 def _mixture_statistics(
