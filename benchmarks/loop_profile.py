@@ -27,28 +27,28 @@ def shares(model: Any, params: Any, data: Any, windows: lh.Windows, buffer: int)
     resolved = model.resolve(sequences)
     sampler = lh.SGRLD(0.01)
     bound = sampler.estimator(windows, lh.FixedBuffer(buffer)).bind(resolved, sequences, params)
-    driver = Driver(sampler, resolved, bound, seed=0)
+    driver = Driver(sampler, bound, seed=0)
     run = driver.start([unconstrain(resolved, params)] * CHAINS)
     states = jax.tree.map(lambda *parts: jnp.stack(parts), *run.states)
     size = sum(value.size for value in run.states[0].coordinates.values())
 
-    def keys(state: Any, kernel: Any, draw_key: Any, step_key: Any) -> Any:
+    def keys(state: Any, target: Any, draw_key: Any, step_key: Any) -> Any:
         return jax.random.bits(draw_key) + jax.random.bits(step_key)
 
-    def noise(state: Any, kernel: Any, draw_key: Any, step_key: Any) -> Any:
+    def noise(state: Any, target: Any, draw_key: Any, step_key: Any) -> Any:
         return jnp.sum(jax.random.normal(step_key, (size,))) + jax.random.bits(draw_key)
 
-    def positions(state: Any, kernel: Any, draw_key: Any, step_key: Any) -> Any:
-        return jnp.sum(kernel.draw(draw_key).placed.begin) + jax.random.bits(step_key)
+    def positions(state: Any, target: Any, draw_key: Any, step_key: Any) -> Any:
+        return jnp.sum(target.minibatch(draw_key).layout.begin) + jax.random.bits(step_key)
 
-    def gradient(state: Any, kernel: Any, draw_key: Any, step_key: Any) -> Any:
-        found = bound.estimate(state.coordinates, kernel.draw(draw_key), prior=True)
+    def gradient(state: Any, target: Any, draw_key: Any, step_key: Any) -> Any:
+        found = target.estimate(state.coordinates, target.minibatch(draw_key))
         return sum(jnp.sum(each) for each in found.gradient.values()) + jax.random.bits(step_key)
 
-    def step(state: Any, kernel: Any, draw_key: Any, step_key: Any) -> Any:
-        return kernel.step(step_key, state, kernel.draw(draw_key))[0]
+    def step(state: Any, target: Any, draw_key: Any, step_key: Any) -> Any:
+        return sampler.step(target, step_key, state, target.minibatch(draw_key))[0]
 
-    loops = {work.__name__: _loop(sampler, resolved, work) for work in (keys, noise, positions, gradient, step)}
+    loops = {work.__name__: _loop(work) for work in (keys, noise, positions, gradient, step)}
     chain_keys = jnp.stack([driver.chain_key(chain) for chain in range(CHAINS)])
     cost = dict.fromkeys([*loops, "recorded"], np.inf)
     # Taking turns: what else the machine does falls on all parts alike.
@@ -68,20 +68,18 @@ def shares(model: Any, params: Any, data: Any, windows: lh.Windows, buffer: int)
     }
 
 
-def _loop(sampler: Any, model: Any, work: Callable[..., Any]) -> Callable[..., Any]:
+def _loop(work: Callable[..., Any]) -> Callable[..., Any]:
     """`STEPS` steps of all chains; the work returns the next state, or a number that depends on all it did."""
 
     @jax.jit
     def run(bound: Any, states: Any, keys: jax.Array) -> Any:
-        kernel = sampler.build(model, bound)
-
         def chain(state: Any, key: jax.Array) -> Any:
             def one(number: jax.Array, carry: Any) -> Any:
                 state, total = carry
                 draw_key, step_key = jax.random.split(jax.random.fold_in(key, number))
                 # Added to the state, so that nothing is the same in every turn and taken out of the loop.
                 moved = {name: value + 0.0 * total for name, value in state.coordinates.items()}
-                found = work(state._replace(coordinates=moved), kernel, draw_key, step_key)
+                found = work(state._replace(coordinates=moved), bound, draw_key, step_key)
                 if isinstance(found, type(state)):
                     return found, total
                 return state, total + jnp.asarray(found).astype(jnp.float32)

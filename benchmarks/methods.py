@@ -22,11 +22,13 @@ from typing import Any
 import numpy as np
 from calibration import ONE_THREAD, compare, data_of, exact_chain, natural
 
+from longhmm.samplers.contract import Sampler
+
 CHAINS = 4
 
 
 @dataclass(frozen=True)
-class With:
+class With(Sampler):
     """A sampler on an estimator that is not its own."""
 
     sampler: Any
@@ -36,8 +38,11 @@ class With:
     def estimator(self, windows: Any, buffer: Any) -> Any:
         return self.policy
 
-    def build(self, model: Any, estimator: Any) -> Any:
-        return self.sampler.build(model, estimator)
+    def init(self, target: Any, key: Any, u: Any) -> Any:
+        return self.sampler.init(target, key, u)
+
+    def step(self, target: Any, key: Any, state: Any, minibatch: Any) -> Any:
+        return self.sampler.step(target, key, state, minibatch)
 
 
 def samplers(length: int) -> dict[str, tuple[Any, Any, Any]]:
@@ -120,25 +125,24 @@ def run_variational(case: str, init: dict[str, np.ndarray], seconds: float, seed
     model, sequences = data_of(case)
     sampler, windows = StochasticVariational(), lh.Windows(half_width=25, count=40)
     began = time.perf_counter()
-    estimator = sampler.estimator(windows, None).bind(model, sequences, init)
-    kernel = sampler.build(model, estimator)
+    target: Any = sampler.estimator(windows, None).bind(model, sequences, init)
 
     @jax.jit
     def many(state: Any, key: jax.Array) -> Any:
         def one(state: Any, key: jax.Array) -> tuple[Any, None]:
             draw_key, step_key = jax.random.split(key)
-            return kernel.step(step_key, state, kernel.draw(draw_key))[0], None
+            return sampler.step(target, step_key, state, target.minibatch(draw_key))[0], None
 
         return jax.lax.scan(one, state, jax.random.split(key, 500))[0]
 
     start = {name: jnp.asarray(value, jnp.float32) for name, value in lh.unconstrain(model, init).items()}
-    state, blocks = kernel.init(jax.random.key(seed), start), 0
+    state, blocks = sampler.init(target, jax.random.key(seed), start), 0
     while time.perf_counter() - began < seconds or blocks < 4:
         state, blocks = jax.block_until_ready(many(state, jax.random.key(seed + blocks))), blocks + 1
     ready = time.perf_counter()
     draws = jax.block_until_ready(draw_from_posterior(model, jax.random.key(seed + 10**6), state, 8000))
     chains = {name: np.asarray(value, np.float64).reshape(4, 2000, *value.shape[1:]) for name, value in draws.items()}
-    width = 2 * windows.half_width + 1 + 2 * estimator.buffer.length
+    width = 2 * windows.half_width + 1 + 2 * target.buffer.length
     return {
         "columns": natural(model, chains),
         "setup_seconds": ready - began,

@@ -89,7 +89,7 @@ def measured_noise(found: Tuning) -> np.ndarray:
 
     @jax.jit
     def gradients(at: Any, keys: jax.Array) -> jax.Array:
-        return jax.lax.map(lambda key: flat.ravel(control.estimate(at, control.draw(key)).gradient), keys)
+        return jax.lax.map(lambda key: flat.ravel(control.estimate(at, control.minibatch(key)).gradient), keys)
 
     noise = np.zeros((flat.size, flat.size))
     for point in range(POINTS):

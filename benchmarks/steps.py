@@ -27,7 +27,7 @@ class Steps:
         resolved = model.resolve(sequences)
         sampler = lh.SGRLD(0.01)
         bound = sampler.estimator(windows, lh.FixedBuffer(buffer)).bind(resolved, sequences, params)
-        self.driver = Driver(sampler, resolved, bound, seed=0)
+        self.driver = Driver(sampler, bound, seed=0)
         self.states = self.driver.start([unconstrain(resolved, params)] * CHAINS)
         self.driver.advance(self.states, 1, 10, record=True)
 

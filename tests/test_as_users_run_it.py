@@ -46,7 +46,7 @@ bound = whole.bind(model, lh.open_data(np.array(rows)), model.validate(params))
 
 @jax.jit
 def slope(coordinates, key):
-    return bound.estimate(coordinates, bound.draw(key), prior=False).gradient
+    return bound.estimate(coordinates, bound.minibatch(key)).likelihood
 
 at = {name: np.asarray(value, np.float32) for name, value in lh.unconstrain(model, params).items()}
 found = slope(at, jax.random.key(0))

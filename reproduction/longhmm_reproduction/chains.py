@@ -21,7 +21,7 @@ from longhmm.run.driver import Driver, Progressed
 from longhmm.samplers.contract import Sampler
 from longhmm.target.buffer_length import RUN_LENGTH, RUNS, BufferEstimate, FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import constrain, unconstrain
-from longhmm.target.estimators import IID, BoundEstimator, Buffered, FullData, StartLaw, stationary_start
+from longhmm.target.estimators import IID, Buffered, FullData, StartLaw, stationary_start
 from longhmm.target.systematic import Windows
 
 Params = dict[str, np.ndarray]
@@ -111,8 +111,7 @@ class Watched:
             policy = Buffered(self.windows, FixedBuffer(found.length), method.start)
         else:
             policy = IID(self.windows) if method.kind == "iid" else FullData()
-        bound: BoundEstimator = policy.bind(self.model, self.sequences, _inside(params))
-        return Driver(self.sampler, self.model, bound, self.seed)
+        return Driver(self.sampler, policy.bind(self.model, self.sequences, _inside(params)), self.seed)
 
     def _per_step(self, found: BufferEstimate) -> float:
         if self.method.kind == "batch":

@@ -39,8 +39,8 @@ def gibbs(model: HMM, sequences: Sequences, starts: Sequence[Params], *, warmup:
     began = time.perf_counter()
     sampler = Gibbs()
     with jax.enable_x64(True):
-        bound = sampler.estimator(None, None).bind(model, sequences, starts[0])
-    driver = Driver(sampler, model, bound, seed)
+        target = sampler.estimator(None, None).bind(model, sequences, starts[0])
+    driver = Driver(sampler, target, seed)
     run = driver.start([unconstrain(model, start) for start in starts])
     driver.advance(run, warmup, 1, record=False)
     driver.advance(run, sweeps, 1)

@@ -160,8 +160,8 @@ def _lifted(truth: Params) -> Params:
 def _svi(model: HMM, sequences: Sequences, start: Params, buffer: FixedBuffer, size: Size, seed: int) -> Sampled:
     began = time.perf_counter()
     sampler = StochasticVariational()
-    bound = sampler.estimator(WINDOWS, buffer).bind(model, sequences, start)
-    driver = Driver(sampler, model, bound, seed)
+    target = sampler.estimator(WINDOWS, buffer).bind(model, sequences, start)
+    driver = Driver(sampler, target, seed)
     run = driver.start([unconstrain(model, start)])
     driver.advance(run, 1, size.steps, record=False)
     state = jax.tree.map(jax.numpy.asarray, run.states[0])
@@ -169,5 +169,5 @@ def _svi(model: HMM, sequences: Sequences, start: Params, buffer: FixedBuffer, s
     # Two chains of independent draws, as the comparison wants them.
     halves = {key: np.stack(np.array_split(np.asarray(value), 2)) for key, value in drawn.items()}
     draws = natural_draws(model, halves)
-    width = WINDOWS.core_length + 2 * bound.buffer.length
+    width = WINDOWS.core_length + 2 * buffer.length
     return Sampled(draws, time.perf_counter() - began, float(size.steps * WINDOWS.count * width))

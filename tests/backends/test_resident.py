@@ -123,10 +123,10 @@ def test_equals_a_stream(case: str, backend: str, request: pytest.FixtureRequest
     posterior = ExactPosterior(model, sequences)
     assert posterior.program.backend.name == backend
     assert (posterior.program.source is not None) == (posterior.program.n_blocks > 1) == (case == "separated")
-    value, gradient = posterior.value_and_gradient(u)
+    value, gradient = posterior.log_density_and_gradient(u)
     found = posterior.settle(u)
     assert level is None or found == level
-    again, _ = posterior.at_level(found).value_and_gradient(u)
+    again, _ = posterior.at_level(found).log_density_and_gradient(u)
     with native.switched_off():
         expected_value, expected = log_posterior_and_gradient(model, params, sequences)
     np.testing.assert_allclose([value, again], expected_value, rtol=1e-12)
@@ -144,7 +144,7 @@ def test_every_family_equals_a_stream(name: str) -> None:
     y[7] = np.nan
     sequences = open_data([y[:50], y[50:]])
     posterior = ExactPosterior(model, sequences)
-    value, gradient = posterior.value_and_gradient(lh.unconstrain(posterior.model, params))
+    value, gradient = posterior.log_density_and_gradient(lh.unconstrain(posterior.model, params))
     expected_value, expected = log_posterior_and_gradient(posterior.model, params, sequences)
     assert float(value) == pytest.approx(expected_value, rel=1e-12)
     assert set(gradient) == set(expected)
@@ -165,7 +165,7 @@ def test_chains_may_share_a_call(make: Callable[[], tuple[lh.HMM, dict, dict]]) 
         points = {name: jnp.asarray(value + np.array([[0.0], [0.01]])) for name, value in u.items()}
         values, slopes = jax.vmap(jax.value_and_grad(posterior))(points)
         for chain in range(2):
-            value, slope = posterior.value_and_gradient({name: each[chain] for name, each in points.items()})
+            value, slope = posterior.log_density_and_gradient({name: each[chain] for name, each in points.items()})
             assert float(values[chain]) == pytest.approx(float(value), rel=1e-13)
             for name in u:
                 np.testing.assert_allclose(slopes[name][chain], slope[name], rtol=1e-10, atol=1e-9)
@@ -178,7 +178,7 @@ def test_no_likelihood_where_a_parameter_is_no_number() -> None:
         u = lh.unconstrain(posterior.model, params)
         name = next(name for name in u if name != "transition")
         u[name] = np.full_like(u[name], np.nan)
-        assert not np.isfinite(float(posterior.value_and_gradient(u)[0]))
+        assert not np.isfinite(float(posterior.log_density_and_gradient(u)[0]))
 
 
 def test_inside_compiled_code_and_under_its_own_derivative(backend: str) -> None:

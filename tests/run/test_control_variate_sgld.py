@@ -13,6 +13,7 @@ from longhmm.run.session import Request, run_session
 from longhmm.run.tuning import noise_factor, tune, whitening
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 from longhmm.target.coordinates import Flat, constrain, unconstrain
+from samplers.targets import Prepared
 
 
 def draw(model, data, seed=0, draws=1000, sampler=None, **options):
@@ -130,16 +131,16 @@ def test_a_chain_far_out_in_the_tail_of_an_unseen_transition_comes_back():
     model = lh.HMM(3, lh.Emission(dist.Normal, loc=dist.Normal(0.0, 10.0), scale=1.0))
     sequences = lh.open_data(y, states=states)
     found = tune(ControlVariateSGLD(), model, sequences, seed=0)
-    kernel = ControlVariateSGLD().build(model, found.estimator)
+    ready = Prepared(ControlVariateSGLD(), found.estimator)
     flat = Flat.like(found.mode.coordinates)
     params = constrain(model, found.mode.coordinates)
     rows = params["transition"].copy()
     rows[0, 2] *= np.exp(5.0)  # a hundred and fifty times its mean
     thrown = unconstrain(model, {**params, "transition": rows / rows.sum(axis=1, keepdims=True)})
-    state = kernel.init(jax.random.key(0), {name: value.astype(np.float32) for name, value in thrown.items()})
-    step = jax.jit(kernel.step)
+    state = ready.init(jax.random.key(0), {name: value.astype(np.float32) for name, value in thrown.items()})
     for number in range(30):  # unlimited, it would still be 17 standard deviations away
-        state, info = step(jax.random.key(number), state, kernel.draw(jax.random.key(1000 + number)))
+        minibatch = found.estimator.minibatch(jax.random.key(1000 + number))
+        state, info = ready.step(jax.random.key(number), state, minibatch)
         assert bool(info.finite)
     offset = np.linalg.solve(
         np.asarray(found.estimator.factor, np.float64),

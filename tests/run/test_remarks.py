@@ -7,7 +7,7 @@ import pytest
 import longhmm as lh
 from longhmm.run.remarks import crowded, impossible
 from longhmm.samplers.control_variate_sgld import Tuned
-from longhmm.target.control_variate import BoundControlVariate
+from longhmm.target.control_variate import ControlVariateTarget
 from samplers.targets import coordinates_of
 
 STUCK = np.array([[1.0, 0.0], [1.0, 1.0]])  # state 0 is never left
@@ -37,12 +37,11 @@ def test_windows_without_a_possible_path_are_counted(sampler, policy, contradict
     bound = policy.bind(model, data, PARAMS)
     if isinstance(sampler, lh.ControlVariateSGLD):
         start = coordinates_of(model, PARAMS)
-        control = BoundControlVariate(bound, start, jax.tree.map(np.zeros_like, start))
+        control = ControlVariateTarget(bound, start, jax.tree.map(np.zeros_like, start))
         one = np.eye(1, dtype=np.float32)
-        bound = Tuned(control, one, one, np.float32(0.1))
-    kernel = sampler.build(model, bound)
-    state = kernel.init(jax.random.key(0), coordinates_of(model, PARAMS))
-    _, info = kernel.step(jax.random.key(1), state, kernel.draw(jax.random.key(2)))
+        bound = Tuned.of(control, one, one, np.float32(0.1))
+    state = sampler.init(bound, jax.random.key(0), coordinates_of(model, PARAMS))
+    _, info = sampler.step(bound, jax.random.key(1), state, bound.minibatch(jax.random.key(2)))
     assert int(info.impossible) == 1
 
 

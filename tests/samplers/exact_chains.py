@@ -1,7 +1,6 @@
 """Chains of full-data samplers, run compiled in double precision, and the Geweke test of a sweep."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,16 +10,14 @@ import numpy as np
 
 import longhmm as lh
 from longhmm.target.resident_data import ExactPosterior
-from samplers.targets import Moments, moments
+from samplers.targets import Moments, Prepared, moments
 
 
-@partial(jax.jit, static_argnames=("sampler", "model", "draws"))
-def _scan(sampler: Any, model: lh.HMM, draws: int, estimator: Any, state: Any, key: jax.Array) -> Any:
-    kernel = sampler.build(model, estimator)
-
+@partial(jax.jit, static_argnames=("draws",))
+def _scan(sampler: Any, draws: int, target: Any, state: Any, key: jax.Array) -> Any:
     def one(state: Any, key: jax.Array) -> tuple[Any, Any]:
-        state, info = kernel.step(key, state, kernel.draw(key))
-        return state, (model.constrain(state.coordinates), info)
+        state, info = sampler.step(target, key, state, target.minibatch(key))
+        return state, (target.model.constrain(state.coordinates), info)
 
     return jax.lax.scan(one, state, jax.random.split(key, draws))[1]
 
@@ -31,15 +28,15 @@ def run(
     """Natural parameters `(chain, draw, ...)` after a tenth of the draws, and the infos of the last chain."""
     sequences = lh.open_data(data)
     model = model.resolve(sequences)
-    estimator = sampler.estimator(None, None).bind(model, sequences, params)
+    target = sampler.estimator(None, None).bind(model, sequences, params)
     start = lh.unconstrain(model, params)
     found = []
     with jax.enable_x64(True):
         at = {name: jnp.asarray(value) for name, value in start.items()}
         for chain in range(chains):
             init_key, run_key = jax.random.split(jax.random.key(1000 * seed + chain))
-            state = sampler.build(model, estimator).start(init_key, at)
-            kept, info = _scan(sampler, model, draws, estimator, state, run_key)
+            state = Prepared(sampler, target).start(init_key, at)
+            kept, info = _scan(sampler, draws, target, state, run_key)
             info = jax.tree.map(np.asarray, info)
             assert info.finite.all()
             found.append(jax.tree.map(np.asarray, kept))
@@ -69,7 +66,7 @@ def joint_chain(
     """
     params = jax.tree.map(np.asarray, prior(jax.random.key(seed)))
     _, y = lh.simulate(model, params, length, seed=seed)
-    estimator = sampler.estimator(None, None).bind(model, lh.open_data(y), params)
+    target = sampler.estimator(None, None).bind(model, lh.open_data(y), params)
 
     def simulated(key: jax.Array, params: dict[str, jax.Array]) -> jax.Array:
         path_key, emission_key = jax.random.split(key)
@@ -83,8 +80,8 @@ def joint_chain(
         states = jax.lax.scan(walk, first, jax.random.split(walk_key, length))[1]
         return model.emission.sample(emission_key, params, states)
 
-    def with_data(estimator: Any, y: jax.Array) -> Any:
-        inputs = estimator.posterior.inputs
+    def with_data(target: Any, y: jax.Array) -> Any:
+        inputs = target.inputs
         data = inputs.data
         values = y.reshape(data.rows.values.shape).astype(data.rows.values.dtype)
         numbers = None
@@ -93,16 +90,14 @@ def joint_chain(
             numbers = jnp.asarray(lowering.numbers(values), data.numbers.dtype).reshape(data.numbers.shape)
         base = jnp.zeros_like(data.log_base_measure)  # which no parameter moves
         data = data._replace(rows=data.rows._replace(values=values), numbers=numbers, log_base_measure=base)
-        posterior = ExactPosterior.tree_unflatten(None, (estimator.posterior.program, inputs._replace(data=data)))
-        return replace(estimator, posterior=posterior)
+        return ExactPosterior.tree_unflatten(None, (target.program, inputs._replace(data=data)))
 
     @jax.jit
-    def chain(estimator: Any, state: Any, key: jax.Array) -> Any:
+    def chain(target: Any, state: Any, key: jax.Array) -> Any:
         def one(state: Any, key: jax.Array) -> tuple[Any, Any]:
             data_key, step_key = jax.random.split(key)
             y = simulated(data_key, model.constrain(state.coordinates))
-            kernel = sampler.build(model, with_data(estimator, y))
-            state, _ = kernel.step(step_key, state, None)
+            state, _ = sampler.step(with_data(target, y), step_key, state, None)
             return state, model.constrain(state.coordinates)
 
         return jax.lax.scan(one, state, jax.random.split(key, steps))[1]
@@ -112,6 +107,6 @@ def joint_chain(
         for index in range(2):
             key = jax.random.key(100 * seed + index)
             start = {name: jnp.asarray(value) for name, value in lh.unconstrain(model, params).items()}
-            state = sampler.build(model, estimator).start(key, start)
-            found.append(jax.tree.map(np.asarray, chain(estimator, state, key)))
+            state = Prepared(sampler, target).start(key, start)
+            found.append(jax.tree.map(np.asarray, chain(target, state, key)))
     return jax.tree.map(lambda *parts: np.stack(parts)[:, steps // 10 :], *found)

@@ -10,7 +10,6 @@ import numpyro.distributions as dist
 
 import longhmm as lh
 from longhmm.data.sequences import Sequences
-from longhmm.samplers.contract import Kernel
 
 
 class Target(NamedTuple):
@@ -35,20 +34,47 @@ def coordinates_of(model: lh.HMM, params: dict[str, Any]) -> dict[str, jax.Array
     return {name: jnp.asarray(value, jnp.float32) for name, value in found.items()}
 
 
-def prepare(sampler: Any, target: Target, windows: lh.Windows, buffer: int) -> tuple[Kernel, Any]:
-    estimator = sampler.estimator(windows, lh.FixedBuffer(buffer)).bind(target.model, target.data, target.params)
-    kernel = sampler.build(target.model, estimator)
-    return kernel, kernel.init(jax.random.key(11), coordinates_of(target.model, target.params))
+class Prepared(NamedTuple):
+    """A sampler, what it sees of the data, and the two as pure functions."""
+
+    sampler: Any
+    target: Any
+
+    def init(self, key: jax.Array, u: Any) -> Any:
+        return self.sampler.init(self.target, key, u)
+
+    def step(self, key: jax.Array, state: Any, minibatch: Any) -> tuple[Any, Any]:
+        """Compiled where it may be."""
+        step = _step if self.target.compiled else _step.__wrapped__
+        return step(self.sampler, self.target, key, state, minibatch)
+
+    def start(self, key: jax.Array, u: Any) -> Any:
+        """The first state, and all of its adaptation."""
+        state = self.init(key, u)
+        for adapted, _ in self.sampler.adapt(self.target, key, state):
+            state = adapted
+        return state
+
+
+@jax.jit
+def _step(sampler: Any, target: Any, key: jax.Array, state: Any, minibatch: Any) -> tuple[Any, Any]:
+    return sampler.step(target, key, state, minibatch)
+
+
+def prepare(sampler: Any, target: Target, windows: lh.Windows, buffer: int) -> tuple[Prepared, Any]:
+    bound = sampler.estimator(windows, lh.FixedBuffer(buffer)).bind(target.model, target.data, target.params)
+    ready = Prepared(sampler, bound)
+    return ready, ready.init(jax.random.key(11), coordinates_of(target.model, target.params))
 
 
 def run(
-    kernel: Kernel, state: Any, steps: int, keep: Callable[[Any], Any], seed: int = 0, chains: int = 4
+    ready: Prepared, state: Any, steps: int, keep: Callable[[Any], Any], seed: int = 0, chains: int = 4
 ) -> np.ndarray:
     """`(chain, step, ...)`: `keep(state)` after every step, the first tenth left out."""
 
     def one(state: Any, key: jax.Array) -> tuple[Any, Any]:
         draw_key, step_key = jax.random.split(key)
-        state, info = kernel.step(step_key, state, kernel.draw(draw_key))
+        state, info = ready.step(step_key, state, ready.target.minibatch(draw_key))
         return state, (keep(state), info.finite)
 
     @jax.jit

@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import inspect
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +12,7 @@ import pytest
 import longhmm as lh
 from longhmm.samplers import REGISTERED
 from longhmm.samplers.control_variate_sgld import Tuned
+from samplers.targets import Prepared
 
 PARAMS = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
 
@@ -50,24 +50,22 @@ class Built:
     def __init__(self, name, tiny):
         model, data = tiny
         self.model, self.sampler = model, make(name)
-        self.x64 = getattr(self.sampler, "x64", False)
-        estimator = self.sampler.estimator(lh.Windows(3, 4), lh.FixedBuffer(3)).bind(model, data, PARAMS)
+        self.x64 = self.sampler.x64
+        target = self.sampler.estimator(lh.Windows(3, 4), lh.FixedBuffer(3)).bind(model, data, PARAMS)
         if name == "ControlVariateSGLD":
             scale = np.float32(0.1) * np.eye(4, dtype=np.float32)
-            estimator = Tuned(estimator, scale, np.eye(4, dtype=np.float32), np.float32(0.1))
-        self.estimator = estimator
+            target = Tuned.of(target, scale, np.eye(4, dtype=np.float32), np.float32(0.1))
+        self.target, self.ready = target, Prepared(self.sampler, target)
         with jax.enable_x64(self.x64):
-            self.kernel = self.sampler.build(model, estimator)
             kind = jnp.float64 if self.x64 else jnp.float32
             self.start = {name: jnp.asarray(value, kind) for name, value in lh.unconstrain(model, PARAMS).items()}
-            self.state = self.kernel.init(jax.random.key(0), self.start)
-            self.compiled_step = jax.jit(self.kernel.step) if self.kernel.compiled else self.kernel.step
+            self.state = self.ready.init(jax.random.key(0), self.start)
 
     def step(self, seed, state=None, draw_key=None):
         with jax.enable_x64(self.x64):
-            minibatch = self.kernel.draw(jax.random.key(2) if draw_key is None else draw_key)
+            minibatch = self.target.minibatch(jax.random.key(2) if draw_key is None else draw_key)
             key = jax.random.key(seed) if isinstance(seed, int) else seed
-            return self.compiled_step(key, self.state if state is None else state, minibatch)
+            return self.ready.step(key, self.state if state is None else state, minibatch)
 
 
 @pytest.fixture(scope="module", params=REGISTERED)
@@ -81,7 +79,12 @@ def test_policy_is_a_small_frozen_object(name):
     assert dataclasses.is_dataclass(sampler) and type(sampler).__dataclass_params__.frozen
     assert isinstance(sampler.name, str) and sampler.name
     assert hash(sampler) == hash(make(name)) and sampler == make(name)
-    for method, arguments in (("estimator", ["windows", "buffer"]), ("build", ["model", "estimator"])):
+    asked = {
+        "estimator": ["windows", "buffer"],
+        "init": ["target", "key", "u"],
+        "step": ["target", "key", "state", "minibatch"],
+    }
+    for method, arguments in asked.items():
         assert list(inspect.signature(getattr(sampler, method)).parameters) == arguments
 
 
@@ -124,8 +127,8 @@ def test_gradient_is_the_one_before_the_step(built):
         assert all(np.all(np.asarray(value) == 0) for value in info.gradient.values())
         return
     with jax.enable_x64(made.x64):
-        minibatch = made.kernel.draw(jax.random.key(2))
-        expected = made.estimator.estimate(made.state.coordinates, minibatch).gradient
+        minibatch = made.target.minibatch(jax.random.key(2))
+        expected = made.target.estimate(made.state.coordinates, minibatch).gradient
     for key, value in expected.items():
         np.testing.assert_allclose(info.gradient[key], value, rtol=1e-4, atol=1e-3)
 
@@ -147,14 +150,13 @@ def test_not_a_number_is_reported(built):
         assert not bool(info.finite)
 
 
-@partial(jax.jit, static_argnames=("sampler", "model"))
-def scanned(sampler, model, estimator, state, keys):
-    """As the driver runs it: the policy is a constant of compiled code, the bound estimator an argument."""
-    kernel = sampler.build(model, estimator)
+@jax.jit
+def scanned(sampler, target, state, keys):
+    """As the driver runs it: sampler and target are arguments of compiled code."""
 
     def one(state, key):
         draw_key, step_key = jax.random.split(key)
-        state, info = kernel.step(step_key, state, kernel.draw(draw_key))
+        state, info = sampler.step(target, step_key, state, target.minibatch(draw_key))
         return state, info.finite
 
     return jax.lax.scan(one, state, keys)
@@ -162,12 +164,12 @@ def scanned(sampler, model, estimator, state, keys):
 
 def test_compiled_as_promised(built):
     name, made = built
-    assert made.kernel.compiled == (name not in BY_HAND)
-    if not made.kernel.compiled:
+    assert made.target.compiled == (name not in BY_HAND)
+    if not made.target.compiled:
         return
     keys = jax.random.split(jax.random.key(5), 3)
     with jax.enable_x64(made.x64):
-        after, finite = scanned(made.sampler, made.model, made.estimator, made.state, keys)
+        after, finite = scanned(made.sampler, made.target, made.state, keys)
         assert bool(jnp.all(finite))
         state = made.state
         for key in keys:

@@ -9,7 +9,7 @@ import longhmm as lh
 from longhmm.samplers.expectation_maximisation import ExpectationMaximisation, left_to_gain
 from longhmm.samplers.expected_statistics import expect, sums_suffice
 from longhmm.samplers.maximisation import log_prior
-from longhmm.samplers.whole_data import WholeData
+from longhmm.target.target import StreamedPosterior
 
 TRANSITION = np.array([[0.93, 0.07], [0.12, 0.88]])
 CASES = {
@@ -125,11 +125,11 @@ def test_one_step_is_the_textbook_one():
     params = model.validate({**CASES["gaussian-full"][1], "transition": TRANSITION})
     logs = np.asarray(model.emission.log_density(params, y.astype(float)), float)
     oracle = lh.testing.enumerate_paths(params["initial"], params["transition"], logs)
-    data = WholeData(model, lh.open_data(y))
+    data = StreamedPosterior(model, lh.open_data(y))
     sampler = ExpectationMaximisation(prior=False)
-    state = sampler.init(params, data)
+    state = sampler.at(params, data)
     assert state.expected.log_likelihood == pytest.approx(oracle.log_likelihood, abs=1e-5)
-    new, info = sampler.step(None, state, data)
+    new, info = sampler.step(data, None, state)
     gamma, weights = oracle.gamma, oracle.gamma.sum(0)
     mean = gamma.T @ y / weights[:, None]
     deviations = y[:, None, :] - mean
@@ -195,8 +195,8 @@ def test_partly_missing_rows_use_what_is_there():
     rng = np.random.default_rng(0)
     holes[rng.random(holes.shape) < 0.2] = np.nan
     model = lh.HMM(n_states=2, emission=lh.Gaussian(2)).resolve(holes)
-    assert not sums_suffice(WholeData(model, lh.open_data(holes)))
-    assert sums_suffice(WholeData(model, lh.open_data(y)))
+    assert not sums_suffice(StreamedPosterior(model, lh.open_data(holes)))
+    assert sums_suffice(StreamedPosterior(model, lh.open_data(y)))
     fit = lh.fit_em(model, holes, restarts=1, tolerance=1e-9, max_iterations=500, progress=False)
     assert never_falls(fit.log_posterior)
     for parameter, step in natural_directions(model, fit.params):
@@ -255,7 +255,7 @@ def test_one_state_and_a_given_start():
 
 def test_expected_counts_add_up():
     model, _, y = simulated(lh.Poisson(), {"rate": [1.0, 6.0]}, length=[200, 300])
-    data = WholeData(model, lh.open_data(y))
+    data = StreamedPosterior(model, lh.open_data(y))
     params = model.validate({"transition": TRANSITION, "rate": [1.0, 6.0]})
     expected = expect(data, params, by_sums=True)
     assert expected.first.sum() == pytest.approx(2.0)

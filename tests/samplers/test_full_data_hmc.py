@@ -22,11 +22,10 @@ def test_nuts_on_one_state_gives_the_conjugate_posterior() -> None:
     assert_moments(draws["mean"][..., 0], mean, sd)
     assert 0.7 < float(info.acceptance.mean()) < 0.97
     assert not bool(info.diverged.any())
-    estimator = sampler.estimator(None, None).bind(target.model, target.data, target.params)
+    bound = sampler.estimator(None, None).bind(target.model, target.data, target.params)
     with pytest.raises(ModelError, match=r"inverse_mass must be a positive definite matrix of shape \(1, 1\)"):
-        NUTS(inverse_mass=np.eye(3)).build(target.model, estimator).init(
-            jax.random.key(0), lh.unconstrain(target.model, target.params)
-        )
+        start = lh.unconstrain(target.model, target.params)
+        NUTS(inverse_mass=np.eye(3)).init(bound, jax.random.key(0), start)
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from longhmm.samplers.alternating import Alternating
 from longhmm.samplers.batch_rld import BatchRLD
 from longhmm.samplers.blocks import EmissionBlocks
 from longhmm.samplers.emission_moves import GaussianMetric
-from longhmm.samplers.evaluation import evaluate
 from longhmm.samplers.expanded_mean import CoxIngersollRoss, normalised
 from longhmm.samplers.preconditioning import Given, Identity, InverseInformation, information, inverse_factor, pilot
 from longhmm.samplers.sghmc import SGHMC
@@ -21,7 +20,7 @@ from longhmm.samplers.sgld import SGLD
 from longhmm.samplers.sgrld import SGRLD
 from longhmm.target.control_variate import ControlVariate
 from longhmm.target.estimators import IID, FullData
-from samplers.targets import CONCENTRATION, coordinates_of, dirichlet_moments, known_states
+from samplers.targets import CONCENTRATION, Prepared, coordinates_of, dirichlet_moments, known_states
 
 WINDOWS, BUFFER = lh.Windows(5, 20), lh.FixedBuffer(4)
 TRANSITION = [[0.9, 0.1], [0.2, 0.8]]
@@ -46,12 +45,12 @@ def problem(emission, params, length=2000, **options):
 
 
 def step_some(sampler, model, data, params, estimator=None, steps=5):
-    estimator = (estimator or sampler.estimator(WINDOWS, BUFFER)).bind(model, data, params)
-    kernel = sampler.build(model, estimator)
-    state = kernel.init(jax.random.key(0), coordinates_of(model, params))
-    step = jax.jit(kernel.step) if kernel.compiled else kernel.step
+    target = (estimator or sampler.estimator(WINDOWS, BUFFER)).bind(model, data, params)
+    ready = Prepared(sampler, target)
+    state = ready.init(jax.random.key(0), coordinates_of(model, params))
     for number in range(steps):
-        state, info = step(jax.random.key(2 * number + 1), state, kernel.draw(jax.random.key(2 * number)))
+        minibatch = target.minibatch(jax.random.key(2 * number))
+        state, info = ready.step(jax.random.key(2 * number + 1), state, minibatch)
         assert bool(info.finite)
     return state, info
 
@@ -96,7 +95,7 @@ def test_counts_and_gradient_forms_agree_on_full_data():
     """The reflected step takes its drift from the gradient; it must be the expected counts less their share."""
     target, posterior = known_states(300)
     bound = FullData().bind(target.model, target.data, target.params)
-    seen = evaluate(target.model, bound, coordinates_of(target.model, target.params), target.data)
+    seen = bound.estimate(coordinates_of(target.model, target.params), None)
     np.testing.assert_allclose(seen.totals.transitions, posterior - CONCENTRATION, atol=1e-6)
 
 
@@ -104,12 +103,12 @@ def test_batch_rld_samples_the_dirichlet_posterior():
     target, posterior = known_states(300)
     mean, sd = dirichlet_moments(posterior)
     sampler = BatchRLD(0.3, transitions=CoxIngersollRoss())
-    kernel = sampler.build(target.model, sampler.estimator(None, None).bind(target.model, target.data, target.params))
-    assert not kernel.compiled
-    state = kernel.init(jax.random.key(0), coordinates_of(target.model, target.params))
+    bound = sampler.estimator(None, None).bind(target.model, target.data, target.params)
+    assert not bound.compiled
+    state = sampler.init(bound, jax.random.key(0), coordinates_of(target.model, target.params))
     draws = []
     for key in jax.random.split(jax.random.key(3), 150):
-        state, info = kernel.step(key, state, kernel.draw(key))
+        state, info = sampler.step(bound, key, state, None)
         draws.append(np.asarray(normalised(state.expanded)))
     assert bool(info.finite)
     draws = np.array(draws[15:])
@@ -140,8 +139,8 @@ def test_estimated_gradient_noise_is_the_noise_of_the_gradient():
 
     @jax.jit
     def one(key):
-        minibatch = bound.draw(key)
-        seen = evaluate(model, bound, at, minibatch, per_window=True)
+        minibatch = bound.minibatch(key)
+        seen = bound.estimate(at, minibatch, per_window=True)
         found = gradient_noise.window_scores(bound, at, seen.windows)
         guess = {name: gradient_noise.variance(value, minibatch) for name, value in found.items()}
         return seen.likelihood, guess
@@ -212,7 +211,7 @@ def test_refresh_follows_the_chain():
     sampler = SGRLD(0.05)
     bound = sampler.estimator(WINDOWS, BUFFER).bind(model, data, params)
     state, _ = step_some(sampler, model, data, params)
-    fresh = sampler.refresh(model, bound, state)
+    fresh = sampler.refresh(bound, state)
     assert not np.allclose(fresh.factor, state.factor)
     jax.tree.map(np.testing.assert_array_equal, fresh.coordinates, state.coordinates)
 
@@ -221,20 +220,22 @@ def test_refresh_follows_the_chain():
 
 
 def test_refusals():
+    key = jax.random.key(0)
     model, data, params = problem(*EMISSIONS["gaussian"])
     controlled = ControlVariate(WINDOWS, BUFFER).bind(model, data, params)
     for sampler in (SGRLD(0.1, transitions=CoxIngersollRoss()), SGRLD.paper(1e-5)):
         with pytest.raises(ModelError, match="needs expected counts, which control variates do not give"):
-            sampler.build(model, controlled)
+            sampler.init(controlled, key, coordinates_of(model, params))
     for sampler in (SGRLD(0.1, noise_correction=True), SGLD(0.1, noise_correction=True), SGHMC(noise_correction=True)):
         with pytest.raises(ModelError, match=r"noise_correction of .* needs the scores of independent windows"):
-            sampler.build(model, controlled)
+            sampler.init(controlled, key, coordinates_of(model, params))
         with pytest.raises(ModelError, match="at least 2 windows"):
-            sampler.build(model, lh.Buffered(lh.Windows(5, 1), BUFFER).bind(model, data, params))
+            one = lh.Buffered(lh.Windows(5, 1), BUFFER).bind(model, data, params)
+            sampler.init(one, key, coordinates_of(model, params))
     stationary, data, params = problem(*EMISSIONS["gaussian"], initial="stationary")
     with pytest.raises(ModelError, match="initial='stationary'"):
         bound = lh.Buffered(WINDOWS, BUFFER).bind(stationary, data, params)
-        SGRLD(0.1, transitions=CoxIngersollRoss()).build(stationary, bound)
+        SGRLD(0.1, transitions=CoxIngersollRoss()).init(bound, key, coordinates_of(stationary, params))
     with pytest.raises(ModelError, match="noise_correction must go with"):
         SGRLD(0.1, emission=GaussianMetric(), noise_correction=True)
     with pytest.raises(ModelError, match="inner_steps must be"):

@@ -21,19 +21,18 @@ def fit(model: lh.HMM, data: Sequences, params: dict, steps: int, windows: lh.Wi
     """The model on its data, and `q` after some steps of all windows with a buffer of 20."""
     model = model.resolve(data)
     sampler = StochasticVariational()
-    estimator = sampler.estimator(windows, lh.FixedBuffer(20)).bind(model, data, params)
-    kernel = sampler.build(model, estimator)
+    target = sampler.estimator(windows, lh.FixedBuffer(20)).bind(model, data, params)
 
     @jax.jit
     def climb(state: object, key: jax.Array) -> object:
         def one(state: object, key: jax.Array) -> tuple:
             draw_key, step_key = jax.random.split(key)
-            return kernel.step(step_key, state, kernel.draw(draw_key))
+            return sampler.step(target, step_key, state, target.minibatch(draw_key))
 
         return jax.lax.scan(one, state, jax.random.split(key, steps))
 
     start = {name: jnp.asarray(value, jnp.float32) for name, value in lh.unconstrain(model, params).items()}
-    state, info = climb(kernel.init(jax.random.key(0), start), jax.random.key(1))
+    state, info = climb(sampler.init(target, jax.random.key(0), start), jax.random.key(1))
     assert bool(jnp.all(info.finite))
     return model, state
 

@@ -10,10 +10,11 @@ import pytest
 import longhmm as lh
 from longhmm.data.sequences import open_data
 from longhmm.samplers.blocks import EmissionBlocks
-from longhmm.samplers.evaluation import evaluate, impossible_windows
 from longhmm.samplers.preconditioning import information
 from longhmm.target.control_variate import ControlVariate, count_control
 from longhmm.target.minibatch import Minibatch, host_rows
+from longhmm.target.target import impossible_windows
+from samplers.targets import Prepared
 
 PARAMS = {"transition": [[0.9, 0.1], [0.3, 0.7]], "rate": [1.0, 8.0]}
 CELLS, TIMES = np.array([0, 7, 30, 55]), np.array([1, 2, 3, 1])
@@ -44,11 +45,11 @@ def same(left, right):
 @pytest.mark.parametrize("per_window", [False, True])
 @pytest.mark.parametrize("control", [False, True], ids=["plain", "control variates"])
 def test_gradients_and_totals(problem, control, per_window):
-    model, bound, at, weighted, repeated = problem
-    estimator = bound if control else bound.plain
-    seen = jax.jit(lambda each: evaluate(model, estimator, at, each, per_window=per_window))
+    _, bound, at, weighted, repeated = problem
+    target = bound if control else bound.plain
+    seen = jax.jit(lambda each: target.estimate(at, each, per_window=per_window))
     one, other = seen(weighted), seen(repeated)
-    same((one.likelihood, one.posterior, one.totals), (other.likelihood, other.posterior, other.totals))
+    same((one.likelihood, one.gradient, one.totals), (other.likelihood, other.gradient, other.totals))
     plain = seen(weighted._replace(weights=np.ones(4, np.float32)))
     assert not np.allclose(plain.likelihood["rate"], one.likelihood["rate"], rtol=0.05)
 
@@ -60,11 +61,10 @@ def test_information_of_the_preconditioner(problem):
 
 
 def test_steps_of_variational_inference(problem):
-    model, bound, at, weighted, repeated = problem
-    kernel = lh.samplers.StochasticVariational().build(model, bound.plain)
-    state = kernel.init(jax.random.key(0), at)
-    step = jax.jit(kernel.step)
-    one, other = (step(jax.random.key(1), state, each)[0] for each in (weighted, repeated))
+    _, bound, at, weighted, repeated = problem
+    ready = Prepared(lh.samplers.StochasticVariational(), bound.plain)
+    state = ready.init(jax.random.key(0), at)
+    one, other = (ready.step(jax.random.key(1), state, each)[0] for each in (weighted, repeated))
     same((one.transitions, one.sums), (other.transitions, other.sums))
 
 
@@ -72,7 +72,7 @@ def test_steps_of_variational_inference(problem):
 def test_a_window_without_a_likelihood_is_counted_whatever_its_weight(problem, weights):
     _, bound, at, weighted, _ = problem
     batch = weighted._replace(weights=jnp.array(weights, jnp.float32))
-    found = bound.plain.estimate(at, batch, per_window=True).statistics
+    found = bound.plain.estimate(at, batch, per_window=True).windows
     assert int(impossible_windows(found.total(batch.weights), batch)) == 0
     without = jax.tree.map(lambda each: each.at[1].set(0.0), found)  # as the kernels leave it
     assert int(impossible_windows(without.total(batch.weights), batch)) == 1

@@ -25,7 +25,6 @@ from longhmm.target.control_variate import ControlVariate
 from longhmm.target.coordinates import score
 from longhmm.target.estimators import (
     IID,
-    BoundEstimator,
     FullData,
     WindowStatistics,
     _only_law,
@@ -33,6 +32,7 @@ from longhmm.target.estimators import (
     uniform_start,
 )
 from longhmm.target.minibatch import Minibatch
+from longhmm.target.target import Target
 from target.references import (
     Coordinates,
     batch_means,
@@ -136,12 +136,13 @@ def test_one_window_for_each_sequence_is_exact(
 # Random minibatches -------------------------------------------------------------------------------------------------
 
 
-def many(bound: BoundEstimator, model: HMM, params: dict, number: int, seed: int = 0, prior: bool = True) -> np.ndarray:
+def many(bound: Target, model: HMM, params: dict, number: int, seed: int = 0, prior: bool = True) -> np.ndarray:
     """Gradients `(number, P)` of as many minibatches."""
     coordinates = jax.tree.map(jnp.asarray, lh.unconstrain(model, params))
 
     def one(key: jax.Array) -> jax.Array:
-        found = bound.estimate(coordinates, bound.draw(key), prior=prior).gradient
+        seen = bound.estimate(coordinates, bound.minibatch(key))
+        found = seen.gradient if prior else seen.likelihood
         return jnp.concatenate([jnp.ravel(found[name]) for name in sorted(found)])
 
     keys = jax.random.split(jax.random.key(seed), number)

@@ -49,17 +49,17 @@ def test_gradients_of_windows_do_not_depend_on_where_the_data_lie(tmp_path, name
     coordinates, here, there = both(tmp_path, name, spoil)
     for seed in range(3):
         key = jax.random.key(seed)
-        one = here.estimate(coordinates, here.draw(key)).gradient
-        other = there.estimate(coordinates, there.draw(key)).gradient
+        one = here.estimate(coordinates, here.minibatch(key)).gradient
+        other = there.estimate(coordinates, there.minibatch(key)).gradient
         for each in one:
             np.testing.assert_allclose(other[each], one[each], rtol=2e-4, atol=2e-4 * np.abs(one[each]).max())
 
 
 def test_rows_seen_in_part_are_left_to_jax(tmp_path):
     coordinates, here, there = both(tmp_path, "Gaussian", spoil_one_feature)
-    minibatch = there.draw(jax.random.key(0))
+    minibatch = there.minibatch(jax.random.key(0))
     assert minibatch.numbers is None
-    one, other = here.estimate(coordinates, here.draw(jax.random.key(0))), there.estimate(coordinates, minibatch)
+    one, other = here.estimate(coordinates, here.minibatch(jax.random.key(0))), there.estimate(coordinates, minibatch)
     for each in one.gradient:
         np.testing.assert_allclose(other.gradient[each], one.gradient[each], rtol=1e-3, atol=1e-2)
 
@@ -69,7 +69,7 @@ def test_many_minibatches_are_those_of_their_keys(tmp_path, proposal, monkeypatc
     _, _, there = both(tmp_path, "Poisson", proposal=proposal)
     monkeypatch.setattr("longhmm.target.minibatch.ROWS_AT_ONCE", 300)  # in several goes
     keys = jax.random.split(jax.random.key(3), 7)
-    together = there.draw_many(keys)
+    together = there.minibatches(keys)
     for number, key in enumerate(keys):
         own = jax.tree.map(operator.itemgetter(number), together)
-        jax.tree.map(np.testing.assert_array_equal, own, there.draw(key))
+        jax.tree.map(np.testing.assert_array_equal, own, there.minibatch(key))

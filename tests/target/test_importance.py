@@ -10,7 +10,6 @@ from longhmm.backends import reference
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.samplers import gradient_noise
-from longhmm.samplers.evaluation import evaluate
 from longhmm.target.control_variate import ControlVariate
 from longhmm.target.coordinates import Flat
 
@@ -60,7 +59,7 @@ def test_weighted_sums_estimate_those_of_all_data(problem):
     exact = np.sort(np.asarray(data.rows(0, data.length).values, np.float64)[:, 0] ** 2).sum()
 
     def total(key):
-        minibatch = bound.draw(key)
+        minibatch = bound.minibatch(key)
         values, layout = minibatch.rows.values, minibatch.layout
         time = jnp.arange(values.shape[1])
         mine = (time >= layout.left[:, None]) & (time < (layout.left + layout.core)[:, None])
@@ -87,7 +86,7 @@ def test_gradients_keep_their_mean_and_rare_ones_lose_their_noise(problem, fused
     spread = {}
     for proposal in (None, lh.Importance()):
         bound = ControlVariate(windows(proposal), BUFFER).bind(model, data, PARAMS)
-        one = lambda key, bound=bound: flat.ravel(bound.estimate(at, bound.draw(key)).gradient)  # noqa: E731
+        one = lambda key, bound=bound: flat.ravel(bound.estimate(at, bound.minibatch(key)).gradient)  # noqa: E731
         draw = jax.jit(lambda keys, one=one: jax.lax.map(one, keys))
         found = np.asarray(draw(jax.random.split(jax.random.key(2), 1500)), np.float64)
         # Rare windows make the uniform mean itself unreliable.
@@ -108,8 +107,8 @@ def test_the_noise_read_off_the_windows_is_that_of_the_gradient(problem):
 
     @jax.jit
     def one(key):
-        minibatch = bound.draw(key)
-        seen = evaluate(model, bound, at, minibatch, per_window=True)
+        minibatch = bound.minibatch(key)
+        seen = bound.estimate(at, minibatch, per_window=True)
         found = gradient_noise.window_scores(bound, at, seen.windows)
         guess = {name: gradient_noise.variance(value, minibatch) for name, value in found.items()}
         return seen.likelihood, guess
@@ -126,11 +125,11 @@ def test_the_same_windows_and_weights_from_memory_and_from_a_file(problem, tmp_p
         lh.Buffered(windows(lh.Importance()), BUFFER).bind(model, each, PARAMS)
         for each in (data, open_data(tmp_path / "y.npy"))
     )
-    assert file.draws_on_host and not memory.draws_on_host
+    assert file.on_host and not memory.on_host
     for name in ("edges", "first", "size", "weight"):
         np.testing.assert_array_equal(getattr(memory.source.unequal, name), getattr(file.source.unequal, name))
     for seed in range(5):
-        drawn, read = (each.draw(jax.random.key(seed)) for each in (memory, file))
+        drawn, read = (each.minibatch(jax.random.key(seed)) for each in (memory, file))
         np.testing.assert_array_equal(drawn.weights, read.weights)
         np.testing.assert_array_equal(drawn.rows.values, read.rows.values)
         assert len(set(np.asarray(drawn.weights).tolist())) > 1

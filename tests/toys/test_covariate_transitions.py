@@ -56,7 +56,7 @@ def test_likelihood_gradients_and_draws() -> None:
         )
         prior = -COEFFICIENTS.ravel()[index] / 9.0
         assert slope["transition"][index] == pytest.approx((ahead - behind) / 2e-5 + prior, rel=1e-6, abs=1e-5)
-    exact = ExactPosterior(model, data).value_and_gradient(lh.unconstrain(model, PARAMS))[1]
+    exact = ExactPosterior(model, data).log_density_and_gradient(lh.unconstrain(model, PARAMS))[1]
     for name, each in slope.items():
         np.testing.assert_allclose(exact[name], each, rtol=1e-9, atol=1e-9)
     posterior = lh.sample(MODEL, data, init=PARAMS, draws=60, seed=1, progress=False)

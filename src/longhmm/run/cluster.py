@@ -16,12 +16,11 @@ import jax
 import numpy as np
 
 from longhmm.errors import LongHMMError
-from longhmm.model.hmm import HMM
 from longhmm.run.driver import DRAWING, GRACE, Driver, Progressed
 from longhmm.run.generator import key_from
 from longhmm.run.limit import Limit
 from longhmm.samplers.contract import Sampler
-from longhmm.target.estimators import BoundEstimator
+from longhmm.target.target import Target
 
 if TYPE_CHECKING:
     from longhmm.run.request import Request
@@ -32,12 +31,12 @@ Result = TypeVar("Result")
 KEPT = 4  # drivers that a worker keeps ready
 
 
-def driver_for(request: Request, estimator: BoundEstimator, limit: Limit) -> Driver:
+def driver_for(request: Request, target: Target, limit: Limit) -> Driver:
     """The driver of a request: on the cluster if it names one, else in this process."""
     # Windows of a Dask array are fetched from here: a worker that asked others for rows could wait for itself.
     if request.client is None or not request.sequences.portable:
-        return Driver(request.sampler, request.model, estimator, request.seed, limit)
-    return ClusterDriver(request.client, request.sampler, request.model, estimator, request.seed, limit)
+        return Driver(request.sampler, target, request.seed, limit)
+    return ClusterDriver(request.client, request.sampler, target, request.seed, limit)
 
 
 def check_client(client: Any) -> None:
@@ -83,10 +82,8 @@ def persevere(work: Callable[[], Result]) -> Result:
 class ClusterDriver(Driver):
     """A driver whose blocks run on workers, one task for each chain."""
 
-    def __init__(
-        self, client: Any, sampler: Sampler, model: HMM, estimator: BoundEstimator, seed: int, limit: Limit
-    ) -> None:
-        super().__init__(sampler, model, estimator, seed, limit)
+    def __init__(self, client: Any, sampler: Sampler, target: Target, seed: int, limit: Limit) -> None:
+        super().__init__(sampler, target, seed, limit)
         self.client = client
         self._together = False  # chains are apart from one another here
         self._given: Any = None  # the recipe on the workers; kept, since Dask drops what no one holds
@@ -96,9 +93,8 @@ class ClusterDriver(Driver):
         """All that a worker needs, once; data in files travel as their place, data in memory as they are."""
         import cloudpickle
 
-        parts = jax.tree.map(np.asarray, self.estimator)
         seed = jax.random.key_data(self.key)
-        return cloudpickle.dumps((self.sampler, self.model, parts, np.asarray(seed)))
+        return cloudpickle.dumps((*jax.tree.map(np.asarray, (self.sampler, self.target)), np.asarray(seed)))
 
     def _blocks(self, run: Progressed, count: int, thin: int) -> list[Any]:
         name = hashlib.sha256(self._recipe).hexdigest()
@@ -136,8 +132,8 @@ def run_block(
 
     place = _driver(name)
     if not place:
-        sampler, model, estimator, seed = cloudpickle.loads(recipe)
-        driver = Driver(sampler, model, estimator, 0)
+        sampler, target, seed = cloudpickle.loads(recipe)
+        driver = Driver(sampler, target, 0)
         driver.key = key_from(seed)
         place.append(driver)
     # The state is put where the driver looks for it; other chains are elsewhere.

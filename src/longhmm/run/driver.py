@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +23,11 @@ import numpy as np
 
 from longhmm.data.executor import ahead
 from longhmm.errors import LongHMMError
-from longhmm.model.hmm import HMM
 from longhmm.run.generator import generator_key
 from longhmm.run.limit import Limit, TimeIsOver
 from longhmm.samplers.blocks_of_steps import block_size
-from longhmm.samplers.contract import Kernel, Sampler
-from longhmm.target.estimators import BoundEstimator, ReadsFiles
+from longhmm.samplers.contract import Sampler
+from longhmm.target.target import Target
 
 Recorded = dict[str, np.ndarray]
 BLOCK_STEPS = 2000  # steps between two looks at the clock, at most
@@ -79,21 +78,15 @@ class Progressed:
 
 
 class Driver:
-    """Runs the chains of one sampler on one model and data set."""
+    """Runs the chains of one sampler on one target."""
 
-    def __init__(
-        self, sampler: Sampler, model: HMM, estimator: BoundEstimator, seed: int, limit: Limit | None = None
-    ) -> None:
-        self.sampler, self.model, self.estimator = sampler, model, estimator
+    def __init__(self, sampler: Sampler, target: Target, seed: int, limit: Limit | None = None) -> None:
+        self.sampler, self.target = sampler, target
         self.limit = limit or Limit()
         self._block_steps = 1  # of the next block: as many as take a moment
         self.key = generator_key(seed)
-        self.x64 = bool(getattr(sampler, "x64", False))
         self._compiled_once = False
-        with jax.enable_x64(self.x64):
-            self.kernel = sampler.build(model, estimator)
-        on_host = getattr(estimator, "draws_on_host", False)
-        self._together = self.kernel.compiled and not on_host and getattr(estimator, "shares_calls", False)
+        self._together = target.compiled and target.together and not target.on_host
 
     def chain_key(self, chain: int) -> jax.Array:
         """The generator of one chain."""
@@ -114,8 +107,7 @@ class Driver:
                 compiled.set()
 
         works = [partial(one, chain) for chain in range(len(starts))]
-        what = "adapting the sampler" if adapt and self.kernel.adapt is not None else "starting the chains"
-        states = self.limit.run_all(works, _at_once(len(starts)), what)
+        states = self.limit.run_all(works, _at_once(len(starts)), "adapting the sampler" if adapt else "starting")
         return Progressed(states, alive=[True] * len(starts))
 
     def _start(
@@ -127,10 +119,11 @@ class Driver:
         compiled: threading.Event,
     ) -> Any:
         key = jax.random.fold_in(self.chain_key(chain), 2**31 - 1)
-        with jax.enable_x64(self.x64):
-            kind = np.float64 if self.x64 else np.float32
-            state = self.kernel.init(key, {name: jnp.asarray(np.asarray(each, kind)) for name, each in start.items()})
-        behind, way = 0.0, self.kernel.adapt(key, state) if adapt and self.kernel.adapt is not None else ()
+        with jax.enable_x64(self.sampler.x64):
+            kind = np.float64 if self.sampler.x64 else np.float32
+            u = {name: jnp.asarray(np.asarray(each, kind)) for name, each in start.items()}
+            state = self.sampler.init(self.target, key, u)
+        behind, way = 0.0, self.sampler.adapt(self.target, key, state) if adapt else ()
         for moved, share in way:
             self.limit.check()
             state = moved
@@ -204,25 +197,24 @@ class Driver:
 
     def _block(self, run: Progressed, count: int, thin: int, chain: int) -> tuple[Any, Any, dict[str, np.ndarray]]:
         state, key = run.states[chain], self.chain_key(chain)
-        with jax.enable_x64(self.x64):
-            if not self.kernel.compiled:
-                return _by_hand(self.kernel, state, key, run.steps, count, thin, self.limit.check)
-            if getattr(self.estimator, "draws_on_host", False):
+        with jax.enable_x64(self.sampler.x64):
+            if not self.target.compiled:
+                return _by_hand(self.sampler, self.target, state, key, run.steps, count, thin, self.limit.check)
+            if self.target.on_host:
                 state, kept, stats = self._from_host(state, key, run.steps, count, thin)
             else:
-                arguments = (self.estimator, state, key, run.steps, thin, count)
-                state, kept, stats = _compiled(self.sampler, self.model, *arguments)
+                state, kept, stats = _compiled(self.sampler, self.target, state, key, run.steps, thin, count)
             cut = partial(jax.tree.map, lambda each: np.asarray(each)[:count])
             return state, cut(kept), cut(stats)
 
     def _blocks_together(self, run: Progressed, count: int, thin: int) -> list[tuple[Any, Any, dict[str, np.ndarray]]]:
         """All chains as one program."""
         chains = range(len(run.states))
-        with jax.enable_x64(self.x64):
+        with jax.enable_x64(self.sampler.x64):
             # On the host: there are many small arrays, and every one would be a program to start.
             states = jax.tree.map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *run.states)
             keys = _chain_keys(self.key, jnp.arange(len(run.states)))
-            found = _compiled_together(self.sampler, self.model, self.estimator, states, keys, run.steps, thin, count)
+            found = _compiled_together(self.sampler, self.target, states, keys, run.steps, thin, count)
             state, kept, stats = jax.tree.map(np.asarray, found)
             kept, stats = jax.tree.map(lambda each: each[:, :count], (kept, stats))
         return [jax.tree.map(operator.itemgetter(chain), (state, kept, stats)) for chain in chains]
@@ -231,14 +223,14 @@ class Driver:
         """For data that lie in files: the steps of one draw run compiled while the windows of the next are read."""
 
         def read(draw: int) -> tuple[jax.Array, Any]:
-            with jax.enable_x64(self.x64):  # JAX keeps this setting for each thread
+            with jax.enable_x64(self.sampler.x64):  # JAX keeps this setting for each thread
                 draw_keys, step_keys = _step_keys(key, first + draw * thin, thin)
-                return step_keys, cast(ReadsFiles, self.estimator).draw_many(draw_keys)
+                return step_keys, self.target.minibatches(draw_keys)
 
         kept, stats = [], []
         for step_keys, stacked in ahead(read, count):
             self.limit.check()
-            state, record, stat = _given(self.sampler, self.model, self.estimator, state, step_keys, stacked)
+            state, record, stat = _given(self.sampler, self.target, state, step_keys, stacked)
             kept.append(record)
             stats.append(stat)
         gather = partial(jax.tree.map, lambda *parts: np.stack([np.asarray(part) for part in parts]))
@@ -267,20 +259,15 @@ def _scalars(info: Any) -> dict[str, jax.Array]:
     return {name: value for name, value in fields.items() if not isinstance(value, dict) and jnp.ndim(value) == 0}
 
 
-def _kept(kernel: Kernel, state: Any) -> Any:
-    return state.coordinates if kernel.record is None else kernel.record(state)
-
-
 def _merge(before: dict[str, jax.Array], now: dict[str, jax.Array]) -> dict[str, jax.Array]:
     """Statistics of the last of several steps; `finite` must have held in all of them."""
     return {**now, "finite": before["finite"] & now["finite"]}
 
 
-@partial(jax.jit, static_argnames=("sampler",))
+@jax.jit
 def _compiled(
     sampler: Sampler,
-    model: HMM,
-    estimator: BoundEstimator,
+    target: Target,
     state: Any,
     key: jax.Array,
     first: jax.Array,
@@ -291,11 +278,10 @@ def _compiled(
 
     There is room for `BLOCK_DRAWS` in what comes back, so that one program serves blocks of every length.
     """
-    kernel = sampler.build(model, estimator)
 
     def one_step(number: jax.Array, state: Any) -> tuple[Any, dict[str, jax.Array]]:
         draw_key, step_key = jax.random.split(jax.random.fold_in(key, number))
-        state, info = kernel.step(step_key, state, kernel.draw(draw_key))
+        state, info = sampler.step(target, step_key, state, target.minibatch(draw_key))
         return state, _scalars(info)
 
     # Traced once ahead of the loop, for the shapes. Draws begin with statistics that say nothing, so that the step is
@@ -312,7 +298,7 @@ def _compiled(
             return state, _merge(stats, now)
 
         state, stats = jax.lax.fori_loop(0, thin, body, (state, nothing))
-        return state, (_kept(kernel, state), stats)
+        return state, (sampler.record(state), stats)
 
     def record(draw: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
         state, room = carry
@@ -321,17 +307,16 @@ def _compiled(
 
     room = jax.tree.map(
         lambda each: jnp.zeros((BLOCK_DRAWS, *each.shape), each.dtype),
-        (jax.eval_shape(partial(_kept, kernel), state), shapes),
+        (jax.eval_shape(sampler.record, state), shapes),
     )
     state, (kept, stats) = jax.lax.fori_loop(0, count, record, (state, room))
     return state, kept, stats
 
 
-@partial(jax.jit, static_argnames=("sampler",))
+@jax.jit
 def _compiled_together(
     sampler: Sampler,
-    model: HMM,
-    estimator: BoundEstimator,
+    target: Target,
     states: Any,
     keys: jax.Array,
     first: jax.Array,
@@ -341,29 +326,33 @@ def _compiled_together(
     """`_compiled` for all chains, stacked along the leading axis."""
 
     def one(state: Any, key: jax.Array) -> tuple[Any, Any, Any]:
-        return _compiled(sampler, model, estimator, state, key, first, thin, count)
+        return _compiled(sampler, target, state, key, first, thin, count)
 
     return jax.vmap(one)(states, keys)
 
 
-@partial(jax.jit, static_argnames=("sampler",))
-def _given(
-    sampler: Sampler, model: HMM, estimator: BoundEstimator, state: Any, keys: jax.Array, minibatches: Any
-) -> tuple[Any, Any, Any]:
+@jax.jit
+def _given(sampler: Sampler, target: Target, state: Any, keys: jax.Array, minibatches: Any) -> tuple[Any, Any, Any]:
     """The steps of one draw on minibatches that were read before."""
-    kernel = sampler.build(model, estimator)
 
     def one_step(state: Any, inputs: tuple[jax.Array, Any]) -> tuple[Any, dict[str, jax.Array]]:
-        state, info = kernel.step(inputs[0], state, inputs[1])
+        state, info = sampler.step(target, inputs[0], state, inputs[1])
         return state, _scalars(info)
 
     state, stats = jax.lax.scan(one_step, state, (keys, minibatches))
     last = {name: value[-1] for name, value in stats.items()}
-    return state, _kept(kernel, state), {**last, "finite": jnp.all(stats["finite"])}
+    return state, sampler.record(state), {**last, "finite": jnp.all(stats["finite"])}
 
 
 def _by_hand(
-    kernel: Kernel, state: Any, key: jax.Array, first: int, count: int, thin: int, check: Callable[[], None]
+    sampler: Sampler,
+    target: Target,
+    state: Any,
+    key: jax.Array,
+    first: int,
+    count: int,
+    thin: int,
+    check: Callable[[], None],
 ) -> tuple[Any, Any, dict[str, np.ndarray]]:
     """For samplers whose steps are not compiled as a whole."""
     kept, stats = [], []
@@ -372,9 +361,9 @@ def _by_hand(
         for each in range(thin):
             check()
             draw_key, step_key = jax.random.split(jax.random.fold_in(key, first + draw * thin + each))
-            state, info = kernel.step(step_key, state, kernel.draw(draw_key))
+            state, info = sampler.step(target, step_key, state, target.minibatch(draw_key))
             finite = finite and bool(info.finite)
-        kept.append(jax.tree.map(np.asarray, _kept(kernel, state)))
+        kept.append(jax.tree.map(np.asarray, sampler.record(state)))
         stats.append(
             {**{name: np.asarray(value) for name, value in _scalars(info).items()}, "finite": np.asarray(finite)}
         )

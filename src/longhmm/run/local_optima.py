@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from numpyro.distributions import constraints
 
@@ -22,9 +21,9 @@ from longhmm.model.support import bare
 from longhmm.progress import Bar
 from longhmm.run.quasi_newton import Objective, ascend
 from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
-from longhmm.samplers.whole_data import WholeData
 from longhmm.target.coordinates import Flat, constrain, unconstrain
 from longhmm.target.full_data import log_posterior_and_gradient
+from longhmm.target.target import StreamedPosterior
 
 EM_STEPS, STEPS = 10, 200  # of EM and of BFGS, at most
 WORK = 240  # coordinates of all starts that go on after EM, together; at least LEAST starts do
@@ -52,14 +51,14 @@ def local_optima(
     """Different local optima of a part of the data, the best first."""
     bar.phase("finding the mode, starts", total=2.0 if init is not None else 2.0 * restarts)
     starts = [dict(init)] if init is not None else initial_params(model, sequences, restarts=restarts, seed=seed)
-    data, em = WholeData(model, part), ExpectationMaximisation()
+    target, em = StreamedPosterior(model, part), ExpectationMaximisation()
     states = []
     for start in starts:
         bar.advance(1)
         try:
-            state = em.init(start, data)
+            state = em.at(start, target)
             for _ in range(EM_STEPS):
-                state, info = em.step(jax.random.key(0), state, data)
+                state, info = em.step(target, None, state)
                 if info.gain < 0.01:
                     break
         except ImpossibleObservationError:

@@ -15,15 +15,16 @@ from longhmm.run.request import Request
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD, Tuned
 from longhmm.target.buffer_length import FixedBuffer
 from longhmm.target.coordinates import Flat, constrain, unconstrain
-from longhmm.target.estimators import BoundEstimator, BoundWindows
+from longhmm.target.estimators import WindowTarget
 from longhmm.target.minibatch import MinibatchSource
+from longhmm.target.target import Target
 
 
 @dataclass
 class Prepared:
     """A sampler ready to run: its estimator, starts, default lengths, and how records become coordinates."""
 
-    estimator: BoundEstimator
+    estimator: Target
     starts: list[dict[str, np.ndarray]]
     warmup: int
     thin: int
@@ -41,8 +42,8 @@ class Prepared:
     def source(self) -> MinibatchSource | None:
         """Where its windows come from; None for samplers that use all data."""
         estimator: Any = self.estimator
-        plain = estimator.control.plain if isinstance(estimator, Tuned) else estimator
-        return plain.source if isinstance(plain, BoundWindows) else None
+        plain = estimator.plain if isinstance(estimator, Tuned) else estimator
+        return plain.source if isinstance(plain, WindowTarget) else None
 
 
 def prepare(request: Request, found: tuning.Tuning | None, arrays: Mapping[str, np.ndarray] | None) -> Prepared:
@@ -58,7 +59,7 @@ def prepare(request: Request, found: tuning.Tuning | None, arrays: Mapping[str, 
 
 def _prepare_matched(request: Request, found: tuning.Tuning, arrays: Mapping[str, np.ndarray] | None) -> Prepared:
     starts = _spread(found, request)
-    source = found.estimator.control.plain.source
+    source = found.estimator.plain.source
     settings = {
         "step_size": found.step_size,
         "gradient_noise": found.noise,
@@ -90,7 +91,7 @@ def bind_matched(prepared: Prepared, found: tuning.Tuning) -> None:
 
 def _offsets_of(found: tuning.Tuning) -> Callable[[Any], dict[str, np.ndarray]]:
     flat = Flat.like(found.mode.coordinates)
-    centre = flat.ravel_numpy(found.estimator.control.centre)
+    centre = flat.ravel_numpy(found.estimator.centre)
     factor = np.asarray(found.estimator.factor, np.float64)
 
     def expand(offsets: np.ndarray) -> dict[str, np.ndarray]:

@@ -15,7 +15,7 @@ import numpy as np
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.run.tuning import Tuning
-from longhmm.target.control_variate import BoundControlVariate, CountControl
+from longhmm.target.control_variate import CountControl
 from longhmm.target.coordinates import Flat, constrain
 from longhmm.target.full_data import log_posterior_and_gradient
 
@@ -41,7 +41,7 @@ def drifted(offsets: np.ndarray, n_states: int) -> bool:
 def centre_of(found: Tuning, offsets: np.ndarray) -> dict[str, np.ndarray]:
     """Coordinates of the mean of whitened offsets `(chain, draw, P)`."""
     flat = Flat.like(found.mode.coordinates)
-    at = flat.ravel_numpy(found.estimator.control.centre)
+    at = flat.ravel_numpy(found.estimator.centre)
     return flat.unravel(at + np.asarray(found.estimator.factor, np.float64) @ offsets.mean(axis=(0, 1)))
 
 
@@ -59,8 +59,8 @@ def recentred(
     def narrow(tree: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {name: np.asarray(value, np.float32) for name, value in tree.items()}
 
-    control = BoundControlVariate(found.estimator.control.plain, narrow(centre), narrow(slope), rare)
-    return found._replace(estimator=replace(found.estimator, control=control))
+    moved = replace(found.estimator, centre=narrow(centre), exact=narrow(slope), rare=rare)
+    return found._replace(estimator=moved)
 
 
 def to_arrays(

@@ -107,8 +107,7 @@ def run_session(
     arrays = None if stored is None else stored.arrays
     prepared = limit.run(partial(prepare, request, found, arrays), "getting ready")
     driver = driver_for(request, prepared.estimator, limit)
-    if driver.kernel.adapt is not None:
-        bar.phase(f"adapting {prepared.describe(request)}", total=request.chains, unit="chains")
+    bar.phase(f"adapting {prepared.describe(request)}", total=request.chains, unit="chains")
     run = driver.start(prepared.starts, adapt=stored is None, tick=bar.advance)
     thin, rounds = prepared.thin, 0
     keeper = Keeper(request, prepared)
@@ -169,9 +168,8 @@ class Keeper:
 
 
 def _one_record(driver: Driver, run: Progressed) -> Any:
-    with jax.enable_x64(driver.x64):
-        kernel, state = driver.kernel, run.states[0]
-        return state.coordinates if kernel.record is None else kernel.record(jax.tree.map(jnp.asarray, state))
+    with jax.enable_x64(driver.sampler.x64):
+        return driver.sampler.record(jax.tree.map(jnp.asarray, run.states[0]))
 
 
 def _finish(request: Request, prepared: Prepared, run: Progressed, thin: int, stored: Stored) -> Chains:

@@ -15,9 +15,9 @@ from longhmm.progress import Bar
 from longhmm.run.mode import Mode, find_mode
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD, Tuned
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
-from longhmm.target.control_variate import BoundControlVariate, CountControl, count_control
+from longhmm.target.control_variate import ControlVariateTarget, CountControl, count_control
 from longhmm.target.coordinates import Flat, constrain, log_prior_gradient
-from longhmm.target.estimators import BoundWindows, Buffered
+from longhmm.target.estimators import Buffered, WindowTarget
 from longhmm.target.information import CELLS_PER_POINT, score_differences
 from longhmm.target.systematic import Importance, UnequalSampling, Windows
 
@@ -159,7 +159,7 @@ def noise_factor(noise: np.ndarray, step: float) -> np.ndarray:
     return (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
 
 
-def _bind_windows(model: HMM, sequences: Sequences, mode: Mode, count: int) -> BoundWindows:
+def _bind_windows(model: HMM, sequences: Sequences, mode: Mode, count: int) -> WindowTarget:
     shape = replace(mode.windows, count=count)
     return Buffered(shape, FixedBuffer(mode.buffer)).bind(model, sequences, constrain(model, mode.coordinates))
 
@@ -167,7 +167,7 @@ def _bind_windows(model: HMM, sequences: Sequences, mode: Mode, count: int) -> B
 def _bind(
     model: HMM,
     mode: Mode,
-    plain: BoundWindows,
+    plain: WindowTarget,
     factor: np.ndarray,
     injected: np.ndarray,
     step: float,
@@ -177,14 +177,14 @@ def _bind(
     exact = {name: mode.gradient[name] - slope for name, slope in prior.items()}
     narrow = {name: value.astype(np.float32) for name, value in exact.items()}
     centre = {name: value.astype(np.float32) for name, value in mode.coordinates.items()}
-    control = BoundControlVariate(plain, centre, narrow, rare)
-    return Tuned(control, factor.astype(np.float32), injected.astype(np.float32), np.float32(step))
+    control = ControlVariateTarget(plain, centre, narrow, rare)
+    return Tuned.of(control, factor.astype(np.float32), injected.astype(np.float32), np.float32(step))
 
 
 def to_arrays(tuning: Tuning) -> dict[str, np.ndarray]:
     """A tuning as arrays for a checkpoint: a resumed run takes it as it was instead of tuning again."""
     estimator, mode = tuning.estimator, tuning.mode
-    numbers = [mode.windows.half_width, estimator.control.plain.source.windows.count, mode.buffer, mode.passes]
+    numbers = [mode.windows.half_width, estimator.plain.source.windows.count, mode.buffer, mode.passes]
     floats = [
         tuning.step_size,
         tuning.noise,
@@ -193,7 +193,7 @@ def to_arrays(tuning: Tuning) -> dict[str, np.ndarray]:
         np.nan if mode.rival is None else mode.rival,
     ]
     found = {"factor": estimator.factor, "noise_factor": estimator.noise_factor, "information": mode.information}
-    rare = estimator.control.rare
+    rare = estimator.rare
     if rare is not None:
         found |= {"rare_counts": rare.counts, "rare_share": rare.elasticity}
     found |= {"numbers": np.array(numbers), "floats": np.array(floats), "exact": _bytes(tuning.exact)}

@@ -59,7 +59,7 @@ def alternate(
         seen = look(state)
         expanded, law, clipped = rows_step(key, state, size, seen)
         moved = state._replace(expanded=expanded, coordinates={**state.coordinates, "transition": law})
-        return moved, (expanded, clipped, (seen.posterior, seen.impossible))
+        return moved, (expanded, clipped, (seen.gradient, seen.impossible))
 
     def move_emission(state: Any, key: jax.Array) -> tuple[Any, Any]:
         move = emission_step(key, state, size, look(state))

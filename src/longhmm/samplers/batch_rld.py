@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from longhmm.model.hmm import HMM
-from longhmm.samplers.contract import Kernel
+import jax
+
+from longhmm.samplers.contract import Coordinates, Sampler
 from longhmm.samplers.emission_moves import GaussianMetric, Preconditioned
 from longhmm.samplers.expanded_mean import CoxIngersollRoss, Mirror
 from longhmm.samplers.schedules import Schedule, as_schedule
-from longhmm.samplers.sgrld import SGRLD
-from longhmm.target.estimators import BoundEstimator, FullData
+from longhmm.samplers.sgrld import SGRLD, SGRLDInfo, SGRLDState
+from longhmm.target.estimators import FullData
+from longhmm.target.target import Estimator, Target
 
 
 @dataclass(frozen=True)
-class BatchRLD:
+class BatchRLD(Sampler):
     """One pass over all data per step, no gradient noise; the yardstick of the paper's ion-channel experiment.
 
         Ahat' = | Ahat + h_i ( a - Ahat + n[i,j] - A[i,j] n[i,.] ) + sqrt(2 h_i Ahat) N(0, 1) |
@@ -31,10 +33,11 @@ class BatchRLD:
         >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]]}
         >>> states, y = lh.simulate(model, params, 200, seed=0)
         >>> sampler = BatchRLD(step_size=0.05)
-        >>> kernel = sampler.build(model, sampler.estimator(None, None).bind(model, lh.open_data(y), params))
-        >>> state = kernel.init(jax.random.key(0), jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params)))
-        >>> state, info = kernel.step(jax.random.key(1), state, kernel.draw(jax.random.key(2)))
-        >>> kernel.compiled, bool(info.finite)
+        >>> target = sampler.estimator(None, None).bind(model, lh.open_data(y), params)
+        >>> u = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
+        >>> state = sampler.init(target, jax.random.key(0), u)
+        >>> state, info = sampler.step(target, jax.random.key(1), state, None)
+        >>> target.compiled, bool(info.finite)
         (False, True)
 
     Reference and differences: as for `SGRLD`.
@@ -50,11 +53,16 @@ class BatchRLD:
     def __post_init__(self) -> None:
         as_schedule(self.step_size)
 
-    def estimator(self, windows: Any, buffer: Any) -> FullData:
+    def estimator(self, windows: Any, buffer: Any) -> Estimator:
         """The exact gradient; windows and buffer play no part."""
         return FullData()
 
-    def build(self, model: HMM, estimator: BoundEstimator) -> Kernel:
-        """Tie the sampler to a model and data."""
-        same = SGRLD(self.step_size, self.transitions, self.emission, per_observation=self.per_observation)
-        return same.build(model, estimator)
+    @property
+    def _same(self) -> SGRLD:
+        return SGRLD(self.step_size, self.transitions, self.emission, per_observation=self.per_observation)
+
+    def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGRLDState:
+        return self._same.init(target, key, u)
+
+    def step(self, target: Any, key: jax.Array, state: SGRLDState, minibatch: None) -> tuple[SGRLDState, SGRLDInfo]:
+        return self._same.step(target, key, state, minibatch)

@@ -1,24 +1,26 @@
 """The contract every sampler keeps, so that one driver, one checkpoint and one result type serve all.
 
-A sampler is a small frozen policy object. `build(model, estimator)` ties it to a model and to a bound gradient
-estimator (or, for full-data algorithms, to the data) and returns a `Kernel`: two pure functions,
+A sampler is a small frozen dataclass, derived from `Sampler`, with two pure functions of what it sees of the data:
 
-    init(key, coordinates) -> State
-    step(key, state, minibatch) -> (State, Info)
+    init(target, key, u) -> State
+    step(target, key, state, minibatch) -> (State, Info)
 
 A State is a NamedTuple of arrays with a field `coordinates`, the unconstrained parameters by name. An Info is a
-NamedTuple that is always present and has at least the fields of `Info`.
+NamedTuple that has at least the fields of `Info`. Everything else has a default: see `Sampler`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
-from longhmm.model.hmm import HMM
-from longhmm.target.estimators import BoundEstimator, Estimator
+from longhmm.target.estimators import Buffered
+from longhmm.target.target import Estimator
 
 Coordinates = Mapping[str, jax.Array]
 
@@ -36,44 +38,67 @@ class Info(NamedTuple):
     finite: jax.Array
 
 
-class Kernel(NamedTuple):
-    """A sampler tied to a model and data.
+class Sampler:
+    """A sampler that needs windows of the data, runs in single precision and has nothing to tune.
 
     Attributes:
-        init: `(key, coordinates) -> State`.
-        step: `(key, state, minibatch) -> (State, Info)`.
-        draw: `(key) -> minibatch`, what `step` consumes.
-        compiled: whether `draw` and `step` may run inside `jax.jit` and `lax.scan`.
-        record: `(state) -> tree`, what is kept of a draw; None keeps `state.coordinates`.
-        adapt: `(key, state) -> iterator of (state, share)`, for samplers that adapt before their first step: states on
-            the way to the last, from which steps begin, and the share of the way behind each. A run may be stopped
-            between two of them. The key is that of `init`.
+        name: short, for tables and progress bars.
+        cites: keys of its references.
+        x64: whether it runs in double precision.
+        learned: fields that hold what `tune` found, as trees of arrays. Other fields are constants of compiled code.
     """
 
-    init: Callable[[jax.Array, Coordinates], Any]
-    step: Callable[[jax.Array, Any, Any], tuple[Any, Any]]
-    draw: Callable[[jax.Array], Any]
-    compiled: bool
-    record: Callable[[Any], Any] | None = None
-    adapt: Callable[[jax.Array, Any], Iterator[tuple[Any, float]]] | None = None
+    name: ClassVar[str]
+    cites: ClassVar[tuple[str, ...]] = ()
+    x64: ClassVar[bool] = False
+    learned: ClassVar[tuple[str, ...]] = ()
 
-    def start(self, key: jax.Array, coordinates: Coordinates) -> Any:
-        """The state from which steps begin: `init`, and all of `adapt`."""
-        states = [self.init(key, coordinates)]
-        if self.adapt is not None:
-            states += [state for state, _ in self.adapt(key, states[0])][-1:]
-        return states[-1]
-
-
-class Sampler(Protocol):
-    """A policy that becomes a kernel."""
-
-    @property
-    def name(self) -> str:
-        """Short name for tables and progress bars."""
+    def __init_subclass__(cls) -> None:
+        jax.tree_util.register_pytree_node(cls, _flatten, partial(_unflatten, cls))
 
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
-        """The gradient estimator this sampler uses with the user's choice of windows and buffer (None: default)."""
+        """What it sees of the data, with the user's choice of windows and buffer (None: default)."""
+        return Buffered(**chosen(windows, buffer))
 
-    def build(self, model: HMM, estimator: BoundEstimator) -> Kernel:
-        """Tie the sampler to a model and data."""
+    def init(self, target: Any, key: jax.Array, u: Coordinates) -> Any:
+        """The state from which a chain begins; the place to refuse a model or a target."""
+        raise NotImplementedError
+
+    def step(self, target: Any, key: jax.Array, state: Any, minibatch: Any) -> tuple[Any, Any]:
+        """The next state, and what happened."""
+        raise NotImplementedError
+
+    def adapt(self, target: Any, key: jax.Array, state: Any) -> Iterator[tuple[Any, float]]:
+        """States on the way to the one from which steps begin, and the share of the way behind each.
+
+        A run may be stopped between two of them. The key is that of `init`.
+        """
+        yield from ()
+
+    def record(self, state: Any) -> Any:
+        """What is kept of a draw, a tree of arrays."""
+        return state.coordinates
+
+
+def _flatten(sampler: Any) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:
+    learned = sampler.learned
+    constants = ((each.name, getattr(sampler, each.name)) for each in fields(sampler) if each.name not in learned)
+    return tuple(getattr(sampler, name) for name in learned), tuple(constants)
+
+
+def _unflatten(cls: Any, constants: tuple[tuple[str, Any], ...], children: tuple[Any, ...]) -> Any:
+    sampler = object.__new__(cls)
+    for name, value in (*constants, *zip(cls.learned, children, strict=True)):
+        object.__setattr__(sampler, name, value)
+    return sampler
+
+
+def chosen(windows: Any, buffer: Any) -> dict[str, Any]:
+    """The user's choice of windows and buffer as arguments of an estimator; what is None keeps its default."""
+    given = {"windows": windows, "buffer": buffer}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def all_finite(tree: Any) -> jax.Array:
+    """Whether every number in a tree of arrays is finite."""
+    return jnp.all(jnp.isfinite(jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])))

@@ -17,7 +17,6 @@ step size (F22, F23).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -25,12 +24,10 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.model.hmm import HMM
-from longhmm.samplers.contract import Coordinates, Kernel
-from longhmm.samplers.evaluation import impossible_windows
-from longhmm.target.control_variate import BoundControlVariate, ControlVariate
+from longhmm.samplers.contract import Coordinates, Sampler, chosen
+from longhmm.target.control_variate import ControlVariate, ControlVariateTarget
 from longhmm.target.coordinates import Flat
-from longhmm.target.estimators import BoundEstimator
+from longhmm.target.target import Estimator
 
 # No step goes further than this along any whitened coordinate, in posterior standard deviations. Even the most skewed
 # coordinate, the logarithm of an exponential variable, asks for more only once in ten million draws. But far out in its
@@ -57,52 +54,25 @@ class ControlVariateInfo(NamedTuple):
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=("control", "factor", "noise_factor", "step_size"),
+    data_fields=("plain", "centre", "exact", "rare", "factor", "noise_factor", "step_size"),
     meta_fields=(),
 )
 @dataclass(frozen=True, eq=False)
-class Tuned:
-    """A control-variate estimator with what tuning found at its centre.
+class Tuned(ControlVariateTarget):
+    """Control variates with what tuning found at their centre: L and C, `(P, P)`, and h."""
 
-    Attributes:
-        control: the bound estimator; its centre is theta*.
-        factor: L, `(P, P)`.
-        noise_factor: C, `(P, P)`.
-        step_size: h.
-    """
+    factor: Any = None
+    noise_factor: Any = None
+    step_size: Any = None
 
-    control: BoundControlVariate
-    factor: Any
-    noise_factor: Any
-    step_size: Any
-
-    @property
-    def draws_on_host(self) -> bool:
-        """Whether windows are read from files, outside compiled code."""
-        return self.control.draws_on_host
-
-    @property
-    def shares_calls(self) -> bool:
-        """Whether chains are best run together."""
-        return self.control.shares_calls
-
-    def draw(self, key: jax.Array) -> Any:
-        """A minibatch of windows."""
-        return self.control.draw(key)
-
-    def draw_many(self, keys: jax.Array) -> Any:
-        """What `draw` gives for each of some keys; for windows that are read from files."""
-        return self.control.draw_many(keys)
-
-    def estimate(
-        self, coordinates: Mapping[str, jax.Array], minibatch: Any, *, prior: bool = True, per_window: bool = False
-    ) -> Any:
-        """The control-variate gradient."""
-        return self.control.estimate(coordinates, minibatch, prior=prior, per_window=per_window)
+    @classmethod
+    def of(cls, control: ControlVariateTarget, factor: Any, noise_factor: Any, step_size: Any) -> Tuned:
+        """The same control variates, tuned."""
+        return cls(control.plain, control.centre, control.exact, control.rare, factor, noise_factor, step_size)
 
 
 @dataclass(frozen=True)
-class ControlVariateSGLD:
+class ControlVariateSGLD(Sampler):
     """The default sampler; everything it needs is tuned automatically.
 
         z' = z + h L^T g_hat(theta) + sqrt(2 h) C (xi + xi') / 2
@@ -125,42 +95,38 @@ class ControlVariateSGLD:
     name: ClassVar[str] = "SGLD with control variates"
     cites: ClassVar[tuple[str, ...]] = ("leimkuhler2013", "baker2019")
 
-    def estimator(self, windows: Any, buffer: Any) -> ControlVariate:
+    def estimator(self, windows: Any, buffer: Any) -> Estimator:
         """Control variates with the user's windows and buffer."""
-        chosen = {"windows": windows, "buffer": buffer}
-        return ControlVariate(**{name: value for name, value in chosen.items() if value is not None})
+        return ControlVariate(**chosen(windows, buffer))
 
-    def build(self, model: HMM, estimator: BoundEstimator) -> Kernel:
-        """Tie the sampler to a tuned estimator."""
-        assert isinstance(estimator, Tuned)
-        centre = estimator.control.centre
-        flat = Flat.like(centre)
-        start = flat.ravel(centre).astype(jnp.float32)
-        factor = jnp.asarray(estimator.factor, jnp.float32)
-        spread = jnp.sqrt(2.0 * estimator.step_size) * jnp.asarray(estimator.noise_factor, jnp.float32)
-        step_size = jnp.asarray(estimator.step_size, jnp.float32)
+    def init(self, target: Tuned, key: jax.Array, u: Coordinates) -> ControlVariateState:
+        flat = Flat.like(u)
+        distance = flat.ravel(u).astype(jnp.float32) - flat.ravel(target.centre).astype(jnp.float32)
+        offset = jnp.linalg.solve(jnp.asarray(target.factor, jnp.float32), distance)
+        noise = jax.random.normal(key, offset.shape, offset.dtype)
+        return ControlVariateState(_place(target, offset), offset, noise)
 
-        def place(offset: jax.Array) -> Coordinates:
-            return flat.unravel(start + factor @ offset)
+    def step(
+        self, target: Tuned, key: jax.Array, state: ControlVariateState, minibatch: Any
+    ) -> tuple[ControlVariateState, ControlVariateInfo]:
+        factor, step_size = (jnp.asarray(each, jnp.float32) for each in (target.factor, target.step_size))
+        spread = jnp.sqrt(2.0 * step_size) * jnp.asarray(target.noise_factor, jnp.float32)
+        seen = target.estimate(state.coordinates, minibatch)
+        asked = step_size * (factor.T @ Flat.like(state.coordinates).ravel(seen.gradient))
+        drift = jnp.clip(asked, -LONGEST_DRIFT, LONGEST_DRIFT)
+        noise = jax.random.normal(key, state.offset.shape, state.offset.dtype)
+        offset = state.offset + drift + spread @ (0.5 * (state.noise + noise))
+        length = jnp.sqrt(jnp.sum(drift**2))
+        info = ControlVariateInfo(seen.gradient, jnp.all(jnp.isfinite(offset)), length, seen.impossible)
+        return ControlVariateState(_place(target, offset), offset, noise), info
 
-        def init(key: jax.Array, coordinates: Coordinates) -> ControlVariateState:
-            distance = flat.ravel(coordinates).astype(jnp.float32) - start
-            offset = jnp.linalg.solve(factor, distance)
-            return ControlVariateState(place(offset), offset, jax.random.normal(key, offset.shape, offset.dtype))
+    def record(self, state: ControlVariateState) -> jax.Array:
+        """Only the offset: in float32 it is precise to a millionth of a posterior standard deviation."""
+        return state.offset
 
-        def step(
-            key: jax.Array, state: ControlVariateState, minibatch: Any
-        ) -> tuple[ControlVariateState, ControlVariateInfo]:
-            found = estimator.estimate(state.coordinates, minibatch)
-            asked = step_size * (factor.T @ flat.ravel(found.gradient))
-            drift = jnp.clip(asked, -LONGEST_DRIFT, LONGEST_DRIFT)
-            noise = jax.random.normal(key, state.offset.shape, state.offset.dtype)
-            offset = state.offset + drift + spread @ (0.5 * (state.noise + noise))
-            finite = jnp.all(jnp.isfinite(offset))
-            length, lost = jnp.sqrt(jnp.sum(drift**2)), impossible_windows(found.statistics, minibatch)
-            return ControlVariateState(place(offset), offset, noise), ControlVariateInfo(
-                found.gradient, finite, length, lost
-            )
 
-        # Only the offset is kept: in float32 it is precise to a millionth of a posterior standard deviation.
-        return Kernel(init, step, estimator.draw, True, lambda state: state.offset)
+def _place(target: Tuned, offset: jax.Array) -> Coordinates:
+    flat = Flat.like(target.centre)
+    return flat.unravel(
+        flat.ravel(target.centre).astype(jnp.float32) + jnp.asarray(target.factor, jnp.float32) @ offset
+    )

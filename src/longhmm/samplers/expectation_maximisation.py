@@ -21,19 +21,18 @@ from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.summary import subsample_stretches
 from longhmm.progress import Bar
-from longhmm.samplers.contract import Coordinates, Kernel
+from longhmm.samplers.contract import Coordinates, Sampler
 from longhmm.samplers.expected_statistics import Expected, expect, sums_suffice
 from longhmm.samplers.maximisation import between, log_prior, maximise
-from longhmm.samplers.whole_data import WholeData
 from longhmm.target.coordinates import constrain, unconstrain
 from longhmm.target.estimators import FullData
+from longhmm.target.target import Estimator, Target
 
 HALVINGS = 30
 TRIAL_ITERATIONS = 15  # what every start gets on the subsample before the best is chosen
 # Passes agree to rounding only: a fall of the log posterior by less than this share of it is none.
 ROUNDING = 1e-12
 LEAST = 1e-12  # transitions below this have no coordinates worth the name
-UNUSED: Any = None  # EM draws nothing; the place of a random key
 
 
 class EMState(NamedTuple):
@@ -69,7 +68,7 @@ class EMInfo(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ExpectationMaximisation:
+class ExpectationMaximisation(Sampler):
     """EM under the contract of all samplers: a step is one iteration, and the random key is not used.
 
         theta' = argmax Q(theta | theta_now), halved towards theta_now until the log posterior does not fall
@@ -81,15 +80,15 @@ class ExpectationMaximisation:
         progress: called with the number of rows after every block.
 
     Example:
-        >>> import jax, longhmm as lh
+        >>> import longhmm as lh
         >>> from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
         >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
         >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
         >>> states, y = lh.simulate(model, params, 200, seed=0)
         >>> model, sampler = model.resolve(y), ExpectationMaximisation()
-        >>> kernel = sampler.build(model, sampler.estimator(None, None).bind(model, lh.open_data(y), params))
-        >>> state = kernel.init(jax.random.key(0), lh.unconstrain(model, params))
-        >>> state, info = kernel.step(jax.random.key(1), state, kernel.draw(jax.random.key(2)))
+        >>> target = sampler.estimator(None, None).bind(model, lh.open_data(y), params)
+        >>> state = sampler.init(target, None, lh.unconstrain(model, params))
+        >>> state, info = sampler.step(target, None, state)
         >>> info.gain > 0
         True
 
@@ -103,34 +102,27 @@ class ExpectationMaximisation:
     cites: ClassVar[tuple[str, ...]] = ("dempster1977",)
     x64: ClassVar[bool] = True
 
-    def estimator(self, windows: Any, buffer: Any) -> FullData:
+    def estimator(self, windows: Any, buffer: Any) -> Estimator:
         """All data; windows and buffer play no part."""
         return FullData()
 
-    def build(self, model: HMM, estimator: Any) -> Kernel:
-        """Tie EM to a model and data (a bound `FullData`)."""
+    def init(self, target: Target, key: jax.Array | None, u: Coordinates) -> EMState:
+        given = {} if target.initial is None else {"initial": target.initial}
+        return self.at({**constrain(target.model, u), **given}, target)
 
-        def init(key: jax.Array, coordinates: Coordinates) -> EMState:
-            params = constrain(model, coordinates)
-            given = {} if estimator.initial is None else {"initial": estimator.initial}
-            return self.init({**params, **given}, WholeData(model, estimator.sequences))
-
-        def step(key: jax.Array, state: EMState, minibatch: Sequences) -> tuple[EMState, EMInfo]:
-            return self.step(key, state, WholeData(model, minibatch))
-
-        return Kernel(init, step, estimator.draw, False)
-
-    def init(self, params: Mapping[str, Any], minibatch: WholeData) -> EMState:
-        """Run the first pass at given parameters."""
-        complete = minibatch.model.validate(params)
-        given = minibatch.model.given_initial(complete)
+    def at(self, params: Mapping[str, Any], target: Target) -> EMState:
+        """Run the first pass at given natural parameters."""
+        complete = target.model.validate(params)
+        given = target.model.given_initial(complete)
         own = complete.pop("initial")
         start = complete if given is None else {**complete, "initial": own}
-        return self._at(start, minibatch, sums_suffice(minibatch))
+        return self._at(start, target, sums_suffice(target))
 
-    def step(self, key: jax.Array | None, state: EMState, minibatch: WholeData) -> tuple[EMState, EMInfo]:
+    def step(
+        self, target: Target, key: jax.Array | None, state: EMState, minibatch: None = None
+    ) -> tuple[EMState, EMInfo]:
         """Move to better parameters; the random key is not used."""
-        model = minibatch.model
+        model = target.model
         given = {name: value for name, value in state.params.items() if name == "initial"}
         moves_initial = isinstance(model.initial, str) and not given
         proposal = maximise(model, state.params, state.expected, prior=self.prior, moves_initial=moves_initial)
@@ -138,7 +130,7 @@ class ExpectationMaximisation:
         for halvings in range(HALVINGS):
             params = {**between(model, state.params, proposal, 0.5**halvings), **given}
             try:
-                new = self._at(params, minibatch, state.by_sums)
+                new = self._at(params, target, state.by_sums)
             except (ModelError, ImpossibleObservationError):
                 continue  # the step left the region in which the data are possible
             if new.log_posterior >= least:
@@ -146,7 +138,7 @@ class ExpectationMaximisation:
                 return new, _report(new, gain, halvings)
         return state, _report(state, 0.0, HALVINGS)
 
-    def _at(self, params: dict[str, np.ndarray], data: WholeData, by_sums: bool) -> EMState:
+    def _at(self, params: dict[str, np.ndarray], data: Target, by_sums: bool) -> EMState:
         expected = expect(data, params, by_sums=by_sums, progress=self.progress)
         value = expected.log_likelihood + (log_prior(data.model, params) if self.prior else 0.0)
         return EMState(_coordinates(data.model, params), params, expected, value, by_sums)
@@ -229,14 +221,14 @@ def fit_em(
         )
     sequences = open_data(data)
     resolved = model.resolve(sequences)
-    full = WholeData(resolved, sequences)
-    start = init if init is not None else _best_start(full, restarts, seed, prior)
+    start = init if init is not None else _best_start(resolved, sequences, restarts, seed, prior)
     with Bar(progress) as bar:
         bar.phase("EM", total=(max_iterations + 1) * sequences.length, unit="rows")
-        kernel, state = _started(ExpectationMaximisation(prior=prior, progress=bar.advance), full, start)
+        em = ExpectationMaximisation(prior=prior, progress=bar.advance)
+        target, state = _started(em, resolved, sequences, start)
         trace, converged = [state.log_posterior], False
         while not converged and len(trace) <= max_iterations:
-            state, info = kernel.step(UNUSED, state, sequences)
+            state, info = em.step(target, None, state)
             trace.append(info.log_posterior)
             bar.describe(f"EM iteration {len(trace) - 1}, log posterior {info.log_posterior:,.1f}")
             converged = left_to_gain(trace) < max(tolerance, 1e-11 * abs(trace[-1]))
@@ -254,29 +246,31 @@ def left_to_gain(trace: list[float]) -> float:
     return gain * max(rate / (1.0 - rate), 1.0)
 
 
-def _started(sampler: ExpectationMaximisation, data: WholeData, params: Mapping[str, Any]) -> tuple[Kernel, EMState]:
-    """The kernel of EM on some data, and its state after a first pass at `params`."""
-    kernel = sampler.build(data.model, sampler.estimator(None, None).bind(data.model, data.sequences, params))
-    at: Any = _coordinates(data.model, params)
-    return kernel, kernel.init(UNUSED, at)
+def _started(
+    em: ExpectationMaximisation, model: HMM, sequences: Sequences, params: Mapping[str, Any]
+) -> tuple[Target, EMState]:
+    """The data as EM sees them, and its state after a first pass at `params`."""
+    target = FullData().bind(model, sequences, params)
+    at: Any = _coordinates(model, params)
+    return target, em.init(target, None, at)
 
 
-def _best_start(full: WholeData, restarts: int, seed: int, prior: bool) -> dict[str, np.ndarray]:
+def _best_start(model: HMM, sequences: Sequences, restarts: int, seed: int, prior: bool) -> dict[str, np.ndarray]:
     """The start that gets furthest on the subsample."""
-    starts = initial_params(full.model, full.sequences, restarts=restarts, seed=seed)
+    starts = initial_params(model, sequences, restarts=restarts, seed=seed)
     if restarts == 1:
         return starts[0]
-    stretches = subsample_stretches(full.sequences)
-    whole = sum(map(len, stretches)) == full.sequences.length
-    trial = full if whole or full.sequences.has_states else WholeData(full.model, open_data(stretches))
-    best: EMState | None = None
+    stretches = subsample_stretches(sequences)
+    whole = sum(map(len, stretches)) == sequences.length
+    trial = sequences if whole or sequences.has_states else open_data(stretches)
+    em, best = ExpectationMaximisation(prior=prior), None
     for start in starts:
         try:
-            kernel, state = _started(ExpectationMaximisation(prior=prior), trial, start)
+            target, state = _started(em, model, trial, start)
         except ImpossibleObservationError:
             continue
         for _ in range(TRIAL_ITERATIONS):
-            state, _ = kernel.step(UNUSED, state, trial.sequences)
+            state, _ = em.step(target, None, state)
         if best is None or state.log_posterior > best.log_posterior:
             best = state
     return starts[0] if best is None else best.params

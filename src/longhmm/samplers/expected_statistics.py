@@ -25,7 +25,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.model.conjugate import Sums
 from longhmm.model.hmm import HMM
 from longhmm.model.newton import Coordinates
-from longhmm.samplers.whole_data import WholeData
+from longhmm.target.target import Target
 
 
 class Slopes(NamedTuple):
@@ -59,7 +59,7 @@ class Expected(NamedTuple):
     emission: Sums | Slopes
 
 
-def expect(data: WholeData, params: Mapping[str, Any], *, by_sums: bool, progress: Progress | None = None) -> Expected:
+def expect(data: Target, params: Mapping[str, Any], *, by_sums: bool, progress: Progress | None = None) -> Expected:
     """One exact pass over the data; `by_sums` asks for sufficient statistics, which only some emissions have."""
     model, complete = data.model, data.model.validate(params)
     lowering = lowering_for(model, data.sequences) if by_sums else None
@@ -76,7 +76,7 @@ def expect(data: WholeData, params: Mapping[str, Any], *, by_sums: bool, progres
     return Expected(found.log_likelihood, found.first, found.transitions, emission)
 
 
-def sums_suffice(data: WholeData) -> bool:
+def sums_suffice(data: Target) -> bool:
     """Whether sufficient statistics serve: an exponential family, and no row that is observed in part only."""
     if not data.model.emission.is_exponential_family:
         return False
@@ -113,7 +113,7 @@ def collect_slopes(model: HMM, params: Mapping[str, jax.Array], rows: Rows, weig
     return Slopes(slopes.gradient, slopes.hessian, squares)  # type: ignore[arg-type]
 
 
-def _any_partly_observed(data: WholeData, rows: int = 1 << 18) -> bool:
+def _any_partly_observed(data: Target, rows: int = 1 << 18) -> bool:
     length = data.sequences.length
     starts = range(0, length, rows)
     spans = ((start, min(start + rows, length)) for start in starts)

@@ -6,9 +6,8 @@ lives on the parameters alone. What it draws is the exact posterior up to Monte 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -16,11 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.errors import LongHMMError, ModelError
-from longhmm.model.hmm import HMM
-from longhmm.samplers.contract import Coordinates, Kernel
+from longhmm.samplers.contract import Coordinates, Sampler
 from longhmm.samplers.hmc_adaptation import adapt
 from longhmm.target.coordinates import Flat
 from longhmm.target.resident_data import ExactPosterior, ResidentData
+from longhmm.target.target import Estimator
 
 JITTER = 0.2  # HMC: the step size varies by this share, so that no period of the dynamics resonates with its length
 
@@ -64,8 +63,69 @@ class HMCInfo(NamedTuple):
     log_posterior: jax.Array
 
 
+class _Hamiltonian(Sampler):
+    """What NUTS and HMC share: all data in double precision, and the adaptation."""
+
+    inverse_mass: Any
+    step_size: float | None
+    target_acceptance: float
+    adaptation_steps: int
+    x64: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inverse_mass", _rows(self.inverse_mass))
+
+    def estimator(self, windows: Any, buffer: Any) -> Estimator:
+        """All data; windows and buffer play no part."""
+        return ResidentData()
+
+    def init(self, target: ExactPosterior, key: jax.Array, u: Coordinates) -> HMCState:
+        size = Flat.like(u).size
+        mass = np.eye(size) if self.inverse_mass is None else _checked(self.inverse_mass, size)
+        step_size = size**-0.25 if self.step_size is None else self.step_size
+        posterior = target.at_level(target.settle(u))
+        with jax.enable_x64(True):
+            wide = {name: jnp.asarray(value, jnp.float64) for name, value in u.items()}
+            value, gradient = posterior.log_density_and_gradient(wide)
+            flat = Flat.like(wide).ravel(gradient)
+            numbers = jnp.asarray(step_size, jnp.float64), jnp.asarray(mass)
+            return HMCState(wide, value, flat, *numbers, posterior.inputs.level)
+
+    def step(
+        self, target: ExactPosterior, key: jax.Array, state: HMCState, minibatch: None
+    ) -> tuple[HMCState, HMCInfo]:
+        flat = Flat.like(state.coordinates)
+        posterior = target.at_level(state.level)
+        start = _blackjax().mcmc.hmc.HMCState(flat.ravel(state.coordinates), state.log_posterior, state.gradient)
+        new, info = self.move(flat, posterior, key, start, state.step_size, state.inverse_mass)
+        moved = state._replace(
+            coordinates=flat.unravel(new.position), log_posterior=new.logdensity, gradient=new.logdensity_grad
+        )
+        finite = jnp.isfinite(new.logdensity) & jnp.all(jnp.isfinite(new.position))
+        leapfrogs = jnp.asarray(info.num_integration_steps)
+        report = HMCInfo(
+            flat.unravel(state.gradient), finite, info.acceptance_rate, info.is_divergent, leapfrogs, new.logdensity
+        )
+        return moved, report
+
+    def adapt(self, target: ExactPosterior, key: jax.Array, state: HMCState) -> Iterator[tuple[HMCState, float]]:
+        return adapt(self, target, key, state)
+
+    def move(
+        self, flat: Flat, posterior: ExactPosterior, key: jax.Array, start: Any, step_size: jax.Array, mass: jax.Array
+    ) -> tuple[Any, Any]:
+        """One move of BlackJAX's algorithm."""
+        algorithm, settings = self.algorithm()
+        kernel: Callable[..., tuple[Any, Any]] = algorithm.build_kernel()
+        return kernel(key, start, lambda vector: posterior(flat.unravel(vector)), step_size, mass, **settings)
+
+    def algorithm(self) -> tuple[Any, dict[str, int]]:
+        """BlackJAX's algorithm and its own settings."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class NUTS:
+class NUTS(_Hamiltonian):
     """The no-U-turn sampler: it finds out by itself how far to go. Each leapfrog, with M the mass matrix, is
 
         r' = r + h/2 grad log p(u | y),     u' = u + h M^-1 r',     r'' = r' + h/2 grad log p(u' | y)
@@ -85,9 +145,10 @@ class NUTS:
         >>> states, y = lh.simulate(model, params, 300, seed=0)
         >>> model, sampler = model.resolve(y), lh.NUTS(step_size=0.3, inverse_mass=0.01 * numpy.eye(4))
         >>> with jax.enable_x64(True):
-        ...     kernel = sampler.build(model, sampler.estimator(None, None).bind(model, lh.open_data(y), params))
-        ...     start = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
-        ...     state, info = kernel.step(jax.random.key(1), kernel.init(jax.random.key(0), start), None)
+        ...     target = sampler.estimator(None, None).bind(model, lh.open_data(y), params)
+        ...     u = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
+        ...     state = sampler.init(target, jax.random.key(0), u)
+        ...     state, info = sampler.step(target, jax.random.key(1), state, None)
         >>> bool(info.diverged)
         False
 
@@ -102,18 +163,6 @@ class NUTS:
     adaptation_steps: int = 300
     name: ClassVar[str] = "NUTS"
     cites: ClassVar[tuple[str, ...]] = ("hoffman2014",)
-    x64: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inverse_mass", _rows(self.inverse_mass))
-
-    def estimator(self, windows: Any, buffer: Any) -> ResidentData:
-        """All data; windows and buffer play no part."""
-        return ResidentData()
-
-    def build(self, model: HMM, estimator: Any) -> Kernel:
-        """Tie the sampler to the exact posterior (a bound `ResidentData`)."""
-        return _build(self, model, estimator)
 
     def algorithm(self) -> tuple[Any, dict[str, int]]:
         """BlackJAX's algorithm and its own settings."""
@@ -121,7 +170,7 @@ class NUTS:
 
 
 @dataclass(frozen=True)
-class HMC:
+class HMC(_Hamiltonian):
     """Hamiltonian Monte Carlo with `leapfrogs` steps per move, each
 
         r' = r + h/2 grad log p(u | y),     u' = u + h M^-1 r',     r'' = r' + h/2 grad log p(u' | y)
@@ -148,22 +197,18 @@ class HMC:
     adaptation_steps: int = 300
     name: ClassVar[str] = "HMC"
     cites: ClassVar[tuple[str, ...]] = ("neal2011",)
-    x64: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "inverse_mass", _rows(self.inverse_mass))
-
-    def estimator(self, windows: Any, buffer: Any) -> ResidentData:
-        """All data; windows and buffer play no part."""
-        return ResidentData()
-
-    def build(self, model: HMM, estimator: Any) -> Kernel:
-        """Tie the sampler to the exact posterior (a bound `ResidentData`)."""
-        return _build(self, model, estimator)
 
     def algorithm(self) -> tuple[Any, dict[str, int]]:
         """BlackJAX's algorithm and its own settings."""
         return _blackjax().hmc, {"num_integration_steps": self.leapfrogs}
+
+    def move(
+        self, flat: Flat, posterior: ExactPosterior, key: jax.Array, start: Any, step_size: jax.Array, mass: jax.Array
+    ) -> tuple[Any, Any]:
+        """One move, with a step size of its own."""
+        key, jitter = jax.random.split(key)
+        step_size = step_size * jax.random.uniform(jitter, (), mass.dtype, 1 - JITTER, 1 + JITTER)
+        return super().move(flat, posterior, key, start, step_size, mass)
 
 
 def _rows(matrix: Any) -> tuple[tuple[float, ...], ...] | None:
@@ -177,56 +222,6 @@ def _blackjax() -> Any:
     except ImportError:
         raise LongHMMError("NUTS and HMC need BlackJAX: pip install blackjax.") from None
     return blackjax
-
-
-def _build(sampler: NUTS | HMC, model: HMM, estimator: Any) -> Kernel:
-    unsettled: ExactPosterior = estimator.posterior
-
-    def init(key: jax.Array, coordinates: Coordinates) -> HMCState:
-        size = Flat.like(coordinates).size
-        mass = np.eye(size) if sampler.inverse_mass is None else _checked(sampler.inverse_mass, size)
-        step_size = size**-0.25 if sampler.step_size is None else sampler.step_size
-        posterior = unsettled.at_level(unsettled.settle(coordinates))
-        with jax.enable_x64(True):
-            wide = {name: jnp.asarray(value, jnp.float64) for name, value in coordinates.items()}
-            value, gradient = posterior.value_and_gradient(wide)
-            flat = Flat.like(wide).ravel(gradient)
-            numbers = jnp.asarray(step_size, jnp.float64), jnp.asarray(mass)
-            return HMCState(wide, value, flat, *numbers, posterior.inputs.level)
-
-    def step(key: jax.Array, state: HMCState, minibatch: None) -> tuple[HMCState, HMCInfo]:
-        flat = Flat.like(state.coordinates)
-        posterior = unsettled.at_level(state.level)
-        start = _blackjax().mcmc.hmc.HMCState(flat.ravel(state.coordinates), state.log_posterior, state.gradient)
-        new, info = _move(sampler, flat, posterior, key, start, state.step_size, state.inverse_mass)
-        moved = state._replace(
-            coordinates=flat.unravel(new.position), log_posterior=new.logdensity, gradient=new.logdensity_grad
-        )
-        finite = jnp.isfinite(new.logdensity) & jnp.all(jnp.isfinite(new.position))
-        leapfrogs = jnp.asarray(info.num_integration_steps)
-        report = HMCInfo(
-            flat.unravel(state.gradient), finite, info.acceptance_rate, info.is_divergent, leapfrogs, new.logdensity
-        )
-        return moved, report
-
-    return Kernel(init, step, lambda key: None, True, adapt=partial(adapt, sampler, model, estimator))
-
-
-def _move(
-    sampler: NUTS | HMC,
-    flat: Flat,
-    posterior: ExactPosterior,
-    key: jax.Array,
-    start: Any,
-    step_size: jax.Array,
-    mass: jax.Array,
-) -> tuple[Any, Any]:
-    algorithm, settings = sampler.algorithm()
-    if isinstance(sampler, HMC):
-        key, jitter = jax.random.split(key)
-        step_size = step_size * jax.random.uniform(jitter, (), mass.dtype, 1 - JITTER, 1 + JITTER)
-    kernel: Callable[..., tuple[Any, Any]] = algorithm.build_kernel()
-    return kernel(key, start, lambda vector: posterior(flat.unravel(vector)), step_size, mass, **settings)
 
 
 def _checked(inverse_mass: Any, size: int) -> np.ndarray:

@@ -23,12 +23,12 @@ from longhmm.backends.drawn_path import DrawnPath, draw_path
 from longhmm.inference.scaling import safe_log
 from longhmm.model import parameters
 from longhmm.model.conjugate import Conditional, draw_dirichlet
-from longhmm.model.hmm import HMM
 from longhmm.model.newton import Coordinates as FlatEmission
 from longhmm.samplers.blocks_of_steps import in_blocks
 from longhmm.samplers.conditional_moves import ConditionalDensity, Metric, adapted, first_step_size, metric_at, move
-from longhmm.samplers.contract import Coordinates, Kernel
+from longhmm.samplers.contract import Coordinates, Sampler
 from longhmm.target.resident_data import ExactPosterior, ResidentData
+from longhmm.target.target import Estimator
 
 Params = dict[str, jax.Array]
 PHASES = 3  # of the adaptation
@@ -60,7 +60,7 @@ class GibbsInfo(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Gibbs:
+class Gibbs(Sampler):
     """Blocked Gibbs sampling on all data.
 
         x' ~ P(x | y, A, phi),     A_i' ~ Dirichlet(a_i + n_i(x')),     phi' ~ p(phi | x', y)
@@ -75,9 +75,10 @@ class Gibbs:
         >>> states, y = lh.simulate(model, params, 300, seed=0)
         >>> model, sampler = model.resolve(y), lh.Gibbs()
         >>> with jax.enable_x64(True):
-        ...     kernel = sampler.build(model, sampler.estimator(None, None).bind(model, lh.open_data(y), params))
-        ...     start = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
-        ...     state, info = kernel.step(jax.random.key(1), kernel.init(jax.random.key(0), start), None)
+        ...     target = sampler.estimator(None, None).bind(model, lh.open_data(y), params)
+        ...     u = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
+        ...     state = sampler.init(target, jax.random.key(0), u)
+        ...     state, info = sampler.step(target, jax.random.key(1), state, None)
         >>> bool(info.finite)
         True
 
@@ -92,31 +93,30 @@ class Gibbs:
     cites: ClassVar[tuple[str, ...]] = ("scott2002",)
     x64: ClassVar[bool] = True
 
-    def estimator(self, windows: Any, buffer: Any) -> ResidentData:
+    def estimator(self, windows: Any, buffer: Any) -> Estimator:
         """All data; windows and buffer play no part."""
         return ResidentData()
 
-    def build(self, model: HMM, estimator: Any) -> Kernel:
-        """Tie the sampler to a model and data (a bound `ResidentData`)."""
-        posterior = estimator.posterior
-        program = posterior.program
-        emission, n_levels = model.emission.untied, int(model.emission.state_levels(model.n_states).max()) + 1
-        conditional = emission.conditional(n_levels, partial_rows=program.partial_rows)
+    def init(self, target: ExactPosterior, key: jax.Array, u: Coordinates) -> GibbsState:
+        size = FlatEmission(target.model.emission.parameters(target.model.n_states)).size
+        if _conditional(target) is not None or not size:
+            return GibbsState(dict(u), None)
+        with jax.enable_x64(True):
+            return GibbsState(dict(u), Metric(jnp.eye(size), jnp.asarray(first_step_size(size))))
 
-        size = FlatEmission(program.model.emission.parameters(model.n_states)).size
-        closed = conditional is not None or not size
+    def step(
+        self, target: ExactPosterior, key: jax.Array, state: GibbsState, minibatch: None
+    ) -> tuple[GibbsState, GibbsInfo]:
+        return sweep(target, _conditional(target), key, state)
 
-        def init(key: jax.Array, coordinates: Coordinates) -> GibbsState:
-            if closed:
-                return GibbsState(dict(coordinates), None)
-            with jax.enable_x64(True):
-                return GibbsState(dict(coordinates), Metric(jnp.eye(size), jnp.asarray(first_step_size(size))))
+    def adapt(self, target: ExactPosterior, key: jax.Array, state: GibbsState) -> Iterator[tuple[GibbsState, float]]:
+        return _adapt(target, self.adaptation_steps, key, state)
 
-        def step(key: jax.Array, state: GibbsState, minibatch: None) -> tuple[GibbsState, GibbsInfo]:
-            return sweep(posterior, conditional, key, state)
 
-        adapt = None if closed else partial(_adapt, estimator, self.adaptation_steps)
-        return Kernel(init, step, lambda key: None, True, adapt=adapt)
+def _conditional(target: ExactPosterior) -> Conditional | None:
+    """The emission's closed form, where it has one."""
+    emission, n_levels = target.model.emission, int(target.model.emission.state_levels(target.model.n_states).max()) + 1
+    return emission.untied.conditional(n_levels, partial_rows=target.program.partial_rows)
 
 
 def sweep(
@@ -195,9 +195,13 @@ def _closed_form(
     return conditional.draw(key, params, totals)
 
 
-def _adapt(estimator: Any, steps: int, key: jax.Array, state: GibbsState) -> Iterator[tuple[GibbsState, float]]:
+def _adapt(
+    posterior: ExactPosterior, steps: int, key: jax.Array, state: GibbsState
+) -> Iterator[tuple[GibbsState, float]]:
     """Sweeps that find the step size, with the metric measured anew after a third and two thirds of them."""
-    posterior, each = estimator.posterior, max(steps // PHASES, 1)
+    if state.metric is None:
+        return
+    each = max(steps // PHASES, 1)
     with jax.enable_x64(True):
         pairs = [jax.random.split(one) for one in jax.random.split(key, PHASES)]
     for phase, (metric_key, sweep_key) in enumerate(pairs):

@@ -21,29 +21,29 @@ import jax.numpy as jnp
 from longhmm.backends.evaluate import Statistics
 from longhmm.errors import ModelError
 from longhmm.target.coordinates import scores
-from longhmm.target.estimators import BoundWindows
+from longhmm.target.estimators import WindowTarget
 from longhmm.target.minibatch import Minibatch
 
 FORGETTING = 0.01  # share of the newest estimate once the average has seen 1 / FORGETTING steps
 
 
-def check_noise_known(estimator: Any, name: str) -> None:
+def check_noise_known(target: Any, name: str) -> None:
     """Refuse estimators whose noise cannot be read off their windows."""
-    if not isinstance(estimator, BoundWindows):
+    if not target.apart:
         raise ModelError(
             f"noise_correction of {name} needs the scores of independent windows, as Buffered(...) gives them, got "
-            f"{type(estimator).__name__}: leave noise_correction out (full data have no noise; for control variates "
+            f"{type(target).__name__}: leave noise_correction out (full data have no noise; for control variates "
             "ControlVariateSGLD() matches the noise)."
         )
-    if estimator.source.scheme.count < 2:
+    if target.source.scheme.count < 2:
         raise ModelError(
             "noise_correction needs at least 2 windows per minibatch to see their spread, got 1: use more windows."
         )
 
 
-def window_scores(estimator: BoundWindows, coordinates: Mapping[str, Any], statistics: Statistics) -> dict[str, Any]:
+def window_scores(target: WindowTarget, coordinates: Mapping[str, Any], statistics: Statistics) -> dict[str, Any]:
     """The score `g_c` of every window, by name, with a leading axis S."""
-    return scores(estimator.model, coordinates, statistics, initial_moves=estimator.initial is None)
+    return scores(target.model, coordinates, statistics, initial_moves=target.initial is None)
 
 
 def _deviations(values: jax.Array, minibatch: Minibatch) -> jax.Array:

@@ -33,13 +33,13 @@ class Adapting(NamedTuple):
     metric: Any
 
 
-def adapt(sampler: Any, model: Any, estimator: Any, key: jax.Array, state: Any) -> Iterator[tuple[Any, float]]:
+def adapt(sampler: Any, target: ExactPosterior, key: jax.Array, state: Any) -> Iterator[tuple[Any, float]]:
     """States of a chain on the way to one that is adapted, each with the share of the way that lies behind it."""
     given = sampler.inverse_mass is not None
     if given and sampler.step_size is not None:
         return
     with jax.enable_x64(True):
-        posterior = estimator.posterior.at_level(state.level)
+        posterior = target.at_level(state.level)
     behind = 0.0
     if not given:
         behind = CURVATURE
@@ -49,7 +49,7 @@ def adapt(sampler: Any, model: Any, estimator: Any, key: jax.Array, state: Any) 
     steps = STEP_SIZE_STEPS if given else sampler.adaptation_steps
     with jax.enable_x64(True):
         adapting = _begin(sampler, state)
-    blocks = in_blocks(partial(_block, sampler, model, steps, estimator, key), adapting, steps)
+    blocks = in_blocks(partial(_block, steps, sampler, target, key), adapting, steps)
     for adapting, done in blocks:
         yield adapting.chain, behind + (1 - behind) * done / steps
     with jax.enable_x64(True):
@@ -73,21 +73,20 @@ def _begin(sampler: Any, state: Any) -> Adapting:
     return Adapting(chain, averaging[0](size), metric[0](mass.shape[0], mass))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
+@partial(jax.jit, static_argnums=0)
 def _block(
-    sampler: Any, model: Any, steps: int, estimator: Any, key: jax.Array, adapting: Adapting, first: int, count: int
+    steps: int, sampler: Any, target: ExactPosterior, key: jax.Array, adapting: Adapting, first: int, count: int
 ) -> Adapting:
     """`count` of the `steps` steps, beginning with number `first`."""
     from blackjax.adaptation.window_adaptation import build_schedule
 
     (begin_size, update_size, final_size), (_, update_mass, final_mass) = _pieces(sampler)
-    step = sampler.build(model, estimator).step
     keys = jax.random.split(key, steps)
     schedule = jnp.zeros((steps, 2), int) if sampler.inverse_mass is not None else build_schedule(steps)
 
     def one(number: jax.Array, adapting: Adapting) -> Adapting:
         slow, ends = schedule[number]
-        chain, info = step(keys[number], adapting.chain, None)
+        chain, info = sampler.step(target, keys[number], adapting.chain, None)
         averaging = update_size(adapting.averaging, info.acceptance)
         position = Flat.like(chain.coordinates).ravel(chain.coordinates)
         metric = jax.lax.cond(slow, lambda each: update_mass(each, position), lambda each: each, adapting.metric)
@@ -116,7 +115,7 @@ def curvature(
     at = flat.ravel_numpy(coordinates)
 
     def gradient(vector: np.ndarray) -> np.ndarray:
-        return flat.ravel_numpy(posterior.value_and_gradient(flat.unravel(vector))[1])
+        return flat.ravel_numpy(posterior.log_density_and_gradient(flat.unravel(vector))[1])
 
     hessian = np.zeros((flat.size, flat.size))
     for index, step in enumerate(width * np.eye(flat.size)):

@@ -26,9 +26,9 @@ from longhmm.errors import ModelError
 from longhmm.inference.scaling import safe_log
 from longhmm.model.hmm import HMM
 from longhmm.samplers.blocks import EmissionBlocks
-from longhmm.samplers.evaluation import sequences_of
 from longhmm.target.coordinates import Flat
 from longhmm.target.minibatch import Minibatch, host_rows
+from longhmm.target.target import Target
 
 PILOT_WINDOWS, PILOT_LENGTH = 256, 21
 
@@ -47,9 +47,9 @@ class Information(NamedTuple):
     departures: jax.Array
 
 
-def pilot(estimator: Any, lags: int) -> Minibatch:
+def pilot(target: Target, lags: int) -> Minibatch:
     """A few hundred windows of the data, chosen by a fixed generator and read on the host."""
-    sequences = sequences_of(estimator)
+    sequences = target.sequences
     cells = Cells(sequences.offsets, PILOT_LENGTH)
     count = min(PILOT_WINDOWS, cells.n_cells)
     spread = np.random.default_rng(0).integers(0, cells.n_cells, 4 * count)
@@ -140,7 +140,7 @@ def inverse_factor(matrix: jax.Array) -> jax.Array:
 class Identity:
     """`D = I`: every unconstrained coordinate moves on the same scale."""
 
-    def factor(self, model: HMM, estimator: Any, coordinates: Mapping[str, jax.Array]) -> jax.Array:
+    def factor(self, model: HMM, target: Target, coordinates: Mapping[str, jax.Array]) -> jax.Array:
         """L with `D = L L^T`, as a diagonal."""
         vector = Flat.like(coordinates).ravel(coordinates)
         return jnp.ones_like(vector)
@@ -157,7 +157,7 @@ class Given:
 
     value: Any
 
-    def factor(self, model: HMM, estimator: Any, coordinates: Mapping[str, jax.Array]) -> jax.Array:
+    def factor(self, model: HMM, target: Target, coordinates: Mapping[str, jax.Array]) -> jax.Array:
         """L with `D = L L^T`, as a diagonal or as a matrix."""
         flat = Flat.like(coordinates)
         vector = flat.ravel(coordinates)
@@ -188,10 +188,10 @@ class InverseInformation:
     Block diagonal: one block for the rows of the transition matrix, one for each state's emission.
     """
 
-    def factor(self, model: HMM, estimator: Any, coordinates: Mapping[str, jax.Array]) -> jax.Array:
+    def factor(self, model: HMM, target: Target, coordinates: Mapping[str, jax.Array]) -> jax.Array:
         """L with `D = L L^T`, as a matrix."""
         blocks, flat = EmissionBlocks.like(coordinates), Flat.like(coordinates)
-        found = information(model, blocks, dict(coordinates), pilot(estimator, model.lags))
+        found = information(model, blocks, dict(coordinates), pilot(target, model.lags))
         rows = _row_information(model, coordinates["transition"], found.departures)
         # Where each coordinate of each part stands in the flat vector.
         place = flat.unravel(np.arange(flat.size))

@@ -9,14 +9,12 @@ import jax
 import jax.numpy as jnp
 
 from longhmm.errors import ModelError
-from longhmm.model.hmm import HMM
 from longhmm.samplers import gradient_noise, recipe
-from longhmm.samplers.contract import Coordinates, Kernel
-from longhmm.samplers.evaluation import all_finite, chosen, evaluate, kernel_of
+from longhmm.samplers.contract import Coordinates, Sampler, all_finite
 from longhmm.samplers.preconditioning import Given, Identity, InverseInformation
 from longhmm.samplers.schedules import Schedule, as_schedule
 from longhmm.target.coordinates import Flat
-from longhmm.target.estimators import BoundEstimator, Buffered
+from longhmm.target.target import Target
 
 
 class SGHMCState(NamedTuple):
@@ -49,7 +47,7 @@ class SGHMCInfo(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SGHMC:
+class SGHMC(Sampler):
     """Momentum r in scaled coordinates z, `u = u_0 + L z`: the complete recipe for (z, r) with
 
         D = diag(0, C),   Q = [[0, -I], [I, 0]],   U(z) + r^T r / 2
@@ -76,10 +74,10 @@ class SGHMC:
         >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
         >>> states, y = lh.simulate(model, params, 2000, seed=0)
         >>> model, sampler, data = model.resolve(y), SGHMC(step_size=0.1), lh.open_data(y)
-        >>> estimator = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
-        >>> kernel = sampler.build(model, estimator)
-        >>> state = kernel.init(jax.random.key(0), jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params)))
-        >>> state, info = kernel.step(jax.random.key(1), state, kernel.draw(jax.random.key(2)))
+        >>> target = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
+        >>> u = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
+        >>> state = sampler.init(target, jax.random.key(0), u)
+        >>> state, info = sampler.step(target, jax.random.key(1), state, target.minibatch(jax.random.key(2)))
         >>> bool(info.finite)
         True
 
@@ -99,39 +97,29 @@ class SGHMC:
         if not isinstance(self.friction, (int, float)) or not 0 < self.friction < float("inf"):
             raise ModelError(f"friction must be a finite number above 0, got {self.friction!r}.")
 
-    def estimator(self, windows: Any, buffer: Any) -> Buffered:
-        """Buffered windows."""
-        return Buffered(**chosen(windows, buffer))
-
-    def build(self, model: HMM, estimator: BoundEstimator) -> Kernel:
-        """Tie the sampler to a model and to a bound estimator of any kind."""
-        schedule = as_schedule(self.step_size)
+    def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGHMCState:
         if self.noise_correction:
-            gradient_noise.check_noise_known(estimator, self.name)
+            gradient_noise.check_noise_known(target, self.name)
+        factor = self.preconditioner.factor(target.model, target, u)
+        momentum = jax.random.normal(key, factor.shape[:1], factor.dtype)
+        noise = jnp.zeros_like(momentum) if self.noise_correction else None
+        return SGHMCState(dict(u), momentum, factor, jnp.zeros((), jnp.int32), noise)
 
-        def init(key: jax.Array, coordinates: Coordinates) -> SGHMCState:
-            factor = self.preconditioner.factor(model, estimator, coordinates)
-            momentum = jax.random.normal(key, factor.shape[:1], factor.dtype)
-            noise = jnp.zeros_like(momentum) if self.noise_correction else None
-            return SGHMCState(dict(coordinates), momentum, factor, jnp.zeros((), jnp.int32), noise)
-
-        def step(key: jax.Array, state: SGHMCState, minibatch: Any) -> tuple[SGHMCState, SGHMCInfo]:
-            flat, factor = Flat.like(state.coordinates), state.factor
-            seen = evaluate(model, estimator, state.coordinates, minibatch, per_window=self.noise_correction)
-            noise = state.noise
-            if noise is not None:
-                found = gradient_noise.window_scores(estimator, state.coordinates, seen.windows)  # type: ignore[arg-type]
-                whitened = recipe.scaled_back(factor, flat.ravel(found))
-                noise = gradient_noise.averaged(noise, gradient_noise.variance(whitened, minibatch), state.steps)
-            size = jnp.asarray(schedule.at(state.steps), factor.dtype)
-            slope = recipe.scaled_back(factor, flat.ravel(seen.posterior))
-            momentum, clipped = kick(key, state.momentum, slope, self.friction, size, noise)
-            theta = flat.ravel(state.coordinates) + recipe.scaled(factor, size * momentum)
-            after = SGHMCState(flat.unravel(theta), momentum, factor, state.steps + 1, noise)
-            finite = all_finite((theta, momentum, slope))
-            return after, SGHMCInfo(seen.posterior, finite, clipped, jnp.mean(momentum**2), size, seen.impossible)
-
-        return kernel_of(estimator, init, step)
+    def step(self, target: Any, key: jax.Array, state: SGHMCState, minibatch: Any) -> tuple[SGHMCState, SGHMCInfo]:
+        flat, factor = Flat.like(state.coordinates), state.factor
+        seen = target.estimate(state.coordinates, minibatch, per_window=self.noise_correction)
+        noise = state.noise
+        if noise is not None:
+            found = gradient_noise.window_scores(target, state.coordinates, seen.windows)
+            whitened = recipe.scaled_back(factor, flat.ravel(found))
+            noise = gradient_noise.averaged(noise, gradient_noise.variance(whitened, minibatch), state.steps)
+        size = jnp.asarray(as_schedule(self.step_size).at(state.steps), factor.dtype)
+        slope = recipe.scaled_back(factor, flat.ravel(seen.gradient))
+        momentum, clipped = kick(key, state.momentum, slope, self.friction, size, noise)
+        theta = flat.ravel(state.coordinates) + recipe.scaled(factor, size * momentum)
+        after = SGHMCState(flat.unravel(theta), momentum, factor, state.steps + 1, noise)
+        finite = all_finite((theta, momentum, slope))
+        return after, SGHMCInfo(seen.gradient, finite, clipped, jnp.mean(momentum**2), size, seen.impossible)
 
 
 def kick(

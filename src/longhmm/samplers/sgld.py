@@ -8,14 +8,12 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.model.hmm import HMM
 from longhmm.samplers import gradient_noise, recipe
-from longhmm.samplers.contract import Coordinates, Kernel
-from longhmm.samplers.evaluation import all_finite, chosen, evaluate, kernel_of
+from longhmm.samplers.contract import Coordinates, Sampler, all_finite
 from longhmm.samplers.preconditioning import Given, Identity, InverseInformation
 from longhmm.samplers.schedules import Schedule, as_schedule
 from longhmm.target.coordinates import Flat
-from longhmm.target.estimators import BoundEstimator, Buffered
+from longhmm.target.target import Target
 
 
 class SGLDState(NamedTuple):
@@ -45,7 +43,7 @@ class SGLDInfo(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SGLD:
+class SGLD(Sampler):
     """Langevin steps in unconstrained coordinates u: the complete recipe with D constant and Q = 0,
 
         u' = u + h D g_hat(u) + N(0, 2 h D - h^2 D V D)
@@ -66,10 +64,10 @@ class SGLD:
         >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
         >>> states, y = lh.simulate(model, params, 2000, seed=0)
         >>> model, sampler, data = model.resolve(y), SGLD(step_size=1e-4), lh.open_data(y)
-        >>> estimator = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
-        >>> kernel = sampler.build(model, estimator)
-        >>> state = kernel.init(jax.random.key(0), jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params)))
-        >>> state, info = kernel.step(jax.random.key(1), state, kernel.draw(jax.random.key(2)))
+        >>> target = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
+        >>> u = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
+        >>> state = sampler.init(target, jax.random.key(0), u)
+        >>> state, info = sampler.step(target, jax.random.key(1), state, target.minibatch(jax.random.key(2)))
         >>> bool(info.finite)
         True
 
@@ -86,34 +84,24 @@ class SGLD:
     def __post_init__(self) -> None:
         as_schedule(self.step_size)
 
-    def estimator(self, windows: Any, buffer: Any) -> Buffered:
-        """Buffered windows."""
-        return Buffered(**chosen(windows, buffer))
-
-    def build(self, model: HMM, estimator: BoundEstimator) -> Kernel:
-        """Tie the sampler to a model and to a bound estimator of any kind."""
-        schedule = as_schedule(self.step_size)
+    def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGLDState:
         if self.noise_correction:
-            gradient_noise.check_noise_known(estimator, self.name)
+            gradient_noise.check_noise_known(target, self.name)
+        factor = self.preconditioner.factor(target.model, target, u)
+        noise = jnp.zeros((factor.shape[0],) * 2, factor.dtype) if self.noise_correction else None
+        return SGLDState(dict(u), factor, jnp.zeros((), jnp.int32), noise)
 
-        def init(key: jax.Array, coordinates: Coordinates) -> SGLDState:
-            factor = self.preconditioner.factor(model, estimator, coordinates)
-            noise = jnp.zeros((factor.shape[0],) * 2, factor.dtype) if self.noise_correction else None
-            return SGLDState(dict(coordinates), factor, jnp.zeros((), jnp.int32), noise)
-
-        def step(key: jax.Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, SGLDInfo]:
-            flat = Flat.like(state.coordinates)
-            seen = evaluate(model, estimator, state.coordinates, minibatch, per_window=self.noise_correction)
-            noise = state.noise
-            if noise is not None:
-                found = gradient_noise.window_scores(estimator, state.coordinates, seen.windows)  # type: ignore[arg-type]
-                whitened = recipe.scaled_back(state.factor, flat.ravel(found))
-                noise = gradient_noise.averaged(noise, gradient_noise.covariance(whitened, minibatch), state.steps)
-            size = jnp.asarray(schedule.at(state.steps), state.factor.dtype)
-            theta, gradient = flat.ravel(state.coordinates), flat.ravel(seen.posterior)
-            moved = recipe.step(recipe.Factored(state.factor), key, theta, gradient, size, noise)
-            finite = all_finite((moved.theta, gradient))
-            after = SGLDState(flat.unravel(moved.theta), state.factor, state.steps + 1, noise)
-            return after, SGLDInfo(seen.posterior, finite, moved.clipped, size, seen.impossible)
-
-        return kernel_of(estimator, init, step)
+    def step(self, target: Any, key: jax.Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, SGLDInfo]:
+        flat = Flat.like(state.coordinates)
+        seen = target.estimate(state.coordinates, minibatch, per_window=self.noise_correction)
+        noise = state.noise
+        if noise is not None:
+            found = gradient_noise.window_scores(target, state.coordinates, seen.windows)
+            whitened = recipe.scaled_back(state.factor, flat.ravel(found))
+            noise = gradient_noise.averaged(noise, gradient_noise.covariance(whitened, minibatch), state.steps)
+        size = jnp.asarray(as_schedule(self.step_size).at(state.steps), state.factor.dtype)
+        theta, gradient = flat.ravel(state.coordinates), flat.ravel(seen.gradient)
+        moved = recipe.step(recipe.Factored(state.factor), key, theta, gradient, size, noise)
+        finite = all_finite((moved.theta, gradient))
+        after = SGLDState(flat.unravel(moved.theta), state.factor, state.steps + 1, noise)
+        return after, SGLDInfo(seen.gradient, finite, moved.clipped, size, seen.impossible)

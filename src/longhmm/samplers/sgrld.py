@@ -17,20 +17,13 @@ from longhmm.model.hmm import HMM
 from longhmm.samplers import gradient_noise
 from longhmm.samplers.alternating import Alternating, alternate
 from longhmm.samplers.blocks import EmissionBlocks
-from longhmm.samplers.contract import Coordinates, Kernel
+from longhmm.samplers.contract import Coordinates, Sampler, all_finite, chosen
 from longhmm.samplers.emission_moves import EmissionMove, GaussianMetric, Preconditioned
-from longhmm.samplers.evaluation import Evaluation, all_finite, chosen, evaluate, is_compiled, kernel_of
 from longhmm.samplers.expanded_mean import CoxIngersollRoss, Mirror, Rows, normalised, slope
 from longhmm.samplers.preconditioning import information, inverse_factor, pilot
 from longhmm.samplers.schedules import Schedule, as_schedule
-from longhmm.target.control_variate import BoundControlVariate
-from longhmm.target.estimators import (
-    BoundEstimator,
-    Buffered,
-    StartLaw,
-    stationary_start,
-    uniform_start,
-)
+from longhmm.target.estimators import Buffered, StartLaw, stationary_start, uniform_start
+from longhmm.target.target import Estimate, Estimator, Target
 
 
 class Noise(NamedTuple):
@@ -84,7 +77,7 @@ class Joint:
 
 
 @dataclass(frozen=True)
-class SGRLD:
+class SGRLD(Sampler):
     """Riemannian Langevin steps on minibatches. With h = `step_size` and n_hat the scaled expected transitions,
 
         Ahat' = | Ahat + h_i ( a - Ahat + n_hat[i,j] - A[i,j] n_hat[i,.] ) + N(0, 2 h_i Ahat - h_i^2 B_i) |
@@ -120,10 +113,10 @@ class SGRLD:
         >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
         >>> states, y = lh.simulate(model, params, 2000, seed=0)
         >>> model, sampler, data = model.resolve(y), SGRLD(step_size=0.05), lh.open_data(y)
-        >>> estimator = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
-        >>> kernel = sampler.build(model, estimator)
-        >>> state = kernel.init(jax.random.key(0), jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params)))
-        >>> state, info = kernel.step(jax.random.key(1), state, kernel.draw(jax.random.key(2)))
+        >>> target = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
+        >>> u = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
+        >>> state = sampler.init(target, jax.random.key(0), u)
+        >>> state, info = sampler.step(target, jax.random.key(1), state, target.minibatch(jax.random.key(2)))
         >>> bool(info.finite)
         True
 
@@ -163,74 +156,65 @@ class SGRLD:
         blocks = Alternating(inner_steps)
         return cls(step_size, emission=GaussianMetric(), blocks=blocks, per_observation=True, start=uniform_start)
 
-    def estimator(self, windows: Any, buffer: Any) -> Buffered:
-        """Buffered windows."""
+    def estimator(self, windows: Any, buffer: Any) -> Estimator:
+        """Buffered windows that begin from `start`."""
         return Buffered(**chosen(windows, buffer), start=self.start)
 
-    def refresh(self, model: HMM, estimator: BoundEstimator, state: SGRLDState) -> SGRLDState:
+    def refresh(self, target: Target, state: SGRLDState) -> SGRLDState:
         """The same state with step sizes and preconditioner found at where the chain is now.
 
         For use between blocks of warm-up; a preconditioner that kept following the chain would change its target.
         """
-        rows = Rows.of(model.transitions)
-        pace, factor = self._scales(rows, model, estimator, state.coordinates, state.expanded)
+        pace, factor = self._scales(target, state.coordinates, state.expanded)
         return state._replace(pace=pace, factor=factor)
 
-    def build(self, model: HMM, estimator: BoundEstimator) -> Kernel:
-        """Tie the sampler to a model and to a bound estimator of any kind."""
-        self._check(model, estimator)
-        rows, schedule, compiled = Rows.of(model.transitions), as_schedule(self.step_size), is_compiled(estimator)
+    def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGRLDState:
+        self._check(target)
+        model = target.model
+        expanded = Rows.of(model.transitions).expand(model.constrain(u)["transition"])
+        pace, factor = self._scales(target, u, expanded)
+        noise = None
+        if self.noise_correction:
+            noise = Noise(jnp.zeros((model.n_states,) * 3, expanded.dtype), jnp.zeros_like(factor))
+        return SGRLDState(dict(u), expanded, pace, factor, jnp.zeros((), jnp.int32), noise)
 
-        def init(key: jax.Array, coordinates: Coordinates) -> SGRLDState:
-            expanded = rows.expand(model.constrain(coordinates)["transition"])
-            pace, factor = self._scales(rows, model, estimator, coordinates, expanded)
-            n_states = model.n_states
-            noise = None
-            if self.noise_correction:
-                noise = Noise(jnp.zeros((n_states,) * 3, expanded.dtype), jnp.zeros_like(factor))
-            return SGRLDState(dict(coordinates), expanded, pace, factor, jnp.zeros((), jnp.int32), noise)
+    def step(self, target: Any, key: jax.Array, state: SGRLDState, minibatch: Any) -> tuple[SGRLDState, SGRLDInfo]:
+        size = jnp.asarray(as_schedule(self.step_size).at(state.steps), state.expanded.dtype)
+        model = target.model
 
-        def look(state: SGRLDState, minibatch: Any) -> Evaluation:
-            return evaluate(model, estimator, state.coordinates, minibatch, per_window=self.noise_correction)
+        def look(state: SGRLDState) -> Estimate:
+            found: Estimate = target.estimate(state.coordinates, minibatch, per_window=self.noise_correction)
+            return found
 
-        rows_step = jax.jit(partial(self._move_rows, model, rows))
-        emission_step = jax.jit(partial(self._move_emission, model))
-
-        def step(key: jax.Array, state: SGRLDState, minibatch: Any) -> tuple[SGRLDState, SGRLDInfo]:
-            size = jnp.asarray(schedule.at(state.steps), state.expanded.dtype)
-            if isinstance(self.blocks, Alternating):
-                again = partial(look, minibatch=minibatch)
-                moves = (rows_step, emission_step)
-                moved, info = alternate(self.blocks, compiled, model, key, state, size, again, *moves)
-            else:
-                seen = look(state, minibatch)
-                if state.noise is not None:
-                    state = state._replace(noise=self._learn_noise(model, estimator, state, seen, minibatch))
-                rows_key, emission_key = jax.random.split(key)
-                expanded, law, rows_clipped = rows_step(rows_key, state, size, seen)
-                emission = emission_step(emission_key, state, size, seen)
-                moved = state._replace(expanded=expanded, coordinates={**emission.coordinates, "transition": law})
-                clipped = 0.5 * (rows_clipped + emission.clipped)
-                info = (seen.posterior, clipped, emission.refused, seen.impossible)
-            gradient, clipped, refused, impossible = info
-            finite = all_finite(moved.coordinates)  # what is not finite elsewhere ends there
-            return moved._replace(steps=state.steps + 1), SGRLDInfo(
-                gradient, finite, clipped, refused, size, impossible
-            )
-
-        return kernel_of(estimator, init, step)
+        if isinstance(self.blocks, Alternating):
+            moves = (partial(_move_rows, self, model), partial(_move_emission, self, model))
+            moved, info = alternate(self.blocks, target.compiled, model, key, state, size, look, *moves)
+        else:
+            seen = look(state)
+            if state.noise is not None:
+                state = state._replace(noise=self._learn_noise(target, state, seen, minibatch))
+            rows_key, emission_key = jax.random.split(key)
+            expanded, law, rows_clipped = _move_rows(self, model, rows_key, state, size, seen)
+            emission = _move_emission(self, model, emission_key, state, size, seen)
+            moved = state._replace(expanded=expanded, coordinates={**emission.coordinates, "transition": law})
+            clipped = 0.5 * (rows_clipped + emission.clipped)
+            info = (seen.gradient, clipped, emission.refused, seen.impossible)
+        gradient, clipped, refused, impossible = info
+        finite = all_finite(moved.coordinates)  # what is not finite elsewhere ends there
+        return moved._replace(steps=state.steps + 1), SGRLDInfo(gradient, finite, clipped, refused, size, impossible)
 
     # Parts of a step ------------------------------------------------------------------------------------------------
 
-    def _check(self, model: HMM, estimator: Any) -> None:
+    def _check(self, target: Target) -> None:
+        model = target.model
         if self.noise_correction:
-            gradient_noise.check_noise_known(estimator, self.name)
+            gradient_noise.check_noise_known(target, self.name)
         needs_counts = [
             type(policy).__name__
             for policy in (self.transitions, self.emission)
             if isinstance(policy, CoxIngersollRoss) or (isinstance(policy, GaussianMetric) and policy.applies(model))
         ]
-        if needs_counts and isinstance(estimator, BoundControlVariate):
+        if needs_counts and not target.counts:
             raise ModelError(
                 f"{needs_counts[0]} needs expected counts, which control variates do not give (they may be negative): "
                 "use Mirror() and Preconditioned(), or the Buffered(...) estimator."
@@ -241,50 +225,22 @@ class SGRLD:
                 "depend on the transition matrix too: use Mirror(), or another initial law."
             )
 
-    def _scales(
-        self, rows: Rows, model: HMM, estimator: Any, coordinates: Coordinates, expanded: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
-        blocks = EmissionBlocks.like(coordinates)
+    def _scales(self, target: Target, coordinates: Coordinates, expanded: jax.Array) -> tuple[jax.Array, jax.Array]:
+        model, blocks = target.model, EmissionBlocks.like(coordinates)
         if self.per_observation and isinstance(self.emission, GaussianMetric) and self.emission.applies(model):
             # Steps of this kind bring their own scale.
             pace = jnp.ones(model.n_states, expanded.dtype)
             return pace, jnp.zeros((blocks.n_blocks, blocks.size, blocks.size), expanded.dtype)
-        found = information(model, blocks, dict(coordinates), pilot(estimator, model.lags))
+        found = information(model, blocks, dict(coordinates), pilot(target, model.lags))
         factor = inverse_factor(found.emission) if blocks.size else found.emission
         if self.per_observation:
             return jnp.ones_like(found.departures), factor * jnp.sqrt(found.counts + 1.0)[:, None, None]
         return 1.0 / (1.0 + found.departures / jnp.sum(expanded, axis=1)), factor
 
-    def _move_rows(
-        self, model: HMM, rows: Rows, key: jax.Array, state: SGRLDState, size: jax.Array, seen: Evaluation
-    ) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """Ahat, its unconstrained coordinates, and the share of clipped directions."""
-        pace = size * state.pace
-        if isinstance(self.transitions, CoxIngersollRoss):
-            assert seen.totals is not None
-            counts = jnp.asarray(seen.totals.transitions, state.expanded.dtype)
-            expanded, clipped = self.transitions.move(key, rows, state.expanded, counts, pace)
-        else:
-            drift = slope(model.transitions, jnp.asarray(seen.likelihood["transition"]))
-            excess = None if state.noise is None else state.noise.rows
-            expanded, clipped = self.transitions.move(key, rows, state.expanded, drift, pace, excess)
-        return expanded, model.transitions.unconstrain(normalised(expanded)), clipped
-
-    def _move_emission(
-        self, model: HMM, key: jax.Array, state: SGRLDState, size: jax.Array, seen: Evaluation
-    ) -> EmissionMove:
-        if isinstance(self.emission, GaussianMetric) and self.emission.applies(model):
-            assert seen.totals is not None
-            return self.emission.move(key, model, state.coordinates, seen.totals, size)
-        excess = None
-        if state.noise is not None:
-            excess = jnp.einsum("nij,nik,nkl->njl", state.factor, state.noise.emission, state.factor)
-        return Preconditioned().move(key, state.coordinates, seen.posterior, state.factor, size, excess)
-
-    def _learn_noise(self, model: HMM, estimator: Any, state: SGRLDState, seen: Evaluation, minibatch: Any) -> Noise:
+    def _learn_noise(self, target: Any, state: SGRLDState, seen: Estimate, minibatch: Any) -> Noise:
         assert state.noise is not None and seen.windows is not None
-        found = gradient_noise.window_scores(estimator, state.coordinates, seen.windows)
-        drifts = jax.vmap(partial(slope, model.transitions))(found["transition"])
+        found = gradient_noise.window_scores(target, state.coordinates, seen.windows)
+        drifts = jax.vmap(partial(slope, target.model.transitions))(found["transition"])
         blocks = EmissionBlocks.like(state.coordinates)
         rows = gradient_noise.covariance(drifts, minibatch)
         emission = state.noise.emission
@@ -293,3 +249,36 @@ class SGRLD:
         average = partial(gradient_noise.averaged, index=state.steps)
         noise: Noise = jax.tree.map(average, state.noise, Noise(rows, emission))
         return noise
+
+
+# Compiled, also where steps as a whole are not.
+
+
+@jax.jit
+def _move_rows(
+    sampler: SGRLD, model: HMM, key: jax.Array, state: SGRLDState, size: jax.Array, seen: Estimate
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Ahat, its unconstrained coordinates, and the share of clipped directions."""
+    rows, pace, how = Rows.of(model.transitions), size * state.pace, sampler.transitions
+    if isinstance(how, CoxIngersollRoss):
+        assert seen.totals is not None
+        counts = jnp.asarray(seen.totals.transitions, state.expanded.dtype)
+        expanded, clipped = how.move(key, rows, state.expanded, counts, pace)
+    else:
+        drift = slope(model.transitions, jnp.asarray(seen.likelihood["transition"]))
+        excess = None if state.noise is None else state.noise.rows
+        expanded, clipped = how.move(key, rows, state.expanded, drift, pace, excess)
+    return expanded, model.transitions.unconstrain(normalised(expanded)), clipped
+
+
+@jax.jit
+def _move_emission(
+    sampler: SGRLD, model: HMM, key: jax.Array, state: SGRLDState, size: jax.Array, seen: Estimate
+) -> EmissionMove:
+    if isinstance(sampler.emission, GaussianMetric) and sampler.emission.applies(model):
+        assert seen.totals is not None
+        return sampler.emission.move(key, model, state.coordinates, seen.totals, size)
+    excess = None
+    if state.noise is not None:
+        excess = jnp.einsum("nij,nik,nkl->njl", state.factor, state.noise.emission, state.factor)
+    return Preconditioned().move(key, state.coordinates, seen.gradient, state.factor, size, excess)

@@ -30,8 +30,7 @@ from longhmm.model.conjugate import Approximation, draw_dirichlet
 from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Parameters
-from longhmm.samplers.contract import Coordinates, Kernel
-from longhmm.target.estimators import Buffered
+from longhmm.samplers.contract import Coordinates, Sampler, all_finite
 from longhmm.target.minibatch import Minibatch
 
 
@@ -65,7 +64,7 @@ class SVIInfo(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StochasticVariational:
+class StochasticVariational(Sampler):
     """SVI for hidden Markov models. With rate `r_n = (n + delay)^-forgetting` and the scaled statistics of windows,
 
         w' = (1 - r_n) w + r_n (concentration + n_hat),     and alike for the sums of the emission
@@ -80,10 +79,10 @@ class StochasticVariational:
         >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
         >>> states, y = lh.simulate(model, params, 2000, seed=0)
         >>> model, sampler, data = model.resolve(y), lh.samplers.StochasticVariational(), lh.open_data(y)
-        >>> estimator = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
-        >>> kernel = sampler.build(model, estimator)
-        >>> state = kernel.init(jax.random.key(0), jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params)))
-        >>> state, info = kernel.step(jax.random.key(1), state, kernel.draw(jax.random.key(2)))
+        >>> target = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
+        >>> u = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
+        >>> state = sampler.init(target, jax.random.key(0), u)
+        >>> state, info = sampler.step(target, jax.random.key(1), state, target.minibatch(jax.random.key(2)))
         >>> bool(info.finite)
         True
 
@@ -106,41 +105,36 @@ class StochasticVariational:
                 f"{self.delay!r}."
             )
 
-    def estimator(self, windows: Any, buffer: Any) -> Buffered:
-        """Buffered windows, as the user wants them."""
-        chosen = {"windows": windows, "buffer": buffer}
-        return Buffered(**{name: value for name, value in chosen.items() if value is not None})
+    def init(self, target: Any, key: jax.Array, u: Coordinates) -> SVIState:
+        _approximation(target.model, np.zeros(target.model.dim))  # complains if the emission is not supported
+        state: SVIState = _start(target.model, float(target.source.cells.offsets[-1]), dict(u))
+        return state
 
-    def build(self, model: HMM, estimator: Any) -> Kernel:
-        """Tie the sampler to a model and windows (a bound `Buffered`)."""
-        length = float(estimator.source.cells.offsets[-1])
-        _approximation(model, np.zeros(model.dim))  # complains now if the emission is not supported
+    def step(self, target: Any, key: jax.Array, state: SVIState, minibatch: Minibatch) -> tuple[SVIState, SVIInfo]:
+        model = target.model
+        family = _approximation(model, state.centre)
+        transitions, sums, lost = _expect(model, family, target.initial, state, minibatch)
+        rate = (state.steps + self.delay) ** -self.forgetting
+        running, seen = (state.transitions, state.sums), (transitions, sums)
+        moved = jax.tree.map(lambda old, new: (1 - rate) * old + rate * new, running, seen)
+        new = state._replace(transitions=moved[0], sums=moved[1], steps=state.steps + 1)
+        new = _settled(model, family, new)
+        nothing = jax.tree.map(jnp.zeros_like, new.coordinates)
+        return new, SVIInfo(nothing, all_finite(new.coordinates), rate, lost)
 
-        @jax.jit
-        def init(key: jax.Array, coordinates: Coordinates) -> SVIState:
-            params = model.constrain(coordinates)
-            transition = params["transition"]
-            centre = jnp.asarray(model.emission.centre(params), transition.dtype)
-            family = _approximation(model, centre)
-            visits = length * stationary(transition)
-            levels = model.emission.state_levels(model.n_states)
-            groups = jax.ops.segment_sum(visits, jnp.asarray(levels), int(levels.max()) + 1)
-            sums = family.pretend(params, groups)
-            state = SVIState({}, visits[:, None] * transition, sums, family.start, centre, jnp.zeros(()))
-            return _settled(model, family, state)
 
-        def step(key: jax.Array, state: SVIState, minibatch: Minibatch) -> tuple[SVIState, SVIInfo]:
-            family = _approximation(model, state.centre)
-            transitions, sums, lost = _expect(model, family, estimator.initial, state, minibatch)
-            rate = (state.steps + self.delay) ** -self.forgetting
-            running, seen = (state.transitions, state.sums), (transitions, sums)
-            moved = jax.tree.map(lambda old, new: (1 - rate) * old + rate * new, running, seen)
-            new = state._replace(transitions=moved[0], sums=moved[1], steps=state.steps + 1)
-            new = _settled(model, family, new)
-            finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(value)) for value in new.coordinates.values()]))
-            return new, SVIInfo(jax.tree.map(jnp.zeros_like, new.coordinates), finite, rate, lost)
-
-        return Kernel(init, step, estimator.draw, True)
+@jax.jit
+def _start(model: HMM, length: float, u: Coordinates) -> SVIState:
+    params = model.constrain(u)
+    transition = params["transition"]
+    centre = jnp.asarray(model.emission.centre(params), transition.dtype)
+    family = _approximation(model, centre)
+    visits = length * stationary(transition)
+    levels = model.emission.state_levels(model.n_states)
+    groups = jax.ops.segment_sum(visits, jnp.asarray(levels), int(levels.max()) + 1)
+    sums = family.pretend(params, groups)
+    state = SVIState({}, visits[:, None] * transition, sums, family.start, centre, jnp.zeros(()))
+    return _settled(model, family, state)
 
 
 @partial(jax.jit, static_argnames=("n",))

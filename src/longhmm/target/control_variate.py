@@ -24,17 +24,17 @@ from longhmm.model.hmm import HMM
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import Coordinates, add, interior, prior_gradient, unconstrain
 from longhmm.target.estimators import (
-    BoundWindows,
     Buffered,
-    GradientEstimate,
     StartLaw,
     WindowStatistics,
+    WindowTarget,
     stationary_start,
     window_estimate,
 )
 from longhmm.target.full_data import full_statistics, log_posterior_and_gradient
 from longhmm.target.minibatch import Minibatch
 from longhmm.target.systematic import Windows
+from longhmm.target.target import Estimate, Target
 
 FEW = 20.0  # expected counts below this may follow their probabilities
 
@@ -56,13 +56,13 @@ class ControlVariate:
     start: StartLaw = stationary_start
     centre: Mapping[str, Any] | None = None
 
-    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundControlVariate:
+    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> ControlVariateTarget:
         plain = Buffered(self.windows, self.buffer, self.start).bind(model, sequences, params)
         centre = interior(model, params if self.centre is None else self.centre)
         if plain.initial is not None:
             centre = {**centre, "initial": plain.initial}
         _, gradient = log_posterior_and_gradient(model, centre, sequences, prior=False)
-        return BoundControlVariate(plain, unconstrain(model, centre), gradient)
+        return ControlVariateTarget(plain, unconstrain(model, centre), gradient)
 
 
 class CountControl(NamedTuple):
@@ -109,72 +109,68 @@ def count_score(model: HMM, coordinates: Coordinates, centre: Coordinates, diffe
 
 @partial(jax.tree_util.register_dataclass, data_fields=("plain", "centre", "exact", "rare"), meta_fields=())
 @dataclass(frozen=True, eq=False)
-class BoundControlVariate:
-    """Control-variate gradients: `centre`, coordinates of theta*; `exact`, the gradient of the log likelihood there."""
+class ControlVariateTarget(Target):
+    """Control variates: `centre`, coordinates of theta*; `exact`, the gradient of the log likelihood there."""
 
-    plain: BoundWindows
+    plain: WindowTarget
     centre: dict[str, np.ndarray]
     exact: dict[str, np.ndarray]
     rare: CountControl | None = None
 
     @property
-    def draws_on_host(self) -> bool:
-        """Whether windows are read from files, outside compiled code."""
-        return self.plain.draws_on_host
+    def model(self) -> HMM:  # type: ignore[override]
+        return self.plain.model
 
     @property
-    def shares_calls(self) -> bool:
-        """Whether chains are best run together."""
-        return self.plain.shares_calls
+    def sequences(self) -> Sequences:  # type: ignore[override]
+        return self.plain.sequences
 
-    def draw(self, key: jax.Array) -> Minibatch:
-        """Windows at random, each with one over the probability of its block as its weight."""
-        return self.plain.draw(key)
+    @property
+    def initial(self) -> Any:
+        return self.plain.initial
 
-    def draw_many(self, keys: jax.Array) -> Minibatch:
-        """What `draw` gives for each of some keys; for windows that are read from files."""
-        return self.plain.draw_many(keys)
+    @property
+    def on_host(self) -> bool:
+        return self.plain.on_host
 
-    def estimate(
-        self,
-        coordinates: Mapping[str, jax.Array],
-        minibatch: Minibatch,
-        *,
-        prior: bool = True,
-        per_window: bool = False,
-    ) -> GradientEstimate:
-        plain = self.plain
-        fixed = (self.centre, self.exact, self.rare, plain.initial)
-        how = (plain.statistics, prior, per_window)
-        return _controlled(plain.model, *how, dict(coordinates), *fixed, minibatch)
+    @property
+    def together(self) -> bool:
+        return self.plain.together
+
+    def minibatch(self, key: jax.Array) -> Minibatch:
+        return self.plain.minibatch(key)
+
+    def minibatches(self, keys: jax.Array) -> Minibatch:
+        return self.plain.minibatches(keys)
+
+    def estimate(self, u: Mapping[str, Any], minibatch: Minibatch, *, per_window: bool = False) -> Estimate:
+        fixed = (self.centre, self.exact, self.rare, self.initial)
+        return _controlled(self.model, self.plain.statistics, dict(u), *fixed, minibatch)
 
 
-@partial(jax.jit, static_argnames=("statistics", "prior", "per_window"))
+@partial(jax.jit, static_argnames=("statistics",))
 def _controlled(
     model: HMM,
     statistics: WindowStatistics,
-    prior: bool,
-    per_window: bool,
-    coordinates: Coordinates,
+    u: Coordinates,
     centre: Coordinates,
     exact: Coordinates,
     control: CountControl | None,
     initial: Any,
     minibatch: Minibatch,
-) -> GradientEstimate:
-    def at(point: Coordinates) -> GradientEstimate:
-        return window_estimate(model, statistics, False, per_window, point, initial, minibatch)
+) -> Estimate:
+    def at(point: Coordinates) -> tuple[Coordinates, jax.Array, jax.Array]:
+        seen = window_estimate(model, statistics, False, point, initial, minibatch)
+        assert seen.totals is not None
+        return seen.likelihood, seen.totals.transitions, seen.impossible
 
     # One program serves both points, in one call where the backend can. Otherwise one is taken after the other: side by
     # side, branches for rare underflow would all be computed.
     over = jax.vmap(at) if serves_many(model) else partial(jax.lax.map, at)
-    found = over(jax.tree.map(lambda here, home: jnp.stack([here, home]), coordinates, dict(centre)))
-    gradient = {name: exact[name] + found.gradient[name][0] - found.gradient[name][1] for name in coordinates}
+    both, counts, lost = over(jax.tree.map(lambda here, home: jnp.stack([here, home]), u, dict(centre)))
+    likelihood = {name: exact[name] + both[name][0] - both[name][1] for name in u}
     if control is not None:
-        home = jax.tree.map(lambda each: each[1], found.statistics)
-        sampled = (home.total(minibatch.weights) if per_window else home).transitions
-        difference = control.elasticity * (control.counts - sampled)
-        gradient = add(gradient, count_score(model, coordinates, dict(centre), difference))
-    if prior:
-        gradient = add(gradient, prior_gradient(model, coordinates))
-    return GradientEstimate(gradient, jax.tree.map(lambda each: each[0], found.statistics))
+        difference = control.elasticity * (control.counts - counts[1])
+        likelihood = add(likelihood, count_score(model, u, dict(centre), difference))
+    # Counts could be negative here: none are given.
+    return Estimate(add(likelihood, prior_gradient(model, u)), likelihood, impossible=lost[0])

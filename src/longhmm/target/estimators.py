@@ -1,18 +1,11 @@
-"""Estimators of the gradient of the log posterior, all of one form.
-
-An estimator is a small policy object. `bind(model, data, params)` ties it to a model and data and fixes buffer and gap
-at `params`; what comes back draws a minibatch from a key and turns it, at any coordinates, into an estimate.
-
-    minibatch = bound.draw(key)
-    estimate = bound.estimate(coordinates, minibatch)
-"""
+"""Policies that become targets: all data, windows with buffers, and windows of rows taken as independent."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,52 +17,12 @@ from longhmm.inference.markov import excess, mixing_time, stationary
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_length import BufferEstimate, FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import Coordinates, add, natural, natural_score, prior_gradient
-from longhmm.target.full_data import log_posterior_and_gradient
 from longhmm.target.importance import importance_of_groups
 from longhmm.target.minibatch import Minibatch, MinibatchSource, with_numbers
 from longhmm.target.systematic import Windows, groups_of, plan_unequal
+from longhmm.target.target import Estimate, StreamedPosterior, Target, impossible_windows
 
 StartLaw = Callable[[Mapping[str, jax.Array]], jax.Array]
-
-
-class GradientEstimate(NamedTuple):
-    """An estimate of the gradient of the log posterior in unconstrained coordinates.
-
-    Attributes:
-        gradient: by name, as `constrain` takes them.
-        statistics: expected statistics of the windows: summed, each times its weight, so that they estimate those of
-            all data; or, where those of every window were asked for, without weights and with a leading axis. None for
-            the full-data gradient.
-    """
-
-    gradient: dict[str, Any]
-    statistics: Statistics | None
-
-
-class BoundEstimator(Protocol):
-    """What every estimator becomes once it is tied to a model and data."""
-
-    def draw(self, key: jax.Array) -> Any:
-        """A minibatch."""
-
-    def estimate(
-        self, coordinates: Mapping[str, jax.Array], minibatch: Any, *, prior: bool = True, per_window: bool = False
-    ) -> GradientEstimate:
-        """The gradient of the log posterior, or of the log likelihood, at these coordinates."""
-
-
-class ReadsFiles(Protocol):
-    """A bound estimator whose windows may come from files: many minibatches are then read together."""
-
-    def draw_many(self, keys: jax.Array) -> Any:
-        """What `draw` gives for each of some keys, along a leading axis."""
-
-
-class Estimator(Protocol):
-    """A policy: which windows, with which buffer."""
-
-    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundEstimator:
-        """Tie the policy to a model and data, with buffer and gap as `params` need them."""
 
 
 def stationary_start(params: Mapping[str, jax.Array]) -> jax.Array:
@@ -83,49 +36,13 @@ def uniform_start(params: Mapping[str, jax.Array]) -> jax.Array:
     return jnp.full(n_states, 1.0 / n_states, params["transition"].dtype)
 
 
-# Full data ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class FullData:
     """The exact gradient, from one pass over everything."""
 
-    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundFullData:
+    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> StreamedPosterior:
         model.check_dim(sequences)
-        return BoundFullData(model, sequences, model.given_initial(model.validate(params)))
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=("model", "initial"), meta_fields=("sequences",))
-@dataclass(frozen=True)
-class BoundFullData:
-    """The exact gradient of one model on one data set; `initial` as for `BoundWindows`."""
-
-    model: HMM
-    sequences: Sequences
-    initial: np.ndarray | None
-
-    def draw(self, key: jax.Array) -> Sequences:
-        """All the data, whatever the key."""
-        return self.sequences
-
-    def estimate(
-        self,
-        coordinates: Mapping[str, jax.Array],
-        minibatch: Sequences,
-        *,
-        prior: bool = True,
-        per_window: bool = False,
-    ) -> GradientEstimate:
-        with jax.enable_x64(True):
-            wide = {name: jnp.asarray(np.asarray(value), jnp.float64) for name, value in coordinates.items()}
-            params = jax.tree.map(np.asarray, self.model.constrain(wide))
-        if self.initial is not None:
-            params = {**params, "initial": self.initial}
-        _, gradient = log_posterior_and_gradient(self.model, params, minibatch, prior=prior)
-        return GradientEstimate(gradient, None)
-
-
-# Windows --------------------------------------------------------------------------------------------------------
+        return StreamedPosterior(model, sequences, model.given_initial(model.validate(params)))
 
 
 @dataclass(frozen=True)
@@ -142,7 +59,7 @@ class Buffered:
     buffer: LyapunovBuffer | FixedBuffer = field(default_factory=LyapunovBuffer)
     start: StartLaw = stationary_start
 
-    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundWindows:
+    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> WindowTarget:
         found = self.buffer.estimate(model, params, sequences)
         return _bind_windows(model, sequences, params, self.windows, found, WindowStatistics(self.start))
 
@@ -153,7 +70,7 @@ class IID:
 
     windows: Windows = field(default_factory=Windows)
 
-    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundWindows:
+    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> WindowTarget:
         found = FixedBuffer(0).estimate(model, params, sequences)
         return _bind_windows(model, sequences, params, self.windows, found, WindowStatistics(_only_law, mixture=True))
 
@@ -165,7 +82,7 @@ def _bind_windows(
     windows: Windows,
     found: BufferEstimate,
     statistics: WindowStatistics,
-) -> BoundWindows:
+) -> WindowTarget:
     model.check_dim(sequences)
     complete = model.validate(params)
     if sequences.in_memory:
@@ -176,7 +93,7 @@ def _bind_windows(
         look = WindowStatistics(stationary_start)
         importance = importance_of_groups(model, complete, sequences, blocks, found.length, look)
         source = source.with_unequal(plan_unequal(source.cells, importance, windows.proposal.uniform, source.scheme))
-    return BoundWindows(model, source, found, statistics, model.given_initial(complete))
+    return WindowTarget(model, source, statistics, model.given_initial(complete), found)
 
 
 @dataclass(frozen=True)
@@ -242,70 +159,56 @@ def _only_law(params: Mapping[str, jax.Array]) -> jax.Array:
     meta_fields=("buffer", "statistics"),
 )
 @dataclass(frozen=True, eq=False)
-class BoundWindows:
-    """Minibatch gradients of one model on one data set.
-
-    `initial` is the law of first states that the parameters brought along, a constant; None for the model's own.
-    """
+class WindowTarget(Target):
+    """Minibatches of windows."""
 
     model: HMM
     source: MinibatchSource
-    buffer: BufferEstimate
     statistics: WindowStatistics
-    initial: np.ndarray | None
+    initial: Any
+    buffer: BufferEstimate | None = None
+    counts: ClassVar[bool] = True
+    apart: ClassVar[bool] = True
 
     @property
-    def draws_on_host(self) -> bool:
-        """Whether windows are read from files, outside compiled code."""
+    def sequences(self) -> Sequences:  # type: ignore[override]
+        return self.source.sequences
+
+    @property
+    def on_host(self) -> bool:
         return not self.source.on_device
 
     @property
-    def shares_calls(self) -> bool:
-        """Whether chains are best run together: one call serves them all."""
+    def together(self) -> bool:
         return serves_many(self.model)
 
-    def draw(self, key: jax.Array) -> Minibatch:
+    def minibatch(self, key: jax.Array) -> Minibatch:
         """Windows at random, each with one over the probability of its cell as its weight."""
-        if self.draws_on_host:
-            return jax.tree.map(lambda each: each[0], self.draw_many(key[None]))
+        if self.on_host:
+            return jax.tree.map(lambda each: each[0], self.minibatches(key[None]))
         return self.source.draw(key)
 
-    def draw_many(self, keys: jax.Array) -> Minibatch:
-        """What `draw` gives for each of some keys, along a leading axis; for windows that are read from files."""
+    def minibatches(self, keys: jax.Array) -> Minibatch:
         minibatch = self.source.draw_many(keys)
         rows = minibatch.rows
         values, observed = (np.reshape(each, (-1, each.shape[-1])) for each in (rows.values, rows.observed))
         self.model.emission.check(values, observed, lambda row: f"a value in a window of {self.source.sequences.name}")
         return with_numbers(self.model, minibatch)
 
-    def estimate(
-        self,
-        coordinates: Mapping[str, jax.Array],
-        minibatch: Minibatch,
-        *,
-        prior: bool = True,
-        per_window: bool = False,
-    ) -> GradientEstimate:
-        how = (self.statistics, prior, per_window)
-        return window_estimate(self.model, *how, dict(coordinates), self.initial, minibatch)
+    def estimate(self, u: Mapping[str, Any], minibatch: Minibatch, *, per_window: bool = False) -> Estimate:
+        return window_estimate(self.model, self.statistics, per_window, dict(u), self.initial, minibatch)
 
 
-@partial(jax.jit, static_argnames=("statistics", "prior", "per_window"))
+@partial(jax.jit, static_argnames=("statistics", "per_window"))
 def window_estimate(
-    model: HMM,
-    statistics: WindowStatistics,
-    prior: bool,
-    per_window: bool,
-    coordinates: Coordinates,
-    initial: Any,
-    minibatch: Minibatch,
-) -> GradientEstimate:
-    params, pull = natural(model, coordinates)
+    model: HMM, statistics: WindowStatistics, per_window: bool, u: Coordinates, initial: Any, minibatch: Minibatch
+) -> Estimate:
+    params, pull = natural(model, u)
     if initial is not None:
         params = {**params, "initial": jnp.asarray(initial, params["transition"].dtype)}
     found = statistics(model, params, minibatch, None if per_window else minibatch.weights)
-    total = found.total(minibatch.weights) if per_window else found
-    gradient = pull(natural_score(params, total, initial_moves=initial is None))
-    if prior:
-        gradient = add(gradient, prior_gradient(model, coordinates))
-    return GradientEstimate(gradient, found if per_window else total)
+    totals = found.total(minibatch.weights) if per_window else found
+    likelihood = pull(natural_score(params, totals, initial_moves=initial is None))
+    gradient = add(likelihood, prior_gradient(model, u))
+    lost = impossible_windows(totals, minibatch)
+    return Estimate(gradient, likelihood, totals, found if per_window else None, lost)

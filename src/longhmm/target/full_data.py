@@ -18,7 +18,7 @@ from longhmm.model.hmm import HMM
 from longhmm.target.coordinates import Coordinates, add, interior, prior_gradient, score, unconstrain
 
 if TYPE_CHECKING:
-    from longhmm.target.estimators import Estimator
+    from longhmm.target.target import Estimator
 
 
 def gradient(
@@ -50,14 +50,14 @@ def gradient(
         (['rate', 'transition'], (2,))
     """
     sequences = open_data(data)
-    model = model.resolve(sequences) if prior else model
+    model = model.resolve(sequences)
     complete = interior(model, params)
     if estimator is None:
         return gradient_from(model, complete, full_statistics(model, complete, sequences), prior=prior)[1]
-    bound = estimator.bind(model, sequences, complete)
-    coordinates = jax.tree.map(jnp.asarray, unconstrain(model, complete))
-    found = bound.estimate(coordinates, bound.draw(jax.random.key(seed)), prior=prior)
-    return {name: np.asarray(value) for name, value in found.gradient.items()}
+    target = estimator.bind(model, sequences, complete)
+    u = jax.tree.map(jnp.asarray, unconstrain(model, complete))
+    found = target.estimate(u, target.minibatch(jax.random.key(seed)))
+    return {name: np.asarray(value) for name, value in (found.gradient if prior else found.likelihood).items()}
 
 
 def full_statistics(

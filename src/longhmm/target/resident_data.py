@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from longhmm.backends.resident import Data, Program, exact_statistics, lay_out
+from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.target.coordinates import add, prior_gradient, scale
-from longhmm.target.estimators import GradientEstimate
+from longhmm.target.target import Estimate, Target
 
 Params = Mapping[str, jax.Array]
 
@@ -33,7 +33,7 @@ class Inputs(NamedTuple):
 
 
 @jax.tree_util.register_pytree_node_class
-class ExactPosterior:
+class ExactPosterior(Target):
     """Log posterior density of unconstrained coordinates, up to the evidence; `posterior(u)` may be differentiated.
 
     It may be called inside compiled code, under `jax.enable_x64(True)`, and may be handed to it as an argument: it is
@@ -53,19 +53,31 @@ class ExactPosterior:
             self.inputs = Inputs(data, jnp.zeros((), jnp.int32), first)
 
     @property
-    def model(self) -> HMM:
-        """The model, with default priors scaled to the data."""
+    def model(self) -> HMM:  # type: ignore[override]
         return self.program.model
+
+    @property
+    def initial(self) -> Any:
+        return self.inputs.initial
 
     def __call__(self, coordinates: Params) -> jax.Array:
         with jax.enable_x64(True):
             return _log_posterior(self.program, self.inputs, _wide(coordinates))[0]
 
-    def value_and_gradient(self, coordinates: Params) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """The log posterior and its gradient by name, from one pass."""
+    def log_density_and_gradient(
+        self, u: Params, progress: Progress | None = None
+    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """The log posterior and its gradient by name, from one pass; may be called inside compiled code."""
         with jax.enable_x64(True):
-            value, gradient, _ = _evaluate(self.program, self.inputs, _wide(coordinates))
+            value, gradient, _ = _evaluate(self.program, self.inputs, _wide(u))
             return value, gradient
+
+    def estimate(self, u: Params, minibatch: None, *, per_window: bool = False) -> Estimate:
+        """The exact gradient."""
+        _, gradient = self.log_density_and_gradient(u)
+        with jax.enable_x64(True):
+            prior = prior_gradient(self.model, _wide(u))
+            return Estimate(gradient, add(gradient, scale(-1.0, prior)), impossible=jnp.zeros((), jnp.int32))
 
     def params(self, coordinates: Params) -> dict[str, jax.Array]:
         """Natural parameters, with the distribution of first states that holds here."""
@@ -144,29 +156,7 @@ _log_likelihood.defvjp(_log_likelihood_forward, _log_likelihood_backward)
 
 @dataclass(frozen=True)
 class ResidentData:
-    """The exact log posterior and its gradient from one compiled pass over everything, as an estimator."""
+    """The exact log posterior and its gradient from one compiled pass over everything, as a policy."""
 
-    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> BoundResidentData:
-        initial = model.given_initial(model.validate(params))
-        return BoundResidentData(ExactPosterior(model, sequences, initial))
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=("posterior",), meta_fields=())
-@dataclass(frozen=True, eq=False)
-class BoundResidentData:
-    """The posterior of one model on one data set; under `jax.enable_x64(True)` it may enter compiled code."""
-
-    posterior: ExactPosterior
-
-    def draw(self, key: jax.Array) -> None:
-        """Nothing: all data are used, and the posterior holds them."""
-
-    def estimate(
-        self, coordinates: Mapping[str, jax.Array], minibatch: None, *, prior: bool = True, per_window: bool = False
-    ) -> GradientEstimate:
-        """The exact gradient of the log posterior, or of the log likelihood."""
-        _, gradient = self.posterior.value_and_gradient(coordinates)
-        if not prior:
-            with jax.enable_x64(True):
-                gradient = add(gradient, scale(-1.0, prior_gradient(self.posterior.model, coordinates)))
-        return GradientEstimate(gradient, None)
+    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> ExactPosterior:
+        return ExactPosterior(model, sequences, model.given_initial(model.validate(params)))

@@ -76,7 +76,7 @@ def estimates():
     held = {len(leaf.sharding.device_set) for leaf in jax.tree.leaves(bound.source.data)}
 
     def one(key):
-        return bound.estimate(narrow, bound.draw(key)).gradient
+        return bound.estimate(narrow, bound.minibatch(key)).gradient
 
     chains = jax.jit(jax.vmap(one), compiler_options=QUICK)(jax.random.split(jax.random.key(1), 2))
     return jax.device_get(chains), (held, len(calls) > 0)
