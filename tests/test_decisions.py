@@ -108,7 +108,6 @@ RULES = (
         frozenset(
             {
                 "calibration.py",
-                "cli/running.py",
                 "posterior/origin.py",
                 "posterior/sample.py",
                 "posterior/why_exact.py",

@@ -6,9 +6,12 @@ import warnings
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+import typer
 
+import longhmm as lh
+from longhmm import samplers
 from longhmm.cli.compare import parse_states
-from longhmm.cli.inputs import build_model, chosen_columns, located, parse_prior
+from longhmm.cli.options import build_model, chosen_columns, located, one_of, parse_prior, sampler_names
 from longhmm.cli.output import guarded, plain, seconds, shown
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
@@ -57,6 +60,23 @@ def test_every_file_of_a_family_registers_it_under_its_name():
     assert set(names()) == set(families()) - {"distribution", "tied"}
     for name in names():
         assert families()[name].__module__.rsplit(".", 1)[1] == name.replace("-", "_")
+
+
+def test_names_come_from_the_registries(monkeypatch):
+    monkeypatch.setattr(samplers, "NAMES", dict(samplers.NAMES))
+    monkeypatch.setattr(samplers, "REGISTERED", dict(samplers.REGISTERED))
+    monkeypatch.setattr(samplers, "_own", {})
+    known = one_of(sampler_names)["parser"]
+    assert known("nuts") == "nuts" and known("auto") == "auto"
+    with pytest.raises(typer.BadParameter, match=r"'mine' is not one of auto, sgld-cv, .*nuts"):
+        known("mine")
+
+    @samplers.register("mine")
+    class Mine(lh.Gibbs):
+        pass
+
+    assert known("mine") == "mine"
+    assert type(samplers.from_name("mine")) is Mine
 
 
 def test_rare_categories_are_counted():

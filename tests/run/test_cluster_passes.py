@@ -165,7 +165,7 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
 ) -> None:
     data = sources(values, tmp_path)[kind]
     if kind == "dask":
-        data = open_data(client.persist(data.source._array), lengths=LENGTHS)  # type: ignore[attr-defined]
+        data = open_data(client.persist(data.source.opened), lengths=LENGTHS)  # type: ignore[attr-defined]
     expected = lh.state_probabilities(MODEL, PARAMS, data), lh.decode(MODEL, PARAMS, data)
     result, seen, killed = Cluster._result, [], []
 

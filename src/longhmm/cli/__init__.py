@@ -12,10 +12,9 @@ import typer
 from longhmm.cli.compare import compare
 from longhmm.cli.decode import decode
 from longhmm.cli.doctor import doctor
-from longhmm.cli.fit import fit
+from longhmm.cli.fit import fit, resume
 from longhmm.cli.report import report, view
 from longhmm.cli.reproduce import reproduce
-from longhmm.cli.resume import resume
 from longhmm.cli.simulate import simulate
 
 app = typer.Typer(

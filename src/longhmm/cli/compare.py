@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
 
+from longhmm import samplers
 from longhmm.cli import options
 from longhmm.cli.output import Output, guarded
 
@@ -28,17 +30,14 @@ def compare(
     emission: options.Emission = None,
     prior: options.Priors = None,
     stay: options.Stay = None,
-    sampler: options.Sampler = options.SamplerName.auto,
+    sampler: options.Sampler = options.AUTO,
     chains: options.Chains = 4,
     draws: options.Draws = 500,
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:
     """Fit models with several numbers of states and rank them by how well they predict data they have not seen."""
-    from longhmm.cli.inputs import build_model, check, chosen_columns, open_recordings, steps_of
-    from longhmm.cli.running import sampler_of
     from longhmm.data.sequences import Sequences
-    from longhmm.model.emissions import registry
     from longhmm.model.hmm import HMM
     from longhmm.posterior.compare import compare as rank
     from longhmm.posterior.posterior import Posterior
@@ -46,21 +45,16 @@ def compare(
 
     numbers = parse_states(states)
     said = Output(as_json)
-    recording = open_recordings(recordings, dataset, chosen_columns(column))
-    steps = steps_of(decimate=decimate, log=log, detrend=detrend, normalise=normalise, sequences=recording)
-    data = steps.apply(recording)
-    guess = registry.guess(data) if emission is None else registry.Guess(emission, "as asked for")
+    recording, _, data, guess = options.opened(
+        recordings, dataset, column, emission, decimate=decimate, log=log, detrend=detrend, normalise=normalise
+    )
     said.say(f"{recording.name}: {data.length:,} samples; emission: {guess.name} ({guess.reason})")
-    models = {
-        f"{n} state{'s' if n > 1 else ''}": build_model(guess.name, n, data, priors=prior or [], stay=stay)
-        for n in numbers
-    }
-    for model in models.values():
-        check(model, data, held_out)
+    build = partial(options.build_model, guess.name, data=data, priors=prior or [], stay=stay, held_out=held_out)
+    models = {f"{n} state{'s' if n > 1 else ''}": build(n) for n in numbers}
+    how = None if sampler == options.AUTO else samplers.from_name(sampler)
 
     def fitted(model: HMM, training: Sequences) -> Posterior:
         said.say(f"Fitting {model.n_states} state(s) ...")
-        how = sampler_of(sampler)
         return sample(model, training, sampler=how, chains=chains, draws=draws, seed=seed, verdict=False)
 
     ranked = rank(models, data, held_out=held_out, fit=fitted)

@@ -61,14 +61,11 @@ def devices() -> list[str]:
 def kernels() -> dict[str, str]:
     """The compiled recursions that are there."""
     found = {"reference": "JAX, everywhere"}
-    try:
-        found["native"] = str(import_module("longhmm.backends.native").status())
-    except (ImportError, AttributeError):
-        found["native"] = "not part of this installation"
-    try:
-        found["pallas"] = str(import_module("longhmm.backends.pallas.windows").status())
-    except Exception as error:  # as above: JAX may find a GPU that it cannot use
-        found["pallas"] = f"not used: {' '.join(str(error).split())}"
+    for name, module in (("native", "longhmm.backends.native"), ("pallas", "longhmm.backends.pallas.windows")):
+        try:
+            found[name] = str(import_module(module).status())
+        except Exception as error:  # as above: JAX may find a GPU that it cannot use
+            found[name] = f"not used: {' '.join(str(error).split())}"
     return found
 
 

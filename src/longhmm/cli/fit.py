@@ -1,4 +1,4 @@
-"""`longhmm fit`: from a recording to a posterior."""
+"""`longhmm fit` and `longhmm resume`: from a recording to a posterior, at once or after a stop."""
 
 from __future__ import annotations
 
@@ -26,17 +26,12 @@ def fit(
     normalise: options.Normalise = False,
     held_out: Annotated[
         float,
-        typer.Option(
-            min=0.0,
-            max=0.9,
-            help="Share of the recording, at its end, that is not fitted but predicted.",
-            rich_help_panel=options.READING,
-        ),
+        options.reading(min=0.0, max=0.9, help="Share of the recording, at its end, that is predicted, not fitted."),
     ] = 0.0,
     emission: options.Emission = None,
     prior: options.Priors = None,
     stay: options.Stay = None,
-    sampler: options.Sampler = options.SamplerName.auto,
+    sampler: options.Sampler = options.AUTO,
     chains: options.Chains = 4,
     draws: options.Draws = 1000,
     time_limit: options.TimeLimit = None,
@@ -49,44 +44,73 @@ def fit(
 
     Example: longhmm fit recording.abf --states 3 --out run
     """
-    from longhmm.cli.inputs import build_model, check, checked_rate, chosen_columns, located, open_recordings, steps_of
     from longhmm.cli.running import draw
-    from longhmm.errors import LongHMMError
-    from longhmm.model.emissions import registry
+    from longhmm.errors import DataError, LongHMMError
     from longhmm.model.serialise import model_to_config
     from longhmm.posterior.run_directory import RunDirectory
     from longhmm.run.lock import locked
 
     if time_limit is not None and not time_limit > 0:
         raise LongHMMError(f"--time-limit must be a positive number of seconds, got {time_limit:g}.")
+    if rate is not None and not rate > 0:
+        raise DataError(f"--rate must be a positive number of samples per second, got {rate:g}.")
     said = Output(as_json)
-    columns = chosen_columns(column)
-    recording = open_recordings(recordings, dataset, columns)
-    hertz = checked_rate(rate, recording)
-    steps = steps_of(decimate=decimate, log=log, detrend=detrend, normalise=normalise, sequences=recording)
-    data = steps.apply(recording)
-    timing = "at an unknown rate" if hertz is None else f"at {hertz:g} Hz"
+    recording, steps, data, guess = options.opened(
+        recordings, dataset, column, emission, decimate=decimate, log=log, detrend=detrend, normalise=normalise
+    )
+    rate = recording.rate if rate is None else rate
+    timing = "at an unknown rate" if rate is None else f"at {rate:g} Hz"
     said.say(f"{recording.name}: {recording.length:,} samples of {recording.dim} feature(s) {timing}")
     if not steps.changes_nothing:
         said.say(f"After preprocessing: {data.length:,} samples")
-    guess = registry.guess(data) if emission is None else registry.Guess(emission, "as asked for")
     said.say(f"Emission: {guess.name} ({guess.reason})")
-    model = build_model(guess.name, states, data, priors=prior or [], stay=stay)
-    check(model, data, held_out)
+    model = options.build_model(guess.name, states, data, priors=prior or [], stay=stay, held_out=held_out)
     request = {
-        "recordings": located(recordings),
+        "recordings": options.located(recordings),
         "dataset": dataset,
-        "columns": columns,
-        "rate": hertz,
+        "columns": options.chosen_columns(column),
+        "rate": rate,
         "unit": recording.unit,
         "preprocessing": steps.to_dict(),
         "held_out": held_out,
         "emission": {"name": guess.name, "reason": guess.reason},
         "model": model_to_config(model),
-        "sample": {"sampler": str(sampler), "chains": chains, "draws": draws, "seed": seed, "time_limit": time_limit},
+        "sample": {"sampler": sampler, "chains": chains, "draws": draws, "seed": seed, "time_limit": time_limit},
     }
     run = RunDirectory.create(out, request, overwrite=overwrite)
     with locked(run.path):
         code = draw(run, said, time_limit=time_limit)
+    if code:
+        raise typer.Exit(code)
+
+
+@guarded
+def resume(
+    run: options.Run,
+    draws: Annotated[
+        int | None, typer.Option(min=1, help="Draws of each chain in all, if more are wanted than at first.")
+    ] = None,
+    time_limit: options.TimeLimit = None,
+    as_json: options.Json = False,
+) -> None:
+    """Go on with a run that was stopped, to the same draws bit for bit as if it had not been.
+
+    A run without a checkpoint starts over; a finished run is left as it is.
+    """
+    from longhmm.cli.running import checked, describe, draw
+    from longhmm.posterior.run_directory import RunDirectory
+    from longhmm.run.lock import locked
+
+    said = Output(as_json)
+    found = RunDirectory.open(run)
+    wanted = draws or checked(found).request["sample"]["draws"]
+    if found.has_posterior:
+        posterior = found.posterior()
+        if posterior.n_draws >= wanted and posterior.verdict is not None:
+            said.say(f"{run} is finished: {posterior.n_draws:,} draws of each chain.")
+            said.result({**describe(found, posterior, said), "stopped": None})
+            return
+    with locked(found.path):
+        code = draw(found, said, time_limit=time_limit, draws=wanted)
     if code:
         raise typer.Exit(code)

@@ -1,34 +1,42 @@
-"""Options that several commands share."""
+"""Options that several commands share, and what they mean: recordings, what is done to them first, a model."""
 
 from __future__ import annotations
 
-from enum import StrEnum
+import ast
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from longhmm import samplers
 from longhmm.model.emissions import registry
 
+if TYPE_CHECKING:
+    from longhmm.data.preprocess import Preprocessing
+    from longhmm.data.sequences import Sequences
+    from longhmm.model.hmm import HMM
+
 READING, MODEL, SAMPLING = "Reading the recording", "The model", "Sampling"
+AUTO = "auto"
+reading, modelling, sampling = (partial(typer.Option, rich_help_panel=panel) for panel in (READING, MODEL, SAMPLING))
 
 
-def emission_name(text: str) -> str:
-    """The name of a registered emission, or one sentence that lists them."""
-    if text not in registry.names():
-        raise typer.BadParameter(f"{text!r} is not one of {', '.join(registry.names())}.")
-    return text
+def one_of(names: Callable[[], list[str]]) -> dict[str, Any]:
+    """The settings of an option that takes one of some names: how it looks in the help, what it refuses."""
+
+    def known(text: str) -> str:
+        if text not in names():
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(names())}.")
+        return text
+
+    return {"parser": known, "metavar": f"[{'|'.join(names())}]"}
 
 
-class SamplerName(StrEnum):
-    """Samplers that work without tuning by hand."""
-
-    auto = "auto"
-    sgld_cv = "sgld-cv"
-    nuts = "nuts"
-    hmc = "hmc"
-    gibbs = "gibbs"
-    sgrld = "sgrld"
+def sampler_names() -> list[str]:
+    """Those of the registry, and the one that leaves the choice to `sample`."""
+    return [AUTO, *samplers.names()]
 
 
 Recordings = Annotated[
@@ -42,8 +50,7 @@ Recordings = Annotated[
 ]
 Run = Annotated[Path, typer.Argument(help="The directory that `longhmm fit --out` made.", show_default=False)]
 Moved = Annotated[
-    list[str] | None,
-    typer.Argument(help="The recording, if it is no longer where it was.", metavar="RECORDING..."),
+    list[str] | None, typer.Argument(help="The recording, if it is no longer where it was.", metavar="RECORDING...")
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on standard output, all else on standard error.")
@@ -51,78 +58,178 @@ Json = Annotated[
 Seed = Annotated[int, typer.Option(help="Equal seeds give equal results.", min=0)]
 Columns = Annotated[
     list[str] | None,
-    typer.Option(
-        "--column",
-        "--channel",
-        help="Column or channel to use, by name or by number from 0; repeat it for several.",
-        rich_help_panel=READING,
+    reading(
+        "--column", "--channel", help="Column or channel to use, by name or by number from 0; repeat it for several."
     ),
 ]
-Dataset = Annotated[
-    str | None, typer.Option(help="Array to use inside a file that holds several.", rich_help_panel=READING)
-]
-Rate = Annotated[
-    float | None,
-    typer.Option(help="Samples per second, where the file does not say (or is wrong).", rich_help_panel=READING),
-]
+Dataset = Annotated[str | None, reading(help="Array to use inside a file that holds several.")]
+Rate = Annotated[float | None, reading(help="Samples per second, where the file does not say (or is wrong).")]
 Decimate = Annotated[
     int,
-    typer.Option(
+    reading(
         min=1,
         help="Keep every n-th sample. The others are left out rather than averaged: an average across a change of "
         "state lies between the levels, at a value that no state has.",
-        rich_help_panel=READING,
     ),
 ]
-Log = Annotated[bool, typer.Option("--log", help="Take logarithms; values must be positive.", rich_help_panel=READING)]
+Log = Annotated[bool, reading("--log", help="Take logarithms; values must be positive.")]
 Detrend = Annotated[
     bool,
-    typer.Option(
-        "--detrend",
-        help="Subtract a straight line, laid through medians so that short events do not bend it.",
-        rich_help_panel=READING,
-    ),
+    reading("--detrend", help="Subtract a straight line, laid through medians so that short events do not bend it."),
 ]
-Normalise = Annotated[
-    bool,
-    typer.Option(
-        "--normalise", help="Subtract the mean and divide by the standard deviation.", rich_help_panel=READING
-    ),
-]
+Normalise = Annotated[bool, reading("--normalise", help="Subtract the mean and divide by the standard deviation.")]
 Emission = Annotated[
     str | None,
-    typer.Option(
-        parser=emission_name,
-        metavar=f"[{'|'.join(registry.names())}]",
-        help="Noise around each state; by default guessed from the data.",
-        rich_help_panel=MODEL,
-    ),
+    modelling(**one_of(registry.names), help="Noise around each state; by default guessed from the data."),
 ]
 Priors = Annotated[
     list[str] | None,
-    typer.Option(
+    modelling(
         "--prior",
         help="Prior or fixed value of a parameter, such as 'loc=Normal(50, 20)', 'scale=HalfNormal(5)' or 'df=4'; "
         "lists give one number per state. Repeat it for several.",
-        rich_help_panel=MODEL,
     ),
 ]
 Stay = Annotated[
     float | None,
-    typer.Option(
-        help="Prior weight of staying in a state, in observations (moving has 1); by default 1.", rich_help_panel=MODEL
-    ),
+    modelling(help="Prior weight of staying in a state, in observations (moving has 1); by default 1."),
 ]
-Chains = Annotated[int, typer.Option(min=1, help="Independent chains.", rich_help_panel=SAMPLING)]
-Draws = Annotated[int, typer.Option(min=1, help="Draws kept of each chain.", rich_help_panel=SAMPLING)]
+Chains = Annotated[int, sampling(min=1, help="Independent chains.")]
+Draws = Annotated[int, sampling(min=1, help="Draws kept of each chain.")]
 Sampler = Annotated[
-    SamplerName,
-    typer.Option(help="auto chooses between windows and exact passes by cost.", rich_help_panel=SAMPLING),
+    str,
+    sampling(
+        **one_of(sampler_names),
+        help="auto chooses between windows and exact passes by cost; the others need no tuning by hand.",
+    ),
 ]
 TimeLimit = Annotated[
     float | None,
-    typer.Option(
-        help="Seconds after which drawing stops with the draws so far; `resume` goes on from there.",
-        rich_help_panel=SAMPLING,
-    ),
+    sampling(help="Seconds after which drawing stops with the draws so far; `resume` goes on from there."),
 ]
+
+
+class Opened(NamedTuple):
+    """A recording as it lies in its files, what is done to it, what the model sees, and a family that suits that."""
+
+    recording: Sequences
+    steps: Preprocessing
+    data: Sequences
+    guess: registry.Guess
+
+
+def located(recordings: list[str]) -> list[str]:
+    """Absolute paths, so that a run finds its data from anywhere; addresses and examples as they are."""
+    from longhmm.data.formats import EXAMPLE
+
+    return [
+        each if "://" in each or each.startswith(EXAMPLE) else str(Path(each).expanduser().absolute())
+        for each in recordings
+    ]
+
+
+def in_a_folder(file: Path) -> Path:
+    """A file to be written, if its folder is there: better known before hours of computing than after."""
+    from longhmm.errors import DataError
+
+    if not file.absolute().parent.is_dir():
+        raise DataError(f"the folder of {file} does not exist; make it first, or choose another place.")
+    return file
+
+
+def chosen_columns(given: list[str] | None) -> list[str | int] | None:
+    """Columns by name, or by number where the text is one."""
+    return [int(each) if each.isdigit() else each for each in given] if given else None
+
+
+def opened(
+    recordings: list[str],
+    dataset: str | None,
+    column: list[str] | None,
+    emission: str | None,
+    *,
+    decimate: int,
+    log: bool,
+    detrend: bool,
+    normalise: bool,
+) -> Opened:
+    """The recording that was asked for, with the numbers of its preprocessing measured on it."""
+    from longhmm.data.preprocess import Preprocessing
+    from longhmm.data.sequences import open_data
+    from longhmm.errors import DataError
+
+    where: Any = located(recordings)
+    recording = open_data(where[0] if len(where) == 1 else where, dataset=dataset, columns=chosen_columns(column))
+    if decimate >= recording.length:
+        raise DataError(f"--decimate must be below the {recording.length} samples of {recording.name}, got {decimate}.")
+    steps = Preprocessing(decimate=decimate, log=log, detrend=detrend, normalise=normalise).measured(recording)
+    data = steps.apply(recording)
+    guess = registry.guess(data) if emission is None else registry.Guess(emission, "as asked for")
+    return Opened(recording, steps, data, guess)
+
+
+def build_model(
+    name: str, n_states: int, data: Sequences, *, priors: list[str], stay: float | None, held_out: float = 0.0
+) -> HMM:
+    """The model that was asked for, unless it cannot have produced the data or has more states than observations."""
+    from longhmm.errors import ModelError
+    from longhmm.model.hmm import HMM
+    from longhmm.model.transitions import Sticky
+    from longhmm.posterior.split import split
+
+    emission = registry.from_name(name, data, **dict(parse_prior(text) for text in priors))
+    if stay is not None and not stay > 0:
+        raise ModelError(f"--stay must be a positive number, got {stay:g}.")
+    model = HMM(n_states, emission, transition_prior=1.0 if stay is None else Sticky(stay=stay))
+    if n_states > data.length:
+        raise ModelError(f"--states must not exceed the {data.length:,} samples of {data.name}, got {n_states}.")
+    resolved = model.resolve(data)
+    if data.in_memory:
+        resolved.check_data(data)  # what lies in files is checked whenever it is read
+    if held_out:
+        split(data, held_out)
+    return model
+
+
+def parse_prior(text: str) -> tuple[str, Any]:
+    """`name=Normal(0, 1)` or `name=4` as the name and its prior or fixed value; only known names are ever called."""
+    import jax
+
+    from longhmm.errors import ModelError
+    from longhmm.model.serialise import PRIORS, prior_from_config
+
+    name, found, right = text.partition("=")
+    name = name.strip()
+    wrong = ModelError(
+        f"--prior must look like 'loc=Normal(0, 10)' or 'df=4', with one of {', '.join(sorted(PRIORS))}; got {text!r}."
+    )
+    if not found or not name.isidentifier():
+        raise wrong
+    try:
+        tree = ast.parse(right.strip(), mode="eval").body
+        if not isinstance(tree, ast.Call):
+            return name, _numbers(tree)
+        kind = tree.func.id if isinstance(tree.func, ast.Name) else ""
+        names = PRIORS.get(kind)
+        if names is None:
+            raise wrong
+        args = dict(zip(names, (_numbers(each) for each in tree.args), strict=False))
+        args |= {str(each.arg): _numbers(each.value) for each in tree.keywords}
+        if len(tree.args) > len(names) or set(args) != set(names):
+            raise ModelError(f"--prior {name}={kind}(...) needs the numbers {', '.join(names)}; got {text!r}.")
+        with jax.enable_x64(True):
+            return name, prior_from_config({"distribution": kind, "args": args})
+    except (SyntaxError, ValueError, RecursionError) as error:
+        if isinstance(error, ModelError):
+            raise
+        raise wrong from None
+
+
+def _numbers(node: ast.expr) -> Any:
+    """A number, or lists of numbers: the only values that a prior may have."""
+    import numpy as np
+
+    value = ast.literal_eval(node)
+    if np.asarray(value).dtype.kind not in "iuf":
+        raise ValueError("not a number")
+    return value

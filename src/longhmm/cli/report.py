@@ -19,9 +19,7 @@ def report(
     as_json: options.Json = False,
 ) -> None:
     """Write one self-contained page: the verdict, what was found, how sure, and the recording to zoom into."""
-    from longhmm.cli.inputs import located
     from longhmm.cli.running import show_states, show_verdict
-    from longhmm.errors import DataError
     from longhmm.posterior.load import load
     from longhmm.posterior.run_directory import REQUEST, RunDirectory
     from longhmm.posterior.store import DOCUMENT
@@ -31,13 +29,13 @@ def report(
     is_run = (run / REQUEST).is_file() or not (run / DOCUMENT).is_file()  # else it is what Posterior.save wrote
     found = RunDirectory.open(run) if is_run else None
     posterior = load(run) if found is None else found.posterior()
-    if out is not None and not out.absolute().parent.is_dir():
-        raise DataError(f"the folder of {out} does not exist; make it first, or choose another place.")
-    page = write_report(run, out, located(recordings) if recordings else None)
+    page = write_report(
+        run, None if out is None else options.in_a_folder(out), options.located(recordings) if recordings else None
+    )
     states = None if found is None else show_states(found, posterior, said)
     verdict = show_verdict(posterior, said)
     said.say(f"Page: {page}")
-    said.result({"run": str(run), "page": str(page), "states": states, "verdict": verdict})
+    said.result({"run": run, "page": page, "states": states, "verdict": verdict})
 
 
 @guarded
@@ -48,7 +46,6 @@ def view(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = True,
 ) -> None:
     """Serve the page of a run on this machine, with the recording at full resolution. Ctrl-C ends it."""
-    from longhmm.cli.inputs import located
     from longhmm.report.viewer import serve
 
-    serve(run, located(recordings) if recordings else None, port=port, open_browser=browser)
+    serve(run, options.located(recordings) if recordings else None, port=port, open_browser=browser)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -15,33 +14,22 @@ import typer
 from longhmm.cli import options
 from longhmm.cli.output import Output, guarded, plain
 
-
-class Experiment(StrEnum):
-    """What can be run again."""
-
-    dd = "dd"
-    rc = "rc"
-    rc_hard = "rc-hard"
-    lognormal = "lognormal"
-    ion = "ion"
-    variational = "variational"
-    all = "all"
-
-
-class Scale(StrEnum):
-    """How large."""
-
-    tiny = "tiny"
-    small = "small"
-    paper = "paper"
+EXPERIMENTS = ["dd", "rc", "rc-hard", "lognormal", "ion", "variational", "all"]
+SCALES = ["tiny", "small", "paper"]
 
 
 @guarded
 def reproduce(
-    name: Annotated[Experiment, typer.Argument(help="Which experiment.", show_default=False)],
+    name: Annotated[
+        str, typer.Argument(**options.one_of(EXPERIMENTS.copy), help="Which experiment.", show_default=False)
+    ],
     scale: Annotated[
-        Scale, typer.Option(help="paper: the published sizes; small: minutes; tiny: seconds, only to see that it runs.")
-    ] = Scale.paper,
+        str,
+        typer.Option(
+            **options.one_of(SCALES.copy),
+            help="paper: the published sizes; small: minutes; tiny: seconds, only to see that it runs.",
+        ),
+    ] = "paper",
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for figures, table and curves.", show_default="./runs/NAME-SCALE"),
@@ -62,14 +50,14 @@ def reproduce(
     from longhmm_reproduction.summary import write_summary
 
     said = Output(as_json)
-    names = catalogue.NAMES if name is Experiment.all else (name.value,)
-    folder = Path("runs") / f"{name.value}-{scale.value}" if out is None else out
+    names = catalogue.NAMES if name == "all" else (name,)
+    folder = Path("runs") / f"{name}-{scale}" if out is None else out
     folder.mkdir(parents=True, exist_ok=True)  # a folder that cannot be written to is known before hours of computing
     outcomes = []
     for each in names:
         # At full size a run takes hours: what is finished is kept, and a run that was stopped goes on.
-        keep = folder / "parts" if scale is Scale.paper else None
-        found = catalogue.run(each, scale.value, seed, keep=keep)
+        keep = folder / "parts" if scale == "paper" else None
+        found = catalogue.run(each, scale, seed, keep=keep)
         outcomes.append(found)
         write_report(found, folder)
         if keep is not None:
@@ -78,14 +66,14 @@ def reproduce(
             [method, *(metrics.get(key, float("nan")) for key in COLUMNS)]
             for method, metrics in found["results"].items()
         ]
-        said.table(f"{each}, {scale.value}", ["method", *COLUMNS.values()], rows)
+        said.table(f"{each}, {scale}", ["method", *COLUMNS.values()], rows)
         for claim in claims.judge(found):
             said.say(f"{claim.verdict}: {claim.sentence} ({claim.evidence})")
     write_summary(outcomes, folder)
     said.say(f"Figures, tables and curves: {folder}")
     if as_json:
         documents = [plain(short(found)) for found in outcomes]
-        shown = documents if name is Experiment.all else documents[0]
+        shown = documents if name == "all" else documents[0]
         sys.stdout.write(json.dumps(shown, allow_nan=False) + "\n")
 
 

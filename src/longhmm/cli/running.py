@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from longhmm.cli.options import SamplerName
+from longhmm import samplers
+from longhmm.cli.options import AUTO, sampler_names
 from longhmm.cli.output import INTERRUPTED, Output, seconds
 
 if TYPE_CHECKING:
@@ -13,28 +14,8 @@ if TYPE_CHECKING:
     from longhmm.model.hmm import HMM
     from longhmm.posterior.posterior import Posterior
     from longhmm.posterior.run_directory import RunDirectory
-    from longhmm.samplers.contract import Sampler
 
 LEAST = {"chains": 1, "draws": 1, "seed": 0}  # settings of a run, with the smallest value of each
-
-
-def sampler_of(name: str) -> Sampler | None:
-    """The sampler by the name that the command line uses; None lets `sample` choose."""
-    import longhmm as lh
-
-    match SamplerName(name):
-        case SamplerName.auto:
-            return None
-        case SamplerName.sgld_cv:
-            return lh.ControlVariateSGLD()
-        case SamplerName.nuts:
-            return lh.NUTS()
-        case SamplerName.hmc:
-            return lh.HMC()
-        case SamplerName.gibbs:
-            return lh.Gibbs()
-        case SamplerName.sgrld:
-            return lh.SGRLD()
 
 
 def checked(run: RunDirectory) -> RunDirectory:
@@ -42,9 +23,8 @@ def checked(run: RunDirectory) -> RunDirectory:
     from longhmm.errors import DataError
 
     asked = run.request["sample"]
-    names = {each.value for each in SamplerName}
     whole = all(type(asked.get(name)) is int and asked[name] >= least for name, least in LEAST.items())
-    if not whole or asked.get("sampler") not in names:
+    if not whole or asked.get("sampler") not in sampler_names():
         raise DataError(f"{run.path} has no sound entry 'sample'; the run is damaged, restore a copy of it.")
     return run
 
@@ -75,7 +55,7 @@ def draw(run: RunDirectory, out: Output, *, time_limit: float | None, draws: int
             model_of(run),
             fitted,
             limit,
-            sampler=sampler_of(wanted["sampler"]),
+            sampler=None if wanted["sampler"] == AUTO else samplers.from_name(wanted["sampler"]),
             chains=wanted["chains"],
             draws=wanted["draws"] if draws is None else draws,
             seed=wanted["seed"],
@@ -105,33 +85,17 @@ def draw(run: RunDirectory, out: Output, *, time_limit: float | None, draws: int
     return INTERRUPTED if stopped is not None and "Ctrl-C" in stopped else 0
 
 
-def _short(summary: pd.DataFrame) -> pd.DataFrame:
-    """The columns that fit on a narrow terminal; the smaller of the two effective sizes stands for both."""
-    sizes = summary[["ess_bulk", "ess_tail"]].min(axis=1)
-    return summary.drop(columns=["ess_bulk", "ess_tail"]).assign(ess=sizes)
-
-
 def show_states(run: RunDirectory, posterior: Posterior, out: Output) -> pd.DataFrame:
-    """The table of levels and stays; returned with all its columns."""
+    """The table of levels and dwell times; returned with all its columns."""
     from longhmm.posterior.levels import levels
 
-    unit = f" ({run.unit})" if run.unit else ""
     states = levels(posterior, preprocessing=run.preprocessing).join(posterior.dwell(rate=run.model_rate))
-    lasting = "dwell" if run.rate is None else "dwell_s"
-    picked = states[["level", "level_lower", "level_upper", lasting, "stationary"]]
-    if lasting == "dwell_s":
-        picked = picked.assign(dwell_s=[seconds(each) for each in picked["dwell_s"]])
-    shown = picked.rename(
-        columns={
-            "level": f"level{unit}",
-            "level_lower": "from",
-            "level_upper": "to",
-            "dwell": "mean stay (samples)",
-            "dwell_s": "mean stay",
-            "stationary": "share of time",
-        }
-    )
-    out.frame("States, with 90 % intervals of their levels", shown)
+    known = run.rate is not None
+    shown = states[["level", "level_lower", "level_upper"]].rename(columns={"level_lower": "from", "level_upper": "to"})
+    shown = shown.rename(columns={"level": f"level ({run.unit})"} if run.unit else {})
+    dwell = [seconds(each) for each in states["dwell_s"]] if known else states["dwell"]
+    shown["mean dwell" if known else "mean dwell (samples)"] = dwell
+    out.frame("States, with 90 % intervals of their levels", shown.assign(occupancy=states["stationary"]))
     return states
 
 
@@ -150,7 +114,9 @@ def describe(run: RunDirectory, posterior: Posterior, out: Output) -> dict[str, 
     """Show the states, the parameters and the verdict; the same as a document."""
     states = show_states(run, posterior, out)
     summary = posterior.summary()
-    out.frame("Parameters", _short(summary))
+    # The columns that fit on a narrow terminal; the smaller of the two effective sizes stands for both.
+    sizes = ["ess_bulk", "ess_tail"]
+    out.frame("Parameters", summary.drop(columns=sizes).assign(ess=summary[sizes].min(axis=1)))
     verdict = show_verdict(posterior, out)
     out.say(f"Run: {run.path}")
     return {

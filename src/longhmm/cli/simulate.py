@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,19 +11,12 @@ from longhmm.cli import options
 from longhmm.cli.output import Output, guarded
 from longhmm.cli.reproduce import needs_reproduction
 
-
-class Published(StrEnum):
-    """Models whose data can be simulated."""
-
-    rc = "rc"
-    dd = "dd"
-    rc_hard = "rc-hard"
-    lognormal = "lognormal"
+PUBLISHED = ["rc", "dd", "rc-hard", "lognormal"]
 
 
 @guarded
 def simulate(
-    name: Annotated[Published, typer.Argument(help="Which model.", show_default=False)],
+    name: Annotated[str, typer.Argument(**options.one_of(PUBLISHED.copy), help="Which model.", show_default=False)],
     length: Annotated[int, typer.Option(min=1, help="Number of observations.", show_default=False)],
     out: Annotated[Path, typer.Option(help="File for the observations, .npy.", show_default=False)],
     states: Annotated[Path | None, typer.Option(help="File for the true states, .npy.")] = None,
@@ -42,22 +34,12 @@ def simulate(
     from longhmm_reproduction import models
 
     for file in (out, states):
-        if file is not None and file.suffix != ".npy":
+        if file is not None and options.in_a_folder(file).suffix != ".npy":
             raise DataError(f"{file} must end in .npy.")
-        if file is not None and not file.absolute().parent.is_dir():
-            raise DataError(f"the folder of {file} does not exist; make it first, or choose another place.")
     said = Output(as_json)
-    model, params = getattr(models, name.value.replace("-", "_"))()
+    model, params = getattr(models, name.replace("-", "_"))()
     simulate_to_file(model, params, length, out, states_file=states, seed=seed)
-    said.say(f"{length:,} observations of {name.value}: {out}")
+    said.say(f"{length:,} observations of {name}: {out}")
     if states is not None:
         said.say(f"States: {states}")
-    said.result(
-        {
-            "model": name.value,
-            "length": length,
-            "out": str(out),
-            "states": None if states is None else str(states),
-            "params": params,
-        }
-    )
+    said.result({"model": name, "length": length, "out": out, "states": states, "params": params})

@@ -4,7 +4,10 @@ Names are resolved when they are first used: `lh.samplers.BatchRLD`.
 """
 
 import importlib
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+Class = TypeVar("Class", bound=type)
 
 # Every sampler by name, and where it lives; the contract test inspects every one.
 REGISTERED = {
@@ -25,8 +28,41 @@ OPTIONS = {
     **dict.fromkeys(("CoxIngersollRoss", "Mirror"), "longhmm.samplers.expanded_mean"),
 }
 
+# What the command line calls those that need no tuning by hand; `register` adds others.
+NAMES = {
+    "sgld-cv": "ControlVariateSGLD",
+    "nuts": "NUTS",
+    "hmc": "HMC",
+    "gibbs": "Gibbs",
+    "sgrld": "SGRLD",
+}
+_own: dict[str, Any] = {}
+
+
+def register(name: str) -> Callable[[Class], Class]:
+    """Make a sampler of one's own known under this name, to the command line and as `lh.ItsName`."""
+
+    def under_name(sampler: Class) -> Class:
+        REGISTERED[sampler.__name__], NAMES[name] = sampler.__module__, sampler.__name__
+        _own[sampler.__name__] = sampler
+        return sampler
+
+    return under_name
+
+
+def names() -> list[str]:
+    """What a user may write instead of a sampler."""
+    return list(NAMES)
+
+
+def from_name(name: str) -> Any:
+    """The sampler that a user means who gives its name, as it comes."""
+    return __getattr__(NAMES[name])()
+
 
 def __getattr__(name: str) -> Any:
+    if name in _own:
+        return _own[name]
     where = (REGISTERED | OPTIONS).get(name)
     if where is None:
         raise AttributeError(f"module 'longhmm.samplers' has no attribute {name!r}")
