@@ -134,13 +134,3 @@ def test_arguments_have_names_of_their_own():
         for parameter in inspect.signature(function).parameters.values():
             named = parameter.kind not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
             assert named or parameter.name == "priors", name  # whose names are those of the distribution
-
-
-@pytest.mark.parametrize("name", ["decode", "diagnose", "dwell", "events", "extend", "forecast", "report", "score"])
-def test_answers_take_what_the_functions_behind_them_take(name):
-    module = {"diagnose": "diagnostics", "report": "report.page"}.get(name, name)
-    where = "longhmm." + (module if "." in module else f"posterior.{module}")
-    function = getattr(importlib.import_module(where), {"diagnose": "verdict"}.get(name, name))
-    behind = list(inspect.signature(function).parameters.values())[1:]
-    method = list(inspect.signature(getattr(lh.Posterior, name)).parameters.values())[1:]
-    assert [(each.name, each.kind, each.default) for each in method] == [(e.name, e.kind, e.default) for e in behind]

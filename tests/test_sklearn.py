@@ -133,7 +133,7 @@ def test_models_and_verdicts_show_themselves_in_notebooks():
     assert "fixed at 4" in text
     assert "scaled to the data" in text
     assert "concentration 1 to 20" in text
-    from longhmm.posterior.diagnostics import Verdict
+    from longhmm.posterior.diagnostics.verdict import Verdict
 
     shown = Verdict("run longer", "R-hat of <b> is 1.2", {"r_hat": 1.23456})._repr_html_()
     assert "&lt;b&gt;" in shown

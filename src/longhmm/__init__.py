@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from longhmm.model.simulate import simulate as simulate
     from longhmm.model.transitions import Sticky as Sticky
     from longhmm.posterior.compare import compare as compare
-    from longhmm.posterior.load import load as load
     from longhmm.posterior.posterior import Posterior as Posterior
+    from longhmm.posterior.posterior import load as load
     from longhmm.posterior.sample import sample as sample
     from longhmm.references import citation as citation
     from longhmm.report import plots as plots
@@ -57,8 +57,7 @@ _PUBLIC = {
         "model.simulate": "simulate",
         "model.transitions": "Sticky",
         "posterior.compare": "compare",
-        "posterior.load": "load",
-        "posterior.posterior": "Posterior",
+        "posterior.posterior": "Posterior load",
         "posterior.sample": "sample",
         "references": "citation",
         "run.cluster_passes": "on_cluster",

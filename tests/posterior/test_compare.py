@@ -5,12 +5,12 @@ import pytest
 
 import longhmm.posterior.sample as pipeline
 from longhmm.backends.answers import log_likelihood
+from longhmm.data.parts import split
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.model.simulate import simulate
 from longhmm.posterior.compare import compare, paired_difference
 from longhmm.posterior.posterior import Posterior
-from longhmm.posterior.split import split
 from posterior.fakes import chains_of, gaussian_model
 
 TRUTH = {"transition": np.array([[0.95, 0.05], [0.05, 0.95]]), "mean": np.array([-1.0, 1.0])}

@@ -8,16 +8,16 @@ from scipy.stats import norm
 
 from longhmm import Poisson
 from longhmm.data.preprocess import Preprocessing
+from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.amplitudes import amplitudes, bin_probabilities
-from longhmm.posterior.dwell_histogram import complete_visits, dwell_histogram
+from longhmm.posterior.diagnostics.residuals import quantiles, residuals
+from longhmm.posterior.dwell import complete_visits, dwell_histogram, generator_of
 from longhmm.posterior.events import idealised, write_bed, write_dwt, write_events
-from longhmm.posterior.levels import level_draws, levels
 from longhmm.posterior.posterior import Posterior
-from longhmm.posterior.rates import generator_of, rate_matrix, switching_rates
-from longhmm.posterior.residuals import residual_quantiles
+from longhmm.posterior.summary import level_draws, levels
 from posterior.fakes import chains_of, gaussian_model, known_states
 
 
@@ -65,7 +65,7 @@ def test_the_idealised_trace_is_the_level_of_every_sample(known, table, tmp_path
     upper = idealised(table, column="level_upper", out=tmp_path / "upper.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "upper.npy"), upper)
     assert (upper > idealised(table)).all()
-    with pytest.raises(DataError, match=r"must be the name of an \.npy file"):
+    with pytest.raises(DataError, match=r"the name of an \.npy file"):
         idealised(table, out=tmp_path / "upper.txt")
 
 
@@ -148,8 +148,8 @@ def test_generators_are_recovered_and_what_has_none_is_said():
         assert (found - np.diag(np.diag(found)) >= 0).all()
 
 
-def test_rate_matrix_and_switching_rates(posterior):
-    found = rate_matrix(posterior, rate=500.0, draws=300)
+def test_generators_and_switching_rates(posterior):
+    found = posterior.rates(rate=500.0, draws=300)
     assert found.embeddable == 1.0
     assert found.warning is None
     everything = np.asarray(posterior.draws["transition"])
@@ -160,9 +160,8 @@ def test_rate_matrix_and_switching_rates(posterior):
     row = found.table.set_index(["state", "to_state"]).loc[(0, 1)]
     assert row["mean"] == pytest.approx((factor * out).mean())
     assert row["lower"] == pytest.approx(np.quantile(factor * out, 0.05))
-    np.testing.assert_allclose(found.mean.sum(axis=1), 0.0, atol=1e-9)
-    out, back = everything[..., 0, 1], everything[..., 1, 0]
-    flow = switching_rates(posterior, rate=500.0).set_index(["state", "to_state"])["mean"]
+    np.testing.assert_allclose(found.generator.sum(axis=1), 0.0, atol=1e-9)
+    flow = found.switching.set_index(["state", "to_state"])["mean"]
     assert flow[(0, 1)] == pytest.approx((500.0 * out * back / (out + back)).mean())
     assert flow[(0, 1)] == pytest.approx(flow[(1, 0)])
 
@@ -175,7 +174,7 @@ def test_a_matrix_without_generator_warns():
     natural = {"transition": transition, "mean": np.tile([[[0.0, 4.0]]], (2, 50, 1))}
     flipping = Posterior.from_chains(model, chains_of(model, natural), {"has_states": True})
     with pytest.warns(UserWarning, match="for 100% of the draws no process in continuous time"):
-        found = rate_matrix(flipping)
+        found = flipping.rates()
     assert found.embeddable == 0.0
 
 
@@ -206,9 +205,9 @@ def test_bins_of_counts_hold_whole_numbers():
 
 def test_residual_quantiles_lie_on_the_diagonal_for_the_right_model_only(known, posterior):
     values = np.asarray(known.sequences.rows(0, known.sequences.length).values)
-    right = residual_quantiles(posterior, values)
+    right = quantiles(residuals(posterior.model, posterior.centre, open_data(values)))
     inside = (right.found >= right.lower) & (right.found <= right.upper)
     assert inside.mean() > 0.8
-    wrong = residual_quantiles(posterior, 2.0 * values)
+    wrong = quantiles(residuals(posterior.model, posterior.centre, open_data(2.0 * values)))
     assert ((wrong.found >= wrong.lower) & (wrong.found <= wrong.upper)).mean() < 0.5
     assert (np.diff(right.expected) > 0).all()

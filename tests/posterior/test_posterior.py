@@ -10,11 +10,11 @@ from longhmm import Categorical, Emission, Gaussian, GaussianMixture, Poisson, T
 from longhmm.backends.answers import log_likelihood
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.posterior.convergence import effective_sizes
-from longhmm.posterior.diagnostics import Verdict
-from longhmm.posterior.labels import coordinate_dims, parameter_dims
-from longhmm.posterior.levels import levels
+from longhmm.posterior.diagnostics.convergence import effective_sizes
+from longhmm.posterior.diagnostics.verdict import Verdict
+from longhmm.posterior.draws import coordinate_dims, parameter_dims
 from longhmm.posterior.posterior import Posterior
+from longhmm.posterior.summary import levels
 from posterior.fakes import chains_of, gaussian_model, known_states, small_posterior, unconstrained
 
 

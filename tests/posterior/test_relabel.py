@@ -9,7 +9,7 @@ from longhmm.backends.answers import log_likelihood
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.transitions import Sticky
-from longhmm.posterior.convergence import convergence
+from longhmm.posterior.diagnostics.convergence import convergence
 from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.relabel import (
     exchangeable,

@@ -13,7 +13,7 @@ from longhmm.errors import DataError, ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.posterior import Posterior
-from longhmm.posterior.predictive import final_law, predictions
+from longhmm.posterior.predict import last_state, predictions
 from longhmm.posterior.score import predictive_log_prob
 from longhmm.testing import enumerate_paths
 from posterior.fakes import chains_of, gaussian_model, small_posterior
@@ -99,7 +99,7 @@ def test_predictions_ahead_against_enumeration(posterior, steps):
         for t in range(len(values) - steps)
         if np.isfinite(values[t + steps])
     ]
-    if steps == 1:  # the first of each sequence is predicted from the initial law
+    if steps == 1:  # the first of each sequence is predicted from the initial distribution
         expected += [brute_log_likelihood(params, values[:1]) for values in DATA]
     found = predictive_log_prob(posterior.model, params, DATA, steps=steps)
     assert found.n_observations == len(expected)
@@ -118,10 +118,11 @@ def test_one_step_predictions_add_up_over_many_blocks(monkeypatch):
     _, values = simulate(model, params, 6000, seed=1)
     parts = list(predictions(model, params, open_data(values)))
     assert len(parts) > 3
-    total = sum(part.log_density.sum() for part in parts)
+    densities = log_densities(params, values[:, 0].astype(np.float64))
+    total = logsumexp(np.log(np.concatenate([part.states for part in parts])) + densities, axis=1).sum()
     assert total == pytest.approx(log_likelihood(model, params, values), rel=1e-12)
-    ahead = np.concatenate([part.law for part in predictions(model, params, open_data(values), 7)])
-    near = np.concatenate([part.law for part in parts])
+    ahead = np.concatenate([part.states for part in predictions(model, params, open_data(values), 7)])
+    near = np.concatenate([part.states for part in parts])
     jump = np.linalg.matrix_power(params["transition"], 6)
     np.testing.assert_allclose(ahead[7:], near[1:-6] @ jump, atol=1e-10)
 
@@ -142,24 +143,24 @@ def test_the_error_of_a_predictive_score_is_honest():
     assert np.mean([each.error for each in found]) == pytest.approx(scatter, rel=0.4)
 
 
-def test_last_law_reads_only_the_end_but_is_exact(posterior):
+def test_last_state_reads_only_the_end_but_is_exact(posterior):
     params = posterior.params_at(0, 0)
     values = np.random.default_rng(0).normal(size=5000)
-    laws = np.concatenate([part.law for part in predictions(posterior.model, params, open_data(values[:, None]))])
+    laws = np.concatenate([part.states for part in predictions(posterior.model, params, open_data(values[:, None]))])
     expected = laws[-1] * np.exp(log_densities(params, values[-1:])[0])
     np.testing.assert_allclose(
-        final_law(posterior.model, params, open_data(values)), expected / expected.sum(), atol=1e-9
+        last_state(posterior.model, params, open_data(values)), expected / expected.sum(), atol=1e-9
     )
 
 
-def test_last_law_of_a_chain_that_forgets_nothing():
+def test_last_state_of_a_chain_that_forgets_nothing():
     """States that never change and say nothing about the data until the very start: the whole is read."""
     model = gaussian_model(2)
     params = {"transition": np.eye(2), "mean": np.array([-1.0, 1.0])}
     values = np.full(20_000, np.nan)
     values[0] = 0.7
     odds = np.exp(stats.norm.logpdf(0.7, [-1.0, 1.0]))
-    np.testing.assert_allclose(final_law(model, params, open_data(values)), odds / odds.sum(), rtol=1e-9)
+    np.testing.assert_allclose(last_state(model, params, open_data(values)), odds / odds.sum(), rtol=1e-9)
 
 
 def test_forecast(posterior):

@@ -13,9 +13,8 @@ from longhmm import Emission, Gaussian
 from longhmm.errors import DataError, LongHMMError, ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.serialise import model_from_config, model_to_config
-from longhmm.posterior.diagnostics import Verdict
-from longhmm.posterior.load import load
-from longhmm.posterior.posterior import Posterior
+from longhmm.posterior.diagnostics.verdict import Verdict
+from longhmm.posterior.posterior import Posterior, load
 from posterior.fakes import chains_of, gaussian_model, unconstrained
 
 

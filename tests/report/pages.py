@@ -13,7 +13,7 @@ from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.model.serialise import model_to_config
 from longhmm.model.simulate import simulate
-from longhmm.posterior.diagnostics import Verdict
+from longhmm.posterior.diagnostics.verdict import Verdict
 from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.run_directory import RunDirectory
 from longhmm.report import certainty, findings, html

@@ -14,7 +14,7 @@ from longhmm import plots
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
-from longhmm.posterior.diagnostics import Kind
+from longhmm.posterior.diagnostics.verdict import Kind
 from longhmm.report import html, pack, write_report
 from longhmm.report.page import build_page
 from longhmm.report.plots.style import digits_for, number, with_sd

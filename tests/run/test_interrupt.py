@@ -14,7 +14,7 @@ SOON = 60.0  # seconds until the process is gone: the compilation of one program
 SCRIPT = """
     import sys
     import longhmm as lh
-    from longhmm.posterior import diagnostics
+    from longhmm.posterior.diagnostics.verdict import verdict
     from longhmm.run import mode
     from longhmm.samplers import hmc_adaptation
 
@@ -40,8 +40,8 @@ SCRIPT = """
         announced(hmc_adaptation, "_block", forever=False)
         options |= {"sampler": lh.NUTS(adaptation_steps=1_000_000), "init": params}
     else:
-        diagnostics.LEAST_ESS, diagnostics.MOST_R_HAT = 0.0, 100.0
-        announced(diagnostics, "_biased")
+        verdict.LEAST_ESS, verdict.MOST_R_HAT = 0.0, 100.0
+        announced(verdict, "_biased")
     try:
         posterior = lh.sample(model, y, **options)
         print("DRAWS", posterior.n_draws, posterior.verdict, flush=True)

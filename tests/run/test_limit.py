@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.posterior import diagnostics, sample, why_exact
+from longhmm.posterior import sample, why_exact
+from longhmm.posterior.diagnostics.verdict import verdict
 from longhmm.run import driver, session, tuning
 from longhmm.run.limit import Abandoned, Limit, TimeIsOver
 from longhmm.samplers import hmc_adaptation
@@ -173,9 +174,9 @@ def test_in_the_checks_a_verdict_says_what_was_left_out(counts, stuck, monkeypat
         return stuck()
 
     monkeypatch.setattr(sample, "Limit", lambda seconds: Limit(seconds, clock))
-    monkeypatch.setattr(diagnostics, "_biased", slow)
-    monkeypatch.setattr(diagnostics, "LEAST_ESS", 1.0)
-    monkeypatch.setattr(diagnostics, "MOST_R_HAT", 2.0)
+    monkeypatch.setattr(verdict, "_biased", slow)
+    monkeypatch.setattr(verdict, "LEAST_ESS", 1.0)
+    monkeypatch.setattr(verdict, "MOST_R_HAT", 2.0)
     posterior = fit(counts, time_limit=50.0, progress=True)
     assert posterior.verdict.kind == "chains agree, rest unchecked" and posterior.n_draws == 20
     assert any(note.startswith("the time limit left no time to check") for note in posterior.notes)

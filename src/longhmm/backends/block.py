@@ -59,6 +59,7 @@ class How(NamedTuple):
     reduce: Reducer | None
     chunk: int
     per_block: int
+    per_chunk: bool = False  # log likelihoods of every chunk, without base measure, instead of their sums
 
 
 class Asked(NamedTuple):
@@ -122,7 +123,7 @@ class Blocks:
         how = self.how
         with jax.enable_x64(True), self._placed(asked) as placed:
             gamma = placed.size if how.probabilities or how.collect is not None else 0
-            wanted = Wanted(forward_only=how.forward_only, gamma=gamma, messages=True)
+            wanted = Wanted(per_chunk=how.per_chunk, forward_only=how.forward_only, gamma=gamma, messages=True)
             model = self.model if placed.rows is not None else None
             found = _run(
                 model, self.backend, wanted, how.collect, self.params, placed.lowered, placed.rows, placed.layout,
@@ -136,6 +137,8 @@ class Blocks:
         messages = statistics.messages
         forward_in, forward_out = messages.forward_in[0], messages.forward_out[_last(placed.layout)]
         probabilities = statistics.gamma[rows] if how.probabilities else None
+        if probabilities is not None and self.model.emission.couples:
+            probabilities = probabilities.sum(axis=1)  # over the states before
         collected = jax.tree.map(lambda each: each[rows], collected) if how.probabilities else collected
         opening = np.searchsorted(self.sequences.offsets, [start, stop])
         openings = self.sequences.offsets[opening[0] : opening[1]] - start
@@ -143,7 +146,9 @@ class Blocks:
         impossible = int(statistics.impossible)
         statistics = statistics._replace(gamma=None, messages=None, impossible=None)
         return Outcome(
-            statistics._replace(log_likelihood=statistics.log_likelihood + placed.log_base_measure),
+            statistics._replace(
+                log_likelihood=statistics.log_likelihood + (0.0 if how.per_chunk else placed.log_base_measure)
+            ),
             natural,
             own if how.reduce is None else how.reduce(own),
             float(gap),

@@ -109,10 +109,12 @@ class Stream:
         forward_only: bool = False,
         probabilities: bool = False,
         progress: Progress | None = None,
+        chunk: int | None = None,
+        per_chunk: bool = False,
     ) -> None:
         self.model, self.sequences, self.progress = model, sequences, progress
-        chunk = chunk_length(sequences)
-        how = How(dict(params), forward_only, probabilities, collect, reduce, chunk, 1)
+        chunk = min(chunk_length(sequences), chunk or CHUNK)
+        how = How(dict(params), forward_only, probabilities, collect, reduce, chunk, 1, per_chunk)
         rows = Blocks(how, model, sequences).reader.block_rows
         rows = min(rows, COPIED_ROWS) if probabilities or collect is not None else rows
         self.how = how._replace(per_block=max(1, rows // chunk))

@@ -40,10 +40,8 @@ def decode(
     known, state, level in the units of the file, with its interval.
     """
     from longhmm.errors import DataError
-    from longhmm.posterior.decode import decode as best_path
     from longhmm.posterior.events import idealised as idealise
     from longhmm.posterior.events import spread_by_state, write_bed, write_dwt, write_events
-    from longhmm.posterior.probabilities import state_probabilities
     from longhmm.posterior.run_directory import RunDirectory
 
     said = Output(as_json)
@@ -53,14 +51,14 @@ def decode(
     posterior = found.posterior()
     given = options.located(recordings) if recordings else None
     recording, data = found.recording(given), found.data(given)
-    path = best_path(posterior, data)
+    path = posterior.decode(data)
     table = found.events(posterior, given, path=path)
     rate = recording.rate or found.rate
     write_events(out, table)
     if idealised is not None:
         idealise(table, out=idealised)
     if probabilities is not None:
-        state_probabilities(posterior, data, out=probabilities)
+        posterior.state_probabilities(data, out=probabilities)
     if dwt is not None:
         if rate is None:
             raise DataError("--dwt needs the sampling rate, which the file does not say; fit again with --rate.")

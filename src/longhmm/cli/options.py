@@ -172,10 +172,10 @@ def build_model(
     name: str, n_states: int, data: Sequences, *, priors: list[str], stay: float | None, held_out: float = 0.0
 ) -> HMM:
     """The model that was asked for, unless it cannot have produced the data or has more states than observations."""
+    from longhmm.data.parts import split
     from longhmm.errors import ModelError
     from longhmm.model.hmm import HMM
     from longhmm.model.transitions import Sticky
-    from longhmm.posterior.split import split
 
     emission = registry.from_name(name, data, **dict(parse_prior(text) for text in priors))
     if stay is not None and not stay > 0:

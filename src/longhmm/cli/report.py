@@ -20,7 +20,7 @@ def report(
 ) -> None:
     """Write one self-contained page: the verdict, what was found, how sure, and the recording to zoom into."""
     from longhmm.cli.running import show_states, show_verdict
-    from longhmm.posterior.load import load
+    from longhmm.posterior.posterior import load
     from longhmm.posterior.run_directory import REQUEST, RunDirectory
     from longhmm.posterior.store import DOCUMENT
     from longhmm.report import write_report

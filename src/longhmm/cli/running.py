@@ -87,7 +87,7 @@ def draw(run: RunDirectory, out: Output, *, time_limit: float | None, draws: int
 
 def show_states(run: RunDirectory, posterior: Posterior, out: Output) -> pd.DataFrame:
     """The table of levels and dwell times; returned with all its columns."""
-    from longhmm.posterior.levels import levels
+    from longhmm.posterior.summary import levels
 
     states = levels(posterior, preprocessing=run.preprocessing).join(posterior.dwell(rate=run.model_rate))
     known = run.rate is not None

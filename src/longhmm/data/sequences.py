@@ -33,6 +33,7 @@ class Sequences:
     """
 
     executor: Executor = HERE
+    context: np.ndarray | None = None  # rows before the first, the nearest first: lags of data that go on from others
 
     def __init__(
         self,
@@ -124,7 +125,10 @@ class Sequences:
         back = positions[..., None] - np.arange(1, lags + 1)
         there = back >= self.offsets[np.searchsorted(self.offsets, positions, side="right") - 1][..., None]
         seen = look(np.where(there, back, positions[..., None]))
-        return np.where(there[..., None] & seen.observed, seen.values, np.nan).astype(np.float64)
+        found = np.where(there[..., None] & seen.observed, seen.values, np.nan).astype(np.float64)
+        if self.context is not None:
+            found[back < 0] = self.context[-1 - back[back < 0]]
+        return found
 
     def part(self, offsets: np.ndarray) -> Sequences:
         """The rows from the first to the last of `offsets`, cut into sequences there, without reading them."""
@@ -168,6 +172,12 @@ class Sequences:
         name = source.parts[source.number_at(position)].name if isinstance(source, ConcatenatedSource) else self.name
         row = int(position) - int(self.offsets[sequence])
         return f"row {row} of {name}" if self.n_sequences == 1 else f"row {row} of sequence {sequence} ({name})"
+
+    def following(self, context: np.ndarray) -> Sequences:
+        """The same data with rows `(p, D)` before them, the nearest first, which their first rows look back at."""
+        same = copy.copy(self)
+        same.context = context if len(context) else None
+        return same
 
     def run_by(self, executor: Executor) -> Sequences:
         """The same data, over which another executor runs the passes."""

@@ -38,16 +38,16 @@ def stationary(transition: jax.Array) -> jax.Array:
 
 
 def stationary_law(transition: np.ndarray) -> np.ndarray:
-    """The same as `stationary`, on the host."""
+    """The same as `stationary`, on the host, `(..., K)` for matrices `(..., K, K)`."""
     chain = np.array(transition, np.float64) + WHISPER
-    n_states = len(chain)
+    n_states = chain.shape[-1]
     for last in range(n_states - 1, 0, -1):
-        chain[:last, last] /= chain[last, :last].sum()
-        chain[:last, :last] += np.outer(chain[:last, last], chain[last, :last])
-    law = np.ones(n_states)
+        chain[..., :last, last] /= chain[..., last, :last].sum(axis=-1, keepdims=True)
+        chain[..., :last, :last] += chain[..., :last, last, None] * chain[..., last, None, :last]
+    law = np.ones(chain.shape[:-1])
     for state in range(1, n_states):
-        law[state] = law[:state] @ chain[:state, state]
-    return law / law.sum()
+        law[..., state] = np.sum(law[..., :state] * chain[..., :state, state], axis=-1)
+    return law / law.sum(axis=-1, keepdims=True)
 
 
 def excess(counts: jax.Array, transition: jax.Array) -> jax.Array:

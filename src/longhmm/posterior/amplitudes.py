@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,19 +12,15 @@ import numpy as np
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
+from longhmm.inference.markov import stationary_law
 from longhmm.model.hmm import HMM
 from longhmm.model.summary import subsample
-from longhmm.posterior.dwell import stationary_draws
-from longhmm.posterior.levels import stacked_draws
-
-if TYPE_CHECKING:
-    from longhmm.posterior.posterior import Posterior
+from longhmm.posterior.draws import Draws, central
 
 ROWS_AT_ONCE = 1 << 20
 
 
-@dataclass(frozen=True)
-class Amplitudes:
+class Amplitudes(NamedTuple):
     """A histogram of one feature, and what the posterior predicts of it.
 
     Attributes:
@@ -47,36 +42,32 @@ class Amplitudes:
 
 
 def amplitudes(
-    posterior: Posterior,
-    data: Any,
-    *,
-    feature: int = 0,
-    bins: int = 100,
-    draws: int = 50,
-    interval: float = 0.9,
+    posterior: Draws, data: Any, *, feature: int = 0, bins: int = 100, draws: int = 50, interval: float = 0.9
 ) -> Amplitudes:
     """Count observed values in bins, in one pass, and predict the counts from the posterior.
 
     The prediction weighs states by their share of time in the long run. Bins cover all but a thousandth of the data;
     whole numbers get bins that are whole numbers wide.
     """
-    if bins < 1 or not 0 < interval < 1:
-        raise ModelError(f"bins must be at least 1 and interval lie between 0 and 1, got {bins!r} and {interval!r}.")
-    sequences = open_data(data)
+    if bins < 1:
+        raise ModelError(f"bins must be at least 1, got {bins!r}.")
+    sequences, model = open_data(data), posterior.model
     if not 0 <= feature < sequences.dim:
         raise DataError(f"feature must lie between 0 and {sequences.dim - 1}, got {feature!r}.")
+    if model.lags or model.emission.couples:
+        raise ModelError(
+            f"amplitudes must be those of single states, but {model.emission!r} looks at more than one row."
+        )
     edges = _edges(sequences, feature, bins)
     counts, seen = _count(sequences, feature, edges)
-    params = stacked_draws(posterior, draws)
-    shares = stationary_draws(params["transition"])
-    by_draw = np.stack(
-        [
-            seen * share[:, None] * bin_probabilities(posterior.model, one, edges, feature)
-            for share, one in zip(shares, _one_by_one(params), strict=True)
-        ]
-    )
+
+    def expected(params: dict[str, np.ndarray]) -> np.ndarray:
+        share = stationary_law(params["transition"])
+        return seen * share[:, None] * bin_probabilities(model, params, edges, feature)
+
+    by_draw = posterior.over_draws(expected, draws)
     total = by_draw.sum(axis=1)
-    lower, upper = np.quantile(total, [(1 - interval) / 2, (1 + interval) / 2], axis=0)
+    lower, upper = central(total, interval)
     return Amplitudes(edges, counts, int(seen - counts.sum()), total.mean(axis=0), lower, upper, by_draw.mean(axis=0))
 
 
@@ -94,11 +85,6 @@ def bin_probabilities(model: HMM, params: Mapping[str, Any], edges: np.ndarray, 
             middle = np.ceil(edges[:-1])
         density = np.asarray(_densities(model, arrays, middle[:, None]))
     return (np.exp(density) * (1.0 if model.emission.support.is_discrete else np.diff(edges)[:, None])).T
-
-
-def _one_by_one(stacked: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
-    for index in range(len(stacked["transition"])):
-        yield {name: value[index] for name, value in stacked.items()}
 
 
 def _edges(sequences: Sequences, feature: int, bins: int) -> np.ndarray:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from longhmm.data.parts import split
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.posterior.posterior import Posterior
-from longhmm.posterior.score import Score, score
-from longhmm.posterior.split import split
+from longhmm.posterior.score import Score
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,31 +53,30 @@ def compare(
     named = dict(candidates) if isinstance(candidates, Mapping) else _named(candidates)
     if not named:
         raise ModelError("candidates must hold at least one model or posterior, got none.")
-    models = [name for name, each in named.items() if not isinstance(each, Posterior)]
-    if data is None and (models or test is None):
+    if data is None and (test is None or any(isinstance(each, HMM) for each in named.values())):
         raise ModelError("data must be given to fit models, and test= to compare posteriors; got neither.")
-    after = None
+    training, after = None if data is None else open_data(data), None
     if test is not None:
-        training, held = (None if data is None else open_data(data)), open_data(test)
+        held = open_data(test)
     else:
-        training, held, continues = split(open_data(data), held_out)
+        assert training is not None
+        training, held, continues = split(training, held_out)
         after = training if continues else None
     scores: dict[str, Score] = {}
     for name, each in named.items():
         if isinstance(each, HMM):
             assert training is not None
-            each = (fit or _sample)(each, training)
-            named[name] = each
-        scores[name] = score(each, held, draws=draws, after=after, blocks=blocks)
+            named[name] = each = (fit or _sample)(each, training)
+        scores[name] = _posterior(each).score(held, draws=draws, after=after, blocks=blocks)
     best = max(scores, key=lambda name: scores[name].log_density)
     rows = {}
-    for name in sorted(scores, key=lambda name: -scores[name].log_density):
-        difference, error = paired_difference(scores[name].blocks, scores[best].blocks)
+    for name, found in sorted(scores.items(), key=lambda each: -each[1].log_density):
+        difference, error = paired_difference(found.blocks, scores[best].blocks)
         rows[name] = {
             "n_states": _posterior(named[name]).model.n_states,
-            "log_density": scores[name].log_density,
-            "mc_error": scores[name].error,
-            "per_observation": scores[name].per_observation,
+            "log_density": found.log_density,
+            "mc_error": found.error,
+            "per_observation": found.per_observation,
             "difference": difference,
             "difference_error": error,
         }

@@ -11,20 +11,19 @@ import numpy as np
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.posterior.decode import decode
-from longhmm.posterior.levels import levels
+from longhmm.posterior.decode import array_for, decode
+from longhmm.posterior.draws import Draws, check_rate
+from longhmm.posterior.summary import levels
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from longhmm.posterior.posterior import Posterior
 
 EVENTS_AT_ONCE = 1 << 14
 ROWS_AT_ONCE = 1 << 20
 
 
 def events(
-    posterior: Posterior,
+    posterior: Draws,
     data: Any,
     *,
     rate: float | None = None,
@@ -35,10 +34,9 @@ def events(
     """See `Posterior.events`."""
     import pandas as pd
 
-    if rate is not None and not rate > 0:
-        raise ModelError(f"rate must be a positive number of samples per second, got {rate!r}.")
+    check_rate(rate)
     sequences = open_data(data)
-    states = decode(posterior, sequences) if path is None else np.asarray(path)
+    states = decode(posterior, sequences, None, None) if path is None else np.asarray(path)
     if states.shape != (sequences.length,):
         raise DataError(f"path must hold one state for each of {sequences.length} observations, got {states.shape}.")
     changes = np.flatnonzero(states[1:] != states[:-1]) + 1
@@ -69,13 +67,8 @@ def idealised(events: pd.DataFrame, *, column: str = "level", out: str | os.Path
         out: the name of an .npy file to make, for recordings too long for memory.
     """
     lengths = (events["end"] - events["start"]).to_numpy()
-    total = int(lengths.sum())
-    if out is None:
-        trace = np.empty(total, np.float32)
-    else:
-        if Path(out).suffix != ".npy":
-            raise DataError(f"out must be the name of an .npy file, got {os.fspath(out)!r}.")
-        trace = np.lib.format.open_memmap(out, mode="w+", dtype=np.float32, shape=(total,))
+    shape = (int(lengths.sum()),)
+    trace = np.empty(shape, np.float32) if out is None else array_for(os.fspath(out), shape)
     values = events[column].to_numpy(np.float32)
     at = 0
     for first in range(0, len(events), EVENTS_AT_ONCE):

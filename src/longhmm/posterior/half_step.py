@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from longhmm.data.sequences import Sequences
-from longhmm.posterior.convergence import effective_sizes
-from longhmm.posterior.entries import entries
+from longhmm.posterior.diagnostics.bias import Compared, entries
+from longhmm.posterior.diagnostics.convergence import effective_sizes, sd_errors
 from longhmm.posterior.origin import exact_sampler, origin_of
-from longhmm.posterior.stein import Compared, sd_errors
 from longhmm.progress import Bar
 from longhmm.run.half_step import rerun_halved
 from longhmm.run.session import find_stored, find_tuning

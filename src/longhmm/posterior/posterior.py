@@ -14,28 +14,37 @@ import xarray as xr
 from longhmm.backends.stream import Progress
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences
-from longhmm.errors import ModelError
+from longhmm.errors import DataError, ModelError
 from longhmm.model.hmm import HMM
-from longhmm.model.serialise import model_to_config
-from longhmm.posterior import show, store
-from longhmm.posterior.decode import decode
-from longhmm.posterior.diagnostics import Verdict, verdict
-from longhmm.posterior.draws import Draws, describe, label_chains
-from longhmm.posterior.dwell import dwell
+from longhmm.model.serialise import model_from_config, model_to_config
+from longhmm.posterior import store, summary
+from longhmm.posterior.decode import decode, state_probabilities
+from longhmm.posterior.diagnostics.bias import Gradient
+from longhmm.posterior.diagnostics.convergence import to_arviz
+from longhmm.posterior.diagnostics.verdict import Verdict, verdict
+from longhmm.posterior.draws import (
+    Draws,
+    coordinate_dims,
+    describe,
+    label_chains,
+    labelled,
+    parameter_dims,
+    parameter_shapes,
+)
+from longhmm.posterior.dwell import Rates, dwell, rates
 from longhmm.posterior.events import events
 from longhmm.posterior.extend import extend
-from longhmm.posterior.forecast import Forecast, forecast
-from longhmm.posterior.labels import labelled, parameter_dims
 from longhmm.posterior.origin import Origin
-from longhmm.posterior.probabilities import state_probabilities
+from longhmm.posterior.predict import Forecast, forecast
 from longhmm.posterior.score import PredictiveScore, Score, predictive_log_prob, score
-from longhmm.posterior.stein import Gradient
 from longhmm.run.chains import Chains
 from longhmm.samplers.contract import Sampler
 from longhmm.version import __version__
 
 if TYPE_CHECKING:
     import pandas as pd
+
+INSIDE_RUN = "posterior"  # where a run of the command line keeps its posterior
 
 
 class Posterior(Draws):
@@ -68,11 +77,10 @@ class Posterior(Draws):
         information: np.ndarray | None = None,
         verdict: Verdict | None = None,
     ) -> None:
-        super().__init__(model, draws, unconstrained, sample_stats)
-        self.settings: dict[str, Any] = dict(settings or {})
-        self.notes = tuple(notes)
-        self.mode = None if mode is None else dict(mode)
-        self.information = information
+        super().__init__(
+            model, draws, unconstrained, sample_stats, settings=settings, notes=notes, mode=mode,
+            information=information,
+        )  # fmt: skip
         self.verdict = verdict
         self.origin: Origin | None = None
 
@@ -90,11 +98,16 @@ class Posterior(Draws):
         settings = copy.deepcopy(dict(chains.settings))
         if described:
             settings.setdefault("data", described)
-        settings["state_order"] = found.orders
-        return cls(
-            model, found.draws, found.unconstrained, found.sample_stats, settings=settings, notes=chains.notes,
-            mode=found.mode, information=found.information,
-        )  # fmt: skip
+        return cls(model, **found | {"settings": settings | found["settings"]})
+
+    def summary(self, *, interval: float = 0.9) -> pd.DataFrame:
+        """One row per entry of every parameter: mean, sd, central interval, R-hat, bulk and tail ESS."""
+        return summary.summary_table(self, interval)
+
+    def to_arviz(self) -> Any:
+        """The draws in ArviZ's container: InferenceData, or from ArviZ 1 on an xarray DataTree."""
+        groups = {"posterior": self.draws, "sample_stats": self.sample_stats}
+        return to_arviz({**groups, "unconstrained_posterior": self.unconstrained})
 
     def extend(
         self,
@@ -127,7 +140,7 @@ class Posterior(Draws):
         uncertainty of the parameters does to the decoding; it does not include the uncertainty of the path itself.
         With a `client` of a Dask cluster, its workers pass over the data.
         """
-        return decode(self, data, draws=draws, client=client)
+        return decode(self, data, draws, client)
 
     def state_probabilities(
         self, data: Any, *, draws: int = 20, causal: bool = False, out: Any = None, client: Any = None
@@ -140,7 +153,7 @@ class Posterior(Draws):
             out: where to put the result if it is too long for memory: the name of an .npy file to make, or an array.
             client: a `dask.distributed.Client`, whose workers then pass over the data.
         """
-        return state_probabilities(self, data, draws=draws, causal=causal, out=out, client=client)
+        return state_probabilities(self, data, draws, causal, out, client)
 
     def score(self, data: Any, *, draws: int = 100, after: Any = None, blocks: int = 100, client: Any = None) -> Score:
         """Log predictive density of held-out data: the logarithm of the likelihood averaged over draws.
@@ -153,7 +166,7 @@ class Posterior(Draws):
             blocks: stretches of equal length into which the score is split.
             client: a `dask.distributed.Client`, whose workers then pass over the data.
         """
-        return score(self, data, draws=draws, after=after, blocks=blocks, client=client)
+        return score(self, data, draws, after, blocks, client)
 
     def predictive_log_prob(self, data: Any, *, steps: int = 10, draws: int = 10) -> PredictiveScore:
         """Mean over t of `log p(y_{t+steps} | y_0 .. y_t)`, densities averaged over `draws` draws at each t."""
@@ -185,8 +198,10 @@ class Posterior(Draws):
             seed: of the sampled observations.
             covariates: `(steps, C)`, of the steps ahead, for models that depend on them.
         """
-        how = {"draws": draws, "paths": paths, "quantiles": quantiles, "sequence": sequence, "seed": seed}
-        return forecast(self, data, steps, covariates=covariates, **how)  # type: ignore[arg-type]
+        return forecast(
+            self, data, steps, draws=draws, paths=paths, quantiles=quantiles, sequence=sequence, seed=seed,
+            covariates=covariates,
+        )  # fmt: skip
 
     def events(
         self,
@@ -222,14 +237,28 @@ class Posterior(Draws):
         seconds where `rate` (samples per second) is given; `stationary`, the share of time in the long run; and, where
         `data` are given, `occupancy`, the share of their observations, averaged over `draws` draws.
         """
-        return dwell(self, rate=rate, interval=interval, data=data, draws=draws)
+        return dwell(self, rate, interval, data, draws)
+
+    def rates(self, *, rate: float | None = None, interval: float = 0.9, draws: int = 200) -> Rates:
+        """Rates of transitions: the generator of a process in continuous time, and how often states switch.
+
+        The generator is `Q = rate * log A` at each draw, by the matrix logarithm. Not every transition matrix belongs
+        to such a process: the logarithm may be complex or have negative rates. Negative rates are then set to zero and
+        the diagonal is made to fit, and a warning says how often.
+
+        Args:
+            rate: samples per second as the model sees them; without it, rates are per sample.
+            interval: probability of the central interval.
+            draws: how many draws to look at.
+        """
+        return rates(self, rate, interval, draws)
 
     def diagnose(
         self,
         data: Any = None,
         *,
         gradients: int = 32,
-        cells: int = 400,
+        blocks: int = 400,
         gradient: Gradient | None = None,
         half_step: bool = False,
         progress: Progress | None = None,
@@ -239,14 +268,15 @@ class Posterior(Draws):
         Args:
             data: the data of the run; without them nothing but the chains can be judged.
             gradients: at how many draws to evaluate the exact gradient, one pass over the data each; 0 leaves it out.
-            cells: how many stretches of data to compare for the sandwich.
+            blocks: how many stretches of data to compare for the sandwich.
             gradient: a function from coordinates by name to the exact gradient, instead of passes over the data.
             half_step: run the chains again for a short while with half the step, and compare. Off by default, since
                 exact gradients see the same error, and more, for less.
             progress: called with the number of rows that an exact gradient has done.
         """
-        how: Any = {"gradients": gradients, "cells": cells, "gradient": gradient}
-        self.verdict = verdict(self, data, **how, half_step=half_step, progress=progress)
+        self.verdict = verdict(
+            self, data, gradients=gradients, blocks=blocks, gradient=gradient, half_step=half_step, progress=progress
+        )
         return self.verdict
 
     def report(
@@ -296,7 +326,55 @@ class Posterior(Draws):
         store.write_run(path, document, groups)
 
     def __repr__(self) -> str:
-        return show.as_text(self)
+        return summary.as_text(self, None if self.verdict is None else self.verdict.kind)
 
     def _repr_html_(self) -> str:
-        return show.as_html(self)
+        return summary.as_html(self, None if self.verdict is None else str(self.verdict))
+
+
+def load(path: str | os.PathLike[str], model: HMM | None = None) -> Posterior:
+    """Read what `Posterior.save` or `longhmm fit` wrote. Nothing in the directory can run code.
+
+    Args:
+        path: the directory.
+        model: the model of the run, needed if it contains code of your own (a subclass, a function).
+    """
+    inner = Path(path) / INSIDE_RUN
+    document, groups = store.read_run(inner if (inner / store.DOCUMENT).is_file() else path)
+    damaged = DataError(f"{path} does not hold a complete posterior; the run is damaged, restore a copy of it.")
+    if model is None:
+        if document.get("model") is None:
+            raise ModelError(
+                f"{path} was made with a model that contains code of your own ({document.get('model_text')}): pass "
+                "the same model again, as load(path, model=...)."
+            )
+        try:
+            model = model_from_config(document["model"])
+        except ModelError:
+            raise
+        except Exception:  # a description that save did not write can fail in any way
+            raise damaged from None
+    if not {"draws", "unconstrained", "sample_stats"} <= set(groups) or not isinstance(document.get("settings"), dict):
+        raise damaged
+    shapes, dims = parameter_shapes(model), coordinate_dims(model)
+    draws = groups["draws"]
+    found = {str(name): value.shape[2:] for name, value in draws.items()}
+    if found != shapes or set(map(str, groups["unconstrained"])) != set(dims) or draws["transition"].dims[0] != "chain":
+        raise ModelError(
+            f"{path} holds parameters of shapes {found}, but {model!r} has {shapes}: pass the model of the run."
+        )
+    mode, information = groups.get("mode"), groups.get("information")
+    try:
+        return Posterior(
+            model,
+            draws[list(shapes)],
+            groups["unconstrained"],
+            groups["sample_stats"],
+            settings=document["settings"],
+            notes=tuple(str(note) for note in document["notes"]),
+            mode=None if mode is None else model.validate({str(k): np.asarray(v) for k, v in mode.items()}),
+            information=None if information is None else np.asarray(information["information"]),
+            verdict=None if document["verdict"] is None else Verdict.from_dict(document["verdict"]),
+        )
+    except (KeyError, TypeError, AttributeError):
+        raise damaged from None

@@ -25,7 +25,7 @@ FARTHEST = 700.0  # logarithm of the largest divergence that is a number
 
 
 def exchangeable(model: HMM) -> bool:
-    """Whether nothing in the model tells its states apart: priors, forbidden or fixed transitions, the initial law."""
+    """Whether nothing in the model tells its states apart: priors, forbidden transitions, first states."""
     initial = model.initial
     same_start = isinstance(initial, str) or bool(np.ptp(np.asarray(initial)) < 1e-12)
     return same_start and model.transitions.exchangeable and not model.emission.states_differ(model.n_states)
@@ -68,7 +68,7 @@ def permute_coordinates(model: HMM, coordinates: Mapping[str, Any], order: np.nd
     for name, value in coordinates.items():
         array = np.asarray(value)
         if name == "transition":
-            found[name] = array @ _rotation(model, order).T
+            found[name] = array @ _permutation(model, order).T
         else:
             found[name] = np.take(array, level_order(model, order), axis=lead)
     return found
@@ -130,7 +130,7 @@ def _checked(model: HMM, order: Any) -> np.ndarray:
     return order
 
 
-def _rotation(model: HMM, order: np.ndarray) -> np.ndarray:
+def _permutation(model: HMM, order: np.ndarray) -> np.ndarray:
     """The orthogonal matrix that permutes transition coordinates, found by its action on unit vectors."""
     size = model.transitions.n_free
 
@@ -155,9 +155,9 @@ def _divergences(model: HMM, reference: Mapping[str, Any], params: Mapping[str, 
         rows = Rows(values, jnp.ones(values.shape, bool))
         # States far out draw numbers too large to hold. Compiled, their densities are quietly not finite, which here
         # means: as far apart as can be.
-        look = jax.jit(model.log_likelihoods)
-        own = np.asarray(look(one, rows))[np.arange(len(states)), states]
-        logs = np.asarray(look(other, rows))
+        evaluate = jax.jit(model.log_likelihoods)
+        own = np.asarray(evaluate(one, rows))[np.arange(len(states)), states]
+        logs = np.asarray(evaluate(other, rows))
     gaps = np.clip(own[:, None] - logs, -1e6, 1e6).reshape(model.n_states, DRAWS_PER_STATE, model.n_states)
     return np.maximum(gaps.mean(axis=1), 0.0)
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from longhmm.data.parts import split
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError
 from longhmm.posterior.events import events
-from longhmm.posterior.load import INSIDE_RUN, load
-from longhmm.posterior.split import split
+from longhmm.posterior.posterior import INSIDE_RUN, load
 from longhmm.run.lock import locked
 
 if TYPE_CHECKING:

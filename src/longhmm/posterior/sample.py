@@ -11,7 +11,7 @@ import numpy as np
 
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.posterior.diagnostics import verdict as verdict_on
+from longhmm.posterior.diagnostics.verdict import verdict as verdict_on
 from longhmm.posterior.origin import Origin, exactly, go, wanted_size
 from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.why_exact import why_exact

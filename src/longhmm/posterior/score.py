@@ -1,21 +1,24 @@
-"""How well the posterior predicts data it has not seen."""
+"""How well a posterior predicts data it has not seen."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+from scipy.special import logsumexp
 
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.backends.stretches import Stretches
+from longhmm.data.rows import Rows
+from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ImpossibleObservationError, ModelError
 from longhmm.model.hmm import HMM
-from longhmm.posterior.predictive import next_law, predictions, stretch_log_likelihoods
+from longhmm.posterior.draws import Draws
+from longhmm.posterior.predict import last_rows, next_state, predictions
 from longhmm.run.cluster_passes import on_cluster
-
-if TYPE_CHECKING:
-    from longhmm.posterior.posterior import Posterior
 
 BLOCKS = 100
 
@@ -47,58 +50,43 @@ class Score:
         )
 
 
-def score(
-    posterior: Posterior, data: Any, *, draws: int = 100, after: Any = None, blocks: int = BLOCKS, client: Any = None
-) -> Score:
+def score(posterior: Draws, data: Any, draws: int, after: Any, blocks: int, client: Any) -> Score:
     """See `Posterior.score`."""
-    sequences = on_cluster(data, client)
+    model, sequences = posterior.model, on_cluster(data, client)
     before = None if after is None else on_cluster(after, client)
-    if before is not None and sequences.n_sequences > 1:
-        raise DataError(
-            f"after= goes with one sequence, but {sequences.name} has {sequences.n_sequences}; leave it out."
-        )
-    edges = np.linspace(0, sequences.length, min(blocks, sequences.length) + 1).astype(np.int64)
-    rows, counts = [], []
-    for params in posterior.iterate(draws):
+    if before is not None:
+        if sequences.n_sequences > 1:
+            raise DataError(
+                f"after= goes with one sequence, but {sequences.name} has {sequences.n_sequences}; leave it out."
+            )
+        if model.emission.couples:
+            raise ModelError(f"after= must be left out where observations depend on two states, as of {model!r}.")
+        sequences = sequences.following(last_rows(model, before))
+    stretches = Stretches(model, sequences, blocks)
+
+    def by_stretch(params: dict[str, np.ndarray]) -> np.ndarray:
         if before is not None:
-            params["initial"] = next_law(posterior.model, params, before, sequences)
-        found, seen = _by_stretch(posterior.model, params, sequences, edges)
-        rows.append(found)
-        counts.append(seen)
-    seen = min(counts)
-    by_block = np.stack(rows)
+            params["initial"] = next_state(model, params, before, sequences)
+        try:
+            return stretches.log_likelihoods(params)
+        except ImpossibleObservationError:
+            return np.full(len(stretches.edges) - 1, -np.inf)
+
+    by_block = posterior.over_draws(by_stretch, draws)
     by_draw = by_block.sum(axis=1)
     joint = log_mean_exp(np.cumsum(by_block, axis=1))
     total = float(joint[-1])
-    return Score(
-        total,
-        total / max(seen, 1),
-        log_mean_error(by_draw),
-        np.diff(joint, prepend=0.0) if np.isfinite(total) else np.full(len(joint), -np.inf),
-        by_draw,
-        seen,
-    )
-
-
-def _by_stretch(
-    model: HMM, params: Mapping[str, Any], sequences: Sequences, edges: np.ndarray
-) -> tuple[np.ndarray, int]:
-    """See `stretch_log_likelihoods`; minus infinity where an observation is impossible."""
-    try:
-        return stretch_log_likelihoods(model, params, sequences, edges)
-    except ImpossibleObservationError:
-        return np.full(len(edges) - 1, -np.inf), sequences.length
+    steps = np.diff(joint, prepend=0.0) if np.isfinite(total) else np.full(len(joint), -np.inf)
+    return Score(total, total / max(stretches.seen, 1), _error(by_draw), steps, by_draw, stretches.seen)
 
 
 def log_mean_exp(logs: np.ndarray) -> np.ndarray:
     """`log mean exp` over the first axis."""
-    peak = logs.max(axis=0)
-    safe = np.where(np.isfinite(peak), peak, 0.0)
     with np.errstate(divide="ignore"):
-        return np.asarray(np.log(np.exp(logs - safe).mean(axis=0)) + safe)
+        return np.asarray(logsumexp(logs, axis=0) - np.log(len(logs)))
 
 
-def log_mean_error(logs: np.ndarray) -> float:
+def _error(logs: np.ndarray) -> float:
     """Standard error of `log mean exp` over independent draws (delta method)."""
     if len(logs) < 2 or not np.isfinite(logs.max()):
         return float("nan")
@@ -131,15 +119,21 @@ def predictive_log_prob(
     several = [params] if isinstance(params, Mapping) else list(params)
     if not several:
         raise ModelError("params must hold at least one set of parameters, got none.")
+    if model.emission.couples or (model.lags and steps > 1):
+        raise ModelError(
+            f"steps must be 1 where observations depend on those before them, and on one state each, got {steps!r} "
+            f"for {model!r}."
+        )
     sequences = open_data(data)
     edges = np.linspace(0, sequences.length, min(BLOCKS, sequences.length) + 1).astype(np.int64)
     totals, counts = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
-    for parts in zip(*(predictions(model, each, sequences, steps) for each in several), strict=True):
+    for parts in zip(*(predictions(model, each, sequences, steps, _densities) for each in several), strict=True):
         first = parts[0]
-        used = first.valid & first.seen
+        used = first.valid & first.collected[1]
         block = np.searchsorted(edges, np.arange(first.start, first.stop)[used], side="right") - 1
-        density = log_mean_exp(np.stack([part.log_density for part in parts]))[used]
-        totals += np.bincount(block, density, minlength=len(totals))
+        with np.errstate(divide="ignore"):
+            logs = [logsumexp(np.log(part.states) + part.collected[0], axis=1) for part in parts]
+        totals += np.bincount(block, log_mean_exp(np.stack(logs))[used], minlength=len(totals))
         counts += np.bincount(block, minlength=len(totals))
     n = int(counts.sum())
     if n == 0:
@@ -148,3 +142,10 @@ def predictive_log_prob(
     gaps = (totals - mean * counts)[counts > 0]
     error = float(np.sqrt(np.sum(gaps**2) * len(gaps) / max(len(gaps) - 1, 1)) / n)
     return PredictiveScore(mean, error, n)
+
+
+def _densities(
+    model: HMM, params: Mapping[str, jax.Array], rows: Rows, weights: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Log likelihoods of every row, and whether anything was observed in it."""
+    return model.log_likelihoods(params, rows), jnp.any(jnp.asarray(rows.observed), axis=1)

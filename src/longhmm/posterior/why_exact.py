@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from longhmm.posterior.bias import bias
+from longhmm.posterior.diagnostics.bias import bias
 from longhmm.run.driver import CTRL_C
 from longhmm.run.limit import Limit
 from longhmm.run.remarks import stopped_note

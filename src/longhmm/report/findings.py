@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from longhmm.errors import LongHMMError
-from longhmm.posterior.levels import level_draws
+from longhmm.posterior.summary import level_draws
 from longhmm.report import plots
 from longhmm.report.html import (
     Safe,

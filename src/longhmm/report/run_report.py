@@ -8,7 +8,7 @@ from typing import Any
 
 from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, LongHMMError
-from longhmm.posterior.load import load
+from longhmm.posterior.posterior import load
 from longhmm.posterior.run_directory import REQUEST, RunDirectory
 from longhmm.report.page import write_page
 from longhmm.report.subject import Subject, look

@@ -11,10 +11,8 @@ import numpy as np
 from longhmm.backends.stream import stream
 from longhmm.data.sequences import Sequences
 from longhmm.errors import LongHMMError
-from longhmm.posterior.decode import decode
-from longhmm.posterior.diagnostics import Verdict, verdict
-from longhmm.posterior.probabilities import state_probabilities
-from longhmm.report.plots.trace import feature_levels
+from longhmm.posterior.diagnostics.verdict import Verdict, verdict
+from longhmm.posterior.summary import feature_levels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,9 +46,9 @@ class Scan(NamedTuple):
 def scan(posterior: Posterior, sequences: Sequences) -> Scan:
     """Decode the data, and find the probabilities of states, averaged over draws where there are few data."""
     kind = np.min_scalar_type(posterior.model.n_states - 1)
-    path = decode(posterior, sequences).astype(kind)
+    path = posterior.decode(sequences).astype(kind)
     if sequences.length <= AVERAGED_UP_TO:
-        return Scan(path, _bytes(state_probabilities(posterior, sequences, draws=DRAWS)))
+        return Scan(path, _bytes(posterior.state_probabilities(sequences, draws=DRAWS)))
     shares = np.empty((sequences.length, posterior.model.n_states), np.uint8)
     params = posterior.model.validate(posterior.mean_params())
     for own in stream(posterior.model, params, sequences):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from longhmm.posterior.diagnostics import Verdict
+from longhmm.posterior.diagnostics.verdict import Verdict
 
 
 class Advice(NamedTuple):

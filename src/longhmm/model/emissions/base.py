@@ -249,6 +249,10 @@ class Emission(Tree):
         """
         return None if self._density is None else self._density.cdf(params, values)
 
+    def cdf_of_rows(self, params: Params, rows: Rows) -> tuple[jax.Array, jax.Array] | None:
+        """`cdf` of rows; to be overridden by emissions that see lags or covariates, and None for the former if not."""
+        return None if self.lags or self.couples else self.cdf(params, jnp.asarray(rows.values))
+
     def means(self, params: Params) -> jax.Array:
         """Each state's mean, `loc` where it does not exist; `(K, D)`, or `(K, 1)` for the first feature alone."""
         names = [name for name in ("loc", "mean") if name in self._specs] or self.names

@@ -150,6 +150,10 @@ class Tied(Emission):
         found, levels = self.emission.cdf(params, values), np.array(self.levels)
         return None if found is None else (found[0][:, levels], found[1][:, levels])
 
+    def cdf_of_rows(self, params: Params, rows: Rows) -> tuple[jax.Array, jax.Array] | None:
+        found, levels = self.emission.cdf_of_rows(params, rows), np.array(self.levels)
+        return None if found is None else (found[0][:, levels], found[1][:, levels])
+
     def check(self, values: np.ndarray, observed: np.ndarray, describe: Callable[[int], str]) -> None:
         self.emission.check(values, observed, describe)
 

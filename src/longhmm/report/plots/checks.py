@@ -8,9 +8,9 @@ import numpy as np
 
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
-from longhmm.posterior.convergence import convergence
-from longhmm.posterior.labels import entry_names
-from longhmm.posterior.residuals import Residuals, quantiles, residuals
+from longhmm.posterior.diagnostics.convergence import convergence
+from longhmm.posterior.diagnostics.residuals import Residuals, quantiles, residuals
+from longhmm.posterior.draws import entry_names
 from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, few_ticks, legend, new_figure, plain, tidy, with_sd
 from longhmm.target import buffer_report as reports
 

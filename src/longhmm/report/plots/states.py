@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longhmm.data.sequences import open_data
+from longhmm.inference.markov import stationary_law
 from longhmm.posterior.amplitudes import amplitudes as count_amplitudes
-from longhmm.posterior.dwell import stationary_draws
-from longhmm.posterior.dwell_histogram import dwell_histogram
+from longhmm.posterior.dwell import dwell_histogram
 from longhmm.report.plots.style import (
     FONT_SIZE,
     INK,
@@ -124,7 +124,7 @@ def transition_graph(posterior: Posterior) -> Figure:
     k = posterior.model.n_states
     draws = np.asarray(posterior.draws["transition"]).reshape(-1, k, k)
     mean = draws.mean(axis=0)
-    share = stationary_draws(mean[None])[0]
+    share = stationary_law(mean)
     leaving = mean * (1 - np.eye(k))
     departures = leaving / np.maximum(leaving.sum(axis=1, keepdims=True), 1e-300)
     angle = np.pi - 2 * np.pi * np.arange(k) / k

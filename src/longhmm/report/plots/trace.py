@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.envelopes import Envelope, envelope, excerpt
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.posterior.decode import decode
-from longhmm.posterior.probabilities import state_probabilities
+from longhmm.posterior.summary import feature_levels
 from longhmm.report.plots.style import INK, SOFT, colour, new_figure, plain, tidy, time_axis, with_unit
 
 if TYPE_CHECKING:
@@ -99,11 +96,11 @@ def _states(
     if path is None or probabilities is None:
         near = sequences if last - first == sequences.length else open_data(excerpt(sequences, first, last))
     own = slice(start - first, stop - first)
-    states = decode(posterior, near)[own] if path is None else np.asarray(path[start:stop])
+    states = posterior.decode(near)[own] if path is None else np.asarray(path[start:stop])
     if probabilities is not None:
         return states, np.asarray(probabilities[start:stop])
     draws = int(np.clip(2_000_000 // (last - first), 1, 20))
-    return states, state_probabilities(posterior, near, draws=draws)[own]
+    return states, posterior.state_probabilities(near, draws=draws)[own]
 
 
 def _times(bounds: Envelope) -> np.ndarray:
@@ -157,10 +154,3 @@ def _draw_laws(axes: Axes, bounds: Envelope, laws: np.ndarray, scale: float) -> 
         )
     axes.set_ylim(0, 1)
     axes.margins(x=0)
-
-
-def feature_levels(posterior: Posterior) -> np.ndarray:
-    """`(K, D)` at the posterior mean; `(K, 1)` where only the level of the first feature is known."""
-    with jax.enable_x64(True):
-        params = {name: jnp.asarray(value) for name, value in posterior.mean_params().items()}
-        return np.asarray(posterior.model.emission.means(params), np.float64)

@@ -21,14 +21,14 @@ from longhmm.backends.paths import sampled_path
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.model.emissions.categorical import Categorical
 from longhmm.model.hmm import HMM
-from longhmm.posterior.predictive import predictions
-from longhmm.posterior.stretches import stretches
+from longhmm.posterior.diagnostics.residuals import excerpts
+from longhmm.posterior.predict import predictions, transitions_into
 
 MOST_ROWS = 1_000_000
 LEAST_VARIANCE = 8.0  # departures in a group of ages, about: fewer do not add up to a normal number
 
 
-class Dwells(NamedTuple):
+class DwellTimes(NamedTuple):
     """Visits to one level (a state, where states do not share levels) against the model.
 
     Attributes:
@@ -60,40 +60,37 @@ class Exits(NamedTuple):
     chance: np.ndarray
 
 
-def dwell_check(model: HMM, params: Mapping[str, Any], sequences: Sequences, *, seed: int = 0) -> list[Dwells]:
+def dwell_times(model: HMM, params: Mapping[str, Any], sequences: Sequences, *, seed: int = 0) -> list[DwellTimes]:
     """Judge the visits to every level that is left often enough to be judged, at one draw of the parameters."""
-    part = stretches(sequences, MOST_ROWS)
+    part, counts = excerpts(sequences, MOST_ROWS)
     complete = model.validate(params)
-    path = np.asarray(sampled_path(model, complete, part.sequences, jax.random.key(seed)), np.int64)
-    keep = part.rows(0, part.sequences.length)[1]
-    found = exits(model, complete, path, part.sequences.offsets, keep)
+    path = np.asarray(sampled_path(model, complete, part, jax.random.key(seed)), np.int64)
+    found = exits(model, complete, path, part, counts)
     judged = (judge(found, level) for level in range(int(model.emission.state_levels(model.n_states).max()) + 1))
     return [one for one in judged if one is not None]
 
 
 def exits(
-    model: HMM, params: Mapping[str, np.ndarray], path: np.ndarray, offsets: np.ndarray, keep: np.ndarray
+    model: HMM, params: Mapping[str, np.ndarray], path: np.ndarray, sequences: Sequences, counts: np.ndarray
 ) -> Exits:
-    """Departures along a path and their chances; `keep` says which rows count."""
+    """Departures along a path and their chances; `counts` says which rows do."""
     levels = model.emission.state_levels(model.n_states)
     level = levels[path]
     opens = np.zeros(len(path), bool)
-    opens[offsets[:-1]] = True
+    opens[sequences.offsets[:-1]] = True
     begins = opens.copy()
     begins[1:] |= level[1:] != level[:-1]
     rows = np.arange(len(path))
     age = rows - np.maximum.accumulate(np.where(begins, rows, 0)) + 1
-    counted = np.flatnonzero(keep[:-1] & ~opens[1:])  # the last row of a sequence has no successor
+    counted = np.flatnonzero(counts[:-1] & ~opens[1:])  # the last row of a sequence has no successor
     if len(np.unique(levels)) == model.n_states:
-        transition = params["transition"]
-        # The sum of the others keeps its digits where a state is hardly ever left.
-        chance = (transition * (1.0 - np.eye(model.n_states))).sum(axis=1)[path[counted]]
+        chance = _state_chances(model, params, path, sequences)[counted]
     else:
-        chance = _level_chances(model, params, level, offsets)[counted]
+        chance = _level_chances(model, params, level, sequences)[counted]
     return Exits(level[counted], age[counted], np.cumsum(begins)[counted], begins[counted + 1], chance)
 
 
-def judge(rows: Exits, level: int) -> Dwells | None:
+def judge(rows: Exits, level: int) -> DwellTimes | None:
     """The visits to one level; None where there are too few to say anything.
 
     Chances are first scaled to the number of departures that there were: how often a level is left on the whole is the
@@ -118,7 +115,7 @@ def judge(rows: Exits, level: int) -> Dwells | None:
     visits = np.unique(mine.visit, return_inverse=True)[1]
     scatter = np.sum(np.bincount(visits, mine.left - chance) ** 2) / variance.sum()
     size = np.sqrt(max(distance - freedom, 0.0) / left.sum())
-    return Dwells(
+    return DwellTimes(
         level,
         float(chi2.sf(distance, freedom)),
         float(size),
@@ -156,15 +153,29 @@ def _longer(age: np.ndarray, groups: np.ndarray, left: np.ndarray, expected: np.
     return int(ends[worst]), int(seen[worst]), float(wanted[worst])
 
 
-def _level_chances(model: HMM, params: Mapping[str, np.ndarray], level: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+def _state_chances(model: HMM, params: Mapping[str, np.ndarray], path: np.ndarray, sequences: Sequences) -> np.ndarray:
+    """`(T,)`, the chance that the state changes after each row; 0 after the last."""
+    # The sum of the others keeps its digits where a state is hardly ever left.
+    others = 1.0 - np.eye(model.n_states)
+    if not model.transitions.varies:
+        return np.asarray((params["transition"] * others).sum(axis=1)[path])
+    leave = (transitions_into(model, params, sequences.rows(1, sequences.length).covariates) * others).sum(axis=2)
+    return np.append(leave[np.arange(len(leave)), path[:-1]], 0.0)
+
+
+def _level_chances(model: HMM, params: Mapping[str, np.ndarray], level: np.ndarray, sequences: Sequences) -> np.ndarray:
     """`(T,)`, the chance that the level changes after each row, given the levels up to it; 0 after the last."""
-    levels = model.emission.state_levels(model.n_states)
-    watched = HMM(model.n_states, Categorical(int(levels.max()) + 1), initial=params["initial"])
-    data = open_data(np.split(level, offsets[1:-1]))
-    known = {"transition": params["transition"], "probs": np.eye(int(levels.max()) + 1)[levels]}
-    watched = watched.resolve(data)
+    levels, moves = model.emission.state_levels(model.n_states), model.transitions
+    watched = HMM(
+        model.n_states, Categorical(int(levels.max()) + 1), initial=params["initial"],
+        transitions=moves if moves.varies else None,
+    )  # fmt: skip
+    cuts = sequences.offsets[1:-1]
+    covariates = sequences.rows(0, sequences.length).covariates if moves.varies else None
+    data = open_data(np.split(level, cuts), covariates=None if covariates is None else np.split(covariates, cuts))
+    known = {moves.parameter: params[moves.parameter], "probs": np.eye(int(levels.max()) + 1)[levels]}
     stays = np.zeros(len(level))
-    for part in predictions(watched, known, data):
+    for part in predictions(watched.resolve(data), known, data):
         before = level[np.maximum(np.arange(part.start, part.stop) - 1, 0)]
-        stays[part.start : part.stop] = np.sum(part.law * (levels == before[:, None]), axis=1)
+        stays[part.start : part.stop] = np.sum(part.states * (levels == before[:, None]), axis=1)
     return 1.0 - np.append(stays[1:], 1.0)

@@ -11,12 +11,11 @@ from longhmm import Gaussian, GaussianMixture, Poisson, StudentT, Tied, VonMises
 from longhmm.data.sequences import open_data
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
-from longhmm.posterior.bias import errors_allowed
-from longhmm.posterior.diagnostics import verdict
+from longhmm.posterior.diagnostics.bias import errors_allowed, exact_gradients
+from longhmm.posterior.diagnostics.fit import sandwich
+from longhmm.posterior.diagnostics.residuals import residuals
+from longhmm.posterior.diagnostics.verdict import verdict
 from longhmm.posterior.posterior import Posterior
-from longhmm.posterior.residuals import residuals
-from longhmm.posterior.sandwich import sandwich
-from longhmm.posterior.stein import exact_gradients
 from longhmm.target.buffer_report import cell_scores
 from longhmm.target.full_data import log_posterior_and_gradient
 from posterior.fakes import chains_of, distorted, gaussian_model, known_states, unconstrained
@@ -60,7 +59,7 @@ def test_sandwich_is_one_for_a_model_that_fits():
     found = sandwich(*one_state(np.random.default_rng(1).normal(size=40_000)))
     assert found.ratio[0] == pytest.approx(1.0, abs=4 * found.error[0])
     assert found.error[0] < 0.08
-    assert found.core_length >= 128
+    assert found.block_length >= 128
 
 
 def test_sandwich_measures_coloured_noise():
@@ -88,7 +87,7 @@ def test_sandwich_of_a_hidden_chain_that_fits(known):
         rows.append((ends[1] - ends[0]) / 2e-4)
     information = np.array(rows)
     covariance = np.linalg.inv(0.5 * (information + information.T))
-    found = sandwich(model, params, covariance, np.sqrt(np.diag(covariance)), data, cells=300)
+    found = sandwich(model, params, covariance, np.sqrt(np.diag(covariance)), data, blocks=300)
     assert np.all(np.abs(found.ratio - 1) < 4 * found.error)
 
 

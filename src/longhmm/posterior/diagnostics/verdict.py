@@ -11,22 +11,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError
-from longhmm.posterior.bias import bias, bias_of_steps
-from longhmm.posterior.convergence import convergence
-from longhmm.posterior.entries import flatten
-from longhmm.posterior.fit import misfits
-from longhmm.posterior.labels import entry_names
-from longhmm.posterior.stein import Gradient
-
-if TYPE_CHECKING:
-    from longhmm.posterior.posterior import Posterior
+from longhmm.posterior.diagnostics.bias import Gradient, bias, entries, worst
+from longhmm.posterior.diagnostics.convergence import convergence
+from longhmm.posterior.diagnostics.fit import misfits
+from longhmm.posterior.draws import Draws, entry_table
 
 Kind = Literal[
     "trust", "run longer", "biased", "the model does not fit", "another mode is as good", "chains agree, rest unchecked"
@@ -71,17 +66,17 @@ class Verdict:
 
 
 def verdict(
-    posterior: Posterior,
+    posterior: Draws,
     data: Any = None,
     *,
     gradients: int = 32,
-    cells: int = 400,
+    blocks: int = 400,
     gradient: Gradient | None = None,
     half_step: bool = False,
     progress: Progress | None = None,
 ) -> Verdict:
-    """Judge a posterior. A limit counts as passed only beyond chance: of right results each kind of check calls 2 in
-    1,000 wrong, over all parameters at once.
+    """Judge a posterior; for the arguments see `Posterior.diagnose`. A limit counts as passed only beyond chance: of
+    right results each kind of check calls 2 in 1,000 wrong, over all parameters at once.
 
     - run longer: R-hat above 1.01, or bulk or tail ESS below 400, of any parameter.
     - another mode is as good: the run found one, or its chains are steady but far apart.
@@ -91,15 +86,6 @@ def verdict(
       more than 0.1 % beyond four standard deviations), dwell times are not those of the model (chances to leave off by
       more than 10 %), or the sandwich sd is more than 1.5 times the posterior's.
     - trust: none of these.
-
-    Args:
-        data: the data of the run; without them nothing but the chains can be judged.
-        gradients: at how many draws to evaluate the exact gradient, one pass over the data each; 0 leaves it out.
-        cells: how many stretches of data to compare for the sandwich.
-        gradient: a function from coordinates by name to the exact gradient, instead of passes over the data.
-        half_step: run the chains again for a short while with half the step, and compare. Off by default, since exact
-            gradients see the same error, and more, for less; samplers without a step size have nothing to halve.
-        progress: called with the number of rows that an exact gradient has done.
     """
     details: dict[str, Any] = {}
     found = _modes(posterior, details) or _chains(posterior, details)
@@ -116,24 +102,22 @@ def verdict(
     found = _biased(posterior, sequences, details, gradients, gradient, half_step, progress)
     if found is not None:
         return Verdict(*found, details)
-    reasons = misfits(posterior, sequences, cells, details)
+    reasons = misfits(posterior, sequences, blocks, details)
     if reasons:
         return Verdict("the model does not fit", f"{'. Also, '.join(reasons)}.", details)
     checked = "no bias was found" if "shift" in details else "bias was not checked"
     return Verdict("trust", f"the chains agree, {checked}, and the model fits.", details)
 
 
-def _modes(posterior: Posterior, details: dict[str, Any]) -> tuple[Kind, str] | None:
+def _modes(posterior: Draws, details: dict[str, Any]) -> tuple[Kind, str] | None:
     kind: Kind = "another mode is as good"
     noted = [note.removeprefix(f"{kind}: ") for note in posterior.notes if "another mode" in note]
     if noted:
         return kind, f"{noted[0].rstrip('.')}; fewer states or informative priors often decide between them."
     if posterior.n_chains < 2:
         return None
-    together = _extreme(convergence(posterior.draws)["r_hat"], np.nanmax)
-    alone = [
-        _extreme(convergence(posterior.draws.isel(chain=[c]))["r_hat"], np.nanmax) for c in range(posterior.n_chains)
-    ]
+    together = _extreme(convergence(posterior.draws)["r_hat"], max)
+    alone = [_extreme(convergence(posterior.draws.isel(chain=[c]))["r_hat"], max) for c in range(posterior.n_chains)]
     if together[0] > APART_R_HAT and max(each[0] for each in alone) < ALONE_R_HAT:
         return kind, (
             f"each chain is steady, but they sit in different places (R-hat of {together[1]} is {together[0]:.2f}); "
@@ -142,13 +126,13 @@ def _modes(posterior: Posterior, details: dict[str, Any]) -> tuple[Kind, str] | 
     return None
 
 
-def _chains(posterior: Posterior, details: dict[str, Any]) -> tuple[Kind, str] | None:
-    flat = flatten({str(name): np.asarray(value) for name, value in posterior.unconstrained.items()})
-    if not np.isfinite(flat).all():
-        return "run longer", f"{int((~np.isfinite(flat)).any(axis=2).sum())} draws are not finite numbers."
+def _chains(posterior: Draws, details: dict[str, Any]) -> tuple[Kind, str] | None:
+    wrong = [~np.isfinite(value).reshape(*value.shape[:2], -1).all(axis=2) for value in posterior.coordinates.values()]
+    if np.any(wrong):
+        return "run longer", f"{int(np.any(wrong, axis=0).sum())} draws are not finite numbers."
     numbers = convergence(posterior.draws)
-    r_hat, where = _extreme(numbers["r_hat"], np.nanmax)
-    sizes = [_extreme(numbers[name], np.nanmin) for name in ("ess_bulk", "ess_tail")]
+    r_hat, where = _extreme(numbers["r_hat"], max)
+    sizes = [_extreme(numbers[name], min) for name in ("ess_bulk", "ess_tail")]
     ess, poorest = min(sizes)
     details.update(r_hat=r_hat, r_hat_of=where, ess=ess, ess_of=poorest)
     if np.isnan(r_hat) or np.isnan(ess):
@@ -165,7 +149,7 @@ def _chains(posterior: Posterior, details: dict[str, Any]) -> tuple[Kind, str] |
 
 
 def _biased(
-    posterior: Posterior,
+    posterior: Draws,
     sequences: Sequences,
     details: dict[str, Any],
     gradients: int,
@@ -178,15 +162,31 @@ def _biased(
     if found is None and (gradients > 0 or gradient is not None):
         found = bias(posterior, sequences, gradients, details, gradient, progress)
     if found is None and half_step:
-        found = bias_of_steps(posterior, sequences, details)
+        found = _bias_of_steps(posterior, sequences, details)
     return None if found is None else ("biased", f"{found.rstrip('.')}. Draw more, or use sampler=lh.NUTS().")
+
+
+def _bias_of_steps(posterior: Any, sequences: Sequences, details: dict[str, Any]) -> str | None:
+    """What a short run with half the step says against the draws, if anything; numbers to `details`."""
+    from longhmm.posterior.half_step import compare_halved
+
+    found = compare_halved(posterior, sequences)
+    if found is None:
+        details["half_step"] = "this sampler has no step to halve"
+        return None
+    names = entries(posterior).names
+    far, wide = worst(found, names, details, "half_step_")
+    if far is not None:
+        return f"half the step moves the mean of {names[far]} by {-found.shift[far]:+.2f} posterior sd"
+    if wide is not None:
+        return f"the interval of {names[wide]} is {found.sd_ratio[wide]:.2f} times as wide as with half the step"
+    return None
 
 
 def _extreme(numbers: Any, pick: Any) -> tuple[float, str]:
     """The worst entry over all parameters and its name; NaN if there is none."""
-    values = np.concatenate([np.ravel(np.asarray(numbers[name])) for name in numbers])
-    names = [entry for name in numbers for entry in entry_names(str(name), numbers[name].shape)]
-    if np.isnan(values).all():
+    known = {name: value for name, value in entry_table(numbers).items() if not np.isnan(value)}
+    if not known:
         return float("nan"), ""
-    worst = pick(values)
-    return float(worst), names[int(np.flatnonzero(values == worst)[0])]
+    worst = pick(known, key=known.__getitem__)
+    return known[worst], worst

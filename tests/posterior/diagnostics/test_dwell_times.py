@@ -10,8 +10,8 @@ from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.emissions.tied import Tied
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
-from longhmm.posterior.dwell_check import Dwells, dwell_check, exits, judge
-from longhmm.posterior.fit import judge_dwells
+from longhmm.posterior.diagnostics.dwell_times import DwellTimes, dwell_times, exits, judge
+from longhmm.posterior.diagnostics.fit import judge_dwell_times
 from posterior.fakes import gaussian_model
 from testdata.semi_markov import visits_of_given_lengths
 
@@ -20,6 +20,11 @@ def levels(separation=4.0, stays=(0.95, 0.9)):
     """Two Gaussian states of unit variance and what a fit finds where dwell times have these means."""
     transition = np.array([[stays[0], 1 - stays[0]], [1 - stays[1], stays[1]]])
     return gaussian_model(), {"transition": transition, "mean": np.array([0.0, separation])}
+
+
+def cut(*lengths):
+    """Sequences of these lengths, whatever they hold."""
+    return open_data(np.zeros(sum(lengths)), lengths=lengths)
 
 
 def chain(rng, transition, length):
@@ -33,13 +38,13 @@ def chain(rng, transition, length):
 def test_departures_are_counted_by_age_and_never_across_sequences():
     model, params = levels()
     path = np.array([0, 0, 1, 1, 1, 0, 1, 1])
-    found = exits(model, model.validate(params), path, np.array([0, 5, 8]), np.ones(8, bool))
+    found = exits(model, model.validate(params), path, cut(5, 3), np.ones(8, bool))
     np.testing.assert_array_equal(found.level, [0, 0, 1, 1, 0, 1])
     np.testing.assert_array_equal(found.age, [1, 2, 1, 2, 1, 1])
     np.testing.assert_array_equal(found.left, [False, True, False, False, True, False])
     np.testing.assert_array_equal(found.visit, [1, 1, 2, 2, 3, 4])
     np.testing.assert_allclose(found.chance, np.where(found.level == 0, 0.05, 0.1))
-    later = exits(model, model.validate(params), path, np.array([0, 5, 8]), np.arange(8) >= 2)
+    later = exits(model, model.validate(params), path, cut(5, 3), np.arange(8) >= 2)
     np.testing.assert_array_equal(later.age, found.age[2:])
 
 
@@ -49,8 +54,8 @@ def test_chances_to_leave_a_shared_level_are_those_of_all_paths():
     emission = Tied(Gaussian(mean=dist.Normal(0.0, 10.0), sd=1.0), (0, 0, 1))
     model = HMM(3, emission, initial=[0.5, 0.2, 0.3])
     params = model.validate({"transition": transition, "mean": np.array([0.0, 5.0])})
-    path, offsets = np.array([0, 1, 1, 2, 0, 0, 2, 2, 1]), np.array([0, 6, 9])
-    found = exits(model, params, path, offsets, np.ones(9, bool))
+    path = np.array([0, 1, 1, 2, 0, 0, 2, 2, 1])
+    found = exits(model, params, path, cut(6, 3), np.ones(9, bool))
     levels = np.array([0, 0, 1])
     expected = []
     for start, stop in ((0, 6), (6, 9)):
@@ -76,7 +81,7 @@ def test_right_chains_are_called_wrong_at_the_stated_rate():
         params = model.validate({"transition": transition, "mean": np.arange(n_states)})
         lengths = rng.integers(20, 500, size=12)
         path = np.concatenate([chain(rng, transition, length) for length in lengths])
-        rows = exits(model, params, path, np.append(0, np.cumsum(lengths)), np.ones(len(path), bool))
+        rows = exits(model, params, path, cut(*lengths), np.ones(len(path), bool))
         found = [judge(rows, state) for state in range(n_states)]
         p_values += [one.p_value for one in found if one is not None]
         widths += [one.interval for one in found if one is not None]
@@ -93,7 +98,7 @@ def test_a_drawn_path_is_a_chain_however_well_it_is_known(separation):
     p_values = []
     for seed in range(12):
         data = open_data(simulate(model, params, 4000, seed=seed)[1])
-        p_values += [one.p_value for one in dwell_check(model, params, data, seed=seed)]
+        p_values += [one.p_value for one in dwell_times(model, params, data, seed=seed)]
     assert len(p_values) == 24 and stats.kstest(p_values, "uniform").pvalue > 1e-3
 
 
@@ -111,7 +116,7 @@ def test_visits_of_another_length_are_seen(lengths):
     begins = np.append(np.flatnonzero(np.append(True, path[1:] != path[:-1])), len(path))
     runs = [np.diff(begins)[path[begins[:-1]] == state] for state in (0, 1)]
     model, params = levels(stays=[1 - 1 / each.mean() for each in runs])
-    found = dwell_check(model, params, open_data(y))
+    found = dwell_times(model, params, open_data(y))
     assert [one.level for one in found] == [0, 1]
     for one, mine in zip(found, runs, strict=True):
         assert one.p_value < 1e-6 and one.size > 0.3
@@ -120,18 +125,18 @@ def test_visits_of_another_length_are_seen(lengths):
         assert one.interval == pytest.approx(wider, rel=0.25, abs=0.25)
         assert one.seen == pytest.approx(np.sum(mine > one.longer_than), rel=0.1, abs=2)
     details = {}
-    (reason,) = judge_dwells(model, found, details)
+    (reason,) = judge_dwell_times(model, found, details)
     assert "do not last as the model says" in reason and "(and those to 1 more)" in reason
     assert "lh.Tied(lh.Gaussian(), levels=(0, " in reason and "times as wide" in reason
     assert details["dwell"] > 0.3 and details["dwell_of"].startswith("state ")
 
 
 def test_small_departures_are_let_pass_however_sure_they_are():
-    sure = Dwells(level=1, p_value=1e-30, size=0.05, interval=1.03, longer_than=8, seen=100, expected=90.0)
-    assert judge_dwells(gaussian_model(), [sure], {}) == []
-    assert judge_dwells(gaussian_model(), [sure._replace(size=0.2)], {})
+    sure = DwellTimes(level=1, p_value=1e-30, size=0.05, interval=1.03, longer_than=8, seen=100, expected=90.0)
+    assert judge_dwell_times(gaussian_model(), [sure], {}) == []
+    assert judge_dwell_times(gaussian_model(), [sure._replace(size=0.2)], {})
     unsure = sure._replace(size=0.4, p_value=0.0015)
-    assert judge_dwells(gaussian_model(), [unsure] * 2, {}) == []
+    assert judge_dwell_times(gaussian_model(), [unsure] * 2, {}) == []
 
 
 def test_states_that_share_a_level_are_judged_together():
@@ -141,34 +146,34 @@ def test_states_that_share_a_level_are_judged_together():
     transition = np.array([[0.95, 0.04, 0.01], [0.5, 0.5, 0.0], [0.01, 0.0, 0.99]])
     params = {"transition": transition, "mean": np.array([0.0, 4.0])}
     states, y = simulate(model, params, 30_000, seed=3)
-    found = dwell_check(model, params, open_data(y))
+    found = dwell_times(model, params, open_data(y))
     assert [one.level for one in found] == [0, 1] and min(one.p_value for one in found) > 1e-3
     path = np.minimum(states, 1)
     left, spent = np.bincount(path[:-1][path[1:] != path[:-1]], minlength=2), np.bincount(path, minlength=2)
     one_each, fitted = levels(stays=1 - left / spent)
-    wrong = dwell_check(one_each, fitted, open_data(y))
+    wrong = dwell_times(one_each, fitted, open_data(y))
     assert wrong[1].p_value < 1e-20 and wrong[0].p_value > 1e-3
     details = {}
-    (reason,) = judge_dwells(one_each, wrong, details)
+    (reason,) = judge_dwell_times(one_each, wrong, details)
     assert "state 1 do not last" in reason and "levels=(0, 1, 1)" in reason
 
 
 def test_states_that_are_hardly_ever_left_are_not_judged():
     model, params = levels(stays=(0.9999, 0.9999))
-    assert dwell_check(model, params, open_data(simulate(model, params, 2000, seed=0)[1])) == []
+    assert dwell_times(model, params, open_data(simulate(model, params, 2000, seed=0)[1])) == []
     alone = gaussian_model(1)
     data = open_data(np.random.default_rng(0).normal(size=200))
-    assert dwell_check(alone, {"transition": np.ones((1, 1)), "mean": np.zeros(1)}, data) == []
+    assert dwell_times(alone, {"transition": np.ones((1, 1)), "mean": np.zeros(1)}, data) == []
 
 
 def test_a_part_of_long_data_stands_for_all_of_them(monkeypatch):
-    from longhmm.posterior import dwell_check as module
+    from longhmm.posterior.diagnostics.verdict import dwell_times as module
 
     monkeypatch.setattr(module, "MOST_ROWS", 10_000)
     model, params = levels()
     y = simulate(model, params, 60_000, seed=5)[1]
-    right = dwell_check(model, params, open_data(y))
+    right = dwell_times(model, params, open_data(y))
     assert len(right) == 2 and min(one.p_value for one in right) > 1e-3
     path = np.zeros(len(y), int)
-    found = exits(model, model.validate(params), path[:10_000], np.arange(0, 10_001, 1000), np.ones(10_000, bool))
+    found = exits(model, model.validate(params), path[:10_000], cut(*[1000] * 10), np.ones(10_000, bool))
     assert len(found.age) == 10_000 - 10

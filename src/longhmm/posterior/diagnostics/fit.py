@@ -8,38 +8,39 @@ everything is significant, so that each kind has a size below which answers hard
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpyro.distributions import constraints
 
 from longhmm.data.sequences import Sequences
+from longhmm.inference.markov import mixing_time
 from longhmm.model.emissions.base import Emission
 from longhmm.model.emissions.registry import name_of
 from longhmm.model.hmm import HMM
-from longhmm.posterior.bias import FALSE_ALARMS, errors_allowed
-from longhmm.posterior.dwell_check import Dwells, dwell_check
-from longhmm.posterior.entries import entries
-from longhmm.posterior.residuals import FAR, Residuals, residuals
-from longhmm.posterior.sandwich import sandwich
-
-if TYPE_CHECKING:
-    from longhmm.posterior.posterior import Posterior
+from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, entries, errors_allowed
+from longhmm.posterior.diagnostics.dwell_times import DwellTimes, dwell_times
+from longhmm.posterior.diagnostics.residuals import FAR, Residuals, residuals
+from longhmm.posterior.draws import Draws
+from longhmm.target.buffer_report import cell_scores
 
 MOST_SANDWICH = 1.5  # ratio of standard deviations
 MOST_AUTOCORRELATION = 0.1
 MOST_DISTANCE = 0.02  # error of a probability
 MOST_TAILS = 0.001  # share of observations beyond four standard deviations: sixteen times as many as there should be
 MOST_HAZARD = 0.1  # relative error of the chance to leave: about that of the width of the dwell time's interval
+SHORTEST_RUN, MIXING_TIMES = 128, 8  # a block is this many times as long as the chain's memory
+FEWEST_BLOCKS = 30  # blocks are shortened rather than let there be fewer
 
 
-def misfits(posterior: Posterior, sequences: Sequences, cells: int, details: dict[str, Any]) -> list[str]:
+def misfits(posterior: Draws, sequences: Sequences, blocks: int, details: dict[str, Any]) -> list[str]:
     """One sentence for every way in which the model does not fit; the numbers go into `details`."""
-    params = posterior.params_at(*posterior.thinned(1)[0])  # one draw: see `residuals` and `dwell_check`
+    model = posterior.model
+    params = posterior.params_at(*posterior.thinned(1)[0])  # one draw: see `residuals` and `dwell_times`
     return [
-        *judge_residuals(posterior.model, residuals(posterior.model, params, sequences), details),
-        *judge_dwells(posterior.model, dwell_check(posterior.model, params, sequences), details),
-        *_judge_scatter(posterior, sequences, cells, details),
+        *judge_residuals(model, residuals(model, params, sequences), details),
+        *judge_dwell_times(model, dwell_times(model, params, sequences), details),
+        *_judge_scatter(posterior, sequences, blocks, details),
     ]
 
 
@@ -79,32 +80,85 @@ def judge_residuals(model: HMM, left: Residuals | None, details: dict[str, Any])
     return reasons
 
 
-def judge_dwells(model: HMM, found: list[Dwells], details: dict[str, Any]) -> list[str]:
+def judge_dwell_times(model: HMM, found: list[DwellTimes], details: dict[str, Any]) -> list[str]:
     """What dwell times say against the model."""
     if not found:
         return []
     wrong = [one for one in found if one.p_value < FALSE_ALARMS / len(found) and one.size > MOST_HAZARD]
     worst = max(wrong or found, key=lambda one: one.size)
-    what = _level_name(model, worst.level)
+    what = f"{'state' if model.emission.untied is model.emission else 'level'} {worst.level}"
     details.update(dwell=worst.size, dwell_p_value=worst.p_value, dwell_of=what, dwell_interval=worst.interval)
     if not wrong:
         return []
     others = f" (and those to {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     samples = "sample" if worst.longer_than == 1 else "samples"
+    expected = f"{worst.expected:.1f}" if worst.expected < 10 else f"{worst.expected:,.0f}"
     return [
         f"visits to {what}{others} do not last as the model says: {worst.seen:,} go on for more than "
-        f"{worst.longer_than:,} {samples}, where it expects {_count(worst.expected)}; the interval of the dwell time "
+        f"{worst.longer_than:,} {samples}, where it expects {expected}; the interval of the dwell time "
         f"should be about {worst.interval:.1f} times as wide: try {_more_states(model, worst.level)}"
     ]
 
 
-def _judge_scatter(posterior: Posterior, sequences: Sequences, cells: int, details: dict[str, Any]) -> list[str]:
+class Sandwich(NamedTuple):
+    """Sandwich standard deviations relative to the posterior's.
+
+    Attributes:
+        ratio: `(Q,)`, by entry of the natural parameters; 1 is right.
+        error: `(Q,)`, standard error of the ratio.
+        block_length: length of the blocks whose scores were compared.
+        blocks_used: how many of them.
+    """
+
+    ratio: np.ndarray
+    error: np.ndarray
+    block_length: int
+    blocks_used: int
+
+
+def sandwich(
+    model: HMM,
+    params: Mapping[str, Any],
+    directions: np.ndarray,
+    sd: np.ndarray,
+    sequences: Sequences,
+    *,
+    blocks: int = 400,
+    seed: int = 0,
+) -> Sandwich:
+    """Compare the variance of the score, from blocks longer than the chain's memory, with its inverse curvature.
+
+    If the model is right, the information in the curvature of the log likelihood and the variance of its score agree.
+    If the noise is coloured, or the states are not Markov, the scores of neighbouring observations are correlated, the
+    score varies more than the curvature says, and the posterior is too narrow by the ratio.
+
+    With J the variance of the score and v the posterior covariance of the coordinates with a parameter, its sandwich
+    variance is `v' J v`: the delta method, in which the posterior covariance stands for the inverse information.
+
+    Args:
+        params: natural parameters at the mode or at the posterior mean.
+        directions: `(P, Q)` posterior covariance of the coordinates with every entry.
+        sd: `(Q,)` posterior standard deviation of every entry.
+        blocks: how many to look at.
+    """
+    memory = mixing_time(np.asarray(params["transition"]), cap=1e6)
+    wanted = max(SHORTEST_RUN, int(np.ceil(MIXING_TIMES * memory)))
+    length = max(1, min(wanted, sequences.length // FEWEST_BLOCKS))
+    scores, n_blocks = cell_scores(model, params, sequences, length, cells=blocks, seed=seed)
+    moves = scores @ directions / sd  # what one block contributes to each estimate, in posterior sd
+    moves = moves - moves.mean(axis=0)
+    # Standard error of a variance of heavy-tailed numbers, from their fourth moment.
+    relative = np.sqrt(np.maximum((moves**4).mean(axis=0) / (moves**2).mean(axis=0) ** 2 - 1.0, 0.0) / len(moves))
+    ratio = np.sqrt(n_blocks * moves.var(axis=0, ddof=1))
+    return Sandwich(ratio, 0.5 * ratio * relative, length, len(scores))
+
+
+def _judge_scatter(posterior: Draws, sequences: Sequences, blocks: int, details: dict[str, Any]) -> list[str]:
     table = entries(posterior)
     if not table.names:
         return []
-    params: Mapping[str, Any] = posterior.mean_params() if posterior.mode is None else posterior.mode
     sd = table.values.std(axis=(0, 1))
-    ratios = sandwich(posterior.model, params, table.directions, sd, sequences, cells=cells)
+    ratios = sandwich(posterior.model, posterior.centre, table.directions, sd, sequences, blocks=blocks)
     excess = ratios.ratio - errors_allowed(len(table.names)) * ratios.error
     worst = int(np.argmax(excess))
     ratio, name = float(ratios.ratio[worst]), table.names[worst]
@@ -116,14 +170,6 @@ def _judge_scatter(posterior: Posterior, sequences: Sequences, cells: int, detai
 
 def _of(left: Residuals, feature: int) -> str:
     return "" if len(left.distance) == 1 else f" of feature {feature}"
-
-
-def _count(expected: float) -> str:
-    return f"{expected:.1f}" if expected < 10 else f"{expected:,.0f}"
-
-
-def _level_name(model: HMM, level: int) -> str:
-    return f"state {level}" if model.emission.untied is model.emission else f"level {level}"
 
 
 def _other_emission(model: HMM, left: Residuals, feature: int) -> str:

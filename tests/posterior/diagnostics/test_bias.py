@@ -8,9 +8,16 @@ from scipy import linalg
 from longhmm import Gaussian, VonMises
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.posterior.bias import bias, worst
-from longhmm.posterior.entries import derivatives_along, entries, flatten, layout
-from longhmm.posterior.stein import exact_gradients, picked, stein
+from longhmm.posterior.diagnostics.bias import (
+    bias,
+    derivatives_along,
+    entries,
+    exact_gradients,
+    layout,
+    stein,
+    worst,
+)
+from longhmm.posterior.draws import evenly_spaced
 from longhmm.target.coordinates import Flat
 from longhmm.target.full_data import log_posterior_and_gradient
 from posterior.fakes import chains_of, distorted, known_states, unconstrained
@@ -60,7 +67,7 @@ def identity(draws, n):
     """Natural parameters that are their own coordinates: covariances, and derivatives along them."""
     flat = draws.reshape(-1, draws.shape[-1])
     directions = np.atleast_2d(np.cov(flat, rowvar=False))
-    return flat[picked(len(flat), n)], directions, np.broadcast_to(np.diag(directions), (n, draws.shape[-1]))
+    return flat[evenly_spaced(len(flat), n)], directions, np.broadcast_to(np.diag(directions), (n, draws.shape[-1]))
 
 
 def test_errors_are_honest():
@@ -88,7 +95,7 @@ def dirichlet_rows(rng, counts, chains=4, draws=1000, n=32):
         flat = values.reshape(-1, len(row))
         coordinates = np.log(flat) @ basis
         directions = (coordinates - coordinates.mean(axis=0)).T @ (flat - flat.mean(axis=0)) / (len(flat) - 1)
-        at = flat[picked(len(flat), n)]
+        at = flat[evenly_spaced(len(flat), n)]
         logs = basis @ directions  # how logarithms move along each direction
         slopes = at * (np.diag(logs) - at @ logs)
         found.append((values, directions, (alpha - alpha.sum() * at) @ basis, slopes))
@@ -120,7 +127,7 @@ def test_rare_transitions_that_are_off_are_seen():
     flat = values.reshape(-1, 4)
     # The same draws against the gradient of another target, with one transition more to the third state.
     basis = np.linalg.svd(np.ones((1, 4)))[2][1:].T
-    more = gradients + (np.array([0.0, 0.0, 1.0, 0.0]) - flat[picked(len(flat), 32)]) @ basis
+    more = gradients + (np.array([0.0, 0.0, 1.0, 0.0]) - flat[evenly_spaced(len(flat), 32)]) @ basis
     found = stein(values, directions, more, slopes)
     shift = (flat.mean(axis=0)[2] - 2 / 435) / flat.std(axis=0)[2]
     assert found.shift[2] == pytest.approx(shift, abs=3 * found.shift_error[2]) and shift < -0.9
@@ -163,7 +170,7 @@ def test_gradients_belong_to_their_draws(known):
         gradients[0], np.concatenate([gradient["mean"].ravel(), gradient["transition"]]), rtol=1e-6
     )
     with pytest.raises(ModelError, match="three draws or more"):
-        stein(flatten(coordinates), np.eye(4), gradients[:2], gradients[:2])
+        stein(layout(coordinates).ravel_numpy(coordinates), np.eye(4), gradients[:2], gradients[:2])
 
 
 def test_names_are_those_of_the_summary(known):

@@ -11,8 +11,8 @@ import pytest
 import longhmm as lh
 from longhmm.data.sequences import open_data
 from longhmm.model.simulate import simulate
-from longhmm.posterior.fit import judge_residuals
-from longhmm.posterior.residuals import residuals
+from longhmm.posterior.diagnostics.fit import judge_residuals
+from longhmm.posterior.diagnostics.residuals import residuals
 from posterior.fakes import gaussian_model
 from testdata.semi_markov import visits_of_given_lengths
 

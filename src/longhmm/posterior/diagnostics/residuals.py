@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.parts import gathered
+from longhmm.data.rows import Rows
+from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
-from longhmm.posterior.predictive import predictions
-from longhmm.posterior.stretches import stretches
-
-if TYPE_CHECKING:
-    from longhmm.posterior.posterior import Posterior
+from longhmm.posterior.predict import predictions
 
 EDGE = 1e-12  # keeps the normal quantile finite
 FAR = 4.0  # standard deviations: beyond lie the tails, 6 of 100,000 normal numbers
+PLACES = 10  # stretches of long data that are looked at
+BURN = 100  # rows at the start of each, while the distribution of the first state is a guess
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,23 @@ class Residuals:
     values: np.ndarray
 
 
+def excerpts(sequences: Sequences, most: int) -> tuple[Sequences, np.ndarray]:
+    """All rows, or `most` of them in stretches that stand for all, each piece a sequence; and which rows count."""
+    if sequences.length <= most:
+        return sequences, np.ones(sequences.length, bool)
+    size = max(1, most // PLACES)
+    middles = (2 * np.arange(PLACES) + 1) * sequences.length // (2 * PLACES)
+    starts = np.maximum(middles - size // 2, 0)
+    stops = np.minimum(starts + size, sequences.length)
+    found = gathered(sequences, list(zip(starts.tolist(), stops.tolist(), strict=True)))
+    counts, at = np.ones(found.length, bool), 0
+    for start, stop in zip(starts, stops, strict=True):
+        if start not in sequences.offsets:
+            counts[at : min(at + BURN, found.offsets[np.searchsorted(found.offsets, at, side="right")])] = False
+        at += stop - start
+    return found, counts
+
+
 def residuals(
     model: HMM, params: Mapping[str, Any], sequences: Sequences, *, most: int = 100_000, seed: int = 0
 ) -> Residuals | None:
@@ -59,28 +76,34 @@ def residuals(
     At parameters that are one draw of the posterior, residuals of a right model are independent standard normals
     without any correction: parameters and data then come together as they came about.
     """
-    looked_at = stretches(sequences, most)
+    from scipy.special import ndtri
+
+    part, counts = excerpts(sequences, most)
     rng = np.random.default_rng(seed)
-    found, follows = [], []
-    lowest = np.full(sequences.dim, np.inf)
-    for part in predictions(model, params, looked_at.sequences):
-        block = looked_at.sequences.rows(part.start, part.stop)
+    values, lowest = np.full((part.length, part.dim), np.nan), np.full(part.dim, np.inf)
+    complete = model.validate(params)
+    for predicted in predictions(model, complete, part):
+        own = slice(predicted.start, predicted.stop)
+        rows = part.rows(predicted.start, predicted.stop, model.lags)
+        observed = rows.observed
+        # Any value that was observed will do for missing ones, which are left out afterwards.
+        some = rows.values[observed][0] if observed.any() else 1
+        filled = np.where(observed, rows.values, some).astype(np.float64)
         with jax.enable_x64(True):
-            arrays = {name: jnp.asarray(value) for name, value in model.validate(params).items()}
-            filled = np.where(block.observed, block.values, _some_value(block.values, block.observed))
-            cdfs = _cdfs(model, arrays, filled.astype(np.float64))
+            arrays = {name: jnp.asarray(value) for name, value in complete.items()}
+            cdfs = _cdfs(model, arrays, rows._replace(values=filled))
         if cdfs is None:
             return None
-        lower, upper = (np.einsum("nk,nkd->nd", part.law, np.asarray(each)) for each in cdfs)
+        lower, upper = (np.einsum("nk,nkd->nd", predicted.states, np.asarray(each)) for each in cdfs)
         uniform = lower + (upper - lower) * rng.uniform(size=lower.shape)
-        lowest = np.minimum(lowest, np.where(block.observed, block.values, np.inf).min(axis=0))
-        place, counts = looked_at.rows(part.start, part.stop)
-        found.append(np.where(block.observed & counts[:, None], _normal_quantile(uniform), np.nan))
-        follows.append(place > 0)
-    return _judge(np.concatenate(found), np.concatenate(follows), lowest)
+        lowest = np.minimum(lowest, np.where(observed, rows.values, np.inf).min(axis=0))
+        values[own] = np.where(observed & counts[own, None], ndtri(np.clip(uniform, EDGE, 1 - EDGE)), np.nan)
+    follows = np.ones(part.length, bool)
+    follows[part.offsets[:-1]] = False
+    return _judged(values, follows, lowest)
 
 
-def _judge(values: np.ndarray, follows: np.ndarray, lowest: np.ndarray) -> Residuals:
+def _judged(values: np.ndarray, follows: np.ndarray, lowest: np.ndarray) -> Residuals:
     from scipy.stats import binom, kstest, norm
 
     none = np.full((6, values.shape[1]), np.nan)
@@ -100,28 +123,16 @@ def _judge(values: np.ndarray, follows: np.ndarray, lowest: np.ndarray) -> Resid
     return found
 
 
-def _some_value(values: np.ndarray, observed: np.ndarray) -> Any:
-    """Stands in for missing values, which are left out afterwards: any that was observed will do."""
-    return values[observed][0] if observed.any() else 1
-
-
 @jax.jit
-def _cdfs(model: HMM, params: Mapping[str, jax.Array], values: Any) -> tuple[jax.Array, jax.Array] | None:
-    return model.emission.cdf(params, jnp.asarray(values))
+def _cdfs(model: HMM, params: Mapping[str, jax.Array], rows: Rows) -> tuple[jax.Array, jax.Array] | None:
+    return model.emission.cdf_of_rows(params, rows)
 
 
-def _normal_quantile(uniform: np.ndarray) -> np.ndarray:
-    from scipy.special import ndtri
-
-    return np.asarray(ndtri(np.clip(uniform, EDGE, 1 - EDGE)))
-
-
-@dataclass(frozen=True)
-class Quantiles:
+class Quantiles(NamedTuple):
     """Points of a QQ plot of one feature.
 
     Attributes:
-        expected: `(n,)` quantiles of the standard normal law.
+        expected: `(n,)` quantiles of the standard normal distribution.
         found: `(n,)` the same quantiles of the residuals; equal to `expected` if the model is right.
         lower, upper: `(n,)` where the residuals of a right model lie with probability 95 % at each point.
     """
@@ -132,27 +143,16 @@ class Quantiles:
     upper: np.ndarray
 
 
-def residual_quantiles(
-    posterior: Posterior, data: Any, *, feature: int = 0, points: int = 200, most: int = 100_000, seed: int = 0
-) -> Quantiles | None:
-    """The points of a QQ plot of the pseudo-residuals at the mode (or the posterior mean); None without a distribution
-    function of the emission. See `residuals.residuals` for what they are."""
-    params = posterior.mean_params() if posterior.mode is None else posterior.mode
-    left = residuals(posterior.model, params, open_data(data), most=most, seed=seed)
-    return None if left is None else quantiles(left, feature, points)
-
-
 def quantiles(left: Residuals, feature: int = 0, points: int = 200) -> Quantiles:
-    """QQ points of residuals that were computed already."""
+    """The points of a QQ plot."""
     from scipy.special import ndtri
     from scipy.stats import beta
 
     values = left.values[:, feature]
     values = np.sort(values[np.isfinite(values)])
     n = len(values)
-    ranks = np.unique(np.rint(np.linspace(1, n, min(points, n)))).astype(np.int64) if n else np.empty(0, np.int64)
-    # More points in the tails, where a wrong emission shows first.
-    tails = np.arange(1, min(10, n) + 1)
-    ranks = np.unique(np.concatenate([ranks, tails, n + 1 - tails])) if n else ranks
+    tails = np.arange(1, min(10, n) + 1)  # more points where a wrong emission shows first
+    spaced = np.rint(np.linspace(1, n, min(points, n))).astype(np.int64)
+    ranks = np.unique(np.concatenate([spaced, tails, n + 1 - tails]))
     band = [ndtri(beta.ppf(level, ranks, n + 1 - ranks)) for level in (0.025, 0.975)]
     return Quantiles(ndtri((ranks - 0.5) / max(n, 1)), values[ranks - 1], band[0], band[1])

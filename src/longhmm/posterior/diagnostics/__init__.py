@@ -1,0 +1,1 @@
+"""The checks behind the verdict: chains, bias, fit."""

@@ -1,0 +1,213 @@
+"""What the past says: the state at every row given the rows before, and what comes after the end of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.backends.block import Collector
+from longhmm.backends.stream import stream
+from longhmm.data.rows import Rows
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.errors import ModelError
+from longhmm.inference.recursions import Steps, filtered
+from longhmm.model.hmm import HMM
+from longhmm.model.simulate import Ahead, checked_covariates, go_on
+from longhmm.posterior.draws import Draws
+
+TAILS = (1 << 10, 1 << 14)  # observations before the end that are tried before the whole sequence is
+FORGOTTEN = 1e-12  # total variation between distributions whose starts no longer matter
+
+
+class Predicted(NamedTuple):
+    """Predictions of the rows `[start, stop)`, each from the observations up to `steps` times before it.
+
+    Attributes:
+        start, stop: rows of the data.
+        states: `(n, K)`, `P(x_t = k | y_0 .. y_{t-steps})`.
+        valid: `(n,)`, False where the sequence has no observation that far back.
+        collected: what the collector returned of these rows.
+    """
+
+    start: int
+    stop: int
+    states: np.ndarray
+    valid: np.ndarray
+    collected: Any
+
+
+def predictions(
+    model: HMM, params: Mapping[str, Any], sequences: Sequences, steps: int = 1, collect: Collector | None = None
+) -> Iterator[Predicted]:
+    """Predict the state at every row from observations at least `steps` earlier, in one streamed pass, exactly.
+
+    With `steps=1` the first state of a sequence is predicted from `initial`.
+    """
+    if steps < 1:
+        raise ModelError(f"steps must be at least 1, got {steps!r}.")
+    complete = model.validate(params)
+    recent = np.zeros((steps, model.n_states))  # filtering distributions of the rows just before the block
+    for own in stream(model, complete, sequences, collect, forward_only=True):
+        rows = np.concatenate([recent, own.probabilities])
+        recent = rows[len(rows) - steps :].copy()
+        states = _ahead(model, complete, sequences, rows[: own.stop - own.start], own.start, steps)
+        position = np.arange(own.start, own.stop)
+        first = sequences.offsets[np.searchsorted(sequences.offsets, position, side="right") - 1]
+        valid = position - steps >= first
+        if steps == 1:
+            states[~valid] = complete["initial"]
+            valid = np.ones_like(valid)
+        yield Predicted(own.start, own.stop, states, valid, own.collected)
+
+
+def _ahead(
+    model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences, states: np.ndarray, start: int, steps: int
+) -> np.ndarray:
+    """Distributions `(n, K)` of the rows `steps` before `[start, start + n)`, moved to these rows."""
+    if not model.transitions.varies:
+        return np.asarray(states @ np.linalg.matrix_power(params["transition"], steps))
+    early = max(start - steps + 1, 0)
+    matrices = transitions_into(model, params, sequences.rows(early, start + len(states)).covariates)
+    # Rows without a row so far back are not valid: any matrix will do.
+    matrices = np.concatenate([matrices[:1]] * (early - (start - steps + 1)) + [matrices])
+    for step in range(steps):
+        states = np.einsum("nk,nkj->nj", states, matrices[step : step + len(states)])
+    return states
+
+
+def transitions_into(model: HMM, params: Mapping[str, Any], covariates: np.ndarray | None, rows: int = 1) -> np.ndarray:
+    """`(n, K, K)`, the matrices of the transitions into rows with covariates `(n, C)`; of `rows` rows where None."""
+    given = np.zeros((rows, 0)) if covariates is None else covariates
+    with jax.enable_x64(True):
+        return np.asarray(_matrices(model, jnp.asarray(params[model.transitions.parameter]), jnp.asarray(given)))
+
+
+@jax.jit
+def _matrices(model: HMM, parameter: jax.Array, covariates: jax.Array) -> jax.Array:
+    found: jax.Array = model.transitions.matrices(parameter, covariates)
+    return found
+
+
+def next_state(model: HMM, params: Mapping[str, Any], before: Sequences, following: Sequences) -> np.ndarray:
+    """`(K,)`, distribution of the state at the first row of `following`, which goes on where `before` ends."""
+    matrix = transitions_into(model, params, following.rows(0, 1).covariates)[0]
+    return np.asarray(last_state(model, params, before) @ matrix)
+
+
+def last_state(model: HMM, params: Mapping[str, Any], sequences: Sequences, sequence: int = -1) -> np.ndarray:
+    """`(K,)`, `P(x_{T-1} = k | y_0 .. y_{T-1})` at the end of one sequence.
+
+    Only the end is read where that is enough: if the filter gives the same distribution from every single state in
+    which it could have started, then the observations before cannot matter.
+    """
+    model.check_dim(sequences)
+    complete = model.validate(params)
+    first, last = int(sequences.offsets[:-1][sequence]), int(sequences.offsets[1:][sequence])
+    for tail in TAILS:
+        start = max(first, last - tail)
+        rows = sequences.rows(start, last, model.lags)
+        model.check_rows(sequences, rows.values, rows.observed, start)
+        with jax.enable_x64(True):
+            arrays = {name: jnp.asarray(value) for name, value in complete.items()}
+            ends = np.asarray(_last_states(model, start == first, arrays, rows))
+        ends = ends[np.isfinite(ends).all(axis=1)]  # a start from which the data are impossible did not happen
+        if len(ends) and 0.5 * np.abs(ends - ends[:1]).sum(axis=1).max() <= FORGOTTEN:
+            return np.asarray(ends[0])
+        if start == first:
+            break
+    # A chain that does not forget, or data that cannot be: the whole pass is exact, or says what is wrong.
+    found = np.full(model.n_states, np.nan)
+    for own in stream(model, complete, sequences, forward_only=True):
+        if own.start < last <= own.stop:
+            found = own.probabilities[last - 1 - own.start]
+    return found
+
+
+@partial(jax.jit, static_argnames=("at_start",))
+def _last_states(model: HMM, at_start: bool, params: Mapping[str, jax.Array], rows: Rows) -> jax.Array:
+    """`(K, K)`, filtering distributions of the last row from each single state before the first; NaN if impossible."""
+    n_states, moves = model.n_states, model.transitions
+    logs, matrices = model.log_likelihoods(params, rows), params["transition"]
+    if moves.varies:
+        matrices = moves.matrices(params[moves.parameter], jnp.asarray(rows.covariates))[..., None]
+        matrices = jnp.broadcast_to(matrices, (*matrices.shape[:3], n_states))
+    before = jnp.where(jnp.eye(n_states, dtype=bool), 0.0, -jnp.inf)
+    lanes, starts = jnp.broadcast_to(logs[..., None], (*logs.shape, n_states)), jnp.full(n_states, at_start)
+    found = filtered(before, Steps(matrices, lanes, params["initial"], starts))
+    return jnp.where(found.impossible_at[:, None] >= 0, jnp.nan, jnp.exp(found.log_forward[-1]).T)
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Predictions of the `steps` observations after the last one; row h is h + 1 steps ahead.
+
+    Attributes:
+        state_probabilities: `(steps, K)`, `P(x = k | y)`, averaged over draws of the parameters.
+        mean, sd: `(steps, D)`, of the observation, over parameters, states and noise.
+        quantiles: `{level: (steps, D)}`.
+        samples: `(paths, steps, D)`, sample paths of observations, from which the three above are computed.
+    """
+
+    state_probabilities: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+    quantiles: dict[float, np.ndarray]
+    samples: np.ndarray
+
+
+def forecast(
+    posterior: Draws,
+    data: Any,
+    steps: int,
+    *,
+    draws: int,
+    paths: int,
+    quantiles: Sequence[float],
+    sequence: int,
+    seed: int,
+    covariates: Any,
+) -> Forecast:
+    """See `Posterior.forecast`."""
+    if steps < 1 or paths < 1:
+        raise ModelError(f"steps and paths must be at least 1, got {steps!r} and {paths!r}.")
+    model, sequences = posterior.model, open_data(data)
+    future = checked_covariates(model, covariates, steps)
+    lags = jnp.broadcast_to(last_rows(model, sequences, sequence), (paths, model.lags, model.dim))
+    key = jax.random.key(seed)
+    probabilities, samples = [], []
+    for index, params in enumerate(posterior.iterate(draws)):
+        state, ahead = last_state(model, params, sequences, sequence), []
+        for matrix in transitions_into(model, params, future):
+            ahead.append(state := state @ matrix)
+        with jax.enable_x64(True):
+            arrays = {name: jnp.asarray(value) for name, value in params.items()}
+            first, further = jax.random.split(jax.random.fold_in(key, index))
+            states = jax.random.categorical(first, jnp.log(jnp.asarray(ahead[0])), shape=(paths,))
+            samples.append(np.asarray(go_on(model, arrays, Ahead(states, lags, jnp.asarray(True)), future, further)[2]))
+        probabilities.append(ahead)
+    observed = np.concatenate(samples)
+    levels = np.quantile(observed, list(quantiles), axis=0)
+    return Forecast(
+        np.mean(probabilities, axis=0),
+        observed.mean(axis=0),
+        observed.std(axis=0),
+        {float(level): values for level, values in zip(quantiles, levels, strict=True)},
+        observed,
+    )
+
+
+def last_rows(model: HMM, sequences: Sequences, sequence: int = -1) -> np.ndarray:
+    """`(p, D)`, the rows that the first new one looks back at, the nearest first; NaN where there are none."""
+    found = np.full((model.lags, model.dim), np.nan)
+    begin, end = int(sequences.offsets[:-1][sequence]), int(sequences.offsets[1:][sequence])
+    count = min(model.lags, end - begin)
+    if count:
+        block = sequences.rows(end - count, end)
+        found[:count] = np.where(block.observed, block.values, np.nan)[::-1]
+    return found
