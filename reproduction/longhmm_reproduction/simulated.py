@@ -170,7 +170,7 @@ def _certify(bench: _Bench, found: Document) -> None:
     part = open_data(sequences.rows(0, min(sequences.length, CERTIFIED)).values)
     # Entries that never occur have no posterior spread to measure a bias with: the buffer report leaves them out.
     possible = HMM(model.n_states, model.emission, transition_prior=(truth["transition"] > 0).astype(float))
-    how = partial(buffer_report, possible, truth, part, windows=bench.case.windows, buffers=[0], cells=part.length)
+    how = partial(buffer_report, possible, truth, part, windows=bench.case.windows, buffers=[0], blocks=part.length)
     starts = {"uniform": uniform_start, "stationary": stationary_start}
     found.settings["certificate"] = {label: how(start=start).rows[0].bias for label, start in starts.items()}
 

@@ -13,7 +13,7 @@ from longhmm.data.layout import Cells
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.target.buffer_length import LyapunovBuffer, contractions, round_up
-from longhmm.target.buffer_report import _cell_scores
+from longhmm.target.buffer_report import scores_of
 from longhmm.target.estimators import stationary_start
 from target.references import AWAY, OVERLAPPING, normal_model, overlapping_data
 
@@ -30,7 +30,7 @@ def errors() -> dict[int, tuple[np.ndarray, np.ndarray]]:
     complete = OVERLAPPING.validate(AWAY)
 
     def look(buffer: int) -> tuple[np.ndarray, np.ndarray]:
-        return _cell_scores(OVERLAPPING, complete, overlapping_data(), cells, picked, buffer, stationary_start, 133)
+        return scores_of(OVERLAPPING, complete, overlapping_data(), cells, picked, buffer, stationary_start, 133)
 
     exact, laws = look(64)
     found = {buffer: look(buffer) for buffer in BUFFERS}
@@ -103,7 +103,7 @@ def test_the_chosen_length_keeps_its_promise_and_the_mean_rate_does_not() -> Non
     assert chosen.gap == naive.gap == pytest.approx(gap(), rel=0.05)
     assert naive.needed == np.ceil(np.log(1e-3 / 2) / naive.gap)
     table = lh.buffer_report(
-        OVERLAPPING, AWAY, overlapping_data(), buffers=[naive.needed, chosen.needed], rule=rule, cells=8000
+        OVERLAPPING, AWAY, overlapping_data(), buffers=[naive.needed, chosen.needed], rule=rule, blocks=8000
     )
     share = {row.buffer: row.share for row in table.rows}
     assert share[chosen.needed] > 0.94

@@ -14,7 +14,7 @@ import longhmm as lh
 from longhmm.data.layout import Cells
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
-from longhmm.target.buffer_report import BufferReport, _cell_scores
+from longhmm.target.buffer_report import BufferReport, scores_of
 from longhmm.target.estimators import stationary_start, uniform_start
 from target.references import AWAY, OVERLAPPING, flat, overlapping_data
 
@@ -33,13 +33,13 @@ def small() -> Sequences:
 @cache
 def of_everything() -> BufferReport:
     return lh.buffer_report(
-        OVERLAPPING, AWAY, small(), windows=WINDOWS, buffers=BUFFERS, start=uniform_start, cells=10**6
+        OVERLAPPING, AWAY, small(), windows=WINDOWS, buffers=BUFFERS, start=uniform_start, blocks=10**6
     )
 
 
 def test_every_cell_is_used_and_nothing_is_left_to_chance() -> None:
     report = of_everything()
-    assert report.cells_used == report.n_cells == Cells(small().offsets, 5).n_cells
+    assert report.blocks_used == report.n_blocks == Cells(small().offsets, 5).n_cells
     assert [row.buffer for row in report.rows] == BUFFERS
     assert all(row.bias_error == 0.0 for row in report.rows)
     assert [row.cost for row in report.rows] == [1 + 2 * buffer / 5 for buffer in BUFFERS]
@@ -50,9 +50,9 @@ def test_bias_is_the_distance_to_the_full_gradient_in_posterior_deviations() -> 
     complete = OVERLAPPING.validate(AWAY)
     exact = flat(lh.gradient(OVERLAPPING, AWAY, small(), prior=False))
     every = np.arange(cells.n_cells)
-    spread = _cell_scores(OVERLAPPING, complete, small(), cells, every, 64, stationary_start, 133)[0].std(axis=0)
+    spread = scores_of(OVERLAPPING, complete, small(), cells, every, 64, stationary_start, 133)[0].std(axis=0)
     for row in of_everything().rows[:3]:
-        found = _cell_scores(OVERLAPPING, complete, small(), cells, every, row.buffer, uniform_start, 133)[0]
+        found = scores_of(OVERLAPPING, complete, small(), cells, every, row.buffer, uniform_start, 133)[0]
         apart = (found.sum(axis=0) - exact) / spread
         assert row.bias == pytest.approx(np.abs(apart).max() / np.sqrt(cells.n_cells), rel=1e-6)
         assert row.mean_error == pytest.approx(np.linalg.norm(apart) / cells.n_cells, rel=1e-6)
@@ -74,11 +74,11 @@ def test_longer_buffers_are_better_until_nothing_is_left() -> None:
 def test_a_sample_of_cells_agrees_with_all_of_them_within_its_error() -> None:
     buffers = [0, 1]
     sample = lh.buffer_report(
-        OVERLAPPING, AWAY, overlapping_data(), windows=WINDOWS, buffers=buffers, cells=4000, seed=1
+        OVERLAPPING, AWAY, overlapping_data(), windows=WINDOWS, buffers=buffers, blocks=4000, seed=1
     )
-    whole = lh.buffer_report(OVERLAPPING, AWAY, overlapping_data(), windows=WINDOWS, buffers=buffers, cells=20_000)
-    assert sample.cells_used == 4000
-    assert whole.cells_used == whole.n_cells == 20_000
+    whole = lh.buffer_report(OVERLAPPING, AWAY, overlapping_data(), windows=WINDOWS, buffers=buffers, blocks=20_000)
+    assert sample.blocks_used == 4000
+    assert whole.blocks_used == whole.n_blocks == 20_000
     for some, every in zip(sample.rows, whole.rows, strict=True):
         assert some.bias_error > 0
         assert abs(some.bias - every.bias) < 4 * some.bias_error
@@ -120,7 +120,7 @@ def test_the_module_leaves_pyplot_alone() -> None:
 def test_nonsense_is_refused() -> None:
     with pytest.raises(ModelError, match="buffers"):
         lh.buffer_report(OVERLAPPING, AWAY, small(), buffers=[-1])
-    with pytest.raises(ModelError, match="cells"):
-        lh.buffer_report(OVERLAPPING, AWAY, small(), cells=0)
+    with pytest.raises(ModelError, match="blocks"):
+        lh.buffer_report(OVERLAPPING, AWAY, small(), blocks=0)
     with pytest.raises(ModelError, match="2 feature"):
         lh.buffer_report(OVERLAPPING, AWAY, np.zeros((30, 2)))

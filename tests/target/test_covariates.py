@@ -6,7 +6,7 @@ import pytest
 
 import longhmm as lh
 from longhmm.data.layout import Cells
-from longhmm.target.buffer_report import _cell_scores
+from longhmm.target.buffer_report import scores_of
 from longhmm.target.coordinates import interior
 from longhmm.target.estimators import stationary_start, uniform_start
 from toys.leaving import MODEL, PARAMS, simulated
@@ -15,7 +15,7 @@ CORE = 21
 
 
 def scores(data, numbers, buffer, start=stationary_start):
-    return _cell_scores(MODEL, interior(MODEL, PARAMS), data, Cells(data.offsets, CORE), numbers, buffer, start)
+    return scores_of(MODEL, interior(MODEL, PARAMS), data, Cells(data.offsets, CORE), numbers, buffer, start)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from longhmm.data.layout import Cells, gather
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.target.buffer_report import _cell_scores
+from longhmm.target.buffer_report import scores_of
 from longhmm.target.control_variate import ControlVariate
 from longhmm.target.coordinates import score
 from longhmm.target.estimators import (
@@ -75,7 +75,7 @@ def test_all_cells_with_long_buffers_give_the_full_gradient(half_width: int, buf
     cells = Cells(ragged().offsets, 2 * half_width + 1)
     complete = MODEL.validate(PARAMS)
     every = np.arange(cells.n_cells)
-    found, _ = _cell_scores(MODEL, complete, ragged(), cells, every, buffer, stationary_start, width=300)
+    found, _ = scores_of(MODEL, complete, ragged(), cells, every, buffer, stationary_start, width=300)
     close(found.sum(axis=0), flat(lh.gradient(MODEL, PARAMS, ragged(), prior=False)), tolerance)
 
 
@@ -256,7 +256,7 @@ def slow_data() -> Sequences:
 def cell_scores(params: dict, buffer: int, start: Callable) -> np.ndarray:
     cells = Cells(slow_data().offsets, 5)
     every = np.arange(cells.n_cells)
-    return _cell_scores(PAIR, PAIR.validate(params), slow_data(), cells, every, buffer, start, width=125)[0]
+    return scores_of(PAIR, PAIR.validate(params), slow_data(), cells, every, buffer, start, width=125)[0]
 
 
 def test_stationary_starts_have_scores_of_mean_zero_at_the_truth_without_any_buffer() -> None:

@@ -40,7 +40,7 @@ def test_kernel_and_reference_find_the_same_differences(monkeypatch, missing):
     monkeypatch.setattr(evaluate, "BACKENDS", (in_jax,))
     jax.clear_caches()
     reference, _ = look()
-    assert ours.shape == (4 * information.CELLS_PER_POINT, flat.size) and np.all(weights == 1.0)
+    assert ours.shape == (4 * information.BLOCKS_PER_POINT, flat.size) and np.all(weights == 1.0)
     # The kernel reads observations in single precision, as the chains do.
     np.testing.assert_allclose(ours, reference, rtol=0, atol=5e-6)
     assert np.abs(reference).max() > 0.1
@@ -85,7 +85,7 @@ def test_differences_are_those_of_scores_less_what_is_foreseen():
         model, centre, points, sequences, Windows(10, 1), 0, share, None, seed=0
     )
     np.testing.assert_array_equal(weights, 1.0)
-    np.testing.assert_allclose(found, np.repeat(expected, information.CELLS_PER_POINT, axis=0), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(found, np.repeat(expected, information.BLOCKS_PER_POINT, axis=0), rtol=0, atol=1e-5)
 
 
 # Scaled up from a part of the data -----------------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def test_the_slope_of_a_part_does_not_pass_for_curvature(monkeypatch):
     whole = information.information_by_differences(model, coordinates, sequences)
     monkeypatch.setattr(information, "WORK", 2 * size * 20_000.0)
     found = information.information_by_differences(model, coordinates, sequences)
-    monkeypatch.setattr(information, "_bend", lambda *given: 0.0)
+    monkeypatch.setattr(information, "_reparametrisation", lambda *given: 0.0)
     plain = information.information_by_differences(model, coordinates, sequences)
     scale = np.sqrt(np.diag(whole))
     error, without = (np.abs(each - whole) / np.outer(scale, scale) for each in (found, plain))

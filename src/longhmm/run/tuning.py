@@ -18,7 +18,7 @@ from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.target.control_variate import ControlVariateTarget, CountControl, count_control
 from longhmm.target.coordinates import Flat, constrain, log_prior_gradient
 from longhmm.target.estimators import Buffered, WindowTarget
-from longhmm.target.information import CELLS_PER_POINT, score_differences
+from longhmm.target.information import BLOCKS_PER_POINT, score_differences
 from longhmm.target.systematic import Importance, UnequalSampling, Windows
 
 COUNTS = (16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
@@ -127,7 +127,7 @@ class Spread(NamedTuple):
     def noise(self, count: int, n_cells: int) -> np.ndarray:
         """`(P, P)`, the noise V of a gradient from `count` windows, averaged over the posterior (F27)."""
         missed = np.maximum(1 - count / (n_cells * self.weights), 0.0)
-        sums = (self.residuals.T * missed) @ self.residuals / (NOISE_POINTS * (CELLS_PER_POINT - 1))
+        sums = (self.residuals.T * missed) @ self.residuals / (NOISE_POINTS * (BLOCKS_PER_POINT - 1))
         return n_cells**2 / count * sums
 
 
@@ -148,7 +148,7 @@ def window_spread(
     at, how = flat.unravel(points), (mode.windows, mode.buffer, rare.elasticity, unequal)
     differences, weights = score_differences(model, mode.coordinates, at, sequences, *how, seed=seed)
     # The spread among cells at one point; between points the mean moves too, but that is the drift itself.
-    whitened = (weights[:, None] * differences @ factor).reshape(NOISE_POINTS, CELLS_PER_POINT, flat.size)
+    whitened = (weights[:, None] * differences @ factor).reshape(NOISE_POINTS, BLOCKS_PER_POINT, flat.size)
     residuals = (whitened - whitened.mean(axis=1, keepdims=True)).reshape(-1, flat.size)
     return Spread(residuals, weights)
 

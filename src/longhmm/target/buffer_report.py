@@ -1,4 +1,7 @@
-"""The buffer report: bias, variance and cost by buffer length at given parameters, against the exact gradient."""
+"""The buffer report: bias, variance and cost by buffer length at given parameters, against exact scores of blocks.
+
+The score of a block is what it adds to the gradient of the log likelihood (F9).
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_length import BufferEstimate, LyapunovBuffer, round_up
-from longhmm.target.coordinates import interior, scores
+from longhmm.target.coordinates import Flat, interior, scores
 from longhmm.target.estimators import StartLaw, WindowStatistics, stationary_start, uniform_start
 from longhmm.target.minibatch import Minibatch, with_numbers
 from longhmm.target.systematic import Windows
@@ -35,10 +38,10 @@ class BufferReportRow:
         buffer: B.
         bias: shift of posterior means that the buffer error causes, in posterior standard deviations, the worst
             coordinate: `N |mean error| / sqrt(N var(score))`; it grows like the square root of the data.
-        bias_error: its standard error, from the cells looked at.
+        bias_error: its standard error, from the blocks looked at.
         noise: variance of a minibatch gradient relative to that of exact scores, the worst coordinate.
-        typical_error: geometric mean over cells of the size of the error of a cell's score; falls at the Lyapunov rate.
-        mean_error: size of the mean error over cells; falls more slowly, at the moment exponent.
+        typical_error: geometric mean over blocks of the size of the error of a score; falls at the Lyapunov rate.
+        mean_error: size of the mean error over blocks; falls more slowly, at the moment exponent.
         share: share of windows whose message at the core is within the tolerance of the exact one.
         cost: observations read per window, relative to the core alone.
     """
@@ -52,6 +55,12 @@ class BufferReportRow:
     share: float
     cost: float
 
+    def __str__(self) -> str:
+        return (
+            f"{self.buffer:>6} {self.bias:>10.2e} {self.bias_error:>9.1e} {self.noise:>7.3f} "
+            f"{self.typical_error:>9.1e} {self.mean_error:>9.1e} {self.share:>6.1%} {self.cost:>6.1f}"
+        )
+
 
 @dataclass(frozen=True)
 class BufferReport:
@@ -63,21 +72,18 @@ class BufferReport:
     rows: tuple[BufferReportRow, ...]
     chosen: BufferEstimate
     tolerance: float
-    n_cells: int
-    cells_used: int
+    n_blocks: int
+    blocks_used: int
 
     def __str__(self) -> str:
         head = (
             f"{'buffer':>6} {'bias/sd':>10} {'+-':>9} {'noise':>7} {'typical':>9} {'mean':>9} {'share':>6} {'cost':>6}"
         )
-        lines = [
-            f"{row.buffer:>6} {row.bias:>10.2e} {row.bias_error:>9.1e} {row.noise:>7.3f} {row.typical_error:>9.1e} "
-            f"{row.mean_error:>9.1e} {row.share:>6.1%} {row.cost:>6.1f}"
-            for row in self.rows
-        ]
         gap = "not measured" if self.chosen.gap is None else f"{self.chosen.gap:.3g} per step"
-        tail = f"Lyapunov gap {gap}; chosen buffer {self.chosen.length}; {self.cells_used:,} of {self.n_cells:,} cells."
-        return "\n".join([head, *lines, tail])
+        used = f"{self.blocks_used:,} of {self.n_blocks:,} blocks"
+        return "\n".join(
+            [head, *map(str, self.rows), f"Lyapunov gap {gap}; chosen buffer {self.chosen.length}; {used}."]
+        )
 
     def plot(self, path: str | None = None) -> Any:
         """Draw bias and typical error against the buffer length; saved to `path`, or returned as a figure."""
@@ -85,25 +91,15 @@ class BufferReport:
 
         figure = Figure(figsize=(7, 4.2), layout="constrained")
         axes = figure.subplots()
-        lengths = np.array([row.buffer for row in self.rows])
+        lengths, bias, typical = np.array([(row.buffer, row.bias, row.typical_error) for row in self.rows]).T
         # A value of zero has no place on a logarithmic scale and is left out.
-        for name, label, style in (
-            ("bias", "bias of posterior means, in sd", "o-"),
-            ("typical_error", "typical error of a cell's score", "s--"),
-        ):
-            values = np.array([getattr(row, name) for row in self.rows])
-            axes.plot(lengths, np.where(values > 0, values, np.nan), style, label=label)
-        if self.chosen.gap is not None and self.rows[0].typical_error > 0:
-            start = self.rows[0]
-            axes.plot(
-                lengths,
-                start.typical_error * np.exp(self.chosen.gap * (lengths - start.buffer)),
-                ":",
-                color="0.4",
-                label=f"Lyapunov rate, {self.chosen.gap:.2g} per step",
-            )
-            smallest = min((row.typical_error for row in self.rows if row.typical_error > 0), default=1e-12)
-            axes.set_ylim(bottom=smallest / 3)
+        axes.plot(lengths, np.where(bias > 0, bias, np.nan), "o-", label="bias of posterior means, in sd")
+        axes.plot(lengths, np.where(typical > 0, typical, np.nan), "s--", label="typical error of a block's score")
+        gap = self.chosen.gap
+        if gap is not None and typical[0] > 0:
+            rate = typical[0] * np.exp(gap * (lengths - lengths[0]))
+            axes.plot(lengths, rate, ":", color="0.4", label=f"Lyapunov rate, {gap:.2g} per step")
+            axes.set_ylim(bottom=typical[typical > 0].min() / 3)
         axes.axvline(self.chosen.length, color="tab:red", linewidth=1, label=f"chosen: {self.chosen.length}")
         axes.set(yscale="log", xlabel="buffer length (observations)", title="Buffer report")
         axes.legend(frameon=False)
@@ -122,7 +118,7 @@ def buffer_report(
     buffers: Sequence[int] | None = None,
     rule: LyapunovBuffer | None = None,
     start: StartLaw = stationary_start,
-    cells: int = 2000,
+    blocks: int = 2000,
     seed: int = 0,
 ) -> BufferReport:
     """Compare the scores of buffered windows with exact ones, at given parameters.
@@ -131,23 +127,21 @@ def buffer_report(
         windows: half-width of the windows (their count does not matter here).
         buffers: lengths to compare; by default 0 and a ladder past the one the rule chooses.
         rule: the rule and tolerance by which a buffer would be chosen.
-        start: law of the state before a window.
-        cells: how many cells to look at, spread over the data; all if there are fewer.
+        start: distribution of the state before a window.
+        blocks: how many blocks to look at, spread over the data; all if there are fewer.
 
     Example:
         >>> import longhmm as lh
         >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
         >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 3.0]}
         >>> states, counts = lh.simulate(model, params, length=5000, seed=1)
-        >>> report = lh.buffer_report(model, params, counts, cells=200)
+        >>> report = lh.buffer_report(model, params, counts, blocks=200)
         >>> report.rows[0].bias > report.rows[-1].bias
         True
     """
-    sequences = open_data(data)
+    sequences, windows, rule = open_data(data), windows or Windows(), rule or LyapunovBuffer()
     model.check_dim(sequences)
     complete = interior(model, params)
-    windows = windows or Windows()
-    rule = rule or LyapunovBuffer()
     chosen = rule.estimate(model, complete, sequences)
     if buffers is None:
         ladder = [0]
@@ -156,107 +150,105 @@ def buffer_report(
         buffers = ladder
     if not len(buffers) or min(buffers) < 0:
         raise ModelError(f"buffers must be lengths of at least 0, got {list(buffers)!r}.")
-    if cells < 1:
-        raise ModelError(f"cells must be at least 1, got {cells!r}.")
-    layout = Cells(sequences.offsets, windows.core_length)
-    count = min(cells, layout.n_cells)
-    rng = np.random.default_rng(seed)
-    picked = np.sort(rng.choice(layout.n_cells, count, replace=False)) if count < layout.n_cells else np.arange(count)
-
-    look = partial(_cell_scores, model, complete, sequences, layout, picked)
-    exact, laws = _exact(look, max(max(buffers), chosen.length, 8), int(np.diff(sequences.offsets).max()))
+    cut, look = _some_blocks(model, complete, sequences, windows.core_length, blocks, seed)
+    exact, entering = _exact(look, max(max(buffers), chosen.length, 8), int(np.diff(sequences.offsets).max()))
+    count, scale = len(exact), np.sqrt(cut.n_cells)
     spread = exact.std(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
     rows = []
-    widest = layout.width(max(buffers))  # one shape, and one compiled program, for all lengths
-    for buffer in buffers:
-        found, entering = look(int(buffer), start, widest)
+    for buffer in map(int, buffers):
+        # One shape, and one compiled program, for all lengths.
+        found, messages = look(buffer, start, cut.width(max(buffers)))
         error = (found - exact) / spread
-        size = np.linalg.norm(error, axis=1)
-        mean, sampling = error.mean(axis=0), error.std(axis=0) / np.sqrt(count)
-        if count == layout.n_cells:
-            sampling = np.zeros_like(sampling)  # nothing was left out
+        mean = error.mean(axis=0)
         worst = int(np.argmax(np.abs(mean)))
-        scale = np.sqrt(layout.n_cells)
+        sampling = error[:, worst].std() / np.sqrt(count) if count < cut.n_cells else 0.0  # nothing was left out
         rows.append(
             BufferReportRow(
-                buffer=int(buffer),
+                buffer=buffer,
                 bias=float(scale * abs(mean[worst])),
-                bias_error=float(scale * sampling[worst]),
+                bias_error=float(scale * sampling),
                 noise=float(np.max(found.var(axis=0) / spread**2)),
-                typical_error=float(np.exp(np.mean(np.log(np.maximum(size, 1e-300))))),
+                typical_error=float(np.exp(np.mean(np.log(np.maximum(np.linalg.norm(error, axis=1), 1e-300))))),
                 mean_error=float(np.linalg.norm(mean)),
-                share=float(np.mean(np.abs(entering - laws).sum(axis=1) <= rule.tolerance)),
+                share=float(np.mean(np.abs(messages - entering).sum(axis=1) <= rule.tolerance)),
                 cost=(windows.core_length + 2 * buffer) / windows.core_length,
             )
         )
-    return BufferReport(tuple(rows), chosen, rule.tolerance, layout.n_cells, count)
+    return BufferReport(tuple(rows), chosen, rule.tolerance, cut.n_cells, count)
 
 
-def cell_scores(
-    model: HMM, params: Mapping[str, Any], sequences: Sequences, core_length: int, *, cells: int = 400, seed: int = 0
+def block_scores(
+    model: HMM, params: Mapping[str, Any], sequences: Sequences, core_length: int, *, blocks: int = 400, seed: int = 0
 ) -> tuple[np.ndarray, int]:
-    """Scores `(n, P)` of up to `cells` cells drawn at random, and how many cells of this length the data have.
+    """Scores `(n, P)` of up to `blocks` blocks drawn at random, and how many blocks of this length the data have.
 
     Coordinates are flat, names in sorted order. Buffers are so long that the scores are exact to rounding.
     """
-    if core_length < 1 or cells < 1:
-        raise ModelError(f"core_length and cells must be at least 1, got {core_length!r} and {cells!r}.")
+    if core_length < 1:
+        raise ModelError(f"core_length must be at least 1, got {core_length!r}.")
     model.check_dim(sequences)
-    complete = interior(model, params)
-    layout = Cells(sequences.offsets, core_length)
-    count = min(cells, layout.n_cells)
-    rng = np.random.default_rng(seed)
-    picked = np.sort(rng.choice(layout.n_cells, count, replace=False)) if count < layout.n_cells else np.arange(count)
-    look = partial(_cell_scores, model, complete, sequences, layout, picked)
-    return _exact(look, 16, int(np.diff(sequences.offsets).max()))[0], layout.n_cells
+    cut, look = _some_blocks(model, interior(model, params), sequences, core_length, blocks, seed)
+    return _exact(look, 16, int(np.diff(sequences.offsets).max()))[0], cut.n_cells
 
 
 Look = Callable[..., tuple[np.ndarray, np.ndarray]]
+
+
+def _some_blocks(
+    model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences, core_length: int, blocks: int, seed: int
+) -> tuple[Cells, Look]:
+    """All blocks of this length, and what looks at up to `blocks` of them, drawn at random."""
+    if blocks < 1:
+        raise ModelError(f"blocks must be at least 1, got {blocks!r}.")
+    cut = Cells(sequences.offsets, core_length)
+    numbers = np.arange(cut.n_cells)
+    if blocks < cut.n_cells:
+        numbers = np.sort(np.random.default_rng(seed).choice(cut.n_cells, blocks, replace=False))
+    return cut, partial(scores_of, model, params, sequences, cut, numbers)
 
 
 def _exact(look: Look, shortest: int, longest: int) -> tuple[np.ndarray, np.ndarray]:
     """Scores with buffers so long that two different starts give the same ones."""
     buffer = round_up(4 * shortest)
     while True:
-        found, laws = look(buffer, stationary_start)
+        found, entering = look(buffer, stationary_start)
         other, _ = look(buffer, uniform_start)
         if np.abs(found - other).max() <= AGREEMENT * max(1.0, np.abs(found).max()) or buffer >= longest:
-            return found, laws
+            return found, entering
         buffer *= 4
 
 
-def _cell_scores(
+def scores_of(
     model: HMM,
     params: Mapping[str, np.ndarray],
     sequences: Sequences,
-    layout: Cells,
-    picked: np.ndarray,
+    cut: Cells,
+    numbers: np.ndarray,
     buffer: int,
     start: StartLaw,
     width: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores `(cells, P)` and the laws entering each core `(cells, K)`, in float64, in batches of bounded size.
+    """Scores `(n, P)` of some blocks and the distributions entering them `(n, K)`, in float64, in bounded batches.
 
     Windows are padded to `width` times, by default as many as core and buffers have.
     """
-    width = min(width or layout.width(buffer), int(np.diff(sequences.offsets).max()))
-    batch = int(np.clip(BATCH_ENTRIES // (width * model.n_states), 1, len(picked)))
-    all_scores, all_laws = [], []
+    width = min(width or cut.width(buffer), int(np.diff(sequences.offsets).max()))
+    batch = int(np.clip(BATCH_ENTRIES // (width * model.n_states), 1, len(numbers)))
+    moves, statistics = model.given_initial(params) is None, WindowStatistics(start)
+    found = []
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in params.items()}
-        moves = model.given_initial(params) is None
-        statistics = WindowStatistics(start)
-        for first in range(0, len(picked), batch):
-            chosen = picked[first : first + batch]
-            padded = np.concatenate([chosen, np.repeat(chosen[-1:], batch - len(chosen))])
-            rows, windows = gather(sequences, layout.locate(padded, buffer), width, model.lags)
-            windows = replace(windows, spans=(0, width, 0))  # the same program for all lengths
-            minibatch = with_numbers(model, Minibatch(rows, windows, np.ones(batch)))
-            found, laws = _batch_scores(model, statistics, moves, arrays, minibatch)
-            all_scores.append(np.asarray(found)[: len(chosen)])
-            all_laws.append(np.asarray(laws)[: len(chosen)])
-    return np.concatenate(all_scores), np.concatenate(all_laws)
+        for first in range(0, len(numbers), batch):
+            some = numbers[first : first + batch]
+            padded = np.concatenate([some, np.repeat(some[-1:], batch - len(some))])
+            rows, layout = gather(sequences, cut.locate(padded, buffer), width, model.lags)
+            layout = replace(layout, spans=(0, width, 0))  # the same program for all lengths
+            minibatch = with_numbers(model, Minibatch(rows, layout, np.ones(batch)))
+            both = _batch_scores(model, statistics, moves, arrays, minibatch)
+            found.append([np.asarray(each)[: len(some)] for each in both])
+    of_blocks, entering = (np.concatenate(each) for each in zip(*found, strict=True))
+    return of_blocks, entering
 
 
 @partial(jax.jit, static_argnames=("statistics", "moves"))
@@ -267,8 +259,9 @@ def _batch_scores(
     params: Mapping[str, jax.Array],
     minibatch: Minibatch,
 ) -> tuple[jax.Array, jax.Array]:
-    found = scores(model, model.unconstrain(params), statistics(model, params, minibatch), initial_moves=moves)
-    flat = jnp.concatenate([jnp.reshape(found[name], (found[name].shape[0], -1)) for name in sorted(found)], axis=1)
+    coordinates = model.unconstrain(params)
+    found = scores(model, coordinates, statistics(model, params, minibatch), initial_moves=moves)
+    flat = Flat.like(coordinates).ravel(found)
     return flat, _entering(model, params, minibatch, statistics.first_message(params))
 
 

@@ -37,7 +37,7 @@ WORK, SLOW_WORK = 4e8, 4e7
 # Rows looked at. What little the data say about rare transitions hangs on few rows: a small part sees too many or none.
 FEWEST, MOST = 1 << 14, 1 << 21
 BATCH = 64  # points looked at together
-CELLS_PER_POINT = 16
+BLOCKS_PER_POINT = 16
 
 
 def part_of(sequences: Sequences, size: int) -> Sequences:
@@ -59,9 +59,10 @@ def information_by_differences(
 ) -> np.ndarray:
     """`(P, P)` minus the second derivative of the log posterior, scaled up from a part of long data.
 
-    Scaled up is the curvature in natural parameters. In coordinates there is another term, the slope times the bend of
-    the coordinates, and the slope on a part is not that on all data: for a transition that the data can hardly tell
-    from none the difference would be larger than the curvature itself. The slope of all data is put in its place (F29).
+    Scaled up is the curvature in natural parameters. In coordinates there is another term, the slope times the second
+    derivative of the reparametrisation, and the slope on a part is not that on all data: for a transition that the data
+    can hardly tell from none the difference would be larger than the curvature. The slope of all data takes its place
+    (F29).
 
     `progress` is called with the share of the matrix that was added.
     """
@@ -71,30 +72,26 @@ def information_by_differences(
     rows = int(np.clip(work / (2 * max(flat.size, 1)), FEWEST, MOST))
     part = sequences if sequences.length <= 2 * rows else part_of(sequences, rows)
 
-    def gradients(vector: np.ndarray) -> list[np.ndarray]:
-        """Of the log posterior on the part, and, where that is to be scaled up, of the log prior alone."""
+    def gradients(vector: np.ndarray) -> np.ndarray:
+        """`(2, P)`, of the log posterior on the part, and of the log prior alone."""
         params = constrain(model, flat.unravel(vector))
         statistics = full_statistics(model, params, part)
-        all_of_them = [statistics] if part is sequences else [statistics, jax.tree.map(np.zeros_like, statistics)]
-        return [flat.ravel_numpy(gradient_from(model, params, each)[1]) for each in all_of_them]
+        both = (statistics, jax.tree.map(np.zeros_like, statistics))
+        return np.stack([flat.ravel_numpy(gradient_from(model, params, each)[1]) for each in both])
 
-    slopes = np.zeros((1 if part is sequences else 2, flat.size, flat.size))
-    for index in range(flat.size):
-        step = np.zeros(flat.size)
-        step[index] = STEP
-        for kind, (ahead, behind) in enumerate(zip(gradients(centre + step), gradients(centre - step), strict=True)):
-            slopes[kind, index] = -(ahead - behind) / (2 * STEP)
+    slopes = np.zeros((2, flat.size, flat.size))
+    for index, step in enumerate(STEP * np.eye(flat.size)):
+        slopes[:, index] = (gradients(centre - step) - gradients(centre + step)) / (2 * STEP)
         if progress is not None:
             progress(1 / flat.size)
-    found = slopes[0]
+    found, prior = slopes
     if part is not sequences:
-        posterior, prior = slopes
         share = sequences.length / part.length
-        found = (posterior - prior) * share + prior - _bend(model, flat, centre, sequences, part, share)
+        found = (found - prior) * share + prior - _reparametrisation(model, flat, centre, sequences, part, share)
     return 0.5 * (found + found.T)
 
 
-def _bend(
+def _reparametrisation(
     model: HMM, flat: Flat, centre: np.ndarray, sequences: Sequences, part: Sequences, share: float
 ) -> np.ndarray:
     """Second derivative of `d . params` along the coordinates, d what the slope of all data is more than the part's."""
@@ -106,7 +103,7 @@ def _bend(
         return np.asarray(_second_derivative(model, flat, more, jnp.asarray(centre)))
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnames=("flat",))
 def _second_derivative(model: HMM, flat: Flat, weights: Mapping[str, jax.Array], centre: jax.Array) -> jax.Array:
     """Of `weights . params` along the coordinates."""
 
@@ -132,69 +129,51 @@ def score_differences(
     *,
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`(n, P)` differences `g_c(theta) - g_c(theta*)`, each at its own point and random cell, and weights `(n,)`.
+    """`(n, P)` differences `g_c(theta) - g_c(theta*)`, each at its own point and random block, and weights `(n,)`.
 
     `elasticity` is that of `CountControl`: what the control variate for counts knows is taken off. `points` holds n
     coordinates by name, `(n, *shape)`. Blocks are drawn as `unequal` says, or with equal probabilities; weights are one
     over N times the probability of the block. The covariance of the weighted differences is the noise of one window.
     """
-    layout = Cells(sequences.offsets, windows.core_length)
-    flat = Flat.like(centre)
-    n_points = next(iter(points.values())).shape[0]
-    look = WindowStatistics(stationary_start)
-    rng = np.random.default_rng(seed)
+    cut, flat, rng = Cells(sequences.offsets, windows.core_length), Flat.like(centre), np.random.default_rng(seed)
+    table = None if unequal is None else jax.tree.map(np.asarray, unequal)
     found, weights = [], []
     with jax.enable_x64(True):
-        wide = {name: jnp.asarray(np.asarray(value, np.float64)) for name, value in centre.items()}
-        for first in range(0, n_points, BATCH):
-            here = {
-                name: jnp.asarray(np.asarray(value[first : first + BATCH], np.float64))
-                for name, value in points.items()
-            }
-            size = next(iter(here.values())).shape[0]
-            cells = rng.integers(
-                layout.n_cells if unequal is None else unequal.scheme.population, size=size * CELLS_PER_POINT
-            )
-            weight = np.ones(len(cells))
-            if unequal is not None:
-                table = jax.tree.map(np.asarray, unequal)
-                cells, weight = table.find(np, cells)
-                weight = weight * (table.scheme.count / layout.n_cells)
+        wide, everywhere = ({name: jnp.asarray(each[name], float) for name in centre} for each in (centre, points))
+        for first in range(0, next(iter(points.values())).shape[0], BATCH):
+            here = {name: value[first : first + BATCH] for name, value in everywhere.items()}
+            size = next(iter(here.values())).shape[0] * BLOCKS_PER_POINT
+            numbers = rng.integers(cut.n_cells if table is None else table.scheme.population, size=size)
+            weight = np.ones(size)
+            if table is not None:
+                numbers, weight = table.find(np, numbers)
+                weight = weight * (table.scheme.count / cut.n_cells)
             weights.append(weight)
-            batch = _grouped(model, sequences, layout, cells, buffer, weight)
-            found.append(
-                np.asarray(_differences(model, flat, look, wide, here, batch, np.asarray(elasticity, np.float64)))
-            )
+            batch = _by_point(model, sequences, cut, numbers, buffer, weight)
+            found.append(np.asarray(_differences(model, flat, wide, here, batch, jnp.asarray(elasticity, float))))
     return np.concatenate(found), np.concatenate(weights)
 
 
-def _grouped(
-    model: HMM, sequences: Sequences, layout: Cells, cells: np.ndarray, buffer: int, weights: np.ndarray
+def _by_point(
+    model: HMM, sequences: Sequences, cut: Cells, numbers: np.ndarray, buffer: int, weights: np.ndarray
 ) -> Minibatch:
-    """The windows of some cells by point, `(n, CELLS_PER_POINT, ...)`."""
-    width = layout.width(buffer)
-    rows, windows = gather(sequences, layout.locate(cells, buffer), width, model.lags)
-    begin = np.arange(len(cells)) % CELLS_PER_POINT * width + windows.left
-    spans = (buffer, layout.core_length, buffer)
-    windows = replace(windows, begin=begin.astype(np.int32), spans=spans)
+    """The windows of some blocks by point, `(n, BLOCKS_PER_POINT, ...)`."""
+    width = cut.width(buffer)
+    rows, layout = gather(sequences, cut.locate(numbers, buffer), width, model.lags)
+    begin = np.arange(len(numbers)) % BLOCKS_PER_POINT * width + layout.left
+    layout = replace(layout, begin=begin.astype(np.int32), spans=(buffer, cut.core_length, buffer))
     by_point = jax.tree.map(
-        lambda each: np.reshape(each, (-1, CELLS_PER_POINT, *each.shape[1:])), Minibatch(rows, windows, weights)
+        lambda each: np.reshape(each, (-1, BLOCKS_PER_POINT, *each.shape[1:])), Minibatch(rows, layout, weights)
     )
     return with_numbers(model, by_point)
 
 
-@partial(jax.jit, static_argnames=("flat", "statistics"))
+@partial(jax.jit, static_argnames=("flat",))
 def _differences(
-    model: HMM,
-    flat: Flat,
-    statistics: WindowStatistics,
-    centre: Any,
-    points: Any,
-    minibatches: Minibatch,
-    elasticity: jax.Array,
+    model: HMM, flat: Flat, centre: Any, points: Any, minibatches: Minibatch, elasticity: jax.Array
 ) -> jax.Array:
     def at(coordinates: Any, minibatch: Minibatch) -> tuple[jax.Array, jax.Array]:
-        found = statistics(model, model.constrain(coordinates), minibatch)
+        found = WindowStatistics(stationary_start)(model, model.constrain(coordinates), minibatch)
         return flat.ravel(scores(model, coordinates, found)), found.transitions
 
     def moved(inputs: tuple[Any, Minibatch]) -> jax.Array:

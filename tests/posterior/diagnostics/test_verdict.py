@@ -16,7 +16,7 @@ from longhmm.posterior.diagnostics.fit import sandwich
 from longhmm.posterior.diagnostics.residuals import residuals
 from longhmm.posterior.diagnostics.verdict import verdict
 from longhmm.posterior.posterior import Posterior
-from longhmm.target.buffer_report import cell_scores
+from longhmm.target.buffer_report import block_scores
 from longhmm.target.full_data import log_posterior_and_gradient
 from posterior.fakes import chains_of, distorted, gaussian_model, known_states, unconstrained
 
@@ -31,7 +31,7 @@ def test_cell_scores_add_up_to_the_gradient():
     params = {"transition": np.array([[0.9, 0.1], [0.2, 0.8]]), "mean": np.array([-1.0, 1.5])}
     data = open_data(simulate(model, params, 900, seed=2)[1])
     away = {**params, "mean": params["mean"] + 0.2}
-    scores, n_cells = cell_scores(model, away, data, 50)
+    scores, n_cells = block_scores(model, away, data, 50)
     assert scores.shape == (18, 4) and n_cells == 18
     exact = log_posterior_and_gradient(model, away, data, prior=False)[1]
     np.testing.assert_allclose(

@@ -22,7 +22,7 @@ from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, entries, errors_all
 from longhmm.posterior.diagnostics.dwell_times import DwellTimes, dwell_times
 from longhmm.posterior.diagnostics.residuals import FAR, Residuals, residuals
 from longhmm.posterior.draws import Draws
-from longhmm.target.buffer_report import cell_scores
+from longhmm.target.buffer_report import block_scores
 
 MOST_SANDWICH = 1.5  # ratio of standard deviations
 MOST_AUTOCORRELATION = 0.1
@@ -144,7 +144,7 @@ def sandwich(
     memory = mixing_time(np.asarray(params["transition"]), cap=1e6)
     wanted = max(SHORTEST_RUN, int(np.ceil(MIXING_TIMES * memory)))
     length = max(1, min(wanted, sequences.length // FEWEST_BLOCKS))
-    scores, n_blocks = cell_scores(model, params, sequences, length, cells=blocks, seed=seed)
+    scores, n_blocks = block_scores(model, params, sequences, length, blocks=blocks, seed=seed)
     moves = scores @ directions / sd  # what one block contributes to each estimate, in posterior sd
     moves = moves - moves.mean(axis=0)
     # Standard error of a variance of heavy-tailed numbers, from their fourth moment.

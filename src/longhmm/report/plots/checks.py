@@ -183,7 +183,7 @@ def buffer_report(posterior: Posterior, data: Any, *, cells: int = 2000) -> Figu
     See `lh.buffer_report`, which also gives the numbers.
     """
     params = posterior.mean_params() if posterior.mode is None else posterior.mode
-    figure: Figure = reports.buffer_report(posterior.model, params, data, cells=cells).plot()
+    figure: Figure = reports.buffer_report(posterior.model, params, data, blocks=cells).plot()
     figure.patch.set_alpha(0.0)
     axes = figure.axes[0]
     axes.set_title("")
