@@ -14,7 +14,7 @@ SOON = 60.0  # seconds until the process is gone: the compilation of one program
 SCRIPT = """
     import sys
     import longhmm as lh
-    from longhmm.posterior.diagnostics.verdict import verdict
+    from longhmm.posterior.diagnostics import verdict
     from longhmm.run import mode
     from longhmm.samplers import hmc_adaptation
 

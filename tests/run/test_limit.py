@@ -9,7 +9,7 @@ import pytest
 
 import longhmm as lh
 from longhmm.posterior import sample, why_exact
-from longhmm.posterior.diagnostics.verdict import verdict
+from longhmm.posterior.diagnostics import verdict
 from longhmm.run import driver, session, tuning
 from longhmm.run.limit import Abandoned, Limit, TimeIsOver
 from longhmm.samplers import hmc_adaptation

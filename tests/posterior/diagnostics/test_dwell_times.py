@@ -167,7 +167,7 @@ def test_states_that_are_hardly_ever_left_are_not_judged():
 
 
 def test_a_part_of_long_data_stands_for_all_of_them(monkeypatch):
-    from longhmm.posterior.diagnostics.verdict import dwell_times as module
+    from longhmm.posterior.diagnostics import dwell_times as module
 
     monkeypatch.setattr(module, "MOST_ROWS", 10_000)
     model, params = levels()
