@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import longhmm as lh
-from longhmm.model.emissions import registry
+from longhmm.model.registry import EMISSIONS
 
 SOURCE = Path(lh.__file__)
 REGISTERED = lh._registered()  # families of emissions and samplers, and where they live
@@ -37,9 +37,9 @@ def test_every_name_resolves_and_has_a_docstring():
 
 
 def test_a_family_that_registers_itself_is_a_public_name(monkeypatch):
-    monkeypatch.setattr(registry._registry, "_registered", dict(registry._registry._registered))
+    monkeypatch.setattr(EMISSIONS, "_registered", dict(EMISSIONS._registered))
 
-    @registry.register("my-own")
+    @EMISSIONS.register("my-own")
     class MyOwn(lh.Poisson):
         pass
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from longhmm.model.clustering import k_means
+from longhmm.model.initialise import k_means
 
 RESTARTS = 40
 

@@ -84,10 +84,10 @@ __all__ = [*sorted(_PUBLIC), *_MODULES]
 
 def _registered() -> dict[str, str]:
     """The modules of families of emissions and of samplers, by the names of their classes."""
-    from longhmm.model.emissions.registry import modules
+    from longhmm.model.registry import EMISSIONS
     from longhmm.samplers import REGISTERED
 
-    return {**modules(), **REGISTERED}
+    return {**EMISSIONS.modules(), **REGISTERED}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.model.emissions import registry
+from longhmm.model import registry
 from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
@@ -85,7 +85,7 @@ class BayesianHMM(BaseEstimator):
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         emission = self.emission
         if not isinstance(emission, Emission):
-            emission = registry.from_name(emission, sequences)
+            emission = registry.emission_from_name(emission, sequences)
         model = HMM(self.n_states, emission, transition_prior=self.transition_prior)
         self.posterior_: Posterior = sample(
             model,

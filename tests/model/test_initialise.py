@@ -7,8 +7,14 @@ import pytest
 from numpyro.distributions import constraints
 
 import longhmm as lh
-from longhmm.model.clustering import cut_at_quantiles, k_means, smoothed, standardised
-from longhmm.model.initialise import in_rising_order, initial_params
+from longhmm.model.initialise import (
+    cut_at_quantiles,
+    in_rising_order,
+    initial_params,
+    k_means,
+    smoothed,
+    standardised,
+)
 from longhmm.model.priors import OrderedNormal
 from model import configurations
 

@@ -14,13 +14,14 @@ import pytest
 import longhmm as lh
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
+from longhmm.model.registry import TRANSITIONS
 from longhmm.model.serialise import model_from_config, model_to_config
-from longhmm.model.transitions.base import TransitionModel, register
+from longhmm.model.transitions import TransitionModel
 from longhmm.posterior.posterior import Posterior
 from posterior.fakes import chains_of
 
 
-@register("leaving")
+@TRANSITIONS.register("leaving")
 class Leaving(TransitionModel):
     """The logit of leaving each of two states is linear in one covariate."""
 

@@ -23,12 +23,12 @@ def double_precision() -> Iterator[None]:
 
 SPARSE = np.array([[2.0, 1.0, 0.0, 3.0], [0.0, 5.0, 0.0, 0.0], [0.5, 0.5, 2.0, 1.5], [1.0, 0.0, 0.0, 4.0]])
 CASES = {
-    "dense": Transitions.build(4, 1.5, None),
-    "sticky": Transitions.build(3, Sticky(stay=20.0, move=0.5), None),
-    "sparse": Transitions.build(4, SPARSE, None),
-    "fixed": Transitions.build(4, SPARSE, {2: [0.0, 0.5, 0.5, 0.0]}),
-    "one state": Transitions.build(1, 1.0, None),
-    "all fixed": Transitions.build(2, 1.0, {0: [0.5, 0.5], 1: [1.0, 0.0]}),
+    "dense": Transitions(4, 1.5),
+    "sticky": Transitions(3, Sticky(stay=20.0, move=0.5)),
+    "sparse": Transitions(4, SPARSE),
+    "fixed": Transitions(4, SPARSE, {2: [0.0, 0.5, 0.5, 0.0]}),
+    "one state": Transitions(1, 1.0),
+    "all fixed": Transitions(2, 1.0, {0: [0.5, 0.5], 1: [1.0, 0.0]}),
 }
 FREE = {"dense": 12, "sticky": 6, "sparse": 2 + 0 + 3 + 1, "fixed": 2 + 0 + 0 + 1, "one state": 0, "all fixed": 0}
 EVERY = pytest.mark.parametrize("case", CASES)
@@ -127,7 +127,7 @@ def test_sticky_and_exchangeable() -> None:
     np.testing.assert_array_equal(Sticky(5.0, 2.0).matrix(2), [[5.0, 2.0], [2.0, 5.0]])
     assert CASES["dense"].exchangeable and CASES["sticky"].exchangeable and CASES["one state"].exchangeable
     assert not CASES["sparse"].exchangeable and not CASES["all fixed"].exchangeable
-    assert not Transitions.build(2, [[1.0, 2.0], [1.0, 1.0]], None).exchangeable
+    assert not Transitions(2, [[1.0, 2.0], [1.0, 1.0]]).exchangeable
 
 
 @pytest.mark.parametrize(
@@ -146,9 +146,9 @@ def test_sticky_and_exchangeable() -> None:
 )
 def test_what_is_refused(prior: Any, fixed: Any, sentence: str) -> None:
     with pytest.raises(ModelError, match=sentence):
-        Transitions.build(2, prior, fixed)
+        Transitions(2, prior, fixed)
 
 
 def test_a_fixed_row_may_be_forbidden_by_the_prior() -> None:
-    transitions = Transitions.build(2, [[0.0, 0.0], [1.0, 1.0]], {0: [1.0, 0.0]})
+    transitions = Transitions(2, [[0.0, 0.0], [1.0, 1.0]], {0: [1.0, 0.0]})
     np.testing.assert_array_equal(transitions.allowed, [[True, False], [True, True]])

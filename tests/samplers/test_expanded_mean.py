@@ -13,7 +13,7 @@ from samplers.targets import dirichlet_moments
 
 COUNTS = np.array([[400.0, 30.0, 0.0], [5.0, 60.0, 20.0], [0.0, 0.0, 0.0]])
 PRIOR = np.array([[1.0, 1.0, 0.5], [2.0, 1.0, 0.5], [1.0, 0.0, 2.0]])
-TRANSITIONS = Transitions.build(3, PRIOR, None)
+TRANSITIONS = Transitions(3, PRIOR)
 
 
 def draws(policy, size, steps, chains):
@@ -75,7 +75,7 @@ def test_slope_is_counts_less_their_share_of_the_row():
 
 @pytest.mark.parametrize("policy", [Mirror(), CoxIngersollRoss()])
 def test_forbidden_and_fixed_entries_stay(policy):
-    transitions = Transitions.build(3, PRIOR, {1: [0.2, 0.3, 0.5]})
+    transitions = Transitions(3, PRIOR, {1: [0.2, 0.3, 0.5]})
     rows = Rows.of(transitions)
     law = jnp.asarray([[0.5, 0.25, 0.25], [0.2, 0.3, 0.5], [0.4, 0.0, 0.6]])
     expanded = rows.expand(law)
@@ -89,7 +89,7 @@ def test_forbidden_and_fixed_entries_stay(policy):
 
 
 def test_many_counts_are_drawn_without_overflow():
-    rows = Rows.of(Transitions.build(2, 1.0, None))
+    rows = Rows.of(Transitions(2, 1.0))
     counts = jnp.asarray([[2e9, 1e9], [1e3, 2e3]], jnp.float32)
     start = rows.expand(normalised(counts))
     pace = 0.01 / (1.0 + counts.sum(1) / start.sum(1))

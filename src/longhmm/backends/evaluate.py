@@ -90,36 +90,52 @@ def lower(model: HMM, params: Params, rows: Rows | None, numbers: Any = None, *,
     Rows may have a leading axis of chunks, `(W, n, ...)`; they are then laid end to end, and derivatives come chunk by
     chunk, as they do from numbers with `per_chunk`.
     """
-    transition, pull_transition = _transition(model, params, rows, per_chunk)
-    if numbers is not None:
-        lowered, pull = _from_numbers(model, params, numbers, per_chunk)
-    else:
+    if numbers is None:
         assert rows is not None
-        lowered, pull = _from_rows(model, params, rows)
+        return Potentials(*_from_rows(model, params, rows))
+    lowered, pull = _from_numbers(model, params, numbers, per_chunk)
+    if not model.transitions.varies:
+        return Potentials(lowered, params["transition"], pull)
+    assert rows is not None
+    _, transition, pull_transition = _from_rows(model, params, rows, with_emission=False)
     return Potentials(lowered, transition, lambda found: {**pull(found), **pull_transition(found)})
 
 
 Pull = Callable[[ChunkStatistics], dict[str, jax.Array]]
 
 
-def _from_rows(model: HMM, params: Params, rows: Rows) -> tuple[Lowered, Pull]:
-    """Log likelihoods, evaluated once, and their pull-back."""
-    free = {name: params[name] for name in model.emission.free_names}
-
-    def of_one(chunk: Rows) -> tuple[jax.Array, Any]:
-        return jax.vjp(lambda at: model.log_likelihoods({**params, **at}, chunk), free)
-
+def _from_rows(model: HMM, params: Params, rows: Rows, *, with_emission: bool = True) -> tuple[Any, Any, Pull]:
+    """`HMM.potentials`, evaluated once, and the pull-back of marginals through them."""
+    moves, n_states, pair = model.transitions, model.n_states, model.emission.couples
+    names = [*(model.emission.free_names if with_emission else ()), *((moves.parameter,) if moves.varies else ())]
     by_chunk = jnp.ndim(rows.values) == 3
-    logs, pull = jax.vmap(of_one)(rows) if by_chunk else of_one(rows)
-    n_states, pair = model.n_states, model.emission.couples
-    event = (n_states, n_states) if pair else (n_states,)
-    lowered = Lowered(logs.reshape(-1, *event), None, PAIR if pair else PRECOMPUTED, n_states, 0)
 
-    def from_gamma(found: ChunkStatistics) -> dict[str, jax.Array]:
-        gamma = found.gamma.reshape(logs.shape)
-        return jax.vmap(lambda one, weights: one(weights)[0])(pull, gamma) if by_chunk else pull(gamma)[0]
+    def of_one(chunk: Rows) -> tuple[Any, Any]:
+        def needed(free: Params) -> tuple[Any, Any]:
+            at = model.potentials({**params, **free}, chunk)
+            return at.log_likelihood if with_emission else None, at.transition if moves.varies else None
 
-    return lowered, from_gamma
+        return jax.vjp(needed, {name: params[name] for name in names})
+
+    (logs, matrices), pull = jax.vmap(of_one)(rows) if by_chunk else of_one(rows)
+    lowered: Lowered | None = None
+    transition: Any = params["transition"]
+    if with_emission:
+        event = (n_states, n_states) if pair else (n_states,)
+        lowered = Lowered(logs.reshape(-1, *event), None, PAIR if pair else PRECOMPUTED, n_states, 0)
+    if moves.varies:
+        flat = matrices.reshape(-1, n_states, n_states)
+        transition = Varying(flat, jnp.arange(flat.shape[0]))
+
+    def pulled(found: ChunkStatistics) -> dict[str, jax.Array]:
+        gamma = found.gamma.reshape(logs.shape) if with_emission else None
+        slope = None
+        if moves.varies:  # d log A = d A / A
+            pairs = found.pairs.reshape(matrices.shape)
+            slope = jnp.where(matrices > 0, pairs / jnp.where(matrices > 0, matrices, 1.0), 0.0)
+        return jax.vmap(lambda one, *at: one(at)[0])(pull, gamma, slope) if by_chunk else pull((gamma, slope))[0]
+
+    return lowered, transition, pulled
 
 
 def _from_numbers(model: HMM, params: Params, numbers: Any, per_chunk: bool) -> tuple[Lowered, Pull]:
@@ -133,31 +149,6 @@ def _from_numbers(model: HMM, params: Params, numbers: Any, per_chunk: bool) -> 
         return jax.vmap(gradient)(found.sums) if per_chunk else gradient(found.sums)
 
     return lowered, from_sums
-
-
-def _transition(model: HMM, params: Params, rows: Rows | None, per_chunk: bool) -> tuple[Any, Pull]:
-    """The transition matrix; or those of all rows with their pull-back, `sum_t xi_t(i, j) d log A_t[i, j]`."""
-    moves = model.transitions
-    if not moves.varies:
-        return params["transition"], lambda found: {}
-    assert rows is not None
-    covariates = jnp.asarray(rows.covariates)
-    by_chunk = covariates.ndim == 3
-
-    def of_one(chunk: jax.Array) -> tuple[jax.Array, Any]:
-        return jax.vjp(lambda at: moves.matrices(at, chunk), params[moves.parameter])
-
-    matrices, pull = jax.vmap(of_one)(covariates) if by_chunk else of_one(covariates)
-    flat = matrices.reshape(-1, *matrices.shape[-2:])
-
-    def from_pairs(found: ChunkStatistics) -> dict[str, jax.Array]:
-        over = jnp.where(
-            matrices > 0, found.pairs.reshape(matrices.shape) / jnp.where(matrices > 0, matrices, 1.0), 0.0
-        )
-        slope = jax.vmap(lambda one, weights: one(weights)[0])(pull, over) if by_chunk else pull(over)[0]
-        return {moves.parameter: slope}
-
-    return Varying(flat, jnp.arange(flat.shape[0])), from_pairs
 
 
 def chunk_statistics(

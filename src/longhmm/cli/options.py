@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from longhmm import samplers
-from longhmm.model.emissions import registry
+from longhmm.model import registry
 
 if TYPE_CHECKING:
     from longhmm.data.preprocess import Preprocessing
@@ -80,7 +80,7 @@ Detrend = Annotated[
 Normalise = Annotated[bool, reading("--normalise", help="Subtract the mean and divide by the standard deviation.")]
 Emission = Annotated[
     str | None,
-    modelling(**one_of(registry.names), help="Noise around each state; by default guessed from the data."),
+    modelling(**one_of(registry.EMISSIONS.names), help="Noise around each state; by default guessed from the data."),
 ]
 Priors = Annotated[
     list[str] | None,
@@ -164,7 +164,7 @@ def opened(
         raise DataError(f"--decimate must be below the {recording.length} samples of {recording.name}, got {decimate}.")
     steps = Preprocessing(decimate=decimate, log=log, detrend=detrend, normalise=normalise).measured(recording)
     data = steps.apply(recording)
-    guess = registry.guess(data) if emission is None else registry.Guess(emission, "as asked for")
+    guess = registry.guess_emission(data) if emission is None else registry.Guess(emission, "as asked for")
     return Opened(recording, steps, data, guess)
 
 
@@ -177,7 +177,7 @@ def build_model(
     from longhmm.model.hmm import HMM
     from longhmm.model.transitions import Sticky
 
-    emission = registry.from_name(name, data, **dict(parse_prior(text) for text in priors))
+    emission = registry.emission_from_name(name, data, **dict(parse_prior(text) for text in priors))
     if stay is not None and not stay > 0:
         raise ModelError(f"--stay must be a positive number, got {stay:g}.")
     model = HMM(n_states, emission, transition_prior=1.0 if stay is None else Sticky(stay=stay))

@@ -1,54 +1,77 @@
 """Fit the emission of every group of rows on its own: where each state starts.
 
 Any emission will do: some hundred points on the scale of the data are scored on every group, and from the best of them
-Newton's method climbs the log density of the group's rows plus the log prior.
+Newton's method maximises the log density of the group's rows plus the log prior.
 """
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import biject_to, constraints
 
+from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.emissions.base import Emission
-from longhmm.model.newton import Coordinates, Derivatives, climb
+from longhmm.model.newton import Coordinates, Derivatives, newton_ascent
 from longhmm.model.parameters import Parameter, draw_prior
 
 ROWS_PER_GROUP = 256  # rows that stand for a group: a start needs no more
 CANDIDATES = 256
-CLIMB_STEPS = 60
+NEWTON_STEPS = 60
 
 
-def fit_groups(
-    emission: Emission, n_groups: int, groups: list[np.ndarray], rng: np.random.Generator
-) -> dict[str, np.ndarray]:
-    """Natural parameters of an emission with one state per group of rows `(n, D)`; an empty group gets the prior's.
+def fit_groups(emission: Emission, groups: list[Rows], rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Natural parameters of an emission with one state per group of rows; an empty group gets the prior's.
 
-    A group without rows of its own is jittered by a posterior standard deviation, so that no two states are twins.
+    A group without rows of its own is jittered by a posterior standard deviation, so that no two states are identical.
     """
-    closed = _closed_form(emission, groups, rng)
-    if closed is not None:
-        return closed
+    n_groups, sizes = len(groups), np.array([len(group.values) for group in groups])
+    if type(emission).fit is not Emission.fit and sizes.min() >= 4 * (emission.dim + 1):
+        closed = emission.fit(
+            [group.values[rng.permutation(n)[:ROWS_PER_GROUP]] for group, n in zip(groups, sizes, strict=True)]
+        )
+        if closed is not None:
+            return closed
     coordinates = Coordinates(emission.parameters(n_groups))
     with jax.enable_x64(True):
-        rows, weights = _table(groups, emission, rng)
-        data = jnp.asarray(rows), jnp.asarray(weights)
-        start = _best_candidates(emission, coordinates, data, groups, rng)
-        summit = climb(
-            lambda u: _derivatives(emission, n_groups, jnp.asarray(u), *data),
-            start,
-            iterations=CLIMB_STEPS,
-            tolerance=1e-9,
-        )
-        empty = np.array([len(group) == 0 for group in groups])
-        point = summit.point + _jitter(coordinates, summit.derivatives, empty, rng)
-        if not np.isfinite(float(_derivatives(emission, n_groups, jnp.asarray(point), *data).value)):
-            point = summit.point
+        table = _table(emission, groups, rng)
+        derivatives = partial(_derivatives, emission, n_groups, table)
+        start = _best_candidates(emission, coordinates, table, groups, rng)
+        best, at = newton_ascent(derivatives, start, iterations=NEWTON_STEPS, tolerance=1e-9)
+        point = best + _jitter(coordinates, at, sizes == 0, rng)
+        point = point if np.isfinite(float(derivatives(point).value)) else best
         return {name: np.asarray(value) for name, value in _natural(emission, n_groups, point).items()}
+
+
+def preferences(emission: Emission, groups: list[Rows], rng: np.random.Generator) -> np.ndarray:
+    """`(state, group)`, how well a group's rows suit each state's prior: log of their mean likelihood over draws."""
+    with jax.enable_x64(True):
+        table = _table(emission, groups, rng)
+        vectors = _prior_draws(emission, len(groups), CANDIDATES, jax.random.key(int(rng.integers(2**31))))
+        scores = _candidate_scores(emission, len(groups), table, vectors)
+        means = jax.nn.logsumexp(jnp.nan_to_num(scores, nan=-np.inf), axis=0).T
+    return np.maximum(np.asarray(means), -1e12)
+
+
+def _table(emission: Emission, groups: list[Rows], rng: np.random.Generator) -> Rows:
+    """Some rows `(G, n, ...)` of every group, of one size for all groups so that one compiled function serves."""
+
+    def chosen(group: Rows) -> Rows:
+        order = rng.permutation(len(group.values))[:ROWS_PER_GROUP]
+        return jax.tree.map(lambda each: each[order], group).padded(ROWS_PER_GROUP)
+
+    return jax.tree.map(lambda *each: jnp.asarray(np.stack(each)), *map(chosen, groups))
+
+
+def _scores(emission: Emission, params: dict[str, jax.Array], table: Rows) -> jax.Array:
+    """`(group, state)`, log density of each group's rows under each state."""
+    logs = jax.vmap(lambda rows: emission.log_likelihoods(params, rows))(table)
+    return jnp.sum(logs, axis=(1, 2) if emission.couples else 1)
 
 
 @partial(jax.jit, static_argnames=("n_groups",))
@@ -56,103 +79,52 @@ def _natural(emission: Emission, n_groups: int, point: jax.Array) -> dict[str, j
     return Coordinates(emission.parameters(n_groups)).params(point)
 
 
-def _closed_form(
-    emission: Emission, groups: list[np.ndarray], rng: np.random.Generator
-) -> dict[str, np.ndarray] | None:
-    """The most probable parameters given some rows of every group, if groups are large and it has a closed form."""
-    if type(emission).fit is Emission.fit or min(len(group) for group in groups) < 4 * (emission.dim + 1):
-        return None
-    return emission.fit([group[rng.permutation(len(group))[:ROWS_PER_GROUP]] for group in groups])
-
-
-def _table(groups: list[np.ndarray], emission: Emission, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Rows `(G, n, D)` and weights `(G, n)`, of one size for all groups so that one compiled program serves."""
-    rows = np.broadcast_to(emission.fill(np.float64), (len(groups), ROWS_PER_GROUP, emission.dim)).copy()
-    weights = np.zeros(rows.shape[:2])
-    for index, group in enumerate(groups):
-        if len(group):
-            chosen = rng.permutation(len(group))[:ROWS_PER_GROUP]
-            rows[index, : len(chosen)] = group[chosen]
-            weights[index, : len(chosen)] = 1.0
-    return rows, weights
-
-
-def preferences(emission: Emission, n_groups: int, groups: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-    """`(state, group)`, how well a group's rows suit each state's prior: log of their mean likelihood over draws."""
-    with jax.enable_x64(True):
-        rows, weights = _table(groups, emission, rng)
-        key = jax.random.key(int(rng.integers(2**31)))
-        vectors = _prior_draws(emission, n_groups, CANDIDATES, key)
-        scores = _candidate_scores(emission, n_groups, vectors, jnp.asarray(rows), jnp.asarray(weights))
-        means = jax.nn.logsumexp(jnp.nan_to_num(scores, nan=-np.inf), axis=0).T
-    return np.maximum(np.asarray(means), -1e12)
-
-
-def _scores(emission: Emission, params: dict[str, jax.Array], rows: jax.Array, weights: jax.Array) -> jax.Array:
-    """`(group, state)`, log density of each group's rows under each state."""
-    logs = jax.vmap(lambda y: emission.log_density(params, y if emission.vector_valued else y[..., 0]))(rows)
-    return jnp.sum(jnp.where(weights[:, :, None] > 0, logs, 0.0), axis=1)
-
-
 @partial(jax.jit, static_argnames=("n_groups",))
-def _derivatives(
-    emission: Emission, n_groups: int, vector: jax.Array, rows: jax.Array, weights: jax.Array
-) -> Derivatives:
+def _derivatives(emission: Emission, n_groups: int, table: Rows, vector: jax.Array) -> Derivatives:
     coordinates = Coordinates(emission.parameters(n_groups))
 
     def objective(vector: jax.Array) -> jax.Array:
         params = coordinates.params(vector)
-        return jnp.trace(_scores(emission, params, rows, weights)) + emission.log_prior(params)
+        return jnp.trace(_scores(emission, params, table)) + emission.log_prior(params)
 
     return coordinates.derivatives(objective, vector)
 
 
 @partial(jax.jit, static_argnames=("n_groups",))
-def _candidate_scores(
-    emission: Emission, n_groups: int, vectors: jax.Array, rows: jax.Array, weights: jax.Array
-) -> jax.Array:
+def _candidate_scores(emission: Emission, n_groups: int, table: Rows, vectors: jax.Array) -> jax.Array:
     coordinates = Coordinates(emission.parameters(n_groups))
-    return jax.lax.map(lambda vector: _scores(emission, coordinates.params(vector), rows, weights), vectors)
+    return jax.lax.map(lambda vector: _scores(emission, coordinates.params(vector), table), vectors)
 
 
 def _best_candidates(
-    emission: Emission,
-    coordinates: Coordinates,
-    data: tuple[jax.Array, jax.Array],
-    groups: list[np.ndarray],
-    rng: np.random.Generator,
+    emission: Emission, coordinates: Coordinates, table: Rows, groups: list[Rows], rng: np.random.Generator
 ) -> np.ndarray:
     """For every state the drawn point under which its group is most probable."""
-    pooled = np.concatenate(groups)
-    vectors = _guesses(coordinates, CANDIDATES, pooled, rng)
-    scores = np.array(_candidate_scores(emission, len(groups), jnp.asarray(vectors), *data))
-    scores = np.diagonal(scores, axis1=1, axis2=2).copy()
-    scores[~np.isfinite(scores)] = -np.inf
+    vectors = _guesses(coordinates, np.concatenate([group.values for group in groups]), rng)
+    scores = np.array(_candidate_scores(emission, len(groups), table, jnp.asarray(vectors)))
+    scores = np.nan_to_num(np.diagonal(scores, axis1=1, axis2=2), nan=-np.inf, posinf=-np.inf)
     if coordinates.coupled:
         return vectors[int(np.argmax(scores.sum(axis=1)))]
-    best = np.argmax(scores, axis=0)
-    return vectors[best[coordinates.owner], np.arange(coordinates.size)]
+    return vectors[np.argmax(scores, axis=0)[coordinates.owner], np.arange(coordinates.size)]
 
 
-def _guesses(coordinates: Coordinates, count: int, pooled: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _guesses(coordinates: Coordinates, pooled: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Coordinates of candidates, `(count, P)`, drawn by what a parameter could mean given its region and shape."""
-    columns = [np.zeros((count, 0))]
+    columns = [np.zeros((CANDIDATES, 0))]
     for name, shape in coordinates.shapes.items():
         parameter = coordinates.table[name]
-        assert parameter.support is not None
-        u = rng.normal(scale=1.5, size=(count, *shape))
-        if len(pooled):
-            near = _near_data(parameter, count, pooled, rng)
-            if near is not None:
-                # One in four stays as it is: the parameter may have nothing to do with the scale of the data.
-                keep = rng.random((count, *[1] * len(shape))) < 0.25
-                u = np.where(keep, u, np.asarray(biject_to(parameter.support).inv(jnp.asarray(near))))
-        columns.append(u.reshape(count, -1))
+        u = rng.normal(scale=1.5, size=(CANDIDATES, *shape))
+        near = _near_data(parameter, CANDIDATES, pooled, rng) if len(pooled) else None
+        if near is not None:
+            # One in four stays as it is: the parameter may have nothing to do with the scale of the data.
+            keep = rng.random((CANDIDATES, *[1] * len(shape))) < 0.25
+            u = np.where(keep, u, np.asarray(biject_to(parameter.support).inv(jnp.asarray(near))))
+        columns.append(u.reshape(CANDIDATES, -1))
     vectors = np.concatenate(columns, axis=1)
     return np.where(np.isfinite(vectors), vectors, 0.0)
 
 
-def _near_data(parameter: Parameter, count: int, pooled: np.ndarray, rng: np.random.Generator) -> np.ndarray | None:
+def _near_data(parameter: Parameter, count: int, pooled: np.ndarray, rng: np.random.Generator) -> Any:
     """Values on the scale of the data, `(count, K, ...)`; None where the region has no scale.
 
     A real number may be an observation or the logarithm of a spread, a positive one a power of a spread.
@@ -162,15 +134,13 @@ def _near_data(parameter: Parameter, count: int, pooled: np.ndarray, rng: np.ran
     lead, tail, support = (count, parameter.shape[0]), parameter.shape[1:], parameter.support
     scalar = tail == () or tail != sd.shape
     noise = rng.normal(size=(count, *parameter.shape))
-    spread = sd.mean() if scalar else sd
+    spread, one_each = sd.mean() if scalar else sd, (count, *[1] * len(parameter.shape))
     if support == constraints.positive:
-        power = rng.choice([-1.0, 1.0, 1.0, 2.0], size=(count, *[1] * len(parameter.shape)))
-        return np.exp(noise + power * np.log(spread))
+        return np.exp(noise + rng.choice([-1.0, 1.0, 1.0, 2.0], size=one_each) * np.log(spread))
     if support == constraints.real:
         chosen = pooled[rng.integers(len(pooled), size=lead)]
         chosen = chosen[(..., 0) + (None,) * len(tail)] if scalar else chosen
-        logs = rng.random((count, *[1] * len(parameter.shape))) < 0.25
-        return np.where(logs, np.log(spread) + noise, np.broadcast_to(chosen, noise.shape))
+        return np.where(rng.random(one_each) < 0.25, np.log(spread) + noise, np.broadcast_to(chosen, noise.shape))
     if support == constraints.ordered_vector:
         return np.sort(pooled[:, 0][rng.integers(len(pooled), size=(count, *parameter.shape))] + 1e-3 * spread * noise)
     if support == constraints.positive_definite and tail == sd.shape * 2:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,21 @@ from longhmm.model.transitions import TransitionModel, Transitions
 from longhmm.model.tree import Tree
 
 Params = dict[str, jax.Array]
+
+
+class Potentials(NamedTuple):
+    """All that inference needs to know of a model, at given parameters and for given rows.
+
+    Attributes:
+        initial: `(K,)`, `p(x_0 = k)` of a sequence's first row.
+        transition: `(K, K)`, `[i, j] = p(x_t = j | x_{t-1} = i)`; `(..., K, K)` where it varies by row.
+        log_likelihood: `(..., K)`, `log p(y_t | x_t = k)`; `(..., K, K)` given the states before and at the row, where
+            emission and transition couple.
+    """
+
+    initial: Any
+    transition: Any
+    log_likelihood: Any
 
 
 class HMM(Tree):
@@ -60,7 +75,7 @@ class HMM(Tree):
             raise ModelError(f"emission must be an Emission such as Gaussian(dim=2), got {emission!r}.")
         self.n_states = int(n_states)
         self.emission = emission
-        self.transitions: Any = transitions or Transitions.build(self.n_states, transition_prior, fixed_rows)
+        self.transitions: Any = transitions or Transitions(self.n_states, transition_prior, fixed_rows)
         self.initial = _check_initial(initial, self.n_states)
         if emission.is_resolved:
             emission.parameters(self.n_states)  # complains now, not in the middle of a run
@@ -204,8 +219,15 @@ class HMM(Tree):
         """Rows before each that the emission sees."""
         return self.emission.lags
 
+    def potentials(self, params: Mapping[str, jax.Array], rows: Rows) -> Potentials:
+        """What this model is, at natural parameters and for rows of data."""
+        moves, transition = self.transitions, params["transition"]
+        if moves.varies:
+            transition = moves.matrices(params[moves.parameter], jnp.asarray(rows.covariates))
+        return Potentials(params["initial"], transition, self.log_likelihoods(params, rows))
+
     def log_likelihoods(self, params: Mapping[str, jax.Array], rows: Rows) -> jax.Array:
-        """`log p(y_t | x_t = k)`, `(..., K)`; `(..., K, K)` given the states before and at the row, where they couple.
+        """The log likelihoods among the potentials.
 
         A missing observation contributes 0. A known state (not -1) makes every other state impossible.
         """

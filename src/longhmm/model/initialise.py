@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import jax
@@ -9,17 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import constraints
 
-from longhmm.data.sequences import Sequences, open_data
-from longhmm.model.clustering import cut_at_quantiles, k_means, smoothed, standardised
+from longhmm.data.rows import Rows
+from longhmm.data.sequences import open_data
 from longhmm.model.emission_fit import fit_groups, preferences
 from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM
-from longhmm.model.summary import subsample_stretches
+from longhmm.model.summary import subsample_rows
 
 # Neighbours averaged before rows are grouped, by restart. One label or one bit says little about its state, what is
 # frequent nearby says more; numbers are first taken as they are.
 LABEL_WIDTHS, NUMBER_WIDTHS = (9, 33, 3, 1), (1, 1, 1, 9)
 MOST_CATEGORIES = 64
+LLOYD_STEPS = 30
 IMPOSSIBLE = -20.0  # log probability that stands for a forbidden transition: clusters are noisy, so not minus infinity
 KNOWN_STATE = 20.0  # what a row in the group of its known state is worth, in log probability
 
@@ -39,10 +41,8 @@ def initial_params(model: HMM, data: Any, *, restarts: int = 4, seed: int = 0) -
         [0.4, 8.7]
     """
     sequences = open_data(data)
-    resolved = model.resolve(sequences)
-    stretches = subsample_stretches(sequences)
-    known = _known_states(sequences)
-    return [_one_start(resolved, stretches, known, restart, seed) for restart in range(restarts)]
+    resolved, stretches = model.resolve(sequences), subsample_rows(sequences, model.lags)
+    return [_one_start(resolved, stretches, np.random.default_rng([seed, r]), r) for r in range(restarts)]
 
 
 def in_rising_order(model: HMM, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -62,38 +62,36 @@ def is_exchangeable(model: HMM) -> bool:
     return model.transitions.exchangeable and same_start and not model.emission.states_differ(model.n_states)
 
 
-def _one_start(
-    model: HMM, stretches: list[np.ndarray], known: list[np.ndarray], restart: int, seed: int
-) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng([seed, restart])
+def _one_start(model: HMM, stretches: list[Rows], rng: np.random.Generator, restart: int) -> dict[str, np.ndarray]:
     emission, levels = model.emission.untied, model.emission.state_levels(model.n_states)
     n_groups = int(levels.max()) + 1
-    labels = _labels(emission, n_groups, stretches, restart, rng)
-    rows, flat = np.concatenate(stretches), np.concatenate(labels)
-    counts = _transition_counts(labels, n_groups)
-    groups = [rows[flat == group] for group in range(n_groups)]
-    states = np.concatenate(known) if known else np.full(len(rows), -1)
+    labels = _labels(emission, n_groups, [stretch.values for stretch in stretches], restart, rng)
+    counts, flat = _transition_counts(labels, n_groups), np.concatenate(labels)
+    rows: Rows = jax.tree.map(lambda *each: np.concatenate(each), *stretches)
+    groups = [_where(flat == group, rows._replace(states=None)) for group in range(n_groups)]
     overlap = np.zeros((n_groups, n_groups))
-    seen = (states >= 0) & (states < model.n_states) & (flat >= 0)
-    np.add.at(overlap, (levels[states[seen].astype(int)], flat[seen]), 1.0)
+    if rows.states is not None:
+        seen = (rows.states >= 0) & (rows.states < model.n_states) & (flat >= 0)
+        np.add.at(overlap, (levels[rows.states[seen]], flat[seen]), 1.0)
     if not is_exchangeable(model) or overlap.any():
         fit = KNOWN_STATE * overlap
         if emission.states_differ(n_groups):
-            fit = fit + preferences(emission, n_groups, groups, rng)
+            fit = fit + preferences(emission, groups, rng)
         order = _assign(model, levels, counts, fit, restart, rng)
         counts = counts[np.ix_(order, order)]
         groups = [groups[group] for group in order]
-    fitted = fit_groups(emission, n_groups, groups, rng)
-    start = {"transition": _transition_start(model, levels, counts, rng), **fitted}
-    complete = model.validate(start)
+    start = fit_groups(emission, groups, rng)
+    moves = model.transitions
+    complete = model.validate({moves.parameter: moves.start(_expected(levels, counts, rng)), **start})
     return complete if overlap.any() else in_rising_order(model, complete)
 
 
-def _known_states(sequences: Sequences) -> list[np.ndarray]:
-    """Known states of the rows of the subsample, -1 where unknown; an empty list if there are none at all."""
-    if not sequences.has_states:
-        return []
-    return [stretch[:, 0] for stretch in subsample_stretches(Sequences(sequences.parts["states"], sequences.offsets))]
+def _where(chosen: np.ndarray, rows: Rows) -> Rows:
+    found: Rows = jax.tree.map(lambda each: each[chosen], rows)
+    return found
+
+
+# Groups of rows ------------------------------------------------------------------------------------------------------
 
 
 def _labels(
@@ -104,25 +102,22 @@ def _labels(
     everything = np.concatenate(whole)
     labels = np.full(len(everything), -1)
     if everything.any():
-        discrete = emission.support.is_discrete
         categories = _categories(emission, stretches)
         widths = LABEL_WIDTHS if categories or emission.support == constraints.boolean else NUMBER_WIDTHS
         width = widths[restart % len(widths)]
         tables = [_features(stretch[keep], categories, width) for stretch, keep in zip(stretches, whole, strict=True)]
         table = np.concatenate(tables)
-        if table.shape[1] == 1 and restart == 0 and not discrete:
+        if table.shape[1] == 1 and restart == 0 and not emission.support.is_discrete:
             labels[everything] = cut_at_quantiles(table[:, 0], n_groups)
         else:
-            labels[everything] = k_means(standardised(table) if not categories else table, n_groups, rng)
+            labels[everything] = k_means(table if categories else standardised(table), n_groups, rng)
     return np.split(labels, np.cumsum([len(stretch) for stretch in stretches])[:-1])
 
 
 def _categories(emission: Emission, stretches: list[np.ndarray]) -> int:
     """Number of categories if observations are labels without order, else 0."""
-    support = emission.support
-    if emission.dim > 1 or not isinstance(support, type(constraints.integer_interval(0, 1))):
-        return 0
-    if "probs" not in emission.names and "logits" not in emission.names:
+    interval = isinstance(emission.support, type(constraints.integer_interval(0, 1)))
+    if emission.dim > 1 or not interval or not {"probs", "logits"} & set(emission.names):
         return 0
     largest = np.nanmax([np.nanmax(stretch, initial=0) for stretch in stretches])
     return int(largest) + 1 if largest < MOST_CATEGORIES else 0
@@ -134,6 +129,39 @@ def _features(rows: np.ndarray, categories: int, width: int) -> np.ndarray:
     return smoothed(rows, width) if len(rows) else rows
 
 
+def standardised(rows: np.ndarray) -> Any:
+    """Every column with mean 0 and standard deviation 1; a constant one becomes 0."""
+    centred = rows - rows.mean(axis=0)
+    sd = centred.std(axis=0)
+    return centred / np.where(sd > 1e-12 * np.abs(rows).max(axis=0, initial=0.0), np.where(sd > 0, sd, 1.0), np.inf)
+
+
+def smoothed(table: np.ndarray, width: int) -> np.ndarray:
+    """Moving averages over `width` neighbouring rows, fewer at the ends: what is frequent nearby."""
+    if len(table) < width:
+        return np.broadcast_to(table.mean(axis=0), table.shape)
+    share = np.convolve(np.ones(len(table)), np.ones(width), "same")
+    return np.stack([np.convolve(column, np.ones(width), "same") / share for column in table.T], axis=1)
+
+
+def cut_at_quantiles(column: np.ndarray, n_groups: int) -> np.ndarray:
+    """Labels of groups of equal mass, in rising order; fewer groups where values are tied."""
+    edges = np.quantile(column, np.arange(1, n_groups) / n_groups)
+    return np.searchsorted(edges, column, side="right" if n_groups > 1 and edges[0] == column.min() else "left")
+
+
+def k_means(rows: np.ndarray, n_groups: int, rng: np.random.Generator) -> Any:
+    """Labels by Lloyd's iteration from k-means++ seeds; a group may be empty if there are too few distinct rows."""
+    from scipy.cluster.vq import kmeans2
+
+    with warnings.catch_warnings(), np.errstate(invalid="ignore"):
+        warnings.simplefilter("ignore", UserWarning)  # an empty group is no reason to worry
+        return kmeans2(np.ascontiguousarray(rows), n_groups, iter=LLOYD_STEPS, minit="++", seed=rng)[1]
+
+
+# Transitions between them --------------------------------------------------------------------------------------------
+
+
 def _transition_counts(labels: list[np.ndarray], n_groups: int) -> np.ndarray:
     counts = np.zeros((n_groups, n_groups))
     for stretch in labels:
@@ -143,33 +171,20 @@ def _transition_counts(labels: list[np.ndarray], n_groups: int) -> np.ndarray:
     return counts
 
 
-def _transition_start(model: HMM, levels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Counts between groups plus the prior's; states of one level share its counts but leave at different rates."""
-    n_states = model.n_states
+def _expected(levels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> Any:
+    """Counts `(K, K)` from those between groups; states of one level share its counts but leave at different rates."""
+    n_states = len(levels)
     rank = np.array([int(np.sum(levels[:state] == levels[state])) for state in range(n_states)])
-    size = np.bincount(levels)[levels]
-    expected = counts[np.ix_(levels, levels)] / size
+    own = counts[np.ix_(levels, levels)]
     stay = np.eye(n_states, dtype=bool)
     same = (levels[:, None] == levels) & ~stay
-    expected = np.where(same, 0.05 * expected, expected)
-    expected[stay] = np.diag(counts[np.ix_(levels, levels)])
-    # Twins would remain twins for ever: each further state of a level leaves it five times as fast.
-    expected = np.where(stay, expected, expected * 5.0 ** rank[:, None] * rng.uniform(0.8, 1.25, expected.shape))
-    concentration = np.minimum(model.transitions.concentration, 1.0)
-    weights = np.where(model.transitions.allowed, expected + concentration + 1e-3, 0.0)
-    matrix: np.ndarray = weights / weights.sum(axis=1, keepdims=True)
-    for row, known in model.transitions.fixed_rows.items():
-        matrix[row] = known
-    return matrix
+    expected = np.where(stay, own, np.where(same, 0.05, 1.0) * own / np.bincount(levels)[levels])
+    # Identical states would remain so for ever: each further state of a level leaves it five times as fast.
+    return np.where(stay, expected, expected * 5.0 ** rank[:, None] * rng.uniform(0.8, 1.25, expected.shape))
 
 
 def _assign(
-    model: HMM,
-    levels: np.ndarray,
-    counts: np.ndarray,
-    fit: np.ndarray,
-    restart: int,
-    rng: np.random.Generator,
+    model: HMM, levels: np.ndarray, counts: np.ndarray, fit: np.ndarray, restart: int, rng: np.random.Generator
 ) -> np.ndarray:
     """`order[level]` = group, the order that suits the transitions and `fit[level, group]` best, by swapping pairs.
 
@@ -177,17 +192,15 @@ def _assign(
     """
     n_groups = len(counts)
     order = np.arange(n_groups) if restart == 0 else rng.permutation(n_groups)
-    best = _score(model, levels, counts, fit, order)
-    improved = True
+    best, improved = _score(model, levels, counts, fit, order), True
     while improved:
         improved = False
-        for one in range(n_groups):
-            for other in range(one + 1, n_groups):
-                swapped = order.copy()
-                swapped[[one, other]] = order[[other, one]]
-                score = _score(model, levels, counts, fit, swapped)
-                if score > best + 1e-9:
-                    order, best, improved = swapped, score, True
+        for one, other in zip(*np.triu_indices(n_groups, 1), strict=True):
+            swapped = order.copy()
+            swapped[[one, other]] = order[[other, one]]
+            score = _score(model, levels, counts, fit, swapped)
+            if score > best + 1e-9:
+                order, best, improved = swapped, score, True
     return order
 
 

@@ -1,4 +1,4 @@
-"""Climbing smooth functions of an emission's few parameters, in their unconstrained coordinates.
+"""Newton's method on smooth functions of an emission's few parameters, in their unconstrained coordinates.
 
 The parameters of one state do not meet those of another in a log density, so the matrix of second derivatives is made
 of one block per state, and as many directional derivatives as one state has coordinates give all blocks at once.
@@ -15,8 +15,6 @@ import numpy as np
 
 from longhmm.model.parameters import Parameter, Parameters, Params, constrain, coordinate_shapes, unconstrain
 
-Objective = Callable[[jax.Array], jax.Array]
-
 
 class Derivatives(NamedTuple):
     """Value `()`, gradient `(P,)` and second derivatives `(P, P)` of a function at one point."""
@@ -24,13 +22,6 @@ class Derivatives(NamedTuple):
     value: jax.Array
     gradient: jax.Array
     hessian: jax.Array
-
-
-class Summit(NamedTuple):
-    """Where a climb ended, and the derivatives there."""
-
-    point: np.ndarray
-    derivatives: Derivatives
 
 
 class Coordinates:
@@ -43,20 +34,17 @@ class Coordinates:
         self.table = table
         self.shapes = coordinate_shapes(table)
         self.coupled = any(_couples_states(table[name]) for name in self.shapes)
-        sizes = {name: int(np.prod(shape, dtype=int)) for name, shape in self.shapes.items()}
-        self.size = sum(sizes.values())
-        if self.coupled:
-            self.owner, colour = np.zeros(self.size, int), np.arange(self.size)
-        else:
-            owners, colours, first = [np.zeros(0, int)], [np.zeros(0, int)], 0
-            for name, shape in self.shapes.items():
-                per_state = sizes[name] // shape[0]
-                owners.append(np.repeat(np.arange(shape[0]), per_state))
-                colours.append(first + np.tile(np.arange(per_state), shape[0]))
-                first += per_state
-            self.owner, colour = np.concatenate(owners), np.concatenate(colours)
-        self._colour = colour
-        self._seeds = (np.arange(colour.max(initial=-1) + 1)[:, None] == colour).astype(np.float64)
+        self._sizes = [int(np.prod(shape, dtype=int)) for shape in self.shapes.values()]
+        self.size, first = sum(self._sizes), 0
+        owner, column = [np.zeros(0, int)], [np.zeros(0, int)]
+        for size, shape in zip(self._sizes, self.shapes.values(), strict=True):
+            n_states = 1 if self.coupled else shape[0]
+            owner.append(np.repeat(np.arange(n_states), size // n_states))
+            column.append(first + np.tile(np.arange(size // n_states), n_states))
+            first += size // n_states
+        self.owner, self._column = np.concatenate(owner), np.concatenate(column)
+        # One direction moves a coordinate of every state at once.
+        self._directions = (np.arange(first)[:, None] == self._column).astype(np.float64)
 
     def flatten(self, params: Params) -> jax.Array:
         """Natural parameters to one vector of coordinates."""
@@ -65,23 +53,18 @@ class Coordinates:
 
     def params(self, vector: jax.Array) -> dict[str, jax.Array]:
         """One vector of coordinates to natural parameters, fixed ones included."""
-        u, first = {}, 0
-        for name, shape in self.shapes.items():
-            size = int(np.prod(shape, dtype=int))
-            u[name] = vector[first : first + size].reshape(shape)
-            first += size
-        return constrain(self.table, u)
+        parts = jnp.split(vector, np.cumsum(self._sizes)[:-1]) if self.shapes else []
+        shaped = zip(self.shapes.items(), parts, strict=True)
+        return constrain(self.table, {name: part.reshape(shape) for (name, shape), part in shaped})
 
-    def derivatives(self, objective: Objective, vector: jax.Array) -> Derivatives:
+    def derivatives(self, objective: Callable[[jax.Array], jax.Array], vector: jax.Array) -> Derivatives:
         """Value and derivatives of a sum over states of functions of their own coordinates."""
         value, gradient = jax.value_and_grad(objective)(vector)
         if self.size == 0:
             return Derivatives(value, gradient, jnp.zeros((0, 0)))
         # One direction at a time: data enter the objective, and all directions at once would need their memory too.
-        columns = jax.lax.map(
-            lambda seed: jax.jvp(jax.grad(objective), (vector,), (seed,))[1], jnp.asarray(self._seeds, vector.dtype)
-        )
-        hessian = columns[self._colour].T * (self.owner[:, None] == self.owner)
+        columns = self._along(lambda direction: jax.jvp(jax.grad(objective), (vector,), (direction,))[1], vector)
+        hessian = columns[self._column].T * (self.owner[:, None] == self.owner)
         return Derivatives(value, gradient, 0.5 * (hessian + hessian.T))
 
     def squared_slopes(
@@ -92,15 +75,18 @@ class Coordinates:
         if self.size == 0:
             return vector
 
-        def along(seed: jax.Array) -> jax.Array:
-            slope = jax.jvp(logs, (vector,), (seed,))[1]
+        def squares(direction: jax.Array) -> jax.Array:
+            slope = jax.jvp(logs, (vector,), (direction,))[1]
             return jnp.sum(jnp.where(weights > 0, weights * slope**2, 0.0), axis=0)
 
-        sums = jax.lax.map(along, jnp.asarray(self._seeds, vector.dtype))[self._colour]
+        sums = self._along(squares, vector)[self._column]
         return jnp.sum(sums if self.coupled else sums * (self.owner[:, None] == owners), axis=1)
 
+    def _along(self, function: Callable[[jax.Array], jax.Array], vector: jax.Array) -> jax.Array:
+        return jax.lax.map(function, jnp.asarray(self._directions, vector.dtype))
 
-def uphill(gradient: np.ndarray, hessian: np.ndarray) -> np.ndarray:
+
+def ascent_direction(gradient: np.ndarray, hessian: np.ndarray) -> np.ndarray:
     """Newton's step with every curvature made negative: a direction in which the function rises."""
     if gradient.size == 0:
         return gradient
@@ -109,18 +95,18 @@ def uphill(gradient: np.ndarray, hessian: np.ndarray) -> np.ndarray:
     size = np.abs(np.diag(hessian))
     scale = 1.0 / np.sqrt(np.where(size > 0, size, max(float(size.max()), 1.0)))
     values, vectors = np.linalg.eigh(-hessian * scale[:, None] * scale)
-    curvature = np.maximum(np.abs(values), 1e-8)
-    return scale * (vectors @ ((vectors.T @ (scale * gradient)) / curvature))
+    return scale * (vectors @ ((vectors.T @ (scale * gradient)) / np.maximum(np.abs(values), 1e-8)))
 
 
-def climb(
+def newton_ascent(
     evaluate: Callable[[np.ndarray], Derivatives], start: np.ndarray, *, iterations: int = 50, tolerance: float = 1e-12
-) -> Summit:
-    """Damped Newton ascent until the predicted gain is below `tolerance`, relative to the value."""
+) -> tuple[np.ndarray, Derivatives]:
+    """Where damped Newton steps end, and the derivatives there: the predicted gain is below `tolerance`, relative to
+    the value."""
     point, here = start, evaluate(start)
     for _ in range(iterations):
         gradient = np.asarray(here.gradient)
-        direction = uphill(gradient, np.asarray(here.hessian))
+        direction = ascent_direction(gradient, np.asarray(here.hessian))
         promised = float(gradient @ direction)
         if not promised > tolerance * max(1.0, abs(float(here.value))):
             break
@@ -131,7 +117,7 @@ def climb(
         if not there.value > here.value:
             break
         point, here = point + fraction * direction, there
-    return Summit(point, here)
+    return point, here
 
 
 def _couples_states(parameter: Parameter) -> bool:

@@ -12,13 +12,12 @@ from numpyro.distributions import Distribution, constraints
 
 from longhmm.errors import ModelError
 from longhmm.model.builders import name_of
-from longhmm.model.emissions import registry
 from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Pending
 from longhmm.model.priors import OrderedNormal, RootInverseGamma
+from longhmm.model.registry import EMISSIONS, TRANSITIONS, accepted
 from longhmm.model.support import same_support
-from longhmm.model.transitions import base as transitions
 from longhmm.model.transitions.base import TransitionModel
 
 # The arguments that rebuild each prior; every one is an attribute of the same name.
@@ -89,7 +88,7 @@ def model_to_config(model: HMM) -> dict[str, Any]:
 
 def model_from_config(config: Mapping[str, Any]) -> HMM:
     """Rebuild a model from its description; only allow-listed names are ever called."""
-    stored, kinds = config["transitions"], transitions.kinds()
+    stored, kinds = config["transitions"], TRANSITIONS.classes()
     if stored.get("kind") not in kinds:
         raise ModelError(
             f"The stored transitions are {stored.get('kind')!r}, but they must be one of {', '.join(sorted(kinds))}: "
@@ -108,7 +107,7 @@ def model_from_config(config: Mapping[str, Any]) -> HMM:
 
 def transitions_to_config(moves: TransitionModel) -> dict[str, Any]:
     """A JSON-able description of transitions, or a ModelError where they contain a user's own code."""
-    kind = transitions.name_of(moves)
+    kind = TRANSITIONS.name_of(type(moves))
     if kind is None:
         raise _own_code(type(moves).__name__)
     return {"kind": kind, "options": {name: _option_to_config(value) for name, value in moves.options().items()}}
@@ -116,7 +115,7 @@ def transitions_to_config(moves: TransitionModel) -> dict[str, Any]:
 
 def emission_to_config(emission: Emission) -> dict[str, Any]:
     """A JSON-able description of an emission, or a ModelError where it contains a user's own code."""
-    family = registry.name_of(emission)
+    family = EMISSIONS.name_of(type(emission))
     if family is None:
         raise _own_code(emission.name)
     return {
@@ -124,7 +123,7 @@ def emission_to_config(emission: Emission) -> dict[str, Any]:
         "options": {name: _option_to_config(value) for name, value in emission.options().items()},
         "parameters": {
             name: _spec_to_config(name, spec)
-            for name, spec in emission.specifications.items()
+            for name, spec in accepted(type(emission), emission.specifications).items()
             if not isinstance(spec, Pending)
         },
     }
@@ -132,7 +131,7 @@ def emission_to_config(emission: Emission) -> dict[str, Any]:
 
 def emission_from_config(config: Mapping[str, Any]) -> Emission:
     """Rebuild an emission from its description."""
-    families = registry.families()
+    families = EMISSIONS.classes()
     family = config.get("family")
     if not isinstance(family, str) or family not in families:
         raise ModelError(

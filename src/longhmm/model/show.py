@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def as_html(model: HMM) -> str:
     """The emission, and one row per parameter with its prior; every text is escaped."""
-    rows = [("transition", f"{model.n_states} x {model.n_states}", _transition(model))]
+    rows = [("transition", f"{model.n_states} x {model.n_states}", str(model.transitions))]
     specifications = model.emission.untied.specifications
     rows += [(name, "one per state", _prior(spec)) for name, spec in specifications.items()]
     initial = model.initial if isinstance(model.initial, str) else "given"
@@ -28,14 +28,6 @@ def as_html(model: HMM) -> str:
         "<table><thead><tr><th>parameter</th><th>size</th><th>prior</th></tr></thead>"
         f"<tbody>{body}</tbody></table></div>"
     )
-
-
-def _transition(model: HMM) -> str:
-    concentration = model.transitions.concentration
-    low, high = float(concentration.min()), float(concentration.max())
-    text = f"Dirichlet rows, concentration {low:g}" + ("" if low == high else f" to {high:g}")
-    forbidden = int((concentration == 0).sum())
-    return text + (f", {forbidden} transitions forbidden" if forbidden else "")
 
 
 def _prior(spec: Any) -> str:

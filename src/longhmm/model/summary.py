@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
 from longhmm.data.rows import Rows
-from longhmm.data.sequences import Sequences
+from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError
 
 LARGEST = 1e18
@@ -93,19 +94,13 @@ def summarise(values: np.ndarray) -> DataSummary:
 
 def subsample(sequences: Sequences) -> np.ndarray:
     """Rows from a few dozen stretches spread over the data, NaN where missing; the same rows every time."""
-    return np.concatenate([values for values in subsample_stretches(sequences)])
+    return np.concatenate([rows.values for rows in subsample_rows(sequences)])
 
 
-def subsample_stretches(
-    sequences: Sequences, pieces: int = PIECES, piece_length: int = PIECE_LENGTH, seed: int = SEED
-) -> list[np.ndarray]:
-    """Stretches of consecutive rows, float64 with NaN where missing, none crossing the end of a sequence."""
-    found = spread_rows(sequences, pieces, piece_length, seed)
-    return [np.where(rows.observed, rows.values.astype(np.float64), np.nan) for rows in found]
-
-
-def spread_rows(sequences: Sequences, pieces: int, piece_length: int, seed: int = SEED) -> list[Rows]:
-    """The rows of such stretches, with known states and covariates; the same rows every time."""
+def subsample_rows(
+    sequences: Sequences, lags: int = 0, *, pieces: int = PIECES, piece_length: int = PIECE_LENGTH, seed: int = SEED
+) -> list[Rows]:
+    """Stretches of consecutive rows, values float64 with NaN where missing, none crossing the end of a sequence."""
     if sequences.length <= pieces * piece_length:
         starts = np.arange(0, sequences.length, piece_length)
     else:
@@ -114,13 +109,23 @@ def spread_rows(sequences: Sequences, pieces: int, piece_length: int, seed: int 
         jitter = np.random.default_rng(seed).random(pieces)
         starts = np.floor((np.arange(pieces) + jitter) * share).astype(np.int64)
         starts = np.minimum(starts, sequences.length - piece_length)
-    spans = [(start, min(start + piece_length, sequences.length)) for start in starts.tolist()]
     stretches = []
-    for (start, stop), rows in zip(spans, sequences.rows_of(spans), strict=True):
-        cuts = sequences.offsets[(sequences.offsets > start) & (sequences.offsets < stop)] - start
-        for own in map(slice, [0, *cuts], [*cuts, stop - start]):
-            stretches.append(Rows(*(None if each is None else each[own] for each in rows)))
+    spans = [(start, min(start + piece_length, sequences.length)) for start in starts.tolist()]
+    for (start, stop), rows in zip(spans, sequences.rows_of(spans, lags), strict=True):
+        inside = sequences.offsets[(sequences.offsets > start) & (sequences.offsets < stop)] - start
+        values = np.where(rows.observed, rows.values.astype(np.float64), np.nan)
+        for first, last in pairwise([0, *inside.astype(int).tolist(), stop - start]):
+            stretches.append(Rows(*(None if each is None else each[first:last] for each in (values, *rows[1:]))))
     return stretches
+
+
+def subsample_data(sequences: Sequences, **how: int) -> Sequences:
+    """The stretches of `subsample_rows` as data of their own, with their known states and covariates."""
+    values, _, states, _, covariates = map(list, zip(*subsample_rows(sequences, **how), strict=True))
+    if sequences.dtype.kind in "iu" and not any(np.isnan(each).any() for each in values):
+        values = [each.astype(sequences.dtype) for each in values]
+    known, beside = sequences.has_states, sequences.n_covariates
+    return open_data(values, states=states if known else None, covariates=covariates if beside else None)
 
 
 class Suit(NamedTuple):

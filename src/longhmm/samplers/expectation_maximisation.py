@@ -19,7 +19,7 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ImpossibleObservationError, ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
-from longhmm.model.summary import subsample_stretches
+from longhmm.model.summary import subsample_data
 from longhmm.progress import Bar
 from longhmm.samplers.contract import Coordinates, Sampler
 from longhmm.samplers.expected_statistics import Expected, expect, sums_suffice
@@ -260,9 +260,8 @@ def _best_start(model: HMM, sequences: Sequences, restarts: int, seed: int, prio
     starts = initial_params(model, sequences, restarts=restarts, seed=seed)
     if restarts == 1:
         return starts[0]
-    stretches = subsample_stretches(sequences)
-    whole = sum(map(len, stretches)) == sequences.length
-    trial = sequences if whole or sequences.has_states else open_data(stretches)
+    part = subsample_data(sequences)
+    trial = sequences if part.length == sequences.length else part
     em, best = ExpectationMaximisation(prior=prior), None
     for start in starts:
         try:

@@ -15,7 +15,7 @@ import numpy as np
 
 from longhmm.model.conjugate import Sums
 from longhmm.model.hmm import HMM
-from longhmm.model.newton import Coordinates, Derivatives, climb, uphill
+from longhmm.model.newton import Coordinates, Derivatives, ascent_direction, newton_ascent
 from longhmm.samplers.expected_statistics import Expected, Slopes
 
 # A Dirichlet density with a concentration below 1 is infinite at 0; the logarithm of this number stands for that.
@@ -86,7 +86,7 @@ def _with_stationary_start(model: HMM, closed: np.ndarray, weights: np.ndarray, 
     if start.size == 0:
         return closed
     arrays = jnp.asarray(weights), jnp.asarray(first)
-    best = climb(lambda u: _transition_derivatives(model, jnp.asarray(u), *arrays), start).point
+    best, _ = newton_ascent(lambda u: _transition_derivatives(model, jnp.asarray(u), *arrays), start)
     return np.asarray(model.transitions.constrain(jnp.asarray(best)))
 
 
@@ -112,14 +112,16 @@ def _next_emission(model: HMM, params: Arrays, collected: Sums | Slopes, prior: 
     if start.size == 0:
         new = start
     elif isinstance(collected, Sums):
-        new = climb(lambda u: _sums_derivatives(model, prior, jnp.asarray(u), collected), start, iterations=100).point
+        new, _ = newton_ascent(
+            lambda u: _sums_derivatives(model, prior, jnp.asarray(u), collected), start, iterations=100
+        )
     else:
         gradient, curvature = collected.gradient, np.abs(np.diag(collected.hessian))
         hessian = collected.hessian - np.diag(np.maximum(LEAST_CURVATURE * collected.squares - curvature, 0.0))
         if prior:
             known = _prior_derivatives(model, jnp.asarray(start))
             gradient, hessian = gradient + np.asarray(known.gradient), hessian + np.asarray(known.hessian)
-        new = start + uphill(gradient, hessian)
+        new = start + ascent_direction(gradient, hessian)
     return jax.tree.map(np.asarray, _natural(model, new))
 
 

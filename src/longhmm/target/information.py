@@ -18,9 +18,9 @@ import numpy as np
 from longhmm.backends.evaluate import serves_many
 from longhmm.data.executor import nearby
 from longhmm.data.layout import Cells, gather
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
-from longhmm.model.summary import spread_rows
+from longhmm.model.summary import subsample_data
 from longhmm.target.control_variate import count_score
 from longhmm.target.coordinates import Flat, constrain, natural_score, scores
 from longhmm.target.estimators import WindowStatistics, stationary_start
@@ -42,13 +42,8 @@ BLOCKS_PER_POINT = 16
 
 def part_of(sequences: Sequences, size: int) -> Sequences:
     """About `size` observations in stretches spread over the data, with their known states and covariates."""
-    stretches = spread_rows(sequences, pieces=max(size // STRETCH, 1), piece_length=STRETCH)
-    values = [rows.values for rows in stretches]
-    if sequences.dtype.kind not in "iu" or not all(rows.observed.all() for rows in stretches):
-        values = [np.where(rows.observed, rows.values.astype(np.float64), np.nan) for rows in stretches]
-    states = [rows.states for rows in stretches] if sequences.has_states else None
-    covariates = [rows.covariates for rows in stretches] if sequences.n_covariates else None
-    return open_data(values, states=states, covariates=covariates).run_by(nearby(sequences.executor))
+    part = subsample_data(sequences, pieces=max(size // STRETCH, 1), piece_length=STRETCH)
+    return part.run_by(nearby(sequences.executor))
 
 
 def information_by_differences(

@@ -14,7 +14,7 @@ from longhmm.backends.answers import decode, log_likelihood, sample_states
 from longhmm.backends.stream import stream, totals
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, LongHMMError, ModelError
-from longhmm.model.hmm import HMM
+from longhmm.model.hmm import HMM, Potentials
 from longhmm.model.simulate import simulate
 from longhmm.testing.paths import enumerate_paths, path_scores
 from longhmm.testing.require import close, require
@@ -67,7 +67,8 @@ class _Case:
         self.pieces = [slice(*bounds) for bounds in itertools.pairwise(sequences.offsets)]
         with jax.enable_x64(True):
             self.arrays = {name: jnp.asarray(value) for name, value in self.params.items()}
-            self.logs = np.asarray(jax.jit(lambda params: self.model.log_likelihoods(params, self.block))(self.arrays))
+            self.potentials = jax.tree.map(np.asarray, jax.jit(self.model.potentials)(self.arrays, self.block))
+        self.logs = self.potentials.log_likelihood
 
     def check_coordinates(self) -> None:
         with jax.enable_x64(True):
@@ -121,24 +122,27 @@ class _Case:
         states = self.block.states
         pieces = [values[piece] for piece in self.pieces]
         known = None if states is None else [states[piece] for piece in self.pieces]
-        total = self._log_likelihood(pieces, known)
+        beside = self.block.covariates
+        covariates = None if beside is None else [beside[piece] for piece in self.pieces]
+        total = self._log_likelihood(pieces, known, covariates)
         close(log_likelihood(self.model, self.params, self.sequences), total, "NaN must mean missing")
         if len(pieces) > 1:
             alone = [
-                self._log_likelihood([piece], None if known is None else [known[index]])
+                self._log_likelihood([piece], known and [known[index]], covariates and [covariates[index]])
                 for index, piece in enumerate(pieces)
             ]
             close(total, np.sum(alone), "log likelihoods of several sequences must add up")
         else:
-            twice = self._log_likelihood(pieces * 2, None if known is None else known * 2)
+            twice = self._log_likelihood(pieces * 2, known and known * 2, covariates and covariates * 2)
             close(twice, 2 * total, "the same sequence twice must have twice the log likelihood")
         longer = [np.concatenate([piece, np.full((1, piece.shape[1]), np.nan)]) for piece in pieces]
-        unknown = None if known is None else [np.append(piece, -1) for piece in known]
+        unknown = known and [np.append(piece, -1) for piece in known]
+        further = covariates and [np.concatenate([piece, piece[-1:]]) for piece in covariates]
         message = "a missing observation at the end must leave the log likelihood alone"
-        close(self._log_likelihood(longer, unknown), total, message)
+        close(self._log_likelihood(longer, unknown, further), total, message)
 
-    def _log_likelihood(self, pieces: list[np.ndarray], states: list[np.ndarray] | None) -> float:
-        return log_likelihood(self.model, self.params, open_data(pieces, states=states))
+    def _log_likelihood(self, pieces: list[np.ndarray], states: Any, covariates: Any) -> float:
+        return log_likelihood(self.model, self.params, open_data(pieces, states=states, covariates=covariates))
 
     def check_posteriors(self) -> None:
         smoothed = totals(self.model, self.params, self.sequences)
@@ -162,8 +166,7 @@ class _Case:
             log_likelihood(self.model, self.params, self.sequences), total, "both passes must give one log likelihood"
         )
         if all(self.model.n_states ** int(piece.stop - piece.start) <= FEW_PATHS for piece in self.pieces):
-            laws = (self.params["initial"], self.params["transition"])
-            exact = [enumerate_paths(*laws, self.logs[piece]) for piece in self.pieces]
+            exact = [enumerate_paths(*self._of(self.potentials, piece)) for piece in self.pieces]
             likelihood = np.sum([one.log_likelihood for one in exact])
             close(total, likelihood, "the log likelihood must be that of all paths together")
             close(gamma, np.concatenate([one.gamma for one in exact]), "state probabilities must be those of all paths")
@@ -172,39 +175,48 @@ class _Case:
             )
 
     def check_paths(self, seed: int) -> None:
-        best = self._score(decode(self.model, self.params, self.sequences), self.logs)
+        best = self._score(decode(self.model, self.params, self.sequences), self.potentials)
         slack = 1e-9 * (1 + abs(best))
         total = log_likelihood(self.model, self.params, self.sequences)
         require(best <= total + slack, "the most probable path must not be more probable than all paths together")
         for path in sample_states(self.model, self.params, self.sequences, draws=3, seed=seed):
-            drawn = self._score(path, self.logs)
+            drawn = self._score(path, self.potentials)
             require(np.isfinite(drawn), "a path drawn from the posterior must be possible")
             require(drawn <= best + slack, "no drawn path may have a higher score than the most probable one")
 
     def check_draws(self, seed: int) -> None:
-        lengths = [piece.stop - piece.start for piece in self.pieces]
+        lengths, beside = [piece.stop - piece.start for piece in self.pieces], self.block.covariates
+        covariates = None if beside is None else [beside[piece] for piece in self.pieces]
         try:
-            states, observations = simulate(self.model, self.params, lengths, seed=seed)
+            states, observations = simulate(self.model, self.params, lengths, seed=seed, covariates=covariates)
         except (ModelError, NotImplementedError):
             return  # an emission of one's own need not know how to draw
-        drawn = open_data(observations)
+        drawn = open_data(observations, covariates=covariates)
         try:
             block: Any = drawn.rows(0, drawn.length, self.model.lags)
             self.model.check_rows(drawn, block.values, block.observed, 0)
         except DataError as error:
             raise AssertionError(f"Draws must lie in the support of the emission: {error}") from None
         with jax.enable_x64(True):
-            logs = np.asarray(jax.jit(self.model.log_likelihoods)(self.arrays, block))
+            potentials = jax.tree.map(np.asarray, jax.jit(self.model.potentials)(self.arrays, block))
         truth = np.concatenate(states)
         require(
-            bool(np.isfinite(logs[np.arange(len(truth)), truth]).all()),
+            bool(np.isfinite(potentials.log_likelihood[np.arange(len(truth)), truth]).all()),
             "log_density must be finite for what sample draws, in the state that drew it",
         )
-        best, true = (self._score(path, logs) for path in (decode(self.model, self.params, drawn), truth))
+        best, true = (self._score(path, potentials) for path in (decode(self.model, self.params, drawn), truth))
         require(true <= best + 1e-9 * (1 + abs(best)), "the true path may not score higher than the most probable one")
 
-    def _score(self, path: np.ndarray, logs: np.ndarray) -> float:
-        with np.errstate(divide="ignore"):
-            laws = np.log(self.params["initial"]), np.log(self.params["transition"])
-        parts = (path_scores(*laws, logs[piece], path[None, piece].astype(int)) for piece in self.pieces)
-        return float(np.sum([part[0] for part in parts]))
+    @staticmethod
+    def _of(potentials: Potentials, piece: slice) -> Potentials:
+        """The potentials of one sequence."""
+        transition = potentials.transition[piece] if potentials.transition.ndim == 3 else potentials.transition
+        return Potentials(potentials.initial, transition, potentials.log_likelihood[piece])
+
+    def _score(self, path: np.ndarray, potentials: Potentials) -> float:
+        total = 0.0
+        for piece in self.pieces:
+            initial, transition, logs = self._of(potentials, piece)
+            with np.errstate(divide="ignore"):
+                total += path_scores(np.log(initial), np.log(transition), logs, path[None, piece].astype(int))[0]
+        return float(total)

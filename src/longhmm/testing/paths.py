@@ -33,7 +33,10 @@ class Enumerated(NamedTuple):
 
 
 def enumerate_paths(initial: np.ndarray, transition: np.ndarray, log_likelihoods: np.ndarray) -> Enumerated:
-    """Every answer by summing over all `K ** T` paths; `log_likelihoods` is `(T, K)`."""
+    """Every answer by summing over all `K ** T` paths; `log_likelihoods` is `(T, K)`.
+
+    `transition` is `(K, K)`, or `(T, K, K)` where it varies: entry t leads into row t.
+    """
     length, n_states = log_likelihoods.shape
     if n_states**length > 2_000_000:
         raise LongHMMError(f"enumerate_paths needs K ** T of at most 2,000,000 paths, got {n_states} ** {length}.")
@@ -62,7 +65,8 @@ def path_scores(
 ) -> np.ndarray:
     scores = log_initial[paths[:, 0]] + log_likelihoods[0, paths[:, 0]]
     for t in range(1, paths.shape[1]):
-        scores = scores + log_transition[paths[:, t - 1], paths[:, t]] + log_likelihoods[t, paths[:, t]]
+        into = log_transition[t] if log_transition.ndim == 3 else log_transition
+        scores = scores + into[paths[:, t - 1], paths[:, t]] + log_likelihoods[t, paths[:, t]]
     return scores
 
 

@@ -22,7 +22,6 @@ from longhmm.errors import ModelError
 from longhmm.model.builders import Builder, find_layout, name_of
 from longhmm.model.conjugate import Approximation, Conditional, Sums
 from longhmm.model.emissions.distribution import Density
-from longhmm.model.emissions.registry import register
 from longhmm.model.lowering import Lowering
 from longhmm.model.parameters import (
     Parameter,
@@ -34,6 +33,7 @@ from longhmm.model.parameters import (
     make_parameter,
     specification,
 )
+from longhmm.model.registry import EMISSIONS, accepted
 from longhmm.model.summary import DataSummary, Sample, Suit
 from longhmm.model.support import check_dim, check_values, feasible, inside_support
 from longhmm.model.tree import Named, Tree
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from longhmm.data.sequences import Sequences
 
 
-@register("distribution")
+@EMISSIONS.register("distribution")
 class Emission(Tree):
     """Observations of a state follow a NumPyro distribution whose parameters have priors or fixed values.
 
@@ -71,10 +71,10 @@ class Emission(Tree):
         if distribution is not None:
             self._density = Density.find(distribution, specs, self._dim)
             self._vector, self.support = self._density.vector, self._density.support
-        elif type(self).log_density is Emission.log_density:
+        elif not self._has_own("log_density", "log_likelihoods"):
             raise ModelError(
-                "An emission without a distribution must override log_density: pass a NumPyro distribution, or write "
-                "a subclass."
+                "An emission without a distribution must override log_density, or log_likelihoods: pass a NumPyro "
+                "distribution, or write a subclass."
             )
 
     def _describe(self, dim: int, specs: dict[str, Any], *, vector: bool) -> None:
@@ -179,7 +179,13 @@ class Emission(Tree):
     @classmethod
     def from_data(cls, data: Sequences, **priors: Any) -> Emission:
         """What a user means who gives only the name of the family."""
-        return cls(dim=data.dim, **priors)
+        dim = accepted(cls, {"dim": data.dim})
+        if not dim and data.dim > 1:
+            raise ModelError(
+                f"the emission {EMISSIONS.name_of(cls)} describes one feature, but the data have {data.dim}: choose "
+                "one of them."
+            )
+        return cls(**dim, **priors)
 
     @classmethod
     def suits(cls, sample: Sample) -> Suit | None:
@@ -207,9 +213,15 @@ class Emission(Tree):
     # -- densities -----------------------------------------------------------------------------------------------
 
     def log_density(self, params: Params, y: jax.Array) -> jax.Array:
-        """log p(y | x = k), shape (..., K), for fully observed y of shape (..., D), or (...,) if scalar-valued."""
-        assert self._density is not None
-        return self._density.log_density(params, y)
+        """log p(y | x = k), shape (..., K), for fully observed y of shape (..., D), or (...,) if scalar-valued.
+
+        Of an emission that overrides `log_likelihoods` alone: of rows without rows before them.
+        """
+        if self._density is not None:
+            return self._density.log_density(params, y)
+        values = y if self.vector_valued else y[..., None]
+        before = jnp.full((*values.shape[:-1], self.lags, self._dim), jnp.nan) if self.lags else None
+        return self.log_likelihoods(params, Rows(values, jnp.ones(values.shape, bool), None, before))
 
     def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
         """`log p(y_t | x_t = k)`, `(..., K)`, of rows that may be missing; to be overridden by emissions that see lags
@@ -345,6 +357,10 @@ class Emission(Tree):
     def approximation(self, n_levels: int, centre: Any) -> Approximation | None:
         """The mean-field family of variational inference; None where there is none."""
         return None
+
+    def _has_own(self, *methods: str) -> bool:
+        """Whether one of these methods is not that of this class."""
+        return any(getattr(type(self), each) is not getattr(Emission, each) for each in methods)
 
     # -- for subclasses ------------------------------------------------------------------------------------------
 

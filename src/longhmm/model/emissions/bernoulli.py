@@ -14,13 +14,13 @@ from numpyro.distributions import Distribution, constraints
 from longhmm.model import conjugate
 from longhmm.model.conjugate import Approximation, Conditional, Moments, PairPrior, columns
 from longhmm.model.emissions.family import Family, as_float, sum_features
-from longhmm.model.emissions.registry import register
 from longhmm.model.lowering import LinearLowering
 from longhmm.model.parameters import Params
+from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary, Sample, Suit
 
 
-@register("bernoulli")
+@EMISSIONS.register("bernoulli")
 class Bernoulli(Family):
     """Each of D features is 1 with probability `probs`, (K,), or (K, D) if dim > 1, independently given the state.
 

@@ -16,11 +16,10 @@ from longhmm.model import conjugate
 from longhmm.model.conjugate import Approximation, Conditional
 from longhmm.model.emissions.base import Emission
 from longhmm.model.emissions.family import Family
-from longhmm.model.emissions.registry import register
 from longhmm.model.lowering import TableLowering
 from longhmm.model.parameters import Params, full_shape
+from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary, Sample, Suit
-from longhmm.model.support import one_feature
 
 if TYPE_CHECKING:
     from longhmm.data.sequences import Sequences
@@ -29,7 +28,7 @@ MOST_CATEGORIES = 64  # of data that are taken for labels without being asked to
 ROWS_AT_ONCE = 1 << 20
 
 
-@register("categorical")
+@EMISSIONS.register("categorical")
 class Categorical(Family):
     """y | x = k is one of the categories 0, ..., C - 1 with probabilities `probs (K, C)`.
 
@@ -53,13 +52,14 @@ class Categorical(Family):
     @classmethod
     def from_data(cls, data: Sequences, **priors: Any) -> Emission:
         """One category more than the largest value: a rare one may be missing from any sample of the data."""
-        one_feature("categorical", data.dim)
-        largest = 0
+        largest, given = 0, super().from_data(data, **priors)
+        if "probs" in priors or "n_categories" in priors:
+            return given
         for start in range(0, data.length, ROWS_AT_ONCE):
             block = data.rows(start, min(start + ROWS_AT_ONCE, data.length))
             known = block.values[block.observed]
             largest = max(largest, int(known.max())) if known.size else largest
-        return cls(**{"n_categories": largest + 1, **priors})
+        return cls(largest + 1)
 
     @classmethod
     def suits(cls, sample: Sample) -> Suit | None:

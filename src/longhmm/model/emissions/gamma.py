@@ -12,13 +12,13 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.emissions.family import Family, as_float, sum_features
-from longhmm.model.emissions.registry import register
 from longhmm.model.lowering import LinearLowering
 from longhmm.model.parameters import Params
+from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
 
-@register("gamma")
+@EMISSIONS.register("gamma")
 class Gamma(Family):
     """y | x = k is gamma with `concentration` and `rate` (mean concentration / rate), each (K,), or (K, D) if dim > 1.
 

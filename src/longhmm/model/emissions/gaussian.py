@@ -20,10 +20,10 @@ from longhmm.model.conjugate import Approximation, Conditional, Sums
 from longhmm.model.covariance import LOG_2PI, full_log_density, marginal_log_density
 from longhmm.model.emissions.base import Emission
 from longhmm.model.emissions.family import Family
-from longhmm.model.emissions.registry import register
 from longhmm.model.lowering import FullGaussianLowering, GaussianLowering
 from longhmm.model.parameters import Params
 from longhmm.model.priors import RootInverseGamma
+from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary, Sample, Suit
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ REGIONS = {"sd": constraints.positive, "variance": constraints.positive, "covari
 MOST_FULL = 16  # features whose covariances are all estimated by default; with more, each has only a variance
 
 
-@register("gaussian")
+@EMISSIONS.register("gaussian")
 class Gaussian(Family):
     """y | x = k is normal. One feature has `mean (K,)` and `sd (K,)`; several have `mean (K, D)` and
 

@@ -13,19 +13,17 @@ from numpyro.distributions import Distribution, constraints
 
 from longhmm.errors import ModelError
 from longhmm.model.covariance import LOG_2PI
-from longhmm.model.emissions.base import Emission
 from longhmm.model.emissions.family import Family, as_float
-from longhmm.model.emissions.registry import register
 from longhmm.model.parameters import Params
 from longhmm.model.priors import OrderedNormal
+from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
-from longhmm.model.support import one_feature
 
 if TYPE_CHECKING:
-    from longhmm.data.sequences import Sequences
+    pass
 
 
-@register("gaussian-mixture")
+@EMISSIONS.register("gaussian-mixture")
 class GaussianMixture(Family):
     """y | x = k is a mixture of M Gaussians with `weights`, `means` and `scales`, each (K, M), for one feature.
 
@@ -51,11 +49,6 @@ class GaussianMixture(Family):
                 "scales": constraints.positive,
             },
         )
-
-    @classmethod
-    def from_data(cls, data: Sequences, **priors: Any) -> Emission:
-        one_feature("gaussian-mixture", data.dim)
-        return cls(**priors)
 
     def options(self) -> dict[str, Any]:
         return {"n_components": self.n_components}

@@ -12,15 +12,15 @@ from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.covariance import LOG_2PI
 from longhmm.model.emissions.family import Family, sum_features
-from longhmm.model.emissions.registry import register
 from longhmm.model.lowering import GaussianLowering
 from longhmm.model.parameters import Params
+from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary, Sample, Suit
 
 DECADES = 3  # positive values that span more are usually multiplicative
 
 
-@register("log-normal")
+@EMISSIONS.register("log-normal")
 class LogNormal(Family):
     """log y | x = k is normal with mean `loc` and standard deviation `scale`, each (K,), or (K, D) if dim > 1.
 

@@ -12,7 +12,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.emissions.family import Family, as_float
-from longhmm.model.emissions.registry import register
+from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
 
@@ -34,7 +34,7 @@ class AccurateNegativeBinomial(dist.NegativeBinomial2):
         return ways + values * odds - concentration * jnp.log1p(mean / concentration)
 
 
-@register("negative-binomial")
+@EMISSIONS.register("negative-binomial")
 class NegativeBinomial(Family):
     """y | x = k is negative binomial with `mean` and `concentration`, each (K,), or (K, D) for D independent counts.
 

@@ -13,15 +13,15 @@ from numpyro.distributions import Distribution, constraints
 from longhmm.model import conjugate
 from longhmm.model.conjugate import Approximation, Conditional, PairPrior, columns
 from longhmm.model.emissions.family import Family, as_float, sum_features
-from longhmm.model.emissions.registry import register
 from longhmm.model.lowering import LinearLowering
 from longhmm.model.parameters import Params
+from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary, Sample, Suit
 
 LARGE_COUNTS = 1000  # beyond, counts are as good as real numbers
 
 
-@register("poisson")
+@EMISSIONS.register("poisson")
 class Poisson(Family):
     """y | x = k is Poisson with `rate` (K,), or (K, D) for D independent counts.
 

@@ -12,7 +12,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.emissions.family import Family
-from longhmm.model.emissions.registry import register
+from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
 
@@ -43,7 +43,7 @@ def log_normaliser(df: jax.Array) -> jax.Array:
     return jnp.where(df > limit, series - 0.5 * np.log(2 * np.pi), direct)
 
 
-@register("student-t")
+@EMISSIONS.register("student-t")
 class StudentT(Family):
     """y | x = k is Student's t with `df` degrees of freedom, `loc` and `scale`, each (K,), or (K, D) if dim > 1.
 

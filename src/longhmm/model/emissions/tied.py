@@ -12,13 +12,13 @@ import numpy as np
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.emissions.base import Emission
-from longhmm.model.emissions.registry import register
 from longhmm.model.lowering import TiedLowering
 from longhmm.model.parameters import Parameter, Params
+from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
 
-@register("tied")
+@EMISSIONS.register("tied")
 class Tied(Emission):
     """State k emits like level `levels[k]` of `emission`.
 

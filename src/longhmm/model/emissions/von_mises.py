@@ -14,14 +14,14 @@ from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.covariance import LOG_2PI
 from longhmm.model.emissions.family import Family, as_float, sum_features
-from longhmm.model.emissions.registry import register
 from longhmm.model.lowering import LinearLowering
 from longhmm.model.parameters import Parameter, Params
+from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 from longhmm.model.turn import WHOLE, Turn, wrapped
 
 
-@register("von-mises")
+@EMISSIONS.register("von-mises")
 class VonMises(Family):
     """y | x = k is von Mises on (-pi, pi] with mean direction `loc` and `concentration`, each (K,), or (K, D).
 

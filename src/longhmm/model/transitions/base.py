@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from longhmm.errors import ModelError
-from longhmm.model.registry import Registry
+from longhmm.inference.scaling import safe_log
+from longhmm.model.registry import accepted
 from longhmm.model.tree import Tree
-
-_registry = Registry(Path(__file__).parent, "longhmm.model.transitions", ("base",))
-register, kinds, name_of = _registry.register, _registry.classes, _registry.name_of
 
 
 class TransitionModel(Tree):
@@ -34,9 +31,10 @@ class TransitionModel(Tree):
         exchangeable: whether the prior does not tell the states apart, so that they may be renumbered.
     """
 
-    varies: ClassVar[bool] = True
-    parameter: ClassVar[str] = "coefficients"
+    varies: bool = True
+    parameter: str = "coefficients"
     n_covariates: int = 0
+    fixed_rows: Mapping[int, Any] = {}
     n_states: int
     shape: tuple[int, ...]
 
@@ -92,6 +90,20 @@ class TransitionModel(Tree):
         with jax.enable_x64(True):
             return {self.parameter: found, "transition": np.asarray(self.typical(found))}
 
+    def start(self, counts: np.ndarray) -> np.ndarray:
+        """The most probable parameter given counted transitions `(K, K)`, all covariates taken to be 0."""
+        from scipy.optimize import minimize
+
+        @jax.jit
+        @jax.value_and_grad
+        def loss(coordinates: jax.Array) -> jax.Array:
+            parameter = self.constrain(coordinates)
+            return -jnp.sum(counts * safe_log(self.typical(parameter))) - self.log_prior(parameter)
+
+        with jax.enable_x64(True):
+            best = minimize(loss, np.zeros(self.n_free), jac=True, method="BFGS").x
+            return np.asarray(self.constrain(jnp.asarray(best)))
+
     # -- storage -------------------------------------------------------------------------------------------------
 
     def options(self) -> dict[str, Any]:
@@ -101,4 +113,4 @@ class TransitionModel(Tree):
     @classmethod
     def rebuilt(cls, n_states: int, **options: Any) -> TransitionModel:
         """Transitions between so many states, from their options."""
-        return cls(**options)
+        return cls(**accepted(cls, {"n_states": n_states}), **options)

@@ -16,8 +16,8 @@ from numpyro.distributions import constraints
 from longhmm.data.sequences import Sequences
 from longhmm.inference.markov import mixing_time
 from longhmm.model.emissions.base import Emission
-from longhmm.model.emissions.registry import name_of
 from longhmm.model.hmm import HMM
+from longhmm.model.registry import EMISSIONS
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, entries, errors_allowed
 from longhmm.posterior.diagnostics.dwell_times import DwellTimes, dwell_times
 from longhmm.posterior.diagnostics.residuals import FAR, Residuals, residuals
@@ -190,7 +190,7 @@ def _more_states(model: HMM, level: int) -> str:
     """The same model with one more state on a level, as a line of code."""
     emission = model.emission.untied
     levels = tuple(sorted([*model.emission.state_levels(model.n_states).tolist(), level]))
-    own = "emission" if name_of(emission) is None else _call(emission.name, emission)
+    own = "emission" if EMISSIONS.name_of(type(emission)) is None else _call(emission.name, emission)
     return f"lh.HMM({model.n_states + 1}, lh.Tied({own}, levels={levels})), in which two states share it"
 
 
