@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,6 +15,7 @@ from longhmm.backends.evaluate import Potentials, choose, chunk_statistics, lowe
 from longhmm.backends.protocol import Backend, Boundary, ChunkStatistics, Lowered, Wanted
 from longhmm.backends.read import Reader
 from longhmm.backends.stitch import inner_disagreement, one_step, open_gap, transfer_operators, warm_start
+from longhmm.data.executor import Task
 from longhmm.data.layout import Cells, Layout, ladder
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
@@ -63,11 +64,13 @@ class How(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """One block: which, by how many rows its chunks start early, and the messages at their boundaries, if known."""
+    """One block: which, by how many rows its chunks start early, the messages at their boundaries, if known, and
+    whether transfer operators `(W, K, K)` are asked for instead."""
 
     block: int
-    overlap: int
+    overlap: int = 0
     boundary: Boundary | None = None
+    operators: bool = False
 
 
 class Outcome(NamedTuple):
@@ -105,30 +108,51 @@ class Blocks:
             self.params = {name: jnp.asarray(value) for name, value in how.params.items()}
             self.natural = None if self.reader.lowering is None else _natural(model, self.params)
 
+    def each(self, asked: Iterable[Any]) -> Iterator[Any]:
+        """What `run` gives of some blocks, in order, wherever the executor of the data runs them."""
+        executor = self.sequences.executor
+        work = (lambda model, sequences: self.run) if executor.here else partial(_elsewhere, type(self), self.how)
+        return executor.run(work, self.model, self.sequences, map(self._task, asked))
+
+    def _task(self, asked: Any) -> Task:
+        start, stop = self.bounds(asked.block)
+        around = max(asked.overlap, 1)
+        return Task(asked, max(0, start - around), min(stop + around, self.sequences.length), self.gives_rows(asked))
+
+    def gives_rows(self, asked: Any) -> bool:
+        """Whether what `run` gives is as long as the block's rows."""
+        return self.how.probabilities and self.how.reduce is None and not asked.operators
+
+    def chunks(self, index: int) -> np.ndarray:
+        """The numbers of a block's chunks."""
+        begin = index * self.how.per_block
+        return np.arange(begin, min(begin + self.how.per_block, self.cells.n_cells))
+
     def bounds(self, index: int) -> tuple[int, int]:
         """Rows `[start, stop)` that block `index` owns."""
-        first, last = index * self.how.per_block, min((index + 1) * self.how.per_block, self.cells.n_cells) - 1
-        place = self.cells.locate(np.array([first, last]), 0)
+        place = self.cells.locate(self.chunks(index)[[0, -1]], 0)
         return int(place.begin[0]), int(place.begin[1] + place.core[1])
 
     def joined(self, index: int) -> np.ndarray:
         """`(W,)`, True where a chunk of a block continues the chunk before it, in whatever block."""
-        begin = index * self.how.per_block
-        cells = np.arange(begin, min(begin + self.how.per_block, self.cells.n_cells))
-        size = ladder(len(cells)) if self.n_blocks == 1 else self.how.per_block
-        return np.pad(~np.asarray(self.cells.locate(cells, 0).opens), (0, size - len(cells)))
+        chunks = self.chunks(index)
+        size = ladder(len(chunks)) if self.n_blocks == 1 else self.how.per_block
+        return np.pad(~np.asarray(self.cells.locate(chunks, 0).opens), (0, size - len(chunks)))
 
-    def run(self, asked: Asked) -> Outcome:
-        """Statistics of one block."""
+    def run(self, asked: Asked) -> Any:
+        """An `Outcome`, or transfer operators."""
         how = self.how
-        with jax.enable_x64(True), self._placed(asked) as placed:
+        with jax.enable_x64(True):
+            placed = self._placed(asked)  # what it lends to the kernel lives as long as this name
+            model = self.model if placed.rows is not None else None
+            given = (self.params, placed.lowered, placed.rows, placed.layout)
+            if asked.operators:
+                return np.asarray(_transfers(model, self.backend, *given))
             gamma = placed.size if how.probabilities or how.collect is not None else 0
             wanted = Wanted(per_chunk=how.per_chunk, forward_only=how.forward_only, gamma=gamma, messages=True)
-            model = self.model if placed.rows is not None else None
-            found = _run(
-                model, self.backend, wanted, how.collect, self.params, placed.lowered, placed.rows, placed.layout,
-                self.joined(asked.block), asked.boundary, self._ending(asked, placed.layout),
-            )  # fmt: skip
+            ending = self._ending(asked, placed.layout)
+            joined = self.joined(asked.block)
+            found = _run(model, self.backend, wanted, how.collect, *given, joined, asked.boundary, ending)
             found = jax.tree.map(np.asarray, found)
         statistics, natural, collected, gap, undefined = found
         self._refuse_undefined(int(undefined), placed.origin)
@@ -157,17 +181,8 @@ class Blocks:
             impossible if impossible < 0 else placed.origin + impossible,
         )
 
-    def transfers(self, index: int) -> np.ndarray:
-        """Transfer operators `(W, K, K)` of the chunks of one block."""
-        with jax.enable_x64(True), self._placed(Asked(index, 0)) as placed:
-            model = self.model if placed.rows is not None else None
-            found = _transfers(model, self.backend, self.params, placed.lowered, placed.rows, placed.layout)
-            return np.asarray(found)
-
     def _placed(self, asked: Asked) -> _Placed:
-        begin = asked.block * self.how.per_block
-        cells = np.arange(begin, min(begin + self.how.per_block, self.cells.n_cells))
-        place = self.cells.locate(cells, asked.overlap)
+        place = self.cells.locate(self.chunks(asked.block), asked.overlap)
         lo, hi = int(place.begin[0] - place.left[0]), int(np.max(place.begin + place.core + place.right))
         spans = (0, 0, 0) if self.backend.name == "cpp" else (asked.overlap, self.how.chunk, asked.overlap)
         layout = replace(place.moved(lo), spans=spans).padded(len(self.joined(asked.block)))
@@ -230,21 +245,10 @@ class _Placed(NamedTuple):
     log_base_measure: float
     memory: Any
 
-    def __enter__(self) -> _Placed:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        """What was lent to the kernel lives until here."""
-
-
-def run_blocks(how: How, model: HMM, sequences: Sequences) -> Callable[[Asked], Outcome]:
-    """Statistics of blocks, for an executor."""
-    return Blocks(how, model, sequences).run
-
-
-def transfer_blocks(how: How, model: HMM, sequences: Sequences) -> Callable[[int], np.ndarray]:
-    """Transfer operators of blocks, for an executor."""
-    return Blocks(how, model, sequences).transfers
+def _elsewhere(kind: type[Blocks], how: How, model: HMM, sequences: Sequences) -> Callable[[Any], Any]:
+    """What runs blocks, for an executor."""
+    return kind(how, model, sequences).run
 
 
 _natural = jax.jit(lambda model, params: model.emission.lowering.natural(params))

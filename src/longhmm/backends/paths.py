@@ -6,7 +6,7 @@ before all chunks exact. Memory holds a few numbers per chunk, and the path.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.block import Asked, Blocks, How, block_potentials
+from longhmm.backends.block import Asked, Blocks, block_potentials
 from longhmm.backends.drawn_path import chunk_run, path_operators
 from longhmm.backends.protocol import NO_STATE, Backend, ChunkPaths, Lowered, PathsWanted, Uniforms
 from longhmm.backends.stitch import (
@@ -26,7 +26,6 @@ from longhmm.backends.stitch import (
     propagate_forward,
 )
 from longhmm.backends.stream import Progress, Stream
-from longhmm.data.executor import Task
 from longhmm.data.layout import Layout
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
@@ -108,9 +107,13 @@ class PathBlock(NamedTuple):
 class PathBlocks(Blocks):
     """Blocks through whose chunks paths are found."""
 
-    def find(self, asked: PathAsked) -> Any:
+    def gives_rows(self, asked: PathAsked) -> bool:
+        return asked.wanted.states > 0
+
+    def run(self, asked: PathAsked) -> Any:  # type: ignore[override]
         """A `PathBlock`, with states of the block's own rows; or transfer operators `(W, K, K)`."""
-        with jax.enable_x64(True), self._placed(Asked(asked.block, max(asked.overlap, 1))) as placed:
+        with jax.enable_x64(True):
+            placed = self._placed(Asked(asked.block, max(asked.overlap, 1)))
             fixed = any(placed.layout.spans)
             layout = placed.layout.trimmed(asked.overlap, 1, (asked.overlap, self.how.chunk, 1) if fixed else (0, 0, 0))
             wanted = asked.wanted._replace(states=placed.size if asked.wanted.states else 0)
@@ -126,11 +129,6 @@ class PathBlocks(Blocks):
         start, stop = self.bounds(asked.block)
         states = paths.states[start - placed.origin : stop - placed.origin] if wanted.states else None
         return PathBlock(paths._replace(states=states), float(gap), step)
-
-
-def find_blocks(how: How, model: HMM, sequences: Sequences) -> Callable[[PathAsked], Any]:
-    """Paths through blocks, for an executor."""
-    return PathBlocks(how, model, sequences).find
 
 
 @partial(jax.jit, static_argnames=("backend", "wanted", "operators"))
@@ -178,7 +176,7 @@ class _Paths:
             for block in self._run(PathAsked(i, wanted, told, overlap) for i in self._from(len(found))):
                 if not self._agree(len(found), last, block):
                     break
-                last = block.paths.forward_out[self._chunks(len(found)) - 1]
+                last = block.paths.forward_out[len(self.blocks.chunks(len(found))) - 1]
                 found.append(block.paths.forward_in)
             if len(found) == self.blocks.n_blocks:
                 return FilteredMessages(found, log_space)
@@ -203,7 +201,7 @@ class _Paths:
         for index, block in zip(backwards, self._run(asked), strict=True):
             joined = self.blocks.joined(index)
             after = following[index] = np.full(len(joined), -1, np.int32)
-            for chunk in range(self._chunks(index) - 1, -1, -1):
+            for chunk in range(len(self.blocks.chunks(index)) - 1, -1, -1):
                 after[chunk] = state if onward else -1
                 state, onward = int(block.paths.maps[chunk, after[chunk]]), joined[chunk]
                 if not log_space and (state == NO_STATE or block.paths.redone):
@@ -223,22 +221,11 @@ class _Paths:
     def _from(self, begin: int) -> range:
         return range(begin, self.blocks.n_blocks)
 
-    def _chunks(self, index: int) -> int:
-        """How many chunks a block has, without padding."""
-        return min(self.blocks.how.per_block, self.blocks.cells.n_cells - index * self.blocks.how.per_block)
-
     def _run(self, asked: Iterable[PathAsked]) -> Iterator[Any]:
-        executor = self.sequences.executor
-        work = (lambda model, sequences: self.blocks.find) if executor.here else partial(find_blocks, self.stream.how)
-        for block in executor.run(work, self.model, self.sequences, map(self._task, asked)):
+        for block in self.blocks.each(asked):
             if isinstance(block, PathBlock) and np.any(np.all(np.isneginf(block.paths.forward_out), axis=1)):
                 self._refuse()
             yield block
-
-    def _task(self, asked: PathAsked) -> Task:
-        start, stop = self.blocks.bounds(asked.block)
-        around = max(0, start - max(asked.overlap, 1)), min(stop + max(asked.overlap, 1), self.sequences.length)
-        return Task(asked, *around, gives_rows=asked.wanted.states > 0)
 
     def _agree(self, index: int, last: np.ndarray, block: PathBlock) -> bool:
         """Whether the chunks of a block agree with one another and with the last one of the block before."""

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.block import Asked, Blocks, Collector, How, Outcome, Reducer, run_blocks, transfer_blocks
+from longhmm.backends.block import Asked, Blocks, Collector, How, Outcome, Reducer
 from longhmm.backends.cpp import kernel_threads
 from longhmm.backends.pallas.full import gpu_totals
 from longhmm.backends.protocol import FAINTEST, Boundary
 from longhmm.backends.read import COPIED_ROWS
 from longhmm.backends.stitch import OVERLAPS, TOLERANCE, blocks_agree, one_step, propagate_backward, propagate_forward
-from longhmm.data.executor import Task
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError
 from longhmm.model.hmm import HMM
@@ -126,7 +124,7 @@ class Stream:
         longest = int(np.diff(self.sequences.offsets).max())
         for overlap in OVERLAPS:
             if self._probe(begin, overlap):
-                for outcome in self._run(Asked(i, overlap) for i in self._from(begin)):
+                for outcome in self.blocks.each(Asked(i, overlap) for i in self._from(begin)):
                     self._refuse_impossible(outcome)
                     if not outcome.gap <= TOLERANCE or not self._follows(begin, before, outcome):
                         break
@@ -140,19 +138,6 @@ class Stream:
 
     def _from(self, begin: int) -> range:
         return range(begin, self.blocks.n_blocks)
-
-    def _run(self, asked: Iterable[Asked]) -> Iterator[Outcome]:
-        work = (
-            (lambda model, sequences: self.blocks.run)
-            if self.sequences.executor.here
-            else partial(run_blocks, self.how)
-        )
-        return self.sequences.executor.run(work, self.model, self.sequences, map(self._task, asked))
-
-    def _task(self, asked: Asked) -> Task:
-        start, stop = self.blocks.bounds(asked.block)
-        around = max(0, start - asked.overlap), min(stop + asked.overlap, self.sequences.length)
-        return Task(asked, *around, gives_rows=self.how.probabilities and self.how.reduce is None)
 
     def _probe(self, begin: int, overlap: int) -> bool:
         """Whether the first chunks agree, which is cheap to find out."""
@@ -194,18 +179,18 @@ class Stream:
         backward: dict[int, np.ndarray | None] = {index: None for index in indices}
         keep = len(indices) * self.how.per_block * n**2 <= MOST_KEPT
         kept: dict[int, np.ndarray] = {}
-        for index, operators in self._transfers(self._from(first)):
+        for index, operators in self._operators(self._from(first)):
             forward[index], carry = _on_host(propagate_forward, carry, operators)
             if keep and index >= begin:
                 kept[index] = operators
         if not self.how.forward_only:
             carry = np.zeros(n)
-            found = ((i, kept.pop(i)) for i in reversed(indices)) if keep else self._transfers(reversed(indices))
+            found = ((i, kept.pop(i)) for i in reversed(indices)) if keep else self._operators(reversed(indices))
             for index, operators in found:
                 ends = self._ends(index)
                 backward[index], carry = _on_host(propagate_backward, carry, operators, ends)
         asked = (Asked(i, 0, Boundary(forward.pop(i), backward.pop(i))) for i in indices)
-        for index, outcome in zip(indices, self._run(asked), strict=True):
+        for index, outcome in zip(indices, self.blocks.each(asked), strict=True):
             self._refuse_impossible(outcome)
             yield self._out(outcome, index)
 
@@ -215,11 +200,9 @@ class Stream:
         onward = index + 1 < self.blocks.n_blocks and bool(self.blocks.joined(index + 1)[0])
         return ~np.append(joined[1:], onward)
 
-    def _transfers(self, indices: Iterable[int]) -> Iterator[tuple[int, np.ndarray]]:
+    def _operators(self, indices: Iterable[int]) -> Iterator[tuple[int, np.ndarray]]:
         asked = list(indices)
-        tasks = (self._task(Asked(index, 0))._replace(argument=index) for index in asked)
-        found = self.sequences.executor.run(partial(transfer_blocks, self.how), self.model, self.sequences, tasks)
-        return zip(asked, found, strict=True)
+        return zip(asked, self.blocks.each(Asked(index, operators=True) for index in asked), strict=True)
 
 
 def chunk_length(sequences: Sequences) -> int:
