@@ -41,9 +41,9 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def transfers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one whenever transfer operators of a block are asked for."""
     calls: list[int] = []
-    find = paths.PathBlocks.find
+    run = paths.PathBlocks.run
     monkeypatch.setattr(
-        paths.PathBlocks, "find", lambda self, asked: calls.extend(asked.operators * [1]) or find(self, asked)
+        paths.PathBlocks, "run", lambda self, asked: calls.extend(asked.operators * [1]) or run(self, asked)
     )
     return calls
 

@@ -97,6 +97,8 @@ class Outcome(NamedTuple):
 class Blocks:
     """Everything that many blocks of one pass need."""
 
+    least_overlap = 0
+
     def __init__(self, how: How, model: HMM, sequences: Sequences) -> None:
         self.how, self.model, self.sequences = how, model, sequences
         self.reader = Reader(model, sequences)
@@ -116,7 +118,7 @@ class Blocks:
 
     def _task(self, asked: Any) -> Task:
         start, stop = self.bounds(asked.block)
-        around = max(asked.overlap, 1)
+        around = max(asked.overlap, self.least_overlap)
         return Task(asked, max(0, start - around), min(stop + around, self.sequences.length), self.gives_rows(asked))
 
     def gives_rows(self, asked: Any) -> bool:

@@ -107,13 +107,15 @@ class PathBlock(NamedTuple):
 class PathBlocks(Blocks):
     """Blocks through whose chunks paths are found."""
 
+    least_overlap = 1  # a path is followed from the row behind a chunk
+
     def gives_rows(self, asked: PathAsked) -> bool:
         return asked.wanted.states > 0
 
     def run(self, asked: PathAsked) -> Any:  # type: ignore[override]
         """A `PathBlock`, with states of the block's own rows; or transfer operators `(W, K, K)`."""
         with jax.enable_x64(True):
-            placed = self._placed(Asked(asked.block, max(asked.overlap, 1)))
+            placed = self._placed(Asked(asked.block, max(asked.overlap, self.least_overlap)))
             fixed = any(placed.layout.spans)
             layout = placed.layout.trimmed(asked.overlap, 1, (asked.overlap, self.how.chunk, 1) if fixed else (0, 0, 0))
             wanted = asked.wanted._replace(states=placed.size if asked.wanted.states else 0)

@@ -28,13 +28,13 @@ def stationary(transition: jax.Array) -> jax.Array:
         chain = chain + into[:, None] * out[None, :]
         return jnp.where((states == last)[None, :] & before[:, None], into[:, None], chain), None
 
-    def insert(law: jax.Array, state: jax.Array) -> tuple[jax.Array, None]:
-        weight = jnp.sum(jnp.where(states < state, law * reduced[:, state], 0.0))
-        return jnp.where(states == state, weight, law), None
+    def insert(pi: jax.Array, state: jax.Array) -> tuple[jax.Array, None]:
+        weight = jnp.sum(jnp.where(states < state, pi * reduced[:, state], 0.0))
+        return jnp.where(states == state, weight, pi), None
 
     reduced, _ = jax.lax.scan(eliminate, transition + WHISPER, states[:0:-1], unroll=unroll)
-    law, _ = jax.lax.scan(insert, (states == 0).astype(transition.dtype), states[1:], unroll=unroll)
-    return law / jnp.sum(law)
+    pi, _ = jax.lax.scan(insert, (states == 0).astype(transition.dtype), states[1:], unroll=unroll)
+    return pi / jnp.sum(pi)
 
 
 def stationary_law(transition: np.ndarray) -> np.ndarray:
@@ -44,10 +44,10 @@ def stationary_law(transition: np.ndarray) -> np.ndarray:
     for last in range(n_states - 1, 0, -1):
         chain[..., :last, last] /= chain[..., last, :last].sum(axis=-1, keepdims=True)
         chain[..., :last, :last] += chain[..., :last, last, None] * chain[..., last, None, :last]
-    law = np.ones(chain.shape[:-1])
+    pi = np.ones(chain.shape[:-1])
     for state in range(1, n_states):
-        law[..., state] = np.sum(law[..., :state] * chain[..., :state, state], axis=-1)
-    return law / law.sum(axis=-1, keepdims=True)
+        pi[..., state] = np.sum(pi[..., :state] * chain[..., :state, state], axis=-1)
+    return pi / pi.sum(axis=-1, keepdims=True)
 
 
 def excess(counts: jax.Array, transition: jax.Array) -> jax.Array:

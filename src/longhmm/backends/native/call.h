@@ -35,7 +35,7 @@ struct Call {
   int32_t states;
   const double* transition;  // (K, K)
   const double* initial;     // (K)
-  const double* start;       // (K): law of the state before a window that does not begin its sequence
+  const double* start;       // (K): message of the state before a window that does not begin its sequence
   const double* packs;       // (K, pack)
   const double* log_before;  // optional, (windows, K): log distribution before each window, in place of `start`
   const double* log_after;   // optional, (windows, K): log message from behind each window, in place of zeros
@@ -62,7 +62,7 @@ struct Call {
   int32_t forward_only;
   int32_t threads;
   int64_t impossible;  // out: a row that no reachable state allows, or -1
-  int64_t careful;     // out: windows redone on logarithms
+  int64_t redone;     // out: windows redone on logarithms
 };
 
 inline int sums_of(int kind, int width, int pack) {
@@ -85,5 +85,5 @@ struct Sums {
   double* transitions;
   double* statistics;
   int64_t impossible;
-  int64_t careful;
+  int64_t redone;
 };

@@ -40,8 +40,8 @@ std::vector<double> spread(const T* from, int64_t given, int64_t wanted, int64_t
   return result;
 }
 
-// The law at which a chain rests, by eliminating one state after the other: nothing is ever subtracted.
-void stationary_law(const double* transition, int n, double* law) {
+// The distribution in which a chain rests, by eliminating one state after the other: nothing is ever subtracted.
+void stationary(const double* transition, int n, double* pi) {
   std::vector<double> chain(transition, transition + n * n);
   for (double& entry : chain) entry += 1e-18;  // a whisper of jumps makes the answer unique
   for (int last = n - 1; last > 0; --last) {
@@ -53,13 +53,13 @@ void stationary_law(const double* transition, int n, double* law) {
       for (int j = 0; j < last; ++j) chain[i * n + j] += into * chain[last * n + j];
     }
   }
-  double total = law[0] = 1;
+  double total = pi[0] = 1;
   for (int state = 1; state < n; ++state) {
-    law[state] = 0;
-    for (int i = 0; i < state; ++i) law[state] += law[i] * chain[i * n + state];
-    total += law[state];
+    pi[state] = 0;
+    for (int i = 0; i < state; ++i) pi[state] += pi[i] * chain[i * n + state];
+    total += pi[state];
   }
-  for (int state = 0; state < n; ++state) law[state] /= total;
+  for (int state = 0; state < n; ++state) pi[state] /= total;
 }
 
 template <class T>
@@ -91,8 +91,8 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   if (rows.element_type() != ffi::F32 && rows.element_type() != ffi::F64 && !borrowed)
     return ffi::Error::InvalidArgument("window_statistics: rows must be float32 or float64");
   const uint64_t* address = static_cast<const uint64_t*>(rows.untyped_data());
-  const auto law = initial.dimensions();
-  const int64_t states = law.back();
+  const auto shape = initial.dimensions();
+  const int64_t states = shape.back();
   const int64_t room = begin.dimensions().back();
   int64_t windows = room;
   const int64_t chains = sets(begin, 1);
@@ -151,7 +151,7 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   auto law_before = spread(start.typed_data(), sets(start, 1), total, states);
   if (stationary_start)
     for (int64_t point = 0; point < total; ++point)
-      stationary_law(A.data() + point * states * states, int(states), law_before.data() + point * states);
+      stationary(A.data() + point * states * states, int(states), law_before.data() + point * states);
   const auto all_packs = spread(packs.typed_data(), sets(packs, 2), total, states * pack);
 
   std::vector<double> logs(log_likelihood->element_count()), firsts(first->element_count());

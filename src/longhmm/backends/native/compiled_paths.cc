@@ -76,7 +76,7 @@ ffi::Error find(ffi::AnyBuffer rows, Ints begin, Ints left, Ints core, Ints open
   paths.maps = wanted(maps, maps_wanted);
   paths.states = wanted(states, states_wanted);
   find_paths(paths);
-  redone->typed_data()[0] = paths.careful;
+  redone->typed_data()[0] = paths.redone;
   return ffi::Error::Success();
 }
 

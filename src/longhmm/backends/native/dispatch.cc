@@ -118,10 +118,10 @@ void statistics(Call& call, int wide) {
   in_threads(std::min<int64_t>(call.threads, rows / ROWS_PER_THREAD), tasks, work);
 
   call.impossible = -1;
-  call.careful = 0;
+  call.redone = 0;
   for (int64_t task = 0; task < tasks; ++task) {
     const Sums& from = done[task];
-    call.careful += from.careful;
+    call.redone += from.redone;
     if (from.impossible >= 0 && (call.impossible < 0 || from.impossible < call.impossible))
       call.impossible = from.impossible;
     if (direct) continue;
@@ -137,8 +137,8 @@ void find_paths(Paths& paths) {
   const Call& call = paths.call;
   const int64_t lanes = path().vector_bytes / 8, groups = (call.windows + lanes - 1) / lanes;
   const int64_t rows = call.windows * (call.max_left + call.max_core);
-  std::atomic<int64_t> careful{0};
+  std::atomic<int64_t> redone{0};
   in_threads(std::min<int64_t>(call.threads, rows / ROWS_PER_THREAD), groups,
-             [&](int64_t group) { careful += path().walk(paths, group, group + 1); });
-  paths.careful = careful;
+             [&](int64_t group) { redone += path().walk(paths, group, group + 1); });
+  paths.redone = redone;
 }

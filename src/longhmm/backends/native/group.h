@@ -25,13 +25,13 @@
 // - Of a chunk that began with a given message, and has no other purpose, every state that can be reached has to leave
 //   with all its digits: there gone is 0 for those that cannot, and negligible for each of the others.
 //
-// A window without that proof is redone on logarithms (see careful.h).
+// A window without that is done again in log space (see log_space.h).
 #pragma once
 
 #include <cstdlib>
 #include <vector>
 
-#include "careful.h"
+#include "log_space.h"
 #include "emissions.h"
 #include "products.h"
 
@@ -125,14 +125,14 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   Rows<T> rows{take(size_t(total) * width), take(total), width};
   V* b = take(size_t(total) * n);      // likelihoods over the normaliser of the row before; later times beta
   V* peak = take(BLOCK);               // largest log likelihood of each row
-  V* alpha = take(size_t(C + 1) * n);  // not normalised; [0] is the law before the core
+  V* alpha = take(size_t(C + 1) * n);  // not normalised; [0] is the message before the core
   V* counts = take(size_t(n) * n);
   V* sums = take(size_t(n) * n_sums);
   // Few states stay in registers.
   constexpr bool held_near = K > 0 && K <= 16;
-  V near_law[held_near ? K : 1], near_moved[held_near ? K : 1], near_beta[held_near ? K : 1];
+  V near_message[held_near ? K : 1], near_moved[held_near ? K : 1], near_beta[held_near ? K : 1];
   V near_gone[held_near ? K : 1], near_risen[held_near ? K : 1];
-  V* const law = held_near ? near_law : take(n);
+  V* const message = held_near ? near_message : take(n);
   V* const moved = held_near ? near_moved : take(n);
   V* const beta = held_near ? near_beta : take(n);
   V* const gone = held_near ? near_gone : take(n);
@@ -167,17 +167,17 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   const bool everywhere = !exact || point.least_possible < epsilon;
   const V least = all(watched ? tiny : losses<T>(n, total) / point.least), negligible = all(NEGLIGIBLE<T>);
   V scale = all(T(1)), c = all(T(1)), thin = least;
-  for (int k = 0; k < n; ++k) law[k] = all(point.start[k]), gone[k] = risen[k] = V{};
+  for (int k = 0; k < n; ++k) message[k] = all(point.start[k]), gone[k] = risen[k] = V{};
   for (int lane = 0; call.log_before && lane < W; ++lane) {
     const double* given = call.log_before + (base + (lane < count ? lane : count - 1)) * n;
     const double top = *std::max_element(given, given + n);
     for (int k = 0; k < n; ++k) {
-      law[k][lane] = T(std::exp(given[k] - top));
+      message[k][lane] = T(std::exp(given[k] - top));
       gone[k][lane] = given[k] > -INFINITY ? taken : T(0);
     }
   }
-  if (call.log_before) c = sum_of<T, K>(law, n), scale = T(1) / c;
-  for (int k = 0; k < n; ++k) alpha[k] = law[k];  // with no rows before the core, the law before it is this one
+  if (call.log_before) c = sum_of<T, K>(message, n), scale = T(1) / c;
+  for (int k = 0; k < n; ++k) alpha[k] = message[k];  // with no rows before the core, the message before it is this one
   Bits<T> lost = {};
   LogProduct<T> likelihoods;
   V peaks{};
@@ -193,7 +193,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
     if (window0 + 2 * W <= call.windows) fetch_ahead(call, base + W, from, stop, W);
     for (int r = from; r < stop && r < L + C; ++r) {
       V* likelihood = b + size_t(r) * n;
-      multiply<T, K>(point.transposed.data(), n, law, moved);
+      multiply<T, K>(point.transposed.data(), n, message, moved);
       const bool watching = watched && (r >= L || !compared);
       if (watching) {
         multiply<T, K>(point.transposed.data(), n, gone, risen);
@@ -208,11 +208,11 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
       }
       for (int k = 0; k < n; ++k) {
         likelihood[k] *= scale;
-        law[k] = moved[k] * likelihood[k];
+        message[k] = moved[k] * likelihood[k];
       }
       if (r >= L - 1)
-        for (int k = 0; k < n; ++k) alpha[size_t(r + 1 - L) * n + k] = law[k];
-      c = sum_of<T, K>(law, n);
+        for (int k = 0; k < n; ++k) alpha[size_t(r + 1 - L) * n + k] = message[k];
+      c = sum_of<T, K>(message, n);
       thin = least * scale;
       lost |= ~(c > thin);
       c = larger<T>(c, all(tiny));
@@ -235,9 +235,9 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   V log_likelihood = likelihoods.log() + peaks;
 
   const V* leaving = alpha + size_t(C) * n;
-  for (int k = 0; watched && exact && k < n; ++k) lost |= ~(gone[k] <= negligible * law[k]);
+  for (int k = 0; watched && exact && k < n; ++k) lost |= ~(gone[k] <= negligible * message[k]);
   if (watched && compared) {
-    multiply<T, K>(point.transposed.data(), n, law, moved);
+    multiply<T, K>(point.transposed.data(), n, message, moved);
     multiply<T, K>(point.transposed.data(), n, gone, risen);
     for (int k = 0; k < n; ++k)
       lost |= ~(risen[k] <= larger<T>(negligible * moved[k], T(0.9) * UNKNOWN<T> * c));
@@ -325,11 +325,11 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
         }
   }
 
-  // A window without proof leaves the lanes and is done again.
+  // A window that may have lost something leaves the lanes and is done again.
   bool again[W] = {};
   for (int lane = 0; lane < count; ++lane) {
     if (!(again[lane] = lost[lane] != 0)) continue;
-    ++out.careful;
+    ++out.redone;
     log_likelihood[lane] = 0;
     for (int k = 0; k < n; ++k) first[k][lane] = 0;
     for (int64_t i = 0; !call.forward_only && i < int64_t(n) * n; ++i) counts[i][lane] = 0;
@@ -340,7 +340,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
     const int64_t skip = call.per_window ? from : 0;
     Sums part = {out.log_likelihood + skip, out.first + skip * n, out.transitions + skip * n * n,
                  out.statistics + skip * n * n_sums, out.impossible, 0};
-    careful_group<T>(call, point.index, base + from, std::min(half, count - from), again + from, part);
+    log_space_group<T>(call, point.index, base + from, std::min(half, count - from), again + from, part);
     out.impossible = part.impossible;
   }
   // Out of the lanes; one that holds no window of its own has contributed nothing.

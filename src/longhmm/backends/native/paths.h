@@ -23,5 +23,5 @@ struct Paths {
   uint8_t* states;           // optional, at row - origin of core rows
   int64_t origin;
 
-  int64_t careful;  // out: groups of chunks that were drawn on logarithms though that was not asked for
+  int64_t redone;  // out: groups of chunks that were drawn on logarithms though that was not asked for
 };

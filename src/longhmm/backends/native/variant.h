@@ -27,7 +27,7 @@ void run_groups(const Call& call, int64_t point_index, int64_t begin, int64_t st
     }
     (watched ? run_group<T, K, true> : run_group<T, K, false>)(call, point, chain, window, count, scratch, here);
     out.impossible = here.impossible;
-    out.careful = here.careful;
+    out.redone = here.redone;
   }
 }
 

@@ -147,9 +147,9 @@ bool walk_group(const Paths& paths, const Point<double>& point, const std::vecto
     }
     if (any<double>(opens))
       for (int j = 0; j < n; ++j) {
-        const double law = point.initial[j];
-        moved[j] = opens ? all(way == PLAIN ? law : std::log(law)) : moved[j];
-        if (way == PLAIN) reached[j] = opens ? all(law > 0 ? 1.0 : 0.0) : reached[j];
+        const double message = point.initial[j];
+        moved[j] = opens ? all(way == PLAIN ? message : std::log(message)) : moved[j];
+        if (way == PLAIN) reached[j] = opens ? all(message > 0 ? 1.0 : 0.0) : reached[j];
       }
     block_logs<double>(call, point.pack.data(), rows.values + size_t(r) * width, 1, logs);
     const Bits<double> here = rows.present[r] != V{};
@@ -253,7 +253,7 @@ int64_t walk_groups(const Paths& paths, int64_t begin, int64_t stop) {
   const Point<double> point(paths.call, 0);
   std::vector<double> log_transition(point.transition.size());
   for (size_t i = 0; i < log_transition.size(); ++i) log_transition[i] = std::log(point.transition[i]);
-  int64_t careful = 0;
+  int64_t redone = 0;
   for (int64_t group = begin; group < stop; ++group) {
     const int64_t window = group * W;
     const int count = int(std::min<int64_t>(W, paths.call.windows - window));
@@ -261,10 +261,10 @@ int64_t walk_groups(const Paths& paths, int64_t begin, int64_t stop) {
       walk_group<BEST, K>(paths, point, log_transition, window, count, scratch);
     } else if (paths.logarithms || !walk_group<PLAIN, K>(paths, point, log_transition, window, count, scratch)) {
       walk_group<LOGARITHMS, K>(paths, point, log_transition, window, count, scratch);
-      careful += !paths.logarithms;
+      redone += !paths.logarithms;
     }
   }
-  return careful;
+  return redone;
 }
 
 // Groups [begin, stop) of chunks; returns how many of them were drawn on logarithms without having been asked to.

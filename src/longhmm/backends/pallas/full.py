@@ -1,9 +1,9 @@
-"""Full passes on a GPU: all data as long windows side by side, recursions in float32, sums in float64, edges proved.
+"""Full passes on a GPU: all data as long windows side by side, recursions in float32, sums in float64.
 
 Data are laid out once, the numbers of neighbouring windows next to each other, so that the lanes of a program read
 consecutive memory. Several GPUs of one host each hold a run of neighbouring windows. What comes into a chunk from its
-neighbours is found by starting `reach` rows before it and ending as many behind it, and proved afterwards, as on the
-CPU (see `fused_pass`), to what single precision can tell.
+neighbours is found by starting `overlap` rows before it and ending as many behind it, and compared afterwards, as on
+the CPU (see `stitch`), to what single precision can tell.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from longhmm.backends.pallas import devices, windows
 from longhmm.backends.pallas.kernel import run_windows
-from longhmm.backends.pallas.plan import COMPARED, Config, Form, Found, Lanes, Laws, Plan
+from longhmm.backends.pallas.plan import COMPARED, Config, Form, Found, Lanes, Parameters, Plan
+from longhmm.backends.protocol import Messages
 from longhmm.backends.read import Reader
+from longhmm.backends.stitch import forward_gap, posterior_gap
 from longhmm.data.layout import Cells
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 
 LONGEST_CHUNK, LEAST_CHUNK = 592, 64  # rows of a window
 AT_ONCE = 132 * 8 * 32  # windows that a large GPU runs at the same time: processors, warps of each, and lanes
-REACHES = (32, 128, 512)
+OVERLAPS = (32, 128, 512)
 BLOCK_ENTRIES = 1 << 28  # forward messages of a block, rows times states: one gigabyte
 TOLERANCE = 1e-5  # log odds, or total variation, below which two messages in single precision count as the same
 
@@ -55,12 +57,12 @@ class BlockSums(NamedTuple):
 
 
 class Laid:
-    """Data on the device, ready for passes with one reach. It does not keep the data it was made from alive."""
+    """Data on the device, ready for passes with one overlap. It does not keep the data it was made from alive."""
 
     def __init__(
         self,
         reader: Reader,
-        reach: int,
+        overlap: int,
         *,
         chunk: int | None = None,
         config: Config | None = None,
@@ -68,11 +70,11 @@ class Laid:
     ) -> None:
         sequences, n = reader.sequences, reader.model.n_states
         self.longest = int(np.diff(sequences.offsets).max())
-        self.reach, self.log_base_measure = reach, reader.log_base_measure()
+        self.overlap, self.log_base_measure = overlap, reader.log_base_measure()
         config = windows.config_for(n) if config is None else config
         together = config.lanes * devices.mesh().size  # windows come in so many at a time
         cells = Cells(sequences.offsets, chunk or _chunk_length(sequences.length))
-        spans = (reach, cells.core_length, reach)
+        spans = (overlap, cells.core_length, overlap)
         interpret = windows.interpreted() if interpret is None else interpret
         lowering = reader.lowering
         assert lowering is not None
@@ -92,7 +94,7 @@ class Laid:
         boundaries do not agree or underflow lost something."""
         with jax.enable_x64(True):
             arrays = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
-            ends = jnp.ones((2, model.n_states), jnp.float32)
+            ends = jnp.zeros((2, model.n_states), jnp.float32)
             found = []
             for block in self.blocks:
                 found.append(block_sums(model, self.plan, block, arrays, ends))
@@ -172,15 +174,15 @@ def gpu_totals(
         return None
     known = _laid.setdefault(sequences, {})
     key = (type(model.emission.untied), model.emission.dim, model.n_states)
-    # The reach that sufficed before is likely to do so again.
-    begin = REACHES.index(known[key].reach) if key in known else 0
-    for reach in REACHES[begin:]:
-        if key not in known or known[key].reach != reach:
-            known[key] = Laid(reader, reach)
+    # The overlap that sufficed before is likely to do so again.
+    begin = OVERLAPS.index(known[key].overlap) if key in known else 0
+    for overlap in OVERLAPS[begin:]:
+        if key not in known or known[key].overlap != overlap:
+            known[key] = Laid(reader, overlap)
         found = known[key].totals(model, params)
         if found is not None and progress is not None:
             progress(sequences.length)
-        if found is not None or reach >= known[key].longest:
+        if found is not None or overlap >= known[key].longest:
             return found
     return None
 
@@ -197,21 +199,23 @@ def _lay_out(rows: jax.Array, origin: jax.Array, total: int) -> jax.Array:
 
 @partial(jax.jit, static_argnums=1)
 def block_sums(model: HMM, plan: Plan, block: Block, params: Mapping[str, jax.Array], ends: jax.Array) -> BlockSums:
-    """One block; `ends (2, K)` are the messages leaving and behind the last window of the block before."""
+    """One block; `ends (2, K)` are log messages: leaving, and behind, the last window of the block before."""
     n = plan.states
     narrow = {name: value.astype(jnp.float32) for name, value in params.items()}
-    laws = (narrow["transition"], narrow["initial"], jnp.full(n, 1.0 / n, jnp.float32))
+    parameters = (narrow["transition"], narrow["initial"], jnp.full(n, 1.0 / n, jnp.float32))
     lowering = model.emission.lowering
     assert lowering is not None
     natural = lowering.natural(params).astype(jnp.float32)
     with jax.enable_x64(False):
-        found = _run(plan, block, windows.flat_laws(plan.form, laws, natural))
-    before, leaving, after, entering = found.edges
-    leaving_before = jnp.concatenate([ends[0][:, None], leaving[:, :-1]], axis=1)
-    after_before = jnp.concatenate([ends[1][:, None], after[:, :-1]], axis=1)
+        found = _run(plan, block, windows.flat_parameters(plan.form, parameters, natural))
+    # Entries that are too small to be compared are taken for equal: the kernel watches what they may cost.
+    messages = Messages(*jnp.log(jnp.swapaxes(jnp.maximum(found.edges, COMPARED), 1, 2)))
+    out, behind = (
+        jnp.concatenate([end[None], each[:-1]])
+        for end, each in zip(ends, (messages.forward_out, messages.backward_in), strict=True)
+    )
     gap = jnp.maximum(
-        _odds_gap(_moved(laws[0], leaving_before), _moved(laws[0], before)),
-        _law_gap(leaving_before * after_before, leaving_before * entering),
+        forward_gap(jnp.log(parameters[0]), out, messages.forward_in), posterior_gap(out, behind, messages.backward_out)
     )
     total = partial(jnp.sum, axis=-1, dtype=jnp.float64)
     return BlockSums(
@@ -220,43 +224,22 @@ def block_sums(model: HMM, plan: Plan, block: Block, params: Mapping[str, jax.Ar
         total(found.transitions) * params["transition"],
         total(found.sums),
         jnp.max(jnp.where(block.joined, gap, 0.0)),
-        jnp.stack([leaving[:, -1], after[:, -1]]),
+        jnp.stack([messages.forward_out[-1], messages.backward_in[-1]]),
         jnp.any(found.lost),
     )
 
 
-def _run(plan: Plan, block: Block, laws: Laws) -> Found:
+def _run(plan: Plan, block: Block, parameters: Parameters) -> Found:
     """The kernel on the windows of a block, each device on its own."""
     row = devices.mesh()
     count = block.rows.shape[1] // row.size
     own = plan._replace(row_stride=plan.form.width * count, number_stride=count)
 
-    def share(rows: jax.Array, lanes: Lanes, laws: Laws) -> Found:
-        return run_windows(own, rows.reshape(-1), lanes._replace(origin=jnp.arange(count, dtype=jnp.int32)), laws)
+    def share(rows: jax.Array, lanes: Lanes, parameters: Parameters) -> Found:
+        return run_windows(own, rows.reshape(-1), lanes._replace(origin=jnp.arange(count, dtype=jnp.int32)), parameters)
 
     if row.size == 1:
-        return share(block.rows, block.lanes, laws)
+        return share(block.rows, block.lanes, parameters)
     given = (devices.along(1), devices.along(0), PartitionSpec())
     run = jax.shard_map(share, mesh=row, in_specs=given, out_specs=devices.found_by_window(), check_vma=False)
-    return run(block.rows, block.lanes, laws)
-
-
-def _moved(transition: jax.Array, laws: jax.Array) -> jax.Array:
-    """Laws `(K, W)` one step on, in full single precision, which a GPU does not use unless it is told to.
-
-    Entries that are too small to be compared are taken for equal: the kernel watches what they may cost.
-    """
-    return jnp.matmul(transition.T, jnp.maximum(laws, COMPARED), precision=jax.lax.Precision.HIGHEST)
-
-
-def _odds_gap(one: jax.Array, other: jax.Array) -> jax.Array:
-    """Largest difference of log odds of corresponding columns; infinite where zeros differ."""
-    ratio = jnp.where((one == 0) & (other == 0), 1.0, one / other)
-    logs = jnp.log(ratio / jnp.max(jnp.where(one == 0, 0.0, ratio), axis=0))
-    possible = ~((one == 0) & (other == 0))
-    return jnp.max(jnp.where(possible, jnp.abs(logs), 0.0), axis=0)
-
-
-def _law_gap(one: jax.Array, other: jax.Array) -> jax.Array:
-    """Total variation between corresponding columns, once normalised."""
-    return 0.5 * jnp.sum(jnp.abs(one / jnp.sum(one, axis=0) - other / jnp.sum(other, axis=0)), axis=0)
+    return run(block.rows, block.lanes, parameters)

@@ -3,8 +3,8 @@
 One window in each lane, the states unrolled into registers: the recursions of the C++ kernel (see native/group.h),
 with forward messages kept in device memory between the two passes. Likelihoods are divided by their peak, forward
 messages sum to one, and backward messages are scaled so that `sum_k alpha beta = 1`. That underflow lost nothing is
-proved as there: by normalisers that are large enough for the least transition or, where a state may be left for good,
-by a bound of what was lost that is carried along. A window without that proof is flagged.
+shown as there: by normalisers that are large enough for the least transition or, where a state may be left for good,
+by a bound of what was lost that is carried along. A window without that is flagged.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from longhmm.backends.pallas.plan import UNKNOWN, Found, Lanes, Laws, Plan
+from longhmm.backends.pallas.plan import UNKNOWN, Found, Lanes, Parameters, Plan
 from longhmm.backends.pallas.rows import Reader, add_sums, split, sum_of, table_code
 from longhmm.inference.scaling import least_normaliser
 
@@ -28,13 +28,13 @@ TINY = float(np.finfo(np.float32).tiny)
 NEGLIGIBLE = 8 * float(np.finfo(np.float32).eps)
 
 
-def run_windows(plan: Plan, rows: jax.Array, lanes: Lanes, laws: Laws) -> Found:
+def run_windows(plan: Plan, rows: jax.Array, lanes: Lanes, parameters: Parameters) -> Found:
     """Carry out both passes over all windows; `rows` is flat."""
     n, count = plan.states, lanes.origin.shape[0]
-    matrix = laws.transition.reshape(n, n)
+    matrix = parameters.transition.reshape(n, n)
     least_allowed = least_normaliser(matrix, plan.left + plan.core + plan.right)
     watched = ~(least_allowed < jnp.min(matrix))
-    laws = laws._replace(watched=watched.astype(jnp.int32)[None])
+    parameters = parameters._replace(watched=watched.astype(jnp.int32)[None])
     one = jax.ShapeDtypeStruct
     call = partial(_call, plan, count)
     each, flag = one((count,), jnp.float32), one((count,), jnp.int32)
@@ -47,7 +47,7 @@ def run_windows(plan: Plan, rows: jax.Array, lanes: Lanes, laws: Laws) -> Found:
             each,
             flag,
         ),
-    )(rows, *lanes, *laws)
+    )(rows, *lanes, *parameters)
     fused = plan.config.fused_counts
     weighted = (n * n if fused else plan.core * n, count)
     first, result, sums, edges, least_back, lost, gamma = call(
@@ -61,7 +61,7 @@ def run_windows(plan: Plan, rows: jax.Array, lanes: Lanes, laws: Laws) -> Found:
             flag,
             one(((plan.gamma + plan.config.lanes) * n,), jnp.float32),
         ),
-    )(rows, *lanes, *laws, alpha, gone)
+    )(rows, *lanes, *parameters, alpha, gone)
     sound = jnp.minimum(least, least_back) > jnp.where(watched, TINY, least_allowed)  # false where it is no number
     counts = result.reshape(n, n, count) if fused else count_transitions(plan, count, alpha, result)
     own = alpha.reshape(plan.core + 1, n, count)
@@ -87,18 +87,18 @@ def _call(plan: Plan, count: int, body: Callable[..., None], shapes: Sequence[ja
 
 
 def _forward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
-    lanes, laws = Lanes(*references[:5]), Laws(*references[5:10])
+    lanes, parameters = Lanes(*references[:5]), Parameters(*references[5:10])
     alpha, log_likelihood, gone_out, least_out, lost_out = references[10:]
-    read = Reader(plan, rows, lanes, laws)
+    read = Reader(plan, rows, lanes, parameters)
     n, width, size = plan.states, plan.form.width, plan.config.lanes
     zero = jnp.zeros((size,), jnp.float32)
-    initial = [laws.initial[k] for k in range(n)]
-    law = [zero + laws.start[k] for k in range(n)]
+    initial = [parameters.initial[k] for k in range(n)]
+    message = [zero + parameters.start[k] for k in range(n)]
     taken = (2 * n + 4) * TINY
 
-    def store(law: Sequence[jax.Array], at: Any) -> None:
+    def store(message: Sequence[jax.Array], at: Any) -> None:
         for k in range(n):
-            alpha[at + k, read.own] = law[k]
+            alpha[at + k, read.own] = message[k]
 
     def carried(gone: list[jax.Array]) -> list[jax.Array]:
         """What was lost, one step on, and its sum."""
@@ -107,7 +107,7 @@ def _forward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
         return [*read.forward(gone, gone_out, 0), sum_of(gone)]
 
     def step(r: Any, at: Any, moved: Any, row: Any, risen: Any, bounds: Any) -> Any:
-        """One row: the new law is stored; its prediction, the next row, and what was lost, one step on, go on."""
+        """One row: the new message is stored; its prediction, the next row, and what was lost, one step on, go on."""
         least, excess = bounds
         following = read.row(r + 1)  # asked for long before it is needed
         _, _, b, peak = read.seen(row)
@@ -116,13 +116,13 @@ def _forward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
         least = jnp.minimum(least, c)
         c = jnp.maximum(c, TINY)
         scale = 1.0 / c
-        law = [each * scale for each in joint]
-        store(law, at)
+        message = [each * scale for each in joint]
+        store(message, at)
         if risen:
             lost = lambda: carried([((risen[k] + taken) * b[k] + taken) * scale for k in range(n)])  # noqa: E731
             *risen, size = read.if_watched(lost, n + 1)
             excess = jnp.maximum(excess, size)
-        return (*read.forward(law, alpha, at), *following, *risen, least, excess), c, peak
+        return (*read.forward(message, alpha, at), *following, *risen, least, excess), c, peak
 
     def opened(r: Any, moved: Sequence[jax.Array], values: Sequence[Any]) -> list[jax.Array]:
         here = (read.begin == r) & read.opens
@@ -140,10 +140,10 @@ def _forward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
         mine = r < read.core
         return (*carry, logs + jnp.where(mine, jnp.log(c), 0.0), peaks + jnp.where(mine, peak, 0.0))
 
-    store(law, 0)
+    store(message, 0)
     for k in range(n):
         gone_out[k, read.own] = zero
-    carry = (*read.forward(law, alpha, 0), *read.row(0), *[zero] * in_margin, zero + 1.0, zero)
+    carry = (*read.forward(message, alpha, 0), *read.row(0), *[zero] * in_margin, zero + 1.0, zero)
     carry = jax.lax.fori_loop(0, plan.left, margin, carry)
     moved, row, risen, bounds = split(carry, (n, width, in_margin, 2))
     if plan.joined:
@@ -160,9 +160,9 @@ def _forward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
 
 
 def _backward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
-    lanes, laws, (alpha, gone) = Lanes(*references[:5]), Laws(*references[5:10]), references[10:12]
+    lanes, parameters, (alpha, gone) = Lanes(*references[:5]), Parameters(*references[5:10]), references[10:12]
     first_out, result, sums_out, edges, least_out, lost_out, gamma_out = references[12:]
-    read = Reader(plan, rows, lanes, laws)
+    read = Reader(plan, rows, lanes, parameters)
     n, width, size, form = plan.states, plan.form.width, plan.config.lanes, plan.form
     fused, total = plan.config.fused_counts, plan.left + plan.core + plan.right
     zero = jnp.zeros((size,), jnp.float32)
@@ -215,7 +215,7 @@ def _backward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
         beta = read.back(weighted, result, r * n)
         c = sum_of(before[k] * beta[k] for k in range(n))
         opening = (r == 0) & read.opens & (read.begin == plan.left)
-        # The first row of a sequence has no law before it: what is found there is neither used nor to be trusted.
+        # The first row of a sequence has no message before it: what is found there is neither used nor to be trusted.
         least = jnp.minimum(least, jnp.where(opening, 1.0, c))
         scale = 1.0 / jnp.maximum(c, TINY)
         beta = [each * scale for each in beta]

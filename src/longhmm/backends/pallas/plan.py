@@ -78,7 +78,7 @@ class Lanes(NamedTuple):
     opens: Any
 
 
-class Laws(NamedTuple):
+class Parameters(NamedTuple):
     """Flat parameters in float32: `(K K)`, `(K)`, `(K)`, and `(K pack)` from `scaled_packs`; and `(1)`, whether a state
     may be left for good, so that what underflow takes has to be watched (found by `run_windows`)."""
 

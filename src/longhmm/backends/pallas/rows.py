@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from longhmm.backends.pallas.plan import Form, Lanes, Laws, Plan
+from longhmm.backends.pallas.plan import Form, Lanes, Parameters, Plan
 from longhmm.backends.protocol import GAUSSIAN, LINEAR, PRECOMPUTED, TABLE
 
 LOG2E = 1.0 / math.log(2.0)
@@ -108,17 +108,17 @@ def add_sums(
 class Reader:
     """What both passes read: rows, likelihoods, and the parameters, from registers or from memory."""
 
-    def __init__(self, plan: Plan, rows: Any, lanes: Lanes, laws: Laws) -> None:
-        self.plan, self.rows, self.laws = plan, rows, laws
+    def __init__(self, plan: Plan, rows: Any, lanes: Lanes, parameters: Parameters) -> None:
+        self.plan, self.rows, self.parameters = plan, rows, parameters
         self.lane = pl.program_id(0) * plan.config.lanes  # once: loops must not ask for it
         self.own = pl.ds(self.lane, plan.config.lanes)
         self.origin, self.begin, self.stop = lanes.origin[self.own], lanes.begin[self.own], lanes.stop[self.own]
         self.core, self.opens = lanes.core[self.own], lanes.opens[self.own] != 0
         n, self.table = plan.states, plan.form.kind == TABLE
-        self.watched = laws.watched[0] != 0
+        self.watched = parameters.watched[0] != 0
         held = plan.config.held
-        self._matrix = [laws.transition[i] for i in range(n * n)] if held else None
-        self._packs = [laws.packs[i] for i in range(n * plan.form.pack)] if held and not self.table else None
+        self._matrix = [parameters.transition[i] for i in range(n * n)] if held else None
+        self._packs = [parameters.packs[i] for i in range(n * plan.form.pack)] if held and not self.table else None
 
     def row(self, r: Any) -> list[jax.Array]:
         """The numbers of row r of every window, NaN outside."""
@@ -139,14 +139,14 @@ class Reader:
 
     def pack(self, i: Any) -> Any:
         if self.table:
-            return triton.load(self.laws.packs.at[i])
-        return self.laws.packs[i] if self._packs is None else self._packs[i]
+            return triton.load(self.parameters.packs.at[i])
+        return self.parameters.packs[i] if self._packs is None else self._packs[i]
 
-    def forward(self, law: Sequence[jax.Array], stored: Any, at: Any) -> list[jax.Array]:
-        """`sum_i law_i A[i, j]`; the law also lies in the rows of `stored` from `at` on."""
-        n = len(law)
+    def forward(self, message: Sequence[jax.Array], stored: Any, at: Any) -> list[jax.Array]:
+        """`sum_i law_i A[i, j]`; the message also lies in the rows of `stored` from `at` on."""
+        n = len(message)
         if self._matrix is not None:
-            return [sum_of(self._matrix[i * n + j] * law[i] for i in range(n)) for j in range(n)]
+            return [sum_of(self._matrix[i * n + j] * message[i] for i in range(n)) for j in range(n)]
         return self._looped(n, stored, at, lambda i, j: i * n + j)
 
     def back(self, message: Sequence[jax.Array], stored: Any, at: Any) -> list[jax.Array]:
@@ -166,7 +166,7 @@ class Reader:
 
         def add(term: Any, sums: Any) -> Any:
             each = stored[at + term, self.own]
-            return tuple(sums[k] + self.laws.transition[entry(term, k)] * each for k in range(n))
+            return tuple(sums[k] + self.parameters.transition[entry(term, k)] * each for k in range(n))
 
         zero = jnp.zeros((self.plan.config.lanes,), jnp.float32)
         return list(jax.lax.fori_loop(0, n, add, (zero,) * n))

@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec
 from longhmm.backends import reference
 from longhmm.backends.pallas import devices
 from longhmm.backends.pallas.kernel import run_windows
-from longhmm.backends.pallas.plan import Config, Form, Found, Lanes, Laws, Plan
+from longhmm.backends.pallas.plan import Config, Form, Found, Lanes, Parameters, Plan
 from longhmm.backends.pallas.rows import scaled_packs
 from longhmm.backends.protocol import PRECOMPUTED, Boundary, ChunkStatistics, Lowered, Wanted, weighted_sum
 from longhmm.data.layout import Layout
@@ -76,11 +76,11 @@ def statistics(
     if boundary.forward is not None or wanted.forward_only or wanted.messages:
         how = (lowered, transition, initial, layout, boundary, weights)
         return reference.statistics(*how, start=start, wanted=wanted)
-    law = jax.lax.stop_gradient(stationary(transition)) if start is None else start
+    message = jax.lax.stop_gradient(stationary(transition)) if start is None else start
     natural = jnp.zeros((transition.shape[-1], 1)) if lowered.natural is None else lowered.natural
     form = Form(lowered.kind, lowered.width, 0 if lowered.natural is None else natural.shape[-1], lowered.sums)
     by = None if wanted.per_chunk else (jnp.ones(layout.size) if weights is None else weights)
-    found = window_sums(form, lowered.rows, layout, (transition, initial, law), natural, by, gamma=wanted.gamma)
+    found = window_sums(form, lowered.rows, layout, (transition, initial, message), natural, by, gamma=wanted.gamma)
     logs, first, counts, centred, sums, posteriors = (each.astype(transition.dtype) for each in found)
     none = jnp.asarray(-1, jnp.int32)
     return ChunkStatistics(logs, first, counts, centred, sums, posteriors, None, None, none)
@@ -90,7 +90,7 @@ def window_sums(
     form: Form,
     rows: jax.Array,
     layout: Layout,
-    laws: tuple[jax.Array, jax.Array, jax.Array],
+    parameters: tuple[jax.Array, jax.Array, jax.Array],
     packs: jax.Array,
     weights: jax.Array | None,
     *,
@@ -105,7 +105,7 @@ def window_sums(
     Args:
         rows: `(n, width)`.
         layout: W windows in them.
-        laws: transition matrix, law of first states, and law of the state before a window.
+        parameters: transition matrix, message of first states, and message of the state before a window.
         packs: `(K, pack)`, natural parameters.
         weights: `(W,)`, with which windows are summed up; None for the results of each window (leading axis W).
         gamma: number of rows whose posteriors are asked for, or 0.
@@ -114,9 +114,9 @@ def window_sums(
     """
     interpret = interpreted() if interpret is None else interpret
     with jax.enable_x64(False):
-        laws = tuple(each.astype(jnp.float32) for each in laws)  # type: ignore[assignment]
+        parameters = tuple(each.astype(jnp.float32) for each in parameters)  # type: ignore[assignment]
         packs = packs.astype(jnp.float32)
-        n = laws[0].shape[-1]
+        n = parameters[0].shape[-1]
         config = config_for(n) if config is None else config
         rows, spans = rows.astype(jnp.float32), layout.spans
         plan = Plan(form, n, *spans, form.width, 1, gamma, config, interpret)
@@ -129,16 +129,16 @@ def window_sums(
         )  # a lane without a window has no rows
         lanes = Lanes((begin - spans[0]) * form.width, spans[0] - left, spans[0] + core + right, core, opens)
         run = _shared(plan) if shared else partial(run_windows, plan)
-        found = run(rows.reshape(-1), lanes, flat_laws(form, laws, packs))
-        results = _by_window(found, laws[0], count)
+        found = run(rows.reshape(-1), lanes, flat_parameters(form, parameters, packs))
+        results = _by_window(found, parameters[0], count)
         results = (*results, _only_cores(found.gamma, begin[:count], core[:count]))
         lost = found.lost[:count]
-        results = _redo_lost(form, rows, layout, laws, packs, lost, results)
+        results = _redo_lost(form, rows, layout, parameters, packs, lost, results)
     *parts, posteriors = results
     if weights is not None:
         parts = [weighted_sum(weights, each) for each in parts]
     logs, first, counts, sums = parts
-    wide = (logs, first, counts, _excess(counts, laws[0]), sums)
+    wide = (logs, first, counts, _excess(counts, parameters[0]), sums)
     return (*(each.astype(jnp.float32) for each in wide), posteriors)
 
 
@@ -150,14 +150,14 @@ def _excess(counts: jax.Array, transition: jax.Array) -> jax.Array:
         return made - wide * jnp.sum(made, axis=-1, keepdims=True)
 
 
-def flat_laws(form: Form, laws: tuple[jax.Array, jax.Array, jax.Array], packs: jax.Array) -> Laws:
+def flat_parameters(form: Form, parameters: tuple[jax.Array, jax.Array, jax.Array], packs: jax.Array) -> Parameters:
     """Parameters as the kernel reads them."""
-    transition, initial, start = laws
+    transition, initial, start = parameters
     flat = scaled_packs(form, packs).reshape(-1) if form.pack else jnp.zeros(1, jnp.float32)
-    return Laws(transition.reshape(-1), initial, start, flat)
+    return Parameters(transition.reshape(-1), initial, start, flat)
 
 
-def _shared(plan: Plan) -> Callable[[jax.Array, Lanes, Laws], Found]:
+def _shared(plan: Plan) -> Callable[[jax.Array, Lanes, Parameters], Found]:
     """The kernel with every device at its share of the windows; all of them have all the rows."""
     given = (PartitionSpec(), devices.along(0), PartitionSpec())
     run, results = partial(run_windows, plan), devices.found_by_window()
@@ -183,13 +183,13 @@ def _redo_lost(
     form: Form,
     rows: jax.Array,
     layout: Layout,
-    laws: tuple[jax.Array, jax.Array, jax.Array],
+    parameters: tuple[jax.Array, jax.Array, jax.Array],
     packs: jax.Array,
     lost: jax.Array,
     results: tuple[jax.Array, ...],
 ) -> tuple[jax.Array, ...]:
     """Results with those of lost windows replaced by the reference's, one window after the other."""
-    transition, initial, start = laws
+    transition, initial, start = parameters
     lowered = Lowered(rows, packs if form.pack else None, form.kind, form.width, form.sums)
     n_rows = results[4].shape[0]
 

@@ -60,7 +60,7 @@ inline Vec<double> log_sum(const Vec<double>* terms, int n) {
 // chunks are compared at their edges and what is unknown there turns out to matter, the message before the chunk is NaN,
 // which agrees with none.
 template <class G>
-void careful_group(const Call& call, int64_t point, int64_t base, int count, const bool* wanted, Sums& out) {
+void log_space_group(const Call& call, int64_t point, int64_t base, int count, const bool* wanted, Sums& out) {
   typedef Vec<double> V;
   constexpr int W = Vector<double>::lanes;
   const int n = call.states, L = call.max_left, C = call.max_core, total = L + C + call.max_right, width = call.width;
@@ -72,7 +72,7 @@ void careful_group(const Call& call, int64_t point, int64_t base, int count, con
   for (int i = 0; i < n * n; ++i) log_a[i] = std::log(call.transition[point * n * n + i]);
   const double* pack = call.packs + point * n * call.pack;
   std::vector<V> values(size_t(total) * width), present(total), b(size_t(total) * n), alpha(size_t(C + 1) * n);
-  std::vector<V> law(n), moved(n), gone(n, nothing), risen(n), beta(n), terms(n), gamma(n), first(n), after(n);
+  std::vector<V> message(n), moved(n), gone(n, nothing), risen(n), beta(n), terms(n), gamma(n), first(n), after(n);
   std::vector<V> counts(size_t(n) * n), sums(size_t(n) * n_sums);
   load_rows<double>(call, base, count, values.data());
   find_present<double>(Rows<double>{values.data(), present.data(), width}, total);
@@ -98,39 +98,39 @@ void careful_group(const Call& call, int64_t point, int64_t base, int count, con
     return message;
   };
   for (int k = 0; k < n; ++k)
-    law[k] = call.log_before ? given(call.log_before, k) : all(std::log(call.start[point * n + k]));
-  const V whole = log_sum(law.data(), n);
-  for (int k = 0; k < n; ++k) alpha[k] = law[k] -= whole > lowest ? whole : V{};
+    message[k] = call.log_before ? given(call.log_before, k) : all(std::log(call.start[point * n + k]));
+  const V whole = log_sum(message.data(), n);
+  for (int k = 0; k < n; ++k) alpha[k] = message[k] -= whole > lowest ? whole : V{};
   V log_likelihood{}, impossible = all(-1.0);
-  Bits<double> unproved{};
+  Bits<double> unsettled{};
   for (int r = 0; r < total; ++r) {
     V* likelihood = &b[size_t(r) * n];
     const Bits<double> opens = opening(r), here = present[r] != V{};
     const bool inside = r >= L && r < L + C, watched = inside && compared;
-    predict(law, moved);
+    predict(message, moved);
     if (watched) predict(gone, risen);
     for (int k = 0; k < n; ++k) {
       if (r == L) risen[k] = moved[k] + negligible < unknown ? unknown : nothing;
       risen[k] = opens ? nothing : risen[k];
       moved[k] = opens ? all(std::log(call.initial[point * n + k])) : moved[k];
       likelihood[k] = here ? likelihood[k] : V{};
-      law[k] = moved[k] + likelihood[k];
+      message[k] = moved[k] + likelihood[k];
     }
-    V c = log_sum(law.data(), n);
+    V c = log_sum(message.data(), n);
     impossible = ~(c > lowest) & (impossible < V{}) ? all(double(r)) : impossible;
     c = c > lowest ? c : V{};
     for (int k = 0; k < n; ++k) {
-      law[k] -= c;
+      message[k] -= c;
       likelihood[k] -= c;
       gone[k] = watched ? risen[k] + likelihood[k] : gone[k];
-      if (r >= L - 1 && r < L + C) alpha[size_t(r + 1 - L) * n + k] = law[k];
+      if (r >= L - 1 && r < L + C) alpha[size_t(r + 1 - L) * n + k] = message[k];
     }
     if (inside) log_likelihood += all(double(r - L)) < core_rows ? c : V{};
-    if (watched) unproved |= log_sum(gone.data(), n) > negligible;
+    if (watched) unsettled |= log_sum(gone.data(), n) > negligible;
     if (!watched || r < L + C - 1) continue;
-    predict(law, moved);
+    predict(message, moved);
     predict(gone, risen);
-    for (int k = 0; k < n; ++k) unproved |= risen[k] > larger<double>(moved[k] + negligible, unknown - 0.1);
+    for (int k = 0; k < n; ++k) unsettled |= risen[k] > larger<double>(moved[k] + negligible, unknown - 0.1);
   }
   for (int lane = 0; lane < count; ++lane) {
     if (!wanted[lane] || impossible[lane] < 0) continue;
@@ -143,7 +143,7 @@ void careful_group(const Call& call, int64_t point, int64_t base, int count, con
   auto note = [&](double* edge, const V* logs, double smallest) {
     if (!edge) return;
     V sum = log_sum(logs, n);
-    sum = edge == call.edge_before && compared ? (unproved ? all(double(NAN)) : sum) : sum;
+    sum = edge == call.edge_before && compared ? (unsettled ? all(double(NAN)) : sum) : sum;
     for (int lane = 0; lane < count; ++lane)
       for (int k = 0; wanted[lane] && k < n; ++k) {
         double& entry = edge[point * call.edge_stride + (base % call.windows + lane) * n + k];
