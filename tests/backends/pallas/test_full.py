@@ -45,7 +45,7 @@ def test_a_full_pass_equals_a_stream(on_a_gpu: None, monkeypatch: pytest.MonkeyP
 
 def test_where_boundaries_do_not_agree_a_stream_answers(on_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """States that hardly ever change and hardly differ."""
-    monkeypatch.setattr(full, "REACHES", (32,))
+    monkeypatch.setattr(full, "OVERLAPS", (32,))
     model = lh.HMM(2, lh.Poisson())
     slow = model.validate({"transition": np.array([[0.9999, 1e-4], [1e-4, 0.9999]]), "rate": np.array([4.0, 4.2])})
     y = np.random.default_rng(1).poisson(4.0, size=300)
