@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp
 
-from longhmm import Gaussian
+from longhmm import Gaussian, Poisson
 from longhmm.backends.answers import log_likelihood
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
@@ -193,3 +193,22 @@ def test_forecast_paths_move_like_the_chain():
     samples = posterior.forecast(np.array([-50.0]), 30, draws=1, paths=2000).samples[:, :, 0] > 0
     changes = (samples[:, 1:] != samples[:, :-1]).mean()
     assert changes == pytest.approx(0.02, abs=0.003)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("where", ["memory", "file"])
+def test_scores_of_counts_are_whole_likelihoods(tmp_path, where, missing):
+    """What the kernel leaves out of a count's density is added to the stretch it belongs to."""
+    model = HMM(2, Poisson(rate=dist.Gamma(2.0, 0.5)))
+    params = {"transition": np.array([[0.9, 0.1], [0.2, 0.8]]), "rate": np.array([1.0, 8.0])}
+    counts = simulate(model, params, 1000, seed=1)[1][:, 0].astype(np.float64)
+    counts[[3, 500]] = np.nan if missing else 2.0
+    np.save(tmp_path / "y.npy", counts)
+    data = open_data(tmp_path / "y.npy" if where == "file" else counts)
+    natural = {name: np.tile(value, (1, 2, *[1] * value.ndim)) for name, value in params.items()}
+    posterior = Posterior.from_chains(model, chains_of(model, natural))
+    found = posterior.score(data, draws=1, blocks=10)
+    given = posterior.params_at(0, 0)
+    ends = [log_likelihood(model, given, counts[:stop]) for stop in range(100, 1001, 100)]
+    np.testing.assert_allclose(np.cumsum(found.blocks), ends, rtol=1e-9)
+    assert found.n_observations == 1000 - 2 * missing

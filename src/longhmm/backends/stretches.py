@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.backends.block import Own
-from longhmm.backends.stream import Stream, stream
+from longhmm.backends.stream import Stream, chunk_length, stream
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
@@ -27,7 +27,9 @@ class Stretches:
     def __init__(self, model: HMM, sequences: Sequences, count: int) -> None:
         self.model, self.sequences = model, sequences
         self.edges = np.linspace(0, sequences.length, min(count, sequences.length) + 1).astype(np.int64)
-        self.chunk = max(1, sequences.length // count)  # no longer than a stretch, so that each begins with a chunk
+        length = sequences.length / count
+        # A stretch has a whole number of chunks, about.
+        self.chunk = max(1, int(length / np.ceil(length / chunk_length(sequences))))
         self.seen = sequences.length
         self._base: np.ndarray | None = None
 
