@@ -9,7 +9,7 @@ import pytest
 from browser.chromium import browser, missing
 from longhmm.data.sequences import open_data
 from longhmm.posterior.diagnostics.verdict import Verdict
-from longhmm.report import pack
+from longhmm.report import subject as pack
 from longhmm.report.page import build_page
 from longhmm.report.subject import Scan, Subject
 from longhmm.report.viewer import Viewer

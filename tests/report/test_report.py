@@ -15,12 +15,13 @@ from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
 from longhmm.posterior.diagnostics.verdict import Kind
-from longhmm.report import html, pack, write_report
+from longhmm.report import html, write_report
+from longhmm.report import subject as pack
+from longhmm.report.certainty import ADVICE
 from longhmm.report.page import build_page
 from longhmm.report.plots.style import digits_for, number, with_sd
-from longhmm.report.run_report import open_run
 from longhmm.report.subject import Scan, look
-from longhmm.report.words import ADVICE
+from longhmm.report.viewer import open_run
 from posterior.fakes import gaussian_model, small_posterior
 from report.pages import SPIKE, make_posterior, make_run, without_buffer_report, without_pictures
 
@@ -235,7 +236,7 @@ def test_twenty_million_samples_stay_small():
     found = Scan(path, np.broadcast_to(np.full(states, 255 // states, np.uint8), (length, states)))
     levels = np.arange(states, dtype=float)[:, None]
     scales = pack.ranges(data, levels)
-    stored = pack.pack_recording(data, found, scales, levels, rate=1e5, unit="pA")
+    stored = pack.pack_recording(data, found, levels, rate=1e5, unit="pA")
     assert len(json.dumps(stored)) < 15_000_000  # drawings and tables need one or two million more
     stretch = stored["stretch"]
     assert stretch["step"] == 32 and not stored["visits"]["complete"]
@@ -259,7 +260,7 @@ def test_many_states_features_and_sequences_are_packed():
     path = rng.integers(0, 11, 50).astype(np.uint8)
     found = Scan(path, np.eye(11, dtype=np.uint8)[path] * 255)
     levels = rng.normal(size=(11, 6))
-    stored = pack.pack_recording(data, found, pack.ranges(data, levels), levels, rate=None, unit="")
+    stored = pack.pack_recording(data, found, levels, rate=None, unit="")
     assert len(stored["features"]) == len(stored["stretch"]["features"]) == 4 and stored["ends"] == [30]
     low, high = (unpacked(each) for each in stored["stretch"]["masks"])
     np.testing.assert_array_equal(low.astype(int) | high.astype(int) << 8, 1 << path.astype(int))

@@ -10,8 +10,7 @@ import pytest
 
 from longhmm.errors import DataError
 from longhmm.report import viewer as module
-from longhmm.report.run_report import open_run
-from longhmm.report.viewer import Viewer, serve
+from longhmm.report.viewer import Viewer, open_run, serve
 from report.pages import make_run, without_pictures
 
 

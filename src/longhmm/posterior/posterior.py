@@ -299,7 +299,7 @@ class Posterior(Draws):
         """
         from longhmm.report.page import report
 
-        return report(self, data, path, rate=rate, unit=unit, title=title)
+        return report(self, data, path, rate, unit, title)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to the directory `path`, all or nothing: Zarr arrays and JSON, no pickle."""

@@ -1,17 +1,27 @@
-"""Pieces of HTML. Whatever comes from outside (names of files, units, notes, settings) goes through `text`."""
+"""Pieces of HTML, and the document that holds them.
+
+Whatever comes from outside (names of files, units, notes, settings) goes through `text`.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
+import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from typing import TYPE_CHECKING
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
+from longhmm.errors import LongHMMError
 from longhmm.report.plots.style import INK, colour, number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+SCRIPTS = ("trace_data.js", "trace_view.js", "event_table.js")
 
 
 class Safe(str):
@@ -33,29 +43,38 @@ def join(parts: Iterable[object], between: str = "\n") -> Safe:
     return Safe(between.join(text(part) for part in parts))
 
 
+def hint(words: str) -> Safe:
+    return element("p", words, class_="hint")
+
+
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], caption: str) -> Safe:
     """A table that scrolls by itself on a narrow screen; cells that are `<td>` or `<th>` already stay as they are."""
     top = element("tr", join((element("th", each, scope="col") for each in head), ""))
     body = join((element("tr", join(map(_cell, row), "")) for row in rows), "\n")
-    inside = join([element("thead", top), element("tbody", body)])
-    whole = element("table", inside, aria_label=caption)
+    whole = element("table", join([element("thead", top), element("tbody", body)]), aria_label=caption)
     return element("div", whole, class_="scroll", tabindex="0", role="group", aria_label=caption)
 
 
 def _cell(value: object) -> Safe:
-    if isinstance(value, Safe) and value.startswith(("<td", "<th")):
-        return value
-    return element("td", value)
+    ready = isinstance(value, Safe) and value.startswith(("<td", "<th"))
+    return text(value) if ready else element("td", value)
+
+
+def row_head(content: object) -> Safe:
+    return element("th", content, scope="row")
+
+
+def swatch(state: int) -> Safe:
+    return element("span", "", class_="swatch", style=f"background:{colour(state)}")
 
 
 def state_label(state: int) -> Safe:
     """The number of a state with its colour."""
-    swatch = element("span", "", class_="swatch", style=f"background:{colour(state)}")
-    return element("th", Safe(f"{swatch}{state}"), scope="row")
+    return row_head(Safe(f"{swatch(state)}{state}"))
 
 
-def with_interval(middle: str, low: str, high: str) -> Safe:
-    return element("td", Safe(f"{text(middle)}<small>{text(low)} to {text(high)}</small>"))
+def with_interval(middle: str, low: str, high: str, **attributes: str) -> Safe:
+    return element("td", Safe(f"{text(middle)}<small>{text(low)} to {text(high)}</small>"), **attributes)
 
 
 def duration(seconds: float) -> str:
@@ -63,6 +82,15 @@ def duration(seconds: float) -> str:
         if seconds < 0.9995 * limit:
             return f"{number(seconds * factor, 3)} {unit}"
     return f"{number(seconds / 3600, 3)} h"
+
+
+def picture(draw: Callable[[], Figure], name: str, caption: str, *, wide: bool = False) -> Safe:
+    """A picture with its caption, or the sentence that says why there is none."""
+    try:
+        drawing = Safe(inline_svg(draw(), name, caption))
+    except LongHMMError as error:
+        return hint(f"Not drawn: {error}")
+    return element("figure", join([drawing, element("figcaption", caption)]), class_="wide" if wide else "plain")
 
 
 def inline_svg(figure: Figure, name: str, description: str) -> str:
@@ -80,3 +108,45 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     # The font of the page is narrower or wider than the one matplotlib measured; the size stays.
     drawing = re.sub(r"font: (\d+(?:\.\d+)?)px [^;\"]*", r"font-size: \1px", drawing)
     return drawing.replace("<svg ", f'<svg role="img" aria-label="{escape(description)}" ', 1)
+
+
+def document(title: str, body: Safe, recording: Any, live: bool) -> str:
+    """The whole page. Only its own script may run, and only a live page may ask for anything, from where it came."""
+    script = "\n".join(_asset(name) for name in SCRIPTS)
+    mark = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+    own = "'self'" if live else "'none'"
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{mark}'; style-src 'unsafe-inline'; img-src data:; "
+        f"connect-src {own}; base-uri 'none'; form-action 'none'"
+    )
+    data = "" if recording is None else f'<script type="application/json" id="recording">{_json(recording)}</script>'
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{text(title)} · longhmm</title>
+<link rel="icon" href="data:,">
+<style>
+{_asset("page.css")}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+{data}
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def _json(value: Any) -> str:
+    """JSON that cannot end the element it stands in."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "").replace("\u2029", "")
+
+
+def _asset(name: str) -> str:
+    return (files("longhmm.report") / name).read_text(encoding="utf-8")

@@ -1,18 +1,26 @@
-"""What a page is about: a posterior, and as much of its recording as can be had."""
+"""What a page is about: a posterior, and as much of its recording as can be had, decoded and packed.
+
+A browser gets the recording in bins of a fixed number of samples, as bytes in base64, and makes coarser bins from them.
+Each layer has a limit of its own, so that a page stays small however long the record is: 20 million samples take about
+12 MB.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from longhmm.backends.stream import stream
+from longhmm.data.envelopes import READ_AT_ONCE, Envelope, envelope, step_for
 from longhmm.data.sequences import Sequences
 from longhmm.errors import LongHMMError
 from longhmm.posterior.diagnostics.verdict import Verdict, verdict
 from longhmm.posterior.summary import feature_levels
+from longhmm.report.plots.style import colour
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,6 +29,14 @@ if TYPE_CHECKING:
 
 AVERAGED_UP_TO = 100_000  # observations; in longer data parameters are known so well that their mean will do
 DRAWS = 20
+TRACE_BINS = 1 << 20  # over all features together
+MASK_BYTES = 1 << 20
+SHARE_BYTES = 3 << 20
+MOST_FEATURES = 4
+MOST_EVENTS = 100_000
+MOST_ENDS = 5_000
+MISSING = 65535  # the code of a bin in which nothing was observed; others go from 0 to 65534
+SAMPLED = 200_000  # observations from which the range of the picture is taken
 
 
 class Scan(NamedTuple):
@@ -37,21 +53,17 @@ class Scan(NamedTuple):
     @property
     def occupancy(self) -> np.ndarray:
         """`(K,)` share of the data that each state accounts for."""
-        total = np.zeros(self.shares.shape[1])
-        for start in range(0, len(self.shares), 1 << 20):
-            total += self.shares[start : start + (1 << 20)].sum(axis=0, dtype=np.float64)
-        return total / total.sum()
+        total = self.shares.sum(axis=0, dtype=np.int64)
+        return np.asarray(total / total.sum())
 
 
 def scan(posterior: Posterior, sequences: Sequences) -> Scan:
     """Decode the data, and find the probabilities of states, averaged over draws where there are few data."""
-    kind = np.min_scalar_type(posterior.model.n_states - 1)
-    path = posterior.decode(sequences).astype(kind)
+    path = posterior.decode(sequences).astype(np.min_scalar_type(posterior.model.n_states - 1))
     if sequences.length <= AVERAGED_UP_TO:
         return Scan(path, _bytes(posterior.state_probabilities(sequences, draws=DRAWS)))
     shares = np.empty((sequences.length, posterior.model.n_states), np.uint8)
-    params = posterior.model.validate(posterior.mean_params())
-    for own in stream(posterior.model, params, sequences):
+    for own in stream(posterior.model, posterior.mean_params(), sequences):
         shares[own.start : own.stop] = _bytes(own.probabilities)
     return Scan(path, shares)
 
@@ -80,7 +92,7 @@ class Subject:
     title: str
     rate: float | None = None
     unit: str = ""
-    undo: Any = None
+    undo: Callable[[np.ndarray], Any] | None = None
     remarks: list[str] = field(default_factory=list)
     found: Scan | None = None
     events: pd.DataFrame | None = None
@@ -95,8 +107,19 @@ class Subject:
         """`(K, D)` in the units of the model."""
         return feature_levels(self.posterior)
 
+    @property
+    def model_unit(self) -> str:
+        """Values that were changed before the fit are no longer in the unit of the file."""
+        return self.unit if self.undo is None else ""
+
     def in_file_units(self, levels: np.ndarray) -> np.ndarray:
         return levels if self.undo is None else np.asarray(self.undo(levels))
+
+
+def data_name(posterior: Posterior) -> str:
+    """What a posterior calls its data; empty where it does not know."""
+    described = posterior.settings.get("data")
+    return str(described.get("name", "")) if isinstance(described, dict) else ""
 
 
 def look(
@@ -121,3 +144,150 @@ def look(
         subject.found = subject.events = None
         subject.remarks.append(f"The recording could not be decoded: {error}")
     return subject
+
+
+class Range(NamedTuple):
+    """Of one feature: smallest and largest value, and the part of that range which the picture shows at first."""
+
+    low: float
+    high: float
+    view: tuple[float, float]
+
+
+def ranges(sequences: Sequences, levels: np.ndarray) -> list[Range]:
+    """The range of each feature that is shown; outliers far from everything else are left out of the first view."""
+    bounds = envelope(sequences, bins=1)
+    count = min(max(1, SAMPLED // 1000), max(1, sequences.length // 1000))
+    starts = np.linspace(0, max(sequences.length - 1000, 0), count).astype(np.int64)
+    parts = [sequences.rows(int(at), int(min(at + 1000, sequences.length))) for at in starts]
+    values = np.concatenate([np.where(part.observed, part.values, np.nan) for part in parts])
+    found = []
+    for feature in range(min(sequences.dim, MOST_FEATURES)):
+        low, high = float(bounds.low[0, feature]), float(bounds.high[0, feature])
+        known = values[:, feature][np.isfinite(values[:, feature])]
+        if not np.isfinite(low):
+            low, high = 0.0, 1.0
+        if low == high:
+            low, high = low - 0.5, high + 0.5
+        view = (low, high)
+        if len(known):
+            near = [*np.quantile(known, [0.0005, 0.9995]), *levels[:, feature : feature + 1].ravel()]
+            width = max(near) - min(near)
+            if 0 < 2.5 * width < high - low:
+                view = (float(min(near) - 0.2 * width), float(max(near) + 0.2 * width))
+        room = 0.04 * (view[1] - view[0])
+        found.append(Range(low, high, (view[0] - room, view[1] + room)))
+    return found
+
+
+def pack_stretch(
+    sequences: Sequences,
+    found: Scan | None,
+    scales: list[Range],
+    start: int = 0,
+    stop: int | None = None,
+    bins: int | None = None,
+) -> dict[str, Any]:
+    """The rows `[start, stop)`: smallest and largest values, states visited and their mean probabilities, by bin."""
+    stop = sequences.length if stop is None else stop
+    bins = TRACE_BINS if bins is None else bins
+    bounds = envelope(sequences, start, stop, bins=max(1, bins // len(scales)))
+    packed: dict[str, Any] = {
+        "start": start,
+        "stop": stop,
+        "step": bounds.step,
+        "features": [_codes(bounds, feature, scale) for feature, scale in enumerate(scales)],
+        "masks": [],
+        "shares": [],
+        "mask_step": 1,
+        "share_step": 1,
+    }
+    if found is not None:
+        n_states = found.shares.shape[1]
+        planes = -(-n_states // 8)
+        mask_step = step_for(stop - start, min(bins, MASK_BYTES // planes))
+        share_step = step_for(stop - start, min(bins, SHARE_BYTES // n_states))
+        packed["masks"] = [_pack(_visited(found.path[start:stop], plane, mask_step)) for plane in range(planes)]
+        # The last state has what the others leave.
+        shares = _mean_shares(found.shares[start:stop, :-1], share_step)
+        packed["shares"] = [_pack(np.ascontiguousarray(column)) for column in shares.T]
+        packed |= {"mask_step": mask_step, "share_step": share_step}
+    return packed
+
+
+def pack_recording(
+    sequences: Sequences, found: Scan | None, levels: np.ndarray, *, rate: float | None, unit: str, live: bool = False
+) -> dict[str, Any]:
+    """Everything the page needs to draw the recording."""
+    scales = ranges(sequences, levels)
+    starts, states = visits(sequences, None if found is None else found.path)
+    shown = min(len(starts), MOST_EVENTS)
+    ends = sequences.offsets[1:-1]
+    return {
+        "length": sequences.length,
+        "rate": rate,
+        "unit": unit,
+        "live": live,
+        "features": [scale._asdict() for scale in scales],
+        "levels": levels.tolist(),
+        "colours": [colour(state) for state in range(len(levels))],
+        "ends": (ends if len(ends) <= MOST_ENDS else ends[:0]).tolist(),
+        "stretch": pack_stretch(sequences, found, scales),
+        "visits": {
+            "start": _pack(starts[:shown].astype(np.uint32 if sequences.length < 2**32 else np.float64)),
+            "state": _pack(states[:shown].astype(np.uint8 if len(levels) <= 256 else np.uint16)),
+            "complete": shown == len(starts),
+            "end": int(starts[shown]) if shown < len(starts) else sequences.length,
+        },
+    }
+
+
+def visits(sequences: Sequences, path: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Where visits to states begin, and to which; a sequence begins with a visit of its own."""
+    if path is None:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    starts = np.union1d(np.flatnonzero(path[1:] != path[:-1]) + 1, sequences.offsets[:-1])
+    return starts, path[starts]
+
+
+def _codes(bounds: Envelope, feature: int, scale: Range) -> dict[str, Any]:
+    low, high = (
+        np.round((side[:, feature] - scale.low) / (scale.high - scale.low) * (MISSING - 1))
+        for side in (bounds.low, bounds.high)
+    )
+    missing = np.isnan(low)
+    packed = {"low": _pack(np.where(missing, MISSING, low).astype(np.uint16))}
+    if bounds.step > 1 or missing.any():
+        packed["high"] = _pack(np.where(missing, 0, high).astype(np.uint16))
+    return packed
+
+
+def _by_bin(rows: np.ndarray, step: int, reduce: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+    """What `reduce` makes of rows and the places where bins of `step` rows begin, many bins at a time."""
+    size = max(step, READ_AT_ONCE // step * step)
+    parts = [rows[start : start + size] for start in range(0, len(rows), size)]
+    return np.concatenate([reduce(part, np.arange(0, len(part), step)) for part in parts])
+
+
+def _visited(path: np.ndarray, plane: int, step: int) -> np.ndarray:
+    """Bit `k` is set where state `8 plane + k` occurs in the bin."""
+
+    def reduce(part: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+        own = part.astype(np.int64) - 8 * plane
+        bits = np.where((own >= 0) & (own < 8), 1 << np.clip(own, 0, 7), 0).astype(np.uint8)
+        return np.asarray(np.bitwise_or.reduceat(bits, cuts))
+
+    return _by_bin(path, step, reduce)
+
+
+def _mean_shares(shares: np.ndarray, step: int) -> np.ndarray:
+    def reduce(part: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+        counts = np.diff(np.append(cuts, len(part)))[:, None]
+        return np.round(np.add.reduceat(part, cuts, axis=0, dtype=np.int64) / counts).astype(np.uint8)
+
+    return _by_bin(shares, step, reduce)
+
+
+def _pack(array: np.ndarray) -> dict[str, str]:
+    little = array.astype(array.dtype.newbyteorder("<"))
+    return {"kind": array.dtype.str[1:], "data": base64.b64encode(little.tobytes()).decode("ascii")}

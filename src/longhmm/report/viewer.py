@@ -1,4 +1,4 @@
-"""The page of a run with the recording itself behind it, on this machine only.
+"""The page of a run on disk: written to a file, or served with the recording itself behind it.
 
 A page in a file holds a long recording in bins of many samples. Served from here, it asks for the samples themselves
 when it is zoomed in. The server listens on 127.0.0.1, answers two addresses (`/` and `/envelope`), and refuses requests
@@ -13,15 +13,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, LongHMMError
-from longhmm.report.pack import pack_stretch, ranges
-from longhmm.report.page import build_page
-from longhmm.report.run_report import open_run
-from longhmm.report.subject import Subject
+from longhmm.posterior.posterior import load
+from longhmm.posterior.run_directory import REQUEST, RunDirectory
+from longhmm.report.page import build_page, write_page
+from longhmm.report.subject import Subject, data_name, look, pack_stretch, ranges
 
+PAGE = "report.html"
 ADDRESS = "127.0.0.1"
 MOST_BINS = 1 << 15
 MOST_FIELDS = 10  # in a query
@@ -32,6 +35,66 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+
+
+def write_report(run_dir: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, data: Any = None) -> Path:
+    """Write the page of a run, by default to `report.html` in its directory, and return where it is.
+
+    Args:
+        run_dir: a directory that `longhmm fit` or `Posterior.save` made.
+        out: the file to write.
+        data: the recording, if it is not where it was; without it the page has no trace.
+    """
+    return write_page(open_run(run_dir, data), Path(run_dir) / PAGE if out is None else Path(out))
+
+
+def open_run(run_dir: str | os.PathLike[str], data: Any = None) -> Subject:
+    """A run and its recording, decoded; a recording that was asked for by name must be there."""
+    place = Path(run_dir)
+    if not (place / REQUEST).is_file():
+        return _saved_posterior(place, data)
+    run = RunDirectory.open(place)
+    posterior, steps, remarks = run.posterior(), run.preprocessing, []
+    sequences: Sequences | None = None
+    try:
+        sequences = run.data(data)
+    except (LongHMMError, OSError) as error:
+        if data is not None:
+            raise
+        remarks.append(f"The recording is not shown, since it cannot be read: {error}")
+    if not steps.changes_nothing:
+        remarks.append(f"Before it was fitted the recording was changed: {_described(steps.to_dict())}.")
+    names = [Path(str(each)).name for each in run.request["recordings"]]
+    title = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+    undo = steps.in_file_units if steps.log or steps.normalise else None
+    return look(posterior, sequences, title=title, rate=run.model_rate, unit=run.unit, undo=undo, remarks=remarks)
+
+
+def _saved_posterior(place: Path, data: Any) -> Subject:
+    """A directory of `Posterior.save`, which knows no more of its data than the name they had."""
+    posterior, remarks, sequences = load(place), [], None
+    name = data_name(posterior)
+    if data is not None:
+        sequences = open_data(data)
+    elif name and Path(name).is_absolute() and Path(name).exists():
+        try:
+            sequences = open_data(name)
+        except DataError as error:
+            remarks.append(f"The recording is not shown, since it cannot be read: {error}")
+    if sequences is None and not remarks:
+        remarks.append("The recording is not shown: the run does not say where it is. Give it as a second argument.")
+    rate, unit = getattr(sequences, "rate", None), getattr(sequences, "unit", None)
+    return look(posterior, sequences, title=Path(name).name or place.name, rate=rate, unit=unit, remarks=remarks)
+
+
+def _described(steps: dict[str, Any]) -> str:
+    said = {
+        f"one sample in {steps.get('decimate', 1)} was kept": steps.get("decimate", 1) > 1,
+        "logarithms were taken": steps.get("log"),
+        "a slow trend was subtracted": steps.get("detrend"),
+        "it was centred and scaled": steps.get("normalise"),
+    }
+    return "; ".join(words for words, done in said.items() if done)
 
 
 class Viewer(ThreadingHTTPServer):

@@ -7,8 +7,7 @@ Example:
 """
 
 from longhmm.report.plots.checks import buffer_report, chain_traces, forest, residual_check
-from longhmm.report.plots.states import amplitudes, dwell_times, transition_graph
-from longhmm.report.plots.trace import segmentation
+from longhmm.report.plots.states import amplitudes, dwell_times, segmentation, transition_graph
 
 __all__ = [
     "amplitudes",

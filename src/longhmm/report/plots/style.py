@@ -35,6 +35,17 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def panels(count: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
+    """A figure of small multiples of a size, in rows of at most so many columns, and their axes."""
+    columns = min(count, columns)
+    rows = -(-count // columns)
+    figure = new_figure(width * columns, height * rows)
+    grid = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for axes in grid[count:]:
+        axes.set_axis_off()
+    return figure, grid[:count]
+
+
 def tidy(axes: Axes, *, title: str | None = None, x: str | None = None, y: str | None = None) -> None:
     """Plain axes: no box, one ink, labels as given."""
     axes.patch.set_alpha(0.0)
