@@ -13,7 +13,7 @@ from longhmm.report.plots.style import digits_for, number
 from longhmm.report.subject import Subject
 
 MOST_ROWS = 60
-CELLS = 400
+BLOCKS = 400
 
 
 class Advice(NamedTuple):
@@ -146,7 +146,7 @@ def diagnostics(subject: Subject) -> Safe:
             wide=True,
         )  # fmt: skip
         pictures["Buffer report"] = picture(
-            lambda: plots.buffer_report(posterior, data, cells=CELLS), "buffers",
+            lambda: plots.buffer_report(posterior, data, blocks=BLOCKS), "buffers",
             "What a window loses by not seeing the whole recording, by the length of its margin (the buffer).",
             wide=True,
         )  # fmt: skip

@@ -177,13 +177,13 @@ def _correlations(column: np.ndarray) -> np.ndarray:
     return np.array(found)
 
 
-def buffer_report(posterior: Posterior, data: Any, *, cells: int = 2000) -> Figure:
+def buffer_report(posterior: Posterior, data: Any, *, blocks: int = 2000) -> Figure:
     """Bias and error of buffered windows against the buffer's length, at the mode (or the posterior mean).
 
     See `lh.buffer_report`, which also gives the numbers.
     """
     params = posterior.mean_params() if posterior.mode is None else posterior.mode
-    figure: Figure = reports.buffer_report(posterior.model, params, data, blocks=cells).plot()
+    figure: Figure = reports.buffer_report(posterior.model, params, data, blocks=blocks).plot()
     figure.patch.set_alpha(0.0)
     axes = figure.axes[0]
     axes.set_title("")
