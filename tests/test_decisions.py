@@ -116,7 +116,7 @@ RULES = (
                 "run/session.py",
                 "run/tuning.py",
                 "run/warm_up.py",
-                "samplers/gradient_noise.py",
+                "samplers/recipe.py",
             }
         ),
     ),

@@ -21,10 +21,9 @@ from longhmm.backends.answers import decode
 from longhmm.data.sequences import open_data
 from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.hmm import HMM
-from longhmm.samplers.batch_rld import BatchRLD
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.schedules import Constant, PolynomialDecay
-from longhmm.samplers.sgrld import SGRLD
+from longhmm.samplers.sgrld import SGRLD, BatchRLD
 from longhmm.target.estimators import uniform_start
 from longhmm.target.systematic import Windows
 from longhmm_reproduction import scoring

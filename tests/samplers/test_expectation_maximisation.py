@@ -6,9 +6,8 @@ import numpyro.distributions as dist
 import pytest
 
 import longhmm as lh
+from longhmm.samplers.em_steps import expect, log_prior, sums_suffice
 from longhmm.samplers.expectation_maximisation import ExpectationMaximisation, left_to_gain
-from longhmm.samplers.expected_statistics import expect, sums_suffice
-from longhmm.samplers.maximisation import log_prior
 from longhmm.target.target import StreamedPosterior
 
 TRANSITION = np.array([[0.93, 0.07], [0.12, 0.88]])

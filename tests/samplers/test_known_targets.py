@@ -10,8 +10,7 @@ import pytest
 from scipy import stats
 
 import longhmm as lh
-from longhmm.samplers.emission_moves import GaussianMetric
-from longhmm.samplers.expanded_mean import CoxIngersollRoss
+from longhmm.samplers.langevin_moves import CoxIngersollRoss, GaussianMetric
 from longhmm.samplers.preconditioning import Given, InverseInformation
 from longhmm.samplers.sghmc import SGHMC
 from longhmm.samplers.sgld import SGLD

@@ -10,8 +10,7 @@ import pytest
 import longhmm as lh
 from longhmm.errors import ModelError
 from longhmm.samplers import REGISTERED
-from longhmm.samplers.alternating import Alternating
-from longhmm.samplers.emission_moves import GaussianMetric, Preconditioned
+from longhmm.samplers.langevin_moves import Alternating, GaussianMetric, Preconditioned
 from longhmm.samplers.preconditioning import Given, Identity, InverseInformation
 from longhmm.samplers.sgrld import Joint
 

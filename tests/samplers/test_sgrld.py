@@ -8,16 +8,11 @@ import pytest
 
 import longhmm as lh
 from longhmm.errors import ModelError
-from longhmm.samplers import gradient_noise
-from longhmm.samplers.alternating import Alternating
-from longhmm.samplers.batch_rld import BatchRLD
-from longhmm.samplers.blocks import EmissionBlocks
-from longhmm.samplers.emission_moves import GaussianMetric
-from longhmm.samplers.expanded_mean import CoxIngersollRoss, normalised
-from longhmm.samplers.preconditioning import Given, Identity, InverseInformation, information, inverse_factor, pilot
+from longhmm.samplers import recipe
+from longhmm.samplers.langevin_moves import Alternating, CoxIngersollRoss, GaussianMetric, normalised
 from longhmm.samplers.sghmc import SGHMC
 from longhmm.samplers.sgld import SGLD
-from longhmm.samplers.sgrld import SGRLD
+from longhmm.samplers.sgrld import SGRLD, BatchRLD
 from longhmm.target.control_variate import ControlVariate
 from longhmm.target.estimators import IID, FullData
 from samplers.targets import CONCENTRATION, Prepared, coordinates_of, dirichlet_moments, known_states
@@ -141,8 +136,8 @@ def test_estimated_gradient_noise_is_the_noise_of_the_gradient():
     def one(key):
         minibatch = bound.minibatch(key)
         seen = bound.estimate(at, minibatch, per_window=True)
-        found = gradient_noise.window_scores(bound, at, seen.windows)
-        guess = {name: gradient_noise.variance(value, minibatch) for name, value in found.items()}
+        found = recipe.window_scores(bound, at, seen.windows)
+        guess = {name: recipe.variance(value, minibatch) for name, value in found.items()}
         return seen.likelihood, guess
 
     gradients, guesses = jax.lax.map(one, jax.random.split(jax.random.key(0), 3000), batch_size=20)
@@ -153,57 +148,13 @@ def test_estimated_gradient_noise_is_the_noise_of_the_gradient():
 def test_moving_average_is_plain_first_and_forgets_later():
     average = jnp.zeros(())
     for index in range(5):
-        average = gradient_noise.averaged(average, jnp.asarray(float(index)), jnp.asarray(index))
+        average = recipe.averaged(average, jnp.asarray(float(index)), jnp.asarray(index))
     np.testing.assert_allclose(average, 2.0)
-    later = gradient_noise.averaged(jnp.asarray(1.0), jnp.asarray(2.0), jnp.asarray(10**6))
+    later = recipe.averaged(jnp.asarray(1.0), jnp.asarray(2.0), jnp.asarray(10**6))
     np.testing.assert_allclose(later, 1.01, rtol=1e-6)
 
 
-# Preconditioners --------------------------------------------------------------------------------------------------
-
-
-def test_information_of_a_gaussian_is_known():
-    """One state, all data in the pilot: the sum of squared scores of (loc, log scale), one average more, the prior."""
-    y = np.random.default_rng(0).normal(1.0, 2.0, 5000).astype(np.float32)
-    emission = lh.Emission(dist.Normal, loc=dist.Normal(0, 100), scale=dist.LogNormal(0, 10))
-    model, params = lh.HMM(1, emission), {"transition": [[1.0]], "loc": [1.0], "scale": [2.0]}
-    bound = lh.Buffered(WINDOWS, lh.FixedBuffer(0)).bind(model, lh.open_data(y), params)
-    at = coordinates_of(model, params)
-    found = np.asarray(information(model, EmissionBlocks.like(at), at, pilot(bound, 0)).emission[0])
-    residual = y.astype(np.float64) - 1.0
-    scores = np.stack([residual / 4, residual**2 / 4 - 1], axis=1)
-    expected = (1 + 1 / 5000) * scores.T @ scores + np.diag([1e-4, 1e-2])
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
-    np.testing.assert_allclose(np.diag(found), [5000 / 4, 2 * 5000], rtol=0.1)  # n / variance and 2 n
-    factor = np.asarray(inverse_factor(jnp.asarray(found)))
-    np.testing.assert_allclose(factor @ factor.T, np.linalg.inv(found), rtol=1e-3, atol=1e-7)
-
-
-def test_information_adds_the_prior():
-    emission = lh.Emission(dist.Normal, loc=dist.Normal(0, 0.01), scale=1.0)
-    model, params = lh.HMM(1, emission), {"transition": [[1.0]], "loc": [0.0]}
-    bound = lh.Buffered(lh.Windows(2, 2), lh.FixedBuffer(0)).bind(model, lh.open_data(np.zeros(20)), params)
-    at = coordinates_of(model, params)
-    found = information(model, EmissionBlocks.like(at), at, pilot(bound, 0)).emission
-    np.testing.assert_allclose(found[0, 0, 0], 1e4, rtol=1e-3)
-
-
-def test_flat_preconditioners():
-    model, data, params = problem(*EMISSIONS["gaussian"])
-    bound = lh.Buffered(WINDOWS, BUFFER).bind(model, data, params)
-    at = coordinates_of(model, params)
-    size = sum(value.size for value in at.values())
-    assert np.array_equal(Identity().factor(model, bound, at), np.ones(size))
-    np.testing.assert_allclose(Given(4.0).factor(model, bound, at), np.full(size, 2.0))
-    np.testing.assert_allclose(Given(9.0 * np.eye(size)).factor(model, bound, at), 3.0 * np.eye(size), rtol=1e-6)
-    factor = np.asarray(InverseInformation().factor(model, bound, at), np.float64)
-    assert factor.shape == (size, size) and np.linalg.matrix_rank(factor) == size
-    # 2000 observations: posterior standard deviations of a few hundredths.
-    widths = np.sqrt(np.diag(factor @ factor.T))
-    assert widths.min() > 0.01 and widths.max() < 0.3
-    for wrong in (-1.0, {"mean": 1.0}, np.diag([-1.0] + [1.0] * (size - 1)), np.ones(3)):
-        with pytest.raises(ModelError, match="value must"):
-            Given(wrong).factor(model, bound, at)
+# Scales -------------------------------------------------------------------------------------------------------------
 
 
 def test_refresh_follows_the_chain():

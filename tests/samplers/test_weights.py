@@ -9,8 +9,7 @@ import pytest
 
 import longhmm as lh
 from longhmm.data.sequences import open_data
-from longhmm.samplers.blocks import EmissionBlocks
-from longhmm.samplers.preconditioning import information
+from longhmm.samplers.preconditioning import EmissionBlocks, information
 from longhmm.target.control_variate import ControlVariate, count_control
 from longhmm.target.minibatch import Minibatch, host_rows
 from longhmm.target.target import impossible_windows

@@ -11,19 +11,19 @@ from longhmm.samplers import REGISTERED
 
 CLASSES = {
     **REGISTERED,
-    "Alternating": "longhmm.samplers.alternating",
+    "Alternating": "longhmm.samplers.langevin_moves",
     "Constant": "longhmm.samplers.schedules",
-    "CoxIngersollRoss": "longhmm.samplers.expanded_mean",
+    "CoxIngersollRoss": "longhmm.samplers.langevin_moves",
     "FixedBuffer": "longhmm.target.buffer_length",
-    "GaussianMetric": "longhmm.samplers.emission_moves",
+    "GaussianMetric": "longhmm.samplers.langevin_moves",
     "Identity": "longhmm.samplers.preconditioning",
     "Importance": "longhmm.target.systematic",
     "InverseInformation": "longhmm.samplers.preconditioning",
     "Joint": "longhmm.samplers.sgrld",
     "LyapunovBuffer": "longhmm.target.buffer_length",
-    "Mirror": "longhmm.samplers.expanded_mean",
+    "Mirror": "longhmm.samplers.langevin_moves",
     "PolynomialDecay": "longhmm.samplers.schedules",
-    "Preconditioned": "longhmm.samplers.emission_moves",
+    "Preconditioned": "longhmm.samplers.langevin_moves",
     "Windows": "longhmm.target.systematic",
 }
 FUNCTIONS = {"stationary_start": "longhmm.target.estimators", "uniform_start": "longhmm.target.estimators"}

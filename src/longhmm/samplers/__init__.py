@@ -11,7 +11,7 @@ Class = TypeVar("Class", bound=type)
 
 # Every sampler by name, and where it lives; the contract test inspects every one.
 REGISTERED = {
-    "BatchRLD": "longhmm.samplers.batch_rld",
+    "BatchRLD": "longhmm.samplers.sgrld",
     "ExpectationMaximisation": "longhmm.samplers.expectation_maximisation",
     "Gibbs": "longhmm.samplers.gibbs",
     "HMC": "longhmm.samplers.full_data_hmc",
@@ -25,7 +25,7 @@ REGISTERED = {
 # What samplers may be given: schedules of step sizes, and dynamics of transitions.
 OPTIONS = {
     **dict.fromkeys(("Constant", "PolynomialDecay"), "longhmm.samplers.schedules"),
-    **dict.fromkeys(("CoxIngersollRoss", "Mirror"), "longhmm.samplers.expanded_mean"),
+    **dict.fromkeys(("CoxIngersollRoss", "Mirror"), "longhmm.samplers.langevin_moves"),
 }
 
 # What the command line calls those that need no tuning by hand; `register` adds others.

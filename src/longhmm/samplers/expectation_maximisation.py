@@ -22,8 +22,7 @@ from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.summary import subsample_data
 from longhmm.progress import Bar
 from longhmm.samplers.contract import Coordinates, Sampler
-from longhmm.samplers.expected_statistics import Expected, expect, sums_suffice
-from longhmm.samplers.maximisation import between, log_prior, maximise
+from longhmm.samplers.em_steps import Expected, between, expect, log_prior, maximise, sums_suffice
 from longhmm.target.coordinates import constrain, unconstrain
 from longhmm.target.estimators import FullData
 from longhmm.target.target import Estimator, Target

@@ -19,13 +19,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.evaluate import window_marginals
+from longhmm.backends.evaluate import choose, chunk_statistics, lower
+from longhmm.backends.protocol import Wanted
 from longhmm.data.layout import Cells
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.inference.scaling import safe_log
 from longhmm.model.hmm import HMM
-from longhmm.samplers.blocks import EmissionBlocks
 from longhmm.target.coordinates import Flat
 from longhmm.target.minibatch import Minibatch, host_rows
 from longhmm.target.target import Target
@@ -33,31 +33,70 @@ from longhmm.target.target import Target
 PILOT_WINDOWS, PILOT_LENGTH = 256, 21
 
 
+class EmissionBlocks(NamedTuple):
+    """The emission's coordinates as `n_blocks` small vectors of `size` numbers: one per state, or per group of tied
+    states; all in one block if they do not share a leading axis over states."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    n_blocks: int
+    size: int
+
+    @staticmethod
+    def like(coordinates: Mapping[str, Any]) -> EmissionBlocks:
+        """The layout for given coordinates."""
+        names = tuple(sorted(name for name in coordinates if name != "transition"))
+        shapes = tuple(tuple(np.shape(coordinates[name])) for name in names)
+        leading = {shape[:1] for shape in shapes}
+        count = next(iter(leading))[0] if len(leading) == 1 and leading != {()} else 1
+        total = sum(int(np.prod(shape, dtype=int)) for shape in shapes)
+        return EmissionBlocks(names, shapes, count, total // count)
+
+    def ravel(self, coordinates: Mapping[str, Any]) -> Any:
+        """`(n_blocks, size)`; leading axes that all coordinates share, such as one over windows, are kept."""
+        if not self.names:
+            return jnp.zeros((self.n_blocks, 0))
+        values = [(jnp.asarray(coordinates[name]), len(shape)) for name, shape in zip(*self[:2], strict=True)]
+        parts = [each.reshape((*each.shape[: each.ndim - own], self.n_blocks, -1)) for each, own in values]
+        return jnp.concatenate(parts, axis=-1)
+
+    def unravel(self, blocks: Any) -> dict[str, Any]:
+        """The inverse of `ravel`."""
+        found, at = {}, 0
+        for name, shape in zip(*self[:2], strict=True):
+            width = int(np.prod(shape, dtype=int)) // self.n_blocks
+            found[name] = blocks[..., at : at + width].reshape((*blocks.shape[:-2], *shape))
+            at += width
+        return found
+
+
 class Information(NamedTuple):
-    """Complete-data information about one model at one point.
+    """Complete-data information about one model at one point, priors included.
 
     Attributes:
-        emission: `(n, p, p)`, of the emission's coordinates, block by block, prior included.
+        emission: `(n, p, p)`, of the emission's coordinates, block by block.
         counts: `(n,)`, expected number of observations behind each block.
         departures: `(K,)`, expected number of transitions out of each state.
+        transition: `(q, q)`, of the coordinates of transitions.
     """
 
     emission: jax.Array
     counts: jax.Array
     departures: jax.Array
+    transition: jax.Array
 
 
-def pilot(target: Target, lags: int) -> Minibatch:
+def pilot(target: Target) -> Minibatch:
     """A few hundred windows of the data, chosen by a fixed generator and read on the host."""
     sequences = target.sequences
-    cells = Cells(sequences.offsets, PILOT_LENGTH)
-    count = min(PILOT_WINDOWS, cells.n_cells)
-    spread = np.random.default_rng(0).integers(0, cells.n_cells, 4 * count)
-    numbers = np.arange(cells.n_cells) if count == cells.n_cells else np.unique(spread)
+    blocks = Cells(sequences.offsets, PILOT_LENGTH)
+    count = min(PILOT_WINDOWS, blocks.n_cells)
+    spread = np.random.default_rng(0).integers(0, blocks.n_cells, 4 * count)
+    numbers = np.arange(blocks.n_cells) if count == blocks.n_cells else np.unique(spread)
     if len(numbers) > count:
         numbers = np.sort(np.random.default_rng(1).permutation(numbers)[:count])
-    weights = np.full(len(numbers), cells.n_cells / len(numbers), np.float32)
-    return Minibatch(*host_rows(sequences, cells, numbers, 0, lags), weights)
+    weights = np.full(len(numbers), blocks.n_cells / len(numbers), np.float32)
+    return Minibatch(*host_rows(sequences, blocks, numbers, 0, target.model.lags), weights)
 
 
 @partial(jax.jit, static_argnames=("blocks",))
@@ -65,18 +104,25 @@ def information(
     model: HMM, blocks: EmissionBlocks, coordinates: Mapping[str, jax.Array], minibatch: Minibatch
 ) -> Information:
     """Complete-data information at `coordinates`, scaled from a minibatch to all data."""
-    rows, weights = minibatch.rows, minibatch.weights
-    params = model.constrain(coordinates)
-    logs = model.log_likelihoods(params, rows)
-    found = window_marginals(logs, params["transition"], params["initial"], minibatch.layout, None)
-    gamma = found.gamma * weights[:, None, None]
-    visits = jnp.sum(gamma, axis=(0, 1))
+    rows, weights, params = minibatch.rows, minibatch.weights, model.constrain(coordinates)
+    potentials = lower(model, params, rows)
+    backend = choose(potentials.lowered.kind, model.n_states, model.transitions.varies, params["transition"].dtype)
+    wanted = Wanted(per_chunk=True)
+    found = chunk_statistics(backend, potentials, params["initial"], minibatch.layout, wanted=wanted)
+    gamma = found.gamma.reshape(*rows.values.shape[:2], *found.gamma.shape[1:])
+    gamma = gamma * weights.reshape(-1, *(1,) * (gamma.ndim - 1))
+    visits = jnp.sum(gamma, axis=tuple(range(gamma.ndim - 1)))
     departures = jnp.sum(found.transitions * weights[:, None, None], axis=(0, 2))
     emission = _outer_scores(model, blocks, coordinates, rows, gamma)
     # One more observation of average information keeps states that the pilot never saw within bounds.
     typical = jnp.sum(emission, axis=0) / jnp.maximum(jnp.sum(visits), 1.0)
     emission = emission + typical + _prior_curvature(model, blocks, coordinates)
-    return Information(emission, _block_counts(model, blocks, visits), departures)
+    if model.transitions.varies:
+        leaving = jnp.sum(found.pairs, axis=2) * jnp.repeat(weights, rows.values.shape[1])[:, None]
+        transition = _varying_information(model, coordinates["transition"], rows.covariates, leaving)
+    else:
+        transition = _row_information(model, coordinates["transition"], departures)
+    return Information(emission, _block_counts(model, blocks, visits), departures, transition)
 
 
 def _outer_scores(
@@ -85,16 +131,20 @@ def _outer_scores(
     """`sum_t gamma_t(k) s_tk s_tk^T` for every block, with `s_tk` the gradient of `log p(y_t | k)`."""
     one_by_one = jax.tree.map(lambda each: jnp.asarray(each).reshape(-1, *each.shape[2:]), rows._replace(states=None))
 
+    root = jnp.sqrt(gamma)
+    if model.emission.couples:  # of the states before, the mean is taken
+        total = jnp.sum(gamma, axis=-2, keepdims=True)
+        root = gamma / jnp.sqrt(jnp.where(total > 0, total, 1.0))
+
     def score_of_row(row: Rows, root: jax.Array) -> jax.Array:
         def weighted(block: jax.Array) -> jax.Array:
-            at = {**coordinates, **blocks.unravel(block)}
-            logs = model.log_likelihoods(model.constrain(at), row)
+            logs = model.log_likelihoods(model.constrain({**coordinates, **blocks.unravel(block)}), row)
             return jnp.sum(jnp.where(root > 0, root * jnp.where(root > 0, logs, 0.0), 0.0))
 
         return jax.grad(weighted)(blocks.ravel(coordinates))
 
     # A state's parameters form its own block, so that one gradient weighted by square roots serves all states.
-    found = jax.vmap(score_of_row)(one_by_one, jnp.sqrt(gamma.reshape(-1, model.n_states)))
+    found = jax.vmap(score_of_row)(one_by_one, root.reshape(-1, *root.shape[2:]))
     return jnp.einsum("rni,rnj->nij", found, found)
 
 
@@ -108,9 +158,12 @@ def _prior_curvature(model: HMM, blocks: EmissionBlocks, coordinates: Mapping[st
     # Priors do not couple states: one derivative along entry j of every block gives column j of all of them.
     along = jnp.eye(blocks.size, dtype=at.dtype)[:, None, :] * jnp.ones((1, blocks.n_blocks, 1), at.dtype)
     columns = jax.vmap(lambda tangent: jax.jvp(slope, (at,), (tangent,))[1])(along)
-    hessian = jnp.transpose(columns, (1, 2, 0))
-    values, vectors = jnp.linalg.eigh(-0.5 * (hessian + jnp.swapaxes(hessian, 1, 2)))
-    return jnp.einsum("nij,nj,nkj->nik", vectors, jnp.maximum(values, 0.0), vectors)
+    return _positive_part(-jnp.transpose(columns, (1, 2, 0)))
+
+
+def _positive_part(matrix: jax.Array) -> jax.Array:
+    values, vectors = jnp.linalg.eigh(0.5 * (matrix + jnp.swapaxes(matrix, -1, -2)))
+    return jnp.einsum("...ij,...j,...kj->...ik", vectors, jnp.maximum(values, 0.0), vectors)
 
 
 def _block_counts(model: HMM, blocks: EmissionBlocks, visits: jax.Array) -> jax.Array:
@@ -118,6 +171,32 @@ def _block_counts(model: HMM, blocks: EmissionBlocks, visits: jax.Array) -> jax.
     if blocks.n_blocks == levels.max() + 1:
         return jax.ops.segment_sum(visits, jnp.asarray(levels), blocks.n_blocks)
     return jnp.full(blocks.n_blocks, jnp.sum(visits))
+
+
+def _row_information(model: HMM, u: jax.Array, departures: jax.Array) -> jax.Array:
+    """Information about the coordinates of all rows from `departures` known transitions, Dirichlet prior included."""
+    rows = model.transitions.constrain(u)
+    concentration = jnp.asarray(model.transitions.concentration, rows.dtype)
+    prior = jnp.sum(jnp.where(model.transitions.allowed, concentration, 0.0), axis=1)
+    counts = jax.lax.stop_gradient(rows * (departures + prior)[:, None])
+    return jax.hessian(lambda at: -jnp.sum(counts * safe_log(model.transitions.constrain(at))))(u)
+
+
+def _varying_information(model: HMM, u: jax.Array, covariates: Any, leaving: jax.Array) -> jax.Array:
+    """The same where matrices follow covariates; `leaving` `(n, K)` is the expected transitions out of each state."""
+    moves: Any = model.transitions
+    seen = jnp.asarray(covariates).reshape(-1, moves.n_covariates)
+
+    def matrices(at: jax.Array) -> jax.Array:
+        return moves.matrices(moves.constrain(at), seen)
+
+    def density(at: jax.Array) -> jax.Array:
+        parameter = moves.constrain(at)
+        return moves.log_prior(parameter) + moves.log_jacobian(parameter)
+
+    counts = jax.lax.stop_gradient(leaving[:, :, None] * matrices(u))
+    known = jax.hessian(lambda at: -jnp.sum(counts * safe_log(matrices(at))))(u)
+    return _positive_part(known) + _positive_part(-jax.hessian(density)(u))
 
 
 @jax.jit
@@ -133,17 +212,15 @@ def inverse_factor(matrix: jax.Array) -> jax.Array:
     return jnp.swapaxes(inverse, -1, -2) * scale[..., :, None]
 
 
-# Policies for flat vectors ----------------------------------------------------------------------------------------
+# Policies for flat vectors: L with `D = L L^T`, as a diagonal or as a matrix ----------------------------------------
 
 
 @dataclass(frozen=True)
 class Identity:
     """`D = I`: every unconstrained coordinate moves on the same scale."""
 
-    def factor(self, model: HMM, target: Target, coordinates: Mapping[str, jax.Array]) -> jax.Array:
-        """L with `D = L L^T`, as a diagonal."""
-        vector = Flat.like(coordinates).ravel(coordinates)
-        return jnp.ones_like(vector)
+    def factor(self, target: Target, u: Mapping[str, jax.Array]) -> jax.Array:
+        return jnp.ones_like(Flat.like(u).ravel(u))
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,20 +234,18 @@ class Given:
 
     value: Any
 
-    def factor(self, model: HMM, target: Target, coordinates: Mapping[str, jax.Array]) -> jax.Array:
-        """L with `D = L L^T`, as a diagonal or as a matrix."""
-        flat = Flat.like(coordinates)
-        vector = flat.ravel(coordinates)
-        if isinstance(self.value, Mapping):
-            if set(self.value) != set(coordinates):
-                raise ModelError(f"value must name the coordinates {sorted(coordinates)}, got {sorted(self.value)}.")
-            diagonal = {name: np.broadcast_to(self.value[name], np.shape(coordinates[name])) for name in coordinates}
-            given = np.asarray(flat.ravel(diagonal), np.float64)
-        else:
-            given = np.asarray(self.value, np.float64)
+    def factor(self, target: Target, u: Mapping[str, jax.Array]) -> jax.Array:
+        flat = Flat.like(u)
+        dtype = flat.ravel(u).dtype
+        given = self.value
+        if isinstance(given, Mapping):
+            if set(given) != set(u):
+                raise ModelError(f"value must name the coordinates {sorted(u)}, got {sorted(given)}.")
+            given = flat.ravel_numpy({name: np.broadcast_to(given[name], np.shape(u[name])) for name in u})
+        given = np.asarray(given, np.float64)
         if given.ndim == 2 and given.shape == (flat.size, flat.size):
             try:
-                return jnp.asarray(np.linalg.cholesky(given), vector.dtype)
+                return jnp.asarray(np.linalg.cholesky(given), dtype)
             except np.linalg.LinAlgError:
                 raise ModelError("value must be a positive definite matrix, got one that is not.") from None
         if given.shape not in ((), (flat.size,)) or not np.all(given > 0):
@@ -178,23 +253,22 @@ class Given:
                 f"value must be positive: a number, an array for each coordinate name, or a matrix "
                 f"({flat.size}, {flat.size}), got {self.value!r}."
             )
-        return jnp.asarray(np.broadcast_to(np.sqrt(given), (flat.size,)), vector.dtype)
+        return jnp.asarray(np.broadcast_to(np.sqrt(given), (flat.size,)), dtype)
 
 
 @dataclass(frozen=True)
 class InverseInformation:
     """D is the inverse of the complete-data information at the chain's first point, so that h near 0.1 suits any data.
 
-    Block diagonal: one block for the rows of the transition matrix, one for each state's emission.
+    Block diagonal: one block for the transitions, one for each state's emission.
     """
 
-    def factor(self, model: HMM, target: Target, coordinates: Mapping[str, jax.Array]) -> jax.Array:
-        """L with `D = L L^T`, as a matrix."""
-        blocks, flat = EmissionBlocks.like(coordinates), Flat.like(coordinates)
-        found = information(model, blocks, dict(coordinates), pilot(target, model.lags))
-        rows = _row_information(model, coordinates["transition"], found.departures)
+    def factor(self, target: Target, u: Mapping[str, jax.Array]) -> jax.Array:
+        blocks, flat = EmissionBlocks.like(u), Flat.like(u)
+        found = information(target.model, blocks, dict(u), pilot(target))
         # Where each coordinate of each part stands in the flat vector.
         place = flat.unravel(np.arange(flat.size))
+        rows = found.transition
         parts = [(place["transition"], np.asarray(inverse_factor(rows)))] if rows.size else []
         if blocks.size:
             parts += zip(np.asarray(blocks.ravel(place)), np.asarray(inverse_factor(found.emission)), strict=True)
@@ -204,11 +278,4 @@ class InverseInformation:
         return jnp.asarray(whole)
 
 
-@jax.jit
-def _row_information(model: HMM, coordinates: jax.Array, departures: jax.Array) -> jax.Array:
-    """Information about the coordinates of all rows from `departures` known transitions, Dirichlet prior included."""
-    law = model.transitions.constrain(coordinates)
-    concentration = jnp.asarray(model.transitions.concentration, law.dtype)
-    prior = jnp.sum(jnp.where(model.transitions.allowed, concentration, 0.0), axis=1)
-    counts = jax.lax.stop_gradient(law * (departures + prior)[:, None])
-    return jax.hessian(lambda at: -jnp.sum(counts * safe_log(model.transitions.constrain(at))))(coordinates)
+Preconditioner = Identity | Given | InverseInformation

@@ -1,4 +1,4 @@
-"""The complete recipe for stochastic-gradient MCMC: one step of every diffusion that keeps a given law.
+"""The complete recipe for stochastic-gradient MCMC: one step of every diffusion that keeps a given distribution.
 
 With U minus the log density, D(theta) positive semidefinite and Q(theta) skew-symmetric, Algorithm 1 is
 
@@ -8,24 +8,37 @@ where B is the covariance of the estimated drift `(D + Q) grad U`: what the grad
 not injected again. Where 2 h D - h^2 B is not positive semidefinite, its negative directions get no noise at all.
 
 Reference: Y.-A. Ma, T. Chen and E. B. Fox, A complete recipe for stochastic gradient MCMC, NeurIPS 2015. The hidden
-Markov paper (Ma, Foti and Fox 2017) prints `+ Gamma` inside the bracket, which does not keep the law.
+Markov paper (Ma, Foti and Fox 2017) prints `+ Gamma` inside the bracket, which does not keep the distribution.
 
-Three forms share the step: `Metric` for any D and Q, `Factored` for a constant D known by a factor, and `Diagonal`.
-The gradient in the code is that of the **log density**, minus grad U.
+The gradient in the code is that of the **log density**, minus grad U. Its noise is known from its own windows: with
+block scores `g_c` and weights `w_c`, one over the probability with which a block is among the S that are drawn, the
+estimate `sum_c w_c g_c` has the covariance (F27)
+
+    V = S / (S - 1) sum_c (1 - 1 / w_c) (w_c g_c - mean) (w_c g_c - mean)^T
+
+which is `(N^2 / S)(1 - S/N) cov(g_c)` where all of N blocks are as likely. A single minibatch says little about it, so
+estimates are averaged over steps: plainly at first, later with exponential forgetting, since V moves with the chain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from longhmm.backends.evaluate import Statistics
+from longhmm.errors import ModelError
 from longhmm.inference.scaling import product
+from longhmm.target.coordinates import Flat, scores
+from longhmm.target.estimators import WindowTarget
+from longhmm.target.minibatch import Minibatch
+from longhmm.target.target import Estimate
 
 Field = Callable[[jax.Array], jax.Array]
+FORGETTING = 0.01  # share of the newest estimate of V once the average has seen 1 / FORGETTING steps
 
 
 class Moved(NamedTuple):
@@ -33,81 +46,6 @@ class Moved(NamedTuple):
 
     theta: jax.Array
     clipped: jax.Array
-
-
-class Recipe(Protocol):
-    """D and Q in some form."""
-
-    def drift(self, theta: jax.Array, gradient: jax.Array) -> jax.Array:
-        """`(D + Q) gradient`."""
-
-    def correction(self, theta: jax.Array) -> Any:
-        """Gamma."""
-
-    def noise(self, key: jax.Array, theta: jax.Array, step_size: Any, excess: Any) -> tuple[jax.Array, jax.Array]:
-        """A draw of `N(0, 2 h D - h^2 B)` and the share of clipped directions; `excess` is B, or None for none."""
-
-
-def step(
-    recipe: Recipe, key: jax.Array, theta: jax.Array, gradient: jax.Array, step_size: Any, excess: Any = None
-) -> Moved:
-    """One step of Algorithm 1 from the flat vector `theta` with an estimate of the gradient of the log density.
-
-    Args:
-        recipe: D and Q.
-        key: random key, used once.
-        theta: `(P,)`.
-        gradient: `(P,)`, estimate of the gradient of the log density at `theta`.
-        step_size: h.
-        excess: B in the recipe's own form: `(P, P)` for `Metric`; `(P,)`, its diagonal, for `Diagonal`; for `Factored`
-            with `D = L L^T` the whitened `L^T V L`, where `V = Cov(gradient)` and so `B = D V D`.
-
-    Example:
-        >>> import jax, jax.numpy as jnp
-        >>> step(Factored(jnp.ones(2)), jax.random.key(0), jnp.zeros(2), jnp.ones(2), 0.1).theta.shape
-        (2,)
-    """
-    noise, clipped = recipe.noise(key, theta, step_size, excess)
-    drift = recipe.drift(theta, gradient) + recipe.correction(theta)
-    return Moved(theta + step_size * drift + noise, clipped)
-
-
-def correction(field: Field, theta: jax.Array) -> jax.Array:
-    """`Gamma_i = sum_j d_j F_ij(theta)` for a matrix field, by automatic differentiation (P forward passes)."""
-    return jnp.einsum("ijj->i", jax.jacfwd(field)(theta))
-
-
-@dataclass(frozen=True)
-class Metric:
-    """D and Q as matrix-valued functions of theta; for low dimension, since Gamma needs P derivatives of a matrix.
-
-    Args:
-        diffusion: `theta -> D (P, P)`.
-        curl: `theta -> Q (P, P)`, or None for Q = 0.
-    """
-
-    diffusion: Field
-    curl: Field | None = None
-
-    def _both(self, theta: jax.Array) -> jax.Array:
-        return self.diffusion(theta) if self.curl is None else self.diffusion(theta) + self.curl(theta)
-
-    def drift(self, theta: jax.Array, gradient: jax.Array) -> jax.Array:
-        return self._both(theta) @ gradient
-
-    def correction(self, theta: jax.Array) -> jax.Array:
-        return correction(self._both, theta)
-
-    def noise(self, key: jax.Array, theta: jax.Array, step_size: Any, excess: Any) -> tuple[jax.Array, jax.Array]:
-        diffusion = self.diffusion(theta)
-        covariance = 2.0 * step_size * diffusion
-        if excess is not None:
-            covariance = covariance - step_size**2 * excess
-        # In units of the injected noise, so that coordinates of very different size lose nothing to rounding.
-        scale = jnp.sqrt(jnp.diagonal(diffusion))
-        inverse = jnp.where(scale > 0, 1.0 / jnp.where(scale > 0, scale, 1.0), 0.0)
-        draw, clipped = normal_with(key, covariance * inverse[:, None] * inverse)
-        return scale * draw, clipped
 
 
 @dataclass(frozen=True)
@@ -121,17 +59,16 @@ class Factored:
     factor: jax.Array
 
     def drift(self, theta: jax.Array, gradient: jax.Array) -> jax.Array:
+        """`(D + Q) gradient + Gamma`."""
         return scaled(self.factor, scaled_back(self.factor, gradient))
 
-    def correction(self, theta: jax.Array) -> Any:
-        return 0.0
-
-    def noise(self, key: jax.Array, theta: jax.Array, step_size: Any, excess: Any) -> tuple[jax.Array, jax.Array]:
-        if excess is None:
+    def noise(self, key: jax.Array, theta: jax.Array, step_size: Any, covariance: Any) -> tuple[jax.Array, jax.Array]:
+        """A draw of `N(0, 2 h D - h^2 B)` and the share of clipped directions; `covariance` is `L^T V L`, or None."""
+        if covariance is None:
             draw = jnp.sqrt(2.0 * step_size) * jax.random.normal(key, theta.shape, theta.dtype)
             return scaled(self.factor, draw), jnp.zeros((), theta.dtype)
         identity = jnp.eye(theta.shape[0], dtype=theta.dtype)
-        draw, clipped = normal_with(key, 2.0 * step_size * identity - step_size**2 * excess)
+        draw, clipped = normal_with(key, 2.0 * step_size * identity - step_size**2 * covariance)
         return scaled(self.factor, draw), clipped
 
 
@@ -141,26 +78,46 @@ class Diagonal:
 
     Args:
         diffusion: `theta -> (P,)`, the diagonal of D, whose entry i depends on `theta_i` alone.
-        curl: the linear map `v -> Q v`, or None for Q = 0.
+        curl: the linear map `v -> Q v`.
     """
 
     diffusion: Field
-    curl: Field | None = None
+    curl: Field
 
     def drift(self, theta: jax.Array, gradient: jax.Array) -> jax.Array:
-        along = self.diffusion(theta) * gradient
-        return along if self.curl is None else along + self.curl(gradient)
+        """`(D + Q) gradient + Gamma`."""
+        return self.diffusion(theta) * gradient + self.curl(gradient) + self.correction(theta)
 
     def correction(self, theta: jax.Array) -> jax.Array:
-        # Entry i depends on theta_i alone, so that one pass along (1, ..., 1) gives every d_i D_ii.
+        """Gamma: entry i depends on `theta_i` alone, so that one pass along (1, ..., 1) gives every `d_i D_ii`."""
         return jax.jvp(self.diffusion, (theta,), (jnp.ones_like(theta),))[1]
 
-    def noise(self, key: jax.Array, theta: jax.Array, step_size: Any, excess: Any) -> tuple[jax.Array, jax.Array]:
+    def noise(self, key: jax.Array, theta: jax.Array, step_size: Any, covariance: Any) -> tuple[jax.Array, jax.Array]:
+        """A draw of `N(0, 2 h D - h^2 B)` and the share of clipped directions; `covariance` is diag(B), or None."""
         variance = 2.0 * step_size * self.diffusion(theta)
-        if excess is not None:
-            variance = variance - step_size**2 * excess
+        if covariance is not None:
+            variance = variance - step_size**2 * covariance
         draw = jax.random.normal(key, theta.shape, theta.dtype)
         return jnp.sqrt(jnp.maximum(variance, 0.0)) * draw, jnp.mean((variance < 0).astype(theta.dtype))
+
+
+def step(
+    recipe: Factored | Diagonal,
+    key: jax.Array,
+    theta: jax.Array,
+    gradient: jax.Array,
+    step_size: Any,
+    covariance: Any = None,
+) -> Moved:
+    """One step of Algorithm 1 from the flat vector `theta` with an estimate of the gradient of the log density.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> step(Factored(jnp.ones(2)), jax.random.key(0), jnp.zeros(2), jnp.ones(2), 0.1).theta.shape
+        (2,)
+    """
+    noise, clipped = recipe.noise(key, theta, step_size, covariance)
+    return Moved(theta + step_size * recipe.drift(theta, gradient) + noise, clipped)
 
 
 def normal_with(key: jax.Array, covariance: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -180,3 +137,61 @@ def scaled(factor: jax.Array, vector: jax.Array) -> jax.Array:
 def scaled_back(factor: jax.Array, vector: jax.Array) -> jax.Array:
     """`L^T v`, along the last axis of `vector`."""
     return vector * factor if factor.ndim == 1 else product(factor.T, vector)
+
+
+# The noise of a minibatch gradient --------------------------------------------------------------------------------
+
+
+def check_noise_known(target: Any, name: str) -> None:
+    """Refuse targets whose noise cannot be read off their windows."""
+    if not target.apart:
+        raise ModelError(
+            f"noise_correction of {name} needs the scores of independent windows, as Buffered(...) gives them, got "
+            f"{type(target).__name__}: leave noise_correction out (full data have no noise; for control variates "
+            "ControlVariateSGLD() matches the noise)."
+        )
+    if target.source.scheme.count < 2:
+        raise ModelError(
+            "noise_correction needs at least 2 windows per minibatch to see their spread, got 1: use more windows."
+        )
+
+
+def window_scores(target: WindowTarget, coordinates: Mapping[str, Any], statistics: Statistics) -> dict[str, Any]:
+    """The score `g_c` of every window, by name, with a leading axis S."""
+    return scores(target.model, coordinates, statistics, initial_moves=target.initial is None)
+
+
+def _deviations(values: jax.Array, minibatch: Minibatch) -> jax.Array:
+    """`(S, ..., P)`, whose squares add up to V."""
+    count = values.shape[0]
+    weights = minibatch.weights.reshape((count,) + (1,) * (values.ndim - 1))
+    weighted = weights * values
+    # A block that is always drawn brings no noise; its weight may come out a little below 1.
+    missed = jnp.maximum(1.0 - 1.0 / weights, 0.0)
+    return jnp.sqrt(missed * (count / (count - 1.0))) * (weighted - jnp.mean(weighted, axis=0))
+
+
+def covariance(values: jax.Array, minibatch: Minibatch) -> jax.Array:
+    """`V (..., P, P)` from values `(S, ..., P)` of the windows of one minibatch."""
+    found = _deviations(values, minibatch)
+    return jnp.einsum("s...i,s...j->...ij", found, found)
+
+
+def variance(values: jax.Array, minibatch: Minibatch) -> jax.Array:
+    """The diagonal of V, `(..., P)`."""
+    return jnp.sum(_deviations(values, minibatch) ** 2, axis=0)
+
+
+def learned(
+    target: WindowTarget, state: Any, seen: Estimate, minibatch: Minibatch, spread: Callable[..., jax.Array]
+) -> jax.Array | None:
+    """`state.noise` with what this minibatch says of it; `spread` is `covariance` or `variance`, of `L^T g_hat`."""
+    if state.noise is None or seen.windows is None:
+        return None
+    found = Flat.like(state.coordinates).ravel(window_scores(target, state.coordinates, seen.windows))
+    return averaged(state.noise, spread(scaled_back(state.factor, found), minibatch), state.steps)
+
+
+def averaged(before: jax.Array, now: jax.Array, index: jax.Array) -> jax.Array:
+    """The moving average after step `index` (counted from 0), in which `now` is the newest estimate."""
+    return before + (now - before) * jnp.maximum(1.0 / (index + 1.0), FORGETTING)

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from longhmm.errors import ModelError
-from longhmm.samplers import gradient_noise, recipe
+from longhmm.samplers import recipe
 from longhmm.samplers.contract import Coordinates, Sampler, all_finite
-from longhmm.samplers.preconditioning import Given, Identity, InverseInformation
+from longhmm.samplers.preconditioning import InverseInformation, Preconditioner
 from longhmm.samplers.schedules import Schedule, as_schedule
 from longhmm.target.coordinates import Flat
 from longhmm.target.target import Target
@@ -69,14 +69,11 @@ class SGHMC(Sampler):
 
     Example:
         >>> import jax, longhmm as lh
-        >>> from longhmm.samplers.sghmc import SGHMC
-        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
-        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
-        >>> states, y = lh.simulate(model, params, 2000, seed=0)
-        >>> model, sampler, data = model.resolve(y), SGHMC(step_size=0.1), lh.open_data(y)
+        >>> model, params = lh.HMM(2, lh.Poisson(rate=[1.0, 8.0])), {"transition": [[0.9, 0.1], [0.2, 0.8]]}
+        >>> data = lh.open_data(lh.simulate(model, params, 2000, seed=0)[1])
+        >>> sampler = lh.SGHMC(step_size=0.1)
         >>> target = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
-        >>> u = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
-        >>> state = sampler.init(target, jax.random.key(0), u)
+        >>> state = sampler.init(target, jax.random.key(0), lh.unconstrain(model, params))
         >>> state, info = sampler.step(target, jax.random.key(1), state, target.minibatch(jax.random.key(2)))
         >>> bool(info.finite)
         True
@@ -87,7 +84,7 @@ class SGHMC(Sampler):
 
     step_size: float | Schedule = 0.1
     friction: float = 1.0
-    preconditioner: Identity | InverseInformation | Given = field(default_factory=InverseInformation)
+    preconditioner: Preconditioner = field(default_factory=InverseInformation)
     noise_correction: bool = False
     name: ClassVar[str] = "SGHMC"
     cites: ClassVar[tuple[str, ...]] = ("chen2014",)
@@ -99,8 +96,8 @@ class SGHMC(Sampler):
 
     def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGHMCState:
         if self.noise_correction:
-            gradient_noise.check_noise_known(target, self.name)
-        factor = self.preconditioner.factor(target.model, target, u)
+            recipe.check_noise_known(target, self.name)
+        factor = self.preconditioner.factor(target, u)
         momentum = jax.random.normal(key, factor.shape[:1], factor.dtype)
         noise = jnp.zeros_like(momentum) if self.noise_correction else None
         return SGHMCState(dict(u), momentum, factor, jnp.zeros((), jnp.int32), noise)
@@ -108,11 +105,7 @@ class SGHMC(Sampler):
     def step(self, target: Any, key: jax.Array, state: SGHMCState, minibatch: Any) -> tuple[SGHMCState, SGHMCInfo]:
         flat, factor = Flat.like(state.coordinates), state.factor
         seen = target.estimate(state.coordinates, minibatch, per_window=self.noise_correction)
-        noise = state.noise
-        if noise is not None:
-            found = gradient_noise.window_scores(target, state.coordinates, seen.windows)
-            whitened = recipe.scaled_back(factor, flat.ravel(found))
-            noise = gradient_noise.averaged(noise, gradient_noise.variance(whitened, minibatch), state.steps)
+        noise = recipe.learned(target, state, seen, minibatch, recipe.variance)
         size = jnp.asarray(as_schedule(self.step_size).at(state.steps), factor.dtype)
         slope = recipe.scaled_back(factor, flat.ravel(seen.gradient))
         momentum, clipped = kick(key, state.momentum, slope, self.friction, size, noise)
@@ -126,21 +119,14 @@ def kick(
     key: jax.Array, momentum: jax.Array, slope: jax.Array, friction: float, step_size: Any, noise: Any
 ) -> tuple[jax.Array, jax.Array]:
     """The momentum after one step of the recipe for (z, r), given the gradient `slope` of the log density of z."""
-    size = momentum.shape[0]
-    zeros = jnp.zeros_like(momentum)
+    size, zeros = momentum.shape[0], jnp.zeros_like(momentum)
     diffusion = jnp.concatenate([zeros, jnp.full_like(momentum, friction)])
 
     def curl(vector: jax.Array) -> jax.Array:
         return jnp.concatenate([-vector[size:], vector[:size]])
 
     # The drift of z does not depend on where z is, so that the origin serves for it. The noise of the slope reaches r.
-    excess = None if noise is None else jnp.concatenate([zeros, noise])
-    moved = recipe.step(
-        recipe.Diagonal(lambda _: diffusion, curl),
-        key,
-        jnp.concatenate([zeros, momentum]),
-        jnp.concatenate([slope, -momentum]),
-        step_size,
-        excess,
-    )
+    at, gradient = jnp.concatenate([zeros, momentum]), jnp.concatenate([slope, -momentum])
+    reached = None if noise is None else jnp.concatenate([zeros, noise])
+    moved = recipe.step(recipe.Diagonal(lambda _: diffusion, curl), key, at, gradient, step_size, reached)
     return moved.theta[size:], 2.0 * moved.clipped

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.samplers import gradient_noise, recipe
+from longhmm.samplers import recipe
 from longhmm.samplers.contract import Coordinates, Sampler, all_finite
-from longhmm.samplers.preconditioning import Given, Identity, InverseInformation
+from longhmm.samplers.preconditioning import Identity, Preconditioner
 from longhmm.samplers.schedules import Schedule, as_schedule
 from longhmm.target.coordinates import Flat
 from longhmm.target.target import Target
@@ -59,14 +59,11 @@ class SGLD(Sampler):
 
     Example:
         >>> import jax, longhmm as lh
-        >>> from longhmm.samplers.sgld import SGLD
-        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
-        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
-        >>> states, y = lh.simulate(model, params, 2000, seed=0)
-        >>> model, sampler, data = model.resolve(y), SGLD(step_size=1e-4), lh.open_data(y)
+        >>> model, params = lh.HMM(2, lh.Poisson(rate=[1.0, 8.0])), {"transition": [[0.9, 0.1], [0.2, 0.8]]}
+        >>> data = lh.open_data(lh.simulate(model, params, 2000, seed=0)[1])
+        >>> sampler = lh.SGLD(step_size=1e-4)
         >>> target = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
-        >>> u = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
-        >>> state = sampler.init(target, jax.random.key(0), u)
+        >>> state = sampler.init(target, jax.random.key(0), lh.unconstrain(model, params))
         >>> state, info = sampler.step(target, jax.random.key(1), state, target.minibatch(jax.random.key(2)))
         >>> bool(info.finite)
         True
@@ -76,7 +73,7 @@ class SGLD(Sampler):
     """
 
     step_size: float | Schedule
-    preconditioner: Identity | InverseInformation | Given = field(default_factory=Identity)
+    preconditioner: Preconditioner = field(default_factory=Identity)
     noise_correction: bool = False
     name: ClassVar[str] = "SGLD"
     cites: ClassVar[tuple[str, ...]] = ("welling2011",)
@@ -86,19 +83,15 @@ class SGLD(Sampler):
 
     def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGLDState:
         if self.noise_correction:
-            gradient_noise.check_noise_known(target, self.name)
-        factor = self.preconditioner.factor(target.model, target, u)
+            recipe.check_noise_known(target, self.name)
+        factor = self.preconditioner.factor(target, u)
         noise = jnp.zeros((factor.shape[0],) * 2, factor.dtype) if self.noise_correction else None
         return SGLDState(dict(u), factor, jnp.zeros((), jnp.int32), noise)
 
     def step(self, target: Any, key: jax.Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, SGLDInfo]:
         flat = Flat.like(state.coordinates)
         seen = target.estimate(state.coordinates, minibatch, per_window=self.noise_correction)
-        noise = state.noise
-        if noise is not None:
-            found = gradient_noise.window_scores(target, state.coordinates, seen.windows)
-            whitened = recipe.scaled_back(state.factor, flat.ravel(found))
-            noise = gradient_noise.averaged(noise, gradient_noise.covariance(whitened, minibatch), state.steps)
+        noise = recipe.learned(target, state, seen, minibatch, recipe.covariance)
         size = jnp.asarray(as_schedule(self.step_size).at(state.steps), state.factor.dtype)
         theta, gradient = flat.ravel(state.coordinates), flat.ravel(seen.gradient)
         moved = recipe.step(recipe.Factored(state.factor), key, theta, gradient, size, noise)

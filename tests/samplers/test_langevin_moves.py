@@ -8,7 +8,7 @@ from scipy import stats
 
 from longhmm.model.transitions import Transitions
 from longhmm.run.generator import generator_key
-from longhmm.samplers.expanded_mean import MANY, CoxIngersollRoss, Mirror, Rows, normalised, poisson, slope
+from longhmm.samplers.langevin_moves import MANY, CoxIngersollRoss, Mirror, Rows, normalised, poisson, slope
 from samplers.targets import dirichlet_moments
 
 COUNTS = np.array([[400.0, 30.0, 0.0], [5.0, 60.0, 20.0], [0.0, 0.0, 0.0]])

@@ -1,0 +1,248 @@
+"""The two steps of expectation maximisation: what one pass says about better parameters, and those parameters.
+
+With gamma and xi computed at the current parameters, the M step raises
+
+    Q(theta) = sum_ij n_ij log A[i, j] + sum_t sum_k gamma_t(k) log p(y_t | k) + (first states) + log prior
+
+An exponential family needs only `sum_t gamma_t(k) s(y_t)`, from which Q is known everywhere. For any other emission,
+and for rows that are missing in part, the pass yields the first and second derivatives of Q where it stands. The prior
+is the density of *natural* parameters, without a Jacobian: with flat priors Q leads to the likelihood's maximum, and a
+row of A has the closed form of a Dirichlet mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.backends.read import lowering_for
+from longhmm.backends.stream import Progress, totals
+from longhmm.data.executor import Task
+from longhmm.data.rows import Rows
+from longhmm.data.sequences import Sequences
+from longhmm.model.conjugate import Sums
+from longhmm.model.hmm import HMM
+from longhmm.model.newton import Coordinates, Derivatives, ascent_direction, newton_ascent
+from longhmm.target.target import Target
+
+# A Dirichlet density with a concentration below 1 is infinite at 0; the logarithm of this number stands for that.
+SMALLEST = 1e-300
+# A density with corners has no second derivative to speak of; its squared slopes then say how far a step may go.
+LEAST_CURVATURE = 0.5
+ROWS = 1 << 18  # looked at together
+
+Arrays = dict[str, np.ndarray]
+
+
+class Slopes(NamedTuple):
+    """Derivatives of Q without prior in the emission's coordinates, at the parameters of the pass.
+
+    Attributes:
+        gradient: `(P,)`.
+        hessian: `(P, P)`.
+        squares: `(P,)`, `sum_t gamma_t(k)` times the squared derivative of `log p(y_t | k)`: about minus the diagonal
+            of the Hessian where a density is smooth, and a curvature also where it has corners.
+    """
+
+    gradient: Any
+    hessian: Any
+    squares: Any
+
+
+class Expected(NamedTuple):
+    """Everything the M step needs, at the parameters of the pass: `log p(y)`, expected first states `(K,)`, expected
+    transitions `(K, K)`, and what the emission needs."""
+
+    log_likelihood: float
+    first: np.ndarray
+    transitions: np.ndarray
+    emission: Sums | Slopes
+
+
+def _emission(model: HMM) -> Coordinates:
+    return Coordinates(model.emission.parameters(model.n_states))
+
+
+# E step -----------------------------------------------------------------------------------------------------------
+
+
+def expect(data: Target, params: Mapping[str, Any], *, by_sums: bool, progress: Progress | None = None) -> Expected:
+    """One exact pass over the data; `by_sums` asks for sufficient statistics, which only some emissions have."""
+    model, complete = data.model, data.model.validate(params)
+    lowering = lowering_for(model, data.sequences) if by_sums else None
+    collect = None if lowering is not None else collect_sums if by_sums else collect_slopes
+    found = totals(model, complete, data.sequences, collect, progress=progress)
+    emission = found.collected
+    if by_sums:
+        centre = np.asarray(model.emission.centre(complete))
+        if lowering is None:
+            emission = emission._replace(centre=centre)
+        else:
+            assert found.sums is not None
+            emission = Sums(*lowering.expected_statistics(complete, found.sums, centre), centre)
+    return Expected(found.log_likelihood, found.first, found.transitions, emission)
+
+
+def sums_suffice(data: Target) -> bool:
+    """Whether sufficient statistics serve: an exponential family, and no row that is observed in part only."""
+    sequences = data.sequences
+    if not data.model.emission.is_exponential_family:
+        return False
+    if sequences.dim == 1 or not (sequences.has_mask or sequences.dtype.kind == "f"):
+        return True
+    spans = ((start, min(start + ROWS, sequences.length)) for start in range(0, sequences.length, ROWS))
+    tasks = (Task(span, *span, gives_rows=False) for span in spans)
+    return not any(sequences.executor.run(_partly_observed, data.model, sequences, tasks))
+
+
+def _partly_observed(model: HMM, sequences: Sequences) -> Callable[[tuple[int, int]], bool]:
+    def look(span: tuple[int, int]) -> bool:
+        observed = sequences.rows(*span).observed
+        return bool(np.any(observed.any(axis=1) != observed.all(axis=1)))
+
+    return look
+
+
+def collect_sums(model: HMM, params: Mapping[str, jax.Array], rows: Rows, weights: jax.Array) -> Sums:
+    emission = model.emission
+    whole = jnp.all(jnp.asarray(rows.observed), axis=1)[:, None]
+    values = jnp.where(whole, jnp.asarray(rows.values).astype(weights.dtype), emission.fill(weights.dtype))
+    values = values - emission.centre(params)
+    weights = jnp.where(whole, weights, 0.0)
+    statistics = emission.sufficient_statistics(values if emission.vector_valued else values[:, 0])
+    assert statistics is not None
+    return Sums(weights.T @ statistics, jnp.sum(weights, axis=0), jnp.zeros(emission.dim))  # type: ignore[arg-type]
+
+
+def collect_slopes(model: HMM, params: Mapping[str, jax.Array], rows: Rows, weights: jax.Array) -> Slopes:
+    coordinates = _emission(model)
+    vector = coordinates.flatten(params)
+
+    def logs(vector: jax.Array) -> jax.Array:
+        return model.emission.log_likelihoods(coordinates.params(vector), rows)
+
+    def weighted(vector: jax.Array) -> jax.Array:
+        # A state that cannot have produced a row has weight 0 and log density minus infinity.
+        return jnp.sum(weights * jnp.where(weights > 0, logs(vector), 0.0))
+
+    slopes = coordinates.derivatives(weighted, vector)
+    squares = coordinates.squared_slopes(logs, vector, weights, model.emission.state_levels(model.n_states))
+    return Slopes(slopes.gradient, slopes.hessian, squares)
+
+
+# M step -----------------------------------------------------------------------------------------------------------
+
+
+def maximise(model: HMM, params: Arrays, expected: Expected, *, prior: bool, moves_initial: bool) -> Arrays:
+    """Parameters with a larger Q: the largest, or one Newton step towards it where only derivatives are known.
+
+    Transitions that follow covariates have no closed form and stay.
+    """
+    moves = model.transitions
+    with jax.enable_x64(True):
+        emission = _next_emission(model, params, expected.emission, prior)
+        if moves.varies:
+            return {moves.parameter: params[moves.parameter], **emission}
+        transition = _next_transition(model, params["transition"], expected, prior, moves_initial)
+        return {"transition": transition, **emission}
+
+
+def between(model: HMM, old: Arrays, new: Arrays, fraction: float) -> Arrays:
+    """A point on the way from old to new parameters: straight in A and in the emission's coordinates."""
+    if fraction == 1.0:
+        return new
+    with jax.enable_x64(True):
+        ends = [np.asarray(_flatten(model, each)) for each in (old, new)]
+        emission = _natural(model, ends[0] + fraction * (ends[1] - ends[0]))
+        name = model.transitions.parameter
+        moves = old[name] + fraction * (new[name] - old[name])
+        return {name: moves, **jax.tree.map(np.asarray, emission)}
+
+
+def log_prior(model: HMM, params: Mapping[str, np.ndarray]) -> float:
+    """Log prior density of natural parameters, finite where entries of A are zero."""
+    with jax.enable_x64(True):
+        arrays = {name: jnp.asarray(value) for name, value in params.items()}
+        if not model.transitions.varies:
+            arrays["transition"] = jnp.maximum(arrays["transition"].astype(jnp.float64), SMALLEST)
+        return float(_log_prior(model, arrays))
+
+
+def _next_transition(
+    model: HMM, transition: np.ndarray, expected: Expected, prior: bool, moves_initial: bool
+) -> np.ndarray:
+    """Rows in proportion to `n_ij + a_ij - 1`, at least 0; fixed rows, and rows without any weight, stay."""
+    rows = model.transitions
+    weights = expected.transitions + (rows.concentration - 1.0 if prior else 0.0)
+    weights = np.where(rows.allowed, np.maximum(weights, 0.0), 0.0)
+    sums = weights.sum(axis=1, keepdims=True)
+    moving = rows.free_rows[:, None] & (sums > 0)
+    closed = np.where(moving, weights / np.where(sums > 0, sums, 1.0), transition)
+    if not moves_initial or not rows.n_free:
+        return closed
+    # A stationary `initial` has a say in A, and the closed form is only where to start.
+    start = np.where(rows.allowed, np.maximum(closed, 1e-30), 0.0)
+    start = np.asarray(rows.unconstrain(jnp.asarray(start / start.sum(axis=1, keepdims=True))))
+    arrays = jnp.asarray(weights), jnp.asarray(expected.first)
+    best, _ = newton_ascent(lambda u: _transition_derivatives(model, jnp.asarray(u), *arrays), start)
+    return np.asarray(rows.constrain(jnp.asarray(best)))
+
+
+def _next_emission(model: HMM, params: Arrays, collected: Sums | Slopes, prior: bool) -> Arrays:
+    new = np.asarray(_flatten(model, params))
+    if isinstance(collected, Sums):
+        closed = model.emission.mode(model.n_states, collected, start=params, prior=prior)
+        if closed is not None:
+            return closed
+        derivatives = partial(_sums_derivatives, model, prior, collected)
+        if new.size:
+            new, _ = newton_ascent(lambda u: derivatives(jnp.asarray(u)), new, iterations=100)
+    elif new.size:
+        gradient, curvature = collected.gradient, np.abs(np.diag(collected.hessian))
+        hessian = collected.hessian - np.diag(np.maximum(LEAST_CURVATURE * collected.squares - curvature, 0.0))
+        if prior:
+            known = _prior_derivatives(model, jnp.asarray(new))
+            gradient, hessian = gradient + np.asarray(known.gradient), hessian + np.asarray(known.hessian)
+        new = new + ascent_direction(gradient, hessian)
+    return jax.tree.map(np.asarray, _natural(model, new))
+
+
+_log_prior = jax.jit(lambda model, params: model.log_prior(params))
+_flatten = jax.jit(lambda model, params: _emission(model).flatten(params))
+_natural = jax.jit(lambda model, vector: _emission(model).params(vector))
+
+
+@jax.jit
+def _transition_derivatives(model: HMM, u: jax.Array, weights: jax.Array, first: jax.Array) -> Derivatives:
+    def objective(u: jax.Array) -> jax.Array:
+        transition = model.transitions.constrain(u)
+        logs = jnp.log(jnp.maximum(transition, SMALLEST))
+        return jnp.sum(weights * logs) + jnp.sum(first * jnp.log(jnp.maximum(model.initial_law(transition), SMALLEST)))
+
+    return Derivatives(*jax.value_and_grad(objective)(u), jax.hessian(objective)(u))
+
+
+@partial(jax.jit, static_argnames=("prior",))
+def _sums_derivatives(model: HMM, prior: bool, sums: Sums, vector: jax.Array) -> Derivatives:
+    coordinates = _emission(model)
+
+    def objective(vector: jax.Array) -> jax.Array:
+        params = coordinates.params(vector)
+        natural = model.emission.natural_parameters(model.emission.recentred(params, sums.centre))
+        assert natural is not None
+        eta, log_normaliser = natural
+        value = jnp.sum(sums.statistics * eta) - jnp.sum(sums.counts * log_normaliser)
+        return value + model.emission.log_prior(params) if prior else value
+
+    return coordinates.derivatives(objective, vector)
+
+
+@jax.jit
+def _prior_derivatives(model: HMM, vector: jax.Array) -> Derivatives:
+    coordinates = _emission(model)
+    return coordinates.derivatives(lambda u: model.emission.log_prior(coordinates.params(u)), vector)
