@@ -38,23 +38,21 @@ def data_of(name: str, length: int) -> tuple[Any, Any]:
 def default_draws(job: tuple[str, int]) -> dict[str, Any]:
     """In a process of its own, on the CPU: tuning, draws, and their cost."""
     os.environ["JAX_PLATFORMS"] = "cpu"
-    from longhmm.progress import Bar
     from longhmm.run.request import Request
-    from longhmm.run.session import find_tuning, run_session
+    from longhmm.run.run import Run, carry_out
+    from longhmm.samplers.contract import Start
     from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
+    from longhmm.target.target import StreamedPosterior
 
     model, sequences = data_of(*job)
-    request = Request(
-        model, sequences, ControlVariateSGLD(), None, None, 4, 1000, None, None, None, 5, None, None, 2000.0
-    )
     began = time.perf_counter()
-    found = find_tuning(request, Bar(False))
-    tuned = time.perf_counter() - began
-    chains = run_session(request, Bar(False), found)
+    sampler = ControlVariateSGLD().tune(StreamedPosterior(model, sequences), Start(seed=5))
+    tuned, found = time.perf_counter() - began, sampler.found
+    chains = carry_out(Run(Request(model, sequences, sampler, seed=5, spaced=True), sampler))
     return {
         "coordinates": chains.coordinates,
-        "centre": found.mode.coordinates,
-        "factor": np.asarray(found.estimator.factor, np.float64),
+        "centre": found.mode,
+        "factor": np.asarray(found.factor, np.float64),
         "settings": chains.settings,
         "tuning_seconds": tuned,
         "seconds": time.perf_counter() - began,

@@ -166,29 +166,28 @@ def _relative_error(draws: np.ndarray, size: float) -> float:
 
 
 def run_case(name: str, workers: int, effective: int) -> dict[str, Any]:
-    from longhmm.progress import Bar
-    from longhmm.run.session import Request, find_tuning, run_session
+    from longhmm.run.request import Request
+    from longhmm.run.run import Run, carry_out
+    from longhmm.samplers.contract import Start
     from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
     from longhmm.target.coordinates import Flat
+    from longhmm.target.target import StreamedPosterior
 
     model, sequences = data_of(name)
     draws = -(-effective * 2 // 4)
-    request = Request(
-        model, sequences, ControlVariateSGLD(), None, None, 4, draws, None, None, None, 5, None, None, float(effective)
-    )
     began = time.perf_counter()
-    found = find_tuning(request, Bar(False))
-    tuned = time.perf_counter() - began
-    chains = run_session(request, Bar(False), found)
+    sampler = ControlVariateSGLD().tune(StreamedPosterior(model, sequences), Start(seed=5))
+    tuned, found = time.perf_counter() - began, sampler.found
+    chains = carry_out(Run(Request(model, sequences, sampler, draws=draws, seed=5, spaced=True), sampler))
     seconds = time.perf_counter() - began
-    flat = Flat.like(found.mode.coordinates)
-    factor = np.asarray(found.estimator.factor, np.float64)
-    jobs = [(name, found.mode.coordinates, factor, 100 + n, -(-effective * 5 // 4 // workers)) for n in range(workers)]
+    flat = Flat.like(found.mode)
+    factor = np.asarray(found.factor, np.float64)
+    jobs = [(name, found.mode, factor, 100 + n, -(-effective * 5 // 4 // workers)) for n in range(workers)]
     began = time.perf_counter()
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         whitened = np.stack(pool.map(exact_chain, jobs))
     exact_seconds = time.perf_counter() - began
-    centre = flat.ravel_numpy(found.mode.coordinates)
+    centre = flat.ravel_numpy(found.mode)
     exact = natural(model, flat.unravel(centre + whitened @ factor.T))
     rows = compare(natural(model, chains.coordinates), exact)
     settings = chains.settings

@@ -70,29 +70,28 @@ def samplers(length: int) -> dict[str, tuple[Any, Any, Any]]:
 
 def run_method(case: str, name: str, init: dict[str, np.ndarray], seconds: float, seed: int) -> dict[str, Any]:
     """Draws of one method as natural columns, with what they cost."""
-    from longhmm.progress import Bar
     from longhmm.run.driver import BLOCK_DRAWS
+    from longhmm.run.limit import Limit
     from longhmm.run.request import Request
-    from longhmm.run.session import find_tuning, run_session
-    from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
+    from longhmm.run.run import Run, carry_out
+    from longhmm.samplers.contract import Start
+    from longhmm.target.target import StreamedPosterior
 
     model, sequences = data_of(case)
     sampler, windows, buffer = samplers(sequences.length)[name]
-    start = None if isinstance(sampler, ControlVariateSGLD) else init
-    request = Request(
-        model, sequences, sampler, windows, buffer, CHAINS, 1_000_000, None, 1, start, seed, None, None, 0.0
-    )
     began = time.perf_counter()
-    bar, found = Bar(False), None
-    if start is None:
-        found = find_tuning(request, bar)
-        request = replace(request, thin=int(np.ceil(found.autocorrelation)))
+    start = Start(None if sampler.learned else init, windows, buffer, seed)
+    tuned = sampler.tune(StreamedPosterior(model, sequences), start)
     warmup = 50 if "adaptation_steps" in getattr(sampler, "__dataclass_fields__", {}) else None
-    request = replace(request, warmup=20 if name == "batch RLD" else warmup)
+    warmup = 20 if name == "batch RLD" else warmup
+    request = Request(
+        model, sequences, sampler, windows, buffer, CHAINS, BLOCK_DRAWS, warmup, tuned.spacing, start.init, seed
+    )
     # A first block warms up and compiles; the clock starts after it.
-    first = run_session(replace(request, draws=BLOCK_DRAWS), bar, found)
+    run = Run(request, tuned)
+    carry_out(run)
     ready = time.perf_counter()
-    chains = run_session(replace(request, time_limit=seconds), bar, found, first.stored)
+    chains = carry_out(replace(run, request=replace(request, draws=1_000_000)), limit=Limit(seconds))
     return {
         "columns": natural(model, chains.coordinates),
         "setup_seconds": ready - began,
@@ -213,8 +212,8 @@ def main() -> None:
     parser.add_argument("--out", default="docs/calibration")
     options = parser.parse_args()
     os.environ.setdefault("XLA_FLAGS", ONE_THREAD)
-    from longhmm.run.mode import find_mode
-    from longhmm.run.tuning import whitening
+    from longhmm.samplers.control_variate_tuning import whitening
+    from longhmm.samplers.mode import find_mode
     from longhmm.target.coordinates import Flat, constrain
 
     model, sequences = data_of(options.case)

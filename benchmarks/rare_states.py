@@ -22,13 +22,15 @@ import numpy as np
 import longhmm as lh
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.model.hmm import HMM
-from longhmm.progress import Bar
+from longhmm.run import exact
 from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.request import Request
-from longhmm.run.session import run_session
-from longhmm.run.tuning import Tuning, tune
+from longhmm.run.run import Run, carry_out
+from longhmm.samplers.contract import Start
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
+from longhmm.samplers.control_variate_tuning import Tuned
 from longhmm.target.coordinates import Flat, constrain
+from longhmm.target.target import StreamedPosterior
 
 PROJECT = Path(__file__).resolve().parents[1]
 GOES = "goes_xrs/goes15_1min.npz"
@@ -81,11 +83,11 @@ def flares(path: Path, minutes: int) -> Case:
     return Case(model, data, fit.params, 64)
 
 
-def measured_noise(found: Tuning) -> np.ndarray:
+def measured_noise(case: Case, found: Tuned) -> np.ndarray:
     """`(P, P)`, the covariance of gradients at points of the posterior, from fresh minibatches."""
-    control, factor = found.estimator.control, np.asarray(found.estimator.factor, np.float64)
-    flat = Flat.like(found.mode.coordinates)
-    centre, rng = flat.ravel_numpy(found.mode.coordinates), np.random.default_rng(1)
+    control, factor = found.bind(case.model, case.data, {}), np.asarray(found.factor, np.float64)
+    flat = Flat.like(found.mode)
+    centre, rng = flat.ravel_numpy(found.mode), np.random.default_rng(1)
 
     @jax.jit
     def gradients(at: Any, keys: jax.Array) -> jax.Array:
@@ -100,27 +102,26 @@ def measured_noise(found: Tuning) -> np.ndarray:
     return noise
 
 
-def chains_of(case: Case, windows: lh.Windows, found: Tuning, draws: int) -> tuple[np.ndarray, float]:
+def chains_of(case: Case, found: Tuned, draws: int) -> tuple[np.ndarray, float]:
     """Draws in flat coordinates, and seconds per step of one chain."""
-    sampler, buffer = ControlVariateSGLD(), lh.FixedBuffer(case.buffer)
-    settings = (windows, buffer, CHAINS, draws, None, THIN, None, 0, None, None, 0.0)
-    request = Request(case.model, case.data, sampler, *settings)
+    sampler = ControlVariateSGLD(tuned=found)
+    request = Request(case.model, case.data, sampler, chains=CHAINS, draws=draws, thin=THIN)
     began = time.perf_counter()
-    chains = run_session(request, Bar(False), found)
+    chains = carry_out(Run(request, sampler))
     seconds = (time.perf_counter() - began) / (CHAINS * chains.settings["steps"])
-    return Flat.like(found.mode.coordinates).ravel_numpy(chains.coordinates), seconds
+    return Flat.like(found.mode).ravel_numpy(chains.coordinates), seconds
 
 
-def by_windows(case: Case, proposal: lh.Importance | None, draws: int) -> tuple[dict[str, Any], np.ndarray, Tuning]:
+def by_windows(case: Case, proposal: lh.Importance | None, draws: int) -> tuple[dict[str, Any], np.ndarray, Tuned]:
     """Noise, step size and effective draws with one way of drawing windows."""
     windows = lh.Windows(HALF_WIDTH, COUNT, proposal)
-    how = {"windows": windows, "buffer": lh.FixedBuffer(case.buffer), "init": case.init}
-    found = tune(ControlVariateSGLD(), case.model, case.data, **how)
-    noise, factor = measured_noise(found), np.asarray(found.estimator.factor, np.float64)
+    start = Start(case.init, windows, lh.FixedBuffer(case.buffer))
+    found = ControlVariateSGLD().tune(StreamedPosterior(case.model, case.data), start).found
+    noise, factor = measured_noise(case, found), np.asarray(found.factor, np.float64)
     values = np.linalg.eigvalsh(factor.T @ noise @ factor)[::-1]
-    flat = Flat.like(found.mode.coordinates)
+    flat = Flat.like(found.mode)
     level = flat.unravel(np.arange(flat.size))["mean"][-1]  # of the rarest state, the last one in both cases
-    drawn, seconds = chains_of(case, windows, found, draws)
+    drawn, seconds = chains_of(case, found, draws)
     sizes = bulk_effective_size(drawn)
     steps = CHAINS * draws * THIN
     result = {
@@ -140,12 +141,12 @@ def by_windows(case: Case, proposal: lh.Importance | None, draws: int) -> tuple[
     return result, drawn, found
 
 
-def exact_draws(case: Case, found: Tuning, draws: int) -> np.ndarray:
+def exact_draws(case: Case, found: Tuned, draws: int) -> np.ndarray:
     """Flat coordinates from NUTS on all data, preconditioned by the curvature at the mode."""
-    sampler = lh.NUTS(inverse_mass=np.linalg.inv(found.mode.information))
-    settings = (None, None, CHAINS, draws, None, 1, None, 1, None, None, 0.0)
-    chains = run_session(Request(case.model, case.data, sampler, *settings), Bar(False), found)
-    return Flat.like(found.mode.coordinates).ravel_numpy(chains.coordinates)
+    sampler = ControlVariateSGLD(tuned=found)
+    request = Request(case.model, case.data, sampler, chains=CHAINS, draws=draws, thin=1, seed=1)
+    chains = carry_out(Run(request, sampler, exact.CHEAPER))
+    return Flat.like(found.mode).ravel_numpy(chains.coordinates)
 
 
 def compared(case: Case, draws: int, exact: int) -> dict[str, Any]:
@@ -155,7 +156,7 @@ def compared(case: Case, draws: int, exact: int) -> dict[str, Any]:
     for name, proposal in (("uniform", None), ("importance", lh.Importance())):
         result[name], drawn[name], found = by_windows(case, proposal, draws)
         print(name, {key: value for key, value in result[name].items() if key != "noise_eigenvalues"}, flush=True)
-    params = constrain(case.model, found.mode.coordinates)
+    params = constrain(case.model, found.mode)
     shares = lh.state_probabilities(case.model, params, case.data).mean(axis=0)
     result["state_shares"] = [float(share) for share in shares]
     uniform, importance = result["uniform"], result["importance"]

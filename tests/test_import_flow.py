@@ -29,8 +29,9 @@ FLOW = (
 RANK = {name: rank for rank, names in enumerate(FLOW) for name in names}
 # The recursions take arrays and return arrays, whatever lies to their left.
 FORBIDDEN = {"inference": {"data", "datasets", "model"}}
-# Doors that lead to the right, opened only when they are called: a posterior writes its own page.
-DOORS = {("posterior/posterior.py", "report")}
+# Doors that lead to the right, opened only when they are called: a posterior writes its own page, and a run ends in a
+# posterior, whose checks may ask for an exact sampler.
+DOORS = {("posterior/posterior.py", "report"), ("run/sample.py", "posterior")}
 # Up to here the package must load on a bare accelerator machine.
 BARE_UP_TO = RANK["samplers"]
 BARE_LIBRARIES = {"numpy", "jax", "numpyro", PACKAGE}

@@ -17,7 +17,7 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
-from longhmm.run.driver import Driver, Progressed
+from longhmm.run.driver import Driver, RunState
 from longhmm.samplers.contract import Sampler
 from longhmm.target.buffer_length import RUN_LENGTH, RUNS, BufferEstimate, FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import constrain, unconstrain
@@ -118,11 +118,11 @@ class Watched:
             return float(self.sequences.length)
         return float(self.windows.count * (self.windows.core_length + 2 * found.length))
 
-    def _warm(self, driver: Driver, run: Progressed) -> None:
+    def _warm(self, driver: Driver, run: RunState) -> None:
         """Compile, on a copy of the states that is thrown away."""
-        driver.advance(Progressed(list(run.states), run.steps, alive=list(run.alive)), 1, 1)
+        driver.advance(RunState(list(run.states), run.steps, alive=list(run.alive)), 1, 1)
 
-    def _average(self, run: Progressed) -> Params:
+    def _average(self, run: RunState) -> Params:
         draws = run.draws_tree()
         run.recorded, run.stats = [], []
         return natural(self.model, draws, lambda value: value.mean(axis=1))

@@ -9,15 +9,15 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
-from longhmm.posterior.origin import exact_sampler
 from longhmm.progress import Bar
+from longhmm.run import exact
 from longhmm.run.chains import Chains
 from longhmm.run.request import Request
-from longhmm.run.session import run_session
-from longhmm.run.tuning import tune
-from longhmm.samplers.contract import Sampler
+from longhmm.run.run import Run, carry_out
+from longhmm.samplers.contract import Start
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 from longhmm.target.coordinates import constrain
+from longhmm.target.target import StreamedPosterior
 from longhmm_reproduction.chains import Segment, natural
 
 MOST_ROWS = 1e10  # some minutes on two cores
@@ -57,23 +57,23 @@ def run_default(
     read more than `MOST_ROWS`: `sample` would.
     """
     began, bar = time.perf_counter(), Rows()
-    found = tune(ControlVariateSGLD(), model, sequences, seed=seed, bar=bar)
+    tuned = ControlVariateSGLD().tune(StreamedPosterior(model, sequences), Start(seed=seed, bar=bar))
+    found = tuned.found
     climbed = time.perf_counter() - began
-    mode = {name: np.stack([value] * chains) for name, value in constrain(model, found.mode.coordinates).items()}
-    at_mode = Segment(0, mode, climbed, bar.rows, found.mode.buffer, None)
-    exactly = bool(found.exact) and not windows_only
+    mode = {name: np.stack([value] * chains) for name, value in constrain(model, found.mode).items()}
+    at_mode = Segment(0, mode, climbed, bar.rows, found.buffer, None)
+    exactly = exact.cheaper(sequences.length, found.cost, draws) and not windows_only
     expected = chains * (ADAPTATION + draws) * PASSES * sequences.length
     if exactly and expected > MOST_ROWS:
         why = f"stopped at the mode, since exact gradients would read {expected:.1g} observations"
         return Piped([at_mode, at_mode], {"stopped": why, "step_size": found.step_size, "noise": found.noise})
-    sampler: Sampler = exact_sampler(found)[0] if exactly else ControlVariateSGLD()
-    request = Request(model, sequences, sampler, None, None, chains, draws, None, None, None, seed, None, None, 0.0)
-    drawn = run_session(request, Bar(False), found)
+    request = Request(model, sequences, tuned, chains=chains, draws=draws, seed=seed)
+    drawn = carry_out(Run(request, tuned, exact.CHEAPER if exactly else ""))
     seconds = time.perf_counter() - began
     kept = {name: value[:, :: max(1, value.shape[1] // 50)] for name, value in drawn.coordinates.items()}
     means = natural(model, kept, lambda value: value.mean(axis=1))
     read = bar.rows + _read_by_a_chain(drawn, sequences)
-    segments = [at_mode, Segment(drawn.settings["steps"], means, seconds, read, found.mode.buffer, None)]
+    segments = [at_mode, Segment(drawn.settings["steps"], means, seconds, read, found.buffer, None)]
     return Piped(segments, {name: value for name, value in drawn.settings.items() if name != "versions"})
 
 

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from longhmm.posterior.compare import compare as compare
     from longhmm.posterior.posterior import Posterior as Posterior
     from longhmm.posterior.posterior import load as load
-    from longhmm.posterior.sample import sample as sample
     from longhmm.references import citation as citation
     from longhmm.report import plots as plots
     from longhmm.run.cluster_passes import on_cluster as on_cluster
+    from longhmm.run.sample import sample as sample
     from longhmm.samplers.expectation_maximisation import fit_em as fit_em
     from longhmm.target import estimators as estimators
     from longhmm.target.buffer_length import FixedBuffer as FixedBuffer
@@ -58,9 +58,9 @@ _PUBLIC = {
         "model.transitions": "Sticky",
         "posterior.compare": "compare",
         "posterior.posterior": "Posterior load",
-        "posterior.sample": "sample",
         "references": "citation",
         "run.cluster_passes": "on_cluster",
+        "run.sample": "sample",
         "samplers.expectation_maximisation": "fit_em",
         "target.buffer_length": "FixedBuffer LyapunovBuffer",
         "target.buffer_report": "buffer_report",

@@ -20,11 +20,9 @@ from longhmm.errors import LongHMMError, ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import draw_prior
 from longhmm.model.simulate import simulate
-from longhmm.progress import Bar
 from longhmm.run.request import Request
-from longhmm.run.session import find_tuning, run_session
+from longhmm.run.run import Run, carry_out
 from longhmm.samplers.contract import Sampler
-from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 
 # Draws of coordinates by name, `(chain, draw, ...)`, for a model, data, a point to start from, and a seed.
 Method = Callable[[HMM, Sequences, dict[str, np.ndarray], int], dict[str, np.ndarray]]
@@ -106,18 +104,12 @@ def simulated_ranks(
 def by_sampler(
     sampler: Sampler, *, chains: int = 2, draws: int = 200, warmup: int | None = None, **options: Any
 ) -> Method:
-    """A method for `simulated_ranks`: runs of a sampler. The default finds its own start, others begin at the truth."""
+    """A method for `simulated_ranks`: runs of a sampler, which begins at the truth unless it tunes itself."""
 
     def method(model: HMM, data: Sequences, params: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
-        matched = isinstance(sampler, ControlVariateSGLD)
-        init = None if matched else params
-        windows, buffer, thin = (options.get(name) for name in ("windows", "buffer", "thin"))
-        request = Request(
-            model, data, sampler, windows, buffer, chains, draws, warmup, thin, init, seed, None, None,
-            0.5 * chains * draws if matched else 0.0,
-        )  # fmt: skip
-        bar = Bar(False)
-        return run_session(request, bar, find_tuning(request, bar) if matched else None).coordinates
+        tunes = bool(sampler.learned)
+        how: Any = {"chains": chains, "draws": draws, "warmup": warmup, "seed": seed, "spaced": tunes, **options}
+        return carry_out(Run(Request(model, data, sampler, init=None if tunes else params, **how))).coordinates
 
     return method
 

@@ -11,7 +11,7 @@ from longhmm.model import registry
 from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
-from longhmm.posterior.sample import sample
+from longhmm.run.sample import sample
 
 try:
     from sklearn.base import BaseEstimator

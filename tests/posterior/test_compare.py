@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-import longhmm.posterior.sample as pipeline
+import longhmm.run.sample as pipeline
 from longhmm.backends.answers import log_likelihood
 from longhmm.data.parts import split
 from longhmm.data.sequences import open_data

@@ -6,7 +6,7 @@ import pytest
 import longhmm as lh
 from longhmm.errors import ModelError
 from longhmm.posterior.half_step import compare_halved, compared
-from longhmm.run import driver, policies
+from longhmm.run import driver
 from longhmm.samplers.preconditioning import InverseInformation
 from posterior.fakes import gaussian_model
 
@@ -72,25 +72,6 @@ def test_other_samplers_go_on_too(counts, sampler):
     options = {"windows": lh.Windows(5, 10), "init": PARAMS, "thin": 1}
     posterior = run(counts[:600], 20, sampler, **options)
     assert_same(posterior.extend(20, progress=False), run(counts[:600], 40, sampler, **options))
-
-
-def test_policies_are_rebuilt_from_plain_values():
-    for policy in (
-        lh.SGRLD.paper(lh.samplers.PolynomialDecay(1e-5)),
-        lh.SGRLD(0.1, transitions=lh.samplers.CoxIngersollRoss()),
-        lh.SGLD(1e-4, InverseInformation()),
-        lh.NUTS(inverse_mass=np.eye(2)),
-        lh.Windows(3, 7),
-        lh.LyapunovBuffer(1e-4),
-        None,
-    ):
-        assert policies.from_config(policies.to_config(policy)) == policy
-    with pytest.raises(ModelError, match="known name"):
-        policies.from_config({"class": "Popen", "with": {}})
-    with pytest.raises(ModelError, match="known name"):
-        policies.from_config({"class": "Windows", "with": {"nonsense": 1}})
-    with pytest.raises(ModelError, match="one of longhmm's own"):
-        policies.to_config(object())
 
 
 def test_half_the_step_changes_nothing_for_the_default(counts, whole):

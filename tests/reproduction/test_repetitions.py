@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.run.tuning import CHEAPER
+from longhmm.run.exact import CHEAPER
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 from longhmm.samplers.full_data_hmc import NUTS
 from longhmm_reproduction import pipeline

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.progress import Bar
-from longhmm.run import checkpoint, recentring
+from longhmm.run import checkpoint
 from longhmm.run.driver import Driver
 from longhmm.run.effective_size import bulk_effective_size
-from longhmm.run.session import Request, find_tuning, run_session
+from longhmm.run.request import Request
+from longhmm.run.run import Run, carry_out
+from longhmm.samplers.contract import Start
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
-from longhmm.target.control_variate import count_control
-from longhmm.target.coordinates import Flat, constrain
+from longhmm.target.coordinates import Flat
+from longhmm.target.target import StreamedPosterior
 
 
 @pytest.fixture(scope="module")
@@ -25,13 +26,12 @@ def problem():
     return model.resolve(sequences), sequences
 
 
+def asked(problem, place, draws, seed=4, thin=3):
+    return Request(*problem, ControlVariateSGLD(), chains=2, draws=draws, thin=thin, seed=seed, checkpoint=place)
+
+
 def run(problem, place, draws=120, seed=4):
-    model, sequences = problem
-    request = Request(
-        model, sequences, ControlVariateSGLD(), None, None, 2, draws, None, 3, None, seed, None, place, 0.0
-    )
-    found = find_tuning(request, Bar(False))
-    chains = run_session(request, Bar(False), found)
+    chains = carry_out(Run(asked(problem, place, draws, seed)))
     return Flat.like(chains.mode).ravel_numpy(chains.coordinates), chains
 
 
@@ -81,39 +81,36 @@ def test_a_stop_before_the_first_draw_leaves_a_run_that_can_be_taken_up(problem,
 
 
 def test_a_stop_before_the_warm_up_keeps_the_tuning(problem, few, tmp_path, monkeypatch):
-    model, sequences = problem
-    request = Request(model, sequences, ControlVariateSGLD(), None, None, 2, 5, None, 3, None, 4, None, tmp_path, 0.0)
-    find_tuning(request, Bar(False))
-    assert not (tmp_path / checkpoint.NAME).exists()
+    def killed(*given, **options):
+        raise KeyboardInterrupt
 
-    def again(*args, **options):
+    with monkeypatch.context() as patch:
+        patch.setattr(Driver, "start", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(problem, tmp_path, draws=5)
+    assert checkpoint.load(tmp_path)[0]["run"]["mapping"]["state"] is None
+
+    def again(*given):
         raise AssertionError("tuned a second time")
 
-    monkeypatch.setattr("longhmm.run.tuning.tune", again)
-    np.testing.assert_array_equal(run(problem, tmp_path, draws=5)[0], few)
+    monkeypatch.setattr(ControlVariateSGLD, "tune", again)
     with pytest.raises(checkpoint.CheckpointError, match=r"the settings differ \(seed\)"):
-        find_tuning(dataclasses.replace(request, seed=5, checkpoint=_only_tuning(tmp_path)), Bar(False))
-
-
-def _only_tuning(place):
-    (place / checkpoint.NAME).unlink()
-    (place / (checkpoint.NAME + checkpoint.BEFORE)).unlink()
-    return place
+        run(problem, tmp_path, draws=5, seed=5)
+    np.testing.assert_array_equal(run(problem, tmp_path, draws=5)[0], few)
 
 
 def test_a_centre_that_is_far_off_is_moved_to_the_chains(problem, tmp_path):
     """Control variates about a point four sds away: moved once, same posterior, kept on resuming."""
     model, sequences = problem
-    asked = [model, sequences, ControlVariateSGLD(), None, None, 2, 300, None, 6, None, 4, None, None, 0.0]
-    request = Request(*asked)
-    found = find_tuning(request, Bar(False))
-    whitened = np.eye(found.estimator.factor.shape[0])[:1] * 4
-    far = recentring.centre_of(found, whitened[None])
-    slope = recentring.exact_slope(model, far, sequences)
-    elsewhere = recentring.recentred(found, far, slope, count_control(model, constrain(model, far), sequences))
-    straight, moved = (run_session(request, Bar(False), each) for each in (found, elsewhere))
+    request = asked(problem, None, 300, thin=6)
+    near = Run(request, ControlVariateSGLD().tune(StreamedPosterior(model, sequences), Start(seed=4)))
+    found = near.tuned.found
+    centre = found.at(np.eye(found.factor.shape[0])[0] * 4)
+    elsewhere = dataclasses.replace(found.about(model, sequences, centre), recentred=0)
+    far = Run(request, near.tuned.with_(elsewhere))
+    straight, moved = carry_out(near), carry_out(far)
     assert "recentred" not in straight.settings and moved.settings["recentred"] == 1
-    flat = Flat.like(found.mode.coordinates)
+    flat = Flat.like(found.mode)
     one, other = (flat.ravel_numpy(each.coordinates) for each in (straight, moved))
     sizes = [bulk_effective_size(each) for each in (one, other)]
     sd = one.std(axis=(0, 1))
@@ -122,19 +119,6 @@ def test_a_centre_that_is_far_off_is_moved_to_the_chains(problem, tmp_path):
     spread = np.sqrt(0.5 / sizes[0] + 0.5 / sizes[1])
     assert np.all(np.abs(other.std(axis=(0, 1)) / sd - 1) < 4 * spread)
     # Going on, the centre is the one it was moved to.
-    longer = run_session(dataclasses.replace(request, draws=320), Bar(False), found, moved.stored)
+    longer = carry_out(dataclasses.replace(far, request=dataclasses.replace(request, draws=320)))
     np.testing.assert_array_equal(flat.ravel_numpy(longer.coordinates)[:, :300], other)
     assert np.abs(flat.ravel_numpy(longer.coordinates)[:, 300:].mean(axis=(0, 1)) - one.mean(axis=(0, 1))).max() < 1
-
-
-def test_what_counts_as_drift():
-    rng = np.random.default_rng(0)
-    at_rest = rng.normal(size=(4, 100, 3))
-    assert not recentring.drifted(at_rest, 2)
-    skewed = np.log(rng.exponential(size=(4, 100, 3)))  # the most skewed coordinate there is, about its mode
-    assert not recentring.drifted(skewed, 2)
-    together = np.log(rng.exponential(size=(4, 100, 7))).sum(axis=2, keepdims=True) / np.sqrt(7)
-    assert not recentring.drifted(together, 8)  # a whole row that was never seen, along its common direction
-    assert recentring.drifted(at_rest + np.array([0.0, -2.0, 0.0]), 2)
-    apart = at_rest + 3 * np.array([1, -1, 1, 1])[:, None, None]  # separate modes are another matter
-    assert not recentring.drifted(apart, 2)

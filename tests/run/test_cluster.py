@@ -53,12 +53,12 @@ def test_draws_on_workers_are_those_of_one_process_even_if_a_worker_is_killed(tm
     ):
         blocks = ClusterDriver._blocks
 
-        def with_a_kill(self, run, count, thin, n_chains):
+        def with_a_kill(self, run, count, thin):
             if run.draws >= 20 and not killed:
                 victim = next(iter(client.run(os.getpid).values()))
                 killed.append(victim)
                 threading.Thread(target=lambda: (time.sleep(0.05), os.kill(victim, signal.SIGKILL))).start()
-            return blocks(self, run, count, thin, n_chains)
+            return blocks(self, run, count, thin)
 
         monkeypatch.setattr(ClusterDriver, "_blocks", with_a_kill)
         there = np.asarray(sampled(tmp_path / "y.npy", client=client).draws["rate"])

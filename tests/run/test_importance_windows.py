@@ -6,26 +6,27 @@ import pytest
 
 import longhmm as lh
 from longhmm.posterior.draws import constrain_draws
-from longhmm.progress import Bar
-from longhmm.run import policies
+from longhmm.run import serialise
 from longhmm.run.driver import Driver
 from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.request import Request
-from longhmm.run.session import find_tuning, run_session
+from longhmm.run.run import Run, carry_out
+from longhmm.samplers.contract import Start
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
+from longhmm.target.target import StreamedPosterior
 
 WINDOWS = lh.Windows(10, 16, lh.Importance())
 
 
 def request(model, sequences, place=None, windows=WINDOWS, draws=60, thin=3):
     sampler, buffer = ControlVariateSGLD(), lh.FixedBuffer(10)
-    settings = (windows, buffer, 4, draws, None, thin, None, 0, None, place, 0.0)
-    return Request(model.resolve(sequences), sequences, sampler, *settings)
+    settings = {"draws": draws, "thin": thin, "checkpoint": place}
+    return Request(model.resolve(sequences), sequences, sampler, windows, buffer, **settings)
 
 
 def run(asked):
-    found = find_tuning(asked, Bar(False))
-    return run_session(asked, Bar(False), found), found
+    going = Run(asked)
+    return carry_out(going), going.tuned.found
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,8 @@ def test_means_and_standard_deviations_are_those_of_the_exact_posterior(known):
     model, y, states = known
     asked = request(model, lh.open_data(y, states=states), draws=1000, thin=None)
     chains, found = run(asked)
-    uniform = find_tuning(request(model, asked.sequences, windows=lh.Windows(10, 16)), Bar(False))
+    start = Start(windows=lh.Windows(10, 16), buffer=asked.buffer)
+    uniform = ControlVariateSGLD().tune(StreamedPosterior(asked.model, asked.sequences), start).found
     assert found.noise > 0.05, "the test must run under real minibatch noise"
     assert uniform.noise > 5 * found.noise, "and importance must have something to gain"
     assert found.step_size > 2 * uniform.step_size
@@ -96,7 +98,7 @@ def test_resumed_draws_are_the_same_bit_for_bit(counts, tmp_path, monkeypatch):
     assert 0 < cut["rate"].shape[1] < 60
     monkeypatch.setattr(Driver, "_take", take)
     chains, found = run(request(model, data, tmp_path / "cut"))
-    source = found.estimator.plain.source
+    source = found.bind(model.resolve(data), data, {}).plain.source
     assert source.unequal is not None and source.windows == WINDOWS
     for name, value in whole.items():
         np.testing.assert_array_equal(chains.coordinates[name], value)
@@ -128,4 +130,4 @@ def test_draws_do_not_depend_on_where_the_data_lie(counts, tmp_path):
 
 
 def test_the_proposal_is_kept_with_a_run():
-    assert policies.from_config(policies.to_config(WINDOWS)) == WINDOWS
+    assert serialise.from_plain(serialise.to_plain(WINDOWS)) == WINDOWS

@@ -15,8 +15,7 @@ SCRIPT = """
     import sys
     import longhmm as lh
     from longhmm.posterior.diagnostics import verdict
-    from longhmm.run import mode
-    from longhmm.samplers import hmc_adaptation
+    from longhmm.samplers import hmc_adaptation, mode
 
     def announced(module, name, forever=True):
         real = getattr(module, name)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.posterior import sample, why_exact
-from longhmm.posterior.diagnostics import verdict
-from longhmm.run import driver, session, tuning
+from longhmm.posterior.diagnostics import bias, verdict
+from longhmm.run import driver, run, sample
 from longhmm.run.limit import Abandoned, Limit, TimeIsOver
+from longhmm.samplers import control_variate_tuning as tuning
 from longhmm.samplers import hmc_adaptation
 
 PARAMS = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
@@ -131,7 +131,7 @@ def test_in_the_measurement_of_noise(counts, stuck, monkeypatch, warm):
 
 
 def test_while_getting_ready(counts, stuck, monkeypatch):
-    monkeypatch.setattr(session, "prepare", stuck)
+    monkeypatch.setattr(run, "_Session", stuck)
     refused(counts, "while getting ready", sampler=lh.SGLD(step_size=1e-5), init=PARAMS)
 
 
@@ -197,7 +197,7 @@ def interrupting(stuck):
     return work
 
 
-@pytest.mark.parametrize("phase", [(tuning, "find_mode"), (session, "prepare"), (driver.Driver, "_blocks_together")])
+@pytest.mark.parametrize("phase", [(tuning, "find_mode"), (run, "_Session"), (driver.Driver, "_blocks_together")])
 def test_ctrl_c_once_before_the_first_draw(counts, stuck, monkeypatch, phase):
     monkeypatch.setattr(*phase, interrupting(stuck))
     began = time.monotonic()
@@ -213,7 +213,7 @@ def test_ctrl_c_once_in_the_adaptation(counts, stuck, monkeypatch):
 
 
 def test_ctrl_c_once_in_the_checks_returns_the_draws(counts, stuck, monkeypatch, capsys):
-    monkeypatch.setattr(why_exact, "bias", interrupting(stuck))
+    monkeypatch.setattr(bias, "bias", interrupting(stuck))
     posterior = fit(counts, progress=True)
     assert posterior.n_draws == 20
     assert any("Ctrl-C left no time to check" in note for note in posterior.notes)

@@ -10,6 +10,8 @@ import numpyro.distributions as dist
 
 import longhmm as lh
 from longhmm.data.sequences import Sequences
+from longhmm.samplers.control_variate_tuning import Tuned
+from longhmm.target.control_variate import CountControl
 
 
 class Target(NamedTuple):
@@ -54,6 +56,17 @@ class Prepared(NamedTuple):
         for adapted, _ in self.sampler.adapt(self.target, key, state):
             state = adapted
         return state
+
+
+def tuned_by_hand(at: dict[str, Any], scale: float) -> lh.samplers.ControlVariateSGLD:
+    """The default sampler with a given scale of all coordinates, and h = 0.1."""
+    size = sum(np.size(value) for value in at.values())
+    one = np.eye(size, dtype=np.float32)
+    point = {name: np.asarray(value) for name, value in at.items()}
+    counts = CountControl(np.zeros((1, 1), np.float32), np.zeros((1, 1), np.float32))
+    numbers = (0.0, 0, np.nan, np.float32(scale) * one, one, 0.1, 0.0, 0.0)
+    tuned = Tuned(point, one, *numbers, point, point, counts, 0, lh.Windows(), 0)
+    return lh.samplers.ControlVariateSGLD(tuned=tuned)
 
 
 @jax.jit

@@ -11,8 +11,8 @@ import pytest
 
 import longhmm as lh
 from longhmm.samplers import REGISTERED
-from longhmm.samplers.control_variate_sgld import Tuned
-from samplers.targets import Prepared
+from longhmm.target.control_variate import ControlVariate
+from samplers.targets import Prepared, tuned_by_hand
 
 PARAMS = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
 
@@ -51,10 +51,13 @@ class Built:
         model, data = tiny
         self.model, self.sampler = model, make(name)
         self.x64 = self.sampler.x64
-        target = self.sampler.estimator(lh.Windows(3, 4), lh.FixedBuffer(3)).bind(model, data, PARAMS)
+        policy = self.sampler.estimator(lh.Windows(3, 4), lh.FixedBuffer(3))
         if name == "ControlVariateSGLD":
-            scale = np.float32(0.1) * np.eye(4, dtype=np.float32)
-            target = Tuned.of(target, scale, np.eye(4, dtype=np.float32), np.float32(0.1))
+            policy, self.sampler = (
+                ControlVariate(lh.Windows(3, 4), lh.FixedBuffer(3)),
+                tuned_by_hand(lh.unconstrain(model, PARAMS), 0.1),
+            )
+        target = policy.bind(model, data, PARAMS)
         self.target, self.ready = target, Prepared(self.sampler, target)
         with jax.enable_x64(self.x64):
             kind = jnp.float64 if self.x64 else jnp.float32

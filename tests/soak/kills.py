@@ -18,8 +18,8 @@ from longhmm.run import checkpoint
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(lh.__file__).parents[1]), "PYTHONWARNINGS": "error::UserWarning"}
 # A checkpoint after every block instead of every half minute, so that kills fall into writing as often as between.
 COMMAND = """
-import longhmm.run.session, longhmm.run.driver
-longhmm.run.session.SAVE_EVERY = 0.0
+import longhmm.run.run, longhmm.run.driver
+longhmm.run.run.SAVE_EVERY = 0.0
 longhmm.run.driver.BLOCK_STEPS = 200
 from longhmm.cli import main
 main()

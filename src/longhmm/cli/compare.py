@@ -41,7 +41,7 @@ def compare(
     from longhmm.model.hmm import HMM
     from longhmm.posterior.compare import compare as rank
     from longhmm.posterior.posterior import Posterior
-    from longhmm.posterior.sample import sample
+    from longhmm.run.sample import sample
 
     numbers = parse_states(states)
     said = Output(as_json)

@@ -44,17 +44,16 @@ def model_of(run: RunDirectory) -> HMM:
 
 def draw(run: RunDirectory, out: Output, *, time_limit: float | None, draws: int | None = None) -> int:
     """Sample until the run is complete, keep the posterior, and show it; returns the exit code."""
-    from longhmm.posterior.sample import CHECKS, asked, drawn, judge
     from longhmm.run.limit import Limit, TimeIsOver
+    from longhmm.run.sample import CHECKS, drawn, judge, requested
 
     limit = Limit(time_limit)
     wanted = run.request["sample"]
     fitted, held, continues = run.split()
     try:
-        request = asked(
+        request = requested(
             model_of(run),
             fitted,
-            limit,
             sampler=None if wanted["sampler"] == AUTO else samplers.from_name(wanted["sampler"]),
             chains=wanted["chains"],
             draws=wanted["draws"] if draws is None else draws,

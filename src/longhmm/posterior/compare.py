@@ -110,6 +110,6 @@ def _posterior(each: Any) -> Posterior:
 
 
 def _sample(model: HMM, training: Sequences) -> Posterior:
-    from longhmm.posterior.sample import sample
+    from longhmm.run.sample import sample
 
     return sample(model, training, verdict=False)

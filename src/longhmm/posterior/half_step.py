@@ -10,29 +10,27 @@ import numpy as np
 from longhmm.data.sequences import Sequences
 from longhmm.posterior.diagnostics.bias import Compared, entries
 from longhmm.posterior.diagnostics.convergence import effective_sizes, sd_errors
-from longhmm.posterior.origin import exact_sampler, origin_of
-from longhmm.progress import Bar
-from longhmm.run.half_step import rerun_halved
-from longhmm.run.session import find_stored, find_tuning
+from longhmm.posterior.extend import run_of
+from longhmm.run.run import Run, carry_out
 
 if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior
 
+DRAWS = 500  # of every chain
+
 
 def compare_halved(posterior: Posterior, sequences: Sequences) -> Compared | None:
     """Run for a short while with half the step and compare; None for samplers without a step."""
-    origin = posterior.origin or origin_of(posterior, sequences, None)
-    stored = origin.stored or find_stored(origin.request)
-    if stored is None:
+    run = posterior.run or run_of(posterior, sequences, None)
+    run.find()
+    halved = None if run.tuned is None else run.sampler.halved()
+    if halved is None:
         return None
-    request, bar = origin.request, Bar(False)
-    if request.automatic:
-        found = find_tuning(request, bar, stored)
-        if found.exact:
-            request = replace(request, sampler=exact_sampler(found)[0])
-    chains = rerun_halved(request, stored, posterior.mean_params(), bar)
-    if chains is None:
-        return None
+    short = replace(
+        run.request, sampler=halved, draws=min(run.request.draws, DRAWS), thin=2 * run.thin, seed=run.request.seed + 1,
+        init=posterior.mean_params(), checkpoint=None, automatic=False,
+    )  # fmt: skip
+    chains = carry_out(Run(short, tuned=halved))  # which keeps its tuning but for the step
     other = type(posterior).from_chains(posterior.model, chains, sequences)
     return compared(entries(posterior).values, entries(other).values)
 

@@ -34,10 +34,10 @@ from longhmm.posterior.draws import (
 from longhmm.posterior.dwell import Rates, dwell, rates
 from longhmm.posterior.events import events
 from longhmm.posterior.extend import extend
-from longhmm.posterior.origin import Origin
 from longhmm.posterior.predict import Forecast, forecast
 from longhmm.posterior.score import PredictiveScore, Score, predictive_log_prob, score
 from longhmm.run.chains import Chains
+from longhmm.run.run import Run
 from longhmm.samplers.contract import Sampler
 from longhmm.version import __version__
 
@@ -61,7 +61,7 @@ class Posterior(Draws):
         mode: natural parameters at the mode, or None.
         information: observed information at the mode, unconstrained names in sorted order, or None.
         verdict: what the checks say, or None before `diagnose`.
-        origin: what the run needs to go on, or None after loading.
+        run: what is needed to go on, or None after loading.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Posterior(Draws):
             information=information,
         )  # fmt: skip
         self.verdict = verdict
-        self.origin: Origin | None = None
+        self.run: Run | None = None
 
     @classmethod
     def from_chains(cls, model: HMM, chains: Chains, data: Sequences | Mapping[str, Any] | None = None) -> Posterior:

@@ -1,8 +1,7 @@
 """The directory of a run of the command line: what was asked for, where the data lie, and what came of it.
 
     run.json            the request: recordings, preprocessing, model, settings of the sampler
-    tuning.npz          what was found by full passes over the data, before the first draw
-    checkpoint.npz      the state of the chains, for going on after a stop; checkpoint.npz.before is the one before it
+    checkpoint.npz      the tuned sampler and its chains, for going on after a stop; with .before, the one before it
     posterior/          the result, as `Posterior.save` writes it
 
 The request is there before computing begins, so that a run that was killed can be taken up again.

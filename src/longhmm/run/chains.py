@@ -7,13 +7,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-class Stored(NamedTuple):
-    """All that a run needs to go on from where it stopped, in memory as in a checkpoint."""
-
-    header: dict[str, Any]
-    arrays: dict[str, np.ndarray]
-
-
 class Chains(NamedTuple):
     """Draws of several chains in unconstrained coordinates.
 
@@ -25,7 +18,6 @@ class Chains(NamedTuple):
         information: `(P, P)` observed information at the mode in flat coordinates (names sorted), or None.
         mode: coordinates of the mode by name, or None.
         notes: sentences for the user, such as "another mode is as good" or "stopped by the time limit".
-        stored: what the run needs to go on, or None.
     """
 
     coordinates: dict[str, np.ndarray]
@@ -34,4 +26,3 @@ class Chains(NamedTuple):
     information: np.ndarray | None
     mode: dict[str, np.ndarray] | None
     notes: tuple[str, ...]
-    stored: Stored | None = None

@@ -24,7 +24,6 @@ from longhmm.errors import LongHMMError
 
 VERSION = 2
 NAME = "checkpoint.npz"
-TUNING = "tuning.npz"  # what full passes over the data have found, before there are any draws
 BEFORE = ".before"  # ending of the checkpoint before the newest
 MAGIC = b"longhmm\0"
 Contents = tuple[dict[str, Any], dict[str, np.ndarray]]

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from longhmm.errors import LongHMMError
-from longhmm.run.driver import DRAWING, GRACE, Driver, Progressed
+from longhmm.run.driver import DRAWING, GRACE, Driver, RunState
 from longhmm.run.generator import key_from
 from longhmm.run.limit import Limit
 from longhmm.samplers.contract import Sampler
@@ -31,12 +31,12 @@ Result = TypeVar("Result")
 KEPT = 4  # drivers that a worker keeps ready
 
 
-def driver_for(request: Request, target: Target, limit: Limit) -> Driver:
+def driver_for(request: Request, sampler: Sampler, target: Target, limit: Limit) -> Driver:
     """The driver of a request: on the cluster if it names one, else in this process."""
     # Windows of a Dask array are fetched from here: a worker that asked others for rows could wait for itself.
     if request.client is None or not request.sequences.portable:
-        return Driver(request.sampler, target, request.seed, limit)
-    return ClusterDriver(request.client, request.sampler, target, request.seed, limit)
+        return Driver(sampler, target, request.seed, limit)
+    return ClusterDriver(request.client, sampler, target, request.seed, limit)
 
 
 def check_client(client: Any) -> None:
@@ -96,7 +96,7 @@ class ClusterDriver(Driver):
         seed = jax.random.key_data(self.key)
         return cloudpickle.dumps((*jax.tree.map(np.asarray, (self.sampler, self.target)), np.asarray(seed)))
 
-    def _blocks(self, run: Progressed, count: int, thin: int) -> list[Any]:
+    def _blocks(self, run: RunState, count: int, thin: int) -> list[Any]:
         name = hashlib.sha256(self._recipe).hexdigest()
         states = [jax.tree.map(np.asarray, state) for state in run.states]
 
@@ -137,5 +137,5 @@ def run_block(
         driver.key = key_from(seed)
         place.append(driver)
     # The state is put where the driver looks for it; other chains are elsewhere.
-    run = Progressed([state] * (chain + 1), steps)
+    run = RunState([state] * (chain + 1), steps)
     return jax.tree.map(np.asarray, place[0]._block(run, count, thin, chain))

@@ -29,7 +29,6 @@ from longhmm.samplers.blocks_of_steps import block_size
 from longhmm.samplers.contract import Sampler
 from longhmm.target.target import Target
 
-Recorded = dict[str, np.ndarray]
 BLOCK_STEPS = 2000  # steps between two looks at the clock, at most
 BLOCK_DRAWS = 100
 CTRL_C, TIME_LIMIT = "Ctrl-C", "the time limit"
@@ -53,8 +52,8 @@ class DivergenceError(LongHMMError):
 
 
 @dataclass
-class Progressed:
-    """Where a run stands: one state per chain, steps taken, and what was recorded, `(chain, draw, ...)`."""
+class RunState:
+    """Where chains stand: one state each, steps taken, and what was recorded, `(chain, draw, ...)`."""
 
     states: list[Any]
     steps: int = 0
@@ -62,6 +61,32 @@ class Progressed:
     stats: list[dict[str, np.ndarray]] = field(default_factory=list)
     alive: list[bool] = field(default_factory=list)
     stopped: str | None = None
+
+    def copy(self) -> RunState:
+        """The same state, to go on from."""
+        return RunState(list(self.states), self.steps, list(self.recorded), list(self.stats), list(self.alive))
+
+    def leaves(self) -> dict[str, Any]:
+        """All of it, with trees as lists of their leaves: what a checkpoint holds."""
+        return {
+            "steps": self.steps,
+            "alive": self.alive,
+            "states": [jax.tree.leaves(state) for state in self.states],
+            "draws": jax.tree.leaves(self.draws_tree()) if self.recorded else None,
+            "stats": self.stats_tree() if self.recorded else None,
+        }
+
+    def like(self, leaves: Mapping[str, Any], record: Any) -> RunState:
+        """The state that `leaves` came from; this one, and one record, give the shapes of its trees."""
+        states = [
+            jax.tree.unflatten(jax.tree.structure(state), each)
+            for state, each in zip(self.states, leaves["states"], strict=True)
+        ]
+        found = RunState(states, leaves["steps"], alive=list(leaves["alive"]))
+        if leaves["draws"] is not None:
+            found.recorded = [jax.tree.unflatten(jax.tree.structure(record), leaves["draws"])]
+            found.stats = [leaves["stats"]]
+        return found
 
     @property
     def draws(self) -> int:
@@ -94,7 +119,7 @@ class Driver:
 
     def start(
         self, starts: Sequence[Mapping[str, Any]], *, adapt: bool = True, tick: Callable[[float], None] | None = None
-    ) -> Progressed:
+    ) -> RunState:
         """Initial states, one per chain, adapted unless they are to be replaced; `tick` counts adapted chains."""
         compiled = threading.Event()
 
@@ -108,7 +133,7 @@ class Driver:
 
         works = [partial(one, chain) for chain in range(len(starts))]
         states = self.limit.run_all(works, _at_once(len(starts)), "adapting the sampler" if adapt else "starting")
-        return Progressed(states, alive=[True] * len(starts))
+        return RunState(states, alive=[True] * len(starts))
 
     def _start(
         self,
@@ -136,14 +161,14 @@ class Driver:
 
     def advance(
         self,
-        run: Progressed,
+        run: RunState,
         draws: int,
         thin: int,
         *,
         record: bool = True,
         tick: Callable[[int], None] | None = None,
-        after_block: Callable[[Progressed], None] | None = None,
-    ) -> Progressed:
+        after_block: Callable[[RunState], None] | None = None,
+    ) -> RunState:
         """Go on until `draws` more draws, `thin` steps apart, are recorded (or taken, with `record=False`).
 
         Ctrl-C and the time limit end it early, with all draws of the blocks so far.
@@ -169,7 +194,7 @@ class Driver:
             run.stopped = TIME_LIMIT
         return run
 
-    def _blocks(self, run: Progressed, count: int, thin: int) -> list[Any]:
+    def _blocks(self, run: RunState, count: int, thin: int) -> list[Any]:
         """One block of every chain, outside this thread."""
         if self._together:
             return self.limit.run(partial(self._blocks_together, run, count, thin), DRAWING, GRACE)
@@ -181,7 +206,7 @@ class Driver:
         rest = works[len(alone) :]
         return alone + (self.limit.run_all(rest, _at_once(len(rest)), DRAWING, GRACE) if rest else [])
 
-    def _take(self, run: Progressed, outcome: list[Any], steps: int, record: bool) -> None:
+    def _take(self, run: RunState, outcome: list[Any], steps: int, record: bool) -> None:
         last_good = list(run.states)
         for chain, (state, _, stats) in enumerate(outcome):
             run.alive[chain] = run.alive[chain] and bool(np.all(stats["finite"]))
@@ -195,7 +220,7 @@ class Driver:
             names = outcome[0][2]
             run.stats.append({name: np.stack([each[2][name] for each in outcome]) for name in names})
 
-    def _block(self, run: Progressed, count: int, thin: int, chain: int) -> tuple[Any, Any, dict[str, np.ndarray]]:
+    def _block(self, run: RunState, count: int, thin: int, chain: int) -> tuple[Any, Any, dict[str, np.ndarray]]:
         state, key = run.states[chain], self.chain_key(chain)
         with jax.enable_x64(self.sampler.x64):
             if not self.target.compiled:
@@ -207,7 +232,7 @@ class Driver:
             cut = partial(jax.tree.map, lambda each: np.asarray(each)[:count])
             return state, cut(kept), cut(stats)
 
-    def _blocks_together(self, run: Progressed, count: int, thin: int) -> list[tuple[Any, Any, dict[str, np.ndarray]]]:
+    def _blocks_together(self, run: RunState, count: int, thin: int) -> list[tuple[Any, Any, dict[str, np.ndarray]]]:
         """All chains as one program."""
         chains = range(len(run.states))
         with jax.enable_x64(self.sampler.x64):

@@ -24,7 +24,7 @@ from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import coordinate_shapes
 from longhmm.model.serialise import emission_to_config, transitions_to_config
-from longhmm.run import policies
+from longhmm.run.serialise import to_plain
 
 Fingerprint = dict[str, dict[str, str]]
 POINTS, ROWS = 3, 64  # parameters and observations at which a density of the user's own is evaluated
@@ -65,7 +65,7 @@ def refusal(stored: Any, now: Fingerprint) -> str | None:
 def plain(value: Any) -> Any:
     """A setting as JSON values, the same in every process."""
     try:
-        return policies.to_config(value)
+        return to_plain(value)
     except ModelError:
         pass
     if isinstance(value, Mapping):

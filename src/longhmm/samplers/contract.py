@@ -6,7 +6,8 @@ A sampler is a small frozen dataclass, derived from `Sampler`, with two pure fun
     step(target, key, state, minibatch) -> (State, Info)
 
 A State is a NamedTuple of arrays with a field `coordinates`, the unconstrained parameters by name. An Info is a
-NamedTuple that has at least the fields of `Info`. Everything else has a default: see `Sampler`.
+NamedTuple that has at least the fields of `Info`. Everything else has a default: see `Sampler`. A sampler that finds
+its own settings returns, from `tune`, a copy of itself that holds them.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from longhmm.progress import Bar
 from longhmm.target.estimators import Buffered
-from longhmm.target.target import Estimator
+from longhmm.target.target import Estimator, Target
 
 Coordinates = Mapping[str, jax.Array]
+Arrays = dict[str, np.ndarray]
 
 
 class Info(NamedTuple):
@@ -38,6 +42,16 @@ class Info(NamedTuple):
     finite: jax.Array
 
 
+class Start(NamedTuple):
+    """What a run tells a sampler that tunes itself: the user's choices (None where they are left open), and a bar."""
+
+    init: Mapping[str, Any] | None = None
+    windows: Any = None
+    buffer: Any = None
+    seed: int = 0
+    bar: Bar = Bar(False)
+
+
 class Sampler:
     """A sampler that needs windows of the data, runs in single precision and has nothing to tune.
 
@@ -46,12 +60,29 @@ class Sampler:
         cites: keys of its references.
         x64: whether it runs in double precision.
         learned: fields that hold what `tune` found, as trees of arrays. Other fields are constants of compiled code.
+        retunes: how often, at most, `retune` is asked for another sampler after the warm-up.
+        warmup: steps of the warm-up, where the user does not say.
+        spacing: steps between two draws, where the user does not say.
+        cost: rows that an independent draw costs, about; 0 where that is not known.
     """
 
     name: ClassVar[str]
     cites: ClassVar[tuple[str, ...]] = ()
     x64: ClassVar[bool] = False
     learned: ClassVar[tuple[str, ...]] = ()
+    retunes: ClassVar[int] = 0
+
+    @property
+    def warmup(self) -> int:
+        return 1000
+
+    @property
+    def spacing(self) -> int:
+        return 1
+
+    @property
+    def cost(self) -> float:
+        return 0.0
 
     def __init_subclass__(cls) -> None:
         jax.tree_util.register_pytree_node(cls, _flatten, partial(_unflatten, cls))
@@ -59,6 +90,14 @@ class Sampler:
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
         """What it sees of the data, with the user's choice of windows and buffer (None: default)."""
         return Buffered(**chosen(windows, buffer))
+
+    def tune(self, target: Target, start: Start) -> Sampler:
+        """The same sampler with the settings that suit all data, which `target` passes over."""
+        return self
+
+    def starts(self, chains: int, seed: int) -> list[Arrays] | None:
+        """Coordinates at which chains begin; None leaves them to the run."""
+        return None
 
     def init(self, target: Any, key: jax.Array, u: Coordinates) -> Any:
         """The state from which a chain begins; the place to refuse a model or a target."""
@@ -78,6 +117,34 @@ class Sampler:
     def record(self, state: Any) -> Any:
         """What is kept of a draw, a tree of arrays."""
         return state.coordinates
+
+    def coordinates(self, recorded: Any) -> Arrays:
+        """Coordinates `(chain, draw, ...)` of what was recorded."""
+        return {name: np.asarray(value, np.float64) for name, value in recorded.items()}
+
+    def unsettled(self, target: Any, recorded: Any) -> bool:
+        """Whether the second half of the warm-up, as recorded, asks for another tuning."""
+        return False
+
+    def retune(self, target: Any, recorded: Any) -> Sampler:
+        """The sampler to go on with, where `unsettled`."""
+        return self
+
+    def halved(self) -> Sampler | None:
+        """The same sampler with half the step; None where it has none of its own."""
+        return None
+
+    def mode(self) -> tuple[Arrays, np.ndarray] | None:
+        """The mode and the information there, where `tune` found them."""
+        return None
+
+    def settings(self, target: Any) -> dict[str, Any]:
+        """What `tune` chose, as plain values, to be kept with the draws."""
+        return {} if target.buffer is None else {"buffer": target.buffer.length}
+
+    def notes(self) -> list[str]:
+        """What the user should know of the tuning, one sentence each."""
+        return []
 
 
 def _flatten(sampler: Any) -> tuple[tuple[Any, ...], tuple[tuple[str, Any], ...]]:

@@ -17,17 +17,22 @@ step size (F22, F23).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from longhmm.samplers.contract import Coordinates, Sampler, chosen
-from longhmm.target.control_variate import ControlVariate, ControlVariateTarget
+from longhmm.errors import ModelError
+from longhmm.samplers.contract import Arrays, Coordinates, Sampler, Start
+from longhmm.samplers.control_variate_tuning import Tuned, drifted, tune
+from longhmm.target.control_variate import ControlVariateTarget
 from longhmm.target.coordinates import Flat
-from longhmm.target.target import Estimator
+from longhmm.target.estimators import FullData
+from longhmm.target.target import Estimator, Target
+
+WARM_UP = 20  # autocorrelation times that chains warm up for
 
 # No step goes further than this along any whitened coordinate, in posterior standard deviations. Even the most skewed
 # coordinate, the logarithm of an exponential variable, asks for more only once in ten million draws. But far out in its
@@ -52,25 +57,6 @@ class ControlVariateInfo(NamedTuple):
     impossible: jax.Array
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("plain", "centre", "exact", "rare", "factor", "noise_factor", "step_size"),
-    meta_fields=(),
-)
-@dataclass(frozen=True, eq=False)
-class Tuned(ControlVariateTarget):
-    """Control variates with what tuning found at their centre: L and C, `(P, P)`, and h."""
-
-    factor: Any = None
-    noise_factor: Any = None
-    step_size: Any = None
-
-    @classmethod
-    def of(cls, control: ControlVariateTarget, factor: Any, noise_factor: Any, step_size: Any) -> Tuned:
-        """The same control variates, tuned."""
-        return cls(control.plain, control.centre, control.exact, control.rare, factor, noise_factor, step_size)
-
-
 @dataclass(frozen=True)
 class ControlVariateSGLD(Sampler):
     """The default sampler; everything it needs is tuned automatically.
@@ -92,25 +78,57 @@ class ControlVariateSGLD(Sampler):
 
     largest_step: float = 0.25
     noise_share: float = 0.25
+    tuned: Tuned | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "SGLD with control variates"
     cites: ClassVar[tuple[str, ...]] = ("leimkuhler2013", "baker2019")
+    learned: ClassVar[tuple[str, ...]] = ("tuned",)
+    retunes: ClassVar[int] = 3
+
+    @property
+    def found(self) -> Tuned:
+        """What `tune` found."""
+        if self.tuned is None:
+            raise ModelError(f"{self.name} must be tuned before it runs: sample(...) does, or sampler.tune(...).")
+        return self.tuned
+
+    @property
+    def warmup(self) -> int:
+        return int(np.ceil(WARM_UP * self.found.autocorrelation))
+
+    @property
+    def spacing(self) -> int:
+        return int(np.ceil(self.found.autocorrelation))
+
+    @property
+    def cost(self) -> float:
+        return self.found.cost
 
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
-        """Control variates with the user's windows and buffer."""
-        return ControlVariate(**chosen(windows, buffer))
+        """Control variates with what was tuned; all data before that."""
+        return FullData() if self.tuned is None else self.tuned
 
-    def init(self, target: Tuned, key: jax.Array, u: Coordinates) -> ControlVariateState:
+    def tune(self, target: Target, start: Start) -> ControlVariateSGLD:
+        return self.with_(tune(target.model, target.sequences, start, self.largest_step, self.noise_share))
+
+    def with_(self, tuned: Tuned) -> ControlVariateSGLD:
+        """The same sampler with another tuning."""
+        return replace(self, tuned=tuned)
+
+    def starts(self, chains: int, seed: int) -> list[Arrays] | None:
+        return self.found.spread(chains, seed)
+
+    def init(self, target: ControlVariateTarget, key: jax.Array, u: Coordinates) -> ControlVariateState:
         flat = Flat.like(u)
         distance = flat.ravel(u).astype(jnp.float32) - flat.ravel(target.centre).astype(jnp.float32)
-        offset = jnp.linalg.solve(jnp.asarray(target.factor, jnp.float32), distance)
+        offset = jnp.linalg.solve(jnp.asarray(self.found.factor, jnp.float32), distance)
         noise = jax.random.normal(key, offset.shape, offset.dtype)
-        return ControlVariateState(_place(target, offset), offset, noise)
+        return ControlVariateState(self._place(target, offset), offset, noise)
 
     def step(
-        self, target: Tuned, key: jax.Array, state: ControlVariateState, minibatch: Any
+        self, target: ControlVariateTarget, key: jax.Array, state: ControlVariateState, minibatch: Any
     ) -> tuple[ControlVariateState, ControlVariateInfo]:
-        factor, step_size = (jnp.asarray(each, jnp.float32) for each in (target.factor, target.step_size))
-        spread = jnp.sqrt(2.0 * step_size) * jnp.asarray(target.noise_factor, jnp.float32)
+        factor, step_size = (jnp.asarray(each, jnp.float32) for each in (self.found.factor, self.found.step_size))
+        spread = jnp.sqrt(2.0 * step_size) * jnp.asarray(self.found.noise_factor, jnp.float32)
         seen = target.estimate(state.coordinates, minibatch)
         asked = step_size * (factor.T @ Flat.like(state.coordinates).ravel(seen.gradient))
         drift = jnp.clip(asked, -LONGEST_DRIFT, LONGEST_DRIFT)
@@ -118,15 +136,52 @@ class ControlVariateSGLD(Sampler):
         offset = state.offset + drift + spread @ (0.5 * (state.noise + noise))
         length = jnp.sqrt(jnp.sum(drift**2))
         info = ControlVariateInfo(seen.gradient, jnp.all(jnp.isfinite(offset)), length, seen.impossible)
-        return ControlVariateState(_place(target, offset), offset, noise), info
+        return ControlVariateState(self._place(target, offset), offset, noise), info
+
+    def _place(self, target: ControlVariateTarget, offset: jax.Array) -> Coordinates:
+        flat = Flat.like(target.centre)
+        centre, factor = flat.ravel(target.centre).astype(jnp.float32), jnp.asarray(self.found.factor, jnp.float32)
+        return flat.unravel(centre + factor @ offset)
 
     def record(self, state: ControlVariateState) -> jax.Array:
         """Only the offset: in float32 it is precise to a millionth of a posterior standard deviation."""
         return state.offset
 
+    def coordinates(self, recorded: np.ndarray) -> Arrays:
+        return self.found.at(recorded)
 
-def _place(target: Tuned, offset: jax.Array) -> Coordinates:
-    flat = Flat.like(target.centre)
-    return flat.unravel(
-        flat.ravel(target.centre).astype(jnp.float32) + jnp.asarray(target.factor, jnp.float32) @ offset
-    )
+    def unsettled(self, target: ControlVariateTarget, recorded: np.ndarray) -> bool:
+        return drifted(np.asarray(recorded, np.float64), target.model.n_states)
+
+    def retune(self, target: ControlVariateTarget, recorded: np.ndarray) -> ControlVariateSGLD:
+        """With the centre of the control variates moved to where the chains are."""
+        centre = self.found.at(np.asarray(recorded, np.float64).mean(axis=(0, 1)))
+        return self.with_(self.found.about(target.model, target.sequences, centre))
+
+    def halved(self) -> ControlVariateSGLD:
+        return self.with_(self.found.halved())
+
+    def mode(self) -> tuple[Arrays, np.ndarray] | None:
+        return self.found.mode, self.found.information
+
+    def settings(self, target: ControlVariateTarget) -> dict[str, Any]:
+        found = self.found
+        chosen = {
+            "step_size": found.step_size,
+            "gradient_noise": found.noise,
+            "windows": found.windows.count,
+            "half_width": found.windows.half_width,
+            "buffer": found.buffer,
+            "gap": target.drawn_from.scheme.spacing,
+            "mode_log_posterior": found.log_posterior,
+            "full_passes": found.passes,
+        }
+        return chosen | ({"recentred": found.recentred} if found.recentred else {})
+
+    def notes(self) -> list[str]:
+        if np.isnan(self.found.competing):
+            return []
+        return [
+            "another mode is as good: a search from another start ended elsewhere, "
+            f"{-self.found.competing:.1f} below in log posterior on a part of the data"
+        ]

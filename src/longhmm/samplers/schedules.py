@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from longhmm.errors import ModelError
+from longhmm.samplers.contract import Sampler
 
 
 class Schedule(Protocol):
@@ -69,6 +70,19 @@ class Scaled:
     def at(self, step_index: Any) -> Any:
         """The size of step `step_index`."""
         return self.factor * self.schedule.at(step_index)
+
+
+class Stepped(Sampler):
+    """A sampler whose step size the user gives."""
+
+    step_size: Any
+
+    def __post_init__(self) -> None:
+        as_schedule(self.step_size)
+
+    def halved(self) -> Sampler:
+        half: Any = replace(self, step_size=Scaled(as_schedule(self.step_size), 0.5))  # type: ignore[type-var]
+        return half  # type: ignore[no-any-return]
 
 
 def as_schedule(step_size: float | Schedule) -> Schedule:

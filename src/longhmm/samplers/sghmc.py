@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from longhmm.errors import ModelError
 from longhmm.samplers import recipe
-from longhmm.samplers.contract import Coordinates, Sampler, all_finite
+from longhmm.samplers.contract import Coordinates, all_finite
 from longhmm.samplers.preconditioning import InverseInformation, Preconditioner
-from longhmm.samplers.schedules import Schedule, as_schedule
+from longhmm.samplers.schedules import Schedule, Stepped, as_schedule
 from longhmm.target.coordinates import Flat
 from longhmm.target.target import Target
 
@@ -47,7 +47,7 @@ class SGHMCInfo(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SGHMC(Sampler):
+class SGHMC(Stepped):
     """Momentum r in scaled coordinates z, `u = u_0 + L z`: the complete recipe for (z, r) with
 
         D = diag(0, C),   Q = [[0, -I], [I, 0]],   U(z) + r^T r / 2
@@ -90,7 +90,7 @@ class SGHMC(Sampler):
     cites: ClassVar[tuple[str, ...]] = ("chen2014",)
 
     def __post_init__(self) -> None:
-        as_schedule(self.step_size)
+        super().__post_init__()
         if not isinstance(self.friction, (int, float)) or not 0 < self.friction < float("inf"):
             raise ModelError(f"friction must be a finite number above 0, got {self.friction!r}.")
 

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from longhmm.samplers import recipe
-from longhmm.samplers.contract import Coordinates, Sampler, all_finite
+from longhmm.samplers.contract import Coordinates, all_finite
 from longhmm.samplers.preconditioning import Identity, Preconditioner
-from longhmm.samplers.schedules import Schedule, as_schedule
+from longhmm.samplers.schedules import Schedule, Stepped, as_schedule
 from longhmm.target.coordinates import Flat
 from longhmm.target.target import Target
 
@@ -43,7 +43,7 @@ class SGLDInfo(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SGLD(Sampler):
+class SGLD(Stepped):
     """Langevin steps in unconstrained coordinates u: the complete recipe with D constant and Q = 0,
 
         u' = u + h D g_hat(u) + N(0, 2 h D - h^2 D V D)
@@ -77,9 +77,6 @@ class SGLD(Sampler):
     noise_correction: bool = False
     name: ClassVar[str] = "SGLD"
     cites: ClassVar[tuple[str, ...]] = ("welling2011",)
-
-    def __post_init__(self) -> None:
-        as_schedule(self.step_size)
 
     def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGLDState:
         if self.noise_correction:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.samplers import recipe
-from longhmm.samplers.contract import Coordinates, Sampler, all_finite, chosen
+from longhmm.samplers.contract import Coordinates, all_finite, chosen
 from longhmm.samplers.langevin_moves import (
     Alternating,
     CoxIngersollRoss,
@@ -28,7 +28,7 @@ from longhmm.samplers.langevin_moves import (
     slope,
 )
 from longhmm.samplers.preconditioning import EmissionBlocks, information, inverse_factor, pilot
-from longhmm.samplers.schedules import Schedule, as_schedule
+from longhmm.samplers.schedules import Schedule, Stepped, as_schedule
 from longhmm.target.estimators import Buffered, FullData, StartLaw, stationary_start, uniform_start
 from longhmm.target.target import Estimate, Estimator, Target
 
@@ -84,7 +84,7 @@ class Joint:
 
 
 @dataclass(frozen=True)
-class SGRLD(Sampler):
+class SGRLD(Stepped):
     """Riemannian Langevin steps on minibatches. With h = `step_size` and n_hat the scaled expected transitions,
 
         Ahat' = | Ahat + h_i ( a - Ahat + n_hat[i,j] - A[i,j] n_hat[i,.] ) + N(0, 2 h_i Ahat - h_i^2 B_i) |
@@ -142,7 +142,7 @@ class SGRLD(Sampler):
     cites: ClassVar[tuple[str, ...]] = ("patterson2013",)
 
     def __post_init__(self) -> None:
-        as_schedule(self.step_size)
+        super().__post_init__()
         plain = isinstance(self.transitions, Mirror) and isinstance(self.emission, Preconditioned)
         if self.noise_correction and not (plain and isinstance(self.blocks, Joint)):
             raise ModelError(
@@ -290,7 +290,7 @@ def _move_emission(
 
 
 @dataclass(frozen=True)
-class BatchRLD(Sampler):
+class BatchRLD(Stepped):
     """SG-RLD on all data at every step, without gradient noise; the yardstick of the paper's ion-channel experiment.
 
         Ahat' = | Ahat + h_i ( a - Ahat + n[i,j] - A[i,j] n[i,.] ) + sqrt(2 h_i Ahat) N(0, 1) |
@@ -313,9 +313,6 @@ class BatchRLD(Sampler):
     per_observation: bool = False
     name: ClassVar[str] = "batch RLD"
     cites: ClassVar[tuple[str, ...]] = ("patterson2013",)
-
-    def __post_init__(self) -> None:
-        as_schedule(self.step_size)
 
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
         """The exact gradient; windows and buffer play no part."""

@@ -32,7 +32,7 @@ from longhmm.target.estimators import (
     window_estimate,
 )
 from longhmm.target.full_data import full_statistics, log_posterior_and_gradient
-from longhmm.target.minibatch import Minibatch
+from longhmm.target.minibatch import Minibatch, MinibatchSource
 from longhmm.target.systematic import Windows
 from longhmm.target.target import Estimate, Target
 
@@ -128,6 +128,10 @@ class ControlVariateTarget(Target):
     @property
     def initial(self) -> Any:
         return self.plain.initial
+
+    @property
+    def drawn_from(self) -> MinibatchSource:
+        return self.plain.source
 
     @property
     def on_host(self) -> bool:

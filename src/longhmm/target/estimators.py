@@ -175,6 +175,10 @@ class WindowTarget(Target):
         return self.source.sequences
 
     @property
+    def drawn_from(self) -> MinibatchSource:
+        return self.source
+
+    @property
     def on_host(self) -> bool:
         return not self.source.on_device
 

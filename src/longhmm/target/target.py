@@ -25,6 +25,7 @@ from longhmm.model.hmm import HMM
 from longhmm.target.buffer_length import BufferEstimate
 from longhmm.target.coordinates import Coordinates, add, prior_gradient, score
 from longhmm.target.full_data import full_statistics
+from longhmm.target.minibatch import MinibatchSource
 
 
 class Estimate(NamedTuple):
@@ -65,6 +66,11 @@ class Target:
     compiled: ClassVar[bool] = True
     counts: ClassVar[bool] = False
     apart: ClassVar[bool] = False
+
+    @property
+    def drawn_from(self) -> MinibatchSource | None:
+        """Where windows come from."""
+        return None
 
     @property
     def on_host(self) -> bool:

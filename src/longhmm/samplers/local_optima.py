@@ -6,7 +6,7 @@ rest on saddles: where emissions overlap, one observation says little about its 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,17 +14,18 @@ from numpyro.distributions import constraints
 
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
-from longhmm.errors import ImpossibleObservationError
+from longhmm.errors import ImpossibleObservationError, LongHMMError
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.support import bare
 from longhmm.progress import Bar
-from longhmm.run.quasi_newton import Objective, ascend
 from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
 from longhmm.target.coordinates import Flat, constrain, unconstrain
 from longhmm.target.full_data import log_posterior_and_gradient
 from longhmm.target.target import StreamedPosterior
 
+Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
+WORSE = 1e6  # by which a point that cannot be evaluated counts as below the start
 EM_STEPS, STEPS = 10, 200  # of EM and of BFGS, at most
 WORK = 240  # coordinates of all starts that go on after EM, together; at least LEAST starts do
 LEAST = 4
@@ -160,3 +161,35 @@ def inside(model: HMM, params: Mapping[str, Any], length: int) -> dict[str, np.n
     if model.given_initial(complete) is None:
         complete.pop("initial")
     return complete
+
+
+def ascend(objective: Objective, start: np.ndarray, *, factor: np.ndarray, tolerance: float, steps: int) -> np.ndarray:
+    """A point near a local maximum, at least as high as the start, by BFGS.
+
+    Args:
+        objective: value and gradient at a point; a `LongHMMError` means that there is none there.
+        factor: `(P, P)` L of `point = start + L z`, in which the search runs; `L L^T` guesses the inverse curvature.
+        tolerance: the search ends where no entry of the gradient in z is larger.
+        steps: iterations at most.
+    """
+    from scipy.optimize import minimize
+
+    value, slope = objective(start)
+    best = (value, start)
+
+    def downhill(z: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal best
+        point = start + factor @ z
+        try:
+            here, gradient = (value, slope) if not z.any() else objective(point)
+        except LongHMMError:  # parameters overflow, or no state can have produced the data
+            here, gradient = np.nan, np.zeros_like(z)
+        if not (np.isfinite(here) and np.isfinite(gradient).all()):
+            return WORSE, np.zeros_like(z)
+        if here > best[0]:
+            best = here, point
+        return value - here, -factor.T @ gradient
+
+    options = {"gtol": tolerance, "maxiter": steps}
+    minimize(downhill, np.zeros_like(start), jac=True, method="BFGS", options=options)
+    return best[1]

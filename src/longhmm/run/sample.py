@@ -1,32 +1,38 @@
-"""`lh.sample`: data in, posterior out."""
+"""`lh.sample`: data in, posterior out.
+
+Open the data, tune the sampler, draw, check the draws against exact gradients, and draw again by an exact sampler where
+these contradict them.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.posterior.diagnostics.verdict import verdict as verdict_on
-from longhmm.posterior.origin import Origin, exactly, go, wanted_size
-from longhmm.posterior.posterior import Posterior
-from longhmm.posterior.why_exact import why_exact
 from longhmm.progress import Bar
 from longhmm.run.cluster_passes import on_cluster
+from longhmm.run.driver import CTRL_C
 from longhmm.run.limit import Limit, TimeIsOver
-from longhmm.run.remarks import stopped_by_user
+from longhmm.run.notes import stopped_by_user, stopped_note
 from longhmm.run.request import Request
+from longhmm.run.run import Run, carry_out
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.target.systematic import Windows
 
+if TYPE_CHECKING:
+    from longhmm.posterior.posterior import Posterior
+
 GRADIENTS = 32  # exact gradients behind a verdict
 CHECKS = 0.2  # share of a limited time that is left to them
+# Exact gradients at which draws from windows are checked, those that the exact sampler spends on a step, about, and
+# steps of its adaptation and warm-up.
+CHECKED, PER_STEP, ADAPTATION = 16, 8, 350
+MOST_ROWS = 2.7e9  # rows of exact gradients that a run is repeated for: minutes, not hours
 
 
 def sample(
@@ -87,8 +93,8 @@ def sample(
         True
     """
     limit = Limit(time_limit)
-    request = asked(
-        model, data, limit, sampler=sampler, windows=windows, buffer=buffer, chains=chains, draws=draws, warmup=warmup,
+    request = requested(
+        model, data, sampler=sampler, windows=windows, buffer=buffer, chains=chains, draws=draws, warmup=warmup,
         thin=thin, init=init, seed=seed, checkpoint=checkpoint, client=client,
     )  # fmt: skip
     judged = progress and verdict
@@ -101,66 +107,72 @@ def sample(
     return posterior
 
 
-def asked(
-    model: HMM,
-    data: Any,
-    limit: Limit,
-    *,
-    sampler: Sampler | None,
-    chains: int,
-    draws: int,
-    seed: int,
-    checkpoint: str | os.PathLike[str] | None,
-    windows: Windows | None = None,
-    buffer: LyapunovBuffer | FixedBuffer | None = None,
-    warmup: int | None = None,
-    thin: int | None = None,
-    init: Mapping[str, Any] | None = None,
-    client: Any = None,
-) -> Request:
+def requested(model: HMM, data: Any, *, sampler: Sampler | None, client: Any = None, **options: Any) -> Request:
     """The arguments of `sample`, checked, with data that are open and a model that has numbers for all its priors."""
-    for name, value, least in (("chains", chains, 1), ("draws", draws, 1), ("warmup", warmup, 0), ("thin", thin, 1)):
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least):
-            raise ModelError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-    sequences = on_cluster(data, client)
+    sequences, automatic = on_cluster(data, client), sampler is None
     model.check_dim(sequences)
-    resolved, automatic = model.resolve(sequences), sampler is None
     chosen: Sampler = ControlVariateSGLD() if sampler is None else sampler
-    return Request(
-        resolved, sequences, chosen, windows, buffer, chains, draws, warmup, thin, init, seed, limit.seconds,
-        checkpoint, wanted_size(automatic, chains, draws), client, automatic=automatic,
-    )  # fmt: skip
+    resolved = model.resolve(sequences)
+    return Request(resolved, sequences, chosen, client=client, automatic=automatic, spaced=automatic, **options)
 
 
 def drawn(request: Request, limit: Limit, *, progress: bool = True, reserve: float = 0.0) -> Posterior:
     """What `sample` draws, without a verdict; `reserve` is the share of the time that the chains leave for it."""
-    posterior = _carried_out(Origin(request), progress, limit, reserve)
-    reason = why_exact(posterior, limit)
-    if reason:
-        assert posterior.origin is not None
-        posterior = _carried_out(exactly(posterior.origin, reason), progress, limit, reserve)
+    posterior = _posterior(Run(request), progress, limit, reserve)
+    why = contradicted(posterior, limit)
+    if why:
+        assert posterior.run is not None
+        posterior = _posterior(posterior.run.again_exactly(why), progress, limit, reserve)
     return posterior
 
 
-def _carried_out(origin: Origin, progress: bool, limit: Limit, reserve: float) -> Posterior:
-    result, onward = go(origin, progress, limit, reserve)
-    posterior = Posterior.from_chains(origin.request.model, result, origin.request.sequences)
-    posterior.origin = onward
+def _posterior(run: Run, progress: bool, limit: Limit, reserve: float) -> Posterior:
+    from longhmm.posterior.posterior import Posterior
+
+    with Bar(progress) as bar:
+        chains = carry_out(run, bar, limit, reserve)
+    posterior = Posterior.from_chains(run.request.model, chains, run.request.sequences)
+    posterior.run = run
     return posterior
+
+
+def contradicted(posterior: Posterior, limit: Limit) -> str:
+    """Why draws from windows should be made again by an exact sampler, in words; empty where they should not.
+
+    Control variates and a step size by formula lean on a posterior that is not too far from Gaussian. Short data and
+    states that are hardly ever visited can be far from it. Exact gradients at some of the draws show that.
+    """
+    from longhmm.posterior.diagnostics.bias import bias
+
+    run = posterior.run
+    if run is None or not run.request.automatic or run.why_exact:
+        return ""
+    request = run.request
+    rows = PER_STEP * request.chains * (ADAPTATION + request.draws) * request.sequences.length
+    # Who limits the time keeps the draws there are; the verdict will say what is wrong with them.
+    if limit.seconds is not None or rows > MOST_ROWS or any("stopped early" in note for note in posterior.notes):
+        return ""
+    watched = limit.watch(request.sequences)
+    try:
+        found = limit.run(lambda: bias(posterior, watched, CHECKED, {}), "checking the draws")
+    except KeyboardInterrupt:
+        posterior.notes = (*posterior.notes, stopped_note(CTRL_C, posterior.n_draws, request.draws))
+        return ""
+    return "" if found is None else f"exact gradients contradicted the draws from windows, {found}"
 
 
 def judge(posterior: Posterior, limit: Limit) -> None:
     """Give a posterior its verdict; what there was no time for, or Ctrl-C ended, is left out, and a note says so."""
-    assert posterior.origin is not None
-    sequences = posterior.origin.request.sequences
+    from longhmm.posterior.diagnostics.verdict import verdict
+
+    assert posterior.run is not None
+    sequences = posterior.run.request.sequences
     why = "Ctrl-C" if stopped_by_user(posterior.notes) else ""
     try:
         if not why:
             with Bar() as bar:
                 bar.phase("checking the draws", total=GRADIENTS * sequences.length, unit="rows")
-                check = partial(
-                    verdict_on, posterior, limit.watch(sequences), gradients=GRADIENTS, progress=bar.advance
-                )
+                check = partial(verdict, posterior, limit.watch(sequences), gradients=GRADIENTS, progress=bar.advance)
                 posterior.verdict = limit.run(check, "checking the draws")
     except TimeIsOver:
         why = "the time limit"
@@ -171,4 +183,4 @@ def judge(posterior: Posterior, limit: Limit) -> None:
             *posterior.notes,
             f"{why} left no time to check the draws for bias and the model for its fit: posterior.diagnose(y) does",
         )
-        posterior.verdict = verdict_on(posterior)
+        posterior.verdict = verdict(posterior)

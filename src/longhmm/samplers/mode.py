@@ -17,8 +17,17 @@ from longhmm.data.sequences import Sequences
 from longhmm.errors import LongHMMError
 from longhmm.model.hmm import HMM
 from longhmm.progress import Bar
-from longhmm.run.local_optima import STEPS, Optimum, again, contenders, inside, local_optima, objective
-from longhmm.run.quasi_newton import Objective, ascend
+from longhmm.samplers.local_optima import (
+    STEPS,
+    Objective,
+    Optimum,
+    again,
+    ascend,
+    contenders,
+    inside,
+    local_optima,
+    objective,
+)
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import Flat, constrain, unconstrain
 from longhmm.target.full_data import full_statistics
@@ -33,7 +42,7 @@ SETTLED = 0.01  # squared length of the remaining Newton step, in posterior stan
 # context would rule out, and a few such windows in a million throw chains off transitions that are never seen: of
 # reversed cycles, 20 million rows, about nine windows in a run; with twice the length none of 400,000 did.
 BUFFER = LyapunovBuffer(repeats=2)
-RIVAL = 10.0  # a log posterior this close to the best counts as "as good"
+AS_GOOD = 10.0  # a log posterior this close to the best counts as "as good"
 SMALLEST = 1e-10  # the smallest curvature, in units of its coordinates, that counts: rare transitions have small ones
 
 
@@ -47,7 +56,7 @@ class Mode(NamedTuple):
         information: `(P, P)`, observed information, positive definite.
         decrement: squared distance to the exact mode in posterior standard deviations, as the last step saw it.
         passes: full passes over all data.
-        rival: another mode as good as this one, or None: its log posterior relative to this one.
+        competing: another mode as good as this one, or None: its log posterior relative to this one.
         windows, buffer: with which the information was measured.
     """
 
@@ -57,7 +66,7 @@ class Mode(NamedTuple):
     information: np.ndarray
     decrement: float
     passes: int
-    rival: float | None
+    competing: float | None
     windows: Windows
     buffer: int
 
@@ -90,8 +99,8 @@ def find_mode(
         mode = _newton(model, coordinates, stage, shape, length, seed, bar)
         optima[0] = Optimum(mode.log_posterior, constrain(model, mode.coordinates))
     assert mode is not None
-    rival = None if len(optima) < 2 else optima[1].log_posterior - optima[0].log_posterior
-    return mode._replace(rival=rival if rival is not None and rival > -RIVAL else None)
+    second = None if len(optima) < 2 else optima[1].log_posterior - optima[0].log_posterior
+    return mode._replace(competing=second if second is not None and second > -AS_GOOD else None)
 
 
 def _with_best_rows(

@@ -7,7 +7,7 @@ import longhmm as lh
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.progress import Bar
-from longhmm.run import local_optima, mode, quasi_newton
+from longhmm.samplers import local_optima, mode
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def climbs():
     return model.resolve(data), data, params
 
 
-def test_the_same_mode_with_its_states_in_another_order_is_no_rival(climbs, monkeypatch):
+def test_the_same_mode_with_its_states_in_another_order_does_not_compete(climbs, monkeypatch):
     model, data, params = climbs
     order = [1, 0]
     turned = {"transition": params["transition"][np.ix_(order, order)], "rate": params["rate"][order]}
@@ -27,7 +27,7 @@ def test_the_same_mode_with_its_states_in_another_order_is_no_rival(climbs, monk
     assert best.params["rate"][0] < best.params["rate"][1]
 
 
-def test_another_place_is_a_rival(climbs, monkeypatch):
+def test_another_place_competes(climbs, monkeypatch):
     model, data, params = climbs
     alike = {"transition": np.full((2, 2), 0.5), "rate": np.array([3.0, 3.0])}
     monkeypatch.setattr(local_optima, "initial_params", lambda *_, **__: [params, alike])
@@ -109,7 +109,7 @@ def test_ascent_ends_at_the_top_of_a_ridge_and_survives_points_without_a_value()
         return -100 * across**2 - along**2, slope
 
     unit = np.eye(2) / 100
-    end = quasi_newton.ascend(ridge, np.array([-1.2, 1.0]), factor=unit, tolerance=1e-6, steps=200)
+    end = local_optima.ascend(ridge, np.array([-1.2, 1.0]), factor=unit, tolerance=1e-6, steps=200)
     np.testing.assert_allclose(end, [1.0, 1.0], atol=1e-3)
 
 

@@ -1,8 +1,8 @@
-"""What tuning decides by formula."""
+"""When an exact sampler takes over, by formula."""
 
 import pytest
 
-from longhmm.run.tuning import cheaper_exactly
+from longhmm.run.exact import cheaper
 
 
 @pytest.mark.parametrize(
@@ -20,4 +20,4 @@ from longhmm.run.tuning import cheaper_exactly
     ],
 )
 def test_the_exact_sampler_is_chosen_where_all_of_it_costs_less(length, cost, draws, exact):
-    assert cheaper_exactly(length, cost, draws) is exact
+    assert cheaper(length, cost, draws) is exact

@@ -5,10 +5,9 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.run.remarks import crowded, impossible
-from longhmm.samplers.control_variate_sgld import Tuned
+from longhmm.run.notes import crowded, impossible
 from longhmm.target.control_variate import ControlVariateTarget
-from samplers.targets import coordinates_of
+from samplers.targets import coordinates_of, tuned_by_hand
 
 STUCK = np.array([[1.0, 0.0], [1.0, 1.0]])  # state 0 is never left
 PARAMS = {"transition": [[1.0, 0.0], [0.3, 0.7]]}
@@ -37,9 +36,8 @@ def test_windows_without_a_possible_path_are_counted(sampler, policy, contradict
     bound = policy.bind(model, data, PARAMS)
     if isinstance(sampler, lh.ControlVariateSGLD):
         start = coordinates_of(model, PARAMS)
-        control = ControlVariateTarget(bound, start, jax.tree.map(np.zeros_like, start))
-        one = np.eye(1, dtype=np.float32)
-        bound = Tuned.of(control, one, one, np.float32(0.1))
+        bound = ControlVariateTarget(bound, start, jax.tree.map(np.zeros_like, start))
+        sampler = tuned_by_hand(start, 1.0)
     state = sampler.init(bound, jax.random.key(0), coordinates_of(model, PARAMS))
     _, info = sampler.step(bound, jax.random.key(1), state, bound.minibatch(jax.random.key(2)))
     assert int(info.impossible) == 1

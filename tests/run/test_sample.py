@@ -1,18 +1,20 @@
 """Draws that exact gradients contradict are made again by the exact sampler."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.posterior import why_exact as module
-from longhmm.run import checkpoint
+from longhmm.posterior.diagnostics import bias as module
+from longhmm.run import sample as pipeline
 
 PARAMS = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
 
 
 @pytest.fixture
 def counts(monkeypatch):
-    monkeypatch.setattr("longhmm.run.tuning.EXACT_GRADIENTS", 1e9)  # windows, however short the data
+    monkeypatch.setattr("longhmm.run.exact.GRADIENTS", 1e9)  # windows, however short the data
     return lh.simulate(lh.HMM(2, lh.Poisson()), PARAMS, length=1000, seed=1)[1]
 
 
@@ -40,7 +42,7 @@ def test_contradicted_draws_are_made_again_and_resumed(counts, monkeypatch, tmp_
     spread = exact.draws["rate"].std(("chain", "draw"))
     assert np.all(abs(rate.mean(("chain", "draw")) - exact.draws["rate"].mean(("chain", "draw"))) < 0.6 * spread)
     # Stopped before its first checkpoint, it goes on with the exact sampler, without looking at windows again.
-    checkpoint.remove(tmp_path)
+    dataclasses.replace(posterior.run, state=None, bound_at=None).save()
     monkeypatch.setattr(module, "bias", lambda *given: pytest.fail("the draws of the exact sampler need no check"))
     again = sample(counts, checkpoint=tmp_path)
     np.testing.assert_array_equal(again.draws["rate"], rate)
@@ -52,7 +54,7 @@ def test_contradicted_draws_are_made_again_and_resumed(counts, monkeypatch, tmp_
 def test_a_chosen_sampler_and_long_data_are_left_alone(counts, monkeypatch, wrong):
     monkeypatch.setattr(module, "bias", contradicted)
     if not wrong:
-        monkeypatch.setattr(module, "MOST_ROWS", 500)
+        monkeypatch.setattr(pipeline, "MOST_ROWS", 500)
     assert sample(counts, **wrong).settings["sampler"] == "SGLD with control variates"
 
 

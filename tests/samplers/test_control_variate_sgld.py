@@ -7,37 +7,21 @@ import pytest
 
 import longhmm as lh
 from longhmm.posterior.draws import constrain_draws
-from longhmm.progress import Bar
 from longhmm.run.effective_size import bulk_effective_size
-from longhmm.run.session import Request, run_session
-from longhmm.run.tuning import noise_factor, tune, whitening
+from longhmm.run.request import Request
+from longhmm.run.run import Run, carry_out
+from longhmm.samplers.contract import Start
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
+from longhmm.samplers.control_variate_tuning import drifted, noise_factor, whitening
 from longhmm.target.coordinates import Flat, constrain, unconstrain
+from longhmm.target.target import StreamedPosterior
 from samplers.targets import Prepared
 
 
-def draw(model, data, seed=0, draws=1000, sampler=None, **options):
+def draw(model, data, seed=0, draws=1000, **options):
     sequences = lh.open_data(data, **options)
-    sampler = sampler or ControlVariateSGLD()
-    found = tune(sampler, model.resolve(sequences), sequences, seed=seed)
-    request = Request(
-        model.resolve(sequences),
-        sequences,
-        sampler,
-        None,
-        None,
-        4,
-        draws,
-        None,
-        None,
-        None,
-        seed,
-        None,
-        None,
-        2 * draws,
-    )
-    chains = run_session(request, Bar(False), found)
-    return chains, found
+    run = Run(Request(model.resolve(sequences), sequences, ControlVariateSGLD(), draws=draws, seed=seed, spaced=True))
+    return carry_out(run), run.tuned.found
 
 
 def test_known_states_give_dirichlet_rows_and_a_normal_mean():
@@ -130,21 +114,35 @@ def test_a_chain_far_out_in_the_tail_of_an_unseen_transition_comes_back():
     y = np.random.default_rng(3).normal(np.array([-1.0, 0.0, 1.0])[states])
     model = lh.HMM(3, lh.Emission(dist.Normal, loc=dist.Normal(0.0, 10.0), scale=1.0))
     sequences = lh.open_data(y, states=states)
-    found = tune(ControlVariateSGLD(), model, sequences, seed=0)
-    ready = Prepared(ControlVariateSGLD(), found.estimator)
-    flat = Flat.like(found.mode.coordinates)
-    params = constrain(model, found.mode.coordinates)
+    sampler = ControlVariateSGLD().tune(StreamedPosterior(model, sequences), Start(seed=0))
+    found = sampler.found
+    ready = Prepared(sampler, found.bind(model, sequences, {}))
+    flat = Flat.like(found.mode)
+    params = constrain(model, found.mode)
     rows = params["transition"].copy()
     rows[0, 2] *= np.exp(5.0)  # a hundred and fifty times its mean
     thrown = unconstrain(model, {**params, "transition": rows / rows.sum(axis=1, keepdims=True)})
     state = ready.init(jax.random.key(0), {name: value.astype(np.float32) for name, value in thrown.items()})
     for number in range(30):  # unlimited, it would still be 17 standard deviations away
-        minibatch = found.estimator.minibatch(jax.random.key(1000 + number))
+        minibatch = ready.target.minibatch(jax.random.key(1000 + number))
         state, info = ready.step(jax.random.key(number), state, minibatch)
         assert bool(info.finite)
     offset = np.linalg.solve(
-        np.asarray(found.estimator.factor, np.float64),
+        np.asarray(found.factor, np.float64),
         flat.ravel_numpy({name: np.asarray(value) for name, value in state.coordinates.items()})
-        - flat.ravel_numpy(found.mode.coordinates),
+        - flat.ravel_numpy(found.mode),
     )
     assert np.abs(offset).max() < 7
+
+
+def test_what_counts_as_drift():
+    rng = np.random.default_rng(0)
+    at_rest = rng.normal(size=(4, 100, 3))
+    assert not drifted(at_rest, 2)
+    skewed = np.log(rng.exponential(size=(4, 100, 3)))  # the most skewed coordinate there is, about its mode
+    assert not drifted(skewed, 2)
+    together = np.log(rng.exponential(size=(4, 100, 7))).sum(axis=2, keepdims=True) / np.sqrt(7)
+    assert not drifted(together, 8)  # a whole row that was never seen, along its common direction
+    assert drifted(at_rest + np.array([0.0, -2.0, 0.0]), 2)
+    apart = at_rest + 3 * np.array([1, -1, 1, 1])[:, None, None]  # separate modes are another matter
+    assert not drifted(apart, 2)

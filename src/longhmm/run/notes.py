@@ -6,21 +6,20 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from longhmm.run.driver import CTRL_C, Progressed
-from longhmm.run.preparation import Prepared
-from longhmm.run.request import Request
+from longhmm.run.driver import CTRL_C, RunState
 from longhmm.target.minibatch import MinibatchSource
+from longhmm.target.target import Target
 
 
-def remarks(request: Request, prepared: Prepared, run: Progressed, stats: Mapping[str, np.ndarray]) -> list[str]:
+def notes_on(target: Target, state: RunState, stats: Mapping[str, np.ndarray], wanted: int) -> list[str]:
     """Diverged chains, an early end, crowded windows, impossible windows."""
     found = []
-    lost = int((~np.asarray(run.alive)).sum())
+    lost = int((~np.asarray(state.alive)).sum())
     if lost:
         found.append(f"run longer: {lost} chain(s) diverged and were left out; use a smaller step size")
-    if run.stopped:
-        found.append(stopped_note(run.stopped, run.draws, request.draws))
-    source = prepared.source()
+    if state.stopped:
+        found.append(stopped_note(state.stopped, state.draws, wanted))
+    source = target.drawn_from
     if source is not None:
         found += crowded(source) + impossible(source, stats)
     return found

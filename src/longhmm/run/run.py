@@ -1,0 +1,365 @@
+"""One run from start to finish: tune, warm up, then draw until every parameter has been seen often enough.
+
+What a run needs to go on, after being killed or when more draws are wanted, is in a `Run`: the tuned sampler, the
+states and the draws. Nothing else influences a draw, so that a run that goes on is the same run.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.model.hmm import HMM
+from longhmm.model.initialise import initial_params
+from longhmm.progress import Bar
+from longhmm.run import checkpoint, exact
+from longhmm.run.chains import Chains
+from longhmm.run.cluster import driver_for
+from longhmm.run.compilation import cached_compilation
+from longhmm.run.driver import CTRL_C, RunState
+from longhmm.run.effective_size import bulk_effective_size
+from longhmm.run.fingerprint import Fingerprint, refusal
+from longhmm.run.limit import Limit
+from longhmm.run.lock import locked
+from longhmm.run.notes import notes_on
+from longhmm.run.request import Request
+from longhmm.run.serialise import from_plain, to_plain
+from longhmm.samplers.contract import Arrays, Sampler, Start
+from longhmm.target.buffer_length import FixedBuffer
+from longhmm.target.coordinates import Flat, constrain, unconstrain
+from longhmm.target.target import StreamedPosterior, Target
+from longhmm.version import __version__
+
+SAVE_EVERY = 30.0  # seconds between two checkpoints
+ROUNDS = 4  # how often the distance between draws is doubled to reach the wanted effective size
+PHASES = 5  # of the warm-up on windows: buffer and gap are measured anew after each
+LOOKS = 100  # states of every chain in the second half of the warm-up that a sampler may see, at most
+MOVING = (
+    "run longer: the chains were still moving away from the mode after the warm-up; start elsewhere (init) or use an "
+    "exact sampler such as NUTS()"
+)
+
+
+@dataclass
+class Run:
+    """A request, and how far it has been carried out.
+
+    Attributes:
+        tuned: the sampler as it tuned itself; None before.
+        why_exact: why an exact sampler draws in its place; empty where it does not.
+        bound_at: coordinates at which buffers and gaps were last fixed.
+        buffer: the length of buffers there, where the sampler has any.
+        thin: steps between two draws.
+        rounds: how often that was doubled.
+        state: chains and draws; None before the warm-up is over.
+        notes: what the warm-up had to tell.
+        mark: fingerprint of what the checkpoint belongs to.
+        packed: states and draws as a checkpoint holds them, until their shapes are known.
+    """
+
+    request: Request
+    tuned: Sampler | None = None
+    why_exact: str = ""
+    bound_at: Arrays | None = None
+    buffer: int | None = None
+    thin: int = 1
+    rounds: int = 0
+    state: RunState | None = None
+    notes: tuple[str, ...] = ()
+    mark: Fingerprint | None = None
+    packed: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    @property
+    def sampler(self) -> Sampler:
+        """The sampler that draws."""
+        assert self.tuned is not None
+        return exact.exact_sampler(self.tuned, self.why_exact) if self.why_exact else self.tuned
+
+    def again_exactly(self, why: str) -> Run:
+        """The same request from its start by the exact sampler, as its checkpoint is told at once."""
+        run = Run(self.request, self.tuned, why, mark=self.mark)
+        run.save()
+        return run
+
+    def find(self) -> None:
+        """Go on from the checkpoint, where there is one; refused if it was saved by a run of another problem."""
+        request = self.request
+        if request.checkpoint is None or self.mark is not None:
+            return
+        self.mark = request.fingerprint()
+        found = None if self.tuned is not None else checkpoint.load(request.checkpoint)
+        if found is None:
+            return
+        header, arrays = found
+        why = refusal(header.get("fingerprint"), self.mark)
+        if why is not None:
+            raise checkpoint.CheckpointError(
+                f"The checkpoint in {request.checkpoint} belongs to another run, since {why}: choose another "
+                "directory, or delete it to start over."
+            )
+        kept = from_plain(header["run"], arrays, known=(type(request.sampler),))
+        self.tuned = request.sampler if kept["tuned"] is None else kept["tuned"]
+        self.why_exact, self.bound_at, self.buffer = kept["why_exact"], kept["bound_at"], kept["buffer"]
+        self.thin, self.rounds, self.notes, self.packed = kept["thin"], kept["rounds"], kept["notes"], kept["state"]
+
+    def save(self) -> None:
+        """Write a checkpoint, if the user named a directory."""
+        if self.request.checkpoint is None:
+            return
+        arrays: Arrays = {}
+        names = ("why_exact", "bound_at", "buffer", "thin", "rounds", "notes")
+        kept = {name: getattr(self, name) for name in names}
+        kept["tuned"] = None if self.tuned is self.request.sampler else self.tuned
+        kept["state"] = None if self.state is None else self.state.leaves()
+        plain = to_plain(kept, arrays, known=(type(self.request.sampler),))
+        checkpoint.save(self.request.checkpoint, {"fingerprint": self.mark, "run": plain}, arrays)
+
+
+def carry_out(run: Run, bar: Bar | None = None, limit: Limit | None = None, reserve: float = 0.0) -> Chains:
+    """Start a run, or go on with one.
+
+    `reserve` is the share of the time left after tuning that the chains leave to what comes after them.
+    """
+    bar, limit = bar or Bar(False), limit or Limit()
+    with locked(run.request.checkpoint), cached_compilation():
+        bar.phase("reading the data")
+        limit.run(run.find, "reading the data")
+        watched = replace(run.request, sequences=limit.watch(run.request.sequences))
+        if run.tuned is None:
+            tune(run, watched, bar, limit)
+        limit = limit.sooner(reserve)
+        bar.phase("getting ready")
+        session = limit.run(partial(_Session, run, watched, bar, limit), "getting ready")
+        session.begin()
+        session.draw()
+        return session.chains()
+
+
+def tune(run: Run, request: Request, bar: Bar, limit: Limit) -> None:
+    """Let the sampler find its settings by passes over all data, which are kept at once."""
+    start = Start(request.init, request.windows, request.buffer, request.seed, bar)
+    target = StreamedPosterior(request.model, request.sequences)
+    run.tuned = limit.run(partial(request.sampler.tune, target, start), "finding the mode")
+    if request.automatic and exact.cheaper(request.sequences.length, run.tuned.cost, request.draws):
+        run.why_exact = exact.CHEAPER
+    if run.tuned is not request.sampler:
+        run.save()
+
+
+class _Session:
+    """A run under way: its sampler tied to the data, and the driver."""
+
+    def __init__(self, run: Run, request: Request, bar: Bar, limit: Limit) -> None:
+        self.run, self.request, self.bar, self.limit = run, request, bar, limit
+        self.sampler, self.saved = run.sampler, time.monotonic()
+        starts = run.tuned.starts(request.chains, request.seed) if run.tuned is not None else None
+        if starts is None:
+            known = [run.bound_at] * request.chains if run.bound_at is not None else None
+            starts = known or _starts(request)
+        self.starts = starts
+        if run.bound_at is None:
+            run.bound_at = starts[0]
+            run.thin = self.sampler.spacing if request.thin is None else request.thin
+        usual = exact.WARM_UP_STEPS if run.why_exact else self.sampler.warmup
+        self.warmup = usual if request.warmup is None else request.warmup
+        buffer = request.buffer if run.buffer is None else FixedBuffer(run.buffer)
+        self.bind(self.target_at(run.bound_at, buffer))
+
+    def target_at(self, u: Mapping[str, np.ndarray], buffer: Any) -> Target:
+        """What the sampler sees of the data, with buffer and gap as coordinates need them."""
+        request = self.request
+        policy = self.sampler.estimator(request.windows, buffer)
+        return policy.bind(request.model, request.sequences, constrain(request.model, u))
+
+    def bind(self, target: Target) -> None:
+        self.target = target
+        self.run.buffer = None if target.buffer is None else target.buffer.length
+        self.driver = driver_for(self.request, self.sampler, target, self.limit)
+
+    @property
+    def name(self) -> str:
+        """What runs, for a progress bar."""
+        buffer = self.sampler.settings(self.target).get("buffer")
+        return self.sampler.name if buffer is None else f"{self.sampler.name}, buffer {buffer}"
+
+    def begin(self) -> None:
+        """States to draw from: those that were kept, or new ones after a warm-up."""
+        run, fresh = self.run, self.run.state is None and self.run.packed is None
+        if run.state is not None:
+            run.state = run.state.copy()
+            return
+        self.bar.phase(f"starting {self.name}", total=self.request.chains, unit="chains")
+        state = self.driver.start(self.starts, adapt=fresh, tick=self.bar.advance)
+        if run.packed is not None:
+            run.state, run.packed = state.like(run.packed, self.one_record(state)), None
+            return
+        state = self.warm_up(state)
+        if state.stopped == CTRL_C:
+            raise KeyboardInterrupt  # there is nothing to return yet
+        if state.stopped:
+            raise self.limit.over("warming up")
+        run.state = state
+        self.save()
+
+    def one_record(self, state: RunState) -> Any:
+        with jax.enable_x64(self.sampler.x64):
+            return self.sampler.record(jax.tree.map(jnp.asarray, state.states[0]))
+
+    # Steps that are thrown away, and what is learnt from them
+
+    def warm_up(self, state: RunState) -> RunState:
+        if self.sampler.retunes:
+            return self.retuned(state)
+        if self.target.buffer is None:
+            return self.advance(state, self.warmup)
+        for phase in range(PHASES):
+            state = self.advance(state, self.warmup * (phase + 1) // PHASES - self.warmup * phase // PHASES)
+            if state.stopped is not None:
+                break
+            here = jax.tree.map(lambda each: np.asarray(each, np.float64), dict(state.states[0].coordinates))
+            found = partial(self.target_at, here, self.request.buffer)
+            self.bind(self.limit.run(found, "choosing the length of buffers"))
+            self.run.bound_at = here
+        return state
+
+    def advance(self, state: RunState, draws: int, thin: int = 1, record: bool = False) -> RunState:
+        chains = self.request.chains
+        self.bar.phase(f"warming up, {self.name}", total=chains * draws * thin)
+        if draws:
+            self.driver.advance(state, draws, thin, record=record, tick=lambda n: self.bar.advance(n * chains))
+        return state
+
+    def retuned(self, state: RunState) -> RunState:
+        """Warm up, and again as long as what was seen makes the sampler tune itself anew."""
+        for times in range(self.sampler.retunes + 1):
+            seen = self.look(state)
+            if seen is None or not self.sampler.unsettled(self.target, seen):
+                break
+            if times == self.sampler.retunes:
+                self.run.notes = (*self.run.notes, MOVING)
+                break
+            again = partial(self.sampler.retune, self.target, seen)
+            self.run.tuned = self.sampler = self.limit.run(again, "moving the centre of the control variates")
+            self.bind(self.target_at(self.starts[0], None))
+            moved = self.driver.start([dict(each.coordinates) for each in state.states])
+            state = RunState(moved.states, state.steps, alive=state.alive)
+        return state
+
+    def look(self, state: RunState) -> Any:
+        """Warm up; what was recorded during its second half, None if it has none."""
+        half = self.warmup // 2
+        thin = max(1, half // LOOKS)
+        looks = half // thin
+        self.advance(state, self.warmup - looks * thin)
+        if state.stopped is None and looks:
+            self.advance(state, looks, thin, record=True)
+        if state.stopped is not None or not looks:
+            return None
+        seen = state.draws_tree()
+        state.recorded, state.stats = [], []
+        return seen
+
+    # Draws
+
+    def draw(self) -> None:
+        """Draw as many as were asked for; where they are too much alike, further apart."""
+        run, request, state = self.run, self.request, self.state
+        while True:
+            self.bar.phase(self.name, total=request.chains * (request.draws - state.draws) * run.thin)
+            self.driver.advance(
+                state,
+                request.draws - state.draws,
+                run.thin,
+                tick=lambda steps: self.bar.advance(steps * request.chains),
+                after_block=self.save_sometimes,
+            )
+            self.save()
+            if state.stopped or request.thin is not None or run.rounds >= ROUNDS or not state.recorded:
+                break
+            coordinates = self.sampler.coordinates(state.draws_tree())
+            flat = Flat.like(self.starts[0]).ravel_numpy(coordinates)
+            if bulk_effective_size(flat).min() >= request.wanted_size:
+                break
+            # Every second draw goes, and the rest is filled up with draws twice as far apart.
+            state.recorded = [jax.tree.map(lambda each: each[:, 1::2], state.draws_tree())]
+            state.stats = [{name: value[:, 1::2] for name, value in state.stats_tree().items()}]
+            run.thin, run.rounds = 2 * run.thin, run.rounds + 1
+        if not state.recorded:
+            raise KeyboardInterrupt if state.stopped == CTRL_C else self.limit.over("drawing")
+
+    @property
+    def state(self) -> RunState:
+        assert self.run.state is not None
+        return self.run.state
+
+    def save(self) -> None:
+        self.run.save()
+        self.saved = time.monotonic()
+
+    def save_sometimes(self, state: RunState) -> None:
+        """Write a checkpoint if the last one is old."""
+        if time.monotonic() - self.saved > SAVE_EVERY:
+            self.save()
+
+    def chains(self) -> Chains:
+        """The draws of the chains that are alive, and how they came about."""
+        run, request, sampler, state = self.run, self.request, self.sampler, self.state
+        alive = np.asarray(state.alive)
+        record = jax.tree.map(lambda each: each[alive], state.draws_tree())
+        stats = {name: value[alive] for name, value in state.stats_tree().items()}
+        settings = {
+            "sampler": sampler.name,
+            "chains": request.chains,
+            "draws": state.draws,
+            "warmup": self.warmup,
+            "thin": run.thin,
+            "seed": request.seed,
+            "steps": state.steps,
+            **sampler.settings(self.target),
+            "request": request.settings(),
+            "versions": versions(),
+        }
+        if request.checkpoint is not None:
+            settings["checkpoint"] = os.path.abspath(request.checkpoint)
+        why = (f"the exact full-data sampler ({sampler.name}) was used: {run.why_exact}",) if run.why_exact else ()
+        notes = (*why, *sampler.notes(), *run.notes, *notes_on(self.target, state, stats, request.draws))
+        coordinates, information = (run.tuned.mode() if run.tuned is not None else None) or (None, None)
+        return Chains(sampler.coordinates(record), stats, settings, information, coordinates, notes)
+
+
+def _starts(request: Request) -> list[Arrays]:
+    """Coordinates at which chains begin: the user's, or guesses from the data."""
+    model, count = request.model, request.chains
+    guesses = [dict(request.init)] * count if request.init is not None else None
+    guesses = guesses or initial_params(model, request.sequences, restarts=count, seed=request.seed)
+    return [unconstrain(model, _off_the_boundary(model, each)) for each in guesses]
+
+
+def _off_the_boundary(model: HMM, params: Mapping[str, Any]) -> Arrays:
+    complete = model.validate(params)
+    if model.transitions.varies:
+        return complete
+    allowed = model.transitions.allowed & model.transitions.free_rows[:, None]
+    lifted = np.where(allowed, np.maximum(complete["transition"], 1e-8), complete["transition"])
+    return {**complete, "transition": lifted / lifted.sum(axis=1, keepdims=True)}
+
+
+def versions() -> dict[str, str]:
+    """Versions of what computed the draws."""
+    here = {"python": platform.python_version(), "backend": jax.default_backend(), "longhmm": __version__}
+    for name in ("jax", "jaxlib", "numpyro", "numpy"):
+        try:
+            here[name] = version(name)
+        except PackageNotFoundError:
+            here[name] = "unknown"
+    return here
