@@ -189,7 +189,7 @@ class _Session:
     @property
     def name(self) -> str:
         """What runs, for a progress bar."""
-        buffer = self.sampler.settings(self.target).get("buffer")
+        buffer = self.sampler.describe(self.target).get("buffer")
         return self.sampler.name if buffer is None else f"{self.sampler.name}, buffer {buffer}"
 
     def begin(self) -> None:
@@ -325,7 +325,7 @@ class _Session:
             "thin": run.thin,
             "seed": request.seed,
             "steps": state.steps,
-            **sampler.settings(self.target),
+            **sampler.describe(self.target),
             "request": request.settings(),
             "versions": versions(),
         }

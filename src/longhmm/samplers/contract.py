@@ -138,7 +138,7 @@ class Sampler:
         """The mode and the information there, where `tune` found them."""
         return None
 
-    def settings(self, target: Any) -> dict[str, Any]:
+    def describe(self, target: Any) -> dict[str, Any]:
         """What `tune` chose, as plain values, to be kept with the draws."""
         return {} if target.buffer is None else {"buffer": target.buffer.length}
 

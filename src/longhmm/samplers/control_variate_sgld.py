@@ -164,7 +164,7 @@ class ControlVariateSGLD(Sampler):
     def mode(self) -> tuple[Arrays, np.ndarray] | None:
         return self.found.mode, self.found.information
 
-    def settings(self, target: ControlVariateTarget) -> dict[str, Any]:
+    def describe(self, target: ControlVariateTarget) -> dict[str, Any]:
         found = self.found
         chosen = {
             "step_size": found.step_size,
