@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from longhmm.errors import ModelError
 from longhmm.samplers import REGISTERED
+from longhmm.samplers.contract import Sampler
 from longhmm.version import __version__
 
 PAPER = "ma2017"
@@ -173,6 +174,6 @@ def _method_of(run: Any) -> tuple[str, ...]:
         samplers = (getattr(importlib.import_module(module), name) for name, module in REGISTERED.items())
         named = run.settings.get("sampler")
         return next((sampler.cites for sampler in samplers if sampler.name == named), ())
-    if not hasattr(run, "build"):
+    if not isinstance(run, Sampler):
         raise ModelError(f"run must be a posterior or a sampler, got {type(run).__name__}.")
-    return tuple(getattr(run, "cites", ()))  # a user's own sampler need not have any
+    return run.cites
