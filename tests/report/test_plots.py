@@ -194,7 +194,7 @@ def test_residuals_of_the_right_model_lie_on_the_line(known, posterior):
 @pytest.mark.slow  # compiles the windows of every buffer length
 def test_buffer_report_is_drawn(known, posterior):
     free = open_data(known.sequences.rows(0, 1000).values)
-    figure = plots.buffer_report(posterior, free, cells=40)
+    figure = plots.buffer_report(posterior, free, blocks=40)
     assert figure.axes[0].get_yscale() == "log" and figure.axes[0].get_ylim()[0] >= 1e-16
     rendered(figure)
 

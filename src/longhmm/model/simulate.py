@@ -156,9 +156,9 @@ class Ahead(NamedTuple):
     """Where several paths stand: `states` `(P,)`, the rows before `(P, p, D)`, the nearest first, and whether these are
     the states of the next rows already."""
 
-    states: jax.Array
-    lags: jax.Array
-    fresh: jax.Array
+    states: Any
+    lags: Any
+    fresh: Any
 
 
 @jax.jit

@@ -15,7 +15,7 @@ from longhmm.errors import DataError, ModelError
 from longhmm.inference.markov import stationary_law
 from longhmm.model.hmm import HMM
 from longhmm.model.summary import subsample
-from longhmm.posterior.draws import Draws, central
+from longhmm.posterior.draws import Draws, central, in_float64
 
 ROWS_AT_ONCE = 1 << 20
 
@@ -73,18 +73,15 @@ def amplitudes(
 
 def bin_probabilities(model: HMM, params: Mapping[str, Any], edges: np.ndarray, feature: int = 0) -> np.ndarray:
     """`(K, B)`, the probability that each state gives to each bin of one feature."""
-    with jax.enable_x64(True):
-        arrays = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
-        found = _below(model, arrays, np.repeat(edges[:, None], model.dim, axis=1))
-        if found is not None:
-            return np.diff(np.asarray(found)[:, :, feature], axis=0).T
-        if model.dim > 1:
-            raise ModelError(f"{model.emission!r} has no distribution function of single features to draw.")
-        middle = 0.5 * (edges[:-1] + edges[1:])
-        if model.emission.support.is_discrete:
-            middle = np.ceil(edges[:-1])
-        density = np.asarray(_densities(model, arrays, middle[:, None]))
-    return (np.exp(density) * (1.0 if model.emission.support.is_discrete else np.diff(edges)[:, None])).T
+    found = in_float64(_below, model, params, np.repeat(edges[:, None], model.dim, axis=1))
+    if found is not None:
+        return np.diff(found[:, :, feature], axis=0).T
+    if model.dim > 1:
+        raise ModelError(f"{model.emission!r} has no distribution function of single features to draw.")
+    discrete = model.emission.support.is_discrete
+    middle = np.ceil(edges[:-1]) if discrete else 0.5 * (edges[:-1] + edges[1:])
+    density = np.exp(in_float64(_densities, model, params, middle[:, None]))
+    return np.asarray(density if discrete else density * np.diff(edges)[:, None]).T
 
 
 def _edges(sequences: Sequences, feature: int, bins: int) -> np.ndarray:

@@ -17,25 +17,41 @@ from longhmm.posterior.draws import Draws
 from longhmm.run.cluster_passes import on_cluster
 
 
-def decode(posterior: Draws, data: Any, draws: int | None, client: Any) -> np.ndarray:
-    """See `Posterior.decode`."""
-    sequences = on_cluster(data, client)
-    if draws is None:
-        return best_path(posterior.model, posterior.mean_params(), sequences)
-    return posterior.over_draws(lambda params: best_path(posterior.model, params, sequences), draws)
+class Decoding(Draws):
+    """Draws that say which state each observation comes from."""
 
+    def decode(self, data: Any, *, draws: int | None = None, client: Any = None) -> np.ndarray:
+        """The most probable path of states (Viterbi): `(T,)` at the posterior mean, or `(draws, T)`, one per draw.
 
-def state_probabilities(posterior: Draws, data: Any, draws: int, causal: bool, out: Any, client: Any) -> np.ndarray:
-    """See `Posterior.state_probabilities`."""
-    sequences = on_cluster(data, client)
-    shape = (sequences.length, posterior.model.n_states)
-    total = np.empty(shape, np.float32) if out is None else array_for(out, shape)
-    total[...] = 0
-    share = partial(_share, len(posterior.thinned(draws)))
-    for params in posterior.iterate(draws):
-        for start, part in stream(posterior.model, params, sequences, reduce=share, forward_only=causal):
-            total[start : start + len(part)] += part
-    return total
+        Many sequences are laid end to end, in order. How much the paths of several draws differ shows what the
+        uncertainty of the parameters does to the decoding; it does not include the uncertainty of the path itself.
+        With a `client` of a Dask cluster, its workers pass over the data.
+        """
+        sequences = on_cluster(data, client)
+        if draws is None:
+            return best_path(self.model, self.mean_params(), sequences)
+        return self.over_draws(lambda params: best_path(self.model, params, sequences), draws)
+
+    def state_probabilities(
+        self, data: Any, *, draws: int = 20, causal: bool = False, out: Any = None, client: Any = None
+    ) -> np.ndarray:
+        """`P(x_t = k | all y)`, `(T, K)` float32, averaged over `draws` evenly spaced draws.
+
+        Args:
+            data: anything that `open_data` takes; many sequences are laid end to end.
+            causal: True conditions on the observations up to t only.
+            out: where to put the result if it is too long for memory: the name of an .npy file to make, or an array.
+            client: a `dask.distributed.Client`, whose workers then pass over the data.
+        """
+        sequences = on_cluster(data, client)
+        shape = (sequences.length, self.model.n_states)
+        total = np.empty(shape, np.float32) if out is None else array_for(out, shape)
+        total[...] = 0
+        share = partial(_share, len(self.thinned(draws)))
+        for params in self.iterate(draws):
+            for start, part in stream(self.model, params, sequences, reduce=share, forward_only=causal):
+                total[start : start + len(part)] += part
+        return total
 
 
 def _share(draws: int, own: Own) -> tuple[int, np.ndarray]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
@@ -23,27 +23,18 @@ SAMPLE_DIMS = ("chain", "draw")
 BATCH_ENTRIES = 1 << 20  # natural parameters computed at a time
 
 
+@dataclass(eq=False, repr=False)
 class Draws:
     """Draws of the parameters of a model, the coordinates in which they were made, and what the run knows of them."""
 
-    def __init__(
-        self,
-        model: HMM,
-        draws: xr.Dataset,
-        unconstrained: xr.Dataset,
-        sample_stats: xr.Dataset,
-        *,
-        settings: Mapping[str, Any] | None = None,
-        notes: Sequence[str] = (),
-        mode: Mapping[str, np.ndarray] | None = None,
-        information: np.ndarray | None = None,
-    ) -> None:
-        self.model = model
-        self.draws, self.unconstrained, self.sample_stats = draws, unconstrained, sample_stats
-        self.settings: dict[str, Any] = dict(settings or {})
-        self.notes = tuple(notes)
-        self.mode = None if mode is None else dict(mode)
-        self.information = information
+    model: HMM
+    draws: xr.Dataset
+    unconstrained: xr.Dataset
+    sample_stats: xr.Dataset
+    settings: dict[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    mode: dict[str, np.ndarray] | None = None
+    information: np.ndarray | None = None
 
     @property
     def n_chains(self) -> int:
@@ -105,6 +96,12 @@ class Draws:
         """Posterior mean as complete natural parameters."""
         natural = {str(name): np.asarray(value) for name, value in self.draws.items()}
         return mean_of(self.model, natural, axes=(0, 1))
+
+
+def in_float64(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What a compiled function makes of arrays on the host, in double precision, back on the host."""
+    with jax.enable_x64(True):
+        return jax.tree.map(np.asarray, function(*arguments))
 
 
 def evenly_spaced(total: int, count: int) -> np.ndarray:
@@ -233,12 +230,11 @@ def constrain_draws(model: HMM, coordinates: Mapping[str, np.ndarray]) -> dict[s
     size = sum(int(np.prod(value.shape[1:])) for value in flat.values()) + model.n_states**2
     batch = int(np.clip(BATCH_ENTRIES // size, 1, total))
     parts: list[dict[str, np.ndarray]] = []
-    with jax.enable_x64(True):
-        for start in range(0, total, batch):
-            # Always the same shape, so that one compiled function serves; the last batch overlaps the one before.
-            at = min(start, total - batch)
-            found = _constrain_batch(model, {name: jnp.asarray(value[at : at + batch]) for name, value in flat.items()})
-            parts.append({name: np.asarray(found[name])[start - at :] for name in parameter_dims(model)})
+    for start in range(0, total, batch):
+        # Always the same shape, so that one compiled function serves; the last batch overlaps the one before.
+        at = min(start, total - batch)
+        found = in_float64(_constrain_batch, model, {name: value[at : at + batch] for name, value in flat.items()})
+        parts.append({name: found[name][start - at :] for name in parameter_dims(model)})
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in joined.items()}
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longhmm.data.sequences import open_data
-from longhmm.errors import ModelError
 from longhmm.inference.markov import stationary_law
 from longhmm.posterior.decode import occupancy
 from longhmm.posterior.draws import Draws, central, check_rate
@@ -19,94 +18,6 @@ if TYPE_CHECKING:
 
 SINGULAR = 1e-13  # singular values below this are zero: such a matrix has no logarithm
 NEGATIVE = 1e-9  # rates per sample below minus this are negative, not rounding
-
-
-def dwell(posterior: Draws, rate: float | None, interval: float, data: Any, draws: int) -> pd.DataFrame:
-    """See `Posterior.dwell`."""
-    import pandas as pd
-
-    check_rate(rate)
-    transition = posterior.transitions
-    with np.errstate(divide="ignore"):
-        # The sum of the others keeps its digits where the state hardly ever changes.
-        lengths = 1.0 / (transition.sum(axis=2) - np.diagonal(transition, axis1=1, axis2=2))
-    quantities = {"dwell": lengths}
-    if rate is not None:
-        quantities["dwell_s"] = lengths / rate
-    quantities["stationary"] = stationary_law(transition)
-    if data is not None:
-        quantities["occupancy"] = occupancy(posterior, open_data(data), draws)
-    table = {}
-    for name, values in quantities.items():
-        table[name] = values.mean(axis=0)
-        # A value that occurs, not one between two: a state that is never left lasts for ever.
-        table[f"{name}_lower"], table[f"{name}_upper"] = central(values, interval, "inverted_cdf")
-    return pd.DataFrame(table, index=pd.RangeIndex(posterior.model.n_states, name="state"))
-
-
-def dwell_histogram(
-    posterior: Draws,
-    events: pd.DataFrame,
-    *,
-    rate: float | None = None,
-    bins_per_decade: int = 10,
-    interval: float = 0.9,
-    every: int = 1,
-) -> pd.DataFrame:
-    """Decoded dwell times in bins of equal width on a logarithmic axis, state by state.
-
-    Visits cut off by the ends of a sequence are left out: how long they lasted is not known.
-
-    Columns: `state`; `lower`, `upper`, ends of the bin in seconds (in samples without `rate`): lengths with
-    `lower < length <= upper`; `count` of decoded visits; `expected`, `expected_lower` and `expected_upper`, what
-    geometric dwell times lead to expect of as many visits, as mean and central interval over the draws.
-
-    Args:
-        events: a table of events, as `Posterior.events` returns it.
-        rate: samples per second of the recording whose samples `events` counts.
-        every: samples of the recording per observation of the model, if it was decimated.
-    """
-    import pandas as pd
-
-    check_rate(rate)
-    if bins_per_decade < 1:
-        raise ModelError(f"bins_per_decade must be at least 1, got {bins_per_decade!r}.")
-    whole = complete_visits(events)
-    samples = np.maximum(np.rint((whole["end"] - whole["start"]).to_numpy() / every), 1).astype(np.int64)
-    edges = _edges(int(samples.max(initial=1)), bins_per_decade)
-    unit = every if rate is None else every / rate
-    tables = []
-    for state in range(posterior.model.n_states):
-        mine = samples[whole["state"].to_numpy() == state]
-        # P(length > n) = stay^n, so the bin (a, b] has probability stay^a - stay^b.
-        survival = posterior.transitions[:, state, state, None] ** edges
-        expected = len(mine) * (survival[:, :-1] - survival[:, 1:])
-        lower, upper = central(expected, interval)
-        table = {
-            "state": state,
-            "lower": edges[:-1] * unit,
-            "upper": edges[1:] * unit,
-            "count": np.bincount(np.searchsorted(edges, mine, side="left") - 1, minlength=len(edges) - 1),
-            "expected": expected.mean(axis=0),
-            "expected_lower": lower,
-            "expected_upper": upper,
-        }
-        tables.append(pd.DataFrame(table))
-    return pd.concat(tables, ignore_index=True)
-
-
-def complete_visits(events: pd.DataFrame) -> pd.DataFrame:
-    """The events whose beginning and end were both seen."""
-    changes = events["sequence"].to_numpy()[1:] != events["sequence"].to_numpy()[:-1]
-    return events[~(np.append(True, changes) | np.append(changes, True))]
-
-
-def _edges(longest: int, per_decade: int) -> np.ndarray:
-    """Whole numbers of samples, rising, about equally spaced on a logarithmic axis; (0, 1] is the first bin."""
-    decades = np.log10(max(longest, 2))
-    steps = np.arange(int(np.ceil(decades * per_decade)) + 1) / per_decade
-    grid = np.unique(np.floor(10**steps + 1e-9).astype(np.int64))
-    return np.concatenate([[0], grid[grid < longest], [max(longest, 1)]])
 
 
 @dataclass(frozen=True)
@@ -131,23 +42,103 @@ class Rates:
     warning: str | None
 
 
-def rates(posterior: Draws, rate: float | None, interval: float, draws: int) -> Rates:
-    """See `Posterior.rates`."""
-    check_rate(rate)
-    transition, scale = posterior.stacked(draws)["transition"], rate or 1.0
-    found = [generator_of(each) for each in transition]
-    share = float(np.mean([embeddable for _, embeddable in found]))
-    warning = None
-    if share < 1.0:
-        warning = (
-            f"for {1 - share:.0%} of the draws no process in continuous time has the transition matrix of the model, "
-            "so rates are approximations: sample faster, or read the transition matrix itself."
-        )
-        warnings.warn(warning, stacklevel=3)
-    generators = np.stack([generator for generator, _ in found]) * scale
-    switching = stationary_law(transition)[:, :, None] * transition * scale
-    tables = (_pairs(generators, interval, diagonal=True), _pairs(switching, interval, diagonal=False))
-    return Rates(generators.mean(axis=0), *tables, share, warning)
+class Timing(Draws):
+    """Draws that say how long states last and how often they follow one another."""
+
+    def dwell(
+        self, *, rate: float | None = None, interval: float = 0.9, data: Any = None, draws: int = 20
+    ) -> pd.DataFrame:
+        """One row per state, each quantity with its posterior mean and the ends of its central interval.
+
+        Columns: `dwell`, the expected length of a visit, `1 / (1 - A[k, k])`, in samples; `dwell_s`, the same in
+        seconds where `rate` (samples per second) is given; `stationary`, the share of time in the long run; and, where
+        `data` are given, `occupancy`, the share of their observations, averaged over `draws` draws.
+        """
+        import pandas as pd
+
+        check_rate(rate)
+        transition = self.transitions
+        with np.errstate(divide="ignore"):
+            # The sum of the others keeps its digits where the state hardly ever changes.
+            lengths = 1.0 / (transition.sum(axis=2) - np.diagonal(transition, axis1=1, axis2=2))
+        quantities = {"dwell": lengths}
+        if rate is not None:
+            quantities["dwell_s"] = lengths / rate
+        quantities["stationary"] = stationary_law(transition)
+        if data is not None:
+            quantities["occupancy"] = occupancy(self, open_data(data), draws)
+        table = {}
+        for name, values in quantities.items():
+            table[name] = values.mean(axis=0)
+            # A value that occurs, not one between two: a state that is never left lasts for ever.
+            table[f"{name}_lower"], table[f"{name}_upper"] = central(values, interval, "inverted_cdf")
+        return pd.DataFrame(table, index=pd.RangeIndex(self.model.n_states, name="state"))
+
+    def rates(self, *, rate: float | None = None, interval: float = 0.9, draws: int = 200) -> Rates:
+        """Rates of transitions: the generator of a process in continuous time, and how often states switch.
+
+        The generator is `Q = rate * log A` at each draw, by the matrix logarithm. Not every transition matrix belongs
+        to such a process: the logarithm may be complex or have negative rates. Negative rates are then set to zero and
+        the diagonal is made to fit, and a warning says how often.
+
+        Args:
+            rate: samples per second as the model sees them; without it, rates are per sample.
+            interval: probability of the central interval.
+            draws: how many draws to look at.
+        """
+        check_rate(rate)
+        transition, scale = self.stacked(draws)["transition"], rate or 1.0
+        found = [generator_of(each) for each in transition]
+        share = float(np.mean([embeddable for _, embeddable in found]))
+        warning = None
+        if share < 1.0:
+            warning = (
+                f"for {1 - share:.0%} of the draws no process in continuous time has the transition matrix of the "
+                "model, so rates are approximations: sample faster, or read the transition matrix itself."
+            )
+            warnings.warn(warning, stacklevel=2)
+        generators = np.stack([generator for generator, _ in found]) * scale
+        switching = stationary_law(transition)[:, :, None] * transition * scale
+        tables = (_pairs(generators, interval, diagonal=True), _pairs(switching, interval, diagonal=False))
+        return Rates(generators.mean(axis=0), *tables, share, warning)
+
+
+def dwell_histogram(posterior: Draws, events: pd.DataFrame, *, per_decade: int = 10) -> pd.DataFrame:
+    """Decoded dwell times in bins of equal width on a logarithmic axis, state by state.
+
+    Visits cut off by the ends of a sequence are left out: how long they lasted is not known.
+
+    Columns: `state`; `lower`, `upper`, ends of the bin in samples: lengths with `lower < length <= upper`; `count` of
+    decoded visits; `expected`, what geometric dwell times lead to expect of as many visits, averaged over draws.
+    """
+    import pandas as pd
+
+    whole = complete_visits(events)
+    lengths, states = (whole["end"] - whole["start"]).to_numpy(), whole["state"].to_numpy()
+    edges, tables = _edges(int(lengths.max(initial=1)), per_decade), []
+    for state in range(posterior.model.n_states):
+        mine = lengths[states == state]
+        counts = np.bincount(np.searchsorted(edges, mine, side="left") - 1, minlength=len(edges) - 1)
+        # P(length > n) = stay^n, so the bin (a, b] has probability stay^a - stay^b.
+        survival = np.mean(posterior.transitions[:, state, state, None] ** edges, axis=0)
+        expected = len(mine) * -np.diff(survival)
+        table = {"state": state, "lower": edges[:-1], "upper": edges[1:], "count": counts, "expected": expected}
+        tables.append(pd.DataFrame(table))
+    return pd.concat(tables, ignore_index=True)
+
+
+def complete_visits(events: pd.DataFrame) -> pd.DataFrame:
+    """The events whose beginning and end were both seen."""
+    changes = events["sequence"].to_numpy()[1:] != events["sequence"].to_numpy()[:-1]
+    return events[~(np.append(True, changes) | np.append(changes, True))]
+
+
+def _edges(longest: int, per_decade: int) -> np.ndarray:
+    """Whole numbers of samples, rising, about equally spaced on a logarithmic axis; (0, 1] is the first bin."""
+    decades = np.log10(max(longest, 2))
+    steps = np.arange(int(np.ceil(decades * per_decade)) + 1) / per_decade
+    grid = np.unique(np.floor(10**steps + 1e-9).astype(np.int64))
+    return np.concatenate([[0], grid[grid < longest], [max(longest, 1)]])
 
 
 def generator_of(transition: np.ndarray) -> tuple[np.ndarray, bool]:

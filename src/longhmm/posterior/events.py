@@ -11,8 +11,8 @@ import numpy as np
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.posterior.decode import array_for, decode
-from longhmm.posterior.draws import Draws, check_rate
+from longhmm.posterior.decode import Decoding, array_for
+from longhmm.posterior.draws import check_rate
 from longhmm.posterior.summary import levels
 
 if TYPE_CHECKING:
@@ -22,40 +22,58 @@ EVENTS_AT_ONCE = 1 << 14
 ROWS_AT_ONCE = 1 << 20
 
 
-def events(
-    posterior: Draws,
-    data: Any,
-    *,
-    rate: float | None = None,
-    path: np.ndarray | None = None,
-    interval: float = 0.9,
-    preprocessing: Preprocessing | None = None,
-) -> pd.DataFrame:
-    """See `Posterior.events`."""
-    import pandas as pd
+class Segmenting(Decoding):
+    """Draws that cut data into visits to states."""
 
-    check_rate(rate)
-    sequences = open_data(data)
-    states = decode(posterior, sequences, None, None) if path is None else np.asarray(path)
-    if states.shape != (sequences.length,):
-        raise DataError(f"path must hold one state for each of {sequences.length} observations, got {states.shape}.")
-    changes = np.flatnonzero(states[1:] != states[:-1]) + 1
-    starts = np.union1d(changes, sequences.offsets[:-1]).astype(np.int64)
-    ends = np.append(starts[1:], sequences.length)
-    number = np.searchsorted(sequences.offsets, starts, side="right") - 1
-    origin = sequences.offsets[number]
-    every = 1 if preprocessing is None else preprocessing.decimate
-    table: dict[str, np.ndarray] = {
-        "sequence": number,
-        "start": (starts - origin) * every,
-        "end": (ends - origin) * every,
-    }
-    if rate is not None:
-        table["start_s"], table["end_s"] = table["start"] / rate, table["end"] / rate
-    table["state"] = states[starts].astype(np.int64)
-    for name, values in levels(posterior, interval=interval, preprocessing=preprocessing).items():
-        table[str(name)] = values.to_numpy()[table["state"]]
-    return pd.DataFrame(table)
+    def events(
+        self,
+        data: Any,
+        *,
+        rate: float | None = None,
+        path: np.ndarray | None = None,
+        interval: float = 0.9,
+        preprocessing: Preprocessing | None = None,
+    ) -> pd.DataFrame:
+        """One row per visit to a state: when it began and ended, which state, and at what level.
+
+        Columns: `sequence`; `start` (inclusive) and `end` (exclusive) in samples, counted from the start of the
+        sequence; `start_s` and `end_s` in seconds where `rate` is given; `state`; `level`, the emission's location in
+        the units of the data, with the ends of its central interval, `level_lower` and `level_upper`. An event never
+        runs from one sequence into the next.
+
+        Args:
+            rate: samples per second.
+            path: states `(T,)`, if they were decoded already; otherwise the most probable path at the posterior mean.
+            interval: probability of the interval of the level, over draws of the parameters.
+            preprocessing: what was done to a recording to make `data` of it. Samples, rate and levels are then those of
+                the recording: with every n-th sample kept, an event covers n times as many samples of the file.
+        """
+        import pandas as pd
+
+        check_rate(rate)
+        sequences = open_data(data)
+        states = self.decode(sequences) if path is None else np.asarray(path)
+        if states.shape != (sequences.length,):
+            raise DataError(
+                f"path must hold one state for each of {sequences.length} observations, got {states.shape}."
+            )
+        changes = np.flatnonzero(states[1:] != states[:-1]) + 1
+        starts = np.union1d(changes, sequences.offsets[:-1]).astype(np.int64)
+        ends = np.append(starts[1:], sequences.length)
+        number = np.searchsorted(sequences.offsets, starts, side="right") - 1
+        origin = sequences.offsets[number]
+        every = 1 if preprocessing is None else preprocessing.decimate
+        table: dict[str, np.ndarray] = {
+            "sequence": number,
+            "start": (starts - origin) * every,
+            "end": (ends - origin) * every,
+        }
+        if rate is not None:
+            table["start_s"], table["end_s"] = table["start"] / rate, table["end"] / rate
+        table["state"] = states[starts].astype(np.int64)
+        for name, values in levels(self, interval=interval, preprocessing=preprocessing).items():
+            table[str(name)] = values.to_numpy()[table["state"]]
+        return pd.DataFrame(table)
 
 
 def idealised(events: pd.DataFrame, *, column: str = "level", out: str | os.PathLike[str] | None = None) -> np.ndarray:
@@ -111,50 +129,35 @@ def write_dwt(
 
 
 def write_bed(
-    file: str | os.PathLike[str],
-    events: pd.DataFrame,
-    *,
-    names: list[str] | None = None,
-    bin_size: int = 1,
-    origin: int = 0,
-    leave_out: int | None = None,
+    file: str | os.PathLike[str], events: pd.DataFrame, *, names: list[str] | None = None, bin_size: int = 1
 ) -> None:
     """Genome browsers' format: chromosome, start (inclusive), end (exclusive), name and score of every visit.
 
     Args:
         names: the chromosome of every sequence; "seq0", "seq1" and so on if left out.
         bin_size: base pairs per observation.
-        origin: position of the first observation.
-        leave_out: a state that is background and needs no line.
     """
-    if bin_size < 1 or origin < 0:
-        raise ModelError(f"bin_size must be at least 1 and origin at least 0, got {bin_size!r} and {origin!r}.")
+    if bin_size < 1:
+        raise ModelError(f"bin_size must be at least 1, got {bin_size!r}.")
     with open(file, "w", encoding="utf-8", newline="\n") as stream:
-        columns = (events[name] for name in ("sequence", "start", "end", "state"))
-        for sequence, start, end, state in zip(*columns, strict=True):
-            if state == leave_out:
-                continue
-            chromosome = f"seq{sequence}" if names is None else names[int(sequence)]
-            stream.write(f"{chromosome}\t{origin + start * bin_size}\t{origin + end * bin_size}\tstate{state}\t0\n")
+        for sequence, start, end, state in events[["sequence", "start", "end", "state"]].to_numpy().tolist():
+            chromosome = f"seq{sequence}" if names is None else names[sequence]
+            stream.write(f"{chromosome}\t{start * bin_size}\t{end * bin_size}\tstate{state}\t0\n")
 
 
 def write_events(file: str | os.PathLike[str], events: pd.DataFrame) -> None:
     """A table of events as CSV, TSV or Parquet, by the ending of the name."""
-    path = Path(file)
+    path, separators = Path(file), {".csv": ",", ".tsv": "\t"}
     kind = path.suffix.lower()
+    if kind not in (*separators, ".parquet"):
+        raise DataError(f"{path} has the unknown ending {path.suffix!r}; use .csv, .tsv or .parquet.")
     try:
-        if kind in (".csv", ".tsv"):
-            events.to_csv(path, index=False, sep="," if kind == ".csv" else "\t", float_format="%.10g")
-        elif kind == ".parquet":
-            try:
-                import pyarrow  # noqa: F401
-            except ImportError as error:
-                raise DataError(
-                    f"writing {path} needs pyarrow; install it with: pip install 'longhmm[parquet]'"
-                ) from error
-            events.to_parquet(path, index=False)
+        if kind == ".parquet":
+            events.to_parquet(path, index=False, engine="pyarrow")
         else:
-            raise DataError(f"{path} has the unknown ending {path.suffix!r}; use .csv, .tsv or .parquet.")
+            events.to_csv(path, index=False, sep=separators[kind], float_format="%.10g")
+    except ImportError as error:
+        raise DataError(f"writing {path} needs pyarrow; install it with: pip install 'longhmm[parquet]'") from error
     except OSError as error:
         raise DataError(f"{path} cannot be written ({error.strerror or error}); choose another place.") from None
 
@@ -164,21 +167,16 @@ def spread_by_state(
 ) -> np.ndarray:
     """`(K,)`, standard deviation of the first feature of the samples that were kept, by decoded state."""
     every = 1 if preprocessing is None else preprocessing.decimate
-    count, total, squares = np.zeros(n_states), np.zeros(n_states), np.zeros(n_states)
-    at = 0
-    shift: float | None = None
+    moments, at, shift = np.zeros((3, n_states)), 0, np.nan
     for first, last in zip(recording.offsets[:-1], recording.offsets[1:], strict=True):
         for start in range(int(first), int(last), ROWS_AT_ONCE * every):
             block = recording.rows(start, min(start + ROWS_AT_ONCE * every, int(last)))
-            values = block.values[::every, 0].astype(np.float64)
-            seen = block.observed[::every, 0]
-            states = path[at : at + len(values)]
-            at += len(values)
-            if shift is None and seen.any():  # keeps the digits of a small spread around a large mean
+            values, seen = block.values[::every, 0].astype(np.float64), block.observed[::every, 0]
+            states, at = path[at : at + len(values)][seen], at + len(values)
+            if np.isnan(shift) and seen.any():  # keeps the digits of a small spread around a large mean
                 shift = float(np.median(values[seen]))
-            centred = np.where(seen, values - (shift or 0.0), 0.0)
-            count += np.bincount(states, seen, minlength=n_states)
-            total += np.bincount(states, centred, minlength=n_states)
-            squares += np.bincount(states, centred**2, minlength=n_states)
+            centred = values[seen] - shift
+            moments += [np.bincount(states, centred**power, minlength=n_states) for power in range(3)]
+    count, total, squares = moments
     mean = total / np.maximum(count, 1)
     return np.sqrt(np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +13,15 @@ import numpy as np
 import xarray as xr
 
 from longhmm.backends.stream import Progress
-from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.serialise import model_from_config, model_to_config
 from longhmm.posterior import store, summary
-from longhmm.posterior.decode import decode, state_probabilities
 from longhmm.posterior.diagnostics.bias import Gradient
 from longhmm.posterior.diagnostics.convergence import to_arviz
 from longhmm.posterior.diagnostics.verdict import Verdict, verdict
 from longhmm.posterior.draws import (
-    Draws,
     coordinate_dims,
     describe,
     label_chains,
@@ -31,11 +29,11 @@ from longhmm.posterior.draws import (
     parameter_dims,
     parameter_shapes,
 )
-from longhmm.posterior.dwell import Rates, dwell, rates
-from longhmm.posterior.events import events
+from longhmm.posterior.dwell import Timing
+from longhmm.posterior.events import Segmenting
 from longhmm.posterior.extend import extend
-from longhmm.posterior.predict import Forecast, forecast
-from longhmm.posterior.score import PredictiveScore, Score, predictive_log_prob, score
+from longhmm.posterior.predict import Forecasting
+from longhmm.posterior.score import Scoring
 from longhmm.run.chains import Chains
 from longhmm.run.run import Run
 from longhmm.samplers.contract import Sampler
@@ -47,7 +45,8 @@ if TYPE_CHECKING:
 INSIDE_RUN = "posterior"  # where a run of the command line keeps its posterior
 
 
-class Posterior(Draws):
+@dataclass(eq=False, repr=False)
+class Posterior(Segmenting, Forecasting, Scoring, Timing):
     """Draws from the posterior of a hidden Markov model, and what follows from them.
 
     Attributes:
@@ -64,25 +63,8 @@ class Posterior(Draws):
         run: what is needed to go on, or None after loading.
     """
 
-    def __init__(
-        self,
-        model: HMM,
-        draws: xr.Dataset,
-        unconstrained: xr.Dataset,
-        sample_stats: xr.Dataset,
-        *,
-        settings: Mapping[str, Any] | None = None,
-        notes: Sequence[str] = (),
-        mode: Mapping[str, np.ndarray] | None = None,
-        information: np.ndarray | None = None,
-        verdict: Verdict | None = None,
-    ) -> None:
-        super().__init__(
-            model, draws, unconstrained, sample_stats, settings=settings, notes=notes, mode=mode,
-            information=information,
-        )  # fmt: skip
-        self.verdict = verdict
-        self.run: Run | None = None
+    verdict: Verdict | None = None
+    run: Run | None = None
 
     @classmethod
     def from_chains(cls, model: HMM, chains: Chains, data: Sequences | Mapping[str, Any] | None = None) -> Posterior:
@@ -132,126 +114,6 @@ class Posterior(Draws):
             time_limit, progress: as in `sample`.
         """
         return extend(self, draws, data, sampler=sampler, time_limit=time_limit, progress=progress)
-
-    def decode(self, data: Any, *, draws: int | None = None, client: Any = None) -> np.ndarray:
-        """The most probable path of states (Viterbi): `(T,)` at the posterior mean, or `(draws, T)`, one per draw.
-
-        Many sequences are laid end to end, in order. How much the paths of several draws differ shows what the
-        uncertainty of the parameters does to the decoding; it does not include the uncertainty of the path itself.
-        With a `client` of a Dask cluster, its workers pass over the data.
-        """
-        return decode(self, data, draws, client)
-
-    def state_probabilities(
-        self, data: Any, *, draws: int = 20, causal: bool = False, out: Any = None, client: Any = None
-    ) -> np.ndarray:
-        """`P(x_t = k | all y)`, `(T, K)` float32, averaged over `draws` evenly spaced draws.
-
-        Args:
-            data: anything that `open_data` takes; many sequences are laid end to end.
-            causal: True conditions on the observations up to t only.
-            out: where to put the result if it is too long for memory: the name of an .npy file to make, or an array.
-            client: a `dask.distributed.Client`, whose workers then pass over the data.
-        """
-        return state_probabilities(self, data, draws, causal, out, client)
-
-    def score(self, data: Any, *, draws: int = 100, after: Any = None, blocks: int = 100, client: Any = None) -> Score:
-        """Log predictive density of held-out data: the logarithm of the likelihood averaged over draws.
-
-        Args:
-            data: held-out observations.
-            draws: how many draws to average over.
-            after: data that `data` follow without a gap, such as the training data; the first state then has the
-                distribution that they imply. Without it, `data` begin afresh from the initial distribution.
-            blocks: stretches of equal length into which the score is split.
-            client: a `dask.distributed.Client`, whose workers then pass over the data.
-        """
-        return score(self, data, draws, after, blocks, client)
-
-    def predictive_log_prob(self, data: Any, *, steps: int = 10, draws: int = 10) -> PredictiveScore:
-        """Mean over t of `log p(y_{t+steps} | y_0 .. y_t)`, densities averaged over `draws` draws at each t."""
-        return predictive_log_prob(self.model, list(self.iterate(draws)), data, steps=steps)
-
-    def forecast(
-        self,
-        data: Any,
-        steps: int,
-        *,
-        draws: int = 200,
-        paths: int = 20,
-        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
-        sequence: int = -1,
-        seed: int = 0,
-        covariates: Any = None,
-    ) -> Forecast:
-        """Predict states and observations after the end of one sequence.
-
-        State probabilities are exact for each draw of the parameters; observations are sampled.
-
-        Args:
-            data: the observations so far.
-            steps: how many steps ahead.
-            draws: draws of the parameters.
-            paths: sampled continuations of each draw.
-            quantiles: of the sampled observations, which to return.
-            sequence: which sequence goes on, the last by default.
-            seed: of the sampled observations.
-            covariates: `(steps, C)`, of the steps ahead, for models that depend on them.
-        """
-        return forecast(
-            self, data, steps, draws=draws, paths=paths, quantiles=quantiles, sequence=sequence, seed=seed,
-            covariates=covariates,
-        )  # fmt: skip
-
-    def events(
-        self,
-        data: Any,
-        *,
-        rate: float | None = None,
-        path: np.ndarray | None = None,
-        interval: float = 0.9,
-        preprocessing: Preprocessing | None = None,
-    ) -> pd.DataFrame:
-        """One row per visit to a state: when it began and ended, which state, and at what level.
-
-        Columns: `sequence`; `start` (inclusive) and `end` (exclusive) in samples, counted from the start of the
-        sequence; `start_s` and `end_s` in seconds where `rate` is given; `state`; `level`, the emission's location in
-        the units of the data, with the ends of its central interval, `level_lower` and `level_upper`. An event never
-        runs from one sequence into the next.
-
-        Args:
-            rate: samples per second.
-            path: states `(T,)`, if they were decoded already; otherwise the most probable path at the posterior mean.
-            interval: probability of the interval of the level, over draws of the parameters.
-            preprocessing: what was done to a recording to make `data` of it. Samples, rate and levels are then those of
-                the recording: with every n-th sample kept, an event covers n times as many samples of the file.
-        """
-        return events(self, data, rate=rate, path=path, interval=interval, preprocessing=preprocessing)
-
-    def dwell(
-        self, *, rate: float | None = None, interval: float = 0.9, data: Any = None, draws: int = 20
-    ) -> pd.DataFrame:
-        """One row per state, each quantity with its posterior mean and the ends of its central interval.
-
-        Columns: `dwell`, the expected length of a visit, `1 / (1 - A[k, k])`, in samples; `dwell_s`, the same in
-        seconds where `rate` (samples per second) is given; `stationary`, the share of time in the long run; and, where
-        `data` are given, `occupancy`, the share of their observations, averaged over `draws` draws.
-        """
-        return dwell(self, rate, interval, data, draws)
-
-    def rates(self, *, rate: float | None = None, interval: float = 0.9, draws: int = 200) -> Rates:
-        """Rates of transitions: the generator of a process in continuous time, and how often states switch.
-
-        The generator is `Q = rate * log A` at each draw, by the matrix logarithm. Not every transition matrix belongs
-        to such a process: the logarithm may be complex or have negative rates. Negative rates are then set to zero and
-        the diagonal is made to fit, and a warning says how often.
-
-        Args:
-            rate: samples per second as the model sees them; without it, rates are per sample.
-            interval: probability of the central interval.
-            draws: how many draws to look at.
-        """
-        return rates(self, rate, interval, draws)
 
     def diagnose(
         self,

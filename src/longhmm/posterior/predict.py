@@ -19,7 +19,7 @@ from longhmm.errors import ModelError
 from longhmm.inference.recursions import Steps, filtered
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import Ahead, checked_covariates, go_on
-from longhmm.posterior.draws import Draws
+from longhmm.posterior.draws import Draws, in_float64
 
 TAILS = (1 << 10, 1 << 14)  # observations before the end that are tried before the whole sequence is
 FORGOTTEN = 1e-12  # total variation between distributions whose starts no longer matter
@@ -84,8 +84,8 @@ def _ahead(
 def transitions_into(model: HMM, params: Mapping[str, Any], covariates: np.ndarray | None, rows: int = 1) -> np.ndarray:
     """`(n, K, K)`, the matrices of the transitions into rows with covariates `(n, C)`; of `rows` rows where None."""
     given = np.zeros((rows, 0)) if covariates is None else covariates
-    with jax.enable_x64(True):
-        return np.asarray(_matrices(model, jnp.asarray(params[model.transitions.parameter]), jnp.asarray(given)))
+    found: np.ndarray = in_float64(_matrices, model, params[model.transitions.parameter], given)
+    return found
 
 
 @jax.jit
@@ -113,9 +113,7 @@ def last_state(model: HMM, params: Mapping[str, Any], sequences: Sequences, sequ
         start = max(first, last - tail)
         rows = sequences.rows(start, last, model.lags)
         model.check_rows(sequences, rows.values, rows.observed, start)
-        with jax.enable_x64(True):
-            arrays = {name: jnp.asarray(value) for name, value in complete.items()}
-            ends = np.asarray(_last_states(model, start == first, arrays, rows))
+        ends = in_float64(_last_states, model, start == first, complete, rows)
         ends = ends[np.isfinite(ends).all(axis=1)]  # a start from which the data are impossible did not happen
         if len(ends) and 0.5 * np.abs(ends - ends[:1]).sum(axis=1).max() <= FORGOTTEN:
             return np.asarray(ends[0])
@@ -161,45 +159,59 @@ class Forecast:
     samples: np.ndarray
 
 
-def forecast(
-    posterior: Draws,
-    data: Any,
-    steps: int,
-    *,
-    draws: int,
-    paths: int,
-    quantiles: Sequence[float],
-    sequence: int,
-    seed: int,
-    covariates: Any,
-) -> Forecast:
-    """See `Posterior.forecast`."""
-    if steps < 1 or paths < 1:
-        raise ModelError(f"steps and paths must be at least 1, got {steps!r} and {paths!r}.")
-    model, sequences = posterior.model, open_data(data)
-    future = checked_covariates(model, covariates, steps)
-    lags = jnp.broadcast_to(last_rows(model, sequences, sequence), (paths, model.lags, model.dim))
-    key = jax.random.key(seed)
-    probabilities, samples = [], []
-    for index, params in enumerate(posterior.iterate(draws)):
-        state, ahead = last_state(model, params, sequences, sequence), []
-        for matrix in transitions_into(model, params, future):
-            ahead.append(state := state @ matrix)
-        with jax.enable_x64(True):
-            arrays = {name: jnp.asarray(value) for name, value in params.items()}
+class Forecasting(Draws):
+    """Draws that say what comes after the end of the data."""
+
+    def forecast(
+        self,
+        data: Any,
+        steps: int,
+        *,
+        draws: int = 200,
+        paths: int = 20,
+        quantiles: Sequence[float] = (0.05, 0.5, 0.95),
+        sequence: int = -1,
+        seed: int = 0,
+        covariates: Any = None,
+    ) -> Forecast:
+        """Predict states and observations after the end of one sequence.
+
+        State probabilities are exact for each draw of the parameters; observations are sampled.
+
+        Args:
+            data: the observations so far.
+            steps: how many steps ahead.
+            draws: draws of the parameters.
+            paths: sampled continuations of each draw.
+            quantiles: of the sampled observations, which to return.
+            sequence: which sequence goes on, the last by default.
+            seed: of the sampled observations.
+            covariates: `(steps, C)`, of the steps ahead, for models that depend on them.
+        """
+        if steps < 1 or paths < 1:
+            raise ModelError(f"steps and paths must be at least 1, got {steps!r} and {paths!r}.")
+        model, sequences = self.model, open_data(data)
+        future = checked_covariates(model, covariates, steps)
+        lags = np.broadcast_to(last_rows(model, sequences, sequence), (paths, model.lags, model.dim))
+        key = jax.random.key(seed)
+        probabilities, samples = [], []
+        for index, params in enumerate(self.iterate(draws)):
+            state, ahead = last_state(model, params, sequences, sequence), []
+            for matrix in transitions_into(model, params, future):
+                ahead.append(state := state @ matrix)
+            probabilities.append(ahead)
             first, further = jax.random.split(jax.random.fold_in(key, index))
-            states = jax.random.categorical(first, jnp.log(jnp.asarray(ahead[0])), shape=(paths,))
-            samples.append(np.asarray(go_on(model, arrays, Ahead(states, lags, jnp.asarray(True)), future, further)[2]))
-        probabilities.append(ahead)
-    observed = np.concatenate(samples)
-    levels = np.quantile(observed, list(quantiles), axis=0)
-    return Forecast(
-        np.mean(probabilities, axis=0),
-        observed.mean(axis=0),
-        observed.std(axis=0),
-        {float(level): values for level, values in zip(quantiles, levels, strict=True)},
-        observed,
-    )
+            states = in_float64(partial(jax.random.categorical, shape=(paths,)), first, np.log(ahead[0]))
+            samples.append(in_float64(go_on, model, params, Ahead(states, lags, np.True_), future, further)[2])
+        observed = np.concatenate(samples)
+        levels = np.quantile(observed, list(quantiles), axis=0)
+        return Forecast(
+            np.mean(probabilities, axis=0),
+            observed.mean(axis=0),
+            observed.std(axis=0),
+            {float(level): values for level, values in zip(quantiles, levels, strict=True)},
+            observed,
+        )
 
 
 def last_rows(model: HMM, sequences: Sequences, sequence: int = -1) -> np.ndarray:

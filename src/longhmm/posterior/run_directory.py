@@ -22,7 +22,6 @@ from longhmm.data.parts import split
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError
-from longhmm.posterior.events import events
 from longhmm.posterior.posterior import INSIDE_RUN, load
 from longhmm.run.lock import locked
 
@@ -146,7 +145,7 @@ class RunDirectory:
         recording = self.recording(given)
         rate = recording.rate or self.rate
         data = self.preprocessing.apply(recording)
-        table = events(posterior, data, rate=rate, path=path, preprocessing=self.preprocessing)
+        table = posterior.events(data, rate=rate, path=path, preprocessing=self.preprocessing)
         # The last event covers the samples left over by decimation, and no more.
         table["end"] = np.minimum(table["end"], np.diff(recording.offsets)[table["sequence"]])
         if rate is not None:

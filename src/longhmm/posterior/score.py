@@ -50,34 +50,65 @@ class Score:
         )
 
 
-def score(posterior: Draws, data: Any, draws: int, after: Any, blocks: int, client: Any) -> Score:
-    """See `Posterior.score`."""
-    model, sequences = posterior.model, on_cluster(data, client)
-    before = None if after is None else on_cluster(after, client)
-    if before is not None:
-        if sequences.n_sequences > 1:
-            raise DataError(
-                f"after= goes with one sequence, but {sequences.name} has {sequences.n_sequences}; leave it out."
-            )
-        if model.emission.couples:
-            raise ModelError(f"after= must be left out where observations depend on two states, as of {model!r}.")
-        sequences = sequences.following(last_rows(model, before))
-    stretches = Stretches(model, sequences, blocks)
+@dataclass(frozen=True)
+class PredictiveScore:
+    """Mean over times of `log p(y_{t+steps} | y_0 .. y_t)`.
 
-    def by_stretch(params: dict[str, np.ndarray]) -> np.ndarray:
+    Attributes:
+        mean: the score, per observation.
+        error: its standard error over the data, from the spread of means of up to 100 stretches.
+        n_observations: how many predictions were made.
+    """
+
+    mean: float
+    error: float
+    n_observations: int
+
+
+class Scoring(Draws):
+    """Draws that are judged by data they have not seen."""
+
+    def score(self, data: Any, *, draws: int = 100, after: Any = None, blocks: int = 100, client: Any = None) -> Score:
+        """Log predictive density of held-out data: the logarithm of the likelihood averaged over draws.
+
+        Args:
+            data: held-out observations.
+            draws: how many draws to average over.
+            after: data that `data` follow without a gap, such as the training data; the first state then has the
+                distribution that they imply. Without it, `data` begin afresh from the initial distribution.
+            blocks: stretches of equal length into which the score is split.
+            client: a `dask.distributed.Client`, whose workers then pass over the data.
+        """
+        model, sequences = self.model, on_cluster(data, client)
+        before = None if after is None else on_cluster(after, client)
         if before is not None:
-            params["initial"] = next_state(model, params, before, sequences)
-        try:
-            return stretches.log_likelihoods(params)
-        except ImpossibleObservationError:
-            return np.full(len(stretches.edges) - 1, -np.inf)
+            if sequences.n_sequences > 1:
+                raise DataError(
+                    f"after= goes with one sequence, but {sequences.name} has {sequences.n_sequences}; leave it out."
+                )
+            if model.emission.couples:
+                raise ModelError(f"after= must be left out where observations depend on two states, as of {model!r}.")
+            sequences = sequences.following(last_rows(model, before))
+        stretches = Stretches(model, sequences, blocks)
 
-    by_block = posterior.over_draws(by_stretch, draws)
-    by_draw = by_block.sum(axis=1)
-    joint = log_mean_exp(np.cumsum(by_block, axis=1))
-    total = float(joint[-1])
-    steps = np.diff(joint, prepend=0.0) if np.isfinite(total) else np.full(len(joint), -np.inf)
-    return Score(total, total / max(stretches.seen, 1), _error(by_draw), steps, by_draw, stretches.seen)
+        def by_stretch(params: dict[str, np.ndarray]) -> np.ndarray:
+            if before is not None:
+                params["initial"] = next_state(model, params, before, sequences)
+            try:
+                return stretches.log_likelihoods(params)
+            except ImpossibleObservationError:
+                return np.full(len(stretches.edges) - 1, -np.inf)
+
+        by_block = self.over_draws(by_stretch, draws)
+        by_draw = by_block.sum(axis=1)
+        joint = log_mean_exp(np.cumsum(by_block, axis=1))
+        total = float(joint[-1])
+        steps = np.diff(joint, prepend=0.0) if np.isfinite(total) else np.full(len(joint), -np.inf)
+        return Score(total, total / max(stretches.seen, 1), _error(by_draw), steps, by_draw, stretches.seen)
+
+    def predictive_log_prob(self, data: Any, *, steps: int = 10, draws: int = 10) -> PredictiveScore:
+        """Mean over t of `log p(y_{t+steps} | y_0 .. y_t)`, densities averaged over `draws` draws at each t."""
+        return predictive_log_prob(self.model, list(self.iterate(draws)), data, steps=steps)
 
 
 def log_mean_exp(logs: np.ndarray) -> np.ndarray:
@@ -92,21 +123,6 @@ def _error(logs: np.ndarray) -> float:
         return float("nan")
     weights = np.exp(logs - logs.max())
     return float(weights.std(ddof=1) / (weights.mean() * np.sqrt(len(weights))))
-
-
-@dataclass(frozen=True)
-class PredictiveScore:
-    """Mean over times of `log p(y_{t+steps} | y_0 .. y_t)`.
-
-    Attributes:
-        mean: the score, per observation.
-        error: its standard error over the data, from the spread of means of up to 100 stretches.
-        n_observations: how many predictions were made.
-    """
-
-    mean: float
-    error: float
-    n_observations: int
 
 
 def predictive_log_prob(

@@ -6,7 +6,6 @@ from html import escape
 from typing import TYPE_CHECKING
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import constraints
 
@@ -15,7 +14,7 @@ from longhmm.inference.markov import stationary_law
 from longhmm.model.hmm import HMM
 from longhmm.model.turn import unwrapped
 from longhmm.posterior.diagnostics.convergence import convergence
-from longhmm.posterior.draws import SAMPLE_DIMS, Draws, central, entry_table
+from longhmm.posterior.draws import SAMPLE_DIMS, Draws, central, entry_table, in_float64
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,16 +48,17 @@ def levels(posterior: Draws, *, interval: float = 0.9, preprocessing: Preprocess
 
     undo = (preprocessing or Preprocessing()).in_file_units
     lower, upper = central(level_draws(posterior), interval)
-    table = {"level": _mean_level(posterior), "level_lower": lower, "level_upper": upper}
+    mean = in_float64(
+        _locations, posterior.model, {name: value[None] for name, value in posterior.mean_params().items()}
+    )
+    table = {"level": mean[0], "level_lower": lower, "level_upper": upper}
     states = pd.RangeIndex(posterior.model.n_states, name="state")
     return pd.DataFrame({name: undo(each) for name, each in table.items()}, index=states)
 
 
 def level_draws(posterior: Draws, draws: int = MOST_DRAWS) -> np.ndarray:
     """`(draws, K)`, first component of the emission's location in each state, for draws of the parameters."""
-    with jax.enable_x64(True):
-        stacked = {name: jnp.asarray(each) for name, each in posterior.stacked(draws).items()}
-        found = np.asarray(_locations(posterior.model, stacked))
+    found: np.ndarray = in_float64(_locations, posterior.model, posterior.stacked(draws))
     return unwrapped(found, (0,)) if posterior.model.emission.support is constraints.circular else found
 
 
@@ -67,17 +67,14 @@ def _locations(model: HMM, params: dict[str, jax.Array]) -> jax.Array:
     return jax.vmap(model.emission.location)(params)
 
 
-def _mean_level(posterior: Draws) -> np.ndarray:
-    with jax.enable_x64(True):
-        params = {name: jnp.asarray(value) for name, value in posterior.mean_params().items()}
-        return np.asarray(posterior.model.emission.location(params))
-
-
 def feature_levels(posterior: Draws) -> np.ndarray:
     """`(K, D)` at the posterior mean; `(K, 1)` where only the level of the first feature is known."""
-    with jax.enable_x64(True):
-        params = {name: jnp.asarray(value) for name, value in posterior.mean_params().items()}
-        return np.asarray(posterior.model.emission.means(params), np.float64)
+    return np.asarray(in_float64(_means, posterior.model, posterior.mean_params()), np.float64)
+
+
+@jax.jit
+def _means(model: HMM, params: dict[str, jax.Array]) -> jax.Array:
+    return model.emission.means(params)
 
 
 def headline(posterior: Draws) -> str:

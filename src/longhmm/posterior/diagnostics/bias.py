@@ -27,7 +27,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.posterior.diagnostics.convergence import effective_sizes, sd_errors
-from longhmm.posterior.draws import Draws, entry_names, evenly_spaced, parameter_shapes
+from longhmm.posterior.draws import Draws, entry_names, evenly_spaced, in_float64, parameter_shapes
 from longhmm.target.coordinates import Flat, constrain
 from longhmm.target.full_data import log_posterior_and_gradient
 
@@ -174,9 +174,8 @@ def derivatives_along(
     model: HMM, order: Flat, points: np.ndarray, columns: np.ndarray, directions: np.ndarray
 ) -> np.ndarray:
     """`(n, Q)`: at each of the points `(n, P)`, by how much each entry rises along its own direction, `(P, Q)`."""
-    with jax.enable_x64(True):
-        found = _derivatives(model, order, jnp.asarray(points), jnp.asarray(columns), jnp.asarray(directions.T))
-    return np.asarray(found).T
+    found: np.ndarray = in_float64(_derivatives, model, order, points, columns, directions.T)
+    return found.T
 
 
 @partial(jax.jit, static_argnames=("order",))

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.parts import gathered
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
+from longhmm.posterior.draws import in_float64
 from longhmm.posterior.predict import predictions
 
 EDGE = 1e-12  # keeps the normal quantile finite
@@ -89,12 +89,10 @@ def residuals(
         # Any value that was observed will do for missing ones, which are left out afterwards.
         some = rows.values[observed][0] if observed.any() else 1
         filled = np.where(observed, rows.values, some).astype(np.float64)
-        with jax.enable_x64(True):
-            arrays = {name: jnp.asarray(value) for name, value in complete.items()}
-            cdfs = _cdfs(model, arrays, rows._replace(values=filled))
+        cdfs = in_float64(_cdfs, model, complete, rows._replace(values=filled))
         if cdfs is None:
             return None
-        lower, upper = (np.einsum("nk,nkd->nd", predicted.states, np.asarray(each)) for each in cdfs)
+        lower, upper = (np.einsum("nk,nkd->nd", predicted.states, each) for each in cdfs)
         uniform = lower + (upper - lower) * rng.uniform(size=lower.shape)
         lowest = np.minimum(lowest, np.where(observed, rows.values, np.inf).min(axis=0))
         values[own] = np.where(observed & counts[own, None], ndtri(np.clip(uniform, EDGE, 1 - EDGE)), np.nan)
