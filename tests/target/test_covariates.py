@@ -1,14 +1,16 @@
 """Windows of models whose transitions follow covariates: each begins from what its own first row says."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import longhmm as lh
 from longhmm.data.layout import Cells
+from longhmm.errors import ModelError
 from longhmm.target.buffer_report import scores_of
 from longhmm.target.coordinates import interior
-from longhmm.target.estimators import stationary_start, uniform_start
+from longhmm.target.estimators import IID, stationary_start, uniform_start
 from toys.leaving import MODEL, PARAMS, simulated
 
 CORE = 21
@@ -66,3 +68,24 @@ def test_distributions_that_enter_cores_follow_the_covariates():
     for start in (stationary_start, uniform_start):
         _, entering = scores(data, numbers, 120, start)
         np.testing.assert_allclose(entering, np.array(filtered)[numbers * CORE], atol=1e-7)
+
+
+def test_importance_windows_are_unbiased():
+    """Half of the time is spent where transitions are rare; weights make up for it."""
+    data = simulated(np.where(np.arange(3000) < 2700, -2.0, 2.0), 6)
+    windows = lh.Windows(5, 8, lh.Importance(uniform=0.5))
+    target = lh.Buffered(windows, lh.FixedBuffer(20)).bind(MODEL.resolve(data), data, PARAMS)
+    u = {name: jnp.asarray(value, jnp.float32) for name, value in lh.unconstrain(target.model, PARAMS).items()}
+    found = [target.estimate(u, target.minibatch(jax.random.key(seed))).likelihood for seed in range(400)]
+    exact = lh.gradient(target.model, PARAMS, data, prior=False)
+    for name, expected in exact.items():
+        draws = np.stack([np.asarray(each[name]) for each in found])
+        error = draws.std(axis=0) / np.sqrt(len(draws))
+        assert np.all(np.abs(draws.mean(axis=0) - expected) < 4 * error + 1e-3), name
+    assert np.ptp(target.minibatch(jax.random.key(0)).weights) > 0
+
+
+def test_independent_rows_are_refused():
+    data = simulated(np.zeros(100), 7)
+    with pytest.raises(ModelError, match=r"IID\(\) needs one transition matrix"):
+        lh.gradient(MODEL, PARAMS, data, estimator=IID())

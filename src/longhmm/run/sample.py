@@ -113,7 +113,9 @@ def requested(model: HMM, data: Any, *, sampler: Sampler | None, client: Any = N
     model.check_dim(sequences)
     chosen: Sampler = ControlVariateSGLD() if sampler is None else sampler
     resolved = model.resolve(sequences)
-    return Request(resolved, sequences, chosen, client=client, automatic=automatic, spaced=automatic, **options)
+    request = Request(resolved, sequences, chosen, client=client, automatic=automatic, spaced=automatic, **options)
+    chosen.check(resolved)
+    return request
 
 
 def drawn(request: Request, limit: Limit, *, progress: bool = True, reserve: float = 0.0) -> Posterior:

@@ -21,6 +21,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.errors import ModelError
+from longhmm.model.hmm import HMM
 from longhmm.progress import Bar
 from longhmm.target.estimators import Buffered
 from longhmm.target.target import Estimator, Target
@@ -59,6 +61,8 @@ class Sampler:
         name: short, for tables and progress bars.
         cites: keys of its references.
         x64: whether it runs in double precision.
+        varying: whether it serves transitions that follow covariates.
+        coupled: whether it serves emissions that depend on the state before.
         learned: fields that hold what `tune` found, as trees of arrays. Other fields are constants of compiled code.
         retunes: how often, at most, `retune` is asked for another sampler after the warm-up.
         warmup: steps of the warm-up, where the user does not say.
@@ -69,6 +73,8 @@ class Sampler:
     name: ClassVar[str]
     cites: ClassVar[tuple[str, ...]] = ()
     x64: ClassVar[bool] = False
+    varying: ClassVar[bool] = True
+    coupled: ClassVar[bool] = True
     learned: ClassVar[tuple[str, ...]] = ()
     retunes: ClassVar[int] = 0
 
@@ -87,6 +93,20 @@ class Sampler:
     def __init_subclass__(cls) -> None:
         jax.tree_util.register_pytree_node(cls, _flatten, partial(_unflatten, cls))
 
+    def check(self, model: HMM) -> None:
+        """Refuse a model that it does not serve, in one sentence."""
+        remedy = "use NUTS(), or leave the sampler to longhmm"
+        if model.transitions.varies and not self.varying:
+            raise ModelError(
+                f"{self.name} needs one transition matrix with Dirichlet rows, got {type(model.transitions).__name__}, "
+                f"whose matrices follow covariates: {remedy}."
+            )
+        if model.emission.couples and not self.coupled:
+            raise ModelError(
+                f"{self.name} needs emissions that depend on the present state alone, got {model.emission!r}, which "
+                f"depends on the one before too: {remedy}."
+            )
+
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
         """What it sees of the data, with the user's choice of windows and buffer (None: default)."""
         return Buffered(**chosen(windows, buffer))
@@ -100,7 +120,7 @@ class Sampler:
         return None
 
     def init(self, target: Any, key: jax.Array, u: Coordinates) -> Any:
-        """The state from which a chain begins; the place to refuse a model or a target."""
+        """The state from which a chain begins; the place to refuse a target."""
         raise NotImplementedError
 
     def step(self, target: Any, key: jax.Array, state: Any, minibatch: Any) -> tuple[Any, Any]:

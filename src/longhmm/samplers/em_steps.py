@@ -123,8 +123,10 @@ def collect_slopes(model: HMM, params: Mapping[str, jax.Array], rows: Rows, weig
     coordinates = _emission(model)
     vector = coordinates.flatten(params)
 
+    weights = weights.reshape(-1, model.n_states)  # one row for every state before, where emissions see it
+
     def logs(vector: jax.Array) -> jax.Array:
-        return model.emission.log_likelihoods(coordinates.params(vector), rows)
+        return model.emission.log_likelihoods(coordinates.params(vector), rows).reshape(weights.shape)
 
     def weighted(vector: jax.Array) -> jax.Array:
         # A state that cannot have produced a row has weight 0 and log density minus infinity.

@@ -100,12 +100,14 @@ class ExpectationMaximisation(Sampler):
     name: ClassVar[str] = "EM"
     cites: ClassVar[tuple[str, ...]] = ("dempster1977",)
     x64: ClassVar[bool] = True
+    varying: ClassVar[bool] = False
 
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
         """All data; windows and buffer play no part."""
         return FullData()
 
     def init(self, target: Target, key: jax.Array | None, u: Coordinates) -> EMState:
+        self.check(target.model)
         given = {} if target.initial is None else {"initial": target.initial}
         return self.at({**constrain(target.model, u), **given}, target)
 
@@ -218,6 +220,7 @@ def fit_em(
         raise ModelError(
             f"max_iterations must be at least 0 and restarts at least 1, got {max_iterations!r} and {restarts!r}."
         )
+    ExpectationMaximisation().check(model)
     sequences = open_data(data)
     resolved = model.resolve(sequences)
     start = init if init is not None else _best_start(resolved, sequences, restarts, seed, prior)

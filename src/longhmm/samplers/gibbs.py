@@ -92,12 +92,15 @@ class Gibbs(Sampler):
     name: ClassVar[str] = "Gibbs"
     cites: ClassVar[tuple[str, ...]] = ("scott2002",)
     x64: ClassVar[bool] = True
+    varying: ClassVar[bool] = False
+    coupled: ClassVar[bool] = False
 
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
         """All data; windows and buffer play no part."""
         return ResidentData()
 
     def init(self, target: ExactPosterior, key: jax.Array, u: Coordinates) -> GibbsState:
+        self.check(target.model)
         size = FlatEmission(target.model.emission.parameters(target.model.n_states)).size
         if _conditional(target) is not None or not size:
             return GibbsState(dict(u), None)

@@ -140,6 +140,7 @@ class SGRLD(Stepped):
     start: StartLaw = stationary_start
     name: ClassVar[str] = "SG-RLD"
     cites: ClassVar[tuple[str, ...]] = ("patterson2013",)
+    varying: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -212,6 +213,7 @@ class SGRLD(Stepped):
 
     def _check(self, target: Target) -> None:
         model = target.model
+        self.check(model)
         if self.noise_correction:
             recipe.check_noise_known(target, self.name)
         needs_counts = [
@@ -313,6 +315,7 @@ class BatchRLD(Stepped):
     per_observation: bool = False
     name: ClassVar[str] = "batch RLD"
     cites: ClassVar[tuple[str, ...]] = ("patterson2013",)
+    varying: ClassVar[bool] = False
 
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
         """The exact gradient; windows and buffer play no part."""

@@ -97,6 +97,8 @@ class StochasticVariational(Sampler):
     delay: float = 10.0
     name: ClassVar[str] = "SVI"
     cites: ClassVar[tuple[str, ...]] = ("foti2014",)
+    varying: ClassVar[bool] = False
+    coupled: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not 0.5 < self.forgetting <= 1.0 or self.delay < 1.0:
@@ -105,8 +107,12 @@ class StochasticVariational(Sampler):
                 f"{self.delay!r}."
             )
 
+    def check(self, model: HMM) -> None:
+        super().check(model)
+        _approximation(model, np.zeros(model.dim))  # complains if the emission is not supported
+
     def init(self, target: Any, key: jax.Array, u: Coordinates) -> SVIState:
-        _approximation(target.model, np.zeros(target.model.dim))  # complains if the emission is not supported
+        self.check(target.model)
         state: SVIState = _start(target.model, float(target.source.cells.offsets[-1]), dict(u))
         return state
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from longhmm.backends.evaluate import Statistics, serves_many, window_statistics
 from longhmm.data.sequences import Sequences
+from longhmm.errors import ModelError
 from longhmm.inference.markov import excess, mixing_time, stationary
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_length import BufferEstimate, FixedBuffer, LyapunovBuffer
@@ -71,6 +72,11 @@ class IID:
     windows: Windows = field(default_factory=Windows)
 
     def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> WindowTarget:
+        if model.transitions.varies:
+            raise ModelError(
+                f"IID() needs one transition matrix, got {type(model.transitions).__name__}, whose matrices follow "
+                "covariates: use Buffered(...)."
+            )
         found = FixedBuffer(0).estimate(model, params, sequences)
         return _bind_windows(model, sequences, params, self.windows, found, WindowStatistics(_only_law, mixture=True))
 

@@ -72,7 +72,8 @@ def _rates(model: HMM, totals: Statistics) -> tuple[np.ndarray, np.ndarray]:
     """What one visit to each state, and one move of each kind, adds to the importance of a cell."""
     visits = totals.first + totals.transitions.sum(axis=0)
     moves = model.transitions.allowed & ~np.eye(model.n_states, dtype=bool)
-    per_move = moves / (totals.transitions + np.where(moves, model.transitions.concentration, 1.0))
+    prior = 1.0 if model.transitions.varies else model.transitions.concentration
+    per_move = moves / (totals.transitions + np.where(moves, prior, 1.0))
     return _few_bits(1.0 / (visits + 1.0)), _few_bits(per_move)
 
 
