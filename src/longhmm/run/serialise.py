@@ -14,11 +14,10 @@ from typing import Any
 import jax
 import numpy as np
 
+from longhmm import samplers
 from longhmm.errors import ModelError
-from longhmm.samplers import REGISTERED
 
 CLASSES = {
-    **REGISTERED,
     "Alternating": "longhmm.samplers.langevin_moves",
     "Constant": "longhmm.samplers.schedules",
     "CountControl": "longhmm.target.control_variate",
@@ -98,5 +97,8 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 
 def _find(places: dict[str, str], name: Any) -> Any:
-    known = isinstance(name, str) and name in places
-    return getattr(importlib.import_module(places[name]), name) if known else None
+    if not isinstance(name, str):
+        return None
+    if places is CLASSES and name in samplers.REGISTERED:  # users may have registered their own
+        return getattr(samplers, name)
+    return getattr(importlib.import_module(places[name]), name) if name in places else None
