@@ -64,7 +64,7 @@ def exact_draws(
 ) -> tuple[np.ndarray, dict[str, float]]:
     """Whitened draws `(draw, P)` for so many seconds, and the rate of acceptance."""
     from longhmm.target.coordinates import Flat, constrain
-    from longhmm.target.full_data import log_posterior_and_gradient
+    from longhmm.target.target import log_posterior_and_gradient
 
     flat = Flat.like(centre)
     home = flat.ravel_numpy(centre)

@@ -24,7 +24,7 @@ from longhmm.data.executor import Task
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.run import cluster_passes
 from longhmm.run.cluster_passes import Cluster
-from longhmm.target.full_data import full_statistics
+from longhmm.target.target import full_statistics
 
 MODEL = lh.HMM(2, lh.Gaussian())
 PARAMS = {"transition": [[0.95, 0.05], [0.1, 0.9]], "mean": [0.0, 2.0], "sd": [1.0, 1.0]}

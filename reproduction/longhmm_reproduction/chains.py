@@ -20,8 +20,8 @@ from longhmm.model.hmm import HMM
 from longhmm.run.driver import Driver, RunState
 from longhmm.samplers.contract import Sampler
 from longhmm.target.buffer_length import RUN_LENGTH, RUNS, BufferEstimate, FixedBuffer, LyapunovBuffer
+from longhmm.target.buffered import IID, Buffered, FullData, StartDistribution, stationary_start
 from longhmm.target.coordinates import constrain, unconstrain
-from longhmm.target.estimators import IID, Buffered, FullData, StartLaw, stationary_start
 from longhmm.target.systematic import Windows
 
 Params = dict[str, np.ndarray]
@@ -33,7 +33,7 @@ class Method:
 
     kind: str = "windows"
     buffer: int | None = None
-    start: StartLaw = stationary_start
+    start: StartDistribution = stationary_start
 
 
 class Segment(NamedTuple):

@@ -24,7 +24,7 @@ from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.schedules import Constant, PolynomialDecay
 from longhmm.samplers.sgrld import SGRLD, BatchRLD
-from longhmm.target.estimators import uniform_start
+from longhmm.target.buffered import uniform_start
 from longhmm.target.systematic import Windows
 from longhmm_reproduction import scoring
 from longhmm_reproduction.chains import Method, Params, Segment, Watched, late_average

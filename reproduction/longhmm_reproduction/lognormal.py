@@ -26,7 +26,7 @@ from longhmm.model.simulate import simulate
 from longhmm.samplers.expectation_maximisation import fit_em
 from longhmm.samplers.schedules import PolynomialDecay
 from longhmm.samplers.sgrld import SGRLD
-from longhmm.target.estimators import uniform_start
+from longhmm.target.buffered import uniform_start
 from longhmm.target.systematic import Windows
 from longhmm_reproduction import models, scoring
 from longhmm_reproduction.chains import Method, Params, Watched, late_average

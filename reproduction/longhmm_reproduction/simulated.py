@@ -25,7 +25,7 @@ from longhmm.model.simulate import simulate
 from longhmm.samplers.schedules import PolynomialDecay
 from longhmm.samplers.sgrld import SGRLD
 from longhmm.target.buffer_report import buffer_report
-from longhmm.target.estimators import stationary_start, uniform_start
+from longhmm.target.buffered import stationary_start, uniform_start
 from longhmm.target.systematic import Windows
 from longhmm_reproduction import models, scoring
 from longhmm_reproduction.chains import Method, Params, Watched, late_average

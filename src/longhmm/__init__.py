@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from longhmm.run.cluster_passes import on_cluster as on_cluster
     from longhmm.run.sample import sample as sample
     from longhmm.samplers.expectation_maximisation import fit_em as fit_em
-    from longhmm.target import estimators as estimators
+    from longhmm.target import buffered as estimators  # noqa: F401
     from longhmm.target.buffer_length import FixedBuffer as FixedBuffer
     from longhmm.target.buffer_length import LyapunovBuffer as LyapunovBuffer
     from longhmm.target.buffer_report import buffer_report as buffer_report
+    from longhmm.target.buffered import Buffered as Buffered
     from longhmm.target.coordinates import constrain as constrain
     from longhmm.target.coordinates import log_prior as log_prior
     from longhmm.target.coordinates import unconstrain as unconstrain
-    from longhmm.target.estimators import Buffered as Buffered
-    from longhmm.target.full_data import gradient as gradient
     from longhmm.target.systematic import Importance as Importance
     from longhmm.target.systematic import Windows as Windows
+    from longhmm.target.target import gradient as gradient
 
 _PUBLIC = {
     name: f"longhmm.{module}"
@@ -65,8 +65,8 @@ _PUBLIC = {
         "target.buffer_length": "FixedBuffer LyapunovBuffer",
         "target.buffer_report": "buffer_report",
         "target.coordinates": "constrain log_prior unconstrain",
-        "target.estimators": "Buffered",
-        "target.full_data": "gradient",
+        "target.buffered": "Buffered",
+        "target.target": "gradient",
         "target.systematic": "Importance Windows",
     }.items()
     for name in names.split()
@@ -74,7 +74,7 @@ _PUBLIC = {
 _MODULES = {
     "datasets": "longhmm.datasets",
     "errors": "longhmm.errors",
-    "estimators": "longhmm.target.estimators",
+    "estimators": "longhmm.target.buffered",
     "plots": "longhmm.report.plots",
     "samplers": "longhmm.samplers",
     "testing": "longhmm.testing",

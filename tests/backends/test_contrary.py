@@ -22,7 +22,7 @@ from longhmm.backends.drawn_path import draw_path
 from longhmm.backends.evaluate import Statistics
 from longhmm.backends.resident import exact_statistics, lay_out
 from longhmm.data.sequences import open_data
-from longhmm.target.full_data import full_statistics
+from longhmm.target.target import full_statistics
 from longhmm.testing import enumerate_paths
 
 BACKENDS = ("cpp", "reference")

@@ -11,8 +11,8 @@ import longhmm as lh
 from longhmm.backends import native, resident, stream
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
-from longhmm.target.full_data import log_posterior_and_gradient
 from longhmm.target.resident_data import ExactPosterior
+from longhmm.target.target import log_posterior_and_gradient
 from model.configurations import named, names, observations
 
 

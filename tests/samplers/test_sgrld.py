@@ -13,8 +13,8 @@ from longhmm.samplers.langevin_moves import Alternating, CoxIngersollRoss, Gauss
 from longhmm.samplers.sghmc import SGHMC
 from longhmm.samplers.sgld import SGLD
 from longhmm.samplers.sgrld import SGRLD, BatchRLD
+from longhmm.target.buffered import IID, FullData
 from longhmm.target.control_variate import ControlVariate
-from longhmm.target.estimators import IID, FullData
 from samplers.targets import CONCENTRATION, Prepared, coordinates_of, dirichlet_moments, known_states
 
 WINDOWS, BUFFER = lh.Windows(5, 20), lh.FixedBuffer(4)

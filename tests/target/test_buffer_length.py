@@ -14,7 +14,7 @@ from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.target.buffer_length import LyapunovBuffer, contractions, round_up
 from longhmm.target.buffer_report import scores_of
-from longhmm.target.estimators import stationary_start
+from longhmm.target.buffered import stationary_start
 from target.references import AWAY, OVERLAPPING, normal_model, overlapping_data
 
 # Rates --------------------------------------------------------------------------------------------------------------

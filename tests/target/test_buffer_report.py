@@ -15,7 +15,7 @@ from longhmm.data.layout import Cells
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.target.buffer_report import BufferReport, scores_of
-from longhmm.target.estimators import stationary_start, uniform_start
+from longhmm.target.buffered import stationary_start, uniform_start
 from target.references import AWAY, OVERLAPPING, flat, overlapping_data
 
 WINDOWS = lh.Windows(half_width=2)

@@ -9,8 +9,8 @@ import longhmm as lh
 from longhmm.data.layout import Cells
 from longhmm.errors import ModelError
 from longhmm.target.buffer_report import scores_of
+from longhmm.target.buffered import IID, stationary_start, uniform_start
 from longhmm.target.coordinates import interior
-from longhmm.target.estimators import IID, stationary_start, uniform_start
 from toys.leaving import MODEL, PARAMS, simulated
 
 CORE = 21

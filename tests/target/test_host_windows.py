@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import longhmm as lh
+from longhmm.target.buffered import Buffered
 from longhmm.target.coordinates import unconstrain
-from longhmm.target.estimators import Buffered
 
 CASES = {
     "Gaussian": (lh.Gaussian(dim=2), {"mean": [[-2.0, 0.0], [2.0, 1.0]], "covariance": np.tile(np.eye(2), (2, 1, 1))}),

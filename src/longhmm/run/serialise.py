@@ -35,7 +35,7 @@ CLASSES = {
     "Tuned": "longhmm.samplers.control_variate_tuning",
     "Windows": "longhmm.target.systematic",
 }
-FUNCTIONS = {"stationary_start": "longhmm.target.estimators", "uniform_start": "longhmm.target.estimators"}
+FUNCTIONS = {"stationary_start": "longhmm.target.buffered", "uniform_start": "longhmm.target.buffered"}
 Arrays = dict[str, np.ndarray]
 
 

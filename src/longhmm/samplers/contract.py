@@ -24,7 +24,7 @@ import numpy as np
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.progress import Bar
-from longhmm.target.estimators import Buffered
+from longhmm.target.buffered import Buffered
 from longhmm.target.target import Estimator, Target
 
 Coordinates = Mapping[str, jax.Array]

@@ -27,9 +27,9 @@ import numpy as np
 from longhmm.errors import ModelError
 from longhmm.samplers.contract import Arrays, Coordinates, Sampler, Start
 from longhmm.samplers.control_variate_tuning import Tuned, drifted, tune
+from longhmm.target.buffered import FullData
 from longhmm.target.control_variate import ControlVariateTarget
 from longhmm.target.coordinates import Flat
-from longhmm.target.estimators import FullData
 from longhmm.target.target import Estimator, Target
 
 WARM_UP = 20  # autocorrelation times that chains warm up for

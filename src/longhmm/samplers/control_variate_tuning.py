@@ -16,12 +16,12 @@ from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Start
 from longhmm.samplers.mode import Mode, find_mode
 from longhmm.target.buffer_length import FixedBuffer
+from longhmm.target.buffered import Buffered, WindowTarget
 from longhmm.target.control_variate import ControlVariateTarget, CountControl, count_control
 from longhmm.target.coordinates import Flat, constrain, log_prior_gradient
-from longhmm.target.estimators import Buffered, WindowTarget
-from longhmm.target.full_data import log_posterior_and_gradient
 from longhmm.target.information import BLOCKS_PER_POINT, score_differences
 from longhmm.target.systematic import UnequalSampling, Windows
+from longhmm.target.target import log_likelihood_gradient
 
 COUNTS = (16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
 STEP_OVERHEAD = 2000  # what a step costs beside its windows, in observations
@@ -108,7 +108,7 @@ class Tuned:
         changes the noise and never the target. The mode stays what it is.
         """
         params = constrain(model, centre)
-        slope = log_posterior_and_gradient(model, params, sequences, prior=False)[1]
+        slope = log_likelihood_gradient(model, params, sequences)
         counts = count_control(model, params, sequences)
         return replace(self, centre=centre, slope=slope, counts=counts, recentred=self.recentred + 1)
 

@@ -23,8 +23,8 @@ from longhmm.model.summary import subsample_data
 from longhmm.progress import Bar
 from longhmm.samplers.contract import Coordinates, Sampler
 from longhmm.samplers.em_steps import Expected, between, expect, log_prior, maximise, sums_suffice
+from longhmm.target.buffered import FullData
 from longhmm.target.coordinates import constrain, unconstrain
-from longhmm.target.estimators import FullData
 from longhmm.target.target import Estimator, Target
 
 HALVINGS = 30

@@ -21,8 +21,7 @@ from longhmm.model.support import bare
 from longhmm.progress import Bar
 from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
 from longhmm.target.coordinates import Flat, constrain, unconstrain
-from longhmm.target.full_data import log_posterior_and_gradient
-from longhmm.target.target import StreamedPosterior
+from longhmm.target.target import StreamedPosterior, log_posterior_and_gradient
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 WORSE = 1e6  # by which a point that cannot be evaluated counts as below the start

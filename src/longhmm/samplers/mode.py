@@ -30,9 +30,9 @@ from longhmm.samplers.local_optima import (
 )
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import Flat, constrain, unconstrain
-from longhmm.target.full_data import full_statistics
 from longhmm.target.information import information_by_differences, part_of
 from longhmm.target.systematic import Windows
+from longhmm.target.target import full_statistics
 
 STAGES = (1 << 15, 1 << 20)  # observations used before all of them are
 STARTS = 8  # at least

@@ -32,8 +32,8 @@ import jax.numpy as jnp
 from longhmm.backends.evaluate import Statistics
 from longhmm.errors import ModelError
 from longhmm.inference.scaling import product
+from longhmm.target.buffered import WindowTarget
 from longhmm.target.coordinates import Flat, scores
-from longhmm.target.estimators import WindowTarget
 from longhmm.target.minibatch import Minibatch
 from longhmm.target.target import Estimate
 

@@ -29,7 +29,7 @@ from longhmm.samplers.langevin_moves import (
 )
 from longhmm.samplers.preconditioning import EmissionBlocks, information, inverse_factor, pilot
 from longhmm.samplers.schedules import Schedule, Stepped, as_schedule
-from longhmm.target.estimators import Buffered, FullData, StartLaw, stationary_start, uniform_start
+from longhmm.target.buffered import Buffered, FullData, StartDistribution, stationary_start, uniform_start
 from longhmm.target.target import Estimate, Estimator, Target
 
 
@@ -119,7 +119,8 @@ class SGRLD(Stepped):
         >>> data = lh.open_data(lh.simulate(model, params, 2000, seed=0)[1])
         >>> sampler = lh.SGRLD(step_size=0.05)
         >>> target = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
-        >>> state = sampler.init(target, jax.random.key(0), lh.unconstrain(model, params))
+        >>> u = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
+        >>> state = sampler.init(target, jax.random.key(0), u)
         >>> state, info = sampler.step(target, jax.random.key(1), state, target.minibatch(jax.random.key(2)))
         >>> bool(info.finite)
         True
@@ -137,7 +138,7 @@ class SGRLD(Stepped):
     blocks: Joint | Alternating = field(default_factory=Joint)
     noise_correction: bool = False
     per_observation: bool = False
-    start: StartLaw = stationary_start
+    start: StartDistribution = stationary_start
     name: ClassVar[str] = "SG-RLD"
     cites: ClassVar[tuple[str, ...]] = ("patterson2013",)
     varying: ClassVar[bool] = False

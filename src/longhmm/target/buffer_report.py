@@ -21,8 +21,8 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_length import BufferEstimate, LyapunovBuffer, round_up
+from longhmm.target.buffered import StartDistribution, WindowStatistics, stationary_start, uniform_start
 from longhmm.target.coordinates import Flat, interior, scores
-from longhmm.target.estimators import StartLaw, WindowStatistics, stationary_start, uniform_start
 from longhmm.target.minibatch import Minibatch, with_numbers
 from longhmm.target.systematic import Windows
 
@@ -117,7 +117,7 @@ def buffer_report(
     windows: Windows | None = None,
     buffers: Sequence[int] | None = None,
     rule: LyapunovBuffer | None = None,
-    start: StartLaw = stationary_start,
+    start: StartDistribution = stationary_start,
     blocks: int = 2000,
     seed: int = 0,
 ) -> BufferReport:
@@ -226,7 +226,7 @@ def scores_of(
     cut: Cells,
     numbers: np.ndarray,
     buffer: int,
-    start: StartLaw,
+    start: StartDistribution,
     width: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Scores `(n, P)` of some blocks and the distributions entering them `(n, K)`, in float64, in bounded batches.

@@ -22,19 +22,18 @@ from longhmm.data.sequences import Sequences
 from longhmm.inference.scaling import safe_log
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
-from longhmm.target.coordinates import Coordinates, add, interior, prior_gradient, unconstrain
-from longhmm.target.estimators import (
+from longhmm.target.buffered import (
     Buffered,
-    StartLaw,
+    StartDistribution,
     WindowStatistics,
     WindowTarget,
     stationary_start,
     window_estimate,
 )
-from longhmm.target.full_data import full_statistics, log_posterior_and_gradient
+from longhmm.target.coordinates import Coordinates, add, interior, prior_gradient, unconstrain
 from longhmm.target.minibatch import Minibatch, MinibatchSource
 from longhmm.target.systematic import Windows
-from longhmm.target.target import Estimate, Target
+from longhmm.target.target import Estimate, Target, full_statistics, log_likelihood_gradient
 
 FEW = 20.0  # expected counts below this may follow their probabilities
 
@@ -53,7 +52,7 @@ class ControlVariate:
 
     windows: Windows = field(default_factory=Windows)
     buffer: LyapunovBuffer | FixedBuffer = field(default_factory=LyapunovBuffer)
-    start: StartLaw = stationary_start
+    start: StartDistribution = stationary_start
     centre: Mapping[str, Any] | None = None
 
     def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> ControlVariateTarget:
@@ -61,7 +60,7 @@ class ControlVariate:
         centre = interior(model, params if self.centre is None else self.centre)
         if plain.initial is not None:
             centre = {**centre, "initial": plain.initial}
-        _, gradient = log_posterior_and_gradient(model, centre, sequences, prior=False)
+        gradient = log_likelihood_gradient(model, centre, sequences)
         return ControlVariateTarget(plain, unconstrain(model, centre), gradient)
 
 

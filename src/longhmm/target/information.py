@@ -21,12 +21,12 @@ from longhmm.data.layout import Cells, gather
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.model.summary import subsample_data
+from longhmm.target.buffered import WindowStatistics, stationary_start
 from longhmm.target.control_variate import count_score
 from longhmm.target.coordinates import Flat, constrain, natural_score, scores
-from longhmm.target.estimators import WindowStatistics, stationary_start
-from longhmm.target.full_data import full_statistics, gradient_from
 from longhmm.target.minibatch import Minibatch, with_numbers
 from longhmm.target.systematic import UnequalSampling, Windows
+from longhmm.target.target import finished, full_statistics
 
 STRETCH = 2048
 # Of a coordinate. Central differences are wrong by its square: rare transitions have a curvature of 1 beside ones of a
@@ -72,7 +72,7 @@ def information_by_differences(
         params = constrain(model, flat.unravel(vector))
         statistics = full_statistics(model, params, part)
         both = (statistics, jax.tree.map(np.zeros_like, statistics))
-        return np.stack([flat.ravel_numpy(gradient_from(model, params, each)[1]) for each in both])
+        return np.stack([flat.ravel_numpy(finished(model, params, each)[1]) for each in both])
 
     slopes = np.zeros((2, flat.size, flat.size))
     for index, step in enumerate(STEP * np.eye(flat.size)):

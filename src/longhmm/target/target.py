@@ -18,13 +18,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends import stream
 from longhmm.backends.evaluate import Statistics
 from longhmm.backends.stream import Progress
-from longhmm.data.sequences import Sequences
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.inference.markov import excess
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_length import BufferEstimate
-from longhmm.target.coordinates import Coordinates, add, prior_gradient, score
-from longhmm.target.full_data import full_statistics
+from longhmm.target.coordinates import Coordinates, add, constrain, interior, prior_gradient, score, unconstrain
 from longhmm.target.minibatch import MinibatchSource
 
 
@@ -104,26 +105,13 @@ class Target:
         return Estimate(gradient, likelihood, totals, None, np.zeros((), np.int32))
 
     def _pass(self, u: Mapping[str, Any], progress: Progress | None = None) -> tuple[Any, Any, Any, Statistics]:
-        with jax.enable_x64(True):
-            wide = {name: jnp.asarray(np.asarray(value), jnp.float64) for name, value in u.items()}
-            params = jax.tree.map(np.asarray, _constrained(self.model, wide))
+        params = constrain(self.model, u)
         if self.initial is not None:
             params = {**params, "initial": self.initial}
         totals = full_statistics(self.model, params, self.sequences, progress)
         with jax.enable_x64(True):
+            wide = {name: np.asarray(value, np.float64) for name, value in u.items()}
             return (*_finish(self.model, self.initial is None, wide, totals), totals)
-
-
-@jax.jit
-def _constrained(model: HMM, u: Coordinates) -> Coordinates:
-    return dict(model.constrain(u))
-
-
-@partial(jax.jit, static_argnames=("moves",))
-def _finish(model: HMM, moves: bool, u: Coordinates, totals: Statistics) -> tuple[jax.Array, Coordinates, Coordinates]:
-    likelihood = score(model, u, totals, initial_moves=moves)
-    value = totals.log_likelihood + model.log_prior_unconstrained(u)
-    return value, add(likelihood, prior_gradient(model, u)), likelihood
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("model", "initial"), meta_fields=("sequences",))
@@ -154,3 +142,100 @@ def impossible_windows(totals: Statistics, minibatch: Any) -> jax.Array:
     expected, least = minibatch.weights * minibatch.layout.core, 0.5 * jnp.min(minibatch.weights)
     lost = jnp.sum(expected) - jnp.sum(totals.first) - jnp.sum(totals.transitions)
     return jnp.where(lost > least, jnp.ceil((lost - least) / jnp.max(expected)), 0.0).astype(jnp.int32)
+
+
+# All data -----------------------------------------------------------------------------------------------------------
+
+
+def full_statistics(
+    model: HMM, complete: Mapping[str, np.ndarray], sequences: Sequences, progress: Progress | None = None
+) -> Statistics:
+    """Expected statistics of all data at checked parameters, summed in float64."""
+    found = stream.totals(model, complete, sequences, progress=progress)
+    natural = found.natural
+    with jax.enable_x64(True):
+        arrays = {name: np.asarray(value) for name, value in complete.items()}
+        if found.sums is not None:
+            natural = jax.tree.map(np.asarray, _pulled_back(model, arrays, found.sums))
+        centred = np.zeros_like(found.transitions)
+        if not model.transitions.varies:
+            centred = np.asarray(excess(jnp.asarray(found.transitions), jnp.asarray(arrays["transition"])))
+    return Statistics(np.float64(found.log_likelihood), found.first, found.transitions, centred, natural)
+
+
+_unconstrained = jax.jit(lambda model, params: dict(model.unconstrain(params)))
+_pulled_back = jax.jit(lambda model, params, sums: model.emission.lowering.gradient(params, sums))
+
+
+@partial(jax.jit, static_argnames=("moves",))
+def _finish(model: HMM, moves: bool, u: Coordinates, totals: Statistics) -> tuple[jax.Array, Coordinates, Coordinates]:
+    """The log posterior and its gradient, and the gradient of the log likelihood."""
+    likelihood = score(model, u, totals, initial_moves=moves)
+    value = totals.log_likelihood + model.log_prior_unconstrained(u)
+    return value, add(likelihood, prior_gradient(model, u)), likelihood
+
+
+def log_posterior_and_gradient(
+    model: HMM, params: Mapping[str, Any], sequences: Sequences, *, progress: Progress | None = None
+) -> tuple[float, dict[str, np.ndarray]]:
+    """Log posterior density of the unconstrained coordinates (up to the evidence) and its gradient, in float64."""
+    complete = model.validate(params)
+    value, gradient, _ = finished(model, complete, full_statistics(model, complete, sequences, progress))
+    return float(value), gradient
+
+
+def log_likelihood_gradient(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> dict[str, np.ndarray]:
+    """The exact gradient of the log likelihood alone, in float64."""
+    complete = model.validate(params)
+    return finished(model, complete, full_statistics(model, complete, sequences))[2]
+
+
+def finished(
+    model: HMM, complete: Mapping[str, np.ndarray], statistics: Statistics
+) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """The log posterior at checked parameters, its gradient, and that of the log likelihood, from statistics there."""
+    with jax.enable_x64(True):
+        u = _unconstrained(model, {name: np.asarray(value) for name, value in complete.items()})
+        found = _finish(model, model.given_initial(complete) is None, u, statistics)
+        result: tuple[Any, Any, Any] = jax.tree.map(np.asarray, found)
+    return result
+
+
+def gradient(
+    model: HMM,
+    params: Mapping[str, Any],
+    data: Any,
+    *,
+    prior: bool = True,
+    estimator: Estimator | None = None,
+    seed: int = 0,
+) -> dict[str, np.ndarray]:
+    """Gradient of the log posterior (or of the log likelihood) in unconstrained coordinates.
+
+    Args:
+        model: the hidden Markov model.
+        params: natural parameters at which the gradient is taken.
+        data: an array, a path, a list of these, or what `open_data` returned.
+        prior: False leaves the prior and its Jacobian out.
+        estimator: None for the exact gradient in double precision, or a policy such as `Buffered(...)` for an estimate
+            from one random minibatch.
+        seed: chooses the minibatch.
+
+    Example:
+        >>> import longhmm as lh
+        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
+        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
+        >>> slope = lh.gradient(model, params, [0, 1, 9, 7], prior=False)
+        >>> sorted(slope), slope["transition"].shape
+        (['rate', 'transition'], (2,))
+    """
+    sequences = open_data(data)
+    model = model.resolve(sequences)
+    complete = interior(model, params)
+    if estimator is None:
+        _, posterior, likelihood = finished(model, complete, full_statistics(model, complete, sequences))
+        return posterior if prior else likelihood
+    target = estimator.bind(model, sequences, complete)
+    u = jax.tree.map(jnp.asarray, unconstrain(model, complete))
+    found = target.estimate(u, target.minibatch(jax.random.key(seed)))
+    return {name: np.asarray(value) for name, value in (found.gradient if prior else found.likelihood).items()}

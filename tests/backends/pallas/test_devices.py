@@ -63,7 +63,7 @@ assert laid.totals(model, slow) is None
 """
 
 MINIBATCH = """
-from longhmm.target.estimators import Buffered
+from longhmm.target.buffered import Buffered
 devices.LARGE = 16  # 4 devices share from 64 windows on
 sequences = open_data(y)
 shared, calls = pallas_windows._shared, []

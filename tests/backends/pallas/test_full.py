@@ -8,7 +8,7 @@ from longhmm.backends import native
 from longhmm.backends.pallas import full, windows
 from longhmm.backends.stream import totals
 from longhmm.data.sequences import open_data
-from longhmm.target.full_data import full_statistics
+from longhmm.target.target import full_statistics
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from longhmm.posterior.diagnostics.bias import (
 )
 from longhmm.posterior.draws import evenly_spaced
 from longhmm.target.coordinates import Flat
-from longhmm.target.full_data import log_posterior_and_gradient
+from longhmm.target.target import log_posterior_and_gradient
 from posterior.fakes import chains_of, distorted, known_states, unconstrained
 
 

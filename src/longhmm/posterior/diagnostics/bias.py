@@ -29,7 +29,7 @@ from longhmm.model.hmm import HMM
 from longhmm.posterior.diagnostics.convergence import effective_sizes, sd_errors
 from longhmm.posterior.draws import Draws, entry_names, evenly_spaced, in_float64, parameter_shapes
 from longhmm.target.coordinates import Flat, constrain
-from longhmm.target.full_data import log_posterior_and_gradient
+from longhmm.target.target import log_posterior_and_gradient
 
 Gradient = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
 

@@ -12,27 +12,31 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.backends.evaluate import Statistics, serves_many, window_statistics
+from longhmm.data.executor import ahead
+from longhmm.data.layout import Cells
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.inference.markov import excess, mixing_time, stationary
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_length import BufferEstimate, FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import Coordinates, add, natural, natural_score, prior_gradient
-from longhmm.target.importance import importance_of_groups
-from longhmm.target.minibatch import Minibatch, MinibatchSource, with_numbers
+from longhmm.target.minibatch import Minibatch, MinibatchSource, host_rows, with_numbers
 from longhmm.target.systematic import Windows, groups_of, plan_unequal
-from longhmm.target.target import Estimate, StreamedPosterior, Target, impossible_windows
+from longhmm.target.target import Estimate, StreamedPosterior, Target, full_statistics, impossible_windows
 
-StartLaw = Callable[[Mapping[str, jax.Array]], jax.Array]
+ROWS = 1 << 18  # looked at together for the importance of blocks
+BITS = 8  # of the rates that are kept
+
+StartDistribution = Callable[[Mapping[str, jax.Array]], jax.Array]
 
 
 def stationary_start(params: Mapping[str, jax.Array]) -> jax.Array:
-    """Windows begin from the stationary law of the current transition matrix: unbiased scores at the truth."""
+    """Windows begin from the stationary distribution of the current transition matrix: unbiased scores at the truth."""
     return stationary(params["transition"])
 
 
 def uniform_start(params: Mapping[str, jax.Array]) -> jax.Array:
-    """Windows begin from a uniform law, as in the paper's experiments."""
+    """Windows begin from a uniform distribution, as in the paper's experiments."""
     n_states = params["transition"].shape[0]
     return jnp.full(n_states, 1.0 / n_states, params["transition"].dtype)
 
@@ -53,12 +57,12 @@ class Buffered:
     Args:
         windows: how many windows of which half-width.
         buffer: `LyapunovBuffer(...)` or `FixedBuffer(...)`.
-        start: law of the state before a window: `stationary_start` or `uniform_start`.
+        start: distribution of the state before a window: `stationary_start` or `uniform_start`.
     """
 
     windows: Windows = field(default_factory=Windows)
     buffer: LyapunovBuffer | FixedBuffer = field(default_factory=LyapunovBuffer)
-    start: StartLaw = stationary_start
+    start: StartDistribution = stationary_start
 
     def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> WindowTarget:
         found = self.buffer.estimate(model, params, sequences)
@@ -78,7 +82,7 @@ class IID:
                 "covariates: use Buffered(...)."
             )
         found = FixedBuffer(0).estimate(model, params, sequences)
-        return _bind_windows(model, sequences, params, self.windows, found, WindowStatistics(_only_law, mixture=True))
+        return _bind_windows(model, sequences, params, self.windows, found, WindowStatistics(_only_row, mixture=True))
 
 
 def _bind_windows(
@@ -95,9 +99,7 @@ def _bind_windows(
         model.check_data(sequences)  # what lies in files is checked as it is read
     source = MinibatchSource(sequences, windows, found.length, mixing_time(complete["transition"]), model)
     if windows.proposal is not None:
-        blocks = groups_of(source.cells)
-        look = WindowStatistics(stationary_start)
-        importance = importance_of_groups(model, complete, sequences, blocks, found.length, look)
+        importance = importance_of_groups(model, complete, sequences, groups_of(source.cells), found.length)
         source = source.with_unequal(plan_unequal(source.cells, importance, windows.proposal.uniform, source.scheme))
     return WindowTarget(model, source, statistics, model.given_initial(complete), found)
 
@@ -111,7 +113,7 @@ class WindowStatistics:
         mixture: take observations as independent.
     """
 
-    start: StartLaw
+    start: StartDistribution
     mixture: bool = False
 
     def __call__(
@@ -154,7 +156,7 @@ def _mixture_statistics(
     )
 
 
-def _only_law(params: Mapping[str, jax.Array]) -> jax.Array:
+def _only_row(params: Mapping[str, jax.Array]) -> jax.Array:
     """Of a chain that forgets everything at every step."""
     return params["transition"][0]
 
@@ -193,7 +195,7 @@ class WindowTarget(Target):
         return serves_many(self.model)
 
     def minibatch(self, key: jax.Array) -> Minibatch:
-        """Windows at random, each with one over the probability of its cell as its weight."""
+        """Windows at random, each with one over the probability of its block as its weight."""
         if self.on_host:
             return jax.tree.map(lambda each: each[0], self.minibatches(key[None]))
         return self.source.draw(key)
@@ -222,3 +224,69 @@ def window_estimate(
     gradient = add(likelihood, prior_gradient(model, u))
     lost = impossible_windows(totals, minibatch)
     return Estimate(gradient, likelihood, totals, found if per_window else None, lost)
+
+
+# Importance ---------------------------------------------------------------------------------------------------------
+
+
+def importance_of_groups(
+    model: HMM,
+    params: Mapping[str, np.ndarray],
+    sequences: Sequences,
+    groups: Cells,
+    buffer: int,
+) -> np.ndarray:
+    """`(G,)`, how much each group of blocks matters at `params`, from one look at all of them.
+
+    Under control variates a block adds noise in proportion to its share of what is known about each parameter: about
+    the emission of a state, its share of all times spent there; about a transition, its share of all such transitions.
+    With expected visits `n_k`, transitions `n_ij` and the prior's concentration `a_ij`, a block matters by (F28)
+
+        sum over k of  n_c,k / (n_k + 1)    plus    sum over i != j of  n_c,ij / (n_ij + a_ij)
+
+    each scaled to sum to one over all blocks: every state, and every kind of transition, gets the same part of the
+    windows, however rare it is. A poor proposal costs noise, never bias. Rows are read on the host wherever the data
+    lie, so that the same data give the same table.
+    """
+    narrow = {name: jnp.asarray(value, jnp.float32) for name, value in params.items()}
+    rates = _rates(model, full_statistics(model, params, sequences))
+    batch = min(max(1, ROWS // groups.width(buffer)), groups.n_cells)
+    weights = np.ones(batch, np.float32)
+
+    def read(index: int) -> Minibatch:
+        numbers = np.arange(index * batch, (index + 1) * batch)
+        padded = np.minimum(numbers, groups.n_cells - 1)  # one shape, and so one program
+        return Minibatch(*host_rows(sequences, groups, padded, buffer, model.lags), weights)
+
+    found = [_shares(model, narrow, *rates, each) for each in ahead(read, -(-groups.n_cells // batch))]
+    shares = np.concatenate([np.asarray(each, np.float64) for each in found], axis=1)[:, : groups.n_cells]
+    shares = np.where(np.isfinite(shares), shares, 0.0)  # rows that no parameters can explain
+    sums = shares.sum(axis=1, keepdims=True)
+    importance = np.divide(shares, sums, out=np.zeros_like(shares), where=sums > 0).sum(axis=0)
+    # One state makes no transitions; where nothing can be explained, nothing is known to matter more.
+    return importance if importance.any() else np.ones(groups.n_cells)
+
+
+def _rates(model: HMM, totals: Statistics) -> tuple[np.ndarray, np.ndarray]:
+    """What one visit to each state, and one transition of each kind, adds to the importance of a block."""
+    visits = totals.first + totals.transitions.sum(axis=0)
+    moves = model.transitions.allowed & ~np.eye(model.n_states, dtype=bool)
+    prior = 1.0 if model.transitions.varies else model.transitions.concentration
+    per_move = moves / (totals.transitions + np.where(moves, prior, 1.0))
+    return _few_bits(1.0 / (visits + 1.0)), _few_bits(per_move)
+
+
+def _few_bits(values: np.ndarray) -> np.ndarray:
+    """Rounded so that totals summed in another order give the same probabilities, and so the same windows."""
+    mantissa, exponent = np.frexp(values)
+    return np.ldexp(np.round(mantissa * 2**BITS) / 2**BITS, exponent).astype(np.float32)
+
+
+@jax.jit
+def _shares(
+    model: HMM, params: Mapping[str, jax.Array], per_visit: jax.Array, per_move: jax.Array, minibatch: Minibatch
+) -> jax.Array:
+    """`(2, W)`, each window's shares of the visits of every state and of every kind of transition, summed."""
+    found = WindowStatistics(stationary_start)(model, params, minibatch)
+    visits = found.first + jnp.sum(found.transitions, axis=1)
+    return jnp.stack([jnp.sum(visits * per_visit, axis=1), jnp.sum(found.transitions * per_move, axis=(1, 2))])

@@ -21,9 +21,7 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_report import scores_of
-from longhmm.target.control_variate import ControlVariate
-from longhmm.target.coordinates import score
-from longhmm.target.estimators import (
+from longhmm.target.buffered import (
     IID,
     FullData,
     WindowStatistics,
@@ -31,6 +29,8 @@ from longhmm.target.estimators import (
     stationary_start,
     uniform_start,
 )
+from longhmm.target.control_variate import ControlVariate
+from longhmm.target.coordinates import score
 from longhmm.target.minibatch import Minibatch
 from longhmm.target.target import Target
 from target.references import (
