@@ -96,7 +96,7 @@ class Reader:
         if lowering is None or not lowering.has_base_measure or not self.sequences.in_memory:
             return 0.0
         known = _base.setdefault(self.sequences, {})
-        key = (type(self.model.emission.untied), self.model.emission.dim)
+        key = jax.tree.structure(self.model.emission)
         if key not in known:
             with jax.enable_x64(True):
                 parts = (lowering.log_base_measure(each.values, each.observed) for _, each in _blocks(self.sequences))
@@ -107,12 +107,13 @@ class Reader:
 def lowering_for(model: HMM, sequences: Sequences) -> Lowering | None:
     """The lowering of the emission, where it serves these data.
 
-    A row that is seen in part has a density of its own, a known state rules others out, and matrices that vary need
-    rows beside numbers.
+    A row that is seen in part may have a density of its own, a known state rules others out, and matrices that vary
+    need rows beside numbers.
     """
-    if partly_observed(model, sequences) or sequences.has_states or model.transitions.varies:
+    lowering = model.emission.lowering
+    if lowering is None or (partly_observed(model, sequences) and not lowering.partial_rows):
         return None
-    return model.emission.lowering
+    return None if sequences.has_states or model.transitions.varies else lowering
 
 
 def partly_observed(model: HMM, sequences: Sequences) -> bool:
@@ -123,7 +124,7 @@ def partly_observed(model: HMM, sequences: Sequences) -> bool:
     if not sequences.in_memory:
         return sequences.dim > 1 and (sequences.has_mask or sequences.dtype.kind == "f")
     known = _partly.setdefault(sequences, {})
-    key = (emission.name, str(emission.support), emission.dim, model.n_states if sequences.has_states else 0)
+    key = (jax.tree.structure(emission), model.n_states if sequences.has_states else 0)
     if key not in known:
         known[key] = _checked(model, sequences)
     return known[key]

@@ -35,11 +35,13 @@ class Lowering:
         sums: expected statistics per state.
         rows_are_values: whether the numbers of a row are its values, so that data need no copy.
         has_base_measure: whether `log h(y)` is other than 0.
+        partial_rows: whether its numbers also serve rows that are observed in part.
     """
 
     kind: int
     rows_are_values = False
     has_base_measure = False
+    partial_rows = False
 
     def __init__(self, emission: Emission, width: int, pack: int, sums: int) -> None:
         self.emission, self.width, self.pack, self.sums = emission, width, pack, sums
@@ -61,6 +63,12 @@ class Lowering:
     def numbers(self, values: Any) -> Any:
         """The numbers of rows `(..., D)` whose values all lie in the support."""
         return values
+
+    def observed_numbers(self, values: jax.Array, observed: jax.Array) -> jax.Array:
+        """The numbers of rows of which something may be missing, in the precision of the current scope at least."""
+        whole = jnp.all(observed, axis=-1)[..., None]
+        numbers = self.numbers(jnp.where(whole, values, self.emission.fill(values.dtype)))
+        return jnp.where(whole, numbers.astype(jnp.result_type(numbers, jnp.result_type(float))), jnp.nan)
 
     def natural(self, params: Params) -> jax.Array:
         """`(K, pack)`, the parameters of every state as the kernels read them."""
@@ -99,9 +107,7 @@ class Lowering:
 def _rows(emission: Emission, values: Any, observed: Any) -> jax.Array:
     lowering = emission.lowering
     assert lowering is not None
-    whole, values = jnp.all(observed, axis=-1)[..., None], jnp.asarray(values)
-    numbers = lowering.numbers(jnp.where(whole, values, emission.fill(values.dtype)))
-    return jnp.where(whole, numbers.astype(jnp.result_type(numbers, jnp.result_type(float))), jnp.nan)
+    return lowering.observed_numbers(jnp.asarray(values), observed)
 
 
 _compiled_rows = jax.jit(_rows)

@@ -75,7 +75,7 @@ class Registry:
         return next((name for name, each in self.classes().items() if each is known), None)
 
 
-EMISSIONS = Registry("emissions", ("base", "distribution", "family", "tied"))
+EMISSIONS = Registry("emissions", ("base", "distribution", "family", "product", "tied"))
 TRANSITIONS = Registry("transitions", ("base",))
 
 
@@ -94,11 +94,17 @@ class Guess(NamedTuple):
 
 
 def emission_from_name(name: str, data: Sequences, **priors: Any) -> Emission:
-    """The emission that a user means who gives the name of its family, and priors or fixed values."""
+    """The emission that a user means who gives the name of its family, and priors or fixed values; or the families of
+    several streams, as in "step=gamma,angle=von-mises"."""
     names = EMISSIONS.names()
-    if name not in names:
-        raise ModelError(f"emission must be an Emission or one of {', '.join(names)}, got {name!r}.")
-    family: type[Emission] = EMISSIONS.classes()[name]
+    streams = dict(each.partition("=")[::2] for each in name.split(",")) if "=" in name else {"": name}
+    for family_name in streams.values():
+        if family_name not in names:
+            raise ModelError(f"emission must be an Emission or one of {', '.join(names)}, got {family_name!r}.")
+    classes = EMISSIONS.classes()
+    if "" not in streams:
+        return classes["product"](**{stream: classes[each](**_of(stream, priors)) for stream, each in streams.items()})
+    family: type[Emission] = classes[name]
     try:
         return family.from_data(data, **priors)
     except TypeError:
@@ -106,6 +112,12 @@ def emission_from_name(name: str, data: Sequences, **priors: Any) -> Emission:
         raise ModelError(
             f"priors must name a parameter of the emission {name} ({known}), got {', '.join(sorted(priors))}."
         ) from None
+
+
+def _of(stream: str, priors: dict[str, Any]) -> dict[str, Any]:
+    """The priors of one stream, without its name."""
+    own = f"{stream}_"
+    return {name.removeprefix(own): prior for name, prior in priors.items() if name.startswith(own)}
 
 
 def guess_emission(data: Sequences) -> Guess:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,15 @@ class DataSummary(NamedTuple):
     median: np.ndarray
     quantiles: np.ndarray
     n_categories: int | None
+
+    def of(self, features: slice) -> DataSummary:
+        """The same of some features alone."""
+        parts: dict[str, Any] = {
+            name: value[features] for name, value in self._asdict().items() if isinstance(value, np.ndarray)
+        }
+        quantiles = parts["quantiles"]
+        whole = bool(np.all(quantiles == np.floor(quantiles))) and quantiles.min() >= 0
+        return self._replace(**parts, n_categories=int(quantiles[:, -1].max()) + 1 if whole else None)
 
     @property
     def spread(self) -> np.ndarray:
