@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import longhmm.data.envelopes as envelopes
-from longhmm.data.envelopes import envelope, excerpt, step_for
+from longhmm.data.envelopes import envelope, step_for
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
 
@@ -49,12 +49,6 @@ def test_missing_values_are_passed_over():
 
 def test_steps_are_powers_of_two_and_no_larger_than_needed():
     assert [step_for(n, 100) for n in (1, 100, 101, 200, 201, 20_000_000)] == [1, 1, 2, 2, 4, 262_144]
-
-
-def test_excerpts_are_cut_where_sequences_end():
-    data = open_data([np.arange(5.0), np.arange(5.0, 12.0)])
-    parts = excerpt(data, 3, 9)
-    assert [part[:, 0].tolist() for part in parts] == [[3.0, 4.0], [5.0, 6.0, 7.0, 8.0]]
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 3), (3, 3), (0, 11)])

@@ -5,9 +5,8 @@ import pytest
 
 import longhmm.run.sample as pipeline
 from longhmm.backends.answers import log_likelihood
-from longhmm.data.parts import split
 from longhmm.data.sequences import open_data
-from longhmm.errors import DataError, ModelError
+from longhmm.errors import ModelError
 from longhmm.model.simulate import simulate
 from longhmm.posterior.compare import compare, paired_difference
 from longhmm.posterior.posterior import Posterior
@@ -68,23 +67,3 @@ def test_paired_differences():
 def test_without_a_fit_the_pipeline_is_used(data, monkeypatch):
     monkeypatch.setattr(pipeline, "sample", lambda model, training, verdict: point(model, training))
     assert len(compare([gaussian_model(2), gaussian_model(2)], data)) == 2
-
-
-def test_one_sequence_is_cut_in_time_and_many_by_whole_sequences(tmp_path):
-    values = np.arange(100.0)
-    np.save(tmp_path / "y.npy", values)
-    for source in (values, tmp_path / "y.npy"):
-        sequences = open_data(source, states=np.arange(100), mask=values == 95)
-        train, test, continues = split(sequences, 0.1)
-        assert continues and train.length == 90
-        block = test.rows(0, 10)
-        assert block.values[:, 0].tolist() == values[90:].tolist()
-        assert block.states.tolist() == list(range(90, 100))
-        assert block.observed[:, 0].tolist() == [True] * 5 + [False] + [True] * 4
-    train, test, continues = split(open_data([values[:10], values[10:50], values[50:70], values[70:]]), 0.3)
-    assert not continues
-    assert np.diff(train.offsets).tolist() == [10, 40, 20]
-    assert np.diff(test.offsets).tolist() == [30]
-    assert test.rows(0, 1).values[0, 0] == 70.0
-    with pytest.raises(DataError, match="held_out"):
-        split(train, 1.5)

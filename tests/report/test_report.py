@@ -185,7 +185,7 @@ def test_preprocessing_is_applied_and_levels_are_those_of_the_file(tmp_path):
     subject = open_run(run)
     assert subject.data.length == 3000 and subject.rate == 5000.0
     np.testing.assert_allclose(subject.in_file_units(np.array([-3.0, 3.0])), [4.0, 16.0])
-    (remark,) = subject.remarks
+    (remark,) = subject.notes
     assert remark.endswith("the recording was changed: one sample in 2 was kept; it was centred and scaled.")
     with without_pictures():
         page = build_page(subject)
@@ -196,7 +196,7 @@ def test_data_that_cannot_be_decoded_are_shown_without_states(tmp_path):
     run, _ = make_run(tmp_path, length=300)
     np.save(tmp_path / "wide.npy", np.zeros((50, 3)))
     subject = open_run(run, tmp_path / "wide.npy")
-    assert subject.found is None and "could not be decoded" in subject.remarks[0]
+    assert subject.found is None and "could not be decoded" in subject.notes[0]
     with without_pictures():
         assert recording_in(build_page(subject))["stretch"]["masks"] == []
 
@@ -218,7 +218,7 @@ def test_a_saved_posterior_finds_a_recording_with_a_full_name(tmp_path):
     make_posterior(gaussian_model(), open_data(recording)).save(tmp_path / "saved")
     assert open_run(tmp_path / "saved").data.length == 3000
     recording.unlink()
-    assert "does not say where it is" in open_run(tmp_path / "saved").remarks[0]
+    assert "does not say where it is" in open_run(tmp_path / "saved").notes[0]
 
 
 def test_places_that_cannot_be_written_are_named(tmp_path):

@@ -60,11 +60,3 @@ def envelope(sequences: Sequences, start: int = 0, stop: int | None = None, *, b
         parts.append((np.fmin.reduceat(values, cuts, axis=0), np.fmax.reduceat(values, cuts, axis=0)))
     low, high = (np.concatenate([part[side] for part in parts]).astype(np.float64) for side in (0, 1))
     return Envelope(start, stop, step, low, high)
-
-
-def excerpt(sequences: Sequences, start: int, stop: int) -> list[np.ndarray]:
-    """Rows `[start, stop)` as arrays in memory, one per sequence, NaN where missing."""
-    block = sequences.rows(start, stop)
-    values = np.where(block.observed, block.values, np.nan) if not block.observed.all() else block.values
-    inside = sequences.offsets[(sequences.offsets > start) & (sequences.offsets < stop)] - start
-    return np.split(np.asarray(values), inside)

@@ -36,42 +36,41 @@ def state_order(model: HMM, params: Mapping[str, Any]) -> np.ndarray:
     if not exchangeable(model):
         return np.arange(model.n_states)
     with jax.enable_x64(True):
-        arrays = {name: jnp.asarray(value) for name, value in params.items()}
-        location = np.asarray(model.emission.location(arrays), np.float64)
+        location = np.asarray(model.emission.location({name: jnp.asarray(each) for name, each in params.items()}))
     tie = SAME_LOCATION * max(float(np.ptp(location)), np.finfo(float).tiny)
     return np.lexsort((np.diag(np.asarray(params["transition"])), np.round(location / tie)))
 
 
-def permute(model: HMM, params: Mapping[str, Any], order: np.ndarray) -> dict[str, np.ndarray]:
+def permute(model: HMM, params: Mapping[str, Any], order: Any) -> dict[str, np.ndarray]:
     """Natural parameters with states renumbered: new state s is old state `order[s]`; leading axes are kept."""
     order = _checked(model, order)
-    lead = np.ndim(params["transition"]) - 2
-    found = {}
-    for name, value in params.items():
-        array = np.asarray(value)
-        if name == "transition":
-            found[name] = array[..., order, :][..., :, order]
-        else:
-            found[name] = np.take(array, order if name == "initial" else level_order(model, order), axis=lead)
-    return found
+    transition = np.asarray(params["transition"])[..., order, :][..., :, order]
+    return _permuted(model, params, order, transition, transition.ndim - 2)
 
 
-def permute_coordinates(model: HMM, coordinates: Mapping[str, Any], order: np.ndarray) -> dict[str, np.ndarray]:
+def permute_coordinates(model: HMM, coordinates: Mapping[str, Any], order: Any) -> dict[str, np.ndarray]:
     """The same for unconstrained coordinates, without passing through natural parameters that could underflow.
 
     Log-ratio coordinates of permuted rows are an orthogonal transformation of the original ones, and an emission's
     coordinates have their states on the first axis.
     """
     order = _checked(model, order)
-    lead = np.ndim(coordinates["transition"]) - 1
-    found = {}
-    for name, value in coordinates.items():
-        array = np.asarray(value)
-        if name == "transition":
-            found[name] = array @ _permutation(model, order).T
-        else:
-            found[name] = np.take(array, level_order(model, order), axis=lead)
-    return found
+    transition = np.asarray(coordinates["transition"]) @ _permutation(model, order).T
+    return _permuted(model, coordinates, order, transition, transition.ndim - 1)
+
+
+def _permuted(
+    model: HMM, arrays: Mapping[str, Any], order: np.ndarray, transition: np.ndarray, lead: int
+) -> dict[str, np.ndarray]:
+    orders = dict.fromkeys(arrays, level_order(model, order)) | {"initial": order}
+    moved = {name: np.take(value, orders[name], axis=lead) for name, value in arrays.items() if name != "transition"}
+    return {name: moved.get(name, transition) for name in arrays}
+
+
+def _checked(model: HMM, order: Any) -> np.ndarray:
+    if sorted(np.asarray(order).tolist()) != list(range(model.n_states)):
+        raise ModelError(f"order must be a permutation of the {model.n_states} states, got {list(order)}.")
+    return np.asarray(order)
 
 
 def level_order(model: HMM, order: np.ndarray) -> np.ndarray:
@@ -121,13 +120,6 @@ def chain_orders(
         match_states(model, reference, mean, otherwise=state_order(model, mean) if mode is None else base)
         for mean in means
     ]
-
-
-def _checked(model: HMM, order: Any) -> np.ndarray:
-    order = np.asarray(order)
-    if sorted(order.tolist()) != list(range(model.n_states)):
-        raise ModelError(f"order must be a permutation of the {model.n_states} states, got {order.tolist()}.")
-    return order
 
 
 def _permutation(model: HMM, order: np.ndarray) -> np.ndarray:

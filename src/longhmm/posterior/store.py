@@ -133,7 +133,7 @@ def _check_group(place: Path, name: str) -> None:
             if metadata.get("node_type") == "group" and file.parent == folder:
                 continue
             codecs = {codec["name"] for codec in metadata["codecs"]}
-            sound = (
+            valid = (
                 metadata["node_type"] == "array"
                 and isinstance(metadata["data_type"], str)
                 and metadata["data_type"] in DTYPES
@@ -142,8 +142,8 @@ def _check_group(place: Path, name: str) -> None:
                 and not metadata.get("storage_transformers")
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            sound = False
-        if not sound:
+            valid = False
+        if not valid:
             raise DataError(f"{file} does not describe plain numbers as save(...) writes them; the run is not opened.")
 
 

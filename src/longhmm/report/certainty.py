@@ -158,8 +158,8 @@ def made(subject: Subject) -> Safe:
     """Notes and settings, so that the run can be understood and made again."""
     posterior = subject.posterior
     parts = []
-    if posterior.notes or subject.remarks:
-        parts.append(element("ul", join(element("li", note) for note in (*subject.remarks, *posterior.notes))))
+    if posterior.notes or subject.notes:
+        parts.append(element("ul", join(element("li", note) for note in (*subject.notes, *posterior.notes))))
     rows = [[row_head("model"), element("td", repr(posterior.model), class_="wordy")]]
     for key, value in posterior.settings.items():
         shown = value if isinstance(value, str) else json.dumps(value, default=str)

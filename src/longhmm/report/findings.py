@@ -77,7 +77,7 @@ def state_table(subject: Subject) -> Safe:
                 with_interval(*(shown(dwell[f"{column}{end}"][state]) for end in ENDS)),
             ]
         )
-    head = ["state", with_unit("level", subject.unit), "share of time, long run", "mean stay"]
+    head = ["state", with_unit("level", subject.unit), "share of time, long run", "mean dwell time"]
     if subject.found is not None and subject.events is not None:
         head += ["share of this recording", "visits"]
         visits = np.bincount(subject.events["state"], minlength=n_states)
@@ -126,8 +126,9 @@ def pictures_found(subject: Subject) -> Safe:
         found.append(
             picture(
                 lambda: plots.dwell_times(posterior, events, rate=subject.rate), "dwell",
-                "How long visits last (bars) and the fitted geometric law (line), in logarithmic bins. Bars above the "
-                "line at the short end point to missed or spurious events, two humps to a state that hides two.",
+                "How long visits last (bars) and the fitted geometric distribution (line), in logarithmic bins. Bars "
+                "above the line at the short end point to missed or spurious events, two humps to a state that hides "
+                "two.",
             )
         )  # fmt: skip
     return join(found)

@@ -47,7 +47,7 @@ def build_page(subject: Subject, *, live: bool = False) -> str:
         element("h2", "What was found"),
         findings.cards(subject),
         findings.in_words(subject),
-        *(element("p", remark) for remark in subject.remarks),
+        *(element("p", note) for note in subject.notes),
     ]
     stored: Any = None
     if subject.data is not None:

@@ -82,7 +82,7 @@ class Subject:
         rate: samples per second as the model sees them, or None.
         unit: of the observations, or "".
         undo: from the model's units to those of the file, where the recording was changed before it was fitted.
-        remarks: sentences about the data: why they are missing, what was done to them.
+        notes: sentences about the data: why they are missing, what was done to them.
         found: decoded path and probabilities, or None.
         events: the table of visits, or None.
     """
@@ -93,7 +93,7 @@ class Subject:
     rate: float | None = None
     unit: str = ""
     undo: Callable[[np.ndarray], Any] | None = None
-    remarks: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     found: Scan | None = None
     events: pd.DataFrame | None = None
 
@@ -130,10 +130,10 @@ def look(
     rate: float | None = None,
     unit: str | None = None,
     undo: Any = None,
-    remarks: Sequence[str] = (),
+    notes: Sequence[str] = (),
 ) -> Subject:
-    """Decode the data, if there are any; data that cannot be decoded are shown without states, and a remark says so."""
-    subject = Subject(posterior, data, title, rate, unit or "", undo, list(remarks))
+    """Decode the data, if there are any; data that cannot be decoded are shown without states, and a note says so."""
+    subject = Subject(posterior, data, title, rate, unit or "", undo, list(notes))
     if data is None:
         return subject
     try:
@@ -142,7 +142,7 @@ def look(
         subject.events = posterior.events(data, path=subject.found.path)
     except LongHMMError as error:
         subject.found = subject.events = None
-        subject.remarks.append(f"The recording could not be decoded: {error}")
+        subject.notes.append(f"The recording could not be decoded: {error}")
     return subject
 
 

@@ -54,25 +54,25 @@ def open_run(run_dir: str | os.PathLike[str], data: Any = None) -> Subject:
     if not (place / REQUEST).is_file():
         return _saved_posterior(place, data)
     run = RunDirectory.open(place)
-    posterior, steps, remarks = run.posterior(), run.preprocessing, []
+    posterior, steps, notes = run.posterior(), run.preprocessing, []
     sequences: Sequences | None = None
     try:
         sequences = run.data(data)
     except (LongHMMError, OSError) as error:
         if data is not None:
             raise
-        remarks.append(f"The recording is not shown, since it cannot be read: {error}")
+        notes.append(f"The recording is not shown, since it cannot be read: {error}")
     if not steps.changes_nothing:
-        remarks.append(f"Before it was fitted the recording was changed: {_described(steps.to_dict())}.")
+        notes.append(f"Before it was fitted the recording was changed: {_described(steps.to_dict())}.")
     names = [Path(str(each)).name for each in run.request["recordings"]]
     title = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
     undo = steps.in_file_units if steps.log or steps.normalise else None
-    return look(posterior, sequences, title=title, rate=run.model_rate, unit=run.unit, undo=undo, remarks=remarks)
+    return look(posterior, sequences, title=title, rate=run.model_rate, unit=run.unit, undo=undo, notes=notes)
 
 
 def _saved_posterior(place: Path, data: Any) -> Subject:
     """A directory of `Posterior.save`, which knows no more of its data than the name they had."""
-    posterior, remarks, sequences = load(place), [], None
+    posterior, notes, sequences = load(place), [], None
     name = data_name(posterior)
     if data is not None:
         sequences = open_data(data)
@@ -80,11 +80,11 @@ def _saved_posterior(place: Path, data: Any) -> Subject:
         try:
             sequences = open_data(name)
         except DataError as error:
-            remarks.append(f"The recording is not shown, since it cannot be read: {error}")
-    if sequences is None and not remarks:
-        remarks.append("The recording is not shown: the run does not say where it is. Give it as a second argument.")
+            notes.append(f"The recording is not shown, since it cannot be read: {error}")
+    if sequences is None and not notes:
+        notes.append("The recording is not shown: the run does not say where it is. Give it as a second argument.")
     rate, unit = getattr(sequences, "rate", None), getattr(sequences, "unit", None)
-    return look(posterior, sequences, title=Path(name).name or place.name, rate=rate, unit=unit, remarks=remarks)
+    return look(posterior, sequences, title=Path(name).name or place.name, rate=rate, unit=unit, notes=notes)
 
 
 def _described(steps: dict[str, Any]) -> str:

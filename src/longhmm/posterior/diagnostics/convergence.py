@@ -40,8 +40,8 @@ def convergence(draws: xr.Dataset) -> dict[str, xr.Dataset]:
             "ess_bulk": az.ess(draws, method="bulk"),
             "ess_tail": az.ess(draws, method="tail", prob=TAILS),
         }
-    moves = draws.max(SAMPLE_DIMS) > draws.min(SAMPLE_DIMS)
-    return {name: each.where(moves) for name, each in found.items()}
+    varies = draws.max(SAMPLE_DIMS) > draws.min(SAMPLE_DIMS)
+    return {name: each.where(varies) for name, each in found.items()}
 
 
 def _halves(draws: xr.Dataset) -> xr.Dataset:

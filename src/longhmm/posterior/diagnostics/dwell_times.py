@@ -174,8 +174,8 @@ def _level_chances(model: HMM, params: Mapping[str, np.ndarray], level: np.ndarr
     covariates = sequences.rows(0, sequences.length).covariates if moves.varies else None
     data = open_data(np.split(level, cuts), covariates=None if covariates is None else np.split(covariates, cuts))
     known = {moves.parameter: params[moves.parameter], "probs": np.eye(int(levels.max()) + 1)[levels]}
-    stays = np.zeros(len(level))
+    stay = np.zeros(len(level))
     for part in predictions(watched.resolve(data), known, data):
         before = level[np.maximum(np.arange(part.start, part.stop) - 1, 0)]
-        stays[part.start : part.stop] = np.sum(part.states * (levels == before[:, None]), axis=1)
-    return 1.0 - np.append(stays[1:], 1.0)
+        stay[part.start : part.stop] = np.sum(part.states * (levels == before[:, None]), axis=1)
+    return 1.0 - np.append(stay[1:], 1.0)

@@ -8,7 +8,7 @@ everything is significant, so that each kind has a size below which answers hard
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpyro.distributions import constraints
@@ -100,22 +100,6 @@ def judge_dwell_times(model: HMM, found: list[DwellTimes], details: dict[str, An
     ]
 
 
-class Sandwich(NamedTuple):
-    """Sandwich standard deviations relative to the posterior's.
-
-    Attributes:
-        ratio: `(Q,)`, by entry of the natural parameters; 1 is right.
-        error: `(Q,)`, standard error of the ratio.
-        block_length: length of the blocks whose scores were compared.
-        blocks_used: how many of them.
-    """
-
-    ratio: np.ndarray
-    error: np.ndarray
-    block_length: int
-    blocks_used: int
-
-
 def sandwich(
     model: HMM,
     params: Mapping[str, Any],
@@ -125,8 +109,9 @@ def sandwich(
     *,
     blocks: int = 400,
     seed: int = 0,
-) -> Sandwich:
-    """Compare the variance of the score, from blocks longer than the chain's memory, with its inverse curvature.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sandwich standard deviations relative to the posterior's, `(Q,)` by entry of the natural parameters, and their
+    standard errors: the variance of the score, from blocks longer than the chain's memory, against its curvature.
 
     If the model is right, the information in the curvature of the log likelihood and the variance of its score agree.
     If the noise is coloured, or the states are not Markov, the scores of neighbouring observations are correlated, the
@@ -145,12 +130,12 @@ def sandwich(
     wanted = max(SHORTEST_RUN, int(np.ceil(MIXING_TIMES * memory)))
     length = max(1, min(wanted, sequences.length // FEWEST_BLOCKS))
     scores, n_blocks = block_scores(model, params, sequences, length, blocks=blocks, seed=seed)
-    moves = scores @ directions / sd  # what one block contributes to each estimate, in posterior sd
-    moves = moves - moves.mean(axis=0)
+    parts = scores @ directions / sd  # what one block contributes to each estimate, in posterior sd
+    parts = parts - parts.mean(axis=0)
     # Standard error of a variance of heavy-tailed numbers, from their fourth moment.
-    relative = np.sqrt(np.maximum((moves**4).mean(axis=0) / (moves**2).mean(axis=0) ** 2 - 1.0, 0.0) / len(moves))
-    ratio = np.sqrt(n_blocks * moves.var(axis=0, ddof=1))
-    return Sandwich(ratio, 0.5 * ratio * relative, length, len(scores))
+    relative = np.sqrt(np.maximum((parts**4).mean(axis=0) / (parts**2).mean(axis=0) ** 2 - 1.0, 0.0) / len(parts))
+    ratio = np.sqrt(n_blocks * parts.var(axis=0, ddof=1))
+    return ratio, 0.5 * ratio * relative
 
 
 def _judge_scatter(posterior: Draws, sequences: Sequences, blocks: int, details: dict[str, Any]) -> list[str]:
@@ -158,11 +143,11 @@ def _judge_scatter(posterior: Draws, sequences: Sequences, blocks: int, details:
     if not table.names:
         return []
     sd = table.values.std(axis=(0, 1))
-    ratios = sandwich(posterior.model, posterior.centre, table.directions, sd, sequences, blocks=blocks)
-    excess = ratios.ratio - errors_allowed(len(table.names)) * ratios.error
+    ratios, errors = sandwich(posterior.model, posterior.centre, table.directions, sd, sequences, blocks=blocks)
+    excess = ratios - errors_allowed(len(table.names)) * errors
     worst = int(np.argmax(excess))
-    ratio, name = float(ratios.ratio[worst]), table.names[worst]
-    details.update(sandwich=ratio, sandwich_error=float(ratios.error[worst]), sandwich_of=name)
+    ratio, name = float(ratios[worst]), table.names[worst]
+    details.update(sandwich=ratio, sandwich_error=float(errors[worst]), sandwich_of=name)
     if excess[worst] <= MOST_SANDWICH:
         return []
     return [f"the data scatter more than the model says: intervals of {name} should be about {ratio:.1f} times as wide"]

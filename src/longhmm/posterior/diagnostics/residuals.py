@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -126,23 +126,9 @@ def _cdfs(model: HMM, params: Mapping[str, jax.Array], rows: Rows) -> tuple[jax.
     return model.emission.cdf_of_rows(params, rows)
 
 
-class Quantiles(NamedTuple):
-    """Points of a QQ plot of one feature.
-
-    Attributes:
-        expected: `(n,)` quantiles of the standard normal distribution.
-        found: `(n,)` the same quantiles of the residuals; equal to `expected` if the model is right.
-        lower, upper: `(n,)` where the residuals of a right model lie with probability 95 % at each point.
-    """
-
-    expected: np.ndarray
-    found: np.ndarray
-    lower: np.ndarray
-    upper: np.ndarray
-
-
-def quantiles(left: Residuals, feature: int = 0, points: int = 200) -> Quantiles:
-    """The points of a QQ plot."""
+def quantiles(left: Residuals, feature: int = 0, points: int = 200) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The points of a QQ plot of one feature, `(n,)` each: quantiles of the standard normal distribution, the same of
+    the residuals, and `(2, n)` where those of a right model lie with probability 95 % at each point."""
     from scipy.special import ndtri
     from scipy.stats import beta
 
@@ -152,5 +138,5 @@ def quantiles(left: Residuals, feature: int = 0, points: int = 200) -> Quantiles
     tails = np.arange(1, min(10, n) + 1)  # more points where a wrong emission shows first
     spaced = np.rint(np.linspace(1, n, min(points, n))).astype(np.int64)
     ranks = np.unique(np.concatenate([spaced, tails, n + 1 - tails]))
-    band = [ndtri(beta.ppf(level, ranks, n + 1 - ranks)) for level in (0.025, 0.975)]
-    return Quantiles(ndtri((ranks - 0.5) / max(n, 1)), values[ranks - 1], band[0], band[1])
+    band = ndtri(beta.ppf([[0.025], [0.975]], ranks, n + 1 - ranks))
+    return ndtri((ranks - 0.5) / max(n, 1)), values[ranks - 1], band

@@ -88,7 +88,8 @@ def verdict(
     - trust: none of these.
     """
     details: dict[str, Any] = {}
-    found = _modes(posterior, details) or _chains(posterior, details)
+    numbers = convergence(posterior.draws)
+    found = _modes(posterior, numbers) or _chains(posterior, numbers, details)
     if found is not None:
         return Verdict(*found, details)
     if data is None:
@@ -109,28 +110,29 @@ def verdict(
     return Verdict("trust", f"the chains agree, {checked}, and the model fits.", details)
 
 
-def _modes(posterior: Draws, details: dict[str, Any]) -> tuple[Kind, str] | None:
+def _modes(posterior: Draws, numbers: Mapping[str, Any]) -> tuple[Kind, str] | None:
     kind: Kind = "another mode is as good"
     noted = [note.removeprefix(f"{kind}: ") for note in posterior.notes if "another mode" in note]
     if noted:
         return kind, f"{noted[0].rstrip('.')}; fewer states or informative priors often decide between them."
     if posterior.n_chains < 2:
         return None
-    together = _extreme(convergence(posterior.draws)["r_hat"], max)
-    alone = [_extreme(convergence(posterior.draws.isel(chain=[c]))["r_hat"], max) for c in range(posterior.n_chains)]
-    if together[0] > APART_R_HAT and max(each[0] for each in alone) < ALONE_R_HAT:
-        return kind, (
-            f"each chain is steady, but they sit in different places (R-hat of {together[1]} is {together[0]:.2f}); "
-            "fewer states or informative priors often decide between them."
-        )
-    return None
+    together, where = _extreme(numbers["r_hat"], max)
+    if not together > APART_R_HAT:
+        return None
+    chains = (posterior.draws.isel(chain=[chain]) for chain in range(posterior.n_chains))
+    if max(_extreme(convergence(alone)["r_hat"], max)[0] for alone in chains) >= ALONE_R_HAT:
+        return None
+    return kind, (
+        f"each chain is steady, but they sit in different places (R-hat of {where} is {together:.2f}); "
+        "fewer states or informative priors often decide between them."
+    )
 
 
-def _chains(posterior: Draws, details: dict[str, Any]) -> tuple[Kind, str] | None:
+def _chains(posterior: Draws, numbers: Mapping[str, Any], details: dict[str, Any]) -> tuple[Kind, str] | None:
     wrong = [~np.isfinite(value).reshape(*value.shape[:2], -1).all(axis=2) for value in posterior.coordinates.values()]
     if np.any(wrong):
         return "run longer", f"{int(np.any(wrong, axis=0).sum())} draws are not finite numbers."
-    numbers = convergence(posterior.draws)
     r_hat, where = _extreme(numbers["r_hat"], max)
     sizes = [_extreme(numbers[name], min) for name in ("ess_bulk", "ess_tail")]
     ess, poorest = min(sizes)

@@ -8,9 +8,10 @@ import numpy as np
 
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
+from longhmm.posterior.diagnostics import bias
 from longhmm.posterior.diagnostics.convergence import convergence
 from longhmm.posterior.diagnostics.residuals import Residuals, quantiles, residuals
-from longhmm.posterior.draws import entry_names
+from longhmm.posterior.draws import central, entry_names, entry_table
 from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, few_ticks, legend, new_figure, plain, tidy, with_sd
 from longhmm.target import buffer_report as reports
 
@@ -40,8 +41,7 @@ def forest(posterior: Posterior) -> Figure:
     for axes, (name, labels, draws, states, left_out) in zip(grid, panels, strict=True):
         rows = np.arange(len(labels))
         for share, width in INTERVALS:
-            low, high = np.quantile(draws, [(1 - share) / 2, (1 + share) / 2], axis=0)
-            axes.hlines(rows, low, high, color=[colour(state) for state in states], linewidth=width)
+            axes.hlines(rows, *central(draws, share), color=[colour(state) for state in states], linewidth=width)
         axes.scatter(np.median(draws, axis=0), rows, s=24, color=[colour(state) for state in states], zorder=3)
         if name == "transition":
             axes.set_xscale("log")
@@ -98,18 +98,10 @@ def chain_traces(posterior: Posterior, *, entries: int = 6) -> Figure:
     return figure
 
 
-def _worst(posterior: Posterior, entries: int) -> list[tuple[str, np.ndarray]]:
-    r_hat = convergence(posterior.draws)["r_hat"]
-    found = []
-    for name, values in posterior.draws.items():
-        shape = values.shape[2:]
-        flat = np.asarray(values).reshape(*values.shape[:2], -1)
-        scores = np.nan_to_num(np.ravel(np.asarray(r_hat[name])), nan=0.0)
-        for index, label in enumerate(entry_names(str(name), shape)):
-            if flat[..., index].min() < flat[..., index].max():
-                found.append((scores[index], label, flat[..., index]))
-    found.sort(key=lambda each: -each[0])
-    return [(label, values) for _, label, values in found[:entries]]
+def _worst(posterior: Posterior, count: int) -> list[tuple[str, np.ndarray]]:
+    table, r_hat = bias.entries(posterior), entry_table(convergence(posterior.draws)["r_hat"])
+    order = np.argsort([-np.nan_to_num(r_hat[name]) for name in table.names], kind="stable")
+    return [(table.names[index], table.values[:, :, index]) for index in order[:count]]
 
 
 def _thin(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -133,8 +125,7 @@ def residual_check(posterior: Posterior, data: Any, *, found: Residuals | None =
     """
     sequences = open_data(data)
     if found is None:
-        params = posterior.mean_params() if posterior.mode is None else posterior.mode
-        found = residuals(posterior.model, params, sequences, most=most)
+        found = residuals(posterior.model, posterior.centre, sequences, most=most)
     if found is None:
         raise ModelError(
             f"residuals need the distribution function of the emission, and {posterior.model.emission.name} has none."
@@ -146,9 +137,9 @@ def residual_check(posterior: Posterior, data: Any, *, found: Residuals | None =
         column = found.values[:, feature]
         if np.isfinite(column).sum() < 2:
             continue
-        points = quantiles(found, feature)
-        left.fill_between(points.expected, points.lower, points.upper, color=SOFT, alpha=0.35, linewidth=0)
-        left.plot(points.expected, points.found, ".", color=colour(feature), markersize=4)
+        expected, points, band = quantiles(found, feature)
+        left.fill_between(expected, *band, color=SOFT, alpha=0.35, linewidth=0)
+        left.plot(expected, points, ".", color=colour(feature), markersize=4)
         lags = np.arange(1, LAGS + 1)
         if together:
             label = f"feature {feature}" if found.values.shape[1] > 1 else None
@@ -182,8 +173,7 @@ def buffer_report(posterior: Posterior, data: Any, *, blocks: int = 2000) -> Fig
 
     See `lh.buffer_report`, which also gives the numbers.
     """
-    params = posterior.mean_params() if posterior.mode is None else posterior.mode
-    figure: Figure = reports.buffer_report(posterior.model, params, data, blocks=blocks).plot()
+    figure: Figure = reports.buffer_report(posterior.model, posterior.centre, data, blocks=blocks).plot()
     figure.patch.set_alpha(0.0)
     axes = figure.axes[0]
     axes.set_title("")

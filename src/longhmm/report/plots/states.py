@@ -77,7 +77,7 @@ def amplitudes(posterior: Posterior, data: Any, *, unit: str = "", log: bool = T
 
 
 def dwell_times(posterior: Posterior, events: pd.DataFrame, *, rate: float | None = None) -> Figure:
-    """One panel per state: lengths of its visits in bins of equal logarithmic width, and the fitted geometric law.
+    """One panel per state: lengths of its visits in logarithmic bins, and the fitted geometric distribution.
 
     Visits cut short by the start or the end of a sequence are left out: how long they lasted is not known. The axis of
     counts is a square root, on which the scatter of every bar is about the same.
@@ -224,17 +224,14 @@ def segmentation(
         tidy(grid[feature], y=with_unit(name, unit))
     _draw_probabilities(grid[-1], bounds, chances, scale)
     tidy(grid[-1], x=label, y="probability")
-    for number in range(posterior.model.n_states):
-        grid[0].plot([], [], "s", color=colour(number), label=plain(_name(number, levels, unit)))
+    for state in range(posterior.model.n_states):
+        name = f"state {state}: {levels[state, 0]:.4g} {unit}".rstrip()
+        grid[0].plot([], [], "s", color=colour(state), label=plain(name))
     grid[0].legend(
         frameon=False, ncols=min(posterior.model.n_states, 6), loc="lower right", bbox_to_anchor=(1.0, 1.0),
         fontsize=9, labelcolor=INK,
     )  # fmt: skip
     return figure
-
-
-def _name(state: int, levels: np.ndarray, unit: str) -> str:
-    return f"state {state}: {levels[state, 0]:.4g}{f' {unit}' if unit else ''}"
 
 
 def _states(
@@ -253,15 +250,15 @@ def _states(
         raise ModelError(
             f"probabilities must have one column per state ({posterior.model.n_states}), got {probabilities.shape}."
         )
-    if path is not None and probabilities is not None:
-        return np.asarray(path[start:stop]), np.asarray(probabilities[start:stop])
-    first, last = max(0, start - MARGIN), min(sequences.length, stop + MARGIN)
-    near, own = gathered(sequences, [(first, last)]), slice(start - first, stop - first)
-    states = posterior.decode(near)[own] if path is None else np.asarray(path[start:stop])
-    if probabilities is not None:
-        return states, np.asarray(probabilities[start:stop])
-    draws = int(np.clip(2_000_000 // (last - first), 1, 20))
-    return states, posterior.state_probabilities(near, draws=draws)[own]
+    states, chances = (None if each is None else np.asarray(each[start:stop]) for each in (path, probabilities))
+    if states is None or chances is None:
+        first, last = max(0, start - MARGIN), min(sequences.length, stop + MARGIN)
+        whole, own = last - first == sequences.length, slice(start - first, stop - first)
+        near = sequences if whole else gathered(sequences, [(first, last)])
+        states = posterior.decode(near)[own] if states is None else states
+        draws = int(np.clip(2_000_000 // (last - first), 1, 20))
+        chances = posterior.state_probabilities(near, draws=draws)[own] if chances is None else chances
+    return states, chances
 
 
 def _times(bounds: Envelope) -> np.ndarray:
