@@ -133,4 +133,5 @@ def test_arguments_have_names_of_their_own():
     for name, function in functions.items():
         for parameter in inspect.signature(function).parameters.values():
             named = parameter.kind not in (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-            assert named or parameter.name == "priors", name  # whose names are those of the distribution
+            # Names of the distribution's parameters, or of the user's columns.
+            assert named or parameter.name in ("priors", "streams"), name
