@@ -10,7 +10,10 @@ os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 import jax
 import pytest
 
+import shapes
 from longhmm.run import compilation
+
+shapes.check_joints()
 
 # Every compiled program holds memory maps, and a process may have only some 65,000 of them.
 MAPS = Path("/proc/self/maps")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -14,6 +14,9 @@ from longhmm.backends.stream import stream, totals
 from longhmm.data.sequences import open_data
 from longhmm.errors import ImpossibleObservationError, ModelError
 from longhmm.model.hmm import HMM
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Integer
 
 
 def log_likelihood(model: HMM, params: Mapping[str, Any], data: Any) -> float:
@@ -41,7 +44,9 @@ def log_likelihood(model: HMM, params: Mapping[str, Any], data: Any) -> float:
         return float("-inf")
 
 
-def state_probabilities(model: HMM, params: Mapping[str, Any], data: Any, *, causal: bool = False) -> np.ndarray:
+def state_probabilities(
+    model: HMM, params: Mapping[str, Any], data: Any, *, causal: bool = False
+) -> Float[np.ndarray, "T K"]:
     """`P(x_t = k | all y)`, `(T, K)` float32; with `causal=True`, `P(x_t = k | y up to t)`.
 
     Many sequences are laid end to end, in order.
@@ -60,7 +65,7 @@ def state_probabilities(model: HMM, params: Mapping[str, Any], data: Any, *, cau
     return probabilities
 
 
-def decode(model: HMM, params: Mapping[str, Any], data: Any) -> np.ndarray:
+def decode(model: HMM, params: Mapping[str, Any], data: Any) -> Integer[np.ndarray, " T"]:
     """The most probable path of states (Viterbi), `(T,)` small integers; many sequences are laid end to end.
 
     Example:
@@ -73,7 +78,9 @@ def decode(model: HMM, params: Mapping[str, Any], data: Any) -> np.ndarray:
     return best_path(model, params, open_data(data))
 
 
-def sample_states(model: HMM, params: Mapping[str, Any], data: Any, *, draws: int = 1, seed: int = 0) -> np.ndarray:
+def sample_states(
+    model: HMM, params: Mapping[str, Any], data: Any, *, draws: int = 1, seed: int = 0
+) -> Integer[np.ndarray, "draws T"]:
     """Paths of states drawn from their posterior `P(x | all y)`, `(draws, T)`: forward filtering, backward sampling.
 
     Example:

@@ -60,15 +60,14 @@ def statistics(
     native.register()
     kind, n, size = transition.dtype, transition.shape[-1], layout.size
     lead = (size,) if wanted.per_chunk else ()
-    unasked = (1, 1)
     shapes: tuple[tuple[int, ...], ...] = (
         lead,
         (*lead, n),
         (*lead, n, n),
         (*lead, n, n),
         (*lead, n, lowered.sums),
-        (wanted.gamma, n) if wanted.gamma else unasked,
-        (4, size, n) if wanted.messages else unasked,
+        (wanted.gamma or 1, n),
+        (4, size, n) if wanted.messages else (1, 1),
     )
     results = [*(jax.ShapeDtypeStruct(shape, kind) for shape in shapes), jax.ShapeDtypeStruct((), jnp.int32)]
     # One call serves many points, unless something belongs to a single one of them.

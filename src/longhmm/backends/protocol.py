@@ -10,12 +10,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from longhmm.data.layout import Layout
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Integer
 
 # How log likelihoods of a row follow from its numbers; see native/call.h.
 GAUSSIAN, LINEAR, TABLE, PRECOMPUTED, PAIR = range(5)
@@ -43,7 +46,7 @@ class Lowered:
     """
 
     rows: Any
-    natural: Any
+    natural: Float[Any, "K p"]
     kind: int
     width: int
     sums: int
@@ -52,8 +55,8 @@ class Lowered:
 class Varying(NamedTuple):
     """Transition matrices that vary by row: `matrices` `(M, K, K)`, `index` `(n,)` into them."""
 
-    matrices: Any
-    index: Any
+    matrices: Float[Any, "M K K"]
+    index: Integer[Any, " n"]
 
 
 class Boundary(NamedTuple):
@@ -63,8 +66,8 @@ class Boundary(NamedTuple):
     None: the chunk starts from `start`; nothing lies behind.
     """
 
-    forward: Any = None
-    backward: Any = None
+    forward: Float[Any, "W K"] = None
+    backward: Float[Any, "W K"] = None
 
 
 FAINTEST = -523 * math.log(2.0)  # see native/careful.h
@@ -83,10 +86,10 @@ class Messages(NamedTuple):
         backward_out: likelihood of the core and the rows behind it, by the state before its first row.
     """
 
-    forward_in: Any
-    forward_out: Any
-    backward_in: Any
-    backward_out: Any
+    forward_in: Float[Any, "W K"]
+    forward_out: Float[Any, "W K"]
+    backward_in: Float[Any, "W K"]
+    backward_out: Float[Any, "W K"]
 
 
 class Wanted(NamedTuple):
@@ -114,15 +117,15 @@ class ChunkStatistics(NamedTuple):
         impossible: a row that no reachable state can have produced, or -1.
     """
 
-    log_likelihood: Any
-    first: Any
-    transitions: Any
-    centred: Any
-    sums: Any
-    gamma: Any
-    pairs: Any
+    log_likelihood: Float[Any, "*each"]
+    first: Float[Any, "*each K"]
+    transitions: Float[Any, "*each K K"]
+    centred: Float[Any, "*each K K"]
+    sums: Float[Any, "*each K s"]
+    gamma: Float[Any, "asked K"] | Float[Any, "asked K K"]
+    pairs: Float[Any, "asked K K"]
     messages: Messages | None
-    impossible: Any
+    impossible: Integer[Any, "*any"]
 
 
 class Uniforms(NamedTuple):
@@ -159,12 +162,12 @@ class ChunkPaths(NamedTuple):
         redone: how often plain numbers underflowed here. They may then have done so in the given messages too.
     """
 
-    forward_in: Any
-    forward_out: Any
-    log_likelihood: Any
-    maps: Any
-    states: Any
-    redone: Any
+    forward_in: Float[Any, "each K"]
+    forward_out: Float[Any, "each K"]
+    log_likelihood: Float[Any, " each"]
+    maps: Integer[Any, "maps K+1"]
+    states: Integer[Any, " asked"]
+    redone: Integer[Any, ""]
 
 
 NO_STATE = 255

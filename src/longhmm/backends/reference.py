@@ -63,7 +63,7 @@ def statistics(
     if not wanted.per_chunk:
         by = jnp.ones(size) if weights is None else weights
         sums = tuple(weighted_sum(by, each).astype(each.dtype) for each in sums)
-    gamma = to_rows(gamma, place(layout), wanted.gamma) if wanted.gamma else jnp.zeros((1, 1), one.dtype)
+    gamma = to_rows(gamma, place(layout), wanted.gamma) if wanted.gamma else jnp.zeros((1, n), one.dtype)
     pairs = to_rows(pairs, place(layout), wanted.gamma) if wanted.gamma and varying else None
     rows = jnp.where(impossible >= 0, impossible, jnp.iinfo(jnp.int32).max)
     row = jnp.where(jnp.any(impossible >= 0), jnp.min(rows), -1).astype(jnp.int32)
@@ -149,7 +149,7 @@ def paths(
         chunks, forward, following = group
         before = ends(forward, log_start, chunks)
         traced = _trace(lowered, transition, initial, chunks, before, uniforms, wanted.drawn)
-        maps = _maps(traced, chunks) if wanted.maps else jnp.zeros((chunks.size, 1), jnp.int32)
+        maps = _maps(traced, chunks) if wanted.maps else jnp.zeros((chunks.size, n + 1), jnp.int32)
         states = _states(traced, chunks, following) if wanted.states else jnp.zeros((chunks.size, 1), jnp.int32)
         return *traced[:3], maps, states
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -16,6 +16,9 @@ import numpy as np
 from longhmm.data.rows import BLANK, Rows
 from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError
+
+if TYPE_CHECKING:
+    from jaxtyping import Integer, Shaped
 
 _MOST_AT_ONCE = 1 << 22  # rows taken from a memory map in one call: their positions are held too
 
@@ -38,11 +41,11 @@ class Layout:
         spans: the longest `left`, `core` and `right`, for backends whose programs have fixed shapes.
     """
 
-    begin: Any
-    left: Any
-    core: Any
-    right: Any
-    opens: Any
+    begin: Integer[Any, " W"]
+    left: Integer[Any, " W"]
+    core: Integer[Any, " W"]
+    right: Integer[Any, " W"]
+    opens: Shaped[Any, " W"]
     spans: tuple[int, int, int] = (0, 0, 0)
 
     @property

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Integer, Shaped
 
 
 class Rows(NamedTuple):
@@ -18,11 +21,11 @@ class Rows(NamedTuple):
         covariates: `(n, C)`.
     """
 
-    values: Any
-    observed: Any
-    states: Any = None
-    lags: Any = None
-    covariates: Any = None
+    values: Shaped[Any, "*rows D"]
+    observed: Bool[Any, "*rows D"]
+    states: Integer[Any, "*rows"] = None
+    lags: Float[Any, "*rows p D"] = None
+    covariates: Float[Any, "*rows C"] = None
 
     def padded(self, size: int) -> Rows:
         """The same rows on the host, filled up to `size` with some that were not observed."""

@@ -15,12 +15,15 @@ Arrays are shaped (time, state, chunk) or (time, from, to, chunk).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from longhmm.inference.scaling import at_zero, least_normaliser, log_sum_exp, peak_scaled, safe_log
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Integer
 
 # Up to this many states a broadcast product is faster than a call of the matrix library (measured on two cores).
 BROADCAST_STATES = 16
@@ -37,10 +40,10 @@ class Steps(NamedTuple):
         opens: `(W,)`, True where a chunk begins at the first row of its sequence.
     """
 
-    matrices: jax.Array
-    log_likelihoods: jax.Array
-    initial: jax.Array
-    opens: jax.Array
+    matrices: Float[jax.Array, "K K"] | Float[jax.Array, "time K K W"]
+    log_likelihoods: Float[jax.Array, "time K W"] | Float[jax.Array, "time K K W"]
+    initial: Float[jax.Array, " K"]
+    opens: Bool[jax.Array, " W"]
 
     @property
     def pairs(self) -> bool:
@@ -56,9 +59,9 @@ class Filtered(NamedTuple):
         impossible_at: `(W,)`, the first time whose observation no reachable state allows, or -1.
     """
 
-    log_forward: jax.Array
-    log_normaliser: jax.Array
-    impossible_at: jax.Array
+    log_forward: Float[jax.Array, "time+1 K W"]
+    log_normaliser: Float[jax.Array, "time W"]
+    impossible_at: Integer[jax.Array, " W"]
 
 
 class Smoothed(NamedTuple):
@@ -71,13 +74,13 @@ class Smoothed(NamedTuple):
         log_backward: `(time + 1, K, W)`, `log p(y_t .. | x_{t-1} = k)` up to a constant; the last is the one behind.
     """
 
-    gamma: jax.Array
-    transitions: jax.Array
-    pairs: jax.Array | None
-    log_normaliser: jax.Array
-    log_forward: jax.Array
-    log_backward: jax.Array
-    impossible_at: jax.Array
+    gamma: Float[jax.Array, "time K W"]
+    transitions: Float[jax.Array, "K K W"]
+    pairs: Float[jax.Array, "time K K W"] | None
+    log_normaliser: Float[jax.Array, "time W"]
+    log_forward: Float[jax.Array, "time+1 K W"]
+    log_backward: Float[jax.Array, "time+1 K W"]
+    impossible_at: Integer[jax.Array, " W"]
 
 
 class Ring(NamedTuple):

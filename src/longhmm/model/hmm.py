@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,9 @@ from longhmm.model.summary import subsample, summarise
 from longhmm.model.transitions import TransitionModel, Transitions
 from longhmm.model.tree import Tree
 
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
 Params = dict[str, jax.Array]
 
 
@@ -34,9 +37,9 @@ class Potentials(NamedTuple):
             emission and transition couple.
     """
 
-    initial: Any
-    transition: Any
-    log_likelihood: Any
+    initial: Float[Any, " K"]
+    transition: Float[Any, "K K"] | Float[Any, "*rows K K"]
+    log_likelihood: Float[Any, "*rows K"] | Float[Any, "*rows K K"]
 
 
 class HMM(Tree):
@@ -226,7 +229,9 @@ class HMM(Tree):
             transition = moves.matrices(params[moves.parameter], jnp.asarray(rows.covariates))
         return Potentials(params["initial"], transition, self.log_likelihoods(params, rows))
 
-    def log_likelihoods(self, params: Mapping[str, jax.Array], rows: Rows) -> jax.Array:
+    def log_likelihoods(
+        self, params: Mapping[str, jax.Array], rows: Rows
+    ) -> Float[jax.Array, "*rows K"] | Float[jax.Array, "*rows K K"]:
         """The log likelihoods among the potentials.
 
         A missing observation contributes 0. A known state (not -1) makes every other state impossible.
