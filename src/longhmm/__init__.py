@@ -83,11 +83,11 @@ __all__ = [*sorted(_PUBLIC), *_MODULES]
 
 
 def _registered() -> dict[str, str]:
-    """The modules of families of emissions and of samplers, by the names of their classes."""
-    from longhmm.model.registry import EMISSIONS
+    """The modules of emissions, transition models and samplers, by the names of their classes."""
+    from longhmm.model.registry import EMISSIONS, TRANSITIONS
     from longhmm.samplers import REGISTERED
 
-    return {**EMISSIONS.modules(), **REGISTERED}
+    return {**EMISSIONS.modules(), **TRANSITIONS.modules(), **REGISTERED}
 
 
 def __getattr__(name: str) -> Any:
@@ -96,7 +96,10 @@ def __getattr__(name: str) -> Any:
     where = _PUBLIC.get(name) or ("" if name.startswith("_") else _registered().get(name))
     if not where:
         raise AttributeError(f"module 'longhmm' has no attribute {name!r}")
-    return getattr(importlib.import_module(where), name)
+    found = getattr(importlib.import_module(where), name)
+    if where.startswith("longhmm."):  # a class of one's own may be registered anew under its name
+        globals()[name] = found
+    return found
 
 
 def __dir__() -> list[str]:
