@@ -90,11 +90,7 @@ RULES = (
         "which backend serves",
         backend_questions,
         ("backends/",),
-        frozenset(
-            {
-                "posterior/origin.py",
-            }
-        ),
+        frozenset({"run/run.py"}),  # among the versions that are kept with a run
     ),
     Rule(
         "which family an emission is",
@@ -105,20 +101,7 @@ RULES = (
         "which sampler is the default",
         default_sampler_names,
         ("__init__.py", "samplers/__init__.py", "samplers/control_variate_sgld.py", "run/sample.py"),
-        frozenset(
-            {
-                "calibration.py",
-                "posterior/origin.py",
-                "posterior/sample.py",
-                "posterior/why_exact.py",
-                "run/half_step.py",
-                "run/preparation.py",
-                "run/session.py",
-                "run/tuning.py",
-                "run/warm_up.py",
-                "samplers/recipe.py",
-            }
-        ),
+        frozenset({"samplers/recipe.py"}),
     ),
 )
 
