@@ -197,7 +197,8 @@ class WindowTarget(Target):
     def minibatch(self, key: jax.Array) -> Minibatch:
         """Windows at random, each with one over the probability of its block as its weight."""
         if self.on_host:
-            return jax.tree.map(lambda each: each[0], self.minibatches(key[None]))
+            first: Minibatch = jax.tree.map(lambda each: each[0], self.minibatches(key[None]))
+            return first
         return self.source.draw(key)
 
     def minibatches(self, keys: jax.Array) -> Minibatch:
@@ -208,7 +209,8 @@ class WindowTarget(Target):
         return with_numbers(self.model, minibatch)
 
     def estimate(self, u: Mapping[str, Any], minibatch: Minibatch, *, per_window: bool = False) -> Estimate:
-        return window_estimate(self.model, self.statistics, per_window, dict(u), self.initial, minibatch)
+        found: Estimate = window_estimate(self.model, self.statistics, per_window, dict(u), self.initial, minibatch)
+        return found
 
 
 @partial(jax.jit, static_argnames=("statistics", "per_window"))

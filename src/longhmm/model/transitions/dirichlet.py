@@ -121,7 +121,7 @@ class Transitions(TransitionModel):
     @cached_property
     def free_rows(self) -> np.ndarray:
         """`(K,)`, True for rows that are inferred: not fixed and with more than one allowed entry."""
-        return (self.allowed.sum(axis=1) > 1) & ~self._is_fixed
+        return np.asarray((self.allowed.sum(axis=1) > 1) & ~self._is_fixed)
 
     @property
     def _is_fixed(self) -> np.ndarray:
@@ -228,4 +228,4 @@ def _checked(params: Mapping[str, Any], shape: tuple[int, ...]) -> np.ndarray:
         raise ModelError(
             f"params['transition'] must have rows of probabilities that sum to 1, got row sums of {np.round(sums, 6)}."
         )
-    return matrix / sums[:, None]
+    return np.asarray(matrix / sums[:, None])
