@@ -98,7 +98,7 @@ def model_from_config(config: Mapping[str, Any]) -> HMM:
     with jax.enable_x64(True):
         options = {name: _option_from_config(value) for name, value in stored.get("options", {}).items()}
         try:
-            moves = kinds[stored["kind"]].rebuilt(config["n_states"], **options)
+            moves = kinds[stored["kind"]].rebuilt(config["n_states"], options)
         except (TypeError, KeyError, AttributeError, ValueError):
             known = ", ".join(sorted(options))
             raise ModelError(f"The stored transitions {stored['kind']!r} cannot be rebuilt from {known}.") from None

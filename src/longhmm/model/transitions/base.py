@@ -111,6 +111,6 @@ class TransitionModel(Tree):
         return {}
 
     @classmethod
-    def rebuilt(cls, n_states: int, **options: Any) -> TransitionModel:
+    def rebuilt(cls, n_states: int, options: Mapping[str, Any]) -> TransitionModel:
         """Transitions between so many states, from their options."""
         return cls(**accepted(cls, {"n_states": n_states}), **options)

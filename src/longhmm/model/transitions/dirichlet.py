@@ -109,7 +109,7 @@ class Transitions(TransitionModel):
         return {"concentration": self.concentration.tolist(), "fixed_rows": fixed}
 
     @classmethod
-    def rebuilt(cls, n_states: int, **options: Any) -> Transitions:
+    def rebuilt(cls, n_states: int, options: Mapping[str, Any]) -> Transitions:
         fixed = {int(row): known for row, known in options["fixed_rows"].items()}
         return cls(n_states, options["concentration"], fixed)
 
