@@ -281,7 +281,7 @@ def _rates(model: HMM, totals: Statistics) -> tuple[np.ndarray, np.ndarray]:
 def _few_bits(values: np.ndarray) -> np.ndarray:
     """Rounded so that totals summed in another order give the same probabilities, and so the same windows."""
     mantissa, exponent = np.frexp(values)
-    return np.ldexp(np.round(mantissa * 2**BITS) / 2**BITS, exponent).astype(np.float32)
+    return np.asarray(np.ldexp(np.round(mantissa * 2**BITS) / 2**BITS, exponent).astype(np.float32))
 
 
 @jax.jit
