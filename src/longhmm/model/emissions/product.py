@@ -108,7 +108,7 @@ class Product(Emission):
 
     @property
     def lags(self) -> int:  # type: ignore[override]
-        return max(each.lags for each in self.streams.values())
+        return max(int(each.lags) for each in self.streams.values())
 
     # -- the data ----------------------------------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class Product(Emission):
     # -- densities ---------------------------------------------------------------------------------------------------
 
     def log_density(self, params: Params, y: jax.Array) -> jax.Array:
-        total: Any = 0.0
+        total = jnp.zeros(())
         for name, each, columns in self._each():
             values = y[..., columns]
             total = total + each.log_density(
@@ -141,7 +141,7 @@ class Product(Emission):
         return total
 
     def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
-        total: Any = 0.0
+        total = jnp.zeros(())
         for name, each, columns in self._each():
             lags = None if rows.lags is None or not each.lags else rows.lags[..., -each.lags :, columns]
             part = rows._replace(values=rows.values[..., columns], observed=rows.observed[..., columns], lags=lags)
