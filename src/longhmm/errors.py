@@ -1,5 +1,7 @@
 """The errors a user may meet: one sentence each, naming the argument, what it must be and what it was."""
 
+from numbers import Integral
+
 
 class LongHMMError(ValueError):
     """Any problem that the user can mend; its text is the advice."""
@@ -11,6 +13,12 @@ class DataError(LongHMMError):
 
 class ModelError(LongHMMError):
     """Something is wrong with the model or its parameters."""
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Refuse an argument that must be a whole number of at least so much."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ModelError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
 class ImpossibleObservationError(LongHMMError):

@@ -154,19 +154,6 @@ def test_moving_average_is_plain_first_and_forgets_later():
     np.testing.assert_allclose(later, 1.01, rtol=1e-6)
 
 
-# Scales -------------------------------------------------------------------------------------------------------------
-
-
-def test_refresh_follows_the_chain():
-    model, data, params = problem(*EMISSIONS["gaussian"])
-    sampler = SGRLD(0.05)
-    bound = sampler.estimator(WINDOWS, BUFFER).bind(model, data, params)
-    state, _ = step_some(sampler, model, data, params)
-    fresh = sampler.refresh(bound, state)
-    assert not np.allclose(fresh.factor, state.factor)
-    jax.tree.map(np.testing.assert_array_equal, fresh.coordinates, state.coordinates)
-
-
 # Refusals ---------------------------------------------------------------------------------------------------------
 
 

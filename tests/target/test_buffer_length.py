@@ -5,14 +5,16 @@ from __future__ import annotations
 import warnings
 from functools import cache
 
+import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import longhmm as lh
-from longhmm.data.layout import Cells
+from longhmm.data.layout import Cells, ladder
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
-from longhmm.target.buffer_length import LyapunovBuffer, contractions, round_up
+from longhmm.target.buffer_length import LyapunovBuffer, contractions
 from longhmm.target.buffer_report import scores_of
 from longhmm.target.buffered import stationary_start
 from target.references import AWAY, OVERLAPPING, normal_model, overlapping_data
@@ -116,7 +118,7 @@ def test_the_answer_does_not_depend_on_how_the_data_were_cut(pieces: int) -> Non
     y = overlapping_data().rows(0, 100_000).values
     cut = LyapunovBuffer().estimate(OVERLAPPING, AWAY, open_data(y, lengths=[100_000 // pieces] * pieces))
     assert cut.gap == pytest.approx(whole.gap, rel=0.05)
-    assert whole.length in (cut.length, round_up(cut.length + 1)) or cut.length == round_up(whole.length + 1)
+    assert whole.length in (cut.length, ladder(cut.length + 1)) or cut.length == ladder(whole.length + 1)
 
 
 BLIND = {"transition": np.array([[0.995, 0.005], [0.01, 0.99]]), "loc": np.zeros(2)}
@@ -189,7 +191,7 @@ def test_shortest_is_the_smallest_by_brute_force_and_grows_with_the_demands() ->
 
 
 def test_the_ladder() -> None:
-    assert [round_up(n) for n in (1, 2, 3, 4, 5, 6, 7, 9, 13, 17, 25, 100)] == [
+    assert [ladder(n) for n in (1, 2, 3, 4, 5, 6, 7, 9, 13, 17, 25, 100)] == [
         1,
         2,
         3,
@@ -203,7 +205,7 @@ def test_the_ladder() -> None:
         32,
         128,
     ]
-    assert all(n <= round_up(n) <= 1.5 * n for n in range(1, 5000))
+    assert all(n <= ladder(n) <= 1.5 * n for n in range(1, 5000))
 
 
 @pytest.mark.parametrize(
@@ -227,3 +229,24 @@ def test_fixed_lengths() -> None:
     for wrong in (-1, 2.0, True):
         with pytest.raises(ModelError, match="length must be"):
             lh.FixedBuffer(wrong)
+
+
+def test_emissions_that_see_the_state_before_forget_alike():
+    """One that takes no notice of it contracts as the plain one does."""
+
+    class Pairs(lh.Emission):
+        couples = True
+
+        def __init__(self):
+            super().__init__(None, loc=dist.Normal(0, 5))
+
+        def log_likelihoods(self, params, rows):
+            logs = dist.Normal(params["loc"], 1.0).log_prob(rows.values)[..., None, :]
+            return jnp.broadcast_to(logs, (*rows.values.shape[:-1], 2, 2))
+
+    plain = lh.HMM(2, lh.Emission(dist.Normal, loc=dist.Normal(0, 5), scale=1.0))
+    params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "loc": [0.0, 1.5]}
+    y = open_data(lh.simulate(plain, params, 3000, seed=1)[1])
+    expected = contractions(plain, params, y)
+    for found, each in zip(contractions(lh.HMM(2, Pairs()), params, y), expected, strict=True):
+        np.testing.assert_allclose(found, each, rtol=1e-9, atol=1e-9)

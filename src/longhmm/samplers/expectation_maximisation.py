@@ -35,28 +35,17 @@ LEAST = 1e-12  # transitions below this have no coordinates worth the name
 
 
 class EMState(NamedTuple):
-    """Parameters with what one pass found at them.
+    """Parameters with what one pass found at them."""
 
-    Attributes:
-        coordinates: unconstrained image of `params`, transitions of probability zero lifted to `LEAST`.
-        params: natural parameters, `initial` only where it was given and differs from the model's own.
-        expected: the statistics of the pass at `params`.
-        log_posterior: `log p(y | params)`, plus the log prior density of natural parameters if there is a prior.
-        by_sums: whether sufficient statistics are used.
-    """
-
-    coordinates: dict[str, np.ndarray]
-    params: dict[str, np.ndarray]
+    coordinates: dict[str, np.ndarray]  # transitions of probability zero are lifted to `LEAST`
+    params: dict[str, np.ndarray]  # `initial` only where it was given and differs from the model's own
     expected: Expected
-    log_posterior: float
-    by_sums: bool
+    log_posterior: float  # with the log prior density of natural parameters, if there is a prior
+    by_sums: bool  # whether sufficient statistics are used
 
 
 class EMInfo(NamedTuple):
-    """What a step achieved: the values after it, the gain, and how often the step was halved.
-
-    `gradient` is zero, since none is used.
-    """
+    """What a step achieved: the values after it, the gain, and how often the step was halved; a gradient of zeros."""
 
     gradient: dict[str, np.ndarray]
     finite: bool
@@ -75,17 +64,14 @@ class ExpectationMaximisation(Sampler):
     All draws of a chain that has converged are the same point, the mode of the density of natural parameters.
 
     Args:
-        prior: climb the posterior density of natural parameters; False climbs the likelihood.
+        prior: maximise the posterior density of natural parameters; False maximises the likelihood.
         progress: called with the number of rows after every block.
 
     Example:
         >>> import longhmm as lh
-        >>> from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
-        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
-        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
-        >>> states, y = lh.simulate(model, params, 200, seed=0)
-        >>> model, sampler = model.resolve(y), ExpectationMaximisation()
-        >>> target = sampler.estimator(None, None).bind(model, lh.open_data(y), params)
+        >>> model, params = lh.HMM(2, lh.Poisson(rate=[1.0, 8.0])), {"transition": [[0.9, 0.1], [0.2, 0.8]]}
+        >>> data, sampler = lh.open_data([0, 1, 9, 7] * 50), lh.samplers.ExpectationMaximisation()
+        >>> target = sampler.estimator(None, None).bind(model, data, params)
         >>> state = sampler.init(target, None, lh.unconstrain(model, params))
         >>> state, info = sampler.step(target, None, state)
         >>> info.gain > 0
@@ -166,10 +152,8 @@ class EMFit(NamedTuple):
 
     Attributes:
         params: natural parameters, complete.
-        log_likelihood: `log p(y | params)`.
         log_posterior: `(n_iterations + 1,)`, log likelihood plus log prior density of natural parameters at the start
             and after every iteration on all data; it never falls. Without a prior, the log likelihood.
-        n_iterations: iterations on all data.
         converged: whether it stopped because nothing was left to gain.
     """
 
@@ -192,7 +176,7 @@ def fit_em(
     init: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> EMFit:
-    """Climb to a mode of the posterior density of natural parameters, or of the likelihood, by full passes.
+    """Find a mode of the posterior density of natural parameters, or of the likelihood, by full passes.
 
     Several starts run a few iterations on a subsample of stretches; the best goes on with all data.
 

@@ -25,42 +25,25 @@ JITTER = 0.2  # HMC: the step size varies by this share, so that no period of th
 
 
 class HMCState(NamedTuple):
-    """Where the chain is, and what its moves are made with.
-
-    Attributes:
-        log_posterior: log posterior density of the coordinates, up to the evidence.
-        gradient: its gradient, flat `(P,)`.
-        step_size: of the leapfrogs.
-        inverse_mass: `(P, P)`, an estimate of the posterior covariance in flat coordinates (names sorted).
-        level: how passes find the edges of chunks first; kept here so that a resumed chain is the same chain.
-    """
+    """Where the chain is, and what its moves are made with."""
 
     coordinates: Coordinates
-    log_posterior: jax.Array
-    gradient: jax.Array
+    log_posterior: jax.Array  # up to the evidence
+    gradient: jax.Array  # flat, `(P,)`
     step_size: jax.Array
-    inverse_mass: jax.Array
-    level: jax.Array
+    inverse_mass: jax.Array  # `(P, P)`, an estimate of the posterior covariance in flat coordinates
+    level: jax.Array  # the overlap with which passes begin; kept here so that a resumed chain is the same chain
 
 
 class HMCInfo(NamedTuple):
-    """What a step reports.
-
-    Attributes:
-        gradient: of the log posterior, by name, at the coordinates before the step.
-        finite: whether the new state is finite.
-        acceptance: mean Metropolis probability over the trajectory.
-        diverged: whether the energy error passed 1000 somewhere on the trajectory.
-        leapfrogs: passes over the data.
-        log_posterior: at the new coordinates.
-    """
+    """What a step reports beside the gradient before it."""
 
     gradient: Coordinates
     finite: jax.Array
-    acceptance: jax.Array
-    diverged: jax.Array
-    leapfrogs: jax.Array
-    log_posterior: jax.Array
+    acceptance: jax.Array  # mean Metropolis probability over the trajectory
+    diverged: jax.Array  # whether the energy error passed 1000 somewhere on it
+    leapfrogs: jax.Array  # passes over the data
+    log_posterior: jax.Array  # at the new coordinates
 
 
 class _Hamiltonian(Sampler):
@@ -140,14 +123,11 @@ class NUTS(_Hamiltonian):
 
     Example:
         >>> import jax, numpy, longhmm as lh
-        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
-        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
-        >>> states, y = lh.simulate(model, params, 300, seed=0)
-        >>> model, sampler = model.resolve(y), lh.NUTS(step_size=0.3, inverse_mass=0.01 * numpy.eye(4))
+        >>> model, params = lh.HMM(2, lh.Poisson(rate=[1.0, 8.0])), {"transition": [[0.9, 0.1], [0.2, 0.8]]}
+        >>> data, sampler = lh.open_data([0, 1, 9, 7] * 50), lh.NUTS(step_size=0.3, inverse_mass=0.01 * numpy.eye(2))
         >>> with jax.enable_x64(True):
-        ...     target = sampler.estimator(None, None).bind(model, lh.open_data(y), params)
-        ...     u = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
-        ...     state = sampler.init(target, jax.random.key(0), u)
+        ...     target = sampler.estimator(None, None).bind(model, data, params)
+        ...     state = sampler.init(target, jax.random.key(0), lh.unconstrain(model, params))
         ...     state, info = sampler.step(target, jax.random.key(1), state, None)
         >>> bool(info.diverged)
         False

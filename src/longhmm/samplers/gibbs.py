@@ -1,13 +1,4 @@
-"""Blocked Gibbs sampling: all states at once, then the transition matrix, then the emission, each given the others.
-
-    x    ~ P(x | y, A, phi)                     forward filtering, backward sampling (F7)
-    A_i  ~ Dirichlet(a_i + n_i)                 n[i, j] steps from i to j in x; fixed rows and forbidden entries stay
-    phi  ~ p(phi | x, y)                        in closed form where priors are conjugate, otherwise Hamiltonian steps
-                                                with a Metropolis test
-
-Draws are exact up to Monte Carlo error. Where states are well told apart a sweep is nearly an independent draw; where
-they are not, `x` and the parameters hold one another fast and NUTS, which sums `x` out, mixes better.
-"""
+"""Blocked Gibbs sampling: all states at once, then the transition matrix, then the emission, each given the others."""
 
 from __future__ import annotations
 
@@ -42,42 +33,37 @@ class GibbsState(NamedTuple):
 
 
 class GibbsInfo(NamedTuple):
-    """What a sweep reports.
-
-    Attributes:
-        gradient: zeros; none is used.
-        finite: whether all new coordinates are finite.
-        log_likelihood: `log p(y)` with the states summed out, at the parameters before the sweep.
-        acceptance: of the emission's Hamiltonian steps; 1 where it has a closed form.
-        transitions_accepted: always 1 unless `initial` is the stationary law, which a Dirichlet draw leaves out.
-    """
+    """What a sweep reports; a gradient of zeros, since none is used."""
 
     gradient: Coordinates
     finite: jax.Array
-    log_likelihood: jax.Array
-    acceptance: jax.Array
-    transitions_accepted: jax.Array
+    log_likelihood: jax.Array  # with the states summed out, at the parameters before the sweep
+    acceptance: jax.Array  # of the emission's Hamiltonian steps; 1 where it has a closed form
+    transitions_accepted: jax.Array  # 1 unless `initial` is stationary, which a Dirichlet draw leaves out
 
 
 @dataclass(frozen=True)
 class Gibbs(Sampler):
     """Blocked Gibbs sampling on all data.
 
-        x' ~ P(x | y, A, phi),     A_i' ~ Dirichlet(a_i + n_i(x')),     phi' ~ p(phi | x', y)
+        x'   ~ P(x | y, A, phi)          forward filtering, backward sampling (F7)
+        A_i' ~ Dirichlet(a_i + n_i)      n[i, j] steps from i to j in x'; fixed rows and forbidden entries stay
+        phi' ~ p(phi | x', y)            in closed form where priors are conjugate, otherwise Hamiltonian steps with a
+                                         Metropolis test
+
+    Draws are exact up to Monte Carlo error. Where states are well told apart a sweep is nearly an independent draw;
+    where they are not, `x` and the parameters hold one another fast and NUTS, which sums `x` out, mixes better.
 
     Args:
         adaptation_steps: sweeps spent on the step size of an emission without a closed form.
 
     Example:
         >>> import jax, longhmm as lh
-        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
-        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
-        >>> states, y = lh.simulate(model, params, 300, seed=0)
-        >>> model, sampler = model.resolve(y), lh.Gibbs()
+        >>> model, params = lh.HMM(2, lh.Poisson(rate=[1.0, 8.0])), {"transition": [[0.9, 0.1], [0.2, 0.8]]}
+        >>> data, sampler = lh.open_data([0, 1, 9, 7] * 50), lh.Gibbs()
         >>> with jax.enable_x64(True):
-        ...     target = sampler.estimator(None, None).bind(model, lh.open_data(y), params)
-        ...     u = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
-        ...     state = sampler.init(target, jax.random.key(0), u)
+        ...     target = sampler.estimator(None, None).bind(model, data, params)
+        ...     state = sampler.init(target, jax.random.key(0), lh.unconstrain(model, params))
         ...     state, info = sampler.step(target, jax.random.key(1), state, None)
         >>> bool(info.finite)
         True

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.backends.evaluate import Statistics
-from longhmm.errors import ModelError
+from longhmm.errors import check_whole
 from longhmm.model.hmm import HMM
 from longhmm.model.transitions import Transitions
 from longhmm.samplers import recipe
@@ -259,9 +259,7 @@ class Alternating:
     inner_steps: int = 5
 
     def __post_init__(self) -> None:
-        steps = self.inner_steps
-        if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 1:
-            raise ModelError(f"inner_steps must be a whole number of at least 1, got {steps!r}.")
+        check_whole("inner_steps", self.inner_steps, 1)
 
     def move(
         self,

@@ -1,8 +1,7 @@
 """Constant preconditioners: how far the posterior reaches in each direction, guessed at the start of a chain.
 
 A preconditioner D that does not move with the chain needs no correction Gamma and never changes the target, however
-rough it is. It is found once, at the first point, from a few hundred windows (and again only between blocks of
-warm-up, through `refresh` of the samplers that have one).
+rough it is. It is found once, at the first point, from a few hundred windows.
 
 The guess is the complete-data information: what the data would tell if the states were known. It is never less than
 what they do tell, so that steps sized by its inverse are stable; it is larger where states overlap.

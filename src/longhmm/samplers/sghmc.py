@@ -18,21 +18,13 @@ from longhmm.target.target import Target
 
 
 class SGHMCState(NamedTuple):
-    """Where the chain is.
-
-    Attributes:
-        coordinates: unconstrained parameters by name.
-        momentum: `(P,)`, r in scaled coordinates; standard normal in equilibrium.
-        factor: L, `(P, P)` or `(P,)`, constant; the scale of the coordinates.
-        steps: number of steps taken.
-        noise: `(P,)`, moving average of the diagonal of `L^T V L`; None without correction.
-    """
+    """Where the chain is."""
 
     coordinates: Coordinates
-    momentum: jax.Array
-    factor: jax.Array
+    momentum: jax.Array  # `(P,)`, r in scaled coordinates; standard normal in equilibrium
+    factor: jax.Array  # L, `(P, P)` or `(P,)`, constant; the scale of the coordinates
     steps: jax.Array
-    noise: jax.Array | None
+    noise: jax.Array | None  # `(P,)`, moving average of the diagonal of `L^T V L`; None without correction
 
 
 class SGHMCInfo(NamedTuple):

@@ -17,19 +17,12 @@ from longhmm.target.target import Target
 
 
 class SGLDState(NamedTuple):
-    """Where the chain is.
-
-    Attributes:
-        coordinates: unconstrained parameters by name.
-        factor: L, `(P, P)` or `(P,)`, constant; `D = L L^T`.
-        steps: number of steps taken.
-        noise: `(P, P)`, moving average of `L^T V L`; None without correction.
-    """
+    """Where the chain is."""
 
     coordinates: Coordinates
-    factor: jax.Array
+    factor: jax.Array  # L, `(P, P)` or `(P,)`, constant; `D = L L^T`
     steps: jax.Array
-    noise: jax.Array | None
+    noise: jax.Array | None  # `(P, P)`, moving average of `L^T V L`; None without correction
 
 
 class SGLDInfo(NamedTuple):

@@ -41,41 +41,25 @@ class Noise(NamedTuple):
 
 
 class SGRLDState(NamedTuple):
-    """Where the chain is.
-
-    Attributes:
-        coordinates: unconstrained parameters by name.
-        expanded: `(K, K)`, Ahat.
-        pace: `(K,)`, constant factors of the step size of each row.
-        factor: `(n, p, p)`, L of each emission block, `D = L L^T`, constant.
-        steps: number of steps taken.
-        noise: what is known of the gradient's noise; None without correction.
-    """
+    """Where the chain is."""
 
     coordinates: Coordinates
-    expanded: jax.Array
-    pace: jax.Array
-    factor: jax.Array
+    expanded: jax.Array  # `(K, K)`, Ahat
+    pace: jax.Array  # `(K,)`, constant factors of the step size of each row
+    factor: jax.Array  # `(n, p, p)`, L of each emission block, `D = L L^T`, constant
     steps: jax.Array
-    noise: Noise | None
+    noise: Noise | None  # None without correction
 
 
 class SGRLDInfo(NamedTuple):
-    """What a step reports beside gradient and finiteness.
-
-    Attributes:
-        clipped: share of directions in which the gradient's noise alone exceeds what should be injected.
-        refused: share of covariance proposals that were not positive definite (`GaussianMetric` only).
-        step_size: h of this step.
-        impossible: windows that had to be left out, since no state can have produced what they hold.
-    """
+    """What a step reports."""
 
     gradient: Coordinates
     finite: jax.Array
-    clipped: jax.Array
-    refused: jax.Array
+    clipped: jax.Array  # share of directions in which the gradient's noise alone exceeds what should be injected
+    refused: jax.Array  # share of covariance proposals that were not positive definite (`GaussianMetric` only)
     step_size: jax.Array
-    impossible: jax.Array
+    impossible: jax.Array  # windows left out, since no state can have produced what they hold
 
 
 @dataclass(frozen=True)
@@ -96,9 +80,9 @@ class SGRLD(Stepped):
     Units: by default `D` is the inverse of the information that all data hold, and `h_i = h / (1 + n_i / s_i)` with
     n_i departures from state i and s_i the row sum of Ahat at the start. Then h is the share of the way to equilibrium
     that one step goes, whatever the data: 0.01 to 0.1, with an autocorrelation time near `2 / h` steps. D and h_i are
-    found at the first point and do not move with the chain, so that they need no correction; `refresh` finds them
-    anew between blocks of warm-up. With `per_observation=True`, `h_i = h` and D is the inverse information of a single
-    observation, as in the paper; h is then to be divided by the number of observations (1e-6 for millions).
+    found at the first point and do not move with the chain, so that they need no correction. With
+    `per_observation=True`, `h_i = h` and D is the inverse information of a single observation, as in the paper; h is
+    then to be divided by the number of observations (1e-6 for millions).
 
     Plain minibatch noise does not shrink with the length of the data. In the units above it adds `h (N/S - 1) / 2` of
     the posterior's variance, with S of N blocks per minibatch. `noise_correction` takes that away as long as
@@ -166,14 +150,6 @@ class SGRLD(Stepped):
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
         """Buffered windows that begin from `start`."""
         return Buffered(**chosen(windows, buffer), start=self.start)
-
-    def refresh(self, target: Target, state: SGRLDState) -> SGRLDState:
-        """The same state with step sizes and preconditioner found at where the chain is now.
-
-        For use between blocks of warm-up; a preconditioner that kept following the chain would change its target.
-        """
-        pace, factor = self._scales(target, state.coordinates, state.expanded)
-        return state._replace(pace=pace, factor=factor)
 
     def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGRLDState:
         self._check(target)

@@ -3,12 +3,10 @@
     q(A, phi) = prod_i Dirichlet(A_i | w_i)  prod_k q(phi_k)
 
 The local step runs forward-backward over windows with `exp E_q log A` and `exp E_q log p(y | k)` in place of
-transitions and densities; the global step moves the natural parameters of `q` towards what the scaled statistics of
-the windows ask for, at a rate that falls like `(n + delay)^-forgetting` (Robbins and Monro). In a conjugate family that
-is the same as a running average of the statistics, which is what is kept.
-
-It is fast, and it is a reference to compare with: a mean-field `q` leaves out the correlation between states and
-parameters, so its standard deviations are too small wherever states are hard to tell apart.
+transitions and densities; the global step moves the natural parameters of `q` towards what the scaled statistics ask
+for (Robbins and Monro). In a conjugate family that is a running average of the statistics, which is what is kept. A
+mean-field `q` leaves out the correlation between states and parameters, so that its standard deviations are too small
+wherever states are hard to tell apart: it is fast, and a reference to compare with.
 """
 
 from __future__ import annotations
@@ -35,22 +33,13 @@ from longhmm.target.minibatch import Minibatch
 
 
 class SVIState(NamedTuple):
-    """The approximation `q`.
+    """The approximation `q`."""
 
-    Attributes:
-        coordinates: unconstrained image of the mean of `q`.
-        transitions: `(K, K)`, running expected number of steps from i to j in all data; `w = concentration + this`.
-        sums: running expected sums of the emission.
-        emission: `q` of the emission's parameters.
-        centre: `(D,)`, what Gaussian observations are measured from.
-        steps: steps taken.
-    """
-
-    coordinates: Coordinates
-    transitions: jax.Array
-    sums: Any
-    emission: Any
-    centre: jax.Array
+    coordinates: Coordinates  # of the mean of `q`
+    transitions: jax.Array  # `(K, K)`, running expected transitions in all data; `w = concentration + this`
+    sums: Any  # running expected sums of the emission
+    emission: Any  # `q` of the emission's parameters
+    centre: jax.Array  # `(D,)`, what Gaussian observations are measured from
     steps: jax.Array
 
 
@@ -75,10 +64,8 @@ class StochasticVariational(Sampler):
 
     Example:
         >>> import jax, longhmm as lh
-        >>> model = lh.HMM(n_states=2, emission=lh.Poisson())
-        >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
-        >>> states, y = lh.simulate(model, params, 2000, seed=0)
-        >>> model, sampler, data = model.resolve(y), lh.samplers.StochasticVariational(), lh.open_data(y)
+        >>> model, params = lh.HMM(2, lh.Poisson(rate=[1.0, 8.0])), {"transition": [[0.9, 0.1], [0.2, 0.8]]}
+        >>> data, sampler = lh.open_data([0, 1, 9, 7] * 500), lh.samplers.StochasticVariational()
         >>> target = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
         >>> u = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
         >>> state = sampler.init(target, jax.random.key(0), u)
@@ -88,9 +75,9 @@ class StochasticVariational(Sampler):
 
     Reference: Foti, Xu, Laird and Fox (NeurIPS 2014). Differs in buffer and scale, as said below.
 
-    `initial` is taken as known; if it is the stationary law, that of the mean of `q`. A row of a Gaussian with full
-    covariance that is observed in part counts as missing. The paper's buffer grows until answers settle; here it is
-    the Lyapunov buffer, as everywhere, and statistics are scaled by the weights of the cells, which is unbiased.
+    `initial` is taken as known; if it is stationary, that of the mean of `q`. A row of a Gaussian with full covariance
+    that is observed in part counts as missing. The paper's buffer grows until answers settle; here it is the Lyapunov
+    buffer, as everywhere, and statistics are scaled by the weights of the blocks, which is unbiased.
     """
 
     forgetting: float = 0.6

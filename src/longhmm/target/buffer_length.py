@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.data.layout import Cells, gather
+from longhmm.data.layout import Cells, gather, ladder
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
-from longhmm.errors import ModelError
+from longhmm.errors import ModelError, check_whole
 from longhmm.inference.lyapunov import log_contractions
 from longhmm.model.hmm import HMM
 
@@ -27,20 +27,12 @@ RUNS, RUN_LENGTH, BURN_IN = 32, 2048, 128
 
 
 class BufferEstimate(NamedTuple):
-    """A buffer length and where it came from.
+    """A buffer length and where it came from."""
 
-    Attributes:
-        length: B, rounded up a ladder so that few different shapes are compiled.
-        gap: `rho_2 - rho_1`, the mean log contraction per step (negative; near zero means slow forgetting); None where
-            it was not measured.
-        needed: the shortest length that meets the rule, before rounding.
-        capped: True if the rule asked for more than the cap.
-    """
-
-    length: int
-    gap: float | None
-    needed: int
-    capped: bool
+    length: int  # B, rounded up a ladder so that few different shapes are compiled
+    gap: float | None  # `rho_2 - rho_1`, the mean log contraction per step, negative; None where it was not measured
+    needed: int  # the shortest length that meets the rule, before rounding
+    capped: bool  # whether the rule asked for more than the cap
 
 
 @dataclass(frozen=True)
@@ -50,8 +42,7 @@ class FixedBuffer:
     length: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.length, bool) or not isinstance(self.length, (int, np.integer)) or self.length < 0:
-            raise ModelError(f"length must be a whole number of at least 0, got {self.length!r}.")
+        check_whole("length", self.length, 0)
 
     def estimate(self, model: HMM, params: Mapping[str, Any], sequences: Sequences) -> BufferEstimate:
         """The given length, whatever the data."""
@@ -84,8 +75,7 @@ class LyapunovBuffer:
             raise ModelError(f"tolerance must lie between 0 and 2, got {self.tolerance!r}.")
         if self.quantile is not None and not 0 < self.quantile < 1:
             raise ModelError(f"quantile must lie between 0 and 1, or be None, got {self.quantile!r}.")
-        if isinstance(self.repeats, bool) or not isinstance(self.repeats, (int, np.integer)) or self.repeats < 1:
-            raise ModelError(f"repeats must be a whole number of at least 1, got {self.repeats!r}.")
+        check_whole("repeats", self.repeats, 1)
         if self.longest < 1:
             raise ModelError(f"longest must be at least 1, got {self.longest!r}.")
 
@@ -113,7 +103,7 @@ class LyapunovBuffer:
                 RuntimeWarning,
                 stacklevel=2,
             )
-        return BufferEstimate(min(round_up(max(needed, 1)), self.longest), gap, needed, capped)
+        return BufferEstimate(min(ladder(max(needed, 1)), self.longest), gap, needed, capped)
 
     def shortest(self, stretches: list[np.ndarray]) -> int:
         """Smallest B that meets the rule on series of log contractions; beyond `longest` only "too long" is told."""
@@ -137,16 +127,6 @@ class LyapunovBuffer:
             middle = (lower + upper) // 2
             lower, upper = (lower, middle) if reached(middle) else (middle, upper)
         return upper
-
-
-def round_up(length: int) -> int:
-    """The next number of the ladder 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: at most half as long again."""
-    step = 1
-    while True:
-        for rung in (step, step + step // 2):
-            if rung >= length:
-                return rung
-        step *= 2
 
 
 def contractions(
@@ -173,6 +153,10 @@ def _log_contractions(model: HMM, params: Mapping[str, jax.Array], rows: Rows) -
     logs = model.log_likelihoods(params, rows)
     moves, matrices = model.transitions, params["transition"]
     if moves.varies:
-        by_row = jax.vmap(lambda each: moves.matrices(params[moves.parameter], each))(jnp.asarray(rows.covariates))
-        matrices = jnp.moveaxis(by_row, 0, 3)
-    return log_contractions(matrices, jnp.transpose(logs, (1, 2, 0)))
+        matrices = jax.vmap(lambda each: moves.matrices(params[moves.parameter], each))(jnp.asarray(rows.covariates))
+    if model.emission.couples:  # pairs of states: matrices of their own for every row
+        matrices = matrices * jnp.exp(logs - jnp.max(logs, axis=(2, 3), keepdims=True))
+        logs = jnp.zeros(logs.shape[:3], logs.dtype)
+    return log_contractions(
+        jnp.moveaxis(matrices, 0, 3) if matrices.ndim == 4 else matrices, jnp.transpose(logs, (1, 2, 0))
+    )

@@ -16,11 +16,11 @@ import numpy as np
 
 from longhmm.backends.evaluate import choose, chunk_statistics, lower
 from longhmm.backends.protocol import Wanted
-from longhmm.data.layout import Cells, gather
+from longhmm.data.layout import Cells, gather, ladder
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.target.buffer_length import BufferEstimate, LyapunovBuffer, round_up
+from longhmm.target.buffer_length import BufferEstimate, LyapunovBuffer
 from longhmm.target.buffered import StartDistribution, WindowStatistics, stationary_start, uniform_start
 from longhmm.target.coordinates import Flat, interior, scores
 from longhmm.target.minibatch import Minibatch, with_numbers
@@ -144,10 +144,10 @@ def buffer_report(
     complete = interior(model, params)
     chosen = rule.estimate(model, complete, sequences)
     if buffers is None:
-        ladder = [0]
-        while ladder[-1] < 2 * max(chosen.length, 2):
-            ladder.append(round_up(ladder[-1] + 1))
-        buffers = ladder
+        lengths = [0]
+        while lengths[-1] < 2 * max(chosen.length, 2):
+            lengths.append(ladder(lengths[-1] + 1))
+        buffers = lengths
     if not len(buffers) or min(buffers) < 0:
         raise ModelError(f"buffers must be lengths of at least 0, got {list(buffers)!r}.")
     cut, look = _some_blocks(model, complete, sequences, windows.core_length, blocks, seed)
@@ -210,7 +210,7 @@ def _some_blocks(
 
 def _exact(look: Look, shortest: int, longest: int) -> tuple[np.ndarray, np.ndarray]:
     """Scores with buffers so long that two different starts give the same ones."""
-    buffer = round_up(4 * shortest)
+    buffer = ladder(4 * shortest)
     while True:
         found, entering = look(buffer, stationary_start)
         other, _ = look(buffer, uniform_start)

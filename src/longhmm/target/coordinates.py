@@ -184,8 +184,3 @@ def prior_gradient(model: HMM, coordinates: Mapping[str, jax.Array]) -> Coordina
 def add(*parts: Mapping[str, Any]) -> Coordinates:
     """Sum of gradients, name by name."""
     return {name: sum(part[name] for part in parts) for name in parts[0]}
-
-
-def scale(factor: Any, part: Mapping[str, Any]) -> Coordinates:
-    """A gradient times a number."""
-    return {name: factor * value for name, value in part.items()}

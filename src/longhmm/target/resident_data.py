@@ -17,7 +17,7 @@ from longhmm.backends.resident import Data, Program, exact_statistics, lay_out
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
-from longhmm.target.coordinates import add, prior_gradient, scale
+from longhmm.target.coordinates import prior_gradient
 from longhmm.target.target import Estimate, Target
 
 Params = Mapping[str, jax.Array]
@@ -76,8 +76,8 @@ class ExactPosterior(Target):
         """The exact gradient."""
         _, gradient = self.log_density_and_gradient(u)
         with jax.enable_x64(True):
-            prior = prior_gradient(self.model, _wide(u))
-            return Estimate(gradient, add(gradient, scale(-1.0, prior)), impossible=jnp.zeros((), jnp.int32))
+            likelihood = jax.tree.map(jnp.subtract, gradient, prior_gradient(self.model, _wide(u)))
+            return Estimate(gradient, likelihood, impossible=jnp.zeros((), jnp.int32))
 
     def params(self, coordinates: Params) -> dict[str, jax.Array]:
         """Natural parameters, with the distribution of first states that holds here."""

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.layout import Cells
-from longhmm.errors import ModelError
+from longhmm.errors import ModelError, check_whole
 
 INT32_LIMIT = 2**31 - 1
 MOST_GROUPS = 1 << 20  # in a table of probabilities; sequences that are shorter than a group have one of their own
@@ -76,9 +76,8 @@ class Windows:
     proposal: Importance | None = None
 
     def __post_init__(self) -> None:
-        for name, value, least in (("half_width", self.half_width, 0), ("count", self.count, 1)):
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-                raise ModelError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+        check_whole("half_width", self.half_width, 0)
+        check_whole("count", self.count, 1)
         if self.proposal is not None and not isinstance(self.proposal, Importance):
             raise ModelError(f"proposal must be Importance(...) or None, got {self.proposal!r}.")
 
