@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -132,21 +132,19 @@ class Product(Emission):
     # -- densities ---------------------------------------------------------------------------------------------------
 
     def log_density(self, params: Params, y: jax.Array) -> jax.Array:
-        total = jnp.zeros(())
+        parts = []
         for name, each, columns in self._each():
-            values = y[..., columns]
-            total = total + each.log_density(
-                self._own(name, each, params), values if each.vector_valued else values[..., 0]
-            )
-        return total
+            values = y[..., columns] if each.vector_valued else y[..., columns.start]
+            parts.append(each.log_density(self._own(name, each, params), values))
+        return reduce(jnp.add, parts)
 
     def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
-        total = jnp.zeros(())
+        parts = []
         for name, each, columns in self._each():
             lags = None if rows.lags is None or not each.lags else rows.lags[..., -each.lags :, columns]
-            part = rows._replace(values=rows.values[..., columns], observed=rows.observed[..., columns], lags=lags)
-            total = total + each.log_likelihoods(self._own(name, each, params), part)
-        return total
+            own = rows._replace(values=rows.values[..., columns], observed=rows.observed[..., columns], lags=lags)
+            parts.append(each.log_likelihoods(self._own(name, each, params), own))
+        return reduce(jnp.add, parts)
 
     def log_density_missing(
         self, params: Params, y: jax.Array, observed: jax.Array, *, partial: bool = True
