@@ -12,6 +12,7 @@ import pytest
 from numpyro.distributions import constraints
 
 from longhmm import Emission, Gaussian, Poisson
+from longhmm.data.rows import Rows
 from longhmm.data.sequences import open_data
 from longhmm.errors import LongHMMError
 from longhmm.model.hmm import HMM
@@ -55,8 +56,9 @@ class Normal2(Emission):
     def log_density(self, params: Any, y: jax.Array) -> jax.Array:
         return jnp.sum(-0.5 * (y[..., None, :] - params["level"][:, None]) ** 2 - 0.5 * jnp.log(2 * jnp.pi), -1)
 
-    def log_density_missing(self, params: Any, y: Any, observed: Any, *, partial: bool = True) -> jax.Array:
-        filled = jnp.where(observed, y, 0.0)[..., None, :]
+    def log_likelihoods(self, params: Any, rows: Rows) -> jax.Array:
+        observed = jnp.asarray(rows.observed)
+        filled = jnp.where(observed, rows.values, 0.0)[..., None, :]
         logs = -0.5 * (filled - params["level"][:, None]) ** 2 - 0.5 * jnp.log(2 * jnp.pi)
         return jnp.sum(jnp.where(observed[..., None, :], logs, 0.0), -1)
 
@@ -70,15 +72,15 @@ class ForgetsNormaliser(Normal2):
 
 
 class CountsMissing(Normal2):
-    def log_density_missing(self, params: Any, y: Any, observed: Any, *, partial: bool = True) -> jax.Array:
-        logs = super().log_density_missing(params, y, observed)
-        return jnp.where(jnp.any(observed, -1)[..., None], logs, logs - 0.1)
+    def log_likelihoods(self, params: Any, rows: Rows) -> jax.Array:
+        logs = super().log_likelihoods(params, rows)
+        return jnp.where(jnp.any(rows.observed, -1)[..., None], logs, logs - 0.1)
 
 
 class BlocksGradient(Normal2):
-    def log_density_missing(self, params: Any, y: Any, observed: Any, *, partial: bool = True) -> jax.Array:
+    def log_likelihoods(self, params: Any, rows: Rows) -> jax.Array:
         frozen = {**params, "level": jax.lax.stop_gradient(params["level"])}
-        return super().log_density_missing(frozen, y, observed)
+        return super().log_likelihoods(frozen, rows)
 
 
 class DrawsOutside(Normal2):
@@ -86,9 +88,9 @@ class DrawsOutside(Normal2):
 
 
 class DrawsElsewhere(Normal2):
-    def log_density_missing(self, params: Any, y: Any, observed: Any, *, partial: bool = True) -> jax.Array:
-        logs = super().log_density_missing(params, y, observed)
-        return jnp.where(jnp.abs(y[..., :1]) > 1.5, -jnp.inf, logs)
+    def log_likelihoods(self, params: Any, rows: Rows) -> jax.Array:
+        logs = super().log_likelihoods(params, rows)
+        return jnp.where(jnp.abs(rows.values[..., :1]) > 1.5, -jnp.inf, logs)
 
     def log_density(self, params: Any, y: jax.Array) -> jax.Array:
         return jnp.where(jnp.abs(y[..., :1]) > 1.5, -jnp.inf, super().log_density(params, y))

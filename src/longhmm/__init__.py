@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from longhmm.model.emissions.tied import Tied as Tied
     from longhmm.model.hmm import HMM as HMM
     from longhmm.model.simulate import simulate as simulate
-    from longhmm.model.transitions import Sticky as Sticky
+    from longhmm.model.transitions.dirichlet import Sticky as Sticky
     from longhmm.posterior.compare import compare as compare
     from longhmm.posterior.posterior import Posterior as Posterior
     from longhmm.posterior.posterior import load as load
@@ -55,7 +55,7 @@ _PUBLIC = {
         "model.emissions.tied": "Tied",
         "model.hmm": "HMM",
         "model.simulate": "simulate",
-        "model.transitions": "Sticky",
+        "model.transitions.dirichlet": "Sticky",
         "posterior.compare": "compare",
         "posterior.posterior": "Posterior load",
         "references": "citation",

@@ -7,6 +7,7 @@ import pytest
 from numpyro.distributions import constraints
 
 import longhmm as lh
+from longhmm.model.emissions.gaussian_mixture import OrderedNormal
 from longhmm.model.initialise import (
     cut_at_quantiles,
     in_rising_order,
@@ -15,7 +16,6 @@ from longhmm.model.initialise import (
     smoothed,
     standardised,
 )
-from longhmm.model.priors import OrderedNormal
 from model import configurations
 
 RNG = np.random.default_rng(3)

@@ -138,3 +138,23 @@ def test_forecasts_follow_future_covariates() -> None:
         assert abs(found.mean[step, 0] - 4.0 * law[1]) < 4 * found.sd[step, 0] / np.sqrt(4000)
     with pytest.raises(ModelError, match="covariates must be"):
         posterior.forecast(data, 3)
+
+
+class SecondBefore(Autoregression):
+    """The same, from two rows before."""
+
+    lags = 2
+
+    def log_likelihoods(self, params: Any, rows: Rows) -> jax.Array:
+        return super().log_likelihoods(params, rows._replace(lags=jnp.asarray(rows.lags)[..., 1:, :]))
+
+
+def test_every_stream_sees_its_own_lags() -> None:
+    values = np.random.default_rng(3).normal(size=(30, 2))
+    model = lh.HMM(2, lh.Product(near=Autoregression(), far=SecondBefore()))
+    rows = lh.open_data(values).rows(0, 30, model.lags)
+    own = {"const": jnp.array([0.0, 1.0]), "phi": jnp.array([0.5, -0.5])}
+    params = {f"{stream}_{name}": value for stream in ("near", "far") for name, value in own.items()}
+    near = Autoregression().log_likelihoods(own, lh.open_data(values[:, 0]).rows(0, 30, 1))
+    far = SecondBefore().log_likelihoods(own, lh.open_data(values[:, 1]).rows(0, 30, 2))
+    np.testing.assert_allclose(model.emission.log_likelihoods(params, rows), near + far, rtol=1e-6)

@@ -6,8 +6,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 import longhmm as lh
-from longhmm.model.conjugate import Sums
-from longhmm.model.priors import RootInverseGamma
+from longhmm.model.conjugate import RootInverseGamma, Sums
 
 REGIONS = {"mean": "real", "sd": "positive"}
 

@@ -103,7 +103,7 @@ def test_constants_follow_the_precision_of_the_coordinates() -> None:
 
 def test_wrong_names_and_shapes_are_named() -> None:
     table = Emission(dist.Normal, loc=dist.Normal(0.0, 1.0), scale=1.0).parameters(2)
-    with pytest.raises(ModelError, match="must contain 'loc' of shape"):
+    with pytest.raises(ModelError, match="must hold 'loc', an array of shape"):
         parameters.unconstrain(table, {"mean": np.zeros(2)})
-    with pytest.raises(ModelError, match=r"'loc' must have shape \(2,\), but it had shape \(3,\)"):
+    with pytest.raises(ModelError, match=r"params\['loc'\] must have shape \(2,\), states first, got shape \(3,\)"):
         parameters.unconstrain(table, {"loc": np.zeros(3)})

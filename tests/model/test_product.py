@@ -11,6 +11,7 @@ import pytest
 import longhmm as lh
 from longhmm.backends import native
 from longhmm.backends.read import Reader
+from longhmm.data.rows import Rows
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.model.registry import emission_from_name
@@ -46,7 +47,7 @@ def test_log_likelihoods_are_sums_over_observed_streams() -> None:
         expected = np.where(observed[:, :1], steps.log_prob(filled[:, :1]), 0.0)
         expected = expected + np.where(observed[:, 1:], angles.log_prob(filled[:, 1:]), 0.0)
         params = {name: jnp.asarray(value) for name, value in PARAMS.items()}
-        found = MOVEMENT.emission.log_density_missing(params, jnp.asarray(filled), jnp.asarray(observed))
+        found = MOVEMENT.emission.log_likelihoods(params, Rows(jnp.asarray(filled), jnp.asarray(observed)))
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 

@@ -8,7 +8,7 @@ from longhmm import Emission, Gaussian, Poisson, Tied
 from longhmm.backends.answers import log_likelihood
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.model.transitions import Sticky
+from longhmm.model.transitions.dirichlet import Sticky
 from longhmm.posterior.diagnostics.convergence import convergence
 from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.relabel import (

@@ -8,7 +8,7 @@ from scipy import special
 
 import longhmm as lh
 from longhmm.backends import stream
-from longhmm.model.priors import RootInverseGamma
+from longhmm.model.conjugate import RootInverseGamma
 from longhmm.samplers.gibbs import Gibbs
 from samplers.exact_chains import assert_moments, joint_chain, run
 from samplers.targets import dirichlet_moments, known_mean, known_states, normal_mean

@@ -175,7 +175,7 @@ def build_model(
     from longhmm.data.parts import split
     from longhmm.errors import ModelError
     from longhmm.model.hmm import HMM
-    from longhmm.model.transitions import Sticky
+    from longhmm.model.transitions.dirichlet import Sticky
 
     emission = registry.emission_from_name(name, data, **dict(parse_prior(text) for text in priors))
     if stay is not None and not stay > 0:

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import multigammaln
 from numpyro.distributions import InverseWishart, biject_to, constraints
 
@@ -20,19 +21,19 @@ from longhmm.model.support import bare
 
 UNROLLED = 4
 LOG_2PI = math.log(2.0 * math.pi)
+Triangle = list[list[jax.Array]]  # the lower triangle, row by row
 
 
 def full_log_density(mean: jax.Array, covariance: jax.Array, y: jax.Array) -> jax.Array:
     """log N(y | mean_k, covariance_k) for every state."""
-    features = mean.shape[-1]
+    features, residual = mean.shape[-1], y[..., None, :] - mean
     if features <= UNROLLED:
-        difference = [y[..., None, i] - mean[:, i] for i in range(features)]
-        return _unrolled(difference, _entries(covariance)) - 0.5 * features * LOG_2PI
-    factor = jnp.linalg.cholesky(covariance)
-    identity = jnp.broadcast_to(jnp.eye(features, dtype=factor.dtype), factor.shape)
-    whiten = jax.scipy.linalg.solve_triangular(factor, identity, lower=True)
-    z = jnp.einsum("...kj,kij->...ki", y[..., None, :] - mean, whiten)
-    return -0.5 * jnp.sum(z * z, -1) - _half_log_det(factor) - 0.5 * features * LOG_2PI
+        return _unrolled(residual, _inverse_factor(_entries(covariance))) - 0.5 * features * LOG_2PI
+    rows, columns = np.tril_indices(features)
+    whiten = jnp.zeros_like(covariance).at[:, rows, columns].set(whitening(covariance))
+    z = jnp.einsum("...kj,kij->...ki", residual, whiten)
+    log_det = jnp.sum(jnp.log(jnp.diagonal(whiten, axis1=-2, axis2=-1)), -1)
+    return log_det - 0.5 * jnp.sum(z * z, -1) - 0.5 * features * LOG_2PI
 
 
 def marginal_log_density(mean: jax.Array, covariance: jax.Array, y: jax.Array, observed: jax.Array) -> jax.Array:
@@ -41,90 +42,92 @@ def marginal_log_density(mean: jax.Array, covariance: jax.Array, y: jax.Array, o
     Rows and columns of missing features are replaced by those of the identity and their residuals by zero: they then
     add nothing to the determinant or to the quadratic form, which leaves the marginal of the observed features.
     """
-    features = mean.shape[-1]
-    seen = observed[..., None, :]
-    n_observed = jnp.sum(seen, -1).astype(mean.dtype)
-    if features <= UNROLLED:
-        difference = [jnp.where(seen[..., i], y[..., None, i] - mean[:, i], 0) for i in range(features)]
-        entries = _entries(covariance)
-        masked = [
-            [jnp.where(seen[..., i] & seen[..., j], entries[i][j], float(i == j)) for j in range(i + 1)]
-            for i in range(features)
-        ]
-        return _unrolled(difference, masked) - 0.5 * n_observed * LOG_2PI
+    features, seen = mean.shape[-1], observed[..., None, :]
+    constant = 0.5 * jnp.sum(seen, -1).astype(mean.dtype) * LOG_2PI
     residual = jnp.where(seen, y[..., None, :] - mean, 0)
+    if features <= UNROLLED:
+        masked = [
+            [jnp.where(seen[..., i] & seen[..., j], entry, float(i == j)) for j, entry in enumerate(row)]
+            for i, row in enumerate(_entries(covariance))
+        ]
+        return _unrolled(residual, _inverse_factor(masked)) - constant
     both = seen[..., :, None] & seen[..., None, :]
     factor = jnp.linalg.cholesky(jnp.where(both, covariance, jnp.eye(features, dtype=covariance.dtype)))
-    z = jax.scipy.linalg.solve_triangular(factor, residual[..., None], lower=True)[..., 0]
-    return -0.5 * jnp.sum(z * z, -1) - _half_log_det(factor) - 0.5 * n_observed * LOG_2PI
+    z = solve_triangular(factor, residual[..., None], lower=True)[..., 0]
+    log_det = jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), -1)
+    return -0.5 * jnp.sum(z * z, -1) - log_det - constant
 
 
 def whitening(covariance: jax.Array) -> jax.Array:
     """Rows of M `(K, D (D + 1) / 2)`, lower triangular, with `M covariance M^T = I`: the inverse Cholesky factor."""
     features = covariance.shape[-1]
-    if features > UNROLLED:
-        factor = jnp.linalg.cholesky(covariance)
-        identity = jnp.broadcast_to(jnp.eye(features, dtype=factor.dtype), factor.shape)
-        inverse = jax.scipy.linalg.solve_triangular(factor, identity, lower=True)
-        return jnp.stack([inverse[:, i, j] for i in range(features) for j in range(i + 1)], axis=1)
-    entries = _entries(covariance)
-    rows: list[list[jax.Array]] = []
-    inverse_rows: list[list[jax.Array]] = []
-    for i in range(features):
-        rows.append([])
-        for j in range(i):
-            entry = entries[i][j] - sum((rows[i][m] * rows[j][m] for m in range(j)), 0.0)
-            rows[i].append(entry * inverse_rows[j][j])
-        diagonal = jax.lax.rsqrt(entries[i][i] - sum((rows[i][m] ** 2 for m in range(i)), 0.0))
-        solved = [-diagonal * sum(rows[i][m] * inverse_rows[m][j] for m in range(j, i)) for j in range(i)]
-        inverse_rows.append([*solved, diagonal])
-    return jnp.stack([entry for row in inverse_rows for entry in row], axis=1)
+    if features <= UNROLLED:
+        return jnp.stack([entry for row in _inverse_factor(_entries(covariance)) for entry in row], axis=1)
+    identity = jnp.broadcast_to(jnp.eye(features, dtype=covariance.dtype), covariance.shape)
+    inverse = solve_triangular(jnp.linalg.cholesky(covariance), identity, lower=True)
+    return inverse[:, *np.tril_indices(features)]
 
 
-def precision(covariance: jax.Array) -> jax.Array:
-    """Inverses `(K, D, D)` of covariance matrices."""
-    features = covariance.shape[-1]
+def log_det_of(triangles: jax.Array, features: int) -> jax.Array:
+    """`(K,)`, half the log determinants of inverse covariances, from their whitening triangles."""
+    return jnp.sum(jnp.log(triangles[:, np.cumsum(np.arange(features) + 1) - 1]), axis=1)
+
+
+@jax.custom_vjp
+def scatter_density(covariance: jax.Array, moments: jax.Array, count: jax.Array) -> jax.Array:
+    """`-1/2 (n log det C + tr(S C^-1))` `(K,)`; derivatives are written out, since a factorisation has long ones."""
+    return _scatter_forward(covariance, moments, count)[0]
+
+
+def _scatter_forward(covariance: jax.Array, moments: jax.Array, count: jax.Array) -> tuple[jax.Array, Any]:
+    features, triangles = covariance.shape[-1], whitening(covariance)
     rows, columns = np.tril_indices(features)
-    triangle = jnp.zeros_like(covariance).at[:, rows, columns].set(whitening(covariance))
-    return jnp.sum(triangle[:, :, :, None] * triangle[:, :, None, :], axis=1)
+    square = jnp.zeros_like(covariance).at[:, rows, columns].set(triangles)
+    # Sums over broadcast products are fused by XLA, where tiny matrix products would be calls of their own.
+    precision = jnp.sum(square[:, :, :, None] * square[:, :, None, :], axis=1)
+    value = count * log_det_of(triangles, features) - 0.5 * jnp.sum(precision * moments, axis=(1, 2))
+    return value, (precision, moments, count)
 
 
-def scatter_slope(precise: jax.Array, moments: jax.Array, count: jax.Array) -> jax.Array:
-    """`1/2 (P S P - n P)`, the derivative of `-1/2 (n log det C + tr(S C^-1))` with respect to C, at `P = C^-1`.
+def _scatter_backward(kept: Any, slope: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """`1/2 (P S P - n P)` and `-1/2 P`; counts are data."""
+    precision, moments, count = kept
+    half = jnp.sum(precision[:, :, :, None] * moments[:, None, :, :], axis=2)
+    whole = jnp.sum(half[:, :, :, None] * precision[:, None, :, :], axis=2)
+    slope = 0.5 * slope[:, None, None]
+    return slope * (whole - count[:, None, None] * precision), -slope * precision, jnp.zeros_like(count)
 
-    Written with sums over broadcast products, which XLA fuses, where tiny matrix products would be calls of their own.
-    """
-    half = jnp.sum(precise[:, :, :, None] * moments[:, None, :, :], axis=2)
-    whole = jnp.sum(half[:, :, :, None] * precise[:, None, :, :], axis=2)
-    return 0.5 * (whole - count[:, None, None] * precise)
+
+scatter_density.defvjp(_scatter_forward, _scatter_backward)
 
 
-def _entries(covariance: jax.Array) -> list[list[jax.Array]]:
-    """The lower triangle, entry by entry, symmetrised so that the gradient is the symmetric one."""
+def _entries(covariance: jax.Array) -> Triangle:
+    """Entry by entry, symmetrised so that the gradient is the symmetric one."""
     features = covariance.shape[-1]
     return [[0.5 * (covariance[..., i, j] + covariance[..., j, i]) for j in range(i + 1)] for i in range(features)]
 
 
-def _unrolled(difference: list[jax.Array], covariance: list[list[jax.Array]]) -> jax.Array:
-    """Quadratic form and determinant by Cholesky and forward substitution, scalar by scalar."""
-    rows: list[list[jax.Array]] = []
-    inverse_diagonal: list[jax.Array] = []
-    z: list[jax.Array] = []
-    for i, row in enumerate(covariance):
+def _inverse_factor(entries: Triangle) -> Triangle:
+    """The inverse Cholesky factor, scalar by scalar."""
+    rows: Triangle = []  # of the factor itself
+    inverse: Triangle = []
+    for i, row in enumerate(entries):
         rows.append([])
         for j in range(i):
-            entry = row[j] - sum((rows[i][m] * rows[j][m] for m in range(j)), 0.0)
-            rows[i].append(entry * inverse_diagonal[j])
-        inverse_diagonal.append(jax.lax.rsqrt(row[i] - sum((rows[i][m] ** 2 for m in range(i)), 0.0)))
-        z.append((difference[i] - sum((rows[i][m] * z[m] for m in range(i)), 0.0)) * inverse_diagonal[i])
-    squares, minus_half_log_det = z[0] * z[0], jnp.log(inverse_diagonal[0])
-    for value, scale in zip(z[1:], inverse_diagonal[1:], strict=True):
-        squares, minus_half_log_det = squares + value * value, minus_half_log_det + jnp.log(scale)
-    return minus_half_log_det - 0.5 * squares
+            rows[i].append((row[j] - sum((rows[i][m] * rows[j][m] for m in range(j)), 0.0)) * inverse[j][j])
+        diagonal = jax.lax.rsqrt(row[i] - sum((rows[i][m] ** 2 for m in range(i)), 0.0))
+        solved = [-diagonal * sum(rows[i][m] * inverse[m][j] for m in range(j, i)) for j in range(i)]
+        inverse.append([*solved, diagonal])
+    return inverse
 
 
-def _half_log_det(factor: jax.Array) -> jax.Array:
-    return jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), -1)
+def _unrolled(residual: jax.Array, inverse: Triangle) -> jax.Array:
+    """Half the log determinant of the precision minus half the quadratic form."""
+    total: Any = 0.0
+    for row in inverse:
+        z = sum(entry * residual[..., j] for j, entry in enumerate(row))
+        total = total + jnp.log(row[-1]) - 0.5 * z * z
+    return total
 
 
 # Coordinates and prior ---------------------------------------------------------------------------------------------
@@ -151,11 +154,9 @@ class CovarianceBijection:
         features = _features(u)
         if features > UNROLLED:
             return self._general(u)
-        rows = _factor(u, features)
-        product = [
-            [sum(rows[i][m] * rows[j][m] for m in range(min(i, j) + 1)) for j in range(features)]
-            for i in range(features)
-        ]
+        below = iter(range(u.shape[-1] - features))
+        rows = [[u[..., next(below)] for _ in range(i)] + [jnp.exp(u[..., i - features])] for i in range(features)]
+        product = [[sum(a * b for a, b in zip(one, other, strict=False)) for other in rows] for one in rows]
         return jnp.stack([jnp.stack(row, axis=-1) for row in product], axis=-2)
 
     def log_abs_det_jacobian(self, u: jax.Array, value: jax.Array) -> jax.Array:
@@ -165,48 +166,18 @@ class CovarianceBijection:
         return jnp.sum(powers * u[..., -features:], axis=-1) + features * math.log(2.0)
 
 
+def _features(u: jax.Array) -> int:
+    return round((math.sqrt(1 + 8 * u.shape[-1]) - 1) / 2)
+
+
 def inverse_wishart_density(prior: InverseWishart, covariance: jax.Array) -> jax.Array | None:
     """The log density of matrices `(K, D, D)`; None where NumPyro has to find it."""
     features = covariance.shape[-1]
     scale, freedom = prior.scale_tril, jnp.asarray(prior.concentration, covariance.dtype)
     if covariance.ndim != 3 or np.ndim(scale) != 2 or np.ndim(freedom) != 0:
         return None
-    scale = jnp.asarray(scale, covariance.dtype)
-    half = 0.5 * freedom
+    scale, half = jnp.asarray(scale, covariance.dtype), 0.5 * freedom
     constant = freedom * jnp.sum(jnp.log(jnp.diagonal(scale))) - half * features * math.log(2.0)
     moments = jnp.broadcast_to(scale @ scale.T, covariance.shape)
     count = jnp.broadcast_to(freedom + features + 1.0, covariance.shape[:1])
-    return constant - multigammaln(half, features) + _scatter_density(covariance, moments, count)
-
-
-@jax.custom_vjp
-def _scatter_density(covariance: jax.Array, moments: jax.Array, count: jax.Array) -> jax.Array:
-    """`-1/2 (n log det C + tr(S C^-1))`; its derivative is written out, since that of a factorisation is long."""
-    return _scatter_forward(covariance, moments, count)[0]
-
-
-def _scatter_forward(covariance: jax.Array, moments: jax.Array, count: jax.Array) -> tuple[jax.Array, Any]:
-    precise = precision(covariance)
-    diagonal = whitening(covariance)[:, np.cumsum(np.arange(covariance.shape[-1]) + 1) - 1]
-    value = count * jnp.sum(jnp.log(diagonal), axis=1) - 0.5 * jnp.sum(precise * moments, axis=(1, 2))
-    return value, (precise, moments, count)
-
-
-def _scatter_backward(kept: Any, slope: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    precise, moments, count = kept
-    return slope[:, None, None] * scatter_slope(precise, moments, count), jnp.zeros_like(moments), jnp.zeros_like(count)
-
-
-_scatter_density.defvjp(_scatter_forward, _scatter_backward)
-
-
-def _features(u: jax.Array) -> int:
-    return round((math.sqrt(1 + 8 * u.shape[-1]) - 1) / 2)
-
-
-def _factor(u: jax.Array, features: int) -> list[list[jax.Array]]:
-    """Rows of the lower Cholesky factor."""
-    below = iter(range(u.shape[-1] - features))
-    return [
-        [u[..., next(below)] for _ in range(i)] + [jnp.exp(u[..., u.shape[-1] - features + i])] for i in range(features)
-    ]
+    return constant - multigammaln(half, features) + scatter_density(covariance, moments, count)

@@ -1,9 +1,10 @@
-"""The hidden Markov model: transitions, emission and initial law, as functions of one set of parameters."""
+"""The hidden Markov model: transitions, emission and initial distribution, as functions of one set of parameters."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import jax
@@ -14,11 +15,11 @@ from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.inference.markov import stationary, stationary_law
-from longhmm.model import parameters, show
+from longhmm.model import parameters
 from longhmm.model.emissions.base import Emission
-from longhmm.model.parameters import check_parameter
 from longhmm.model.summary import subsample, summarise
-from longhmm.model.transitions import TransitionModel, Transitions
+from longhmm.model.transitions import TransitionModel
+from longhmm.model.transitions.dirichlet import Transitions
 from longhmm.model.tree import Tree
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ class HMM(Tree):
         transition_prior: concentrations of the Dirichlet prior of each row of the transition matrix: a number, an
             array that broadcasts to (K, K), or `Sticky(stay, move)`. A concentration of 0 forbids the transition.
         fixed_rows: rows of the transition matrix that are known, `{state: probabilities}`.
-        initial: law of the state of a sequence's first observation: "uniform", "stationary" (then it moves with the
-            transition matrix, and that dependence is part of every gradient), or K probabilities.
+        initial: distribution of the state of a sequence's first observation: "uniform", "stationary" (then it moves
+            with the transition matrix, and that dependence is part of every gradient), or K probabilities.
 
     Example:
         >>> import longhmm as lh
@@ -76,10 +77,14 @@ class HMM(Tree):
             raise ModelError(f"n_states must be a whole number of at least 1, got {n_states!r}.")
         if not isinstance(emission, Emission):
             raise ModelError(f"emission must be an Emission such as Gaussian(dim=2), got {emission!r}.")
+        if isinstance(initial, str) and initial not in ("uniform", "stationary"):
+            raise ModelError(f"initial must be 'uniform', 'stationary' or {n_states} probabilities, got {initial!r}.")
         self.n_states = int(n_states)
         self.emission = emission
         self.transitions: Any = transitions or Transitions(self.n_states, transition_prior, fixed_rows)
-        self.initial = _check_initial(initial, self.n_states)
+        given = np.full(self.n_states, 1.0 / self.n_states) if isinstance(initial, str) else initial
+        moves = isinstance(initial, str) and initial == "stationary"
+        self.initial = initial if moves else _probabilities("initial", given, self.n_states)
         if emission.is_resolved:
             emission.parameters(self.n_states)  # complains now, not in the middle of a run
 
@@ -87,7 +92,43 @@ class HMM(Tree):
         return f"HMM(n_states={self.n_states}, emission={self.emission!r})"
 
     def _repr_html_(self) -> str:
-        return show.as_html(self)
+        """The emission, and one row per parameter with its prior; every text is escaped."""
+        rows = [("transition", f"{self.n_states} x {self.n_states}", str(self.transitions))]
+        priors = self.emission.untied.specifications
+        for name, spec in priors.items():
+            fixed = "fixed at " if isinstance(spec, np.ndarray) else ""
+            rows.append((name, "one per state", fixed + parameters.brief(spec)))
+        start = self.initial if isinstance(self.initial, str) else "uniform" if np.ptp(self.initial) == 0 else "given"
+        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+        return (
+            f"<div class='longhmm-model'><p><b>Hidden Markov model</b>: {self.n_states} states, "
+            f"{escape(repr(self.emission))}, initial distribution {start}</p>"
+            "<table><thead><tr><th>parameter</th><th>size</th><th>prior</th></tr></thead>"
+            f"<tbody>{body}</tbody></table></div>"
+        )
+
+    # Densities --------------------------------------------------------------------------------------------------
+
+    def potentials(self, params: Mapping[str, jax.Array], rows: Rows) -> Potentials:
+        """What this model is, at natural parameters and for rows of data."""
+        moves, transition = self.transitions, params["transition"]
+        if moves.varies:
+            transition = moves.matrices(params[moves.parameter], jnp.asarray(rows.covariates))
+        return Potentials(params["initial"], transition, self.log_likelihoods(params, rows))
+
+    def log_likelihoods(
+        self, params: Mapping[str, jax.Array], rows: Rows
+    ) -> Float[jax.Array, "*rows K"] | Float[jax.Array, "*rows K K"]:
+        """The log likelihoods among the potentials.
+
+        A missing observation contributes 0. A known state (not -1) makes every other state impossible.
+        """
+        logs = self.emission.log_likelihoods(params, rows)
+        if rows.states is None:
+            return logs
+        known = jnp.asarray(rows.states)[..., None]
+        excluded = (known >= 0) & (known != jnp.arange(self.n_states))
+        return jnp.where(excluded[..., None, :] if self.emission.couples else excluded, -jnp.inf, logs)
 
     # Data -----------------------------------------------------------------------------------------------------
 
@@ -96,15 +137,18 @@ class HMM(Tree):
         """Number of features the emission describes."""
         return self.emission.dim
 
+    @property
+    def lags(self) -> int:
+        """Rows before each that the emission sees."""
+        return self.emission.lags
+
     def resolve(self, data: Any) -> HMM:
         """This model with default priors that depend on the data turned into numbers, from a fixed subsample."""
         if self.emission.is_resolved:
             return self
-        sequences = open_data(data)
+        sequences, model = open_data(data), copy.copy(self)
         self.check_dim(sequences)
-        summary = summarise(subsample(sequences))
-        model = copy.copy(self)
-        model.emission = self.emission.resolve(summary)
+        model.emission = self.emission.resolve(summarise(subsample(sequences)))
         model.emission.parameters(self.n_states)  # complains now, not in the middle of a run
         return model
 
@@ -123,12 +167,7 @@ class HMM(Tree):
             )
 
     def check_rows(
-        self,
-        sequences: Sequences,
-        values: np.ndarray,
-        observed: np.ndarray,
-        start: int,
-        states: np.ndarray | None = None,
+        self, sequences: Sequences, values: np.ndarray, observed: np.ndarray, start: int, states: Any = None
     ) -> None:
         """Refuse rows, read from position `start` on, that the model cannot have: observations and known states."""
         self.emission.check(values, observed, lambda row: sequences.describe(start + row))
@@ -156,30 +195,23 @@ class HMM(Tree):
         if unknown:
             raise ModelError(f"params must hold only {[*sorted(own), *table]}, got also {', '.join(unknown)}.")
         complete: dict[str, np.ndarray] = self.transitions.complete(params)
-        transition = complete["transition"]
         for name, parameter in table.items():
-            complete[name] = check_parameter(parameter, params.get(name))
-        complete["initial"] = (
-            _check_probabilities("params['initial']", params["initial"], self.n_states)
-            if "initial" in params
-            else self._initial_numpy(transition)
-        )
+            complete[name] = parameters.check_parameter(parameter, params.get(name))
+        complete["initial"] = self._own_initial(complete["transition"])
+        if "initial" in params:
+            complete["initial"] = _probabilities("params['initial']", params["initial"], self.n_states)
         return complete
 
-    def _initial_numpy(self, transition: np.ndarray) -> np.ndarray:
-        if isinstance(self.initial, str):
-            return stationary_law(transition)
-        return np.asarray(self.initial, np.float64)
+    def _own_initial(self, transition: np.ndarray) -> np.ndarray:
+        return stationary_law(transition) if isinstance(self.initial, str) else np.asarray(self.initial, np.float64)
 
-    def initial_law(self, transition: jax.Array) -> jax.Array:
-        """`(K,)`, law of the state of a sequence's first observation, given the transition matrix."""
-        if isinstance(self.initial, str):
-            return stationary(transition)
-        return jnp.asarray(self.initial, transition.dtype)
+    def initial_distribution(self, transition: jax.Array) -> jax.Array:
+        """`(K,)`, of the state of a sequence's first observation, given the transition matrix."""
+        return stationary(transition) if isinstance(self.initial, str) else jnp.asarray(self.initial, transition.dtype)
 
     def given_initial(self, params: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """The initial law of `params` where it differs from the model's own; it then wins, as a constant."""
-        own = self._initial_numpy(np.asarray(params["transition"], np.float64))
+        """The initial distribution of `params` where it differs from the model's own; it then wins, as a constant."""
+        own = self._own_initial(np.asarray(params["transition"], np.float64))
         given = np.asarray(params["initial"], np.float64)
         return None if np.allclose(given, own, atol=1e-9) else given
 
@@ -189,12 +221,13 @@ class HMM(Tree):
         return {"transition": self.transitions.unconstrain(params[self.transitions.parameter]), **coordinates}
 
     def constrain(self, coordinates: Mapping[str, jax.Array]) -> Params:
-        """Unconstrained coordinates to natural parameters, constants and the initial law included."""
+        """Unconstrained coordinates to natural parameters, constants and the initial distribution included."""
         moves = self.transitions
         found = moves.constrain(coordinates["transition"])
         transition = moves.typical(found)
         emission = parameters.constrain(self.emission.parameters(self.n_states), coordinates)
-        return {"initial": self.initial_law(transition), "transition": transition, moves.parameter: found, **emission}
+        initial = self.initial_distribution(transition)
+        return {"initial": initial, "transition": transition, moves.parameter: found, **emission}
 
     def log_prior(self, params: Mapping[str, jax.Array]) -> jax.Array:
         """Log prior density of natural parameters."""
@@ -215,46 +248,8 @@ class HMM(Tree):
         """Log volume of the map from the emission's coordinates to its natural parameters."""
         return parameters.log_abs_det_jacobian(self.emission.parameters(self.n_states), coordinates)
 
-    # Densities --------------------------------------------------------------------------------------------------
 
-    @property
-    def lags(self) -> int:
-        """Rows before each that the emission sees."""
-        return self.emission.lags
-
-    def potentials(self, params: Mapping[str, jax.Array], rows: Rows) -> Potentials:
-        """What this model is, at natural parameters and for rows of data."""
-        moves, transition = self.transitions, params["transition"]
-        if moves.varies:
-            transition = moves.matrices(params[moves.parameter], jnp.asarray(rows.covariates))
-        return Potentials(params["initial"], transition, self.log_likelihoods(params, rows))
-
-    def log_likelihoods(
-        self, params: Mapping[str, jax.Array], rows: Rows
-    ) -> Float[jax.Array, "*rows K"] | Float[jax.Array, "*rows K K"]:
-        """The log likelihoods among the potentials.
-
-        A missing observation contributes 0. A known state (not -1) makes every other state impossible.
-        """
-        logs = self.emission.log_likelihoods(params, rows)
-        if rows.states is None:
-            return logs
-        known = jnp.asarray(rows.states)[..., None]
-        excluded = (known >= 0) & (known != jnp.arange(self.n_states))
-        return jnp.where(excluded[..., None, :] if self.emission.couples else excluded, -jnp.inf, logs)
-
-
-def _check_initial(initial: Any, n_states: int) -> np.ndarray | str:
-    if isinstance(initial, str):
-        if initial == "uniform":
-            return np.full(n_states, 1.0 / n_states)
-        if initial == "stationary":
-            return initial
-        raise ModelError(f"initial must be 'uniform', 'stationary' or {n_states} probabilities, got {initial!r}.")
-    return _check_probabilities("initial", initial, n_states)
-
-
-def _check_probabilities(name: str, given: Any, n_states: int) -> np.ndarray:
+def _probabilities(name: str, given: Any, n_states: int) -> np.ndarray:
     try:
         found = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.model.covariance import LOG_2PI, precision, scatter_slope, whitening
+from longhmm.model.covariance import LOG_2PI
 
 if TYPE_CHECKING:
     from longhmm.model.emissions.base import Emission
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 GAUSSIAN, LINEAR, TABLE, PRECOMPUTED = range(4)
 
 Params = Mapping[str, jax.Array]
+Arrays = Mapping[str, np.ndarray]
 
 
 class Lowering:
@@ -84,9 +85,7 @@ class Lowering:
         # Where nothing was seen the product is 0: a category of probability 0 has no derivative to give.
         return jnp.sum(sums * jnp.where(sums != 0, self.natural(params), 0.0))
 
-    def expected_statistics(
-        self, params: Mapping[str, np.ndarray], sums: np.ndarray, centre: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def expected_statistics(self, params: Arrays, sums: np.ndarray, centre: np.ndarray) -> tuple[Any, Any]:
         """`sum_t gamma_t(k) s(y_t - centre)`, `(K, n_stats)`, and `sum_t gamma_t(k)`, `(K,)`, from a kernel's sums.
 
         Only Gaussians are centred; for other families `centre` must be 0.
@@ -100,7 +99,6 @@ class Lowering:
         emission, whole = self.emission, jnp.all(observed, axis=-1)
         filled = jnp.where(whole[..., None], values, emission.fill(jnp.asarray(values).dtype))
         logs = emission.log_base_measure(filled if emission.vector_valued else filled[..., 0])
-        assert logs is not None
         return jnp.sum(jnp.where(whole, logs, 0.0))
 
 
@@ -131,30 +129,11 @@ class LinearLowering(Lowering):
     def natural(self, params: Params) -> jax.Array:
         found = self.emission.natural_parameters(params)
         assert found is not None
-        eta, normaliser = found
-        return jnp.concatenate([-normaliser[:, None], eta], axis=1)
-
-
-class TableLowering(Lowering):
-    """A log probability for each of C categories: natural parameters and sums `(C,)`."""
-
-    kind = TABLE
-
-    def __init__(self, emission: Emission, n_categories: int) -> None:
-        super().__init__(emission, 1, n_categories, n_categories)
-
-    def natural(self, params: Params) -> jax.Array:
-        # The logarithm of 0 is what it should be: minus infinity, an impossible category.
-        return jnp.log(jnp.asarray(params["probs"]))
-
-    def expected_statistics(
-        self, params: Mapping[str, np.ndarray], sums: np.ndarray, centre: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        return sums, sums.sum(axis=1)
+        return jnp.concatenate([-found[1][:, None], found[0]], axis=1)
 
 
 class GaussianLowering(Lowering):
-    """Features that are independent normals given the state.
+    """Features that are normal given the state.
 
     Natural parameters: the log density at the mean, the mean, and the rows of the inverse Cholesky factor of the
     covariance. Sums: count, first and second moments about the mean at which they were taken.
@@ -164,11 +143,11 @@ class GaussianLowering(Lowering):
     rows_are_values = True
 
     def __init__(self, emission: Emission) -> None:
-        triangle = emission.dim * (emission.dim + 1) // 2
-        super().__init__(emission, emission.dim, 1 + emission.dim + triangle, 1 + emission.dim + triangle)
+        size = 1 + emission.dim + emission.dim * (emission.dim + 1) // 2
+        super().__init__(emission, emission.dim, size, size)
 
     def features(self, params: Params) -> tuple[jax.Array, jax.Array]:
-        """Means and standard deviations `(K, D)`."""
+        """Means and standard deviations `(K, D)`, of features that are independent."""
         raise NotImplementedError
 
     def whitened(self, params: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -184,86 +163,23 @@ class GaussianLowering(Lowering):
 
     def expected_log_density(self, params: Params, at: Params, sums: jax.Array) -> jax.Array:
         mean, sd = self.features(params)
-        centre, dim = jax.lax.stop_gradient(self.features(at)[0]), mean.shape[1]
+        move, dim = mean - jax.lax.stop_gradient(self.features(at)[0]), self.width
         count, first, second = sums[:, :1], sums[:, 1 : 1 + dim], sums[:, 1 + dim :]
         squares = second[:, np.cumsum([0, *range(dim, 1, -1)])]
-        move = mean - centre
         about = squares - 2.0 * move * first + count * move * move
         return -jnp.sum(count * jnp.log(sd) + 0.5 * about / sd**2)
 
-    def expected_statistics(
-        self, params: Mapping[str, np.ndarray], sums: np.ndarray, centre: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        first, products, count = self._moments(params, sums, centre)
-        rows, columns = np.triu_indices(first.shape[1])
-        return np.concatenate([first, products[:, rows == columns]], axis=1), count
-
-    def _moments(
-        self, params: Mapping[str, np.ndarray], sums: np.ndarray, centre: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Sums of `y - centre` `(K, D)` and of its products `(K, D (D + 1) / 2)`, and counts `(K,)`."""
+    def expected_statistics(self, params: Arrays, sums: np.ndarray, centre: np.ndarray) -> tuple[Any, Any]:
         with jax.enable_x64(True):
             mean = np.asarray(self.whitened({name: jnp.asarray(value) for name, value in params.items()})[0])
-        dim = mean.shape[1]
-        count, about_mean, second = sums[:, 0], sums[:, 1 : 1 + dim], sums[:, 1 + dim :]
-        shift = mean - centre
+        dim, shift = mean.shape[1], mean - centre
         rows, columns = np.triu_indices(dim)
-        products = (
-            second
-            + about_mean[:, rows] * shift[:, columns]
-            + shift[:, rows] * about_mean[:, columns]
-            + count[:, None] * shift[:, rows] * shift[:, columns]
-        )
-        return about_mean + count[:, None] * shift, products, count
+        count, about_mean, second = sums[:, :1], sums[:, 1 : 1 + dim], sums[:, 1 + dim :]
+        cross = about_mean[:, rows] * shift[:, columns] + shift[:, rows] * about_mean[:, columns]
+        products = second + cross + count * shift[:, rows] * shift[:, columns]
+        return np.concatenate([about_mean + count * shift, self.second_moments(products)], axis=1), sums[:, 0]
 
-
-class FullGaussianLowering(GaussianLowering):
-    """Gaussians with `mean (K, D)` and `covariance (K, D, D)`."""
-
-    def whitened(self, params: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
-        triangle, dim = whitening(jnp.asarray(params["covariance"])), self.width
-        diagonal = triangle[:, np.cumsum(np.arange(dim) + 1) - 1]
-        return jnp.asarray(params["mean"]), triangle, jnp.sum(jnp.log(diagonal), -1) - 0.5 * dim * LOG_2PI
-
-    def gradient(self, params: Params, sums: jax.Array) -> dict[str, jax.Array]:
-        """`P f` and `1/2 (P S P - n P)`, P the precision, f and S the moments about the mean."""
-        dim, precise = self.width, precision(params["covariance"])
-        count, first, second = sums[:, 0], sums[:, 1 : 1 + dim], sums[:, 1 + dim :]
-        square = np.zeros((dim, dim), np.int32)
-        square[np.triu_indices(dim)] = np.arange(dim * (dim + 1) // 2)
-        found = {
-            "mean": jnp.sum(precise * first[:, None, :], axis=2),
-            "covariance": scatter_slope(precise, second[:, np.maximum(square, square.T)], count),
-        }
-        return {name: found[name] for name in self.emission.free_names}
-
-    def expected_statistics(
-        self, params: Mapping[str, np.ndarray], sums: np.ndarray, centre: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        first, products, count = self._moments(params, sums, centre)
-        return np.concatenate([first, products], axis=1), count
-
-
-class TiedLowering(Lowering):
-    """The lowering of an emission whose parameters are stacked over levels: `levels[k]` is the level of state k."""
-
-    def __init__(self, tied: Emission, inner: Lowering, levels: np.ndarray) -> None:
-        super().__init__(tied, inner.width, inner.pack, inner.sums)
-        self.kind, self._inner, self._levels = inner.kind, inner, levels
-        self.rows_are_values, self.has_base_measure = inner.rows_are_values, inner.has_base_measure
-
-    def numbers(self, values: Any) -> Any:
-        return self._inner.numbers(values)
-
-    def natural(self, params: Params) -> jax.Array:
-        return self._inner.natural(params)[self._levels]
-
-    def gradient(self, params: Params, sums: jax.Array) -> dict[str, jax.Array]:
-        shape = (int(self._levels.max()) + 1, sums.shape[1])
-        return self._inner.gradient(params, jnp.zeros(shape, sums.dtype).at[self._levels].add(sums))
-
-    def expected_statistics(
-        self, params: Mapping[str, np.ndarray], sums: np.ndarray, centre: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        names = self.emission.names
-        return self._inner.expected_statistics({name: params[name][self._levels] for name in names}, sums, centre)
+    def second_moments(self, products: np.ndarray) -> np.ndarray:
+        """Those of the family's sufficient statistics, from sums `(K, D (D + 1) / 2)` of products of features."""
+        rows, columns = np.triu_indices(self.width)
+        return products[:, rows == columns]

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import digamma
 
 from longhmm.model.conjugate import (
@@ -21,7 +22,7 @@ from longhmm.model.conjugate import (
     InverseWishartPrior,
     Moments,
     NormalPrior,
-    PairPrior,
+    Pair,
     Params,
     Sums,
 )
@@ -29,6 +30,17 @@ from longhmm.model.covariance import LOG_2PI
 
 ROUNDS = 200
 SETTLED = 1e-13  # relative change of the mean after which the rounds of the M step end
+
+
+def _about(mean: Any, count: Any, first: Any, second: Any) -> Any:
+    """Sums of products `(G, D, D)` about a mean, from those about 0."""
+    cross = mean[:, :, None] * first[:, None, :]
+    return second - cross - cross.swapaxes(1, 2) + count[:, None, None] * mean[:, :, None] * mean[:, None, :]
+
+
+def _times(matrices: Any, vectors: Any) -> Any:
+    numbers = np if isinstance(matrices, np.ndarray) and isinstance(vectors, np.ndarray) else jnp
+    return numbers.einsum("gij,gj->gi", matrices, vectors)
 
 
 # The M step --------------------------------------------------------------------------------------------------------
@@ -42,18 +54,17 @@ def normal_mode(
     `spread_about` gives the best covariances for given means, relative to the centre of the sums. None where a level
     has too few observations, or a covariance is not positive definite.
     """
-    dim, centre, counts = len(sums.centre), sums.centre, sums.counts
-    if np.any(counts <= dim):
+    centre, counts, weights = sums.centre, sums.counts, np.asarray(prior.precision)
+    if np.any(counts <= len(centre)):
         return None
-    first, weights = sums.statistics[:, :dim], np.asarray(prior.precision)
-    about = np.asarray(prior.mean) - centre
+    first = sums.statistics[:, : len(centre)]
     mean = first / counts[:, None] if start is None else start - centre
     for _ in range(ROUNDS):
         spread = spread_about(mean)
         if not np.linalg.eigvalsh(spread).min() > 0:
             return None
         inverse = np.linalg.inv(spread)
-        right = np.einsum("kij,kj->ki", inverse, first) + np.einsum("kij,kj->ki", weights, about)
+        right = _times(inverse, first) + _times(weights, np.asarray(prior.mean) - centre)
         new = np.linalg.solve(counts[:, None, None] * inverse + weights, right[..., None])[..., 0]
         change = np.abs(new - mean).max() / (np.abs(new).max() + 1e-300)
         mean = new
@@ -68,14 +79,12 @@ def best_covariance(sums: Sums, prior: InverseWishartPrior, mean: np.ndarray) ->
     rows, columns = np.triu_indices(dim)
     moments = np.zeros((len(counts), dim, dim))
     moments[:, rows, columns] = moments[:, columns, rows] = sums.statistics[:, dim:]
-    cross = mean[:, :, None] * sums.statistics[:, None, :dim]
-    about = moments - cross - np.swapaxes(cross, 1, 2)
-    about = about + counts[:, None, None] * mean[:, :, None] * mean[:, None, :]
     weight = counts + np.asarray(prior.degrees) + dim + 1
-    return (about + np.asarray(prior.scale)) / weight[:, None, None]
+    about = _about(mean, counts, sums.statistics[:, :dim], moments)
+    return np.asarray((about + np.asarray(prior.scale)) / weight[:, None, None])
 
 
-def best_variance(sums: Sums, prior: PairPrior, mean: np.ndarray, *, shared: bool) -> np.ndarray:
+def best_variance(sums: Sums, prior: Pair, mean: np.ndarray, *, shared: bool) -> np.ndarray:
     """From sums of `(y, y_i^2)`, or `(y, sum_i y_i^2)` where features share one variance; as covariances."""
     dim, counts = mean.shape[1], sums.counts[:, None]
     moved = 2 * mean * sums.statistics[:, :dim] - counts * mean**2
@@ -97,20 +106,15 @@ def full_conditional(mean_prior: NormalPrior | None, scatter_prior: InverseWisha
         return Moments(weights.T @ observed.astype(weights.dtype), weights.T @ moved, products)
 
     def draw(key: jax.Array, params: Params, totals: Moments) -> dict[str, jax.Array]:
-        assert totals.second is not None
         scatter_key, mean_key = jax.random.split(key)
         centre, count, covariance, new = _centre(params), totals.number[:, 0], params["covariance"], {}
         if scatter_prior is not None:
-            offset = params["mean"] - centre
-            cross = totals.first[:, :, None] * offset[:, None, :]
-            scatter = totals.second - cross - jnp.swapaxes(cross, 1, 2)
-            scatter = scatter + count[:, None, None] * offset[:, :, None] * offset[:, None, :]
+            scatter = _about(params["mean"] - centre, count, totals.first, totals.second)
             covariance = draw_inverse_wishart(scatter_key, scatter_prior.degrees + count, scatter_prior.scale + scatter)
             new["covariance"] = covariance
         if mean_prior is not None:
             precision = jnp.linalg.inv(covariance)
-            linear = jnp.einsum("gij,gj->gi", precision, totals.first)
-            information = count[:, None, None] * precision
+            information, linear = count[:, None, None] * precision, _times(precision, totals.first)
             new["mean"] = centre + _draw_normal(mean_key, mean_prior, centre, information, linear)
         return new
 
@@ -118,7 +122,7 @@ def full_conditional(mean_prior: NormalPrior | None, scatter_prior: InverseWisha
 
 
 def independent_conditional(
-    mean_prior: NormalPrior | None, variance_prior: PairPrior | None, *, shared: bool
+    mean_prior: NormalPrior | None, variance_prior: Pair | None, *, shared: bool
 ) -> Conditional:
     """For `mean` and `variance`; a parameter without a prior here is fixed."""
 
@@ -127,18 +131,15 @@ def independent_conditional(
         return Moments(weights.T @ observed.astype(weights.dtype), weights.T @ moved, weights.T @ (moved * moved))
 
     def draw(key: jax.Array, params: Params, totals: Moments) -> dict[str, jax.Array]:
-        assert totals.second is not None
         variance_key, mean_key = jax.random.split(key)
         centre, variance, new = _centre(params), params["variance"], {}
         if variance_prior is not None:
-            offset = params["mean"] - centre
-            squares = totals.second - 2 * offset * totals.first + totals.number * offset**2
-            count = totals.number
+            offset, count = params["mean"] - centre, totals.number
+            squares = totals.second - 2 * offset * totals.first + count * offset**2
             if shared:
                 count, squares = jnp.sum(count, axis=1), jnp.sum(squares, axis=1)
             shape, rate = variance_prior.one + 0.5 * count, variance_prior.two + 0.5 * squares
-            variance = rate / jax.random.gamma(variance_key, shape)
-            new["variance"] = variance
+            variance = new["variance"] = rate / jax.random.gamma(variance_key, shape)
         if mean_prior is not None:
             wide = jnp.broadcast_to(variance[:, None] if shared else variance, totals.number.shape)
             # Features may have been observed unequally often: the count goes into the precision, feature by feature.
@@ -159,11 +160,11 @@ def _draw_normal(
 ) -> jax.Array:
     """Normal with the prior's and the data's information added up, as an offset from `centre`."""
     factor = jnp.linalg.cholesky(prior.precision + information)
-    total = linear + jnp.einsum("gij,gj->gi", prior.precision, prior.mean - centre)
+    total = linear + _times(prior.precision, prior.mean - centre)
     noise = jax.random.normal(key, total.shape, total.dtype)
-    half = jax.scipy.linalg.solve_triangular(factor, total[..., None], lower=True)[..., 0]
+    half = solve_triangular(factor, total[..., None], lower=True)[..., 0]
     # Solving with the transpose turns standard noise into the covariance, the inverse of the precision.
-    return jax.scipy.linalg.solve_triangular(factor, (half + noise)[..., None], lower=True, trans=1)[..., 0]
+    return solve_triangular(factor, (half + noise)[..., None], lower=True, trans=1)[..., 0]
 
 
 def draw_inverse_wishart(key: jax.Array, degrees: Any, scale: Any) -> jax.Array:
@@ -174,9 +175,8 @@ def draw_inverse_wishart(key: jax.Array, degrees: Any, scale: Any) -> jax.Array:
     squares = 2.0 * jax.random.gamma(chi_key, 0.5 * (degrees[:, None] - jnp.arange(size)))
     bartlett = below + jax.vmap(jnp.diag)(jnp.sqrt(squares))
     # W = L^-T B B^T L^-1 is Wishart with scale^-1 = L^-T L^-1, and its inverse is X X^T with X = L B^-T.
-    factor = jnp.linalg.cholesky(scale)
-    half = jax.scipy.linalg.solve_triangular(bartlett, jnp.swapaxes(factor, -1, -2), lower=True)
-    return jnp.swapaxes(half, -1, -2) @ half
+    half = solve_triangular(bartlett, jnp.linalg.cholesky(scale).swapaxes(-1, -2), lower=True)
+    return half.swapaxes(-1, -2) @ half
 
 
 # Variational inference ---------------------------------------------------------------------------------------------
@@ -190,52 +190,44 @@ class GaussianQ(NamedTuple):
     degrees: jax.Array
     scale: jax.Array
 
+    @property
+    def precision(self) -> jax.Array:
+        """The mean of the inverse covariance."""
+        return self.degrees[:, None, None] * jnp.linalg.inv(self.scale)
+
 
 def gaussian_approximation(normal: NormalPrior, wishart: InverseWishartPrior, centre: Any) -> Approximation:
     """For `mean` and `covariance`; `centre` `(D,)` is subtracted from observations."""
     middle = jnp.asarray(centre)
-    size = middle.shape[0]
-    prior_loc = normal.mean - middle
+    size, prior_loc = middle.shape[0], normal.mean - middle
     conditional = full_conditional(normal, wishart)
-    origin = {"mean": middle[None]}
 
     def statistics(params: Any, values: jax.Array, observed: jax.Array, weights: jax.Array) -> Any:
-        return conditional.statistics(origin, values, observed, weights)
+        return conditional.statistics({"mean": middle[None]}, values, observed, weights)
 
     def pretend(params: Any, count: jax.Array) -> Moments:
-        offset = params["mean"] - middle
+        offset, n = params["mean"] - middle, count[:, None]
         products = params["covariance"] + offset[:, :, None] * offset[:, None, :]
-        return Moments(
-            jnp.broadcast_to(count[:, None], offset.shape), count[:, None] * offset, count[:, None, None] * products
-        )
+        return Moments(jnp.broadcast_to(n, offset.shape), n * offset, n[:, None] * products)
 
     def update(q: GaussianQ, sums: Moments) -> GaussianQ:
-        assert sums.second is not None
         count = sums.number[:, 0]
         for _ in range(3):
-            precision = q.degrees[:, None, None] * jnp.linalg.inv(q.scale)
-            information = normal.precision + count[:, None, None] * precision
-            linear = jnp.einsum("gij,gj->gi", normal.precision, prior_loc)
-            linear = linear + jnp.einsum("gij,gj->gi", precision, sums.first)
-            loc = jnp.linalg.solve(information, linear[..., None])[..., 0]
-            spread = jnp.linalg.inv(information)
-            cross = sums.first[:, :, None] * loc[:, None, :]
-            around = sums.second - cross - jnp.swapaxes(cross, 1, 2)
-            around = around + count[:, None, None] * (loc[:, :, None] * loc[:, None, :] + spread)
-            q = GaussianQ(
-                loc, spread, wishart.degrees + count, wishart.scale + 0.5 * (around + jnp.swapaxes(around, 1, 2))
-            )
+            information = normal.precision + count[:, None, None] * q.precision
+            linear = _times(normal.precision, prior_loc) + _times(q.precision, sums.first)
+            loc, spread = jnp.linalg.solve(information, linear[..., None])[..., 0], jnp.linalg.inv(information)
+            around = _about(loc, count, sums.first, sums.second) + count[:, None, None] * spread
+            scale = wishart.scale + 0.5 * (around + jnp.swapaxes(around, 1, 2))
+            q = GaussianQ(loc, spread, wishart.degrees + count, scale)
         return q
 
     def expected(q: GaussianQ, values: jax.Array, observed: jax.Array) -> jax.Array:
         whole = jnp.all(observed, axis=-1)
-        moved = jnp.where(whole[:, None], values - middle, 0.0)
-        precision = q.degrees[:, None, None] * jnp.linalg.inv(q.scale)
         log_det = jnp.linalg.slogdet(q.scale)[1] - size * jnp.log(2.0)
         log_det = log_det - jnp.sum(digamma(0.5 * (q.degrees[:, None] - jnp.arange(size))), axis=1)
-        residual = moved[:, None, :] - q.loc
-        distance = jnp.einsum("tgi,gij,tgj->tg", residual, precision, residual)
-        distance = distance + jnp.einsum("gij,gji->g", precision, q.spread)
+        residual = jnp.where(whole[:, None], values - middle, 0.0)[:, None, :] - q.loc
+        distance = jnp.einsum("tgi,gij,tgj->tg", residual, q.precision, residual)
+        distance = distance + jnp.einsum("gij,gji->g", q.precision, q.spread)
         return jnp.where(whole[:, None], -0.5 * (distance + log_det + size * LOG_2PI), 0.0)
 
     def mean(q: GaussianQ) -> dict[str, jax.Array]:
@@ -246,13 +238,9 @@ def gaussian_approximation(normal: NormalPrior, wishart: InverseWishartPrior, ce
     def draw(key: jax.Array, q: GaussianQ) -> dict[str, jax.Array]:
         mean_key, scatter_key = jax.random.split(key)
         noise = jax.random.normal(mean_key, q.loc.shape, q.loc.dtype)
-        moved = jnp.einsum("gij,gj->gi", jnp.linalg.cholesky(q.spread), noise)
+        moved = _times(jnp.linalg.cholesky(q.spread), noise)
         return {"mean": q.loc + middle + moved, "covariance": draw_inverse_wishart(scatter_key, q.degrees, q.scale)}
 
-    start = GaussianQ(
-        jnp.asarray(prior_loc),
-        jnp.linalg.inv(normal.precision + 1e-6 * jnp.eye(size)),
-        jnp.asarray(wishart.degrees),
-        jnp.asarray(wishart.scale),
-    )
+    spread = jnp.linalg.inv(normal.precision + 1e-6 * jnp.eye(size))
+    start = GaussianQ(jnp.asarray(prior_loc), spread, jnp.asarray(wishart.degrees), jnp.asarray(wishart.scale))
     return Approximation(statistics, pretend, update, start, expected, mean, draw)

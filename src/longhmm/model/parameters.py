@@ -17,7 +17,7 @@ from numpyro.distributions.constraints import Constraint
 
 from longhmm.errors import ModelError
 from longhmm.model.covariance import bijection, inverse_wishart_density
-from longhmm.model.turn import Turn
+from longhmm.model.support import Turn
 
 Params = Mapping[str, Any]
 
@@ -44,18 +44,26 @@ class Parameter(NamedTuple):
 Parameters = Mapping[str, Parameter]
 
 
+# What users give -----------------------------------------------------------------------------------------------------
+
+
 class Pending(NamedTuple):
     """Stands for a default prior that the data have not scaled yet; only the region is known."""
 
     support: Constraint
 
 
-def specification(name: str, given: Any) -> Distribution | np.ndarray | Pending:
+Specification = Any  # a prior (Distribution), a fixed value (array), or Pending
+
+
+def specification(name: str, given: Any) -> Specification:
     """What a user gave for a parameter: its prior, or its fixed value."""
     if isinstance(given, Pending):
         return given
     if isinstance(given, Distribution):
-        return portable(given)
+        # JAX arrays keep the precision of the scope that made them; NumPy arrays take that of the scope that uses them,
+        # so that one prior serves float32 windows and float64 modes.
+        return jax.tree.map(_to_numpy, given)
     if isinstance(given, type):
         raise ModelError(
             f"The prior of '{name}' must be a distribution such as Normal(0, 1), but it was the class {given.__name__}."
@@ -69,48 +77,38 @@ def specification(name: str, given: Any) -> Distribution | np.ndarray | Pending:
     return array
 
 
-def portable(prior: Distribution) -> Distribution:
-    """The same prior with NumPy leaves, in double precision.
-
-    JAX arrays keep the precision of the scope that made them; NumPy arrays take that of the scope that uses them, so
-    one prior serves float32 windows and float64 modes.
-    """
-    return jax.tree.map(_to_numpy, prior)
-
-
 def _to_numpy(leaf: Any) -> Any:
     if not isinstance(leaf, jax.Array | np.ndarray):
         return leaf
     return np.asarray(leaf, np.float64 if np.issubdtype(leaf.dtype, np.floating) else None)
 
 
-def fresh(prior: Distribution) -> Distribution:
-    """A copy in the precision of the current scope, without what NumPyro or JAX may have cached for another one."""
-    wide = jnp.result_type(float) == np.float64
-    floating = np.float64 if wide else np.float32
-
-    def copied(leaf: Any) -> Any:
-        if not isinstance(leaf, np.ndarray):
-            return leaf
-        return leaf.astype(floating if leaf.dtype.kind == "f" else leaf.dtype)
-
-    return jax.tree.map(copied, prior)
-
-
-def full_shape(spec: Distribution | np.ndarray | Pending) -> tuple[int, ...]:
+def full_shape(spec: Specification) -> tuple[int, ...]:
     """The shape of one draw of a prior, or of a constant; () where only the region is known."""
     if isinstance(spec, Distribution):
         return tuple(spec.batch_shape) + tuple(spec.event_shape)
     return () if isinstance(spec, Pending) else tuple(spec.shape)
 
 
+def brief(spec: Specification) -> str:
+    """A prior or fixed value in a word."""
+    if isinstance(spec, Pending):
+        return "scaled to the data"
+    if isinstance(spec, Distribution):
+        return type(spec).__name__
+    return f"{spec.item():g}" if spec.ndim == 0 else str(spec.tolist()) if spec.size <= 8 else f"array{spec.shape}"
+
+
 def make_parameter(
-    name: str, spec: Distribution | np.ndarray | Pending, n_states: int, tail: tuple[int, ...], *, integer: bool = False
+    name: str, spec: Specification, n_states: int, tail: tuple[int, ...], *, integer: bool = False
 ) -> Parameter:
     """Stack one specification over states, or refuse a shape that does not fit (K, *tail)."""
-    shape = (n_states, *tail)
-    given = full_shape(spec)
-    if not _fits(given, shape):
+    shape, given = (n_states, *tail), full_shape(spec)
+    try:
+        fits = np.broadcast_shapes(given, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
         kind = "prior" if isinstance(spec, Distribution) else "fixed value"
         raise ModelError(
             f"The {kind} of '{name}' has shape {given}, which does not fit {n_states} states with values of shape "
@@ -123,25 +121,33 @@ def make_parameter(
         return Parameter(name, shape, None, None, spec.support)
     if isinstance(spec, jax.Array):  # inside compiled code
         return Parameter(name, shape, None, jnp.broadcast_to(spec, shape), None)
-    dtype = np.int64 if integer else np.float64
-    return Parameter(name, shape, None, np.broadcast_to(spec, shape).astype(dtype), None)
+    fixed = np.broadcast_to(spec, shape).astype(np.int64 if integer else np.float64)
+    return Parameter(name, shape, None, fixed, None)
 
 
-def _fits(given: tuple[int, ...], shape: tuple[int, ...]) -> bool:
-    try:
-        return np.broadcast_shapes(given, shape) == shape
-    except ValueError:
-        return False
+# Priors --------------------------------------------------------------------------------------------------------------
 
 
-def log_prior_density(parameter: Parameter, value: jax.Array) -> jax.Array:
-    """Log prior density of one free parameter in natural space, summed over states and features."""
+def _prior_of(parameter: Parameter) -> Distribution:
+    """A copy in the precision of the current scope, without what NumPyro or JAX may have cached for another one."""
     if parameter.prior is None:
         raise ModelError(
             f"The default prior of '{parameter.name}' depends on the data: resolve the model on the data first, or "
             f"give the prior of '{parameter.name}' explicitly."
         )
-    prior = fresh(parameter.prior)
+    floating = jnp.result_type(float)
+
+    def copied(leaf: Any) -> Any:
+        if not isinstance(leaf, np.ndarray):
+            return leaf
+        return leaf.astype(floating if leaf.dtype.kind == "f" else leaf.dtype)
+
+    return jax.tree.map(copied, parameter.prior)
+
+
+def log_prior_density(parameter: Parameter, value: jax.Array) -> jax.Array:
+    """Log prior density of one free parameter in natural space, summed over states and features."""
+    prior = _prior_of(parameter)
     density = inverse_wishart_density(prior, value) if isinstance(prior, InverseWishart) else None
     return jnp.sum(prior.log_prob(value) if density is None else density)
 
@@ -150,12 +156,7 @@ def draw_prior(key: jax.Array, parameter: Parameter) -> jax.Array:
     """One draw of the prior, shape (K, *tail); a fixed parameter returns its value."""
     if parameter.value is not None:
         return jnp.asarray(parameter.value)
-    if parameter.prior is None:
-        raise ModelError(
-            f"The default prior of '{parameter.name}' depends on the data: resolve the model on the data before "
-            "drawing from the prior."
-        )
-    prior = fresh(parameter.prior)
+    prior = _prior_of(parameter)
     batch = parameter.shape[: len(parameter.shape) - prior.event_dim]
     try:
         return prior.expand(batch).sample(key)
@@ -166,14 +167,17 @@ def draw_prior(key: jax.Array, parameter: Parameter) -> jax.Array:
         ) from None
 
 
+# Values --------------------------------------------------------------------------------------------------------------
+
+
 def trial_value(support: Constraint, shape: tuple[int, ...], sign: float) -> np.ndarray:
     """A value inside `support`, far from its centre on both sides; two signs give two different values."""
-    bijection = biject_to(support)
-    coordinates = bijection.inverse_shape(shape)
+    way = biject_to(support)
+    coordinates = way.inverse_shape(shape)
     size = int(np.prod(coordinates, dtype=int))
     noise = sign * np.random.default_rng(0).uniform(0.5, 2.0, size) * np.where(np.arange(size) % 2 == 0, -1.0, 1.0)
     with jax.enable_x64(True):
-        return np.asarray(bijection(jnp.asarray(noise.reshape(coordinates))))
+        return np.asarray(way(jnp.asarray(noise.reshape(coordinates))))
 
 
 def check_parameter(parameter: Parameter, given: Any) -> np.ndarray:
@@ -186,10 +190,7 @@ def check_parameter(parameter: Parameter, given: Any) -> np.ndarray:
         value = np.asarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         raise ModelError(f"params['{parameter.name}'] must be an array of numbers, got {given!r}.") from None
-    if value.shape != parameter.shape:
-        raise ModelError(
-            f"params['{parameter.name}'] must have shape {parameter.shape}, states first, got shape {value.shape}."
-        )
+    _check_shape(parameter, value)
     assert parameter.support is not None
     with jax.enable_x64(True):
         # As NumPy has it: NumPyro then checks without a program for every step.
@@ -202,6 +203,13 @@ def check_parameter(parameter: Parameter, given: Any) -> np.ndarray:
     return value
 
 
+def _check_shape(parameter: Parameter, value: Any) -> None:
+    if value.shape != parameter.shape:
+        raise ModelError(
+            f"params['{parameter.name}'] must have shape {parameter.shape}, states first, got shape {value.shape}."
+        )
+
+
 # Coordinates -------------------------------------------------------------------------------------------------------
 
 
@@ -212,18 +220,24 @@ def free_names(parameters: Parameters) -> list[str]:
 
 def coordinate_shapes(parameters: Parameters) -> dict[str, tuple[int, ...]]:
     """The shape of every free parameter's unconstrained coordinates."""
-    return {
-        name: tuple(bijection(parameters[name].support).inverse_shape(parameters[name].shape))
-        for name in free_names(parameters)
-    }
+    free = ((name, parameters[name]) for name in free_names(parameters))
+    return {name: tuple(bijection(each.support).inverse_shape(each.shape)) for name, each in free}
 
 
 def unconstrain(parameters: Parameters, params: Params) -> dict[str, jax.Array]:
     """Unconstrained coordinates of the free parameters; fixed ones have none."""
-    return {
-        name: bijection(parameters[name].support).inv(_natural(parameters[name], params))
-        for name in free_names(parameters)
-    }
+
+    def natural(parameter: Parameter) -> jax.Array:
+        if parameter.name not in params:
+            raise ModelError(
+                f"params must hold '{parameter.name}', an array of shape {parameter.shape}, got {sorted(params)}."
+            )
+        value = jnp.asarray(params[parameter.name])
+        _check_shape(parameter, value)
+        return value if jnp.issubdtype(value.dtype, jnp.inexact) else value.astype(float)
+
+    free = ((name, parameters[name]) for name in free_names(parameters))
+    return {name: bijection(each.support).inv(natural(each)) for name, each in free}
 
 
 def constrain(parameters: Parameters, u: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
@@ -231,7 +245,9 @@ def constrain(parameters: Parameters, u: Mapping[str, jax.Array]) -> dict[str, j
     names = free_names(parameters)
     dtype = jnp.result_type(*(u[name] for name in names)) if names else jnp.result_type(float)
     return {
-        name: bijection(parameter.support)(u[name]) if parameter.is_free else _fixed(parameter, dtype)
+        name: bijection(parameter.support)(u[name])
+        if parameter.is_free
+        else jnp.asarray(parameter.value, dtype if parameter.value.dtype.kind == "f" else None)
         for name, parameter in parameters.items()
     }
 
@@ -241,27 +257,6 @@ def log_abs_det_jacobian(parameters: Parameters, u: Mapping[str, jax.Array]) -> 
 
     A log density of natural values becomes one of coordinates by adding this number.
     """
-    total = jnp.zeros(())
-    for name in free_names(parameters):
-        way = bijection(parameters[name].support)
-        total = total + jnp.sum(way.log_abs_det_jacobian(u[name], way(u[name])))
-    return total
-
-
-def _fixed(parameter: Parameter, dtype: jnp.dtype) -> jax.Array:
-    assert parameter.value is not None
-    return jnp.asarray(parameter.value, dtype if parameter.value.dtype.kind == "f" else None)
-
-
-def _natural(parameter: Parameter, params: Params) -> jax.Array:
-    if parameter.name not in params:
-        raise ModelError(
-            f"The parameters must contain '{parameter.name}' of shape {parameter.shape}, but the names "
-            f"were {sorted(params)}."
-        )
-    value = jnp.asarray(params[parameter.name])
-    if value.shape != parameter.shape:
-        raise ModelError(
-            f"The parameter '{parameter.name}' must have shape {parameter.shape}, but it had shape {value.shape}."
-        )
-    return value if jnp.issubdtype(value.dtype, jnp.inexact) else value.astype(float)
+    ways = {name: bijection(parameters[name].support) for name in free_names(parameters)}
+    logs = (jnp.sum(way.log_abs_det_jacobian(u[name], way(u[name]))) for name, way in ways.items())
+    return sum(logs, jnp.zeros(()))

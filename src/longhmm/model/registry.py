@@ -76,7 +76,7 @@ class Registry:
 
 
 EMISSIONS = Registry("emissions", ("base", "distribution", "family", "product", "tied"))
-TRANSITIONS = Registry("transitions", ("base",))
+TRANSITIONS = Registry("transitions", ())
 
 
 def accepted(each: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:

@@ -63,14 +63,11 @@ def simulate(
 def _one_sequence(
     model: HMM, params: dict[str, np.ndarray], length: int, key: jax.Array, covariates: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    states = np.empty(length if length > 0 else 0, np.int32)
-    observations = None
+    states, observations = np.empty(max(length, 0), np.int32), np.empty(0)
     for start, piece, values in _pieces(model, params, length, key, covariates):
-        if observations is None:
+        if start == 0:
             observations = np.empty((length, values.shape[1]), values.dtype)
-        states[start : start + len(piece)] = piece
-        observations[start : start + len(piece)] = values
-    assert observations is not None
+        states[start : start + len(piece)], observations[start : start + len(piece)] = piece, values
     return states, observations
 
 
@@ -89,7 +86,8 @@ def simulate_to_file(
         file: for the observations, `(length,)` where there is one feature, else `(length, dim)`.
         states_file: for the states, if they are wanted.
     """
-    out = kept = None
+    out: Any = None
+    kept: Any = None
     for start, piece, values in _pieces(model, model.validate(params), length, jax.random.key(seed)):
         if out is None:
             shape = (length,) if values.shape[1] == 1 else (length, values.shape[1])
@@ -147,7 +145,7 @@ def _row_by_row(
         rows = covariates[start : start + BLOCK]
         padded = np.pad(rows, ((0, BLOCK - len(rows)), (0, 0)))
         with jax.enable_x64(True):
-            here, states, values = go_on(model, arrays, here, padded, jax.random.fold_in(key, index + 1))
+            here, states, values = extend_paths(model, arrays, here, padded, jax.random.fold_in(key, index + 1))
         single = values if np.issubdtype(values.dtype, np.integer) else values.astype(jnp.float32)
         yield start, np.asarray(states)[0, : len(rows)].astype(np.int32), np.asarray(single)[0, : len(rows)]
 
@@ -162,10 +160,10 @@ class Ahead(NamedTuple):
 
 
 @jax.jit
-def go_on(
+def extend_paths(
     model: HMM, params: Mapping[str, jax.Array], here: Ahead, covariates: jax.Array, key: jax.Array
 ) -> tuple[Ahead, jax.Array, jax.Array]:
-    """Paths that go on for as many rows as there are covariates `(n, C)`: where they stand then, states `(P, n)`, and
+    """Paths extended by as many rows as there are covariates `(n, C)`: where they stand then, states `(P, n)`, and
     observations `(P, n, D)`."""
     moves, count = model.transitions, here.states.shape[0]
     logs = jnp.log(moves.matrices(params[moves.parameter], jnp.asarray(covariates)))

@@ -1,16 +1,22 @@
-"""The region observations live in: in words, with a value to stand for a missing one; and data outside of it."""
+"""Regions of observations and parameters: in words, with a value inside; data outside of them; and angles.
+
+On the whole line an angle and the same angle plus 2 pi would be two points with one meaning. Coordinates of an angle
+therefore need a cut, where the turn begins and ends. Users need not know where it lies: natural values follow the
+convention of data, (-pi, pi].
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.distributions import constraints
+from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.constraints import Constraint
+from numpyro.distributions.transforms import Transform
 
-from longhmm.errors import DataError, ModelError
+from longhmm.errors import DataError
 
 _JOINED = constraints.independent(constraints.real, 1)
 
@@ -19,9 +25,7 @@ def same_support(one: Constraint, other: Constraint) -> bool:
     """Whether two constraints describe the same region, bounds included."""
     bounds, structure = jax.tree.flatten(one)
     other_bounds, other_structure = jax.tree.flatten(other)
-    return str(structure) == str(other_structure) and all(
-        np.array_equal(np.asarray(a), np.asarray(b)) for a, b in zip(bounds, other_bounds, strict=True)
-    )
+    return str(structure) == str(other_structure) and all(map(np.array_equal, bounds, other_bounds))
 
 
 def bare(support: Constraint) -> Constraint:
@@ -32,20 +36,14 @@ def bare(support: Constraint) -> Constraint:
 def settle(support: Constraint, n_states: int, batch_dims: int) -> tuple[Constraint, bool]:
     """The support with NumPy bounds, without the state axis where all states agree, and whether they differ."""
     leaves, structure = jax.tree.flatten(support)
-    bounds = [_same_in_both_precisions(np.asarray(leaf)) for leaf in leaves]
+    # Whole numbers of 32 bits: JAX does not always shorten longer ones once both precisions have been in use.
+    bounds = [np.asarray(leaf) for leaf in leaves]
+    bounds = [bound.astype(np.int32) if bound.dtype.kind in "iu" else bound for bound in bounds]
     stacked = [bound.ndim == batch_dims and bound.shape[0] == n_states for bound in bounds]
-    differ = any(
-        is_stacked and not np.array_equal(bound, np.broadcast_to(bound[:1], bound.shape))
-        for bound, is_stacked in zip(bounds, stacked, strict=True)
-    )
+    differ = any(each and np.any(bound != bound[:1]) for bound, each in zip(bounds, stacked, strict=True))
     if not differ:
-        bounds = [bound[0] if is_stacked else bound for bound, is_stacked in zip(bounds, stacked, strict=True)]
-    return jax.tree.unflatten(structure, bounds), differ
-
-
-def _same_in_both_precisions(bound: np.ndarray) -> np.ndarray:
-    """Whole numbers of 32 bits: JAX does not always shorten longer ones once both precisions have been in use."""
-    return bound.astype(np.int32) if bound.dtype.kind in "iu" else bound
+        bounds = [bound[0] if each else bound for bound, each in zip(bounds, stacked, strict=True)]
+    return jax.tree.unflatten(structure, bounds), bool(differ)
 
 
 def feasible(support: Constraint, shape: tuple[int, ...]) -> jax.Array:
@@ -60,19 +58,17 @@ def in_words(support: Constraint) -> str:
         # NumPyro calls "positive" and "non-negative" equal, so the type decides before equality does.
         if type(support) is type(constraint) or (support == constraint and type(support) not in _TYPES):
             return words
-    low, high = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
-    noun = "an integer" if support.is_discrete else "a number"
     if support.event_dim > 0:
         return f"a vector in {support!r}"
-    if low is not None and high is not None:
-        return f"{noun} from {_bound(low, min)} to {_bound(high, max)}"
-    if low is not None:
-        return f"{noun} above {_bound(low, min)}" if not support.is_discrete else f"{noun} from {_bound(low, min)} on"
-    return f"{noun} below {_bound(high, max)}" if high is not None else f"a value in {support!r}"
-
-
-def _bound(bound: object, pick: object) -> str:
-    return f"{pick(np.ravel(np.asarray(bound)).tolist()):g}"  # type: ignore[operator]
+    low, high = (getattr(support, name, None) for name in ("lower_bound", "upper_bound"))
+    noun = "an integer" if support.is_discrete else "a number"
+    least = None if low is None else f"{np.min(np.asarray(low)):g}"
+    most = None if high is None else f"{np.max(np.asarray(high)):g}"
+    if least is not None and most is not None:
+        return f"{noun} from {least} to {most}"
+    if least is not None:
+        return f"{noun} from {least} on" if support.is_discrete else f"{noun} above {least}"
+    return f"{noun} below {most}" if most is not None else f"a value in {support!r}"
 
 
 _WORDS = [
@@ -95,39 +91,18 @@ _TYPES = {type(constraint) for constraint, _ in _WORDS}
 # Observations that an emission cannot have produced --------------------------------------------------------------
 
 
-def check_dim(dim: int, expected: int, owner: str) -> None:
-    """Refuse data with another number of features than the emission has."""
-    if dim != expected:
-        raise DataError(
-            f"The data have {dim} feature(s), but the {owner} emission has dim={expected}: choose the "
-            f"columns to use, or build the emission with dim={dim}."
-        )
-
-
-def one_feature(name: str, dim: int) -> None:
-    """Refuse several features for a family that describes one."""
-    if dim > 1:
-        raise ModelError(f"the emission {name} describes one feature, but the data have {dim}: choose one of them.")
-
-
 def check_values(
-    values: np.ndarray,
-    observed: np.ndarray,
-    inside: np.ndarray,
-    support: Constraint,
-    owner: str,
-    describe: Callable[[int], str],
+    values: np.ndarray, observed: np.ndarray, inside: np.ndarray, support: Constraint, owner: str, describe: Any
 ) -> None:
     """Report the first observed entry that is not `inside`; `inside` is (n, D), or (n,) for whole rows."""
     bad = observed & ~inside if inside.ndim == 2 else observed.all(-1) & ~inside
     if not bad.any():
         return
     first = int(np.flatnonzero(bad.any(-1) if bad.ndim == 2 else bad)[0])
+    shown = np.array2string(values[first], precision=6)
     if bad.ndim == 2:
         feature = int(np.flatnonzero(bad[first])[0])
         shown = f"{values[first, feature]:.10g}" + (f" in feature {feature}" if values.shape[1] > 1 else "")
-    else:
-        shown = np.array2string(values[first], precision=6)
     raise DataError(
         f"{describe(first)} is {shown}, but a {owner} emission needs {in_words(support)}: correct the "
         "value, replace it by NaN to mark it as missing, or choose another emission."
@@ -141,3 +116,72 @@ def inside_support(support: Constraint, values: np.ndarray, *, by_state: bool, v
     if values.shape[1] == 1 and not vector:  # bounds (K,) against values (n, 1)
         return np.any(np.asarray(support(values)), axis=1, keepdims=True)
     return np.asarray(np.any(np.asarray(support(values[:, None, :])), axis=1))
+
+
+# Angles --------------------------------------------------------------------------------------------------------------
+
+WHOLE = 2.0 * np.pi
+EDGE = 1e-6  # share of a turn: an angle at the cut itself has coordinates all the same
+_TO_UNIT = biject_to(constraints.unit_interval)
+
+
+def wrapped(angle: Any) -> Any:
+    """The same angle in (-pi, pi]."""
+    where = jnp if isinstance(angle, jax.Array) else np
+    return angle - WHOLE * where.ceil((angle - np.pi) / WHOLE)
+
+
+def mean_direction(angles: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """The direction of the sum of unit vectors, in (-pi, pi]."""
+    return np.asarray(np.arctan2(np.sin(angles).mean(axes), np.cos(angles).mean(axes)))
+
+
+def unwrapped(angles: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """The same angles within half a turn of their mean direction, so that they average as numbers do."""
+    centre = np.expand_dims(mean_direction(angles, axes), axes)
+    return np.asarray(centre + wrapped(angles - centre))
+
+
+class Turn(Constraint):
+    """An angle, any number. `cut` is where its coordinates begin and end, far from where it is expected."""
+
+    def __init__(self, cut: Any) -> None:
+        self.cut = cut
+
+    def __call__(self, x: Any) -> Any:
+        return (jnp if isinstance(x, jax.Array) else np).isfinite(x)
+
+    def __repr__(self) -> str:
+        return "an angle"
+
+    def tree_flatten(self) -> Any:
+        return (self.cut,), (("cut",), {})
+
+    def eq(self, other: object, static: bool = False) -> bool:
+        return isinstance(other, Turn) and np.array_equal(self.cut, other.cut)
+
+
+class TurnTransform(Transform):
+    """From the real numbers to one turn that begins at `cut`, told in (-pi, pi]."""
+
+    def __init__(self, cut: Any) -> None:
+        self.cut = cut
+
+    @property
+    def codomain(self) -> Constraint:
+        return Turn(self.cut)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        return wrapped(self.cut + WHOLE * _TO_UNIT(x))
+
+    def _inverse(self, y: jax.Array) -> jax.Array:
+        return _TO_UNIT.inv(jnp.clip(jnp.mod(y - self.cut, WHOLE) / WHOLE, EDGE, 1.0 - EDGE))
+
+    def log_abs_det_jacobian(self, x: jax.Array, y: jax.Array, intermediates: Any = None) -> jax.Array:
+        return _TO_UNIT.log_abs_det_jacobian(x, _TO_UNIT(x)) + np.log(WHOLE)
+
+    def tree_flatten(self) -> Any:
+        return (self.cut,), (("cut",), {})
+
+
+biject_to.register(Turn, lambda constraint: TurnTransform(constraint.cut))

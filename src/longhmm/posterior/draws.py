@@ -14,7 +14,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import coordinate_shapes, free_names
-from longhmm.model.turn import Turn, mean_direction, unwrapped
+from longhmm.model.support import Turn, mean_direction, unwrapped
 from longhmm.posterior.relabel import chain_orders, permute, permute_coordinates
 from longhmm.run.chains import Chains
 from longhmm.target.coordinates import Flat, constrain

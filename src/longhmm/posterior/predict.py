@@ -18,7 +18,7 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.inference.recursions import Steps, filtered
 from longhmm.model.hmm import HMM
-from longhmm.model.simulate import Ahead, checked_covariates, go_on
+from longhmm.model.simulate import Ahead, checked_covariates, extend_paths
 from longhmm.posterior.draws import Draws, in_float64
 
 TAILS = (1 << 10, 1 << 14)  # observations before the end that are tried before the whole sequence is
@@ -202,7 +202,7 @@ class Forecasting(Draws):
             probabilities.append(ahead)
             first, further = jax.random.split(jax.random.fold_in(key, index))
             states = in_float64(partial(jax.random.categorical, shape=(paths,)), first, np.log(ahead[0]))
-            samples.append(in_float64(go_on, model, params, Ahead(states, lags, np.True_), future, further)[2])
+            samples.append(in_float64(extend_paths, model, params, Ahead(states, lags, np.True_), future, further)[2])
         observed = np.concatenate(samples)
         levels = np.quantile(observed, list(quantiles), axis=0)
         return Forecast(

@@ -12,7 +12,7 @@ from numpyro.distributions import constraints
 from longhmm.data.preprocess import Preprocessing
 from longhmm.inference.markov import stationary_law
 from longhmm.model.hmm import HMM
-from longhmm.model.turn import unwrapped
+from longhmm.model.support import unwrapped
 from longhmm.posterior.diagnostics.convergence import convergence
 from longhmm.posterior.draws import SAMPLE_DIMS, Draws, central, entry_table, in_float64
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.backends.resident import Data, Program
-from longhmm.model.newton import Coordinates
+from longhmm.model.emission_fit import Coordinates
 from longhmm.model.parameters import log_abs_det_jacobian, unconstrain
 
 LEAPFROGS = 4

@@ -26,8 +26,8 @@ from longhmm.data.executor import Task
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.conjugate import Sums
+from longhmm.model.emission_fit import Coordinates, Derivatives, ascent_direction, newton_ascent
 from longhmm.model.hmm import HMM
-from longhmm.model.newton import Coordinates, Derivatives, ascent_direction, newton_ascent
 from longhmm.target.target import Target
 
 # A Dirichlet density with a concentration below 1 is infinite at 0; the logarithm of this number stands for that.
@@ -224,7 +224,8 @@ def _transition_derivatives(model: HMM, u: jax.Array, weights: jax.Array, first:
     def objective(u: jax.Array) -> jax.Array:
         transition = model.transitions.constrain(u)
         logs = jnp.log(jnp.maximum(transition, SMALLEST))
-        return jnp.sum(weights * logs) + jnp.sum(first * jnp.log(jnp.maximum(model.initial_law(transition), SMALLEST)))
+        initial = jnp.maximum(model.initial_distribution(transition), SMALLEST)
+        return jnp.sum(weights * logs) + jnp.sum(first * jnp.log(initial))
 
     return Derivatives(*jax.value_and_grad(objective)(u), jax.hessian(objective)(u))
 

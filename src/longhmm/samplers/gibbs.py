@@ -14,7 +14,7 @@ from longhmm.backends.drawn_path import DrawnPath, draw_path
 from longhmm.inference.scaling import safe_log
 from longhmm.model import parameters
 from longhmm.model.conjugate import Conditional, draw_dirichlet
-from longhmm.model.newton import Coordinates as FlatEmission
+from longhmm.model.emission_fit import Coordinates as FlatEmission
 from longhmm.samplers.blocks_of_steps import in_blocks
 from longhmm.samplers.conditional_moves import ConditionalDensity, Metric, adapted, first_step_size, metric_at, move
 from longhmm.samplers.contract import Coordinates, Sampler
@@ -151,7 +151,7 @@ def _draw_transition(
     proposal = jnp.where(model.transitions.free_rows[:, None], rows, params["transition"])
     if not isinstance(model.initial, str) or posterior.inputs.initial is not None:
         return proposal, jnp.ones(())
-    terms = paths.first * (safe_log(model.initial_law(proposal)) - safe_log(params["initial"]))
+    terms = paths.first * (safe_log(model.initial_distribution(proposal)) - safe_log(params["initial"]))
     ratio = jnp.sum(jnp.where(paths.first > 0, terms, 0.0))
     accepted = jnp.log(jax.random.uniform(test_key, (), ratio.dtype)) < ratio
     return jnp.where(accepted, proposal, params["transition"]), accepted.astype(float)

@@ -23,7 +23,7 @@ import numpy as np
 from longhmm.backends.evaluate import Statistics
 from longhmm.errors import check_whole
 from longhmm.model.hmm import HMM
-from longhmm.model.transitions import Transitions
+from longhmm.model.transitions.dirichlet import Transitions
 from longhmm.samplers import recipe
 from longhmm.samplers.preconditioning import EmissionBlocks
 

@@ -21,6 +21,7 @@ import numpy as np
 from jax.scipy.special import digamma
 
 from longhmm.backends.evaluate import window_marginals
+from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.inference.markov import stationary
 from longhmm.inference.scaling import safe_log
@@ -166,7 +167,7 @@ def _nothing_to_approximate(emission: Emission, table: Parameters) -> Approximat
 
     def expected(q: Any, values: jax.Array, observed: jax.Array) -> jax.Array:
         params = {name: jnp.asarray(parameter.value, jnp.result_type(float)) for name, parameter in table.items()}
-        return emission.log_density_missing(params, values, observed)
+        return emission.log_likelihoods(params, Rows(values, observed))
 
     def nothing(*_: Any) -> Any:
         return ()

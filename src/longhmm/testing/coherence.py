@@ -14,6 +14,7 @@ from longhmm.backends.answers import decode, log_likelihood, sample_states
 from longhmm.backends.stream import stream, totals
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, LongHMMError, ModelError
+from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM, Potentials
 from longhmm.model.simulate import simulate
 from longhmm.testing.paths import enumerate_paths, path_scores
@@ -80,16 +81,17 @@ class _Case:
     def check_densities(self) -> None:
         block, emission = self.block, self.model.emission
         require(not np.isnan(self.logs).any(), "log_density must be a number for every observation and state")
-        whole = block.observed.all(axis=1)
+        whole, kind = block.observed.all(axis=1), type(emission)
+        own = kind.log_density is not Emission.log_density or kind.log_likelihoods is Emission.log_likelihoods
         with jax.enable_x64(True):
-            density, with_missing = jax.jit(emission.log_density), jax.jit(emission.log_density_missing)
-            missing = np.asarray(with_missing(self.arrays, block.values, np.zeros_like(block.observed)))
-            if whole.any():
-                values = block.values[whole]
-                plain = density(self.arrays, values if emission.vector_valued else values[:, 0])
-                direct = with_missing(self.arrays, values, block.observed[whole])
-                close(direct, plain, "log_density_missing must equal log_density where nothing is missing")
-        require(bool(np.all(missing == 0)), "log_density_missing must be 0 for every state where all is missing")
+            density, with_missing = jax.jit(emission.log_density), jax.jit(emission.log_likelihoods)
+            missing = np.asarray(with_missing(self.arrays, block._replace(observed=np.zeros_like(block.observed))))
+            if whole.any() and own:
+                rows = jax.tree.map(lambda each: each[whole], block)
+                plain = density(self.arrays, rows.values if emission.vector_valued else rows.values[:, 0])
+                direct = with_missing(self.arrays, rows)
+                close(direct, plain, "log_likelihoods must equal log_density where nothing is missing")
+        require(bool(np.all(missing == 0)), "log_likelihoods must be 0 for every state where all is missing")
 
     def check_derivatives(self) -> None:
         possible = np.isfinite(self.logs)

@@ -70,7 +70,7 @@ class Sampling:
                     found, expected = np.asarray(filled_up[name]), np.asarray(alone[name])
                     require(
                         bool(np.isfinite(found).all()),
-                        f"the derivative of log_density_missing with respect to '{name}' must be finite where a row is "
+                        f"the derivative of log_likelihoods with respect to '{name}' must be finite where a row is "
                         f"missing (its value was {number}): set the class attribute support, so that missing values "
                         "are filled with one inside it, or fill them before the density",
                     )

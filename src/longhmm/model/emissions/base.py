@@ -18,15 +18,15 @@ from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.constraints import Constraint
 
 from longhmm.data.rows import Rows
-from longhmm.errors import ModelError
-from longhmm.model.builders import Builder, find_layout, name_of
+from longhmm.errors import DataError, ModelError
 from longhmm.model.conjugate import Approximation, Conditional, Sums
-from longhmm.model.emissions.distribution import Density
+from longhmm.model.emissions.distribution import Builder, Density, find_layout, name_of
 from longhmm.model.lowering import Lowering
 from longhmm.model.parameters import (
     Parameter,
     Params,
     Pending,
+    brief,
     draw_prior,
     full_shape,
     log_prior_density,
@@ -35,7 +35,7 @@ from longhmm.model.parameters import (
 )
 from longhmm.model.registry import EMISSIONS, accepted
 from longhmm.model.summary import DataSummary, Sample, Suit
-from longhmm.model.support import check_dim, check_values, feasible, inside_support
+from longhmm.model.support import check_values, feasible, inside_support
 from longhmm.model.tree import Named, Tree
 
 if TYPE_CHECKING:
@@ -55,13 +55,15 @@ class Emission(Tree):
     >>> heavy.parameters(3)["loc"].shape
     (3,)
 
-    A subclass may write its own density: call `super().__init__(None, dim=..., **priors)` and override `log_density`;
-    set the class attribute `support` if observations are not real numbers.
+    A subclass may write its own density: call `super().__init__(None, dim=..., **priors)` and override `log_density`,
+    or `log_likelihoods` where it depends on lags or covariates; set the class attribute `support` if observations are
+    not real numbers.
     """
 
     support: Constraint = constraints.real
     lags = 0  # rows before each that `log_likelihoods` sees
     couples = False  # whether `log_likelihoods` depends on the state before a row too
+    has_full_covariance = False  # whether the parameters are `mean (K, D)` and `covariance (K, D, D)` of a Gaussian
     derived = ("_tables",)
     _density: Density | None
 
@@ -82,6 +84,10 @@ class Emission(Tree):
             raise ModelError(f"dim must be a positive integer (the number of features), but it was {dim!r}.")
         self._dim, self._specs, self._vector = int(dim), Named(specs), vector
         self._density = None
+
+    def _has_own(self, *methods: str) -> bool:
+        """Whether one of these methods is not that of this class."""
+        return any(getattr(type(self), each) is not getattr(Emission, each) for each in methods)
 
     # -- description ---------------------------------------------------------------------------------------------
 
@@ -122,6 +128,11 @@ class Emission(Tree):
         return [name for name, spec in self._specs.items() if isinstance(spec, Distribution | Pending)]
 
     @property
+    def specifications(self) -> dict[str, Distribution | np.ndarray | Pending]:
+        """What is known of every parameter beforehand: its prior, its fixed value, or only its region."""
+        return self._specs
+
+    @property
     def untied(self) -> Emission:
         """The emission of one level, where states share levels; else this one."""
         return self
@@ -141,29 +152,31 @@ class Emission(Tree):
             }
         return tables[n_states]
 
+    def _tails(self, n_states: int) -> dict[str, tuple[int, ...]]:
+        """The shape of one state's value of every parameter."""
+        if self._density is not None:
+            return find_layout(self._density.builder, self._specs, self._dim, n_states)[0]
+        tails = {}
+        for name, spec in self._specs.items():
+            shape = full_shape(spec)
+            events = tuple(spec.event_shape) if isinstance(spec, Distribution) else ()
+            tails[name] = events or (shape[1:] if shape and shape[0] == n_states else shape)
+        return tails
+
     def axes(self, name: str, n_states: int) -> tuple[str, ...]:
         """Names of the axes of a parameter, for labels: states first, then features and the like."""
         tail = self.parameters(n_states)[name].shape[1:]
-        known: dict[tuple[int, ...], tuple[str, ...]] = {
-            (self._dim,): ("feature",),
-            (self._dim, self._dim): ("feature", "with_feature"),
-        }
-        return ("state", *known.get(tail, tuple(f"{name}_{index}" for index in range(len(tail)))))
+        if tail in ((self._dim,), (self._dim, self._dim)):
+            return ("state", "feature", "with_feature")[: 1 + len(tail)]
+        return ("state", *(f"{name}_{index}" for index in range(len(tail))))
 
     def states_differ(self, n_states: int) -> bool:
         """Whether priors or fixed values differ between states, so that states must not be relabelled."""
-        return any(
-            len(full_shape(spec)) == len(parameter.shape) and full_shape(spec)[0] > 1
-            for parameter, spec in zip(self.parameters(n_states).values(), self._specs.values(), strict=True)
-        )
-
-    @property
-    def specifications(self) -> dict[str, Distribution | np.ndarray | Pending]:
-        """What is known of every parameter beforehand: its prior, its fixed value, or only its region."""
-        return self._specs
+        shapes = zip(self.parameters(n_states).values(), map(full_shape, self._specs.values()), strict=True)
+        return any(len(shape) == len(parameter.shape) and shape[0] > 1 for parameter, shape in shapes)
 
     def options(self) -> dict[str, Any]:
-        """The arguments, other than those, that rebuild this emission."""
+        """The arguments, other than priors and fixed values, that rebuild this emission."""
         given = {"distribution": self._density.builder} if type(self) is Emission and self._density else {}
         return given if self._dim == 1 else {**given, "dim": self._dim}
 
@@ -171,7 +184,7 @@ class Emission(Tree):
         parts = [self.name] if type(self) is Emission else []
         options = {name: value for name, value in self.options().items() if (name, value) != ("dim", 1)}
         parts += [f"{name}={value!r}" for name, value in options.items() if not callable(value)]
-        parts += [f"{name}={_brief(spec)}" for name, spec in self._specs.items() if not isinstance(spec, Pending)]
+        parts += [f"{name}={brief(spec)}" for name, spec in self._specs.items() if not isinstance(spec, Pending)]
         return f"{type(self).__name__}({', '.join(parts)})"
 
     # -- the data ------------------------------------------------------------------------------------------------
@@ -196,9 +209,17 @@ class Emission(Tree):
         """The same emission with default priors scaled to the data; explicit priors are left alone."""
         return self
 
+    def check_dim(self, dim: int) -> None:
+        """Refuse data with another number of features."""
+        if dim != self._dim:
+            raise DataError(
+                f"The data have {dim} feature(s), but the {self.name} emission has dim={self._dim}: choose the "
+                f"columns to use, or build the emission with dim={dim}."
+            )
+
     def check(self, values: np.ndarray, observed: np.ndarray, describe: Callable[[int], str]) -> None:
         """Raise a DataError that names the first observed value, of (n, D), outside the support."""
-        check_dim(values.shape[1], self._dim, self.name)
+        self.check_dim(values.shape[1])
         by_state = self._density is not None and self._density.by_state
         inside = inside_support(self.support, np.where(observed, values, 0), by_state=by_state, vector=self._vector)
         check_values(values, observed, inside, self.support, self.name, describe)
@@ -210,7 +231,7 @@ class Emission(Tree):
             support = jax.tree.map(lambda bound: bound[0] if np.ndim(bound) else bound, support)
         return feasible(support, (self._dim,)).astype(dtype)
 
-    # -- densities -----------------------------------------------------------------------------------------------
+    # -- densities and draws -------------------------------------------------------------------------------------
 
     def log_density(self, params: Params, y: jax.Array) -> jax.Array:
         """log p(y | x = k), shape (..., K), for fully observed y of shape (..., D), or (...,) if scalar-valued.
@@ -225,19 +246,14 @@ class Emission(Tree):
 
     def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
         """`log p(y_t | x_t = k)`, `(..., K)`, of rows that may be missing; to be overridden by emissions that see lags
-        or covariates, or (with `couples`) return `(..., K, K)` given the states before and at the row."""
-        return self.log_density_missing(params, jnp.asarray(rows.values), jnp.asarray(rows.observed))
-
-    def log_density_missing(
-        self, params: Params, y: jax.Array, observed: jax.Array, *, partial: bool = True
-    ) -> jax.Array:
-        """log p(observed part of y | x = k), shape (..., K), for y and `observed` of shape (..., D).
+        or covariates, or (with `couples`) return `(..., K, K)` given the states before and at the row.
 
         A missing value contributes likelihood 1. A partly missing row is marginalised where features are independent
-        or jointly Gaussian, and otherwise counts as missing. `partial=False` promises that there are no such rows.
+        or jointly Gaussian, and otherwise counts as missing.
         """
+        y, observed = jnp.asarray(rows.values), jnp.asarray(rows.observed)
         # Missing values are filled first: a `where` after the density alone would leave NaN in its gradient.
-        if partial and self._dim > 1 and self._density is not None:
+        if self._dim > 1 and self._density is not None:
             filled = jnp.where(observed, y, self.fill(y.dtype))
             logs = self._density.partly_observed(params, filled, observed)
             if logs is not None:
@@ -278,8 +294,6 @@ class Emission(Tree):
         """First component of each state's mean, shape (K,)."""
         return self.means(params)[:, 0]
 
-    # -- draws ---------------------------------------------------------------------------------------------------
-
     def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
         """Observations (n, D) given states (n,): row t is a draw of p(y | x = states[t])."""
         if self._density is None:
@@ -300,12 +314,11 @@ class Emission(Tree):
         keys = jax.random.split(key, max(len(table), 1))
         return {name: draw_prior(one, parameter) for one, (name, parameter) in zip(keys, table.items(), strict=False)}
 
-    # -- exponential families ------------------------------------------------------------------------------------
+    # -- exponential families: log p(y | k) = eta_k . s(y) - a_k + log h(y) ---------------------------------------
 
     @property
     def is_exponential_family(self) -> bool:
-        """Whether log p(y | k) = eta_k . s(y) - a_k + log h(y) is available through the three methods below."""
-        return type(self).sufficient_statistics is not Emission.sufficient_statistics
+        return self._has_own("sufficient_statistics")
 
     def sufficient_statistics(self, y: jax.Array) -> jax.Array | None:
         """s(y), shape (..., n_stats), or None if the emission is no exponential family."""
@@ -315,9 +328,9 @@ class Emission(Tree):
         """(eta (K, n_stats), a (K,)), or None if the emission is no exponential family."""
         return None
 
-    def log_base_measure(self, y: jax.Array) -> jax.Array | None:
-        """log h(y), shape (...,), or None if the emission is no exponential family."""
-        return None
+    def log_base_measure(self, y: jax.Array) -> jax.Array:
+        """log h(y), shape (...,)."""
+        return jnp.zeros(jnp.shape(y)[: -1 if self.vector_valued else None], jnp.result_type(y, jnp.float32))
 
     def centre(self, params: Params) -> Any:
         """`(D,)`, what is subtracted from observations before statistics are summed, so that sums keep their digits."""
@@ -327,58 +340,28 @@ class Emission(Tree):
         """Parameters of the distribution of `y - centre`."""
         return dict(params)
 
-    # -- what makes it fast, and its updates in closed form ------------------------------------------------------------
+    # -- what makes it fast, and its updates in closed form (None: there is none) -----------------------------------
 
     @property
     def lowering(self) -> Lowering | None:
         """How rows and parameters reach the fused kernels; None where log likelihoods are computed beforehand."""
         return None
 
-    @property
-    def has_full_covariance(self) -> bool:
-        """Whether the parameters are `mean (K, D)` and `covariance (K, D, D)` of a Gaussian."""
-        return False
-
     def conditional(self, n_levels: int, *, partial_rows: bool) -> Conditional | None:
-        """How parameters are drawn given the states; None where priors and density have no closed form."""
+        """How parameters are drawn given the states."""
+        return None
+
+    def approximation(self, n_levels: int, centre: Any) -> Approximation | None:
+        """The mean-field family of variational inference."""
         return None
 
     def mode(self, n_levels: int, sums: Sums, *, start: Params | None, prior: bool) -> dict[str, np.ndarray] | None:
         """The most probable parameters given expected statistics (without the prior's share where not `prior`).
 
-        `start` are parameters to begin with where a few rounds are needed. None where there is no closed form.
+        `start` are parameters to begin with where a few rounds are needed.
         """
         return None
 
     def fit(self, groups: list[np.ndarray]) -> dict[str, np.ndarray] | None:
-        """The most probable parameters given the rows `(n, D)` of every level; None where there is no closed form."""
+        """The most probable parameters given the rows `(n, D)` of every level."""
         return None
-
-    def approximation(self, n_levels: int, centre: Any) -> Approximation | None:
-        """The mean-field family of variational inference; None where there is none."""
-        return None
-
-    def _has_own(self, *methods: str) -> bool:
-        """Whether one of these methods is not that of this class."""
-        return any(getattr(type(self), each) is not getattr(Emission, each) for each in methods)
-
-    # -- for subclasses ------------------------------------------------------------------------------------------
-
-    def _tails(self, n_states: int) -> dict[str, tuple[int, ...]]:
-        """The shape of one state's value of every parameter."""
-        if self._density is not None:
-            return find_layout(self._density.builder, self._specs, self._dim, n_states).tails
-        tails = {}
-        for name, spec in self._specs.items():
-            shape = full_shape(spec)
-            if isinstance(spec, Distribution) and spec.event_shape:
-                tails[name] = tuple(spec.event_shape)
-            else:
-                tails[name] = shape[1:] if shape and shape[0] == n_states else shape
-        return tails
-
-
-def _brief(spec: Distribution | np.ndarray) -> str:
-    if isinstance(spec, Distribution):
-        return type(spec).__name__
-    return f"{spec.item():g}" if spec.ndim == 0 else str(spec.tolist()) if spec.size <= 8 else f"array{spec.shape}"

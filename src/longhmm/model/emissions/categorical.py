@@ -12,11 +12,10 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.errors import ModelError
-from longhmm.model import conjugate
-from longhmm.model.conjugate import Approximation, Conditional
+from longhmm.model.conjugate import OneParameter, dirichlet_prior, draw_dirichlet
 from longhmm.model.emissions.base import Emission
 from longhmm.model.emissions.family import Family
-from longhmm.model.lowering import TableLowering
+from longhmm.model.lowering import TABLE, Lowering
 from longhmm.model.parameters import Params, full_shape
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary, Sample, Suit
@@ -29,14 +28,15 @@ ROWS_AT_ONCE = 1 << 20
 
 
 @EMISSIONS.register("categorical")
-class Categorical(Family):
+class Categorical(OneParameter, Family):
     """y | x = k is one of the categories 0, ..., C - 1 with probabilities `probs (K, C)`.
 
     `n_categories` may be left out: it is then taken from the prior of `probs`, or from the largest value in the data.
     Default prior: a flat Dirichlet.
     """
 
-    builder = dist.CategoricalProbs
+    builder, regions = dist.CategoricalProbs, {"probs": constraints.simplex}
+    conjugate_prior = staticmethod(dirichlet_prior)
 
     def __init__(self, n_categories: int | None = None, *, probs: Any = None) -> None:
         if n_categories is None and probs is not None:
@@ -47,18 +47,18 @@ class Categorical(Family):
         self.n_categories = n_categories
         if n_categories is not None:
             self.support = constraints.integer_interval(0, n_categories - 1)
-        super().__init__(dim=1, regions={"probs": constraints.simplex}, probs=probs)
+        super().__init__(probs=probs)
 
     @classmethod
     def from_data(cls, data: Sequences, **priors: Any) -> Emission:
         """One category more than the largest value: a rare one may be missing from any sample of the data."""
-        largest, given = 0, super().from_data(data, **priors)
-        if "probs" in priors or "n_categories" in priors:
+        given = super().from_data(data, **priors)
+        if priors:
             return given
+        largest = 0
         for start in range(0, data.length, ROWS_AT_ONCE):
             block = data.rows(start, min(start + ROWS_AT_ONCE, data.length))
-            known = block.values[block.observed]
-            largest = max(largest, int(known.max())) if known.size else largest
+            largest = int(block.values[block.observed].max(initial=largest))
         return cls(largest + 1)
 
     @classmethod
@@ -82,24 +82,21 @@ class Categorical(Family):
         return {"probs": dist.Dirichlet(np.ones(self.n_categories or 1))}
 
     def resolve(self, summary: DataSummary) -> Emission:
-        if self.n_categories is None:
-            if summary.n_categories is None:
-                raise ModelError(
-                    "A Categorical emission needs categories 0, 1, 2, ..., but the data hold other "
-                    "numbers: recode them, or choose another emission."
-                )
-            return Categorical(summary.n_categories).resolve(summary)
-        return super().resolve(summary)
+        if self.n_categories is not None:
+            return super().resolve(summary)
+        if summary.n_categories is None:
+            raise ModelError(
+                "A Categorical emission needs categories 0, 1, 2, ..., but the data hold other "
+                "numbers: recode them, or choose another emission."
+            )
+        return Categorical(summary.n_categories).resolve(summary)
 
     def _tails(self, n_states: int) -> dict[str, tuple[int, ...]]:
         if self.n_categories is None:
             raise ModelError(
                 "The number of categories is not known yet: give n_categories, or resolve the model on the data first."
             )
-        return super()._tails(n_states)
-
-    def _trial_table(self) -> dict[str, Any]:
-        return {} if self.n_categories is None else super()._trial_table()
+        return self.tails()
 
     def log_density(self, params: Params, y: jax.Array) -> jax.Array:
         """A look-up: the row of category y in the table of log probabilities."""
@@ -118,45 +115,45 @@ class Categorical(Family):
         logs = jnp.log(jnp.asarray(params["probs"]))
         return logs, jnp.zeros(logs.shape[0], logs.dtype)
 
-    def log_base_measure(self, y: jax.Array) -> jax.Array:
-        return jnp.zeros(jnp.shape(y))
-
     @property
     def lowering(self) -> TableLowering:
         return TableLowering(self, self.n_categories or 1)
 
-    def conditional(self, n_levels: int, *, partial_rows: bool) -> Conditional | None:
-        probs = self.parameters(n_levels)["probs"]
-        prior = conjugate.dirichlet_prior(probs)
-        if probs.is_free and prior is None:
-            return None
+    # -- Dirichlet probabilities ---------------------------------------------------------------------------------------
 
-        def draw(key: jax.Array, params: Params, totals: jax.Array) -> dict[str, jax.Array]:
-            return {} if prior is None else {"probs": conjugate.draw_dirichlet(key, prior + totals)}
-
-        return Conditional(self._counts, draw)
-
-    def approximation(self, n_levels: int, centre: Any) -> Approximation | None:
-        """Dirichlet probabilities."""
-        prior = conjugate.dirichlet_prior(self.parameters(n_levels)["probs"])
-        if prior is None:
-            return None
-
-        def expected(q: jax.Array, values: jax.Array, observed: jax.Array) -> jax.Array:
-            logs = digamma(q) - digamma(jnp.sum(q, axis=1, keepdims=True))
-            labels = jnp.where(observed[:, 0], values[:, 0], 0).astype(jnp.int32)
-            return jnp.where(observed, logs.T[labels], 0.0)
-
-        return Approximation(
-            self._counts,
-            lambda params, count: count[:, None] * params["probs"],
-            lambda q, sums: prior + sums,
-            jnp.asarray(prior),
-            expected,
-            lambda q: {"probs": q / jnp.sum(q, axis=1, keepdims=True)},
-            lambda key, q: {"probs": conjugate.draw_dirichlet(key, q)},
-        )
-
-    def _counts(self, params: Params, values: jax.Array, observed: jax.Array, weights: jax.Array) -> jax.Array:
+    def statistics(self, params: Params, values: jax.Array, observed: jax.Array, weights: jax.Array) -> jax.Array:
         labels = jnp.where(observed[:, 0], values[:, 0], 0).astype(jnp.int32)
         return (weights * observed).T @ jax.nn.one_hot(labels, self.n_categories or 1, dtype=weights.dtype)
+
+    def pretended(self, mean: jax.Array, count: jax.Array) -> jax.Array:
+        return count[:, None] * mean
+
+    def updated(self, prior: Any, sums: jax.Array) -> Any:
+        return prior + sums
+
+    def expected(self, q: jax.Array, values: jax.Array, observed: jax.Array) -> jax.Array:
+        logs = digamma(q) - digamma(jnp.sum(q, axis=1, keepdims=True))
+        labels = jnp.where(observed[:, 0], values[:, 0], 0).astype(jnp.int32)
+        return jnp.where(observed, logs.T[labels], 0.0)
+
+    def mean_of(self, q: jax.Array) -> jax.Array:
+        return q / jnp.sum(q, axis=1, keepdims=True)
+
+    def draw_from(self, key: jax.Array, q: jax.Array) -> jax.Array:
+        return draw_dirichlet(key, q)
+
+
+class TableLowering(Lowering):
+    """A log probability for each of C categories: natural parameters and sums `(C,)`."""
+
+    kind = TABLE
+
+    def __init__(self, emission: Emission, n_categories: int) -> None:
+        super().__init__(emission, 1, n_categories, n_categories)
+
+    def natural(self, params: Params) -> jax.Array:
+        # The logarithm of 0 is what it should be: minus infinity, an impossible category.
+        return jnp.log(jnp.asarray(params["probs"]))
+
+    def expected_statistics(self, params: Any, sums: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return sums, sums.sum(axis=1)

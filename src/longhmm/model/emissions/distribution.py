@@ -1,7 +1,14 @@
-"""The density, draws, means and distribution functions that a NumPyro distribution gives an emission."""
+"""A NumPyro distribution as the density of an emission: its parameters over states and features, draws, means, checks.
+
+A class declares how many event dimensions each parameter has; a function does not, so its priors tell. Which of the
+possible layouts makes one distribution per state over D features is then found by tracing (no arithmetic is done).
+Priors that cannot work are refused with a sentence before any data are read.
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,15 +16,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import Distribution, Independent, MultivariateNormal, constraints
-from numpyro.distributions.constraints import Constraint
+from numpyro.distributions.constraints import Constraint, is_dependent
+from numpyro.distributions.distribution import validation_enabled
 
-from longhmm.model import builders
-from longhmm.model.builders import Builder
+from longhmm.errors import ModelError
 from longhmm.model.covariance import marginal_log_density
-from longhmm.model.parameters import Params, make_parameter
-from longhmm.model.support import feasible, settle
+from longhmm.model.parameters import Parameter, Params, Pending, full_shape, make_parameter, trial_value
+from longhmm.model.support import feasible, in_words, same_support, settle
 from longhmm.model.tree import Tree
 
+Builder = Callable[..., Distribution]
+Specs = Mapping[str, Any]  # priors and fixed values by name
 _INTEGER_INTERVAL = type(constraints.integer_interval(0, 1))
 
 
@@ -42,29 +51,25 @@ class Density(Tree):
     by_state: bool = False
 
     @staticmethod
-    def find(builder: Builder, specs: dict[str, Any], dim: int) -> Density:
+    def find(builder: Builder, specs: Specs, dim: int) -> Density:
         """Check what a user gave, and find out what the distribution makes of it."""
-        builders.check_names(builder, specs)
-        n_states, layout = builders.guess_layout(builder, specs, dim)
-        integers = builders.integers(builder, specs)
-        table = {
-            name: make_parameter(name, spec, n_states, layout.tails[name], integer=name in integers)
-            for name, spec in specs.items()
-        }
-        support = builders.check_distribution(builder, table)
-        batch_dims = 2 if dim > 1 and not layout.vector else 1
-        return Density(builder, tuple(specs), integers, dim, layout.vector, *settle(support, n_states, batch_dims))
+        _check_names(builder, specs)
+        n_states, table, vector = _fitting_table(builder, specs, dim)
+        support = _check_distribution(builder, table)
+        batch_dims = 2 if dim > 1 and not vector else 1
+        whole = _integers(builder, specs)
+        return Density(builder, tuple(specs), whole, dim, vector, *settle(support, n_states, batch_dims))
 
     def build(self, params: Params) -> Distribution:
         """The distribution at these parameters."""
-        return builders.build(self.builder, {name: params[name] for name in self.names}, self.integers)
+        return _build(self.builder, {name: params[name] for name in self.names}, self.integers)
 
     def log_density(self, params: Params, y: jax.Array) -> jax.Array:
         """log p(y | x = k), shape (..., K), for y of shape (..., D), or (...,) where D is 1 and not `vector`."""
-        values = self.features(params, y)
+        values = self._features(params, y)
         return jnp.sum(values, -1) if self.dim > 1 and not self.vector else values
 
-    def features(self, params: Params, y: jax.Array) -> jax.Array:
+    def _features(self, params: Params, y: jax.Array) -> jax.Array:
         """Log densities with a state axis, and with a features axis after it where features are independent."""
         distribution, y = self.build(params), jnp.asarray(y)
         values = y[..., None, :] if self.vector or self.dim > 1 else y[..., None]
@@ -87,7 +92,7 @@ class Density(Tree):
         `filled` is y with a value inside the support where it is missing.
         """
         if not self.vector:
-            return jnp.sum(jnp.where(observed[..., None, :], self.features(params, filled), 0), -1)
+            return jnp.sum(jnp.where(observed[..., None, :], self._features(params, filled), 0), -1)
         distribution = self.build(params)
         if isinstance(distribution, Independent) and distribution.base_dist.event_dim == 0:
             values = distribution.base_dist.log_prob(filled[..., None, :])
@@ -113,12 +118,225 @@ class Density(Tree):
         """See `Emission.cdf`; where features are independent and NumPyro has the function."""
         if self.vector:
             return None
-        at = values[:, None, :] if self.dim > 1 else values
+        at, shape = values[:, None, :] if self.dim > 1 else values, (values.shape[0], -1, self.dim)
         try:
             distribution = self.build(params)
             upper = distribution.cdf(at)
         except (NotImplementedError, AttributeError, ImportError, TypeError):
             return None
         lower = upper - jnp.exp(distribution.log_prob(at)) if self.support.is_discrete else upper
-        shape = (values.shape[0], -1, self.dim)
         return lower.reshape(shape), upper.reshape(shape)
+
+
+# Layout --------------------------------------------------------------------------------------------------------------
+
+
+def name_of(builder: Builder) -> str:
+    """What messages call the distribution."""
+    return getattr(builder, "__name__", type(builder).__name__)
+
+
+def find_layout(builder: Builder, specs: Specs, dim: int, n_states: int) -> tuple[dict[str, tuple[int, ...]], bool]:
+    """Shapes of one state's values, and whether the distribution is multivariate: the first layout under which it has
+    one batch entry per state and D features."""
+    base = {name: _event_tail(builder, name, spec, dim, n_states) for name, spec in specs.items()}
+    candidates = [base]
+    if dim > 1:  # features in front, unless a constant has them already
+        owned = {n for n, tail in base.items() if not isinstance(specs[n], Distribution) and tail[:1] == (dim,)}
+        in_front = {name: tail if name in owned else (dim, *tail) for name, tail in base.items()}
+        candidates = [in_front, {name: tail or (dim,) for name, tail in base.items()}, base]
+    seen = []
+    for tails in candidates:
+        try:
+            batch, event = _trace_shapes(builder, specs, tails, n_states)
+        except Exception as error:  # any refusal by the distribution rules this layout out
+            seen.append(str(error).splitlines()[0] if str(error) else type(error).__name__)
+            continue
+        if event == (dim,) and batch == (n_states,):
+            return tails, True
+        if event == () and batch == ((n_states,) if dim == 1 else (n_states, dim)):
+            return tails, False
+        seen.append(f"batch shape {batch} and event shape {event}")
+    raise ModelError(
+        f"{name_of(builder)} does not give one distribution over {dim} feature(s) per state with these "
+        f"parameters (got {seen[0]}): check the shapes of the priors and fixed values."
+    )
+
+
+def _fitting_table(builder: Builder, specs: Specs, dim: int) -> tuple[int, dict[str, Parameter], bool]:
+    """A number of states at which the specifications fit together, and the parameters there."""
+    # One that per-state specifications may imply; the last is arbitrary and equals no other size.
+    sizes = [full_shape(spec) for spec in specs.values()]
+    events = [_event_dim(builder, name, spec) for name, spec in specs.items()]
+    candidates = [shape[0] for shape, n in zip(sizes, events, strict=True) if len(shape) > n and shape[0] > 1]
+    refusal, whole = None, _integers(builder, specs)
+    for n_states in [*candidates, max((size for shape in sizes for size in shape), default=dim) + dim + 1]:
+        try:
+            tails, vector = find_layout(builder, specs, dim, n_states)
+            table = {n: make_parameter(n, spec, n_states, tails[n], integer=n in whole) for n, spec in specs.items()}
+            return n_states, table, vector
+        except ModelError as error:
+            refusal = refusal or error
+    assert refusal is not None
+    raise refusal
+
+
+def _is_class(builder: Builder) -> bool:
+    return inspect.isclass(builder) and issubclass(builder, Distribution)
+
+
+def _check_names(builder: Builder, given: Specs) -> None:
+    """Refuse unknown parameter names and report missing ones, before anything is built."""
+    signature = inspect.signature(builder).parameters
+    named = {name: p for name, p in signature.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    named.pop("validate_args", None)
+    unknown = [name for name in given if name not in named]
+    if unknown and not any(p.kind == p.VAR_KEYWORD for p in signature.values()):
+        raise ModelError(f"{name_of(builder)} has no parameter '{unknown[0]}': its parameters are {', '.join(named)}.")
+    missing = [name for name, p in named.items() if p.default is p.empty and name not in given]
+    if missing:
+        raise ModelError(
+            f"The parameter '{missing[0]}' of {name_of(builder)} is missing: give it a prior or a fixed "
+            "value by keyword."
+        )
+
+
+def _event_dim(builder: Builder, name: str, spec: Any) -> int:
+    """Dimensions of one value, as far as the class or the prior says."""
+    own = spec.event_dim if isinstance(spec, Distribution) else 0
+    if not _is_class(builder):
+        return own
+    constraint = builder.arg_constraints.get(name)  # type: ignore[attr-defined]
+    try:
+        return constraint.event_dim if constraint is not None else 0
+    except NotImplementedError:
+        return own
+
+
+def _event_tail(builder: Builder, name: str, spec: Any, dim: int, n_states: int) -> tuple[int, ...]:
+    """The event shape of one state's value: from the specification where it has one, else (D,) or (D, D)."""
+    shape = full_shape(spec)
+    if _is_class(builder):
+        event_dim = _event_dim(builder, name, spec)
+        tail = shape[len(shape) - event_dim :] if len(shape) >= event_dim else ()
+        return np.broadcast_shapes(tail, (1,) * event_dim) if tail and max(tail) > 1 else (dim,) * event_dim
+    if isinstance(spec, Distribution):
+        return tuple(spec.event_shape)
+    # A function does not say how many dimensions a constant has: a leading size K means one per state.
+    return shape[1:] if shape and shape[0] == n_states else shape
+
+
+def _integers(builder: Builder, specs: Specs) -> tuple[str, ...]:
+    """Names of the constants that must stay integers: the class says so, or a function was given them as such."""
+
+    def is_integer(name: str, spec: Any) -> bool:
+        if spec is None or isinstance(spec, Distribution | Pending):
+            return False
+        if not _is_class(builder):
+            return spec.dtype.kind in "iu"
+        constraint = builder.arg_constraints.get(name)  # type: ignore[attr-defined]
+        return constraint is not None and not is_dependent(constraint) and constraint.is_discrete
+
+    return tuple(name for name, spec in specs.items() if is_integer(name, spec))
+
+
+def _build(builder: Builder, params: Params, integers: tuple[str, ...]) -> Distribution:
+    """The distribution at these parameter values, batched as they are."""
+    values = {name: jnp.asarray(value) for name, value in params.items()}
+    values = {name: value.astype(int) if name in integers else value for name, value in values.items()}
+    if _is_class(builder) or getattr(builder, "__module__", "").startswith("numpyro."):
+        # NumPyro's own checks would cost a pass over the data, and refuse float32 rounding of valid matrices.
+        return builder(**values, validate_args=False)
+    return builder(**values)
+
+
+def _trace_shapes(
+    builder: Builder, specs: Specs, tails: Mapping[str, tuple[int, ...]], n_states: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Batch and event shape."""
+    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    whole = _integers(builder, specs)
+
+    def trace(values: Params) -> None:
+        distribution = _build(builder, values, whole)
+        found.append((tuple(distribution.batch_shape), tuple(distribution.event_shape)))
+
+    jax.eval_shape(trace, {name: jax.ShapeDtypeStruct((n_states, *tail), np.float32) for name, tail in tails.items()})
+    return found[0]
+
+
+# Checks --------------------------------------------------------------------------------------------------------------
+
+
+def check_inside(parameter: Parameter, required: Constraint, owner: str) -> None:
+    """Refuse a prior or a constant that can leave the region that the distribution needs."""
+    for sign in (1.0, -1.0):
+        value = _trial(parameter, sign)
+        with jax.enable_x64(True):
+            inside = bool(np.all(np.asarray(required(jnp.asarray(value)))))
+        if not inside:
+            raise _outside(parameter, required, owner, value)
+
+
+def _check_distribution(builder: Builder, table: Mapping[str, Parameter]) -> Constraint:
+    """Try the distribution at two far points; return its support, which must be the same at both."""
+    points = [{name: _trial(parameter, sign) for name, parameter in table.items()} for sign in (1.0, -1.0)]
+    whole = _integers(builder, {name: parameter.value for name, parameter in table.items()})
+
+    def made(values: Params) -> Distribution:
+        try:
+            with validation_enabled(False):  # the checks here speak of priors and states, NumPyro's do not
+                return _build(builder, values, whole)
+        except Exception as error:
+            raise ModelError(f"{name_of(builder)} cannot be built from these parameters: {error}") from error
+
+    with jax.enable_x64(True):
+        for point in points:
+            _check_arguments(builder, made(point), table, point)
+        support = made(points[0]).support
+        if not same_support(support, made(points[1]).support):
+            for name, parameter in table.items():
+                moved = made({**points[0], name: points[1][name]}).support
+                if parameter.is_free and not same_support(support, moved):
+                    raise ModelError(
+                        f"The parameter '{name}' of {name_of(builder)} moves the support of the distribution, so it "
+                        f"cannot be inferred by gradients: give '{name}' a fixed value instead of a prior."
+                    )
+        return support
+
+
+def _trial(parameter: Parameter, sign: float) -> np.ndarray:
+    if parameter.value is not None:
+        return parameter.value
+    assert parameter.support is not None
+    try:
+        return trial_value(parameter.support, parameter.shape, sign)
+    except NotImplementedError:
+        raise ModelError(
+            f"The prior of '{parameter.name}' lives on {in_words(parameter.support)}, which has no "
+            "unconstrained coordinates: use a continuous prior, or a fixed value."
+        ) from None
+
+
+def _check_arguments(builder: Builder, made: Distribution, table: Mapping[str, Parameter], point: Params) -> None:
+    """Every argument that the built distribution stores must satisfy its own constraint."""
+    for name, required in made.arg_constraints.items():
+        value, own = vars(made).get(name), table.get(name) if _is_class(builder) else None
+        if value is None or is_dependent(required) or (own is not None and own.support is required):
+            continue
+        if bool(np.all(np.asarray(required(jnp.asarray(value))))):
+            continue
+        if own is not None:
+            raise _outside(own, required, name_of(builder), point[name])
+        raise ModelError(
+            f"{name_of(builder)} returned a {type(made).__name__} whose '{name}' left {in_words(required)} "
+            "for some values that its priors allow: give its parameters priors on the right region."
+        )
+
+
+def _outside(parameter: Parameter, required: Constraint, owner: str, value: np.ndarray) -> ModelError:
+    what = "fixed value" if parameter.value is not None else f"{type(parameter.prior).__name__} prior"
+    return ModelError(
+        f"The parameter '{parameter.name}' of {owner} needs {in_words(required)}, but its {what} allows values "
+        f"such as {float(np.ravel(value)[0]):.3g}: choose one that stays inside."
+    )

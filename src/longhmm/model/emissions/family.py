@@ -12,9 +12,9 @@ from numpyro.distributions import Distribution
 from numpyro.distributions.constraints import Constraint
 
 from longhmm.errors import ModelError
-from longhmm.model.builders import Builder, check_inside
 from longhmm.model.emissions.base import Emission
-from longhmm.model.emissions.distribution import Density
+from longhmm.model.emissions.distribution import Builder, Density, check_inside
+from longhmm.model.lowering import LinearLowering, Lowering
 from longhmm.model.parameters import Parameter, Pending, full_shape, make_parameter, specification
 from longhmm.model.summary import DataSummary
 
@@ -24,23 +24,24 @@ class Family(Emission):
 
     `regions` says where each parameter lives. A parameter that is given no prior gets its default from
     `default_priors` when the data are known. `builder` is the NumPyro distribution, for families without a density,
-    draws or means of their own.
+    draws or means of their own. A family with `sufficient_statistics` and `natural_parameters` has a lowering.
     """
 
     builder: ClassVar[Builder | None] = None
+    regions: ClassVar[dict[str, Constraint]]
 
-    def __init__(self, *, dim: int, regions: dict[str, Constraint], vector: bool = False, **priors: Any) -> None:
+    def __init__(self, dim: int = 1, *, vector: bool = False, **priors: Any) -> None:
         specs = {
-            name: specification(name, priors[name]) if priors.get(name) is not None else Pending(region)
-            for name, region in regions.items()
+            name: Pending(region) if priors[name] is None else specification(name, priors[name])
+            for name, region in self.regions.items()
         }
         self._describe(dim, specs, vector=vector)
         builder = type(self).builder
         if builder is not None:
             self._density = Density(builder, tuple(specs), (), self._dim, vector, self.support)
         for name, parameter in self._trial_table().items():
-            if not isinstance(specs[name], Pending) and parameter.support is not regions[name]:
-                check_inside(parameter, regions[name], type(self).__name__)
+            if not isinstance(specs[name], Pending) and parameter.support is not self.regions[name]:
+                check_inside(parameter, self.regions[name], type(self).__name__)
 
     def options(self) -> dict[str, Any]:
         return {"dim": self._dim}
@@ -79,26 +80,22 @@ class Family(Emission):
             priors = {name: defaults[name] if isinstance(spec, Pending) else spec for name, spec in self._specs.items()}
             return type(self)(**{**self.options(), **priors})
 
+    @property
+    def lowering(self) -> Lowering | None:
+        return LinearLowering(self) if self.is_exponential_family else None
+
     def _tails(self, n_states: int) -> dict[str, tuple[int, ...]]:
         return self.tails()
 
     def _trial_table(self) -> dict[str, Parameter]:
         """The table at the number of states that explicit per-state priors imply."""
-        n_states = 2
-        for name, spec in self._specs.items():
-            if not isinstance(spec, Pending):
-                shape = full_shape(spec)
-                if len(shape) == len(self.tails()[name]) + 1 and shape[0] > 1:
-                    n_states = shape[0]
-        return {name: make_parameter(name, spec, n_states, self.tails()[name]) for name, spec in self._specs.items()}
+        tails, shapes = self.tails(), {name: full_shape(spec) for name, spec in self._specs.items()}
+        implied = [shape[0] for name, shape in shapes.items() if len(shape) == len(tails[name]) + 1 and shape[0] > 1]
+        n_states = implied[-1] if implied else 2
+        return {name: make_parameter(name, spec, n_states, tails[name]) for name, spec in self._specs.items()}
 
 
 def as_float(y: Any) -> jax.Array:
     """Observations as floating-point numbers, in their own precision where they have one."""
     array = jnp.asarray(y)
     return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(jnp.result_type(float))
-
-
-def sum_features(x: jax.Array) -> jax.Array:
-    """Sum over the features axis, the last."""
-    return jnp.sum(x, -1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,8 +11,7 @@ from jax.scipy.special import gammaln
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
-from longhmm.model.emissions.family import Family, as_float, sum_features
-from longhmm.model.lowering import LinearLowering
+from longhmm.model.emissions.family import Family
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
@@ -25,23 +24,16 @@ class Gamma(Family):
     Default priors: both are log-normal and wide, and the rate is scaled so that the mean of the data is typical.
     """
 
-    builder = dist.Gamma
-    support = constraints.positive
+    builder, support = dist.Gamma, constraints.positive
+    regions: ClassVar = {"concentration": constraints.positive, "rate": constraints.positive}
 
     def __init__(self, dim: int = 1, *, concentration: Any = None, rate: Any = None) -> None:
-        super().__init__(
-            dim=dim,
-            concentration=concentration,
-            rate=rate,
-            regions={"concentration": constraints.positive, "rate": constraints.positive},
-        )
+        super().__init__(dim, concentration=concentration, rate=rate)
 
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
         typical = np.log(2.0 / np.where(summary.mean > 0, summary.mean, summary.sd))
-        return {
-            "concentration": dist.LogNormal(np.log(2.0), 1.5),
-            "rate": dist.LogNormal(self.per_feature(typical), 2.0),
-        }
+        rate = dist.LogNormal(self.per_feature(typical), 2.0)
+        return {"concentration": dist.LogNormal(np.log(2.0), 1.5), "rate": rate}
 
     def sufficient_statistics(self, y: jax.Array) -> jax.Array:
         """(log y, y), features one after the other."""
@@ -50,12 +42,5 @@ class Gamma(Family):
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
         shape, rate = self.with_features(params["concentration"]), self.with_features(params["rate"])
-        log_normaliser = sum_features(gammaln(shape) - shape * jnp.log(rate))
+        log_normaliser = jnp.sum(gammaln(shape) - shape * jnp.log(rate), -1)
         return jnp.concatenate([shape - 1.0, -rate], -1), log_normaliser
-
-    def log_base_measure(self, y: jax.Array) -> jax.Array:
-        return jnp.zeros(self.with_features(y).shape[:-1], as_float(y).dtype)
-
-    @property
-    def lowering(self) -> LinearLowering:
-        return LinearLowering(self)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,16 +12,23 @@ from jax.scipy.special import ndtr
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
+from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model import conjugate
 from longhmm.model import normal_updates as updates
 from longhmm.model.conjugate import Approximation, Conditional, Sums
-from longhmm.model.covariance import LOG_2PI, full_log_density, marginal_log_density
+from longhmm.model.covariance import (
+    LOG_2PI,
+    full_log_density,
+    log_det_of,
+    marginal_log_density,
+    scatter_density,
+    whitening,
+)
 from longhmm.model.emissions.base import Emission
 from longhmm.model.emissions.family import Family
-from longhmm.model.lowering import FullGaussianLowering, GaussianLowering
+from longhmm.model.lowering import GaussianLowering
 from longhmm.model.parameters import Params
-from longhmm.model.priors import RootInverseGamma
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary, Sample, Suit
 
@@ -71,12 +77,14 @@ class Gaussian(Family):
             if prior is not None and name != self._spread:
                 kind = "of one feature" if dim == 1 else f"with {self.covariance_kind} covariance"
                 raise ModelError(f"A Gaussian {kind} has no parameter '{name}': give the prior as {self._spread}=.")
-        regions = {"mean": constraints.real, self._spread: REGIONS[self._spread]}
-        priors = {"mean": mean, self._spread: given[self._spread]}
-        super().__init__(dim=dim, vector=True, regions=regions, **priors)
+        super().__init__(dim, vector=True, **{"mean": mean, self._spread: given[self._spread]})
 
     @property
-    def has_full_covariance(self) -> bool:
+    def regions(self) -> dict[str, Any]:  # type: ignore[override]
+        return {"mean": constraints.real, self._spread: REGIONS[self._spread]}
+
+    @property
+    def has_full_covariance(self) -> bool:  # type: ignore[override]
         return self._spread == "covariance"
 
     @property
@@ -106,7 +114,8 @@ class Gaussian(Family):
     @classmethod
     def suits(cls, sample: Sample) -> Suit:
         if not sample.whole:
-            return Suit(0, f"the values are real numbers{_HINT if sample.dim == 1 else ''}")
+            hint = "; with outliers, try --emission student-t" if sample.dim == 1 else ""
+            return Suit(0, f"the values are real numbers{hint}")
         if sample.known.min() < 0:
             return Suit(0, "the values are whole numbers of both signs, like those of a converter")
         return Suit(0, "the values are whole numbers too large or too alike for counts")
@@ -117,7 +126,7 @@ class Gaussian(Family):
         if self.has_full_covariance:
             scatter = dist.InverseWishart(self._dim + 2.0, scale_tril=np.diag(np.sqrt(guess)))
             return {"mean": mean, "covariance": scatter}
-        family = RootInverseGamma if self._spread == "sd" else dist.InverseGamma
+        family = conjugate.RootInverseGamma if self._spread == "sd" else dist.InverseGamma
         return {"mean": mean, self._spread: family(1.5, 0.5 * float(guess.mean()) if self._shared else 0.5 * guess)}
 
     # -- densities and draws -------------------------------------------------------------------------------------
@@ -127,23 +136,22 @@ class Gaussian(Family):
             return full_log_density(jnp.asarray(params["mean"]), jnp.asarray(params["covariance"]), y)
         return jnp.sum(self._feature_log_density(params, y), -1)
 
-    def log_density_missing(
-        self, params: Params, y: jax.Array, observed: jax.Array, *, partial: bool = True
-    ) -> jax.Array:
-        if not partial or self._dim == 1:
-            whole = observed[..., :1]
-            return jnp.where(whole, self.log_density(params, jnp.where(whole, y, 0)), 0)
-        filled = jnp.where(observed, y, 0)
+    def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
+        observed = jnp.asarray(rows.observed)
+        filled = jnp.where(observed, jnp.asarray(rows.values), 0)
         if self.has_full_covariance:
-            return marginal_log_density(
-                jnp.asarray(params["mean"]), jnp.asarray(params["covariance"]), filled, observed
-            )
+            mean, covariance = jnp.asarray(params["mean"]), jnp.asarray(params["covariance"])
+            return marginal_log_density(mean, covariance, filled, observed)
         return jnp.sum(jnp.where(observed[..., None, :], self._feature_log_density(params, filled), 0), -1)
 
     def _feature_log_density(self, params: Params, y: jax.Array) -> jax.Array:
         inverse_sd = 1.0 / self.sds(params)
         z = (y[..., None, :] - self.means(params)) * inverse_sd
         return jnp.add(-0.5 * z * z, jnp.log(inverse_sd) - 0.5 * LOG_2PI)
+
+    def means(self, params: Params) -> jax.Array:
+        mean = jnp.asarray(params["mean"])
+        return mean.reshape(mean.shape[0], self._dim)
 
     def sds(self, params: Params) -> jax.Array:
         """The standard deviation of every feature in every state, `(K, D)`."""
@@ -156,10 +164,6 @@ class Gaussian(Family):
     def cdf(self, params: Params, values: jax.Array) -> tuple[jax.Array, jax.Array]:
         below = ndtr((values[:, None, :] - self.means(params)) / self.sds(params))
         return below, below
-
-    def means(self, params: Params) -> jax.Array:
-        mean = jnp.asarray(params["mean"])
-        return mean.reshape(mean.shape[0], self._dim)
 
     def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
         mean = self.means(params)
@@ -176,10 +180,7 @@ class Gaussian(Family):
         if self.has_full_covariance:
             rows, columns = np.triu_indices(self._dim)
             return jnp.concatenate([y, y[..., rows] * y[..., columns]], -1)
-        squares = y * y
-        if self._shared:
-            squares = jnp.sum(squares, -1, keepdims=True)
-        return jnp.concatenate([y, squares], -1)
+        return jnp.concatenate([y, jnp.sum(y * y, -1, keepdims=True) if self._shared else y * y], -1)
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
         mean = self.means(params)
@@ -198,9 +199,6 @@ class Gaussian(Family):
         log_normaliser = 0.5 * (jnp.sum(linear * mean, -1) + log_det + self._dim * LOG_2PI)
         return jnp.concatenate([linear, quadratic], -1), log_normaliser
 
-    def log_base_measure(self, y: jax.Array) -> jax.Array:
-        return jnp.zeros(y.shape[:-1], jnp.result_type(y, jnp.float32))
-
     def centre(self, params: Params) -> Any:
         """The middle of the means: sums of squares of numbers near 10^6 leave no digits for a variance of 1."""
         return (params["mean"].sum(0) / params["mean"].shape[0]).reshape(self._dim)
@@ -212,32 +210,55 @@ class Gaussian(Family):
 
     @property
     def lowering(self) -> GaussianLowering:
-        return FullGaussianLowering(self) if self.has_full_covariance else _Independent(self)
+        return _Lowering(self)
+
+    def _priors(self, n_levels: int) -> tuple[conjugate.NormalPrior | None, Any]:
+        """Of the means and of their covariances, variances or standard deviations, where they are conjugate."""
+        table = self.parameters(n_levels)
+        return conjugate.normal_prior(table["mean"]), READERS[self._spread](table[self._spread])
 
     def conditional(self, n_levels: int, *, partial_rows: bool) -> Conditional | None:
         mean, spread = self._priors(n_levels)
-        free = [parameter.is_free for parameter in self.parameters(n_levels).values()]
-        if (free[0] and mean is None) or (free[1] and spread is None):
+        table = self.parameters(n_levels)
+        if (table["mean"].is_free and mean is None) or (table[self._spread].is_free and spread is None):
             return None
         if self.has_full_covariance:
             # A row observed in part says something about the rest of it, which no sum over rows holds.
             return None if partial_rows else updates.full_conditional(mean, spread)
         found = updates.independent_conditional(mean, spread, shared=self._shared)
         if self._spread == "variance":
-            return None if conjugate.is_flat(self.parameters(n_levels)["variance"]) else found
+            return None if conjugate.is_flat(table["variance"]) else found
         return Conditional(
             lambda params, *rows: found.statistics(_with_variance(params), *rows),
             lambda key, params, totals: _with_sd(found.draw(key, _with_variance(params), totals)),
+        )
+
+    def approximation(self, n_levels: int, centre: Any) -> Approximation | None:
+        mean, spread = self._priors(n_levels)
+        flat = conjugate.is_flat(self.parameters(n_levels)[self._spread])  # it begins as the prior
+        if mean is None or spread is None or flat or self._spread == "variance":
+            return None
+        if self.has_full_covariance:
+            return updates.gaussian_approximation(mean, spread, centre)
+        wishart = conjugate.InverseWishartPrior(2.0 * spread.one, 2.0 * spread.two[:, None, None])
+        found = updates.gaussian_approximation(mean, wishart, centre)
+        return found._replace(
+            pretend=lambda params, count: found.pretend(_with_variance(params, (1, 1)), count),
+            mean=lambda q: _with_sd(found.mean(q)),
+            draw=lambda key, q: _with_sd(found.draw(key, q)),
         )
 
     def mode(self, n_levels: int, sums: Sums, *, start: Params | None, prior: bool) -> dict[str, np.ndarray] | None:
         table = self.parameters(n_levels)
         if type(self) is not Gaussian or not all(parameter.is_free for parameter in table.values()):
             return None
-        mean, spread = self._priors(n_levels) if prior else self._flat_priors(n_levels)
+        shape = table[self._spread].shape
+        mean, spread = self._priors(n_levels)
+        if not prior:
+            flat = conjugate.flat_wishart if self.has_full_covariance else conjugate.flat_inverse_gamma
+            mean, spread = conjugate.flat_normal((n_levels, self._dim)), flat(shape)
         if mean is None or spread is None:
             return None
-        best: Callable[[np.ndarray], np.ndarray]
         if self.has_full_covariance:
             best = partial(updates.best_covariance, sums, spread)
         else:
@@ -250,34 +271,9 @@ class Gaussian(Family):
         if found is None:
             return None
         own = found[1] if self.has_full_covariance else np.diagonal(found[1], axis1=1, axis2=2)
-        own = own.reshape(n_levels, -1)[:, 0] if table[self._spread].shape == (n_levels,) else own
+        own = own[:, 0] if shape == (n_levels,) else own
         own = np.sqrt(own) if self._spread == "sd" else own
         return {"mean": found[0].reshape(table["mean"].shape), self._spread: own}
-
-    def approximation(self, n_levels: int, centre: Any) -> Approximation | None:
-        mean, spread = self._priors(n_levels)
-        flat = conjugate.is_flat(self.parameters(n_levels)[self._spread])  # it begins as the prior
-        if mean is None or spread is None or flat or self._spread == "variance":
-            return None
-        if self.has_full_covariance:
-            return updates.gaussian_approximation(mean, spread, centre)
-        wishart = conjugate.InverseWishartPrior(2.0 * spread.one, 2.0 * spread.two[:, None, None])
-        found = updates.gaussian_approximation(mean, wishart, centre)
-        return found._replace(
-            pretend=lambda params, count: found.pretend(_with_covariance(params), count),
-            mean=lambda q: _with_sd(found.mean(q)),
-            draw=lambda key, q: _with_sd(found.draw(key, q)),
-        )
-
-    def _priors(self, n_levels: int) -> tuple[conjugate.NormalPrior | None, Any]:
-        """Of the means and of their covariances, variances or standard deviations, where they are conjugate."""
-        table = self.parameters(n_levels)
-        return conjugate.normal_prior(table["mean"]), READERS[self._spread](table[self._spread])
-
-    def _flat_priors(self, n_levels: int) -> tuple[conjugate.NormalPrior, Any]:
-        shape = self.parameters(n_levels)[self._spread].shape
-        flat = conjugate.flat_wishart if self.has_full_covariance else conjugate.flat_inverse_gamma
-        return conjugate.flat_normal((n_levels, self._dim)), flat(shape)
 
     def fit(self, groups: list[np.ndarray]) -> dict[str, np.ndarray] | None:
         centre = np.mean([group.mean(axis=0) for group in groups], axis=0)
@@ -287,29 +283,42 @@ class Gaussian(Family):
         return self.mode(len(groups), Sums(np.stack(statistics), counts, centre), start=None, prior=True)
 
 
-class _Independent(GaussianLowering):
-    """Of diagonal and spherical covariances."""
-
+class _Lowering(GaussianLowering):
     emission: Gaussian
 
     def features(self, params: Params) -> tuple[jax.Array, jax.Array]:
         return self.emission.means(params), self.emission.sds(params)
 
-    def expected_statistics(self, params: Any, sums: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found, count = super().expected_statistics(params, sums, centre)
-        if self.emission._shared and self.width > 1:
-            first, squares = found[:, : self.width], found[:, self.width :]
-            found = np.concatenate([first, squares.sum(axis=1, keepdims=True)], axis=1)
-        return found, count
+    def whitened(self, params: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
+        if not self.emission.has_full_covariance:
+            return super().whitened(params)
+        triangle = whitening(jnp.asarray(params["covariance"]))
+        constant = log_det_of(triangle, self.width) - 0.5 * self.width * LOG_2PI
+        return jnp.asarray(params["mean"]), triangle, constant
+
+    def expected_log_density(self, params: Params, at: Params, sums: jax.Array) -> jax.Array:
+        if not self.emission.has_full_covariance:
+            return super().expected_log_density(params, at, sums)
+        dim, move = self.width, params["mean"] - jax.lax.stop_gradient(at["mean"])
+        count, first, second = sums[:, 0], sums[:, 1 : 1 + dim], sums[:, 1 + dim :]
+        square = np.zeros((dim, dim), np.int32)
+        square[np.triu_indices(dim)] = np.arange(dim * (dim + 1) // 2)
+        cross = first[:, :, None] * move[:, None, :]
+        moments = second[:, np.maximum(square, square.T)] - cross - jnp.swapaxes(cross, 1, 2)
+        moments = moments + count[:, None, None] * move[:, :, None] * move[:, None, :]
+        return jnp.sum(scatter_density(params["covariance"], moments, count))
+
+    def second_moments(self, products: np.ndarray) -> np.ndarray:
+        if self.emission.has_full_covariance:
+            return products
+        squares = super().second_moments(products)
+        return squares.sum(axis=1, keepdims=True) if self.emission._shared else squares
 
 
-def _with_variance(params: Params) -> dict[str, Any]:
-    """Parameters of one feature as those of several that share a variance."""
-    return {"mean": params["mean"][:, None], "variance": params["sd"] ** 2}
-
-
-def _with_covariance(params: Params) -> dict[str, Any]:
-    return {"mean": params["mean"][:, None], "covariance": params["sd"][:, None, None] ** 2}
+def _with_variance(params: Params, tail: tuple[int, ...] = ()) -> dict[str, Any]:
+    """Parameters of one feature as those of several that share a variance, or, with a tail (1, 1), have covariances."""
+    variance = (params["sd"] ** 2).reshape(-1, *tail)
+    return {"mean": params["mean"][:, None], "covariance" if tail else "variance": variance}
 
 
 def _with_sd(moments: Params) -> dict[str, jax.Array]:
@@ -317,6 +326,3 @@ def _with_sd(moments: Params) -> dict[str, jax.Array]:
     found = {"mean": moments["mean"][:, 0]} if "mean" in moments else {}
     spread = moments.get("variance", moments.get("covariance"))
     return found if spread is None else {**found, "sd": jnp.sqrt(spread.reshape(spread.shape[0]))}
-
-
-_HINT = "; with outliers, try --emission student-t"

@@ -2,25 +2,52 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
+from jax.scipy.special import gammaln, ndtr
+from jax.typing import ArrayLike
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
+from numpyro.distributions.constraints import Constraint
 
 from longhmm.errors import ModelError
 from longhmm.model.covariance import LOG_2PI
 from longhmm.model.emissions.family import Family, as_float
 from longhmm.model.parameters import Params
-from longhmm.model.priors import OrderedNormal
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
-if TYPE_CHECKING:
-    pass
+
+class OrderedNormal(Distribution):
+    """The order statistics of `size` independent normal draws with one `loc` and `scale`: an increasing vector.
+
+    Its density is size! times the product of the normal densities, on increasing vectors. Labels of mixture components
+    cannot switch under it, and it favours no component.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
+    support = constraints.ordered_vector
+    pytree_data_fields = ("loc", "scale")
+
+    def __init__(self, loc: ArrayLike, scale: ArrayLike, size: int, *, validate_args: bool | None = None) -> None:
+        self.loc, self.scale = loc, scale
+        batch = jnp.broadcast_shapes(jnp.shape(loc), jnp.shape(scale))
+        super().__init__(batch_shape=batch, event_shape=(size,), validate_args=validate_args)
+
+    def _normal(self) -> dist.Normal:
+        return dist.Normal(jnp.asarray(self.loc)[..., None], jnp.asarray(self.scale)[..., None])
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        """Draw and sort."""
+        return jnp.sort(self._normal().expand((*self.batch_shape, *self.event_shape)).sample(key, sample_shape), -1)
+
+    def log_prob(self, value: ArrayLike) -> jax.Array:
+        """Log density of an increasing vector."""
+        values = self._normal().log_prob(value)
+        return jnp.sum(values, -1) + gammaln(jnp.asarray(self.event_shape[0] + 1.0, values.dtype))
 
 
 @EMISSIONS.register("gaussian-mixture")
@@ -32,23 +59,17 @@ class GaussianMixture(Family):
     their range as standard deviation; scales are log-normal around a third of the standard deviation of the data.
     """
 
-    support = constraints.real
+    regions: ClassVar = {
+        "weights": constraints.simplex,
+        "means": constraints.ordered_vector,
+        "scales": constraints.positive,
+    }
 
     def __init__(self, n_components: int = 2, *, weights: Any = None, means: Any = None, scales: Any = None) -> None:
         if isinstance(n_components, bool) or not isinstance(n_components, int | np.integer) or n_components < 1:
             raise ModelError(f"n_components must be a positive integer, but it was {n_components!r}.")
         self.n_components = int(n_components)
-        super().__init__(
-            dim=1,
-            weights=weights,
-            means=means,
-            scales=scales,
-            regions={
-                "weights": constraints.simplex,
-                "means": constraints.ordered_vector,
-                "scales": constraints.positive,
-            },
-        )
+        super().__init__(weights=weights, means=means, scales=scales)
 
     def options(self) -> dict[str, Any]:
         return {"n_components": self.n_components}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.covariance import LOG_2PI
-from longhmm.model.emissions.family import Family, sum_features
+from longhmm.model.emissions.family import Family
 from longhmm.model.lowering import GaussianLowering
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
@@ -28,16 +28,11 @@ class LogNormal(Family):
     standard deviation; `scale` is log-normal around a third of their standard deviation.
     """
 
-    builder = dist.LogNormal
-    support = constraints.positive
+    builder, support = dist.LogNormal, constraints.positive
+    regions: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
 
     def __init__(self, dim: int = 1, *, loc: Any = None, scale: Any = None) -> None:
-        super().__init__(
-            dim=dim,
-            regions={"loc": constraints.real, "scale": constraints.positive},
-            loc=loc,
-            scale=scale,
-        )
+        super().__init__(dim, loc=loc, scale=scale)
 
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
         tiny = np.finfo(np.float32).tiny  # values that are not positive are reported when the data are checked
@@ -57,7 +52,7 @@ class LogNormal(Family):
         return jnp.concatenate([loc / variance, -0.5 / variance], -1), log_normaliser
 
     def log_base_measure(self, y: jax.Array) -> jax.Array:
-        return sum_features(-jnp.log(self.with_features(y)))
+        return jnp.sum(-jnp.log(self.with_features(y)), -1)
 
     @classmethod
     def suits(cls, sample: Sample) -> Suit | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -42,19 +42,12 @@ class NegativeBinomial(Family):
     mean; `concentration` is log-normal, wide, around 3.
     """
 
-    builder = AccurateNegativeBinomial
-    support = constraints.nonnegative_integer
+    builder, support = AccurateNegativeBinomial, constraints.nonnegative_integer
+    regions: ClassVar = {"mean": constraints.positive, "concentration": constraints.positive}
 
     def __init__(self, dim: int = 1, *, mean: Any = None, concentration: Any = None) -> None:
-        super().__init__(
-            dim=dim,
-            mean=mean,
-            concentration=concentration,
-            regions={"mean": constraints.positive, "concentration": constraints.positive},
-        )
+        super().__init__(dim, mean=mean, concentration=concentration)
 
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
-        return {
-            "mean": dist.Gamma(1.0, self.per_feature(1.0 / summary.typical_rate)),
-            "concentration": dist.LogNormal(np.log(3.0), 1.5),
-        }
+        mean = dist.Gamma(1.0, self.per_feature(1.0 / summary.typical_rate))
+        return {"mean": mean, "concentration": dist.LogNormal(np.log(3.0), 1.5)}

@@ -18,7 +18,6 @@ from longhmm.model.lowering import LINEAR, LinearLowering, Lowering
 from longhmm.model.parameters import Parameter, Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
-from longhmm.model.support import check_dim
 from longhmm.model.tree import Named
 
 
@@ -122,7 +121,7 @@ class Product(Emission):
         return Product(**{name: each.resolve(summary.of(columns)) for name, each, columns in self._each()})
 
     def check(self, values: np.ndarray, observed: np.ndarray, describe: Callable[[int], str]) -> None:
-        check_dim(values.shape[1], self.dim, self.name)
+        self.check_dim(values.shape[1])
         for name, each, columns in self._each():
             each.check(values[:, columns], observed[:, columns], partial(_within, name, describe))
 
@@ -141,15 +140,10 @@ class Product(Emission):
     def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
         parts = []
         for name, each, columns in self._each():
-            lags = None if rows.lags is None or not each.lags else rows.lags[..., -each.lags :, columns]
+            lags = None if rows.lags is None or not each.lags else rows.lags[..., : each.lags, columns]
             own = rows._replace(values=rows.values[..., columns], observed=rows.observed[..., columns], lags=lags)
             parts.append(each.log_likelihoods(self._own(name, each, params), own))
         return reduce(jnp.add, parts)
-
-    def log_density_missing(
-        self, params: Params, y: jax.Array, observed: jax.Array, *, partial: bool = True
-    ) -> jax.Array:
-        return self.log_likelihoods(params, Rows(y, observed))
 
     def log_prior(self, params: Params) -> jax.Array:
         priors = (each.log_prior(self._own(name, each, params)) for name, each in self.streams.items())
@@ -176,7 +170,7 @@ class Product(Emission):
         keys = jax.random.split(key, len(self.streams))
         parts = []
         for one, (name, each, columns) in zip(keys, self._each(), strict=True):
-            before = None if lags is None or not each.lags else lags[:, -each.lags :, columns]
+            before = None if lags is None or not each.lags else lags[:, : each.lags, columns]
             parts.append(each.sample_after(one, self._own(name, each, params), states, before, covariates))
         return jnp.concatenate([part.astype(jnp.result_type(float)) for part in parts], axis=1)
 

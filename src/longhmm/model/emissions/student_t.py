@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -53,20 +53,11 @@ class StudentT(Family):
     """
 
     builder = AccurateStudentT
-    support = constraints.real
+    regions: ClassVar = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
 
     def __init__(self, dim: int = 1, *, df: Any = None, loc: Any = None, scale: Any = None) -> None:
-        super().__init__(
-            dim=dim,
-            df=df,
-            loc=loc,
-            scale=scale,
-            regions={"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive},
-        )
+        super().__init__(dim, df=df, loc=loc, scale=scale)
 
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
-        return {
-            "df": dist.Gamma(2.0, 0.1),
-            "loc": dist.Normal(self.per_feature(summary.centre), self.per_feature(summary.spread)),
-            "scale": self.scale_prior(summary.sd),
-        }
+        loc = dist.Normal(self.per_feature(summary.centre), self.per_feature(summary.spread))
+        return {"df": dist.Gamma(2.0, 0.1), "loc": loc, "scale": self.scale_prior(summary.sd)}

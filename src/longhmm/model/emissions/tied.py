@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,7 +12,7 @@ import numpy as np
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.emissions.base import Emission
-from longhmm.model.lowering import TiedLowering
+from longhmm.model.lowering import Lowering
 from longhmm.model.parameters import Parameter, Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
@@ -30,12 +30,8 @@ class Tied(Emission):
         if not isinstance(emission, Emission) or isinstance(emission, Tied):
             raise ModelError(f"Tied needs an emission that is not tied itself, but it was given {emission!r}.")
         numbers = np.asarray(levels)
-        if (
-            numbers.ndim != 1
-            or numbers.size == 0
-            or numbers.dtype.kind not in "iu"
-            or set(numbers.tolist()) != set(range(int(numbers.max()) + 1))
-        ):
+        integers = numbers.ndim == 1 and numbers.size > 0 and numbers.dtype.kind in "iu"
+        if not integers or set(numbers.tolist()) != set(range(int(numbers.max()) + 1)):
             raise ModelError(
                 f"levels must be one integer per state, numbered from 0 without gaps, such as (0, 0, 1), "
                 f"but it was {levels!r}."
@@ -43,7 +39,7 @@ class Tied(Emission):
         self._wrap(emission, tuple(int(level) for level in numbers))
 
     def _wrap(self, emission: Emission, levels: tuple[int, ...]) -> None:
-        self.emission, self.levels = emission, levels
+        self.emission, self.levels, self._of_state = emission, levels, np.array(levels)
         self._describe(emission.dim, emission._specs, vector=emission._vector)
         self.support = emission.support
 
@@ -65,28 +61,19 @@ class Tied(Emission):
         """Number of distinct sets of parameters."""
         return max(self.levels) + 1
 
-    def state_levels(self, n_states: int) -> np.ndarray:
-        return np.array(self.levels)
-
-    @property
-    def name(self) -> str:
-        return self.emission.name
-
-    @property
-    def factorises(self) -> bool:
-        return self.emission.factorises
-
-    @property
-    def has_full_covariance(self) -> bool:
-        return self.emission.has_full_covariance
-
     @property
     def specifications(self) -> dict[str, Any]:
         """None of its own: they are those of the emission that it holds."""
         return {}
 
+    def state_levels(self, n_states: int) -> np.ndarray:
+        return self._of_state
+
     def options(self) -> dict[str, Any]:
         return {"emission": self.emission, "levels": list(self.levels)}
+
+    def __repr__(self) -> str:
+        return f"Tied({self.emission!r}, levels={self.levels})"
 
     def axes(self, name: str, n_states: int) -> tuple[str, ...]:
         return ("level", *self.emission.axes(name, self.n_levels)[1:])
@@ -106,82 +93,71 @@ class Tied(Emission):
     def resolve(self, summary: DataSummary) -> Emission:
         return self if self.is_resolved else Tied(self.emission.resolve(summary), self.levels)
 
-    def __repr__(self) -> str:
-        return f"Tied({self.emission!r}, levels={self.levels})"
-
-    def log_density(self, params: Params, y: jax.Array) -> jax.Array:
-        return self.emission.log_density(params, y)[..., np.array(self.levels)]
-
-    def log_density_missing(
-        self, params: Params, y: jax.Array, observed: jax.Array, *, partial: bool = True
-    ) -> jax.Array:
-        values = self.emission.log_density_missing(params, y, observed, partial=partial)
-        return values[..., np.array(self.levels)]
-
-    @property
-    def lags(self) -> int:  # type: ignore[override]
-        return self.emission.lags
-
-    @property
-    def couples(self) -> bool:  # type: ignore[override]
-        return self.emission.couples
-
-    def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
-        logs, levels = self.emission.log_likelihoods(params, rows), np.array(self.levels)
-        return logs[..., levels, :][..., levels] if self.couples else logs[..., levels]
-
-    def sample_after(self, key: jax.Array, params: Params, states: jax.Array, lags: Any, covariates: Any) -> jax.Array:
-        return self.emission.sample_after(key, params, jnp.asarray(self.levels)[states], lags, covariates)
-
-    def log_prior(self, params: Params) -> jax.Array:
-        return self.emission.log_prior(params)
-
-    def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
-        return self.emission.sample(key, params, jnp.asarray(self.levels)[states])
-
     def sample_prior(self, key: jax.Array, n_states: int) -> dict[str, Any]:
         self.parameters(n_states)
         return self.emission.sample_prior(key, self.n_levels)
 
+    # -- of states, from those of levels ---------------------------------------------------------------------------
+
+    def log_density(self, params: Params, y: jax.Array) -> jax.Array:
+        return self.emission.log_density(params, y)[..., self._of_state]
+
+    def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
+        logs = self.emission.log_likelihoods(params, rows)[..., self._of_state]
+        return logs[..., self._of_state, :] if self.couples else logs
+
+    def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
+        return self.emission.sample(key, params, jnp.asarray(self.levels)[states])
+
+    def sample_after(self, key: jax.Array, params: Params, states: jax.Array, lags: Any, covariates: Any) -> jax.Array:
+        return self.emission.sample_after(key, params, jnp.asarray(self.levels)[states], lags, covariates)
+
     def means(self, params: Params) -> jax.Array:
-        return self.emission.means(params)[np.array(self.levels)]
+        return self.emission.means(params)[self._of_state]
 
     def cdf(self, params: Params, values: jax.Array) -> tuple[jax.Array, jax.Array] | None:
-        found, levels = self.emission.cdf(params, values), np.array(self.levels)
-        return None if found is None else (found[0][:, levels], found[1][:, levels])
+        found = self.emission.cdf(params, values)
+        return found and (found[0][:, self._of_state], found[1][:, self._of_state])
 
     def cdf_of_rows(self, params: Params, rows: Rows) -> tuple[jax.Array, jax.Array] | None:
-        found, levels = self.emission.cdf_of_rows(params, rows), np.array(self.levels)
-        return None if found is None else (found[0][:, levels], found[1][:, levels])
-
-    def check(self, values: np.ndarray, observed: np.ndarray, describe: Callable[[int], str]) -> None:
-        self.emission.check(values, observed, describe)
-
-    def fill(self, dtype: Any) -> jax.Array:
-        return self.emission.fill(dtype)
-
-    @property
-    def is_exponential_family(self) -> bool:
-        return self.emission.is_exponential_family
-
-    def sufficient_statistics(self, y: jax.Array) -> jax.Array | None:
-        return self.emission.sufficient_statistics(y)
+        found = self.emission.cdf_of_rows(params, rows)
+        return found and (found[0][:, self._of_state], found[1][:, self._of_state])
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array] | None:
         natural = self.emission.natural_parameters(params)
-        levels = np.array(self.levels)
-        return None if natural is None else (natural[0][levels], natural[1][levels])
-
-    def log_base_measure(self, y: jax.Array) -> jax.Array | None:
-        return self.emission.log_base_measure(y)
-
-    def centre(self, params: Params) -> Any:
-        return self.emission.centre(params)
-
-    def recentred(self, params: Params, centre: Any) -> dict[str, Any]:
-        return self.emission.recentred(params, centre)
+        return natural and (natural[0][self._of_state], natural[1][self._of_state])
 
     @property
     def lowering(self) -> TiedLowering | None:
-        inner = self.emission.lowering
-        return None if inner is None else TiedLowering(self, inner, np.array(self.levels))
+        return None if self.emission.lowering is None else TiedLowering(self, self.emission.lowering)
+
+
+def _of_the_emission(name: str) -> Any:
+    return property(lambda self: getattr(self.emission, name))
+
+
+for each in ("name", "factorises", "has_full_covariance", "lags", "couples", "is_exponential_family"):
+    setattr(Tied, each, _of_the_emission(each))
+for each in ("log_prior", "check", "fill", "sufficient_statistics", "log_base_measure", "centre", "recentred"):
+    setattr(Tied, each, _of_the_emission(each))
+
+
+class TiedLowering(Lowering):
+    """The lowering of an emission whose parameters are stacked over levels."""
+
+    def __init__(self, tied: Tied, inner: Lowering) -> None:
+        super().__init__(tied, inner.width, inner.pack, inner.sums)
+        self.kind, self._inner, self._levels = inner.kind, inner, tied._of_state
+        for same in ("rows_are_values", "has_base_measure", "partial_rows", "observed_numbers", "log_base_measure"):
+            setattr(self, same, getattr(inner, same))
+
+    def natural(self, params: Any) -> jax.Array:
+        return self._inner.natural(params)[self._levels]
+
+    def gradient(self, params: Any, sums: jax.Array) -> dict[str, jax.Array]:
+        shape = (int(self._levels.max()) + 1, sums.shape[1])
+        return self._inner.gradient(params, jnp.zeros(shape, sums.dtype).at[self._levels].add(sums))
+
+    def expected_statistics(self, params: Any, sums: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        of_states = {name: params[name][self._levels] for name in self.emission.names}
+        return self._inner.expected_statistics(of_states, sums, centre)

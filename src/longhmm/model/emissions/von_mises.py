@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -13,12 +13,11 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.covariance import LOG_2PI
-from longhmm.model.emissions.family import Family, as_float, sum_features
-from longhmm.model.lowering import LinearLowering
+from longhmm.model.emissions.family import Family, as_float
 from longhmm.model.parameters import Parameter, Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
-from longhmm.model.turn import WHOLE, Turn, wrapped
+from longhmm.model.support import WHOLE, Turn, wrapped
 
 
 @EMISSIONS.register("von-mises")
@@ -31,16 +30,11 @@ class VonMises(Family):
     or less, as support.
     """
 
-    builder = dist.VonMises
-    support = constraints.circular
+    builder, support = dist.VonMises, constraints.circular
+    regions: ClassVar = {"loc": constraints.real, "concentration": constraints.positive}
 
     def __init__(self, dim: int = 1, *, loc: Any = None, concentration: Any = None) -> None:
-        super().__init__(
-            dim=dim,
-            loc=loc,
-            concentration=concentration,
-            regions={"loc": constraints.real, "concentration": constraints.positive},
-        )
+        super().__init__(dim, loc=loc, concentration=concentration)
         self._whole_turn = isinstance(loc, dist.Uniform) and bool(np.allclose(loc.high - loc.low, WHOLE))
         if loc is None:
             self._specs["loc"] = self._specs["loc"]._replace(support=constraints.circular)
@@ -63,10 +57,6 @@ class VonMises(Family):
     def means(self, params: Params) -> jax.Array:
         return self.with_features(params["loc"])
 
-    @property
-    def lowering(self) -> LinearLowering:
-        return LinearLowering(self)
-
     def sufficient_statistics(self, y: jax.Array) -> jax.Array:
         """(cos y, sin y), features one after the other."""
         angles = as_float(self.with_features(y))
@@ -75,10 +65,7 @@ class VonMises(Family):
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
         loc, concentration = self.with_features(params["loc"]), self.with_features(params["concentration"])
         eta = jnp.concatenate([concentration * jnp.cos(loc), concentration * jnp.sin(loc)], -1)
-        return eta, sum_features(LOG_2PI + jnp.log(i0e(concentration)) + concentration)
-
-    def log_base_measure(self, y: jax.Array) -> jax.Array:
-        return jnp.zeros(self.with_features(y).shape[:-1], as_float(y).dtype)
+        return eta, jnp.sum(LOG_2PI + jnp.log(i0e(concentration)) + concentration, -1)
 
 
 def widest_gap(quantiles: np.ndarray) -> float:

@@ -1,5 +1,116 @@
-"""How states follow one another: one file per kind of transitions."""
+"""What transitions are: matrices with `A[i, j] = p(x_t = j | x_{t-1} = i)`, as a function of one parameter.
 
-from longhmm.model.transitions.base import TransitionModel as TransitionModel
-from longhmm.model.transitions.dirichlet import Sticky as Sticky
-from longhmm.model.transitions.dirichlet import Transitions as Transitions
+For compiled code they are trees, as emissions are: numbers are leaves, the rest is structure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.errors import ModelError
+from longhmm.inference.scaling import safe_log
+from longhmm.model.registry import accepted
+from longhmm.model.tree import Tree
+
+
+class TransitionModel(Tree):
+    """Transition matrices that vary by row, as a function of covariates; subclass it to make one.
+
+    A subclass sets `n_states`, `n_covariates` and `shape`, and defines `matrices` and `log_prior`. Its parameter, named
+    `parameter` among those of the model, has one unconstrained coordinate for each entry, unless `constrain`,
+    `unconstrain` and `log_jacobian` say otherwise. Beside it `transition` is the matrix where all covariates are 0.
+
+    Attributes:
+        varies: False if there is one matrix for all rows, which then is the parameter.
+        exchangeable: whether the prior does not tell the states apart, so that they may be renumbered.
+    """
+
+    varies: bool = True
+    parameter: str = "coefficients"
+    n_covariates: int = 0
+    fixed_rows: Mapping[int, Any] = {}
+    n_states: int
+    shape: tuple[int, ...]
+
+    @property
+    def exchangeable(self) -> bool:
+        return False
+
+    def matrices(self, parameter: jax.Array, covariates: jax.Array) -> jax.Array:
+        """`(n, K, K)`, the matrices of the transitions into rows with covariates `(n, C)`."""
+        raise NotImplementedError
+
+    def typical(self, parameter: Any) -> jax.Array:
+        """`(K, K)`, the matrix where all covariates are 0."""
+        return self.matrices(jnp.asarray(parameter), jnp.zeros((1, self.n_covariates)))[0]
+
+    @property
+    def allowed(self) -> np.ndarray:
+        """`(K, K)`, True where a transition is possible."""
+        return np.ones((self.n_states, self.n_states), bool)
+
+    # -- the parameter -------------------------------------------------------------------------------------------
+
+    def log_prior(self, parameter: jax.Array) -> jax.Array:
+        """Log prior density of the parameter."""
+        raise NotImplementedError
+
+    @property
+    def n_free(self) -> int:
+        """Number of unconstrained coordinates."""
+        return math.prod(self.shape)
+
+    def constrain(self, coordinates: jax.Array) -> jax.Array:
+        """`(n_free,)` coordinates to the parameter."""
+        return coordinates.reshape(self.shape)
+
+    def unconstrain(self, parameter: jax.Array) -> jax.Array:
+        """Inverse of `constrain`."""
+        return jnp.ravel(parameter)
+
+    def log_jacobian(self, parameter: jax.Array) -> jax.Array:
+        """Log volume of `constrain`, as a function of where it leads."""
+        return jnp.zeros(())
+
+    def complete(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The parameter, checked, and beside it `transition`; or a refusal."""
+        if self.parameter not in params:
+            raise ModelError(f"params must hold '{self.parameter}', numbers of shape {self.shape}, got none.")
+        found = np.asarray(params[self.parameter], np.float64)
+        if found.shape != self.shape or not np.all(np.isfinite(found)):
+            raise ModelError(
+                f"params['{self.parameter}'] must be finite numbers of shape {self.shape}, got shape {found.shape}."
+            )
+        with jax.enable_x64(True):
+            return {self.parameter: found, "transition": np.asarray(self.typical(found))}
+
+    def start(self, counts: np.ndarray) -> np.ndarray:
+        """The most probable parameter given counted transitions `(K, K)`, all covariates taken to be 0."""
+        from scipy.optimize import minimize
+
+        @jax.jit
+        @jax.value_and_grad
+        def loss(coordinates: jax.Array) -> jax.Array:
+            parameter = self.constrain(coordinates)
+            return -jnp.sum(counts * safe_log(self.typical(parameter))) - self.log_prior(parameter)
+
+        with jax.enable_x64(True):
+            best = minimize(loss, np.zeros(self.n_free), jac=True, method="BFGS").x
+            return np.asarray(self.constrain(jnp.asarray(best)))
+
+    # -- storage -------------------------------------------------------------------------------------------------
+
+    def options(self) -> dict[str, Any]:
+        """The arguments that rebuild these transitions: numbers, lists, priors and plain values."""
+        return {}
+
+    @classmethod
+    def rebuilt(cls, n_states: int, options: Mapping[str, Any]) -> TransitionModel:
+        """Transitions between so many states, from their options."""
+        return cls(**accepted(cls, {"n_states": n_states}), **options)

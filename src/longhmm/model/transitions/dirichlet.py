@@ -21,7 +21,7 @@ from jax.scipy.special import gammaln
 from longhmm.errors import ModelError
 from longhmm.inference.scaling import product, safe_log
 from longhmm.model.registry import TRANSITIONS
-from longhmm.model.transitions.base import TransitionModel
+from longhmm.model.transitions import TransitionModel
 from longhmm.model.tree import Named
 
 
