@@ -92,6 +92,8 @@ def as_text(posterior: Draws, verdict: str | None) -> str:
 
 def as_html(posterior: Draws, verdict: str | None) -> str:
     """Headline, verdict, notes, and one row per state. Every text is escaped: a loaded run may come from anywhere."""
+    import pandas as pd
+
     said = verdict or "not yet diagnosed: call diagnose(data)"
     lines = [
         "<div class='longhmm-posterior'>",
@@ -99,15 +101,10 @@ def as_html(posterior: Draws, verdict: str | None) -> str:
     ]
     if posterior.notes:
         lines.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in posterior.notes) + "</ul>")
-    columns = _columns(posterior)
-    head = "".join(f"<th>{escape(name)}</th>" for name in columns)
-    lines.append(f"<table><thead><tr><th>state</th>{head}</tr></thead><tbody>")
-    for state in range(min(posterior.model.n_states, MOST_ROWS)):
-        cells = "".join(f"<td>{escape(column[state])}</td>" for column in columns.values())
-        lines.append(f"<tr><th>{state}</th>{cells}</tr>")
-    lines.append("</tbody></table>")
-    if posterior.model.n_states > MOST_ROWS:
-        lines.append(f"<p>and {posterior.model.n_states - MOST_ROWS} more states</p>")
+    table = pd.DataFrame(_columns(posterior)).rename_axis("state")
+    lines.append(table.head(MOST_ROWS).to_html(border=0))
+    if len(table) > MOST_ROWS:
+        lines.append(f"<p>and {len(table) - MOST_ROWS} more states</p>")
     return "\n".join([*lines, "</div>"])
 
 
