@@ -32,16 +32,12 @@ class Own(NamedTuple):
     """What a reducer is told of a block that owns the rows `[start, stop)`.
 
     Attributes:
-        openings: which of these rows begin a sequence, counted from `start`.
-        before: `(K,)`, log distribution of the state before the first row; meaningless where a sequence begins.
         probabilities: `(rows, K)`, smoothed or filtered, where they were asked for.
         collected: what the collector returned of these rows, or its sums over them.
     """
 
     start: int
     stop: int
-    openings: np.ndarray
-    before: np.ndarray
     probabilities: np.ndarray | None
     collected: Any
 
@@ -166,9 +162,7 @@ class Blocks:
         if probabilities is not None and self.model.emission.couples:
             probabilities = probabilities.sum(axis=1)  # over the states before
         collected = jax.tree.map(lambda each: each[rows], collected) if how.probabilities else collected
-        opening = np.searchsorted(self.sequences.offsets, [start, stop])
-        openings = self.sequences.offsets[opening[0] : opening[1]] - start
-        own: Any = Own(start, stop, openings, forward_in, probabilities, collected)
+        own: Any = Own(start, stop, probabilities, collected)
         impossible = int(statistics.impossible)
         statistics = statistics._replace(gamma=None, messages=None, impossible=None)
         return Outcome(
