@@ -29,7 +29,7 @@ def there_and_back(value, **options):
         lh.LyapunovBuffer(1e-4),
         None,
     ],
-    ids=repr,
+    ids=lambda policy: type(policy).__name__,
 )
 def test_policies_are_rebuilt_from_plain_values(policy):
     assert from_plain(json.loads(json.dumps(to_plain(policy)))) == policy

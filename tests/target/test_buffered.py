@@ -25,7 +25,7 @@ from longhmm.target.buffered import (
     IID,
     FullData,
     WindowStatistics,
-    _only_law,
+    _only_row,
     stationary_start,
     uniform_start,
 )
@@ -180,7 +180,7 @@ def test_iid_against_finite_differences_of_a_mixture() -> None:
             return float(logsumexp(np.log(natural["transition"].mean(axis=0)) + logs, axis=1).sum())
 
     def mixture_score(params: dict, minibatch: Minibatch) -> dict:
-        found = WindowStatistics(_only_law, mixture=True)(MODEL, params, minibatch, minibatch.weights)
+        found = WindowStatistics(_only_row, mixture=True)(MODEL, params, minibatch, minibatch.weights)
         return score(MODEL, MODEL.unconstrain(params), found)
 
     expected = differences(mixture, space.vector)
