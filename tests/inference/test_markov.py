@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.inference.markov import excess
+from longhmm.inference.markov import centred_counts
 
 
 def test_the_excess_of_common_transitions_leaves_no_rounding_for_rare_ones():
@@ -17,7 +17,7 @@ def test_the_excess_of_common_transitions_leaves_no_rounding_for_rare_ones():
     wide = [each.astype(np.float64) for each in narrow]
     wide[0] /= wide[0].sum(axis=1, keepdims=True)
     exact = wide[1] - wide[0] * wide[1].sum(axis=1, keepdims=True)
-    found = np.asarray(excess(jnp.asarray(narrow[1]), jnp.asarray(narrow[0])))
+    found = np.asarray(centred_counts(jnp.asarray(narrow[1]), jnp.asarray(narrow[0])))
     assert found.dtype == np.float32
     assert np.abs(found - exact).max() < 4 * np.finfo(np.float32).eps * counts[:, 0].max()
     assert np.abs(narrow[1] - narrow[0] * narrow[1].sum(axis=1, keepdims=True) - exact).max() > 1e-6, "the plain way"
@@ -30,6 +30,6 @@ def test_excess_is_what_it_says():
     rows[0, 2], counts[0, 2] = 0.0, 0.0
     rows /= rows.sum(axis=1, keepdims=True)
     with jax.enable_x64(True):
-        found = np.asarray(excess(jnp.asarray(counts), jnp.asarray(rows)))
+        found = np.asarray(centred_counts(jnp.asarray(counts), jnp.asarray(rows)))
     np.testing.assert_allclose(found, counts - rows * counts.sum(axis=1, keepdims=True), atol=1e-14)
     np.testing.assert_allclose(found.sum(axis=1), 0.0, atol=1e-14)

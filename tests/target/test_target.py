@@ -12,7 +12,7 @@ import longhmm as lh
 from longhmm.backends.evaluate import Statistics
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
-from longhmm.inference.markov import excess
+from longhmm.inference.markov import centred_counts
 from longhmm.target.coordinates import prior_gradient, score
 from model.configurations import named, names, observations
 from target.references import Coordinates, differences, flat, forward_log_likelihood, normal_logs, normal_model
@@ -161,7 +161,7 @@ def test_single_precision_scores_keep_transitions_that_are_never_seen():
         with jax.enable_x64(kind == np.float64):
             at = {name: np.asarray(value, kind) for name, value in coordinates.items()}
             seen, zeros = counts.astype(kind), np.zeros(4, kind)
-            centred = excess(jnp.asarray(seen), model.transitions.constrain(jnp.asarray(at["transition"])))
+            centred = centred_counts(jnp.asarray(seen), model.transitions.constrain(jnp.asarray(at["transition"])))
             made = Statistics(kind(0.0), zeros, seen, centred, {"rate": zeros})
             return np.asarray(score(model, at, made)["transition"], np.float64)
 

@@ -23,7 +23,7 @@ from longhmm.backends.protocol import (
     weighted_sum,
 )
 from longhmm.data.layout import Layout
-from longhmm.inference.markov import excess, stationary
+from longhmm.inference.markov import centred_counts, stationary
 from longhmm.inference.recursions import Smoothed, drawn, filtered, path_messages, path_origins, smoothed
 from longhmm.inference.scaling import at_zero, log_sum_exp, safe_log
 
@@ -99,7 +99,7 @@ def _group(
         jnp.sum(jnp.where(placed.core, found.log_normaliser, 0.0), axis=0),
         jnp.where(begins, opening, 0.0).T,
         transitions,
-        jnp.zeros_like(transitions) if isinstance(transition, Varying) else excess(transitions, transition),
+        jnp.zeros_like(transitions) if isinstance(transition, Varying) else centred_counts(transitions, transition),
         sums,
     )
     at = jnp.where((found.impossible_at >= 0) & (layout.core > 0), found.impossible_at, -1)

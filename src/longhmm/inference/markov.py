@@ -50,7 +50,7 @@ def stationary_law(transition: np.ndarray) -> np.ndarray:
     return pi / pi.sum(axis=-1, keepdims=True)
 
 
-def excess(counts: jax.Array, transition: jax.Array) -> jax.Array:
+def centred_counts(counts: jax.Array, transition: jax.Array) -> jax.Array:
     """`n_ij - A_ij n_i.`, `(K, K)`: how much more often a transition was made than its probability says.
 
     Written so that nothing nearly equal is subtracted, `n_ij sum_{k != j} A_ik - A_ij sum_{k != j} n_ik`. Scaled up to

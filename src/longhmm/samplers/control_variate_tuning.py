@@ -180,7 +180,7 @@ class Spread(NamedTuple):
 
     Attributes:
         residuals: `(n, P)`, whitened weighted differences less their mean at the point.
-        weights: `(n,)`, one over N times the probability of the cell; ones where all are as likely.
+        weights: `(n,)`, one over N times the probability of the block; ones where all are as likely.
     """
 
     residuals: np.ndarray
@@ -209,7 +209,7 @@ def window_spread(
     points = centre + rng.normal(size=(NOISE_POINTS, flat.size)) @ factor.T
     at, how = flat.unravel(points), (mode.windows, mode.buffer, counts.elasticity, unequal)
     differences, weights = score_differences(model, mode.coordinates, at, sequences, *how, seed=seed)
-    # The spread among cells at one point; between points the mean moves too, but that is the drift itself.
+    # The spread among blocks at one point; between points the mean moves too, but that is the drift itself.
     whitened = (weights[:, None] * differences @ factor).reshape(NOISE_POINTS, BLOCKS_PER_POINT, flat.size)
     residuals = (whitened - whitened.mean(axis=1, keepdims=True)).reshape(-1, flat.size)
     return Spread(residuals, weights)

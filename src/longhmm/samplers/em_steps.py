@@ -42,16 +42,13 @@ Arrays = dict[str, np.ndarray]
 class Slopes(NamedTuple):
     """Derivatives of Q without prior in the emission's coordinates, at the parameters of the pass.
 
-    Attributes:
-        gradient: `(P,)`.
-        hessian: `(P, P)`.
-        squares: `(P,)`, `sum_t gamma_t(k)` times the squared derivative of `log p(y_t | k)`: about minus the diagonal
-            of the Hessian where a density is smooth, and a curvature also where it has corners.
+    `squares` is `sum_t gamma_t(k)` times the squared derivative of `log p(y_t | k)`: about minus the diagonal of the
+    Hessian where a density is smooth, and a curvature also where it has corners.
     """
 
-    gradient: Any
-    hessian: Any
-    squares: Any
+    gradient: Any  # `(P,)`
+    hessian: Any  # `(P, P)`
+    squares: Any  # `(P,)`
 
 
 class Expected(NamedTuple):

@@ -70,19 +70,12 @@ class EmissionBlocks(NamedTuple):
 
 
 class Information(NamedTuple):
-    """Complete-data information about one model at one point, priors included.
+    """Complete-data information about one model at one point, priors included."""
 
-    Attributes:
-        emission: `(n, p, p)`, of the emission's coordinates, block by block.
-        counts: `(n,)`, expected number of observations behind each block.
-        departures: `(K,)`, expected number of transitions out of each state.
-        transition: `(q, q)`, of the coordinates of transitions.
-    """
-
-    emission: jax.Array
-    counts: jax.Array
-    departures: jax.Array
-    transition: jax.Array
+    emission: jax.Array  # `(n, p, p)`, of the emission's coordinates, block by block
+    counts: jax.Array  # `(n,)`, expected number of observations behind each block
+    departures: jax.Array  # `(K,)`, expected number of transitions out of each state
+    transition: jax.Array  # `(q, q)`, of the coordinates of transitions
 
 
 def pilot(target: Target) -> Minibatch:

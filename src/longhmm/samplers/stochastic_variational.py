@@ -57,7 +57,7 @@ class SVIInfo(NamedTuple):
 class StochasticVariational(Sampler):
     """SVI for hidden Markov models. With rate `r_n = (n + delay)^-forgetting` and the scaled statistics of windows,
 
-        w' = (1 - r_n) w + r_n (concentration + n_hat),     and alike for the sums of the emission
+        w' = (1 - r_n) w + r_n (concentration + n_hat),     and likewise for the sums of the emission
 
     Args:
         forgetting: the learning rate of step n is `(n + delay)^-forgetting`, between 1/2 and 1.
@@ -218,9 +218,9 @@ def _expect(
     logs = logs + jnp.where(has_next[..., None], log_sums, 0.0)
     mean = model.constrain(state.coordinates)
     start = stationary(mean["transition"]) * jnp.exp(log_sums)
-    law = mean["initial"] if initial is None else jnp.asarray(initial, start.dtype)
+    first = mean["initial"] if initial is None else jnp.asarray(initial, start.dtype)
     proper = jnp.exp(log_transition - log_sums[:, None])
-    found = window_marginals(logs, proper, law, layout, start / jnp.sum(start))
+    found = window_marginals(logs, proper, first, layout, start / jnp.sum(start))
     by = minibatch.weights[:, None, None]
     weights = (found.gamma * by).reshape(-1, model.n_states)
     groups = weights @ jax.nn.one_hot(levels, int(levels.max()) + 1, dtype=weights.dtype)

@@ -32,28 +32,20 @@ AGREEMENT = 1e-10  # two starts that differ by less, relative to the scores' siz
 
 @dataclass(frozen=True)
 class BufferReportRow:
-    """One buffer length.
+    """One buffer length B.
 
-    Attributes:
-        buffer: B.
-        bias: shift of posterior means that the buffer error causes, in posterior standard deviations, the worst
-            coordinate: `N |mean error| / sqrt(N var(score))`; it grows like the square root of the data.
-        bias_error: its standard error, from the blocks looked at.
-        noise: variance of a minibatch gradient relative to that of exact scores, the worst coordinate.
-        typical_error: geometric mean over blocks of the size of the error of a score; falls at the Lyapunov rate.
-        mean_error: size of the mean error over blocks; falls more slowly, at the moment exponent.
-        share: share of windows whose message at the core is within the tolerance of the exact one.
-        cost: observations read per window, relative to the core alone.
+    `bias` is the shift of posterior means that the buffer error causes, in posterior standard deviations, of the worst
+    coordinate: `N |mean error| / sqrt(N var(score))`; it grows like the square root of the data.
     """
 
     buffer: int
     bias: float
-    bias_error: float
-    noise: float
-    typical_error: float
-    mean_error: float
-    share: float
-    cost: float
+    bias_error: float  # its standard error, from the blocks looked at
+    noise: float  # variance of a minibatch gradient relative to that of exact scores, of the worst coordinate
+    typical_error: float  # geometric mean over blocks of the size of a score's error; falls at the Lyapunov rate
+    mean_error: float  # size of the mean error over blocks; falls more slowly, at the moment exponent
+    share: float  # of windows whose message at the core is within the tolerance of the exact one
+    cost: float  # observations read per window, relative to the core alone
 
     def __str__(self) -> str:
         return (

@@ -16,7 +16,7 @@ from longhmm.data.executor import ahead
 from longhmm.data.layout import Cells
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
-from longhmm.inference.markov import excess, mixing_time, stationary
+from longhmm.inference.markov import centred_counts, mixing_time, stationary
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_length import BufferEstimate, FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import Coordinates, add, natural, natural_score, prior_gradient
@@ -152,7 +152,7 @@ def _mixture_statistics(
     share = transition / jnp.where(reached > 0, reached, 1.0)  # a state that no row leads to has no visits
     transitions = visits[..., None, :] * share
     return found._replace(
-        first=jnp.zeros_like(found.first), transitions=transitions, centred=excess(transitions, transition)
+        first=jnp.zeros_like(found.first), transitions=transitions, centred=centred_counts(transitions, transition)
     )
 
 

@@ -1,6 +1,6 @@
-"""Minibatches: cells drawn at random, and their windows fetched, from memory inside compiled code or from files.
+"""Minibatches: blocks drawn at random, and their windows fetched, from memory inside compiled code or from files.
 
-Both ways draw the same cells for the same key, so that data give the same results wherever they lie.
+Both ways draw the same blocks for the same key, so that data give the same results wherever they lie.
 """
 
 from __future__ import annotations
@@ -25,20 +25,15 @@ ROWS_AT_ONCE = 1 << 20  # read on the host in one go
 
 
 class Minibatch(NamedTuple):
-    """Windows, and the weight `(S,)` with which each one's core enters the sum over all data.
+    """Windows, and the weight with which each one's core enters the sum over all data.
 
-    Attributes:
-        rows: `(S, width, ...)`, the rows of every window.
-        layout: the windows in `numbers`, or, without these, in `rows` laid end to end.
-        weights: `(S,)`.
-        numbers: `(n, w)`, what the emission's lowering made of rows; None where it has none. Inside compiled code only
-            the one of `rows` and `numbers` that is used costs anything.
+    Inside compiled code only the one of `rows` and `numbers` that is used costs anything.
     """
 
-    rows: Rows
-    layout: Layout
-    weights: Any
-    numbers: Any = None
+    rows: Rows  # `(S, width, ...)`
+    layout: Layout  # of the windows in `numbers`, or, without these, in `rows` laid end to end
+    weights: Any  # `(S,)`
+    numbers: Any = None  # `(n, w)`, what the emission's lowering made of rows; None where it has none
 
     def in_rows(self) -> Layout:
         """The windows in `rows` laid end to end."""
@@ -47,7 +42,7 @@ class Minibatch(NamedTuple):
 
 
 class DeviceData(NamedTuple):
-    """Data held by the device, with the tables that place cells in them; floats say by NaN what is missing."""
+    """Data held by the device, with the tables that place blocks in them; floats say by NaN what is missing."""
 
     rows: Rows
     offsets: jax.Array
@@ -154,7 +149,7 @@ class MinibatchSource:
         with jax.enable_x64(scheme.population >= INT32_LIMIT):
             places = np.asarray(_draw_places(scheme, keys))
         together = max(1, ROWS_AT_ONCE // self.cells.width(self.buffer))
-        numbers, weights = _cells_at(np, self.scheme, self.unequal, places.ravel())
+        numbers, weights = _blocks_at(np, self.scheme, self.unequal, places.ravel())
         pieces = [
             host_rows(self.sequences, self.cells, numbers[first : first + together], self.buffer, self.lags)
             for first in range(0, numbers.size, together)
@@ -168,7 +163,7 @@ class MinibatchSource:
 
 
 def host_rows(sequences: Sequences, cells: Cells, numbers: np.ndarray, buffer: int, lags: int) -> tuple[Rows, Layout]:
-    """The windows of some cells, read on the host, floats as float32."""
+    """The windows of some blocks, read on the host, floats as float32."""
     rows, layout = gather(sequences, cells.locate(numbers, buffer), cells.width(buffer), lags)
     if rows.values.dtype == np.float64:
         rows = rows._replace(values=rows.values.astype(np.float32))
@@ -188,8 +183,8 @@ def with_numbers(model: HMM, minibatch: Minibatch) -> Minibatch:
     return minibatch._replace(numbers=numbers.reshape(*outer, count * width, lowering.width))
 
 
-def _cells_at(xp: Any, scheme: SystematicSampling, unequal: UnequalSampling | None, places: Any) -> tuple[Any, Any]:
-    """Cells and their weights: every place is a cell, unless probabilities are unequal."""
+def _blocks_at(xp: Any, scheme: SystematicSampling, unequal: UnequalSampling | None, places: Any) -> tuple[Any, Any]:
+    """Blocks and their weights: every place is a block, unless probabilities are unequal."""
     if unequal is not None:
         return unequal.find(xp, places)
     return places, xp.full(places.shape, scheme.weight, xp.float32)
@@ -210,8 +205,8 @@ def _draw_on_device(
     key: jax.Array,
 ) -> Minibatch:
     places = (scheme if unequal is None else unequal.scheme).draw(key)
-    cells, weights = _cells_at(jnp, scheme, unequal, places)
-    layout = locate(jnp, data.cell_offsets, data.offsets, core_length, cells, buffer)
+    drawn, weights = _blocks_at(jnp, scheme, unequal, places)
+    layout = locate(jnp, data.cell_offsets, data.offsets, core_length, drawn, buffer)
     layout = replace(jax.tree.map(lambda each: each.astype(jnp.int32), layout), spans=(buffer, core_length, buffer))
     found = Minibatch(take_rows(data, layout, sum(layout.spans)), layout, weights, data.numbers)
     return found if data.numbers is not None else found._replace(layout=found.in_rows())

@@ -34,9 +34,8 @@ WIDE_PLACES = 1 << 61
 class Importance:
     """Draw the stretches that tell most about rare states and rare transitions more often, and weigh them less.
 
-    A first pass over the data, at the parameters at which windows are bound, finds where each state and each kind of
-    transition happens. Weights are exact whatever it finds, so that this changes the noise of gradients and never their
-    mean.
+    A first pass over the data finds where they are. Weights are exact whatever it finds, so that this changes the noise
+    of gradients and never their mean.
 
     Args:
         uniform: share of the windows that is drawn with equal probabilities, above 0 and at most 1. No window is
@@ -135,20 +134,13 @@ class UnequalSampling:
     """Unequal inclusion probabilities, the same for the blocks of each of G groups of neighbours.
 
     There are groups where there are too many blocks for a table: its size never follows the length of the data.
-
-    Attributes:
-        scheme: draws places.
-        edges: `(G,)`, first place of each group.
-        first: `(G,)`, number of its first block.
-        size: `(G,)`, places of each of its blocks.
-        weight: `(G,)`, float32, `M / (S size)`.
     """
 
-    scheme: SystematicSampling
-    edges: Any
-    first: Any
-    size: Any
-    weight: Any
+    scheme: SystematicSampling  # draws places
+    edges: Any  # `(G,)`, first place of each group
+    first: Any  # `(G,)`, number of its first block
+    size: Any  # `(G,)`, places of each of its blocks
+    weight: Any  # `(G,)`, float32, `M / (S size)`
 
     def find(self, xp: Any, places: Any) -> tuple[Any, Any]:
         """Blocks at some places, and their weights, on the array namespace `xp` (numpy, or jax.numpy when compiled)."""

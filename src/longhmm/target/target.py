@@ -22,7 +22,7 @@ from longhmm.backends import stream
 from longhmm.backends.evaluate import Statistics
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.inference.markov import excess
+from longhmm.inference.markov import centred_counts
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_length import BufferEstimate
 from longhmm.target.coordinates import Coordinates, add, constrain, interior, prior_gradient, score, unconstrain
@@ -159,7 +159,7 @@ def full_statistics(
             natural = jax.tree.map(np.asarray, _pulled_back(model, arrays, found.sums))
         centred = np.zeros_like(found.transitions)
         if not model.transitions.varies:
-            centred = np.asarray(excess(jnp.asarray(found.transitions), jnp.asarray(arrays["transition"])))
+            centred = np.asarray(centred_counts(jnp.asarray(found.transitions), jnp.asarray(arrays["transition"])))
     return Statistics(np.float64(found.log_likelihood), found.first, found.transitions, centred, natural)
 
 
