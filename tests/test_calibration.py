@@ -5,12 +5,23 @@ import numpyro.distributions as dist
 import pytest
 
 import longhmm as lh
-from longhmm.calibration import Ranks, by_sampler, columns, prior_params, rank_truth, scaled, simulated_ranks
+from longhmm.calibration import Ranks, by_sampler, columns, prior_params, rank_truth, simulated_ranks
 from longhmm.errors import ModelError
 from samplers.targets import dirichlet_moments
 
 PRIOR = np.array([[18.0, 2.0], [4.0, 16.0]])
 MODEL = lh.HMM(2, lh.Poisson(rate=dist.Gamma(np.array([20.0, 80.0]), 10.0)), transition_prior=PRIOR)
+
+
+def scaled(method, factor):
+    """The same method with its draws pulled towards their mean (or away): wrong on purpose, to see that it shows."""
+
+    def wrong(model, data, params, seed):
+        found = method(model, data, params, seed)
+        means = {name: value.mean(axis=(0, 1), keepdims=True) for name, value in found.items()}
+        return {name: means[name] + factor * (value - means[name]) for name, value in found.items()}
+
+    return wrong
 
 
 def conjugate_ranks(width, shift=0.0, replications=2000):

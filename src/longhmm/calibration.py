@@ -58,7 +58,7 @@ class Ranks(NamedTuple):
         return np.stack([np.histogram(column, edges)[0] for column in self.ranks.T])
 
     def widths(self) -> np.ndarray:
-        """`(P,)`, sd of ranks over that of a uniform law: above 1 for too narrow posteriors, below for too wide."""
+        """`(P,)`, sd of ranks over that of uniform ones: above 1 for too narrow posteriors, below for too wide."""
         uniform = np.sqrt(((self.draws + 1) ** 2 - 1) / 12)
         return np.asarray(self.ranks.std(axis=0) / uniform)
 
@@ -101,14 +101,12 @@ def simulated_ranks(
     return Ranks(names, np.array(rows), keep, tuple(failed))
 
 
-def by_sampler(
-    sampler: Sampler, *, chains: int = 2, draws: int = 200, warmup: int | None = None, **options: Any
-) -> Method:
+def by_sampler(sampler: Sampler, *, chains: int = 2, draws: int = 200, warmup: int | None = None) -> Method:
     """A method for `simulated_ranks`: runs of a sampler, which begins at the truth unless it tunes itself."""
 
     def method(model: HMM, data: Sequences, params: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
         tunes = bool(sampler.learned)
-        how: Any = {"chains": chains, "draws": draws, "warmup": warmup, "seed": seed, "spaced": tunes, **options}
+        how: Any = {"chains": chains, "draws": draws, "warmup": warmup, "seed": seed, "spaced": tunes}
         return carry_out(Run(Request(model, data, sampler, init=None if tunes else params, **how))).coordinates
 
     return method
@@ -126,9 +124,9 @@ def prior_params(model: HMM, key: jax.Array) -> dict[str, np.ndarray]:
         shape = jnp.where(allowed, jnp.asarray(model.transitions.concentration), 1.0)
         gammas = jnp.where(allowed, jax.random.gamma(keys[-1], shape), 0.0)
         rows = np.asarray(gammas / gammas.sum(axis=1, keepdims=True))
-    for row, law in model.transitions.fixed_rows.items():
+    for row, known in model.transitions.fixed_rows.items():
         rows = rows.copy()
-        rows[row] = law
+        rows[row] = known
     return model.validate({**params, "transition": rows})
 
 
@@ -159,14 +157,3 @@ def _entries(model: HMM) -> list[tuple[str, tuple[int, ...]]]:
 
 def _flat(model: HMM, params: dict[str, np.ndarray]) -> np.ndarray:
     return np.array([np.asarray(params[name])[index] for name, index in _entries(model)])
-
-
-def scaled(method: Method, factor: float) -> Method:
-    """The same method with its draws pulled towards their mean (or away): wrong on purpose, to see that it shows."""
-
-    def wrong(model: HMM, data: Sequences, params: dict[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
-        found = method(model, data, params, seed)
-        means = {name: value.mean(axis=(0, 1), keepdims=True) for name, value in found.items()}
-        return {name: means[name] + factor * (value - means[name]) for name, value in found.items()}
-
-    return wrong

@@ -63,7 +63,7 @@ class Sequences:
             rows = max(1, _CHECKED_AT_ONCE // self.dim)
             for start in range(0, self.length, rows):
                 stop = min(start + rows, self.length)
-                self.complete &= self._check(start, **self.stored(start, stop))
+                self.complete &= self._check(start, self.stored(start, stop))
 
     def rows(self, start: int, stop: int, lags: int = 0) -> Rows:
         """Positions `start` to `stop` (exclusive), whether or not they lie in one sequence; nothing else is read.
@@ -109,7 +109,7 @@ class Sequences:
         """Rows out of what is stored from as many rows before `start` as lags need."""
         origin = start - min(lags, start)
         if not self.in_memory:
-            self._check(origin, **stored)
+            self._check(origin, stored)
         whole = _as_rows(stored)
 
         def look(positions: np.ndarray) -> Rows:
@@ -201,55 +201,34 @@ class Sequences:
             f"dim {self.dim}, {self.dtype}, {', '.join(extras)})"
         )
 
-    def _check(
-        self,
-        start: int,
-        values: np.ndarray,
-        mask: np.ndarray | None = None,
-        states: np.ndarray | None = None,
-        covariates: np.ndarray | None = None,
-    ) -> bool:
+    def _check(self, start: int, stored: Stored) -> bool:
         """Refuses what data cannot be; says whether every value is there."""
-
-        def refuse(wrong: np.ndarray, sentence: Callable[[str, int, int], str]) -> None:
-            if wrong.any():
-                row, column = (int(each) for each in np.argwhere(wrong)[0])
-                place = f"at position {start + row} ({self.describe(start + row)})"
-                raise DataError(sentence(place, row, column))
-
-        if mask is not None:
-            refuse(
-                (mask != 0) & (mask != 1),
-                lambda at, *here: (
-                    f"mask must hold True (missing) or False, but has {mask[here]} {at}; pass a boolean array"
-                ),
-            )
+        values, mask, states, covariates = (stored.get(name) for name in PARTS)
+        assert values is not None
         complete = _all_finite(values)
+        if mask is not None:
+            sentence = "mask must hold True (missing) or False, but has {value} {place}; pass a boolean array"
+            self._refuse(start, mask, (mask != 0) & (mask != 1), sentence)
         if not complete:
-            refuse(
-                np.isinf(values) if mask is None else np.isinf(values) & (mask == 0),
-                lambda at, *here: (
-                    f"{self.name} has an infinite value {at}, feature {here[1]}; replace it by NaN to "
-                    "mark it as missing"
-                ),
-            )
+            seen = np.isinf(values) if mask is None else np.isinf(values) & (mask == 0)
+            sentence = "{name} has an infinite value {place}, feature {column}; replace it by NaN to mark it as missing"
+            self._refuse(start, values, seen, sentence)
         if states is not None:
-            refuse(
-                (states < -1) | (states > np.iinfo(np.int32).max),
-                lambda at, *here: (
-                    f"states must be -1 (unknown) or a state counted from 0, but is {states[here]} {at}; "
-                    "mark unknown states with -1"
-                ),
-            )
+            sentence = "states must be -1 (unknown) or a state counted from 0, but is {value} {place}; mark unknown "
+            wrong = (states < -1) | (states > np.iinfo(np.int32).max)
+            self._refuse(start, states, wrong, sentence + "states with -1")
         if covariates is not None and not _all_finite(covariates):
-            refuse(
-                ~np.isfinite(covariates),
-                lambda at, *here: (
-                    f"covariates must be finite, but covariate {here[1]} is {covariates[here]} {at}; "
-                    "fill it in, or leave that row out"
-                ),
+            sentence = (
+                "covariates must be finite, but covariate {column} is {value} {place}; fill it in, or leave that "
             )
+            self._refuse(start, covariates, ~np.isfinite(covariates), sentence + "row out")
         return complete or not np.isnan(values).any()
+
+    def _refuse(self, start: int, values: np.ndarray, wrong: np.ndarray, sentence: str) -> None:
+        if wrong.any():
+            row, column = (int(each) for each in np.argwhere(wrong)[0])
+            place = f"at position {start + row} ({self.describe(start + row)})"
+            raise DataError(sentence.format(name=self.name, value=values[row, column], place=place, column=column))
 
 
 PARTS = ("values", "mask", "states", "covariates")

@@ -18,8 +18,7 @@ from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM, Potentials
 from longhmm.model.simulate import simulate
 from longhmm.testing.paths import enumerate_paths, path_scores
-from longhmm.testing.require import close, require
-from longhmm.testing.sampling import Sampling
+from longhmm.testing.sampling import Sampling, close, require
 
 LONGEST = 20_000  # observations; more would say nothing more
 FEW_PATHS = 100_000  # up to this many the oracle is asked

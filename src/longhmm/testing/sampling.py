@@ -17,7 +17,6 @@ from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.target.coordinates import Flat
-from longhmm.testing.require import close, require
 
 POINTS, SPREAD = 4, 0.5  # parameters tried around the given ones, and their distance in coordinates
 DRAWS = 2000  # of every state
@@ -205,3 +204,18 @@ class Sampling:
 
 def _observed(values: Any) -> Rows:
     return Rows(values, np.ones(values.shape, bool))
+
+
+def require(holds: bool, identity: str) -> None:
+    """What must hold, and the sentence that is said where it does not."""
+    if not holds:
+        raise AssertionError(f"{identity[0].upper()}{identity[1:]}.")
+
+
+def close(found: Any, expected: Any, identity: str) -> None:
+    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    with np.errstate(invalid="ignore"):
+        gap = np.where(found == expected, 0.0, np.abs(found - expected))
+        holds = found.shape == expected.shape and bool(np.all(gap <= 1e-8 * (1 + np.abs(expected))))
+    largest = f" (largest difference {np.max(gap):.3g})" if found.shape == expected.shape and gap.size else ""
+    require(holds, identity + largest)
