@@ -11,6 +11,7 @@ import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
+import longhmm as lh
 from longhmm import Emission, Gaussian, Poisson
 from longhmm.data.layout import Cells, gather
 from longhmm.data.rows import Rows
@@ -167,3 +168,18 @@ def test_data_of_another_width_are_refused() -> None:
 def test_repr_names_states_and_emission() -> None:
     assert repr(HMM(3, Gaussian(2))) == "HMM(n_states=3, emission=Gaussian(dim=2, covariance='full'))"
     assert repr(HMM(2, Poisson())).startswith("HMM(n_states=2, emission=Poisson(")
+
+
+def test_potentials_are_all_that_inference_needs() -> None:
+    model = lh.HMM(2, lh.Gaussian(), initial=[0.3, 0.7])
+    params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "mean": [0.0, 2.0], "sd": [1.0, 0.5]}
+    data = lh.open_data([0.1, np.nan, 1.9, 2.2], states=[-1, -1, 1, -1])
+    model = model.resolve(data)
+    with jax.enable_x64(True):
+        arrays = {name: jnp.asarray(value) for name, value in model.validate(params).items()}
+        potentials = jax.tree.map(np.asarray, model.potentials(arrays, data.rows(0, 4)))
+    assert [each.shape for each in potentials] == [(2,), (2, 2), (4, 2)]
+    assert potentials.log_likelihood[1].tolist() == [0.0, 0.0] and potentials.log_likelihood[2, 0] == -np.inf
+    exact = lh.testing.enumerate_paths(*potentials)
+    assert lh.log_likelihood(model, params, data) == pytest.approx(exact.log_likelihood, rel=1e-12)
+    np.testing.assert_allclose(lh.state_probabilities(model, params, data), exact.gamma, atol=1e-6)

@@ -8,16 +8,11 @@ from longhmm import Emission, Gaussian, Poisson, Tied
 from longhmm.backends.answers import log_likelihood
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
+from longhmm.model.initialise import exchangeable, state_order
 from longhmm.model.transitions.dirichlet import Sticky
 from longhmm.posterior.diagnostics.convergence import convergence
 from longhmm.posterior.posterior import Posterior
-from longhmm.posterior.relabel import (
-    exchangeable,
-    match_states,
-    permute,
-    permute_coordinates,
-    state_order,
-)
+from longhmm.posterior.relabel import match_states, permute, permute_coordinates
 from posterior.fakes import chains_of, gaussian_model, unconstrained
 
 ORDER = np.array([2, 0, 1])

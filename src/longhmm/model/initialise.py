@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -22,6 +23,7 @@ from longhmm.model.summary import subsample_rows
 LABEL_WIDTHS, NUMBER_WIDTHS = (9, 33, 3, 1), (1, 1, 1, 9)
 MOST_CATEGORIES = 64
 LLOYD_STEPS = 30
+SAME_LOCATION = 1e-9  # relative to the spread of locations: below, two locations are tied
 IMPOSSIBLE = -20.0  # log probability that stands for a forbidden transition: clusters are noisy, so not minus infinity
 KNOWN_STATE = 20.0  # what a row in the group of its known state is worth, in log probability
 
@@ -47,19 +49,27 @@ def initial_params(model: HMM, data: Any, *, restarts: int = 4, seed: int = 0) -
 
 def in_rising_order(model: HMM, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The same model with states renumbered by rising location, ties by self-transition, where no state is special."""
-    if not is_exchangeable(model):
+    if not exchangeable(model):
         return params
-    with jax.enable_x64(True):
-        location = np.asarray(model.emission.location({name: jnp.asarray(value) for name, value in params.items()}))
-    order = np.lexsort((np.diag(params["transition"]), location))
+    order = state_order(model, params)
     renumbered = {name: value[order] for name, value in params.items()}
     return {**renumbered, "transition": params["transition"][np.ix_(order, order)]}
 
 
-def is_exchangeable(model: HMM) -> bool:
-    """Whether prior, constants and initial distribution treat all states alike."""
-    same_start = isinstance(model.initial, str) or np.ptp(model.initial) == 0
-    return model.transitions.exchangeable and same_start and not model.emission.states_differ(model.n_states)
+def exchangeable(model: HMM) -> bool:
+    """Whether nothing in the model tells its states apart: priors, constants, forbidden transitions, first states."""
+    same_start = isinstance(model.initial, str) or bool(np.ptp(np.asarray(model.initial)) < 1e-12)
+    return same_start and model.transitions.exchangeable and not model.emission.states_differ(model.n_states)
+
+
+def state_order(model: HMM, params: Mapping[str, Any]) -> np.ndarray:
+    """`(K,)`: state `order[s]` of `params` gets the number s; the identity where states are not exchangeable."""
+    if not exchangeable(model):
+        return np.arange(model.n_states)
+    with jax.enable_x64(True):
+        location = np.asarray(model.emission.location({name: jnp.asarray(each) for name, each in params.items()}))
+    tie = SAME_LOCATION * max(float(np.ptp(location)), np.finfo(float).tiny)
+    return np.lexsort((np.diag(np.asarray(params["transition"])), np.round(location / tie)))
 
 
 def _one_start(model: HMM, stretches: list[Rows], rng: np.random.Generator, restart: int) -> dict[str, np.ndarray]:
@@ -73,7 +83,7 @@ def _one_start(model: HMM, stretches: list[Rows], rng: np.random.Generator, rest
     if rows.states is not None:
         seen = (rows.states >= 0) & (rows.states < model.n_states) & (flat >= 0)
         np.add.at(overlap, (levels[rows.states[seen]], flat[seen]), 1.0)
-    if not is_exchangeable(model) or overlap.any():
+    if not exchangeable(model) or overlap.any():
         fit = KNOWN_STATE * overlap
         if emission.states_differ(n_groups):
             fit = fit + preferences(emission, groups, rng)

@@ -17,28 +17,11 @@ import numpy as np
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
+from longhmm.model.initialise import exchangeable, state_order
 
-SAME_LOCATION = 1e-9  # relative to the spread of locations: below, two locations are tied
 DRAWS_PER_STATE = 256
 MARGIN = 0.1  # by how much a matching must beat the default order, so that noise never renumbers states
 FARTHEST = 700.0  # logarithm of the largest divergence that is a number
-
-
-def exchangeable(model: HMM) -> bool:
-    """Whether nothing in the model tells its states apart: priors, forbidden transitions, first states."""
-    initial = model.initial
-    same_start = isinstance(initial, str) or bool(np.ptp(np.asarray(initial)) < 1e-12)
-    return same_start and model.transitions.exchangeable and not model.emission.states_differ(model.n_states)
-
-
-def state_order(model: HMM, params: Mapping[str, Any]) -> np.ndarray:
-    """`(K,)`: state `order[s]` of `params` gets the number s; the identity where states are not exchangeable."""
-    if not exchangeable(model):
-        return np.arange(model.n_states)
-    with jax.enable_x64(True):
-        location = np.asarray(model.emission.location({name: jnp.asarray(each) for name, each in params.items()}))
-    tie = SAME_LOCATION * max(float(np.ptp(location)), np.finfo(float).tiny)
-    return np.lexsort((np.diag(np.asarray(params["transition"])), np.round(location / tie)))
 
 
 def permute(model: HMM, params: Mapping[str, Any], order: Any) -> dict[str, np.ndarray]:
