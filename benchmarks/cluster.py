@@ -22,8 +22,8 @@ from longhmm.backends import native
 from longhmm.backends.evaluate import Statistics
 from longhmm.data.executor import Task
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.run import cluster_passes
-from longhmm.run.cluster_passes import Cluster
+from longhmm.run import cluster
+from longhmm.run.cluster import Cluster
 from longhmm.target.target import full_statistics
 
 MODEL = lh.HMM(2, lh.Gaussian())
@@ -98,9 +98,9 @@ def on_workers(path: Path, count: int, repeats: int) -> dict[str, Any]:
         tasks = [Task(None, row, row + 1) for row in range(ERRANDS)]
 
         def errands() -> None:
-            usual, cluster_passes.PARCEL_ROWS = cluster_passes.PARCEL_ROWS, 1  # each travels alone
+            usual, cluster.PARCEL_ROWS = cluster.PARCEL_ROWS, 1  # each travels alone
             list(executor.run(doing_nothing, MODEL, in_file, tasks))
-            cluster_passes.PARCEL_ROWS = usual
+            cluster.PARCEL_ROWS = usual
 
         return {
             "workers": count,

@@ -90,7 +90,6 @@ RULES = (
         "which backend serves",
         backend_questions,
         ("backends/",),
-        frozenset({"run/run.py"}),  # among the versions that are kept with a run
     ),
     Rule(
         "which family an emission is",
@@ -101,7 +100,6 @@ RULES = (
         "which sampler is the default",
         default_sampler_names,
         ("__init__.py", "samplers/__init__.py", "samplers/control_variate_sgld.py", "run/sample.py"),
-        frozenset({"samplers/recipe.py"}),
     ),
 )
 

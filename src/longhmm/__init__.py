@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from longhmm.posterior.posterior import load as load
     from longhmm.references import citation as citation
     from longhmm.report import plots as plots
-    from longhmm.run.cluster_passes import on_cluster as on_cluster
+    from longhmm.run.cluster import on_cluster as on_cluster
     from longhmm.run.sample import sample as sample
     from longhmm.samplers.expectation_maximisation import fit_em as fit_em
     from longhmm.target import buffered as estimators  # noqa: F401
@@ -59,7 +59,7 @@ _PUBLIC = {
         "posterior.compare": "compare",
         "posterior.posterior": "Posterior load",
         "references": "citation",
-        "run.cluster_passes": "on_cluster",
+        "run.cluster": "on_cluster",
         "run.sample": "sample",
         "samplers.expectation_maximisation": "fit_em",
         "target.buffer_length": "FixedBuffer LyapunovBuffer",

@@ -15,8 +15,8 @@ from longhmm.data.executor import HERE, Task
 from longhmm.data.sequences import open_data
 from longhmm.data.source import DaskSource
 from longhmm.posterior.posterior import Posterior
-from longhmm.run import cluster_passes
-from longhmm.run.cluster_passes import Cluster, packed
+from longhmm.run import cluster
+from longhmm.run.cluster import Cluster, packed
 from posterior.fakes import chains_of
 
 MODEL = lh.HMM(2, lh.Poisson())
@@ -54,7 +54,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "COPIED_ROWS", 1 << 11)
     monkeypatch.setattr(read, "IN_PLACE_ROWS", 1 << 11)
     for name in ("PARCEL_ROWS", "SUM_ROWS"):
-        monkeypatch.setattr(cluster_passes, name, 1 << 11)
+        monkeypatch.setattr(cluster, name, 1 << 11)
 
 
 def sources(values: np.ndarray, folder: Path) -> dict[str, Any]:

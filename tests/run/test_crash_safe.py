@@ -16,13 +16,13 @@ from longhmm.errors import DataError, LongHMMError
 from longhmm.posterior import store
 from longhmm.posterior.run_directory import RunDirectory
 from longhmm.run import checkpoint
-from longhmm.run.lock import RunInUseError, locked
+from longhmm.run.checkpoint import RunInUseError, locked
 from posterior.fakes import known_states
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(lh.__file__).parents[1])}
 HOLDER = """
 import sys
-from longhmm.run.lock import locked
+from longhmm.run.checkpoint import locked
 with locked(sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()

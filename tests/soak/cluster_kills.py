@@ -15,7 +15,7 @@ import numpy as np
 
 import longhmm as lh
 from longhmm.data.sequences import open_data
-from longhmm.run import cluster_passes
+from longhmm.run import cluster
 from soak.kills import ENVIRONMENT, Outcome
 
 MODEL = lh.HMM(2, lh.Poisson())
@@ -62,9 +62,7 @@ def kill_workers(place: Path, kills: int, seed: int = 0, length: int = 1_000_000
     _, values = lh.simulate(MODEL, PARAMS, length, seed=1)
     np.save(place / "y.npy", values[:, 0])
     rng, lost = np.random.default_rng(seed), []
-    cluster_passes.PARCEL_ROWS = cluster_passes.SUM_ROWS = (
-        CHUNK  # many parcels, so that a kill always finds some under way
-    )
+    cluster.PARCEL_ROWS = cluster.SUM_ROWS = CHUNK  # many parcels, so that a kill always finds some under way
     with local_cluster(place / "workers") as client:
         held = client.persist(dask.array.from_array(values[:, 0], chunks=CHUNK))
         data = {"a file": open_data(place / "y.npy"), "a Dask array": open_data(held)}

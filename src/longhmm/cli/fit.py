@@ -48,7 +48,7 @@ def fit(
     from longhmm.errors import DataError, LongHMMError
     from longhmm.model.serialise import model_to_config
     from longhmm.posterior.run_directory import RunDirectory
-    from longhmm.run.lock import locked
+    from longhmm.run.checkpoint import locked
 
     if time_limit is not None and not time_limit > 0:
         raise LongHMMError(f"--time-limit must be a positive number of seconds, got {time_limit:g}.")
@@ -99,7 +99,7 @@ def resume(
     """
     from longhmm.cli.running import checked, describe, draw
     from longhmm.posterior.run_directory import RunDirectory
-    from longhmm.run.lock import locked
+    from longhmm.run.checkpoint import locked
 
     said = Output(as_json)
     found = RunDirectory.open(run)

@@ -14,7 +14,7 @@ from longhmm.backends.stream import stream, totals
 from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError
 from longhmm.posterior.draws import Draws
-from longhmm.run.cluster_passes import on_cluster
+from longhmm.run.cluster import on_cluster
 
 
 class Decoding(Draws):

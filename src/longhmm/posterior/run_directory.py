@@ -23,7 +23,7 @@ from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError
 from longhmm.posterior.posterior import INSIDE_RUN, load
-from longhmm.run.lock import locked
+from longhmm.run.checkpoint import locked
 
 if TYPE_CHECKING:
     import pandas as pd

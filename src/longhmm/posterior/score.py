@@ -17,7 +17,7 @@ from longhmm.errors import DataError, ImpossibleObservationError, ModelError
 from longhmm.model.hmm import HMM
 from longhmm.posterior.draws import Draws
 from longhmm.posterior.predict import last_rows, next_state, predictions
-from longhmm.run.cluster_passes import on_cluster
+from longhmm.run.cluster import on_cluster
 
 BLOCKS = 100
 

@@ -1,20 +1,29 @@
-"""Chains on the workers of a Dask cluster.
+"""Chains and full passes on the workers of a Dask cluster.
 
 A block of steps depends on nothing but the sampler, the model, the data, the state of its chain and the number of its
-first step. So a block that is lost with its worker is simply run again elsewhere, and nothing in the result changes.
+first step; a task of a pass on nothing but the model and its rows. So what is lost with its worker is simply run again
+elsewhere, and nothing in the result changes. Data in files are opened by the workers, data in memory are sent to each
+once, and of a Dask array the rows are put together by the worker that has most of them: nothing of the size of the data
+passes through the process that asks.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
 
+from longhmm.data.executor import Task, Work
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.source import DaskSource, one_line
 from longhmm.errors import LongHMMError
 from longhmm.run.driver import DRAWING, GRACE, Driver, RunState
 from longhmm.run.generator import key_from
@@ -28,7 +37,185 @@ if TYPE_CHECKING:
 ATTEMPTS = 6  # how often something is begun before the cluster is given up
 PAUSE = 0.2  # seconds before the second time, then twice as many, and so on
 Result = TypeVar("Result")
-KEPT = 4  # drivers that a worker keeps ready
+PARCEL_ROWS = 1 << 21  # rows of a parcel whose result is as long: what a worker keeps until it is fetched
+SUM_ROWS = 1 << 26  # rows of a parcel that comes back as a few sums: a second or two with the fused kernel
+PARCELS_EACH = 4  # parcels for every thread of the cluster at least, so that all end at about the same time
+AHEAD = 2  # parcels in hand for every thread: one that runs, one that waits
+KEPT = 8  # models, data sets and drivers that a worker keeps at hand
+
+
+def on_cluster(data: Any, client: Any) -> Sequences:
+    """Data over which full passes run on the workers of a cluster; for everything that takes data.
+
+    Args:
+        data: a path or address that the workers can open, a Dask array, or anything else that `open_data` takes.
+        client: a `dask.distributed.Client`; None leaves the passes to this process.
+
+    Example:
+        >>> import longhmm as lh
+        >>> lh.on_cluster([1.0, 2.0], client=None).length
+        2
+    """
+    check_client(client)
+    sequences = open_data(data)
+    return sequences if client is None else sequences.run_by(Cluster(client))
+
+
+class Parcel(NamedTuple):
+    """Arguments of consecutive tasks, and the rows `[start, stop)` that they read together."""
+
+    arguments: list[Any]
+    start: int
+    stop: int
+
+
+class Sealed(NamedTuple):
+    """Something pickled, and its digest."""
+
+    name: str
+    content: bytes
+
+
+class Cluster:
+    """Runs tasks on one data set on the workers of a client."""
+
+    here = False
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self._packed: dict[int, tuple[Any, Sealed]] = {}  # models and data, each pickled once
+        self._data: Any = None  # on the workers; kept, since Dask drops what no one holds
+
+    def run(self, work: Work, model: Any, sequences: Sequences, tasks: Iterable[Task]) -> Iterator[Any]:
+        """What the tasks give, in their order, with a few parcels in hand beyond the one last asked for."""
+        import cloudpickle
+
+        threads = max(1, sum(self.client.nthreads().values()))
+        data, sent = self._seal(sequences), (self._seal(model), cloudpickle.dumps(work))
+
+        def submit(parcel: Parcel) -> Any:
+            if self._data is None:
+                self._data = to_workers(self.client, data.content)
+            # Rows of a Dask array are asked for as futures: they go from worker to worker, never here.
+            lazy = {} if sequences.portable else sequences.lazy(parcel.start, parcel.stop)
+            rows = {name: self.client.compute(part) for name, part in lazy.items()}
+            return self.client.submit(run_parcel, data.name, self._data, *sent, parcel, rows, pure=False)
+
+        waiting: deque[Errand] = deque()
+        try:
+            for parcel in packed(tasks, sequences, threads):
+                waiting.append(Errand(parcel, submit))
+                waiting[-1].begin()
+                if len(waiting) >= AHEAD * threads:
+                    yield from self._result(waiting.popleft())
+            while waiting:
+                yield from self._result(waiting.popleft())
+        finally:  # left early: what is still in hand is of no use
+            self.client.cancel([errand.future for errand in waiting if errand.future is not None])
+
+    def _seal(self, thing: Any) -> Sealed:
+        """A thing pickled; the thing is kept, so that its identity stays its own."""
+        import cloudpickle
+
+        if id(thing) not in self._packed:
+            try:
+                content = cloudpickle.dumps(thing)
+            except Exception as error:  # an open file, a lock: libraries differ in what they say
+                what, instead = "model", "make its emission of functions and arrays"
+                if isinstance(thing, Sequences):
+                    what, instead = f"data ({thing.name})", "give the path of a file rather than an open one"
+                raise LongHMMError(
+                    f"{what} must be fit to be sent to the workers, but cannot be ({one_line(error)}): {instead}."
+                ) from error
+            self._packed[id(thing)] = thing, Sealed(hashlib.sha256(content).hexdigest(), content)
+        return self._packed[id(thing)][1]
+
+    def _result(self, errand: Errand) -> list[Any]:
+        def once() -> list[Any]:
+            try:
+                return errand.result()
+            except losses():
+                self._data = None  # they may have been lost with the workers
+                raise
+
+        return persevere(once)
+
+
+class Errand:
+    """A parcel that is under way, unless it was lost."""
+
+    def __init__(self, parcel: Parcel, submit: Callable[[Parcel], Any]) -> None:
+        self.parcel, self.submit, self.future = parcel, submit, None
+
+    def begin(self) -> None:
+        """Send it off; if that fails for the loss of a worker, it is sent when its result is asked for."""
+        with contextlib.suppress(*losses()):
+            self.future = self.submit(self.parcel)
+
+    def result(self) -> list[Any]:
+        """What came back; after a loss, the next call sends it off again."""
+        future, self.future = self.future or self.submit(self.parcel), None
+        return list(future.result())
+
+
+def packed(tasks: Iterable[Task], sequences: Sequences, threads: int) -> Iterator[Parcel]:
+    """Consecutive tasks together: about so many rows, and of a Dask array those that begin in one chunk."""
+    share = max(1, sequences.length // (PARCELS_EACH * threads))
+    edges = sequences.source.edges if isinstance(sequences.source, DaskSource) else np.zeros(1)
+    held: list[Task] = []
+    for task in tasks:
+        if held:
+            rows = max(task.stop, held[-1].stop) - min(task.start, held[0].start)
+            chunks = np.searchsorted(edges, [_middle(held[0]), _middle(task)], side="right")
+            if rows > min(share, PARCEL_ROWS if task.gives_rows else SUM_ROWS) or chunks[0] != chunks[1]:
+                yield _parcel(held)
+                held = []
+        held.append(task)
+    if held:
+        yield _parcel(held)
+
+
+def _middle(task: Task) -> int:
+    """Where most of a task's rows are: its ends may lie in neighbouring chunks."""
+    return (task.start + task.stop) // 2
+
+
+def _parcel(tasks: list[Task]) -> Parcel:
+    bounds = min(task.start for task in tasks), max(task.stop for task in tasks)
+    return Parcel([task.argument for task in tasks], *bounds)
+
+
+_known: OrderedDict[str, Any] = OrderedDict()
+_looking = threading.Lock()
+
+
+def run_parcel(
+    data_name: str, data: bytes, model: Sealed, work: bytes, parcel: Parcel, rows: dict[str, np.ndarray]
+) -> list[Any]:
+    """On a worker: the tasks of one parcel, one after the other."""
+    import cloudpickle
+
+    sequences: Sequences = _opened(data_name, data)
+    if rows:
+        sequences = sequences.holding(parcel.start, rows)
+    one = cloudpickle.loads(work)(_opened(*model), sequences)
+    return [one(argument) for argument in parcel.arguments]
+
+
+def _opened(name: str, content: bytes, made: Callable[[Any], Any] = lambda each: each) -> Any:
+    """What is made of something sealed, and the very same object again next time."""
+    import cloudpickle
+
+    with _looking:
+        if name not in _known:
+            _known[name] = made(cloudpickle.loads(content))
+        _known.move_to_end(name)
+        while len(_known) > KEPT:
+            _known.popitem(last=False)
+        return _known[name]
+
+
+# Chains
 
 
 def driver_for(request: Request, sampler: Sampler, target: Target, limit: Limit) -> Driver:
@@ -93,8 +280,9 @@ class ClusterDriver(Driver):
         """All that a worker needs, once; data in files travel as their place, data in memory as they are."""
         import cloudpickle
 
-        seed = jax.random.key_data(self.key)
-        return cloudpickle.dumps((*jax.tree.map(np.asarray, (self.sampler, self.target)), np.asarray(seed)))
+        parts = jax.tree.map(np.asarray, (self.sampler, self.target))
+        recipe: bytes = cloudpickle.dumps((*parts, np.asarray(jax.random.key_data(self.key))))
+        return recipe
 
     def _blocks(self, run: RunState, count: int, thin: int) -> list[Any]:
         name = hashlib.sha256(self._recipe).hexdigest()
@@ -118,24 +306,18 @@ class ClusterDriver(Driver):
         return self.limit.run(functools.partial(persevere, once), DRAWING, GRACE)
 
 
-@functools.lru_cache(maxsize=KEPT)
-def _driver(name: str) -> list[Driver]:
-    """A place for the driver of a recipe, empty at first: only the short name is remembered, not the recipe."""
-    return []
+def _driver(recipe: tuple[Sampler, Target, np.ndarray]) -> Driver:
+    driver = Driver(*recipe[:2], 0)
+    driver.key = key_from(recipe[2])
+    return driver
 
 
 def run_block(
     recipe: bytes, name: str, state: Any, chain: int, steps: int, count: int, thin: int
 ) -> tuple[Any, Any, dict[str, np.ndarray]]:
     """On a worker: one block of one chain, beginning after `steps` steps."""
-    import cloudpickle
-
-    place = _driver(name)
-    if not place:
-        sampler, target, seed = cloudpickle.loads(recipe)
-        driver = Driver(sampler, target, 0)
-        driver.key = key_from(seed)
-        place.append(driver)
     # The state is put where the driver looks for it; other chains are elsewhere.
     run = RunState([state] * (chain + 1), steps)
-    return jax.tree.map(np.asarray, place[0]._block(run, count, thin, chain))
+    driver: Driver = _opened(name, recipe, _driver)
+    state, kept, stats = driver._block(run, count, thin, chain)
+    return jax.tree.map(np.asarray, state), kept, stats

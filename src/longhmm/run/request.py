@@ -1,23 +1,39 @@
-"""What the user asked of a run."""
+"""What the user asked of a run, and by what its checkpoint is known again: all that decides which draws it makes.
+
+The parts of a fingerprint are digests under the words of a user, so that a refusal can say what differs. The number of
+draws and the time limit are no part: with more of them the same run goes on.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from longhmm.data.digest import BLOCKS, digest
+from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.run.fingerprint import Fingerprint, fingerprint
+from longhmm.model.parameters import coordinate_shapes
+from longhmm.model.serialise import emission_to_config, transitions_to_config
 from longhmm.run.serialise import to_plain
 from longhmm.samplers.contract import Sampler
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.target.systematic import Windows
 
+Fingerprint = dict[str, dict[str, str]]
+POINTS, ROWS = 3, 64  # parameters and observations at which a density of the user's own is evaluated
+DIGITS = 9  # of its logarithm that are compared: the last ones differ between machines
+WORDS = {"model": "the model differs", "data": "the data differ", "settings": "the settings differ"}
 SETTINGS = ("sampler", "windows", "buffer", "chains", "warmup", "thin", "init", "seed")  # that decide about draws
 WANTED_SHARE = 0.5  # effective draws per draw, where draws are to be spaced
 LEAST = {"chains": 1, "draws": 1, "warmup": 0, "thin": 1}
@@ -78,3 +94,101 @@ def check_whole(name: str, value: Any, least: int) -> None:
     """Refuse what is no whole number, or too small; None is left to us."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least):
         raise ModelError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+
+
+def fingerprint(model: HMM, sequences: Sequences, settings: Mapping[str, Any]) -> Fingerprint:
+    """Digests of every part of a model with numbers for all its priors, of its data, and of the settings."""
+    return {
+        "model": {name: _hash(value) for name, value in _described_model(model, sequences).items()},
+        "data": digest(sequences),
+        "settings": {name: _hash(plain(value)) for name, value in settings.items()},
+    }
+
+
+def differences(stored: Mapping[str, Mapping[str, str]], now: Fingerprint) -> list[str]:
+    """What differs between two fingerprints, as parts of a sentence."""
+    found = []
+    for kind, words in WORDS.items():
+        before = dict(stored.get(kind, {}))
+        parts = [name for name in {**now[kind], **before} if before.get(name) != now[kind].get(name)]
+        if parts:
+            found.append(f"{words} ({', '.join(parts)})")
+    return found
+
+
+def refusal(stored: Any, now: Fingerprint) -> str | None:
+    """Why a run must not go on from what was stored, or None where it may."""
+    found = differences(stored if isinstance(stored, dict) else {}, now)
+    if not found:
+        return None
+    blocks = "size" in now["data"] and any(each.startswith(WORDS["data"]) for each in found)
+    how = f" (of these files size, time of change and {BLOCKS} blocks are compared, not every value)" if blocks else ""
+    return " and ".join(found) + how
+
+
+def plain(value: Any) -> Any:
+    """A setting as JSON values, the same in every process."""
+    try:
+        return to_plain(value)
+    except ModelError:
+        pass
+    if isinstance(value, Mapping):
+        return {str(name): plain(value[name]) for name in sorted(value)}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if is_dataclass(value):
+        kind = type(value)
+        return {"class": f"{kind.__module__}.{kind.__qualname__}"} | {
+            each.name: plain(getattr(value, each.name)) for each in fields(value)
+        }
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)):
+        return np.asarray(value).tolist()
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def _described_model(model: HMM, sequences: Sequences) -> dict[str, Any]:
+    """Its parts as names and numbers; a user's own code has none, and is known by what it computes."""
+    found: dict[str, Any] = {"n_states": model.n_states, "initial": plain(model.initial)}
+    try:
+        found["emission"] = emission_to_config(model.emission)
+    except ModelError:
+        table = model.emission.parameters(model.n_states)
+        fixed = {name: each.value.tolist() for name, each in table.items() if each.value is not None}
+        found["emission"] = [model.emission.name, fixed, _computed(model, sequences, _emission_at)]
+    try:
+        found["transitions"] = transitions_to_config(model.transitions)
+    except ModelError:
+        found["transitions"] = _computed(model, sequences, _transitions_at)
+    return found
+
+
+def _emission_at(model: HMM, params: dict[str, jax.Array], rows: Rows) -> tuple[Any, ...]:
+    return model.log_likelihoods(params, rows), model.emission.log_prior(params)
+
+
+def _transitions_at(model: HMM, params: dict[str, jax.Array], rows: Rows) -> tuple[Any, ...]:
+    moves = model.transitions
+    coefficients = params[moves.parameter]
+    return moves.matrices(coefficients, rows.covariates), moves.log_prior(coefficients)
+
+
+def _computed(model: HMM, sequences: Sequences, what: Callable[..., tuple[Any, ...]]) -> list[str]:
+    """Numbers at some fixed parameters and at rows spread over the data."""
+    shapes = {**coordinate_shapes(model.emission.parameters(model.n_states)), "transition": (model.transitions.n_free,)}
+    rows, rng, seen = _rows(model, sequences), np.random.default_rng(0), []
+    with jax.enable_x64(True):
+        for _ in range(POINTS):
+            at = {name: jnp.asarray(rng.normal(0, 0.5, shape)) for name, shape in shapes.items()}
+            seen += [number for part in what(model, model.constrain(at), rows) for number in np.ravel(part)]
+    return [f"{float(each):.{DIGITS}g}" for each in seen]
+
+
+def _rows(model: HMM, sequences: Sequences) -> Rows:
+    """Some rows of the data, spread over all of them."""
+    starts = np.linspace(0, sequences.length - 1, ROWS).astype(np.int64)
+    parts = [sequences.rows(int(start), int(start) + 1, model.lags) for start in starts]
+    return Rows(*(None if each[0] is None else np.concatenate(each) for each in zip(*parts, strict=True)))
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

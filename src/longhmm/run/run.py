@@ -23,16 +23,14 @@ from longhmm.model.hmm import HMM
 from longhmm.model.initialise import initial_params
 from longhmm.progress import Bar
 from longhmm.run import checkpoint, exact
-from longhmm.run.chains import Chains
+from longhmm.run.chains import Chains, notes_on
+from longhmm.run.checkpoint import locked
 from longhmm.run.cluster import driver_for
 from longhmm.run.compilation import cached_compilation
 from longhmm.run.driver import CTRL_C, RunState
 from longhmm.run.effective_size import bulk_effective_size
-from longhmm.run.fingerprint import Fingerprint, refusal
 from longhmm.run.limit import Limit
-from longhmm.run.lock import locked
-from longhmm.run.notes import notes_on
-from longhmm.run.request import Request
+from longhmm.run.request import Fingerprint, Request, refusal
 from longhmm.run.serialise import from_plain, to_plain
 from longhmm.samplers.contract import Arrays, Sampler, Start
 from longhmm.target.buffer_length import FixedBuffer
@@ -356,7 +354,7 @@ def _off_the_boundary(model: HMM, params: Mapping[str, Any]) -> Arrays:
 
 def versions() -> dict[str, str]:
     """Versions of what computed the draws."""
-    here = {"python": platform.python_version(), "backend": jax.default_backend(), "longhmm": __version__}
+    here = {"python": platform.python_version(), "backend": jax.devices()[0].platform, "longhmm": __version__}
     for name in ("jax", "jaxlib", "numpyro", "numpy"):
         try:
             here[name] = version(name)

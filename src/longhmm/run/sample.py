@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from longhmm.model.hmm import HMM
 from longhmm.progress import Bar
-from longhmm.run.cluster_passes import on_cluster
+from longhmm.run.chains import stopped_by_user, stopped_note
+from longhmm.run.cluster import on_cluster
 from longhmm.run.driver import CTRL_C
 from longhmm.run.limit import Limit, TimeIsOver
-from longhmm.run.notes import stopped_by_user, stopped_note
 from longhmm.run.request import Request
 from longhmm.run.run import Run, carry_out
 from longhmm.samplers.contract import Sampler

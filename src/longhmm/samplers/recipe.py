@@ -148,7 +148,7 @@ def check_noise_known(target: Any, name: str) -> None:
         raise ModelError(
             f"noise_correction of {name} needs the scores of independent windows, as Buffered(...) gives them, got "
             f"{type(target).__name__}: leave noise_correction out (full data have no noise; for control variates "
-            "ControlVariateSGLD() matches the noise)."
+            "the default sampler matches the noise)."
         )
     if target.source.scheme.count < 2:
         raise ModelError(

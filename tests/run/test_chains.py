@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.run.notes import crowded, impossible
+from longhmm.run.chains import crowded, impossible
 from longhmm.target.control_variate import ControlVariateTarget
 from samplers.targets import coordinates_of, tuned_by_hand
 

@@ -12,7 +12,7 @@ import longhmm as lh
 from longhmm.data import digest
 from longhmm.model.transitions import TransitionModel
 from longhmm.run.checkpoint import CheckpointError
-from longhmm.run.fingerprint import differences, fingerprint
+from longhmm.run.request import differences, fingerprint
 
 LENGTH = 3000
 RUN = {"chains": 2, "draws": 4, "warmup": 0, "thin": 1, "progress": False}
