@@ -22,7 +22,7 @@ from longhmm.backends import native
 from longhmm.backends.evaluate import Statistics
 from longhmm.data.executor import Task
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.run import cluster
+from longhmm.run import cluster as workers
 from longhmm.run.cluster import Cluster
 from longhmm.target.target import full_statistics
 
@@ -98,9 +98,9 @@ def on_workers(path: Path, count: int, repeats: int) -> dict[str, Any]:
         tasks = [Task(None, row, row + 1) for row in range(ERRANDS)]
 
         def errands() -> None:
-            usual, cluster.PARCEL_ROWS = cluster.PARCEL_ROWS, 1  # each travels alone
+            usual, workers.PARCEL_ROWS = workers.PARCEL_ROWS, 1  # each travels alone
             list(executor.run(doing_nothing, MODEL, in_file, tasks))
-            cluster.PARCEL_ROWS = usual
+            workers.PARCEL_ROWS = usual
 
         return {
             "workers": count,
