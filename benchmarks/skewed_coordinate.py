@@ -1,7 +1,7 @@
-"""Why the default sampler averages its noise: the law of a rarely seen transition, by step size.
+"""Why the default sampler averages its noise: the distribution of a rarely seen transition, by step size.
 
 The target is log x with x exponential, as the logarithm of the probability of a transition that was never seen. Prints
-the Kolmogorov distance of x from its law for matched Euler steps and for averaged noise.
+the Kolmogorov distance of x from its distribution for matched Euler steps and for averaged noise.
 """
 
 import numpy as np

@@ -87,7 +87,7 @@ def test_resume_is_content_and_goes_on_where_more_is_wanted(fitted, tmp_path):
 
 
 def test_a_run_without_checkpoint_starts_over(fitted, counts, tmp_path, monkeypatch):
-    from longhmm.posterior import sample as module
+    from longhmm.run import sample as module
 
     real = module.drawn
 

@@ -10,6 +10,7 @@ import typer
 from longhmm import samplers
 from longhmm.cli import options
 from longhmm.cli.output import Output, guarded
+from longhmm.errors import ModelError
 
 
 @guarded
@@ -46,7 +47,7 @@ def compare(
     numbers = parse_states(states)
     said = Output(as_json)
     recording, _, data, guess = options.opened(
-        recordings, dataset, column, emission, decimate=decimate, log=log, detrend=detrend, normalise=normalise
+        recordings, dataset, column, emission, dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise)
     )
     said.say(f"{recording.name}: {data.length:,} samples; emission: {guess.name} ({guess.reason})")
     build = partial(options.build_model, guess.name, data=data, priors=prior or [], stay=stay, held_out=held_out)
@@ -68,7 +69,6 @@ def compare(
 
 def parse_states(text: str) -> list[int]:
     """`1..5` or `2,3,5` as numbers of states."""
-    from longhmm.errors import ModelError
 
     wrong = ModelError(f"--states must be a range such as 1..5 or a list such as 2,3,5, got {text!r}.")
     try:

@@ -10,6 +10,7 @@ import typer
 
 from longhmm.cli import options
 from longhmm.cli.output import Output, guarded, seconds
+from longhmm.errors import DataError
 
 further = partial(typer.Option, rich_help_panel="Further outputs")
 
@@ -39,7 +40,6 @@ def decode(
     Columns: sequence, start (inclusive) and end (exclusive) in samples, start_s and end_s in seconds where the rate is
     known, state, level in the units of the file, with its interval.
     """
-    from longhmm.errors import DataError
     from longhmm.posterior.events import idealised as idealise
     from longhmm.posterior.events import spread_by_state, write_bed, write_dwt, write_events
     from longhmm.posterior.run_directory import RunDirectory

@@ -9,6 +9,7 @@ import typer
 
 from longhmm.cli import options
 from longhmm.cli.output import Output, guarded
+from longhmm.errors import DataError, LongHMMError
 
 
 @guarded
@@ -45,7 +46,6 @@ def fit(
     Example: longhmm fit recording.abf --states 3 --out run
     """
     from longhmm.cli.running import draw
-    from longhmm.errors import DataError, LongHMMError
     from longhmm.model.serialise import model_to_config
     from longhmm.posterior.run_directory import RunDirectory
     from longhmm.run.checkpoint import locked
@@ -56,7 +56,7 @@ def fit(
         raise DataError(f"--rate must be a positive number of samples per second, got {rate:g}.")
     said = Output(as_json)
     recording, steps, data, guess = options.opened(
-        recordings, dataset, column, emission, decimate=decimate, log=log, detrend=detrend, normalise=normalise
+        recordings, dataset, column, emission, dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise)
     )
     rate = recording.rate if rate is None else rate
     timing = "at an unknown rate" if rate is None else f"at {rate:g} Hz"

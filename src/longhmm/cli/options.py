@@ -6,11 +6,12 @@ import ast
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from longhmm import samplers
+from longhmm.errors import DataError, ModelError
 from longhmm.model import registry
 
 if TYPE_CHECKING:
@@ -109,15 +110,6 @@ TimeLimit = Annotated[
 ]
 
 
-class Opened(NamedTuple):
-    """A recording as it lies in its files, what is done to it, what the model sees, and a family that suits that."""
-
-    recording: Sequences
-    steps: Preprocessing
-    data: Sequences
-    guess: registry.Guess
-
-
 def located(recordings: list[str]) -> list[str]:
     """Absolute paths, so that a run finds its data from anywhere; addresses and examples as they are."""
     from longhmm.data.formats import EXAMPLE
@@ -130,7 +122,6 @@ def located(recordings: list[str]) -> list[str]:
 
 def in_a_folder(file: Path) -> Path:
     """A file to be written, if its folder is there: better known before hours of computing than after."""
-    from longhmm.errors import DataError
 
     if not file.absolute().parent.is_dir():
         raise DataError(f"the folder of {file} does not exist; make it first, or choose another place.")
@@ -143,29 +134,21 @@ def chosen_columns(given: list[str] | None) -> list[str | int] | None:
 
 
 def opened(
-    recordings: list[str],
-    dataset: str | None,
-    column: list[str] | None,
-    emission: str | None,
-    *,
-    decimate: int,
-    log: bool,
-    detrend: bool,
-    normalise: bool,
-) -> Opened:
-    """The recording that was asked for, with the numbers of its preprocessing measured on it."""
+    recordings: list[str], dataset: str | None, column: list[str] | None, emission: str | None, steps: dict[str, Any]
+) -> tuple[Sequences, Preprocessing, Sequences, registry.Guess]:
+    """The recording in its files, preprocessing measured on it, what the model sees, and a family that suits that."""
     from longhmm.data.preprocess import Preprocessing
     from longhmm.data.sequences import open_data
-    from longhmm.errors import DataError
 
     where: Any = located(recordings)
     recording = open_data(where[0] if len(where) == 1 else where, dataset=dataset, columns=chosen_columns(column))
-    if decimate >= recording.length:
-        raise DataError(f"--decimate must be below the {recording.length} samples of {recording.name}, got {decimate}.")
-    steps = Preprocessing(decimate=decimate, log=log, detrend=detrend, normalise=normalise).measured(recording)
-    data = steps.apply(recording)
+    if steps["decimate"] >= recording.length:
+        most = f"the {recording.length} samples of {recording.name}"
+        raise DataError(f"--decimate must be below {most}, got {steps['decimate']}.")
+    measured = Preprocessing(**steps).measured(recording)
+    data = measured.apply(recording)
     guess = registry.guess_emission(data) if emission is None else registry.Guess(emission, "as asked for")
-    return Opened(recording, steps, data, guess)
+    return recording, measured, data, guess
 
 
 def build_model(
@@ -173,7 +156,6 @@ def build_model(
 ) -> HMM:
     """The model that was asked for, unless it cannot have produced the data or has more states than observations."""
     from longhmm.data.parts import split
-    from longhmm.errors import ModelError
     from longhmm.model.hmm import HMM
     from longhmm.model.transitions.dirichlet import Sticky
 
@@ -195,7 +177,6 @@ def parse_prior(text: str) -> tuple[str, Any]:
     """`name=Normal(0, 1)` or `name=4` as the name and its prior or fixed value; only known names are ever called."""
     import jax
 
-    from longhmm.errors import ModelError
     from longhmm.model.serialise import PRIORS, prior_from_config
 
     name, found, right = text.partition("=")

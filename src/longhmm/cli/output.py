@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from longhmm.errors import LongHMMError
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -64,7 +66,6 @@ def guarded(command: Command) -> Command:
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> Any:
         as_json = bool(options.get("as_json"))
-        from longhmm.errors import LongHMMError
 
         try:
             with warnings.catch_warnings():

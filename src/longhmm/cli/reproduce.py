@@ -13,6 +13,7 @@ import typer
 
 from longhmm.cli import options
 from longhmm.cli.output import Output, guarded, plain
+from longhmm.errors import LongHMMError
 
 EXPERIMENTS = ["dd", "rc", "rc-hard", "lognormal", "ion", "variational", "all"]
 SCALES = ["tiny", "small", "paper"]
@@ -79,7 +80,6 @@ def reproduce(
 
 def needs_reproduction() -> None:
     """A clear sentence where the paper's models and experiments, a package of their own, were not installed."""
-    from longhmm.errors import LongHMMError
 
     if find_spec("longhmm_reproduction") is None:
         raise LongHMMError(

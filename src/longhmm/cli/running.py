@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from longhmm import samplers
 from longhmm.cli.options import AUTO, sampler_names
 from longhmm.cli.output import INTERRUPTED, Output, seconds
+from longhmm.errors import DataError, ModelError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,7 +21,6 @@ LEAST = {"chains": 1, "draws": 1, "seed": 0}  # settings of a run, with the smal
 
 def checked(run: RunDirectory) -> RunDirectory:
     """The run, if its settings can be carried out."""
-    from longhmm.errors import DataError
 
     asked = run.request["sample"]
     whole = all(type(asked.get(name)) is int and asked[name] >= least for name, least in LEAST.items())
@@ -31,7 +31,6 @@ def checked(run: RunDirectory) -> RunDirectory:
 
 def model_of(run: RunDirectory) -> HMM:
     """The model that the run was asked for."""
-    from longhmm.errors import DataError, ModelError
     from longhmm.model.serialise import model_from_config
 
     try:

@@ -10,6 +10,7 @@ import typer
 from longhmm.cli import options
 from longhmm.cli.output import Output, guarded
 from longhmm.cli.reproduce import needs_reproduction
+from longhmm.errors import DataError
 
 PUBLISHED = ["rc", "dd", "rc-hard", "lognormal"]
 
@@ -27,7 +28,6 @@ def simulate(
 
     Written piece by piece, so that twenty million observations need little memory.
     """
-    from longhmm.errors import DataError
     from longhmm.model.simulate import simulate_to_file
 
     needs_reproduction()
