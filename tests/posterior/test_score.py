@@ -74,6 +74,8 @@ def test_score_after_the_training_data(posterior):
     found = posterior.score(test, draws=6, after=train)
     assert found.log_density == pytest.approx(logsumexp(each) - np.log(6), rel=1e-9)
     assert np.all(np.abs(found.by_draw - posterior.score(test, draws=6).by_draw) > 1e-2)
+    with pytest.raises(ModelError, match="blocks must be at least 1"):
+        posterior.score(test, blocks=0)
     with pytest.raises(DataError, match="after= goes with one sequence"):
         posterior.score(DATA, after=train)
 

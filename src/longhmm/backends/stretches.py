@@ -14,6 +14,7 @@ from longhmm.backends.block import Own
 from longhmm.backends.stream import Stream, chunk_length, stream
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
+from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 
 
@@ -25,6 +26,8 @@ class Stretches:
     """
 
     def __init__(self, model: HMM, sequences: Sequences, count: int) -> None:
+        if count < 1:
+            raise ModelError(f"blocks must be at least 1, got {count!r}.")
         self.model, self.sequences = model, sequences
         self.edges = np.linspace(0, sequences.length, min(count, sequences.length) + 1).astype(np.int64)
         length = sequences.length / count
