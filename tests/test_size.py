@@ -19,12 +19,12 @@ class Limit(NamedTuple):
     aim: int
 
 
-# The first ceilings are what the first version had. Whoever makes the package smaller lowers them.
+# Whoever makes the package smaller lowers the ceilings.
 LIMITS = {
-    "Python lines": Limit(31_472, 23_000),
-    "Python files": Limit(260, 160),
+    "Python lines": Limit(29_000, 23_000),
+    "Python files": Limit(195, 160),
     "C++ lines": Limit(2_200, 2_200),
-    "lines of the longest file": Limit(404, 400),
+    "lines of the longest file": Limit(400, 400),
 }
 
 
