@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from longhmm.data.formats import is_dask, open_source
-from longhmm.data.source import ArraySource, Columns, DaskSource, Source, column_indices
+from longhmm.data.source import ArraySource, Columns, DaskSource, Source, column_indices, touched
 from longhmm.errors import DataError
 
 # Operating systems commonly allow about a thousand open files to a program.
@@ -40,19 +40,12 @@ class ConcatenatedSource(Source):
         self.name = self.parts[0].name + (f" and {more} more" if more else "")
         self._last_used: OrderedDict[int, None] = OrderedDict()
 
-    def number_at(self, position: int) -> int:
-        """The number of the part that holds a position."""
-        return int(np.searchsorted(self.starts, position, side="right")) - 1
-
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        """From as many parts as these rows touch."""
-        block = np.empty((stop - start, self.dim), self.dtype)
-        for number in range(self.number_at(start), self.number_at(stop - 1) + 1):
-            begin, end = int(self.starts[number]), int(self.starts[number + 1])
-            first, last = max(start, begin), min(stop, end)
-            block[first - start : last - start] = self.parts[number].read(first - begin, last - begin)
+        read = []
+        for number, first, last in touched(self.starts, start, stop):
+            read.append(self.parts[number].read(first, last))
             self._keep_few_open(number)
-        return block
+        return np.concatenate(read, dtype=self.dtype)
 
     def _keep_few_open(self, number: int) -> None:
         with _COUNTING:

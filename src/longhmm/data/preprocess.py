@@ -11,7 +11,7 @@ import numpy as np
 
 from longhmm.data.joining import offsets_of
 from longhmm.data.sequences import Sequences, open_data
-from longhmm.data.source import ArraySource, Source
+from longhmm.data.source import ArraySource, Source, touched
 from longhmm.errors import DataError
 
 ROWS_AT_ONCE = 1 << 18
@@ -115,13 +115,7 @@ class Prepared(Source):
         self._slopes = _slopes(self, sequences) if steps.detrend else None
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        """From as many sequences as these rows touch."""
-        first, last = (int(np.searchsorted(self.offsets, row, side="right")) - 1 for row in (start, stop - 1))
-        parts = []
-        for number in range(first, last + 1):
-            begin, end = int(self.offsets[number]), int(self.offsets[number + 1])
-            parts.append(self._part(number, max(start - begin, 0), min(stop, end) - begin))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return np.concatenate([self._part(*each) for each in touched(self.offsets, start, stop)])
 
     def _part(self, number: int, start: int, stop: int) -> np.ndarray:
         """Rows of one sequence, counted from its start."""

@@ -13,7 +13,7 @@ from longhmm.data.executor import HERE, Executor
 from longhmm.data.formats import open_source
 from longhmm.data.joining import ConcatenatedSource, alongside, cut, is_many, join, strip_masks
 from longhmm.data.rows import Rows
-from longhmm.data.source import ArraySource, Columns, DaskSource, HeldRows, PartOfSource, SlicedSource, Source
+from longhmm.data.source import ArraySource, Columns, DaskSource, HeldRows, PartOfSource, SlicedSource, Source, touched
 from longhmm.errors import DataError
 
 # Values checked at a time, so that looking at data in memory never needs a second copy of them.
@@ -168,8 +168,10 @@ class Sequences:
 
     def describe(self, position: int) -> str:
         """A position as the user knows it, such as "row 17 of sequence 3 (file.npy)"."""
-        sequence, source = int(self.sequence_of(position)), self.source
-        name = source.parts[source.number_at(position)].name if isinstance(source, ConcatenatedSource) else self.name
+        sequence, name = int(self.sequence_of(position)), self.name
+        if isinstance(self.source, ConcatenatedSource):
+            number = next(touched(self.source.starts, position, position + 1))[0]
+            name = self.source.parts[number].name
         row = int(position) - int(self.offsets[sequence])
         return f"row {row} of {name}" if self.n_sequences == 1 else f"row {row} of sequence {sequence} ({name})"
 

@@ -95,6 +95,14 @@ def column_indices(columns: Columns, names: Sequence[Any], source: str) -> list[
     return indices
 
 
+def touched(starts: np.ndarray, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+    """Numbers of the parts that rows `[start, stop)` touch, each with those rows, counted from where it begins."""
+    first, last = (int(np.searchsorted(starts, row, side="right")) - 1 for row in (start, stop - 1))
+    for number in range(first, last + 1):
+        begin, end = int(starts[number]), int(starts[number + 1])
+        yield number, max(start, begin) - begin, min(stop, end) - begin
+
+
 class Source:
     """Observations shaped (time, feature) that are read by rows. A kind of source says how it fetches some.
 
@@ -187,7 +195,6 @@ class ArraySource(Source):
         self.values.flags.writeable = False
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        """A view."""
         return self.values[start:stop]
 
 
@@ -208,7 +215,6 @@ class SlicedSource(Source):
         return self._shaped(np.asarray(self.opened[rows]), rows.ndim).astype(self.dtype, copy=False)
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        """Copied out of the storage."""
         return np.array(self._shaped(np.asarray(self.opened[start:stop]), 1), dtype=self.dtype)
 
     def _shaped(self, picked: Any, axes: int) -> Any:
@@ -230,7 +236,6 @@ class DaskSource(SlicedSource):
         return self._shaped(self._opened[start:stop], 1).astype(self.dtype)
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        """Computed by themselves."""
         return self.read_many([(start, stop)])[0]
 
     def read_many(self, spans: Sequence[tuple[int, int]]) -> list[np.ndarray]:
@@ -254,7 +259,6 @@ class PartOfSource(Source):
         self.rate, self.unit = whole.rate, whole.unit
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        """From the whole."""
         return self.whole.read(self.start + start, self.start + stop)
 
 
@@ -266,7 +270,6 @@ class HeldRows(Source):
         self.start, self.values = start, values
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        """Rows that must be among those held."""
         if not self.start <= start <= stop <= self.start + len(self.values):
             raise DataError(f"rows {start} to {stop} of {self.name} are not at hand; send them along")
         return self.values[start - self.start : stop - self.start]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from longhmm.data.formats import library, opener
-from longhmm.data.source import ArraySource, Columns, SlicedSource, Source, column_indices, refusing
+from longhmm.data.source import ArraySource, Columns, SlicedSource, Source, column_indices, refusing, touched
 from longhmm.errors import DataError
 
 # What people call the number of samples per second, and the seconds from one sample to the next.
@@ -171,12 +171,8 @@ class ParquetSource(Source):
             raise DataError(f"{self.name} is empty (no rows); pass a file with at least one observation")
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        """Only the row groups that hold these rows are decoded."""
-        first, last = (int(np.searchsorted(self._starts, row, side="right")) - 1 for row in (start, stop - 1))
-        begins = ((group, int(self._starts[group])) for group in range(first, last + 1))
-        return np.concatenate(
-            [self.opened.get(group, self.decode)[max(start - begin, 0) : stop - begin] for group, begin in begins]
-        )
+        groups = touched(self._starts, start, stop)
+        return np.concatenate([self.opened.get(group, self.decode)[first:last] for group, first, last in groups])
 
     def decode(self, group: int) -> np.ndarray:
         """The values of one row group."""

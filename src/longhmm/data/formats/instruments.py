@@ -55,7 +55,6 @@ class RecordedSource(Source):
             raise DataError(f"{name} has the sampling rate {self.rate:g}; the file is damaged, write it again.")
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        """In the units of the recording."""
         return np.asarray(self.opened.fetch(start, stop, self._chosen), self.dtype)
 
 

@@ -171,7 +171,6 @@ class TextSource(Source):
         self.dim, self.dtype = len(self._columns), np.dtype(np.int64 if index.integer else np.float64)
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        """No other row is parsed."""
         with self._path.open("rb") as file:
             file.seek(int(self._marks[start // ROWS_PER_MARK]))
             raw = list(itertools.islice(file, start % ROWS_PER_MARK, start % ROWS_PER_MARK + stop - start))
