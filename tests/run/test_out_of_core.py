@@ -35,8 +35,8 @@ def test_draws_do_not_depend_on_where_the_data_lie(values, tmp_path, monkeypatch
     np.save(tmp_path / "y.npy", values)
     zarr.create_array(f"memory://{tmp_path.name}/y.zarr", data=values, chunks=(256, 1))
     calls = []
-    read = Driver._from_host
-    monkeypatch.setattr(Driver, "_from_host", lambda *given: calls.append(given) or read(*given))
+    read = Driver._by_draws
+    monkeypatch.setattr(Driver, "_by_draws", lambda *given: calls.append(given) or read(*given))
     mapped, far = draws_of(tmp_path / "y.npy"), draws_of(f"memory://{tmp_path.name}/y.zarr")
     assert calls
     np.testing.assert_array_equal(mapped, far)

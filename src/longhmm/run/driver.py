@@ -127,37 +127,26 @@ class Driver:
             try:
                 while chain and not compiled.wait(LOOK):
                     self.limit.check()
-                return self._start(chain, starts[chain], adapt, tick, compiled)
+                key, behind = jax.random.fold_in(self.chain_key(chain), 2**31 - 1), 0.0
+                with jax.enable_x64(self.sampler.x64):
+                    kind = np.float64 if self.sampler.x64 else np.float32
+                    u = {name: jnp.asarray(np.asarray(each, kind)) for name, each in starts[chain].items()}
+                    state = self.sampler.init(self.target, key, u)
+                for adapted, share in self.sampler.adapt(self.target, key, state) if adapt else ():
+                    self.limit.check()
+                    state = adapted
+                    if share >= ALONE:
+                        compiled.set()
+                    if tick is not None:
+                        tick(share - behind)
+                    behind = share
+                return state
             finally:
                 compiled.set()
 
         works = [partial(one, chain) for chain in range(len(starts))]
         states = self.limit.run_all(works, _at_once(len(starts)), "adapting the sampler" if adapt else "starting")
         return RunState(states, alive=[True] * len(starts))
-
-    def _start(
-        self,
-        chain: int,
-        start: Mapping[str, Any],
-        adapt: bool,
-        tick: Callable[[float], None] | None,
-        compiled: threading.Event,
-    ) -> Any:
-        key = jax.random.fold_in(self.chain_key(chain), 2**31 - 1)
-        with jax.enable_x64(self.sampler.x64):
-            kind = np.float64 if self.sampler.x64 else np.float32
-            u = {name: jnp.asarray(np.asarray(each, kind)) for name, each in start.items()}
-            state = self.sampler.init(self.target, key, u)
-        behind, way = 0.0, self.sampler.adapt(self.target, key, state) if adapt else ()
-        for moved, share in way:
-            self.limit.check()
-            state = moved
-            if share >= ALONE:
-                compiled.set()
-            if tick is not None:
-                tick(share - behind)
-            behind = share
-        return state
 
     def advance(
         self,
@@ -223,12 +212,9 @@ class Driver:
     def _block(self, run: RunState, count: int, thin: int, chain: int) -> tuple[Any, Any, dict[str, np.ndarray]]:
         state, key = run.states[chain], self.chain_key(chain)
         with jax.enable_x64(self.sampler.x64):
-            if not self.target.compiled:
-                return _by_hand(self.sampler, self.target, state, key, run.steps, count, thin, self.limit.check)
-            if self.target.on_host:
-                state, kept, stats = self._from_host(state, key, run.steps, count, thin)
-            else:
-                state, kept, stats = _compiled(self.sampler, self.target, state, key, run.steps, thin, count)
+            if not self.target.compiled or self.target.on_host:
+                return self._by_draws(state, key, run.steps, count, thin)
+            state, kept, stats = _compiled(self.sampler, self.target, state, key, run.steps, thin, count)
             cut = partial(jax.tree.map, lambda each: np.asarray(each)[:count])
             return state, cut(kept), cut(stats)
 
@@ -244,18 +230,19 @@ class Driver:
             kept, stats = jax.tree.map(lambda each: each[:, :count], (kept, stats))
         return [jax.tree.map(operator.itemgetter(chain), (state, kept, stats)) for chain in chains]
 
-    def _from_host(self, state: Any, key: jax.Array, first: int, count: int, thin: int) -> tuple[Any, Any, Any]:
-        """For data that lie in files: the steps of one draw run compiled while the windows of the next are read."""
+    def _by_draws(self, state: Any, key: jax.Array, first: int, count: int, thin: int) -> tuple[Any, Any, Any]:
+        """Draw by draw: steps that are not compiled, or on windows from files, while those of the next draw are read."""
 
         def read(draw: int) -> tuple[jax.Array, Any]:
             with jax.enable_x64(self.sampler.x64):  # JAX keeps this setting for each thread
                 draw_keys, step_keys = _step_keys(key, first + draw * thin, thin)
                 return step_keys, self.target.minibatches(draw_keys)
 
+        take = _given if self.target.compiled else partial(_by_hand, self.limit.check)
         kept, stats = [], []
         for step_keys, stacked in ahead(read, count):
             self.limit.check()
-            state, record, stat = _given(self.sampler, self.target, state, step_keys, stacked)
+            state, record, stat = take(self.sampler, self.target, state, step_keys, stacked)
             kept.append(record)
             stats.append(stat)
         gather = partial(jax.tree.map, lambda *parts: np.stack([np.asarray(part) for part in parts]))
@@ -267,9 +254,7 @@ def _at_once(count: int) -> int:
     return min(count, os.cpu_count() or 1)
 
 
-@jax.jit
-def _chain_keys(key: jax.Array, chains: jax.Array) -> jax.Array:
-    return jax.vmap(partial(jax.random.fold_in, key))(chains)
+_chain_keys = jax.jit(jax.vmap(jax.random.fold_in, (None, 0)))
 
 
 @partial(jax.jit, static_argnames=("thin",))
@@ -282,11 +267,6 @@ def _step_keys(key: jax.Array, first: jax.Array, thin: int) -> tuple[jax.Array, 
 def _scalars(info: Any) -> dict[str, jax.Array]:
     fields = {name: getattr(info, name) for name in info._fields}
     return {name: value for name, value in fields.items() if not isinstance(value, dict) and jnp.ndim(value) == 0}
-
-
-def _merge(before: dict[str, jax.Array], now: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    """Statistics of the last of several steps; `finite` must have held in all of them."""
-    return {**now, "finite": before["finite"] & now["finite"]}
 
 
 @jax.jit
@@ -320,7 +300,7 @@ def _compiled(
         def body(each: jax.Array, carry: tuple[Any, dict[str, jax.Array]]) -> tuple[Any, dict[str, jax.Array]]:
             state, stats = carry
             state, now = one_step(begin + each, state)
-            return state, _merge(stats, now)
+            return state, {**now, "finite": stats["finite"] & now["finite"]}  # of the last step, but for `finite`
 
         state, stats = jax.lax.fori_loop(0, thin, body, (state, nothing))
         return state, (sampler.record(state), stats)
@@ -338,22 +318,8 @@ def _compiled(
     return state, kept, stats
 
 
-@jax.jit
-def _compiled_together(
-    sampler: Sampler,
-    target: Target,
-    states: Any,
-    keys: jax.Array,
-    first: jax.Array,
-    thin: jax.Array,
-    count: jax.Array,
-) -> tuple[Any, Any, Any]:
-    """`_compiled` for all chains, stacked along the leading axis."""
-
-    def one(state: Any, key: jax.Array) -> tuple[Any, Any, Any]:
-        return _compiled(sampler, target, state, key, first, thin, count)
-
-    return jax.vmap(one)(states, keys)
+# All chains, stacked along the leading axis.
+_compiled_together = jax.jit(jax.vmap(_compiled, (None, None, 0, 0, None, None, None)))
 
 
 @jax.jit
@@ -370,27 +336,12 @@ def _given(sampler: Sampler, target: Target, state: Any, keys: jax.Array, miniba
 
 
 def _by_hand(
-    sampler: Sampler,
-    target: Target,
-    state: Any,
-    key: jax.Array,
-    first: int,
-    count: int,
-    thin: int,
-    check: Callable[[], None],
-) -> tuple[Any, Any, dict[str, np.ndarray]]:
-    """For samplers whose steps are not compiled as a whole."""
-    kept, stats = [], []
-    for draw in range(count):
-        finite = True
-        for each in range(thin):
-            check()
-            draw_key, step_key = jax.random.split(jax.random.fold_in(key, first + draw * thin + each))
-            state, info = sampler.step(target, step_key, state, target.minibatch(draw_key))
-            finite = finite and bool(info.finite)
-        kept.append(jax.tree.map(np.asarray, sampler.record(state)))
-        stats.append(
-            {**{name: np.asarray(value) for name, value in _scalars(info).items()}, "finite": np.asarray(finite)}
-        )
-    stack = partial(jax.tree.map, lambda *parts: np.stack(parts))
-    return state, stack(*kept), stack(*stats)
+    check: Callable[[], None], sampler: Sampler, target: Target, state: Any, keys: jax.Array, minibatches: None
+) -> tuple[Any, Any, Any]:
+    """The steps of one draw, for samplers whose steps are not compiled as a whole."""
+    finite = True
+    for key in keys:
+        check()
+        state, info = sampler.step(target, key, state, None)
+        finite = finite and bool(info.finite)
+    return state, sampler.record(state), {**_scalars(info), "finite": finite}

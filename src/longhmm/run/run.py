@@ -84,7 +84,7 @@ class Run:
         return exact.exact_sampler(self.tuned, self.why_exact) if self.why_exact else self.tuned
 
     def again_exactly(self, why: str) -> Run:
-        """The same request from its start by the exact sampler, as its checkpoint is told at once."""
+        """The same request from its start by the exact sampler, which the checkpoint holds from now on."""
         run = Run(self.request, self.tuned, why, mark=self.mark)
         run.save()
         return run
@@ -247,7 +247,7 @@ class _Session:
                 self.run.notes = (*self.run.notes, MOVING)
                 break
             again = partial(self.sampler.retune, self.target, seen)
-            self.run.tuned = self.sampler = self.limit.run(again, "moving the centre of the control variates")
+            self.run.tuned = self.sampler = self.limit.run(again, "tuning the sampler anew")
             self.bind(self.target_at(self.starts[0], None))
             moved = self.driver.start([dict(each.coordinates) for each in state.states])
             state = RunState(moved.states, state.steps, alive=state.alive)
