@@ -231,7 +231,7 @@ class Driver:
         return [jax.tree.map(operator.itemgetter(chain), (state, kept, stats)) for chain in chains]
 
     def _by_draws(self, state: Any, key: jax.Array, first: int, count: int, thin: int) -> tuple[Any, Any, Any]:
-        """Draw by draw: steps that are not compiled, or on windows from files, while those of the next draw are read."""
+        """Draw by draw: steps that are not compiled, or on windows of files, while those of the next draw are read."""
 
         def read(draw: int) -> tuple[jax.Array, Any]:
             with jax.enable_x64(self.sampler.x64):  # JAX keeps this setting for each thread
