@@ -21,7 +21,7 @@ import jaxtyping
 JOINTS = (
     "longhmm.data.sequences:Sequences.rows",
     "longhmm.data.sequences:Sequences.take",
-    "longhmm.data.layout:Cells.locate",
+    "longhmm.data.layout:Partition.locate",
     "longhmm.data.layout:gather",
     "longhmm.model.hmm:HMM.log_likelihoods",
     "longhmm.model.hmm:HMM.potentials",

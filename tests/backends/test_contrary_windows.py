@@ -19,7 +19,7 @@ from longhmm.backends import cpp, native, reference
 from longhmm.backends.evaluate import Statistics, window_statistics
 from longhmm.backends.pallas import full, windows
 from longhmm.backends.pallas.plan import Config
-from longhmm.data.layout import Cells, Layout, gather
+from longhmm.data.layout import Layout, Partition, gather
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import open_data
 
@@ -77,8 +77,8 @@ def windows_of(chain: Chain, kind: Any, backend: Any) -> tuple[Statistics, Stati
     start = np.asarray(np.full(n_states, 1 / n_states, kind), np.float64)
     expected = expected_statistics(chain, start)
     sequences = open_data([chain.logs])
-    cells = Cells(sequences.offsets, CORE)
-    rows, layout = gather(sequences, cells.locate(np.arange(cells.n_cells), BUFFER), cells.width(BUFFER))
+    cells = Partition(sequences.offsets, CORE)
+    rows, layout = gather(sequences, cells.locate(np.arange(cells.n_blocks), BUFFER), cells.width(BUFFER))
     rows, layout = rows._replace(values=rows.values.astype(kind)), replace(layout, spans=(BUFFER, CORE, BUFFER))
     with jax.enable_x64(kind is np.float64):
         params = {

@@ -17,7 +17,7 @@ import longhmm as lh
 from backends.references import reference as plain
 from longhmm.backends import cpp, native, reference
 from longhmm.backends.protocol import GAUSSIAN, PRECOMPUTED, Boundary, ChunkStatistics, Lowered, Messages, Wanted
-from longhmm.data.layout import Cells, Layout
+from longhmm.data.layout import Layout, Partition
 from model.configurations import named, observations
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the C++ kernel was not built here")
@@ -82,9 +82,9 @@ def problem(name: str) -> Problem:
 
 def windows(buffer: int = BUFFER, spare: int = 3) -> Layout:
     """Ragged windows of four sequences, one shorter than a core and one of a single row; the last ones are padding."""
-    cells = Cells(np.cumsum([0, *LENGTHS]), CORE)
-    found = replace(cells.locate(np.arange(cells.n_cells), buffer), spans=(buffer, CORE, buffer))
-    return found.padded(cells.n_cells + spare)
+    cells = Partition(np.cumsum([0, *LENGTHS]), CORE)
+    found = replace(cells.locate(np.arange(cells.n_blocks), buffer), spans=(buffer, CORE, buffer))
+    return found.padded(cells.n_blocks + spare)
 
 
 def close(found: Any, expected: Any, tolerance: float) -> None:
@@ -223,7 +223,7 @@ def test_a_window_that_is_done_again_keeps_its_weight() -> None:
     given = Problem(y.astype(np.float64), np.array([[constant, 0.0, 1.0], [constant, 60.0, 1.0]]), GAUSSIAN, 3, 2)
     given.transition = np.array([[1.0 - 1e-30, 1e-30], [1e-30, 1.0 - 1e-30]])
     given.initial = given.start = np.array([0.5, 0.5])
-    cells = Cells(np.array([0, 36]), 9)
+    cells = Partition(np.array([0, 36]), 9)
     layout = replace(cells.locate(np.arange(4), 3), spans=(3, 9, 3)).padded(4)
     each, weights = given.run(reference, layout, Wanted(per_chunk=True)), np.array([1.0, 4.0, 7.0, 2.0])
     assert each.log_likelihood.min() < -100
@@ -259,8 +259,8 @@ def test_chains_and_points_share_one_call() -> None:
 def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     given = problem("gaussian-full-2d")
     long = Problem(np.tile(given.rows, (40, 1)), given.natural, GAUSSIAN, given.sums, given.n_states)
-    cells = Cells(np.array([0, len(long.rows)]), 64)
-    layout = cells.locate(np.arange(cells.n_cells), 16).padded(cells.n_cells)
+    cells = Partition(np.array([0, len(long.rows)]), 64)
+    layout = cells.locate(np.arange(cells.n_blocks), 16).padded(cells.n_blocks)
     found = []
     for threads in ("1", "2", "3"):
         monkeypatch.setenv("LONGHMM_THREADS", threads)

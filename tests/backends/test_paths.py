@@ -28,7 +28,7 @@ from longhmm.backends.protocol import (
     Varying,
 )
 from longhmm.backends.reference import row_uniforms
-from longhmm.data.layout import Cells, Layout
+from longhmm.data.layout import Layout, Partition
 
 KINDS = ("constant", "varying", "pair", "varying pair")
 
@@ -143,10 +143,10 @@ def test_messages_and_log_likelihoods_make_transfer_operators(kind: str, drawn: 
 
 
 def layout_of(lengths: list[int], chunk: int, backend: Any, overlap: int = 512) -> Layout:
-    cells = Cells(np.concatenate([[0], np.cumsum(lengths)]), chunk)
-    layout = cells.locate(np.arange(cells.n_cells), overlap)
+    cells = Partition(np.concatenate([[0], np.cumsum(lengths)]), chunk)
+    layout = cells.locate(np.arange(cells.n_blocks), overlap)
     spans = (int(layout.left.max()), chunk, 1) if backend is reference else (0, 0, 0)
-    return jax.tree.map(jnp.asarray, replace(layout, spans=spans).padded(cells.n_cells + 2))
+    return jax.tree.map(jnp.asarray, replace(layout, spans=spans).padded(cells.n_blocks + 2))
 
 
 @partial(jax.jit, static_argnames="backend")

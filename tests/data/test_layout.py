@@ -1,4 +1,4 @@
-"""Cells and windows, against plain loops over the definition."""
+"""Blocks and windows, against plain loops over the definition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import longhmm as lh
 from longhmm.data import layout as data_layout
 from longhmm.data.formats import open_source
-from longhmm.data.layout import Cells, Layout, gather, locate
+from longhmm.data.layout import Layout, Partition, gather, locate
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import open_data
 from longhmm.data.source import Source
@@ -45,19 +45,19 @@ def _windows_by_definition(lengths: list[int], core_length: int, buffer: int) ->
 
 @given(ragged, core_lengths, buffers)
 def test_locate_keeps_to_the_definition(lengths, core_length, buffer):
-    cells = Cells(_offsets(lengths), core_length)
-    index = cells.locate(np.arange(cells.n_cells), buffer)
+    partition = Partition(_offsets(lengths), core_length)
+    index = partition.locate(np.arange(partition.n_blocks), buffer)
     found = list(zip(*(field.tolist() for field in jax.tree.leaves(index)), strict=True))
     assert found == _windows_by_definition(lengths, core_length, buffer)
     assert index.begin.dtype == np.int64 and index.opens.dtype == bool
-    assert (index.left + index.core + index.right).max() <= cells.width(buffer)
+    assert (index.left + index.core + index.right).max() <= partition.width(buffer)
 
 
 @given(ragged, core_lengths, buffers)
 def test_every_time_is_in_exactly_one_core_and_no_window_crosses_an_end(lengths, core_length, buffer):
     offsets = _offsets(lengths)
-    cells = Cells(offsets, core_length)
-    index = cells.locate(np.arange(cells.n_cells), buffer)
+    partition = Partition(offsets, core_length)
+    index = partition.locate(np.arange(partition.n_blocks), buffer)
     owned = np.zeros(offsets[-1], int)
     sequence = np.repeat(np.arange(len(lengths)), lengths)
     for begin, left, core, right, opens in zip(*jax.tree.leaves(index), strict=True):
@@ -70,11 +70,11 @@ def test_every_time_is_in_exactly_one_core_and_no_window_crosses_an_end(lengths,
 
 
 @functools.partial(jax.jit, static_argnames="core_length")
-def _locate_in_jax(cell_offsets, offsets, core_length, cells, buffer):
-    return locate(jnp, cell_offsets, offsets, core_length, cells, buffer)
+def _locate_in_jax(block_offsets, offsets, core_length, partition, buffer):
+    return locate(jnp, block_offsets, offsets, core_length, partition, buffer)
 
 
-# Two fixed numbers of sequences, and fixed numbers of cells, so that few shapes are compiled.
+# Two fixed numbers of sequences, and fixed numbers of partition, so that few shapes are compiled.
 @settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from([1, 5]).flatmap(lambda n: st.lists(st.integers(1, 10**6), min_size=n, max_size=n)),
@@ -83,29 +83,29 @@ def _locate_in_jax(cell_offsets, offsets, core_length, cells, buffer):
     st.lists(st.floats(0, 1, exclude_max=True), min_size=6, max_size=6),
 )
 def test_numpy_and_jitted_jax_agree(lengths, core_length, buffer, where):
-    cells = Cells(_offsets(lengths), core_length)
-    chosen = (np.array(where) * cells.n_cells).astype(np.int64)
-    chosen[-1] = cells.n_cells - 1
-    expected = cells.locate(chosen, buffer)
-    short = [jnp.asarray(x, jnp.int32) for x in (cells.cell_offsets, cells.offsets)]
+    partition = Partition(_offsets(lengths), core_length)
+    chosen = (np.array(where) * partition.n_blocks).astype(np.int64)
+    chosen[-1] = partition.n_blocks - 1
+    expected = partition.locate(chosen, buffer)
+    short = [jnp.asarray(x, jnp.int32) for x in (partition.block_offsets, partition.offsets)]
     found = _locate_in_jax(*short, core_length, jnp.asarray(chosen, jnp.int32), buffer)
     jax.tree.map(np.testing.assert_array_equal, found, expected)
 
 
 def test_int32_suffices_up_to_its_limit():
     length = 2**31 - 1
-    cells = Cells(np.array([0, length]), 1000)
-    last = np.array([0, cells.n_cells - 1])
-    expected = cells.locate(last, 5000)
-    short = [jnp.asarray(x, jnp.int32) for x in (cells.cell_offsets, cells.offsets)]
+    partition = Partition(np.array([0, length]), 1000)
+    last = np.array([0, partition.n_blocks - 1])
+    expected = partition.locate(last, 5000)
+    short = [jnp.asarray(x, jnp.int32) for x in (partition.block_offsets, partition.offsets)]
     found = _locate_in_jax(*short, 1000, jnp.asarray(last, jnp.int32), 5000)
     jax.tree.map(np.testing.assert_array_equal, found, expected)
     assert expected.begin[1] + expected.core[1] + expected.right[1] == length
 
 
 def test_positions_beyond_32_bits():
-    cells = Cells(np.array([0, 3, 10**13]), 10)
-    index = cells.locate([cells.n_cells - 1], 4)
+    partition = Partition(np.array([0, 3, 10**13]), 10)
+    index = partition.locate([partition.n_blocks - 1], 4)
     assert index.begin[0] + index.core[0] + index.right[0] == 10**13
 
 
@@ -135,9 +135,9 @@ def test_gather_equals_direct_slices(lengths, core_length, buffer, dtype, with_s
     if values.dtype.kind == "f":
         values[0, 1] = np.nan
         hidden[0, 1] = True
-    cells = Cells(_offsets(lengths), core_length)
-    chosen = rng.integers(0, cells.n_cells, 5)
-    index, width = cells.locate(chosen, buffer), cells.width(buffer) + extra
+    partition = Partition(_offsets(lengths), core_length)
+    chosen = rng.integers(0, partition.n_blocks, 5)
+    index, width = partition.locate(chosen, buffer), partition.width(buffer) + extra
     slow = NotInMemory(values)
     for given_data in (values, slow):
         data = open_data(given_data, mask=mask, states=states, lengths=lengths)
@@ -164,9 +164,9 @@ def test_gather_equals_direct_slices(lengths, core_length, buffer, dtype, with_s
 
 @pytest.mark.parametrize("states", [None, np.zeros(20, int)])
 def test_a_batch_is_a_pytree(states):
-    cells = Cells(np.array([0, 20]), 4)
+    partition = Partition(np.array([0, 20]), 4)
     data = open_data(np.arange(20.0), states=states)
-    batch, layout = gather(data, cells.locate([0, 4], 3), cells.width(3))
+    batch, layout = gather(data, partition.locate([0, 4], 3), partition.width(3))
     doubled, twice = jax.jit(lambda tree: jax.tree.map(lambda leaf: leaf + leaf, tree))((batch, layout))
     assert isinstance(doubled, Rows) and (doubled.states is None) == (states is None)
     assert isinstance(twice, Layout)
@@ -174,8 +174,8 @@ def test_a_batch_is_a_pytree(states):
 
 
 def test_gather_takes_an_index_made_by_jax():
-    cells = Cells(np.array([0, 20]), 4)
-    host = cells.locate(np.array([1, 4]), 2)
+    partition = Partition(np.array([0, 20]), 4)
+    host = partition.locate(np.array([1, 4]), 2)
     batch, _ = gather(open_data(np.arange(20.0)), jax.tree.map(jnp.asarray, host), 8)
     np.testing.assert_array_equal(batch.values[0, :, 0], np.arange(2.0, 10.0))
     np.testing.assert_array_equal(batch.values[1, :, 0], [14, 15, 16, 17, 18, 19, 0, 0])
@@ -185,25 +185,25 @@ def test_gather_checks_what_it_reads(tmp_path):
     values = np.zeros(40)
     values[33] = np.inf
     np.save(tmp_path / "y.npy", values)
-    data, cells = open_data(tmp_path / "y.npy"), Cells(np.array([0, 40]), 5)
-    gather(data, cells.locate([0, 1], 2), 9)
+    data, partition = open_data(tmp_path / "y.npy"), Partition(np.array([0, 40]), 5)
+    gather(data, partition.locate([0, 1], 2), 9)
     with pytest.raises(DataError, match=r"y.npy has an infinite value at position 33 \(row 33 of .*replace it by NaN"):
-        gather(data, cells.locate([0, 6], 2), 9)
+        gather(data, partition.locate([0, 6], 2), 9)
 
 
 def test_what_cannot_be_cut():
     offsets = np.array([0, 10])
     for wrong in (0, -3, 2.5, None):
         with pytest.raises(DataError, match=f"core_length must be a whole number, at least 1, but is {wrong}"):
-            Cells(offsets, wrong)  # type: ignore[arg-type]
-    cells = Cells(offsets, 4)
+            Partition(offsets, wrong)  # type: ignore[arg-type]
+    partition = Partition(offsets, 4)
     with pytest.raises(DataError, match="buffer must be a whole number, at least 0, but is -1"):
-        cells.locate([0], -1)
-    for wrong_cell in (-1, 3):
-        with pytest.raises(DataError, match=f"cell {wrong_cell} does not exist; cells must be numbers from 0 to 2"):
-            cells.locate([0, wrong_cell], 1)
+        partition.locate([0], -1)
+    for wrong_block in (-1, 3):
+        with pytest.raises(DataError, match=f"block {wrong_block} does not exist; blocks are numbered from 0 to 2"):
+            partition.locate([0, wrong_block], 1)
     with pytest.raises(DataError, match="width must be at least the longest window, 6 times, but is 5; raise it"):
-        gather(open_data(np.zeros(10)), cells.locate([0, 1], 1), 5)
+        gather(open_data(np.zeros(10)), partition.locate([0, 1], 1), 5)
 
 
 @pytest.fixture
@@ -225,14 +225,14 @@ def opened(kind, values, folder):
 
 @pytest.mark.parametrize("kind", ["map", "zarr", "far"])
 def test_windows_are_the_same_wherever_the_data_lie(kind, values, tmp_path, monkeypatch):
-    cells = Cells(np.array([0, 5000]), 21)
-    chosen = np.random.default_rng(1).choice(cells.n_cells, 15, replace=False)
-    expected = gather(lh.open_data(values), cells.locate(chosen, 30), 81)
+    partition = Partition(np.array([0, 5000]), 21)
+    chosen = np.random.default_rng(1).choice(partition.n_blocks, 15, replace=False)
+    expected = gather(lh.open_data(values), partition.locate(chosen, 30), 81)
     data = opened(kind, values, tmp_path)
     assert not data.in_memory and data.mapped == (kind == "map")
     reads = []
     monkeypatch.setattr(data.source, "read", lambda *rows, read=data.source.read: reads.append(rows) or read(*rows))
-    found = gather(data, cells.locate(chosen, 30), 81)
+    found = gather(data, partition.locate(chosen, 30), 81)
     jax.tree.map(np.testing.assert_array_equal, found, expected)
     assert len(reads) == (0 if kind == "map" else 15)
 
@@ -240,17 +240,17 @@ def test_windows_are_the_same_wherever_the_data_lie(kind, values, tmp_path, monk
 def test_an_infinite_value_in_a_map_is_named_with_its_place(values, tmp_path):
     values[4000, 1] = np.inf
     data = opened("map", values, tmp_path)
-    cells = Cells(np.array([0, 5000]), 21)
+    partition = Partition(np.array([0, 5000]), 21)
     with pytest.raises(DataError, match="infinite value at position 4000 "):
-        gather(data, cells.locate(np.array([4000 // 21]), 5), 31)
-    gather(data, cells.locate(np.array([10]), 5), 31)
+        gather(data, partition.locate(np.array([4000 // 21]), 5), 31)
+    gather(data, partition.locate(np.array([10]), 5), 31)
 
 
 def test_chosen_columns_of_a_map_and_large_batches(values, tmp_path, monkeypatch):
     np.save(tmp_path / "y.npy", values)
     data = lh.open_data(tmp_path / "y.npy", columns=[1])
-    cells = Cells(np.array([0, 5000]), 21)
-    index = cells.locate(np.arange(50), 5)
+    partition = Partition(np.array([0, 5000]), 21)
+    index = partition.locate(np.arange(50), 5)
     at_once = gather(data, index, 31)[0].values
     monkeypatch.setattr(data_layout, "_MOST_AT_ONCE", 10)
     np.testing.assert_array_equal(gather(data, index, 31)[0].values, at_once)

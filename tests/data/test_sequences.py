@@ -16,7 +16,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from longhmm.data.layout import Cells, gather
+from longhmm.data.layout import Partition, gather
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError
 
@@ -330,7 +330,7 @@ def test_masks_states_covariates_and_lags_come_from_every_source(kind, beside, t
     last = data.part(np.array([13, 30]))
     for one, expected in zip(last.rows(0, 17, 1), definition(13, 30, 1), strict=True):
         np.testing.assert_array_equal(one, expected)
-    blocks = Cells(data.offsets, 4)
+    blocks = Partition(data.offsets, 4)
     layout = blocks.locate(np.array([2, 0, 5]), 3)
     batch, _ = gather(data, layout, blocks.width(3), lags=2)
     for n in range(3):

@@ -13,7 +13,7 @@ from scipy import stats
 
 import longhmm as lh
 from longhmm import Emission, Gaussian, Poisson
-from longhmm.data.layout import Cells, gather
+from longhmm.data.layout import Partition, gather
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
@@ -128,7 +128,7 @@ def test_log_likelihoods_know_missing_values_and_known_states() -> None:
         states = jnp.array([-1, 1, 0, -1])
         logs = np.asarray(model.log_likelihoods(params, Rows(jnp.asarray(y), jnp.asarray(~np.isnan(y)), states)))
         data = open_data(y[:, 0], states=[-1, 1, 0, -1])
-        rows, _ = gather(data, Cells(data.offsets, 2).locate([0, 1], 1), 4)
+        rows, _ = gather(data, Partition(data.offsets, 2).locate([0, 1], 1), 4)
         window_logs = np.asarray(model.log_likelihoods(params, jax.tree.map(jnp.asarray, rows)))
     expected = stats.norm.logpdf(y, PARAMS["loc"], PARAMS["scale"])
     expected[1] = 0.0

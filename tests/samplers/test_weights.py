@@ -30,7 +30,7 @@ def problem():
     )
     moved = {**PARAMS, "rate": [1.2, 7.0], "transition": [[0.8, 0.2], [0.25, 0.75]]}
     at = {name: jnp.asarray(value, jnp.float32) for name, value in lh.unconstrain(model, moved).items()}
-    cells = bound.plain.source.cells
+    cells = bound.plain.source.partition
     weighted = Minibatch(*host_rows(data, cells, CELLS, 6, 0), TIMES.astype(np.float32))
     times = np.ones(TIMES.sum(), np.float32)
     repeated = Minibatch(*host_rows(data, cells, np.repeat(CELLS, TIMES), 6, 0), times)

@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 import pytest
 
 import longhmm as lh
-from longhmm.data.layout import Cells, ladder
+from longhmm.data.layout import Partition, ladder
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.target.buffer_length import LyapunovBuffer, contractions
@@ -27,8 +27,8 @@ BUFFERS = (4, 8, 12, 16)
 @cache
 def errors() -> dict[int, tuple[np.ndarray, np.ndarray]]:
     """For every buffer: errors of the scores `(cells, P)` in units of their spread, and of the message at the core."""
-    cells = Cells(overlapping_data().offsets, 5)
-    picked = np.arange(0, cells.n_cells, 2)
+    cells = Partition(overlapping_data().offsets, 5)
+    picked = np.arange(0, cells.n_blocks, 2)
     complete = OVERLAPPING.validate(AWAY)
 
     def look(buffer: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.data.layout import Cells
+from longhmm.data.layout import Partition
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.target.buffer_report import BufferReport, scores_of
@@ -39,23 +39,23 @@ def of_everything() -> BufferReport:
 
 def test_every_cell_is_used_and_nothing_is_left_to_chance() -> None:
     report = of_everything()
-    assert report.blocks_used == report.n_blocks == Cells(small().offsets, 5).n_cells
+    assert report.blocks_used == report.n_blocks == Partition(small().offsets, 5).n_blocks
     assert [row.buffer for row in report.rows] == BUFFERS
     assert all(row.bias_error == 0.0 for row in report.rows)
     assert [row.cost for row in report.rows] == [1 + 2 * buffer / 5 for buffer in BUFFERS]
 
 
 def test_bias_is_the_distance_to_the_full_gradient_in_posterior_deviations() -> None:
-    cells = Cells(small().offsets, 5)
+    cells = Partition(small().offsets, 5)
     complete = OVERLAPPING.validate(AWAY)
     exact = flat(lh.gradient(OVERLAPPING, AWAY, small(), prior=False))
-    every = np.arange(cells.n_cells)
+    every = np.arange(cells.n_blocks)
     spread = scores_of(OVERLAPPING, complete, small(), cells, every, 64, stationary_start, 133)[0].std(axis=0)
     for row in of_everything().rows[:3]:
         found = scores_of(OVERLAPPING, complete, small(), cells, every, row.buffer, uniform_start, 133)[0]
         apart = (found.sum(axis=0) - exact) / spread
-        assert row.bias == pytest.approx(np.abs(apart).max() / np.sqrt(cells.n_cells), rel=1e-6)
-        assert row.mean_error == pytest.approx(np.linalg.norm(apart) / cells.n_cells, rel=1e-6)
+        assert row.bias == pytest.approx(np.abs(apart).max() / np.sqrt(cells.n_blocks), rel=1e-6)
+        assert row.mean_error == pytest.approx(np.linalg.norm(apart) / cells.n_blocks, rel=1e-6)
         assert row.noise == pytest.approx((found.var(axis=0) / spread**2).max(), rel=1e-6)
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 import longhmm as lh
-from longhmm.data.layout import Cells, gather
+from longhmm.data.layout import Partition, gather
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
@@ -67,14 +67,14 @@ def close(found: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
     assert np.abs(found - expected).max() <= tolerance * np.abs(expected).max(), (found, expected)
 
 
-# Cells add up to everything -----------------------------------------------------------------------------------------
+# Blocks add up to everything -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("half_width", "buffer", "tolerance"), [(2, 80, 1e-9), (2, 300, 1e-12), (0, 80, 1e-9)])
 def test_all_cells_with_long_buffers_give_the_full_gradient(half_width: int, buffer: int, tolerance: float) -> None:
-    cells = Cells(ragged().offsets, 2 * half_width + 1)
+    cells = Partition(ragged().offsets, 2 * half_width + 1)
     complete = MODEL.validate(PARAMS)
-    every = np.arange(cells.n_cells)
+    every = np.arange(cells.n_blocks)
     found, _ = scores_of(MODEL, complete, ragged(), cells, every, buffer, stationary_start, width=300)
     close(found.sum(axis=0), flat(lh.gradient(MODEL, PARAMS, ragged(), prior=False)), tolerance)
 
@@ -184,11 +184,11 @@ def test_iid_against_finite_differences_of_a_mixture() -> None:
         return score(MODEL, MODEL.unconstrain(params), found)
 
     expected = differences(mixture, space.vector)
-    cells = Cells(ragged().offsets, 5)
+    cells = Partition(ragged().offsets, 5)
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in MODEL.validate(PARAMS).items()}
-        rows, layout = gather(ragged(), cells.locate(np.arange(cells.n_cells), 0), 5)
-        minibatch = Minibatch(rows, replace(layout, spans=(0, 5, 0)), np.ones(cells.n_cells))
+        rows, layout = gather(ragged(), cells.locate(np.arange(cells.n_blocks), 0), 5)
+        minibatch = Minibatch(rows, replace(layout, spans=(0, 5, 0)), np.ones(cells.n_blocks))
         found = flat(jax.jit(mixture_score)(arrays, minibatch))
     np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
 
@@ -254,8 +254,8 @@ def slow_data() -> Sequences:
 
 
 def cell_scores(params: dict, buffer: int, start: Callable) -> np.ndarray:
-    cells = Cells(slow_data().offsets, 5)
-    every = np.arange(cells.n_cells)
+    cells = Partition(slow_data().offsets, 5)
+    every = np.arange(cells.n_blocks)
     return scores_of(PAIR, PAIR.validate(params), slow_data(), cells, every, buffer, start, width=125)[0]
 
 

@@ -42,12 +42,12 @@ def test_soft_counts_are_told_from_hard_ones(problem):
 def test_the_mean_over_all_cells_stays_and_the_noise_shrinks(problem):
     plain, rare, away = problem
     source = plain.plain.source
-    cells = np.arange(source.cells.n_cells)
+    cells = np.arange(source.partition.n_blocks)
 
     def gradients(bound):
         def one(cell):
             minibatch = Minibatch(
-                *host_rows(source.sequences, source.cells, np.array([cell]), source.buffer, 0),
+                *host_rows(source.sequences, source.partition, np.array([cell]), source.buffer, 0),
                 np.array([len(cells)], np.float32),
             )
             return bound.estimate(away, minibatch).likelihood["transition"]

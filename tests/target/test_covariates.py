@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.data.layout import Cells
+from longhmm.data.layout import Partition
 from longhmm.errors import ModelError
 from longhmm.target.buffer_report import scores_of
 from longhmm.target.buffered import IID, stationary_start, uniform_start
@@ -17,7 +17,7 @@ CORE = 21
 
 
 def scores(data, numbers, buffer, start=stationary_start):
-    return scores_of(MODEL, interior(MODEL, PARAMS), data, Cells(data.offsets, CORE), numbers, buffer, start)
+    return scores_of(MODEL, interior(MODEL, PARAMS), data, Partition(data.offsets, CORE), numbers, buffer, start)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def scores(data, numbers, buffer, start=stationary_start):
 def test_unbuffered_windows_have_little_bias(covariate):
     """In posterior standard deviations, against the exact scores; uniform starts are far off on the same blocks."""
     data = simulated(covariate, 1)
-    numbers = np.arange(Cells(data.offsets, CORE).n_cells)
+    numbers = np.arange(Partition(data.offsets, CORE).n_blocks)
     exact, _ = scores(data, numbers, 256)
     scale = np.sqrt(len(numbers)) / exact.std(axis=0)
     bias, uniform = (
@@ -41,7 +41,7 @@ def test_unbuffered_windows_have_little_bias(covariate):
 
 def test_the_exact_scores_add_up_to_the_exact_gradient():
     data = simulated(np.sin(np.arange(1000) / 30), 2)
-    found, _ = scores(data, np.arange(Cells(data.offsets, CORE).n_cells), 256)
+    found, _ = scores(data, np.arange(Partition(data.offsets, CORE).n_blocks), 256)
     exact = lh.gradient(MODEL, PARAMS, data, prior=False)
     flat = np.concatenate([np.ravel(exact[name]) for name in sorted(exact)])
     np.testing.assert_allclose(found.sum(axis=0), flat, rtol=1e-9, atol=1e-8)

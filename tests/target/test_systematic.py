@@ -1,4 +1,4 @@
-"""Cells on a circle: exact inclusion probabilities by enumeration, gaps, uniform draws, and equal draws everywhere."""
+"""Blocks on a circle: exact inclusion probabilities by enumeration, gaps, uniform draws, and equal draws everywhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from longhmm.data.layout import Cells
+from longhmm.data.layout import Partition
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.inference.markov import mixing_time
@@ -36,7 +36,7 @@ def average_weights(
     lengths: list[int], core_length: int, scheme: SystematicSampling, places: list[int]
 ) -> list[Fraction]:
     """Expected weight of every time over all rotations of one pattern, in exact arithmetic."""
-    cells = Cells(np.concatenate([[0], np.cumsum(lengths)]), core_length)
+    cells = Partition(np.concatenate([[0], np.cumsum(lengths)]), core_length)
     covered = np.zeros(sum(lengths), int)
     for offset in range(scheme.population):
         drawn = np.asarray(scheme.shift(np.array(places), np.array(offset)))
@@ -53,9 +53,9 @@ def average_weights(
 @pytest.mark.parametrize("half_width", [0, 1, 2])
 def test_expected_weight_of_every_time_is_one(lengths: list[int], half_width: int) -> None:
     windows_of = {count: Windows(half_width, count) for count in (1, 2, 3, 50)}
-    n_cells = Cells(np.concatenate([[0], np.cumsum(lengths)]), 2 * half_width + 1).n_cells
+    n_blocks = Partition(np.concatenate([[0], np.cumsum(lengths)]), 2 * half_width + 1).n_blocks
     for windows, buffer, mixing in itertools.product(windows_of.values(), (0, 2), (1.0, 4.5)):
-        scheme = SystematicSampling.plan(n_cells, windows, buffer, mixing)
+        scheme = SystematicSampling.plan(n_blocks, windows, buffer, mixing)
         for places in gap_patterns(scheme)[::7] or [[0]]:
             weights = average_weights(lengths, windows.core_length, scheme, places)
             assert weights == [Fraction(1)] * sum(lengths)
@@ -71,10 +71,10 @@ def test_expected_weight_of_every_time_is_one(lengths: list[int], half_width: in
 )
 def test_expected_weight_is_one_for_any_pattern(lengths, half_width, count, gap, data) -> None:
     """Whatever the gaps: any distinct places will do, the scheme alone makes the weights right."""
-    n_cells = Cells(np.concatenate([[0], np.cumsum(lengths)]), 2 * half_width + 1).n_cells
-    count = min(count, n_cells)
-    places = data.draw(st.lists(st.integers(0, n_cells - 1), min_size=count, max_size=count, unique=True))
-    weights = average_weights(lengths, 2 * half_width + 1, SystematicSampling(n_cells, count, gap), places)
+    n_blocks = Partition(np.concatenate([[0], np.cumsum(lengths)]), 2 * half_width + 1).n_blocks
+    count = min(count, n_blocks)
+    places = data.draw(st.lists(st.integers(0, n_blocks - 1), min_size=count, max_size=count, unique=True))
+    weights = average_weights(lengths, 2 * half_width + 1, SystematicSampling(n_blocks, count, gap), places)
     assert weights == [Fraction(1)] * sum(lengths)
 
 
@@ -147,7 +147,7 @@ def test_plan_keeps_whole_windows_a_mixing_time_apart() -> None:
     windows = Windows(half_width=2, count=10)
     # ceil((2 (L + B) + nu) / C) = ceil((2 * (2 + 6) + 33.2) / 5) = ceil(9.84)
     assert SystematicSampling.plan(100_000, windows, 6, 33.2) == SystematicSampling(100_000, 10, 10, False)
-    # Cells a and a + gap: from the end of one window to the start of the next there are at least nu steps.
+    # Partition a and a + gap: from the end of one window to the start of the next there are at least nu steps.
     for half_width, buffer, mixing in itertools.product((0, 2, 5), (0, 1, 7), (1.0, 8.3, 50.0)):
         gap = SystematicSampling.plan(10**6, Windows(half_width, 3), buffer, mixing).spacing
         core = 2 * half_width + 1
@@ -247,7 +247,7 @@ def test_the_same_windows_from_memory_and_from_a_file(tmp_path: Path, kind: str,
     assert not file.on_device
     for seed in range(5):
         drawn, read = memory.draw(jax.random.key(seed)), file.draw(jax.random.key(seed))
-        np.testing.assert_array_equal(drawn.weights, np.full(4, memory.cells.n_cells / 4, np.float32))
+        np.testing.assert_array_equal(drawn.weights, np.full(4, memory.partition.n_blocks / 4, np.float32))
         np.testing.assert_array_equal(drawn.weights, read.weights)
         assert_same(drawn, read)
         truth, layout = np.asarray(drawn.rows.observed).any(axis=2), jax.tree.map(np.asarray, drawn.layout)
@@ -276,8 +276,8 @@ def test_windows_hold_the_rows_they_say() -> None:
 # Unequal probabilities -----------------------------------------------------------------------------------------------
 
 
-def cells_of(lengths: list[int], core_length: int) -> Cells:
-    return Cells(np.concatenate([[0], np.cumsum(lengths)]), core_length)
+def cells_of(lengths: list[int], core_length: int) -> Partition:
+    return Partition(np.concatenate([[0], np.cumsum(lengths)]), core_length)
 
 
 def patterns(scheme: SystematicSampling) -> list[list[int]]:
@@ -287,9 +287,9 @@ def patterns(scheme: SystematicSampling) -> list[list[int]]:
     return [[0] + [cut + scheme.spacing * (i + 1) for i, cut in enumerate(each)] for each in cuts]
 
 
-def expected_weights(cells: Cells, unequal: UnequalSampling, places: list[int]) -> list[Fraction]:
+def expected_weights(cells: Partition, unequal: UnequalSampling, places: list[int]) -> list[Fraction]:
     """Expected weight of every cell over all rotations of one pattern, in exact arithmetic."""
-    total = [Fraction(0)] * cells.n_cells
+    total = [Fraction(0)] * cells.n_blocks
     for offset in range(unequal.scheme.population):
         turned = np.asarray(unequal.scheme.shift(np.array(places), np.array(offset)))
         drawn, weights = unequal.find(np, turned)
@@ -317,17 +317,17 @@ def test_the_expected_weight_of_every_cell_is_exactly_one(lengths, core_length, 
         patch.setattr(module, "INT32_LIMIT", 300)
         patch.setattr(module, "MOST_GROUPS", most_blocks)
         cells = cells_of(lengths, core_length)
-        n_blocks = groups_of(cells).n_cells
+        n_blocks = groups_of(cells).n_blocks
         importance = data.draw(
             st.lists(st.sampled_from([0.0, 1e-9, 1.0, 7.0, 1e6]), min_size=n_blocks, max_size=n_blocks)
         )
         importance = np.array(importance) if any(importance) else np.ones(n_blocks)
-        scheme = SystematicSampling.plan(cells.n_cells, Windows(0, count), 1, 2.0)
+        scheme = SystematicSampling.plan(cells.n_blocks, Windows(0, count), 1, 2.0)
         unequal = plan_unequal(cells, importance, uniform, scheme)
         assert unequal.scheme.count == scheme.count
         assert unequal.scheme.population < 300
         for places in patterns(unequal.scheme)[:3]:
-            assert expected_weights(cells, unequal, places) == [Fraction(1)] * cells.n_cells
+            assert expected_weights(cells, unequal, places) == [Fraction(1)] * cells.n_blocks
 
 
 def test_cells_that_matter_are_drawn_in_proportion():
@@ -367,20 +367,20 @@ def test_the_table_stays_small_and_blocks_keep_to_their_sequences():
     lengths = [40_000_000, 7, 999_999_999, 1]
     cells = cells_of(lengths, 21)
     blocks = groups_of(cells)
-    assert cells.n_cells > 40 * module.MOST_GROUPS
-    assert blocks.n_cells <= module.MOST_GROUPS + len(lengths)
-    unequal = plan_unequal(cells, np.ones(blocks.n_cells), 0.5, SystematicSampling(cells.n_cells, 64, 10))
+    assert cells.n_blocks > 40 * module.MOST_GROUPS
+    assert blocks.n_blocks <= module.MOST_GROUPS + len(lengths)
+    unequal = plan_unequal(cells, np.ones(blocks.n_blocks), 0.5, SystematicSampling(cells.n_blocks, 64, 10))
     assert unequal.narrow and unequal.edges.dtype == np.int32
     # The ends of the circle and of the sequences lie where they should.
     last, _ = unequal.find(np, np.array([0, unequal.scheme.population - 1]))
-    assert last.tolist() == [0, cells.n_cells - 1]
-    starts = np.searchsorted(unequal.first, cells.cell_offsets[:-1])
-    assert unequal.first[starts].tolist() == cells.cell_offsets[:-1].tolist()
+    assert last.tolist() == [0, cells.n_blocks - 1]
+    starts = np.searchsorted(unequal.first, cells.block_offsets[:-1])
+    assert unequal.first[starts].tolist() == cells.block_offsets[:-1].tolist()
 
 
 def test_more_cells_than_32_bits_can_tell_apart_get_64_bit_places():
     cells = cells_of([2**29], 1)
-    unequal = plan_unequal(cells, np.ones(groups_of(cells).n_cells), 0.5, SystematicSampling(cells.n_cells, 8, 1))
+    unequal = plan_unequal(cells, np.ones(groups_of(cells).n_blocks), 0.5, SystematicSampling(cells.n_blocks, 8, 1))
     assert not unequal.narrow and unequal.edges.dtype == np.int64
     with jax.enable_x64(True):
         places = np.asarray(unequal.scheme.draw(jax.random.key(0)))

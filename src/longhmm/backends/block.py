@@ -16,7 +16,7 @@ from longhmm.backends.protocol import Backend, Boundary, ChunkStatistics, Lowere
 from longhmm.backends.read import Reader
 from longhmm.backends.stitch import inner_disagreement, one_step, open_gap, transfer_operators, warm_start
 from longhmm.data.executor import Task
-from longhmm.data.layout import Cells, Layout, ladder
+from longhmm.data.layout import Layout, Partition, ladder
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
@@ -98,8 +98,8 @@ class Blocks:
     def __init__(self, how: How, model: HMM, sequences: Sequences) -> None:
         self.how, self.model, self.sequences = how, model, sequences
         self.reader = Reader(model, sequences)
-        self.cells = Cells(sequences.offsets, how.chunk)
-        self.n_blocks = -(-self.cells.n_cells // how.per_block)
+        self.partition = Partition(sequences.offsets, how.chunk)
+        self.n_blocks = -(-self.partition.n_blocks // how.per_block)
         self.backend = choose(self.reader.kind, model.n_states, model.transitions.varies)
         self.borrow = self.backend.name == "cpp" and self.reader.lowering is not None
         with jax.enable_x64(True):
@@ -124,18 +124,18 @@ class Blocks:
     def chunks(self, index: int) -> np.ndarray:
         """The numbers of a block's chunks."""
         begin = index * self.how.per_block
-        return np.arange(begin, min(begin + self.how.per_block, self.cells.n_cells))
+        return np.arange(begin, min(begin + self.how.per_block, self.partition.n_blocks))
 
     def bounds(self, index: int) -> tuple[int, int]:
         """Rows `[start, stop)` that block `index` owns."""
-        place = self.cells.locate(self.chunks(index)[[0, -1]], 0)
+        place = self.partition.locate(self.chunks(index)[[0, -1]], 0)
         return int(place.begin[0]), int(place.begin[1] + place.core[1])
 
     def joined(self, index: int) -> np.ndarray:
         """`(W,)`, True where a chunk of a block continues the chunk before it, in whatever block."""
         chunks = self.chunks(index)
         size = ladder(len(chunks)) if self.n_blocks == 1 else self.how.per_block
-        return np.pad(~np.asarray(self.cells.locate(chunks, 0).opens), (0, size - len(chunks)))
+        return np.pad(~np.asarray(self.partition.locate(chunks, 0).opens), (0, size - len(chunks)))
 
     def run(self, asked: Asked) -> Any:
         """An `Outcome`, or transfer operators."""
@@ -178,7 +178,7 @@ class Blocks:
         )
 
     def _placed(self, asked: Asked) -> _Placed:
-        place = self.cells.locate(self.chunks(asked.block), asked.overlap)
+        place = self.partition.locate(self.chunks(asked.block), asked.overlap)
         lo, hi = int(place.begin[0] - place.left[0]), int(np.max(place.begin + place.core + place.right))
         spans = (0, 0, 0) if self.backend.name == "cpp" else (asked.overlap, self.how.chunk, asked.overlap)
         layout = replace(place.moved(lo), spans=spans).padded(len(self.joined(asked.block)))
@@ -199,8 +199,8 @@ class Blocks:
         if asked.boundary is not None or self.how.forward_only or self.n_blocks == 1:
             return None
         last = _last(layout)
-        cell = asked.block * self.how.per_block + last
-        open_end = int(self.cells.locate([cell], asked.overlap + 1).right[0]) > asked.overlap
+        chunk = asked.block * self.how.per_block + last
+        open_end = int(self.partition.locate([chunk], asked.overlap + 1).right[0]) > asked.overlap
         stop = int(layout.begin[last] + layout.core[last])
         # Where the sequence ends, any row will do.
         begin, core = (stop, asked.overlap) if open_end else (stop - 1, 1)

@@ -31,7 +31,7 @@ from longhmm.backends.stitch import (
     warm_start,
 )
 from longhmm.backends.stream import chunk_length
-from longhmm.data.layout import Cells, Layout
+from longhmm.data.layout import Layout, Partition
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
@@ -123,16 +123,16 @@ def lay_out(model: HMM, sequences: Sequences) -> tuple[Program, Data]:
     reader = Reader(model, sequences)
     backend = choose(reader.kind, model.n_states, model.transitions.varies)
     chunk = chunk_length(sequences)
-    cells = Cells(sequences.offsets, chunk)
+    partition = Partition(sequences.offsets, chunk)
     fits = sequences.length * sequences.dim * 8 <= RESIDENT_BYTES
-    per_block = int(np.clip(BLOCK_ENTRIES // (model.n_states * chunk), 1, cells.n_cells))
-    n_blocks = -(-cells.n_cells // per_block)
+    per_block = int(np.clip(BLOCK_ENTRIES // (model.n_states * chunk), 1, partition.n_blocks))
+    n_blocks = -(-partition.n_blocks // per_block)
     partial_rows = reader.check_all()
     program = Program(
         model, backend, chunk, per_block, n_blocks, sequences.length, partial_rows, None if fits else sequences
     )
     furthest = program.overlaps[-1] + 1
-    layout = cells.locate(np.arange(cells.n_cells), furthest).padded(n_blocks * per_block)
+    layout = partition.locate(np.arange(partition.n_blocks), furthest).padded(n_blocks * per_block)
     layout = jax.tree.map(lambda each: jnp.asarray(each, jnp.int32), layout)
     rows = numbers = None
     if fits:

@@ -41,9 +41,9 @@ class Stretches:
         run = Stream(self.model, params, self.sequences, forward_only=True, chunk=self.chunk, per_chunk=True)
         blocks, found = run.blocks, []
         for index, outcome in enumerate(run.outcomes()):
-            own = min(run.how.per_block, blocks.cells.n_cells - index * run.how.per_block)  # the rest is padding
+            own = min(run.how.per_block, blocks.partition.n_blocks - index * run.how.per_block)  # the rest is padding
             found.append(outcome.statistics.log_likelihood[:own])
-        begins = blocks.cells.locate(np.arange(blocks.cells.n_cells), 0).begin
+        begins = blocks.partition.locate(np.arange(blocks.partition.n_blocks), 0).begin
         if self._base is None:
             self._base = self._row_sums(params, begins, blocks.reader.lowering is not None)
         return self._base + np.bincount(self._stretch(begins), np.concatenate(found), minlength=len(self.edges) - 1)

@@ -81,16 +81,16 @@ def ladder(length: int) -> int:
         step *= 2
 
 
-def locate(xp: Any, cell_offsets: Any, offsets: Any, core_length: Any, cells: Any, buffer: Any) -> Layout:
-    """Windows of the given cells in all rows, on the array namespace `xp` (numpy, or jax.numpy in compiled code).
+def locate(xp: Any, block_offsets: Any, offsets: Any, core_length: Any, numbers: Any, buffer: Any) -> Layout:
+    """Windows of blocks, by their numbers, on the array namespace `xp` (numpy, or jax.numpy in compiled code).
 
-    Cell [a, b) of sequence [s, e) has the window [max(s, a - buffer), min(e, b + buffer)). Written with remaining
+    Block [a, b) of sequence [s, e) has the window [max(s, a - buffer), min(e, b + buffer)). Written with remaining
     distances rather than sums, so that 32-bit integers suffice for any total length below 2^31.
     """
-    only_one = len(cell_offsets) == 2
-    sequence = xp.zeros_like(cells) if only_one else xp.searchsorted(cell_offsets, cells, side="right") - 1
+    only_one = len(block_offsets) == 2
+    sequence = xp.zeros_like(numbers) if only_one else xp.searchsorted(block_offsets, numbers, side="right") - 1
     first, end = offsets[sequence], offsets[sequence + 1]
-    core = first + (cells - cell_offsets[sequence]) * core_length
+    core = first + (numbers - block_offsets[sequence]) * core_length
     core_size = xp.minimum(core_length, end - core)
     before = xp.minimum(buffer, core - first)
     after = xp.minimum(buffer, end - core - core_size)
@@ -98,15 +98,15 @@ def locate(xp: Any, cell_offsets: Any, offsets: Any, core_length: Any, cells: An
 
 
 @dataclass(frozen=True, eq=False)
-class Cells:
-    """Every sequence cut into cells of `core_length` consecutive times, of which its last may be shorter.
+class Partition:
+    """Every sequence cut into blocks of `core_length` consecutive times, of which its last may be shorter.
 
-    Cells of sequence `i` are numbered from `cell_offsets[i]` to `cell_offsets[i+1]` (exclusive).
+    Blocks of sequence `i` are numbered from `block_offsets[i]` to `block_offsets[i+1]` (exclusive).
     """
 
     offsets: np.ndarray
     core_length: int
-    cell_offsets: np.ndarray = field(init=False, repr=False)
+    block_offsets: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         offsets = np.asarray(self.offsets, np.int64)
@@ -114,11 +114,11 @@ class Cells:
         counts = -(-np.diff(offsets) // core_length)  # rounded up
         object.__setattr__(self, "offsets", offsets)
         object.__setattr__(self, "core_length", core_length)
-        object.__setattr__(self, "cell_offsets", np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
+        object.__setattr__(self, "block_offsets", np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
 
     # Compared by value: a program that was compiled for one data set serves others that are cut alike.
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Cells):
+        if not isinstance(other, Partition):
             return NotImplemented
         return self is other or (self.core_length == other.core_length and np.array_equal(self.offsets, other.offsets))
 
@@ -126,28 +126,28 @@ class Cells:
         return hash((self.core_length, len(self.offsets), int(self.offsets[-1])))
 
     @property
-    def n_cells(self) -> int:
-        """Number of cells of all sequences together."""
-        return int(self.cell_offsets[-1])
+    def n_blocks(self) -> int:
+        """Number of blocks of all sequences together."""
+        return int(self.block_offsets[-1])
 
     def width(self, buffer: int) -> int:
         """The longest a window can be: core and both buffers."""
         return self.core_length + 2 * _whole(buffer, "buffer", 0)
 
-    def locate(self, cells: Any, buffer: int) -> Layout:
-        """Windows of the given cell numbers, with `buffer` more times on each side where the sequence has them."""
-        cells = np.asarray(cells, np.int64)
-        if cells.size and not (cells.min() >= 0 and cells.max() < self.n_cells):
-            wrong = cells[(cells < 0) | (cells >= self.n_cells)].flat[0]
-            raise DataError(f"cell {wrong} does not exist; cells must be numbers from 0 to {self.n_cells - 1}")
-        return locate(np, self.cell_offsets, self.offsets, self.core_length, cells, _whole(buffer, "buffer", 0))
+    def locate(self, numbers: Any, buffer: int) -> Layout:
+        """Windows of the given blocks, with `buffer` more times on each side where the sequence has them."""
+        numbers = np.asarray(numbers, np.int64)
+        if numbers.size and not (numbers.min() >= 0 and numbers.max() < self.n_blocks):
+            wrong = numbers[(numbers < 0) | (numbers >= self.n_blocks)].flat[0]
+            raise DataError(f"block {wrong} does not exist; blocks are numbered from 0 to {self.n_blocks - 1}")
+        return locate(np, self.block_offsets, self.offsets, self.core_length, numbers, _whole(buffer, "buffer", 0))
 
 
 def gather(sequences: Sequences, layout: Layout, width: int, lags: int = 0) -> tuple[Rows, Layout]:
     """Read windows on the host: rows `(W, width, ...)`, and the windows in them laid end to end.
 
-    Windows are padded to `width` (`Cells.width(buffer)` fits all): value 0, not observed, state unknown. From memory
-    and memory maps all are taken in one call; from other files each is read by itself.
+    Windows are padded to `width` (`Partition.width(buffer)` fits all): value 0, not observed, state unknown. From
+    memory and memory maps all are taken in one call; from other files each is read by itself.
     """
     begin, left, core, right = (
         np.asarray(each, np.int64) for each in (layout.begin, layout.left, layout.core, layout.right)

@@ -63,8 +63,8 @@ def crowded(source: MinibatchSource) -> list[str]:
     if not scheme.shrunk:
         return []
     return [
-        f"windows are crowded: {scheme.count} windows of {source.cells.width(source.buffer)} rows do not fit into "
-        f"{int(source.cells.offsets[-1]):,} rows with a mixing time between them, so that neighbours say much the "
+        f"windows are crowded: {scheme.count} windows of {source.partition.width(source.buffer)} rows do not fit into "
+        f"{int(source.partition.offsets[-1]):,} rows with a mixing time between them, so that neighbours say much the "
         "same and gradients are noisier than their spread suggests; use fewer windows, or an exact sampler"
     ]
 

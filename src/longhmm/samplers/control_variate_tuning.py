@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from longhmm.data.layout import Cells
+from longhmm.data.layout import Partition
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.samplers.contract import Start
@@ -131,12 +131,12 @@ def tune(model: HMM, sequences: Sequences, start: Start, largest_step: float, no
     if windows is not None:
         unequal = _bind_windows(model, sequences, mode.coordinates, mode.windows, mode.buffer).source.unequal
     spread = window_spread(model, mode, sequences, factor, counts, unequal, seed)
-    n_cells = Cells(sequences.offsets, mode.windows.core_length).n_cells
-    choices = [windows.count] if windows is not None else [each for each in COUNTS if each <= n_cells] or [n_cells]
+    n_blocks = Partition(sequences.offsets, mode.windows.core_length).n_blocks
+    choices = [windows.count] if windows is not None else [each for each in COUNTS if each <= n_blocks] or [n_blocks]
     width = mode.windows.core_length + 2 * mode.buffer
     costs = []
     for count in choices:
-        noise = spread.noise(count, n_cells)
+        noise = spread.noise(count, n_blocks)
         largest = float(np.linalg.eigvalsh(noise)[-1])
         step = step_size(largest, largest_step, noise_share)
         cost = (STEP_OVERHEAD + 2 * count * width) * (2 - step) / step
@@ -186,11 +186,11 @@ class Spread(NamedTuple):
     residuals: np.ndarray
     weights: np.ndarray
 
-    def noise(self, count: int, n_cells: int) -> np.ndarray:
+    def noise(self, count: int, n_blocks: int) -> np.ndarray:
         """`(P, P)`, the noise V of a gradient from `count` windows, averaged over the posterior (F27)."""
-        missed = np.maximum(1 - count / (n_cells * self.weights), 0.0)
+        missed = np.maximum(1 - count / (n_blocks * self.weights), 0.0)
         sums = (self.residuals.T * missed) @ self.residuals / (NOISE_POINTS * (BLOCKS_PER_POINT - 1))
-        return n_cells**2 / count * sums
+        return n_blocks**2 / count * sums
 
 
 def window_spread(

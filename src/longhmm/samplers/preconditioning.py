@@ -20,7 +20,7 @@ import numpy as np
 
 from longhmm.backends.evaluate import choose, chunk_statistics, lower
 from longhmm.backends.protocol import Wanted
-from longhmm.data.layout import Cells
+from longhmm.data.layout import Partition
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.inference.scaling import safe_log
@@ -81,13 +81,13 @@ class Information(NamedTuple):
 def pilot(target: Target) -> Minibatch:
     """A few hundred windows of the data, chosen by a fixed generator and read on the host."""
     sequences = target.sequences
-    blocks = Cells(sequences.offsets, PILOT_LENGTH)
-    count = min(PILOT_WINDOWS, blocks.n_cells)
-    spread = np.random.default_rng(0).integers(0, blocks.n_cells, 4 * count)
-    numbers = np.arange(blocks.n_cells) if count == blocks.n_cells else np.unique(spread)
+    blocks = Partition(sequences.offsets, PILOT_LENGTH)
+    count = min(PILOT_WINDOWS, blocks.n_blocks)
+    spread = np.random.default_rng(0).integers(0, blocks.n_blocks, 4 * count)
+    numbers = np.arange(blocks.n_blocks) if count == blocks.n_blocks else np.unique(spread)
     if len(numbers) > count:
         numbers = np.sort(np.random.default_rng(1).permutation(numbers)[:count])
-    weights = np.full(len(numbers), blocks.n_cells / len(numbers), np.float32)
+    weights = np.full(len(numbers), blocks.n_blocks / len(numbers), np.float32)
     return Minibatch(*host_rows(sequences, blocks, numbers, 0, target.model.lags), weights)
 
 

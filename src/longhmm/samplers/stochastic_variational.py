@@ -101,7 +101,7 @@ class StochasticVariational(Sampler):
 
     def init(self, target: Any, key: jax.Array, u: Coordinates) -> SVIState:
         self.check(target.model)
-        state: SVIState = _start(target.model, float(target.source.cells.offsets[-1]), dict(u))
+        state: SVIState = _start(target.model, float(target.source.partition.offsets[-1]), dict(u))
         return state
 
     def step(self, target: Any, key: jax.Array, state: SVIState, minibatch: Minibatch) -> tuple[SVIState, SVIInfo]:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.data.layout import Cells, gather, ladder
+from longhmm.data.layout import Partition, gather, ladder
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError, check_whole
@@ -136,10 +136,10 @@ def contractions(
     model.check_dim(sequences)
     longest = int(np.diff(sequences.offsets).max())
     length = min(length, longest)
-    cells = Cells(sequences.offsets, length)
-    count = min(RUNS, cells.n_cells)
-    chosen = np.unique(np.floor((np.arange(count) + 0.5) * cells.n_cells / count).astype(np.int64))
-    rows, windows = gather(sequences, cells.locate(chosen, 0), length, model.lags)
+    partition = Partition(sequences.offsets, length)
+    count = min(RUNS, partition.n_blocks)
+    chosen = np.unique(np.floor((np.arange(count) + 0.5) * partition.n_blocks / count).astype(np.int64))
+    rows, windows = gather(sequences, partition.locate(chosen, 0), length, model.lags)
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in model.validate(params).items()}
         ratios = np.asarray(_log_contractions(model, arrays, rows))

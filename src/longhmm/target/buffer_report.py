@@ -16,7 +16,7 @@ import numpy as np
 
 from longhmm.backends.evaluate import choose, chunk_statistics, lower
 from longhmm.backends.protocol import Wanted
-from longhmm.data.layout import Cells, gather, ladder
+from longhmm.data.layout import Partition, gather, ladder
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
@@ -144,7 +144,7 @@ def buffer_report(
         raise ModelError(f"buffers must be lengths of at least 0, got {list(buffers)!r}.")
     cut, look = _some_blocks(model, complete, sequences, windows.core_length, blocks, seed)
     exact, entering = _exact(look, max(max(buffers), chosen.length, 8), int(np.diff(sequences.offsets).max()))
-    count, scale = len(exact), np.sqrt(cut.n_cells)
+    count, scale = len(exact), np.sqrt(cut.n_blocks)
     spread = exact.std(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
     rows = []
@@ -154,7 +154,7 @@ def buffer_report(
         error = (found - exact) / spread
         mean = error.mean(axis=0)
         worst = int(np.argmax(np.abs(mean)))
-        sampling = error[:, worst].std() / np.sqrt(count) if count < cut.n_cells else 0.0  # nothing was left out
+        sampling = error[:, worst].std() / np.sqrt(count) if count < cut.n_blocks else 0.0  # nothing was left out
         rows.append(
             BufferReportRow(
                 buffer=buffer,
@@ -167,7 +167,7 @@ def buffer_report(
                 cost=(windows.core_length + 2 * buffer) / windows.core_length,
             )
         )
-    return BufferReport(tuple(rows), chosen, rule.tolerance, cut.n_cells, count)
+    return BufferReport(tuple(rows), chosen, rule.tolerance, cut.n_blocks, count)
 
 
 def block_scores(
@@ -181,7 +181,7 @@ def block_scores(
         raise ModelError(f"core_length must be at least 1, got {core_length!r}.")
     model.check_dim(sequences)
     cut, look = _some_blocks(model, interior(model, params), sequences, core_length, blocks, seed)
-    return _exact(look, 16, int(np.diff(sequences.offsets).max()))[0], cut.n_cells
+    return _exact(look, 16, int(np.diff(sequences.offsets).max()))[0], cut.n_blocks
 
 
 Look = Callable[..., tuple[np.ndarray, np.ndarray]]
@@ -189,14 +189,14 @@ Look = Callable[..., tuple[np.ndarray, np.ndarray]]
 
 def _some_blocks(
     model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences, core_length: int, blocks: int, seed: int
-) -> tuple[Cells, Look]:
+) -> tuple[Partition, Look]:
     """All blocks of this length, and what looks at up to `blocks` of them, drawn at random."""
     if blocks < 1:
         raise ModelError(f"blocks must be at least 1, got {blocks!r}.")
-    cut = Cells(sequences.offsets, core_length)
-    numbers = np.arange(cut.n_cells)
-    if blocks < cut.n_cells:
-        numbers = np.sort(np.random.default_rng(seed).choice(cut.n_cells, blocks, replace=False))
+    cut = Partition(sequences.offsets, core_length)
+    numbers = np.arange(cut.n_blocks)
+    if blocks < cut.n_blocks:
+        numbers = np.sort(np.random.default_rng(seed).choice(cut.n_blocks, blocks, replace=False))
     return cut, partial(scores_of, model, params, sequences, cut, numbers)
 
 
@@ -215,7 +215,7 @@ def scores_of(
     model: HMM,
     params: Mapping[str, np.ndarray],
     sequences: Sequences,
-    cut: Cells,
+    cut: Partition,
     numbers: np.ndarray,
     buffer: int,
     start: StartDistribution,

@@ -13,7 +13,7 @@ import numpy as np
 
 from longhmm.backends.evaluate import Statistics, serves_many, window_statistics
 from longhmm.data.executor import ahead
-from longhmm.data.layout import Cells
+from longhmm.data.layout import Partition
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.inference.markov import centred_counts, mixing_time, stationary
@@ -99,8 +99,10 @@ def _bind_windows(
         model.check_data(sequences)  # what lies in files is checked as it is read
     source = MinibatchSource(sequences, windows, found.length, mixing_time(complete["transition"]), model)
     if windows.proposal is not None:
-        importance = importance_of_groups(model, complete, sequences, groups_of(source.cells), found.length)
-        source = source.with_unequal(plan_unequal(source.cells, importance, windows.proposal.uniform, source.scheme))
+        importance = importance_of_groups(model, complete, sequences, groups_of(source.partition), found.length)
+        source = source.with_unequal(
+            plan_unequal(source.partition, importance, windows.proposal.uniform, source.scheme)
+        )
     return WindowTarget(model, source, statistics, model.given_initial(complete), found)
 
 
@@ -235,7 +237,7 @@ def importance_of_groups(
     model: HMM,
     params: Mapping[str, np.ndarray],
     sequences: Sequences,
-    groups: Cells,
+    groups: Partition,
     buffer: int,
 ) -> np.ndarray:
     """`(G,)`, how much each group of blocks matters at `params`, from one look at all of them.
@@ -252,21 +254,21 @@ def importance_of_groups(
     """
     narrow = {name: jnp.asarray(value, jnp.float32) for name, value in params.items()}
     rates = _rates(model, full_statistics(model, params, sequences))
-    batch = min(max(1, ROWS // groups.width(buffer)), groups.n_cells)
+    batch = min(max(1, ROWS // groups.width(buffer)), groups.n_blocks)
     weights = np.ones(batch, np.float32)
 
     def read(index: int) -> Minibatch:
         numbers = np.arange(index * batch, (index + 1) * batch)
-        padded = np.minimum(numbers, groups.n_cells - 1)  # one shape, and so one program
+        padded = np.minimum(numbers, groups.n_blocks - 1)  # one shape, and so one program
         return Minibatch(*host_rows(sequences, groups, padded, buffer, model.lags), weights)
 
-    found = [_shares(model, narrow, *rates, each) for each in ahead(read, -(-groups.n_cells // batch))]
-    shares = np.concatenate([np.asarray(each, np.float64) for each in found], axis=1)[:, : groups.n_cells]
+    found = [_shares(model, narrow, *rates, each) for each in ahead(read, -(-groups.n_blocks // batch))]
+    shares = np.concatenate([np.asarray(each, np.float64) for each in found], axis=1)[:, : groups.n_blocks]
     shares = np.where(np.isfinite(shares), shares, 0.0)  # rows that no parameters can explain
     sums = shares.sum(axis=1, keepdims=True)
     importance = np.divide(shares, sums, out=np.zeros_like(shares), where=sums > 0).sum(axis=0)
     # One state makes no transitions; where nothing can be explained, nothing is known to matter more.
-    return importance if importance.any() else np.ones(groups.n_cells)
+    return importance if importance.any() else np.ones(groups.n_blocks)
 
 
 def _rates(model: HMM, totals: Statistics) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from longhmm.backends.evaluate import serves_many
 from longhmm.data.executor import nearby
-from longhmm.data.layout import Cells, gather
+from longhmm.data.layout import Partition, gather
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.model.summary import subsample_data
@@ -130,7 +130,7 @@ def score_differences(
     coordinates by name, `(n, *shape)`. Blocks are drawn as `unequal` says, or with equal probabilities; weights are one
     over N times the probability of the block. The covariance of the weighted differences is the noise of one window.
     """
-    cut, flat, rng = Cells(sequences.offsets, windows.core_length), Flat.like(centre), np.random.default_rng(seed)
+    cut, flat, rng = Partition(sequences.offsets, windows.core_length), Flat.like(centre), np.random.default_rng(seed)
     table = None if unequal is None else jax.tree.map(np.asarray, unequal)
     found, weights = [], []
     with jax.enable_x64(True):
@@ -138,11 +138,11 @@ def score_differences(
         for first in range(0, next(iter(points.values())).shape[0], BATCH):
             here = {name: value[first : first + BATCH] for name, value in everywhere.items()}
             size = next(iter(here.values())).shape[0] * BLOCKS_PER_POINT
-            numbers = rng.integers(cut.n_cells if table is None else table.scheme.population, size=size)
+            numbers = rng.integers(cut.n_blocks if table is None else table.scheme.population, size=size)
             weight = np.ones(size)
             if table is not None:
                 numbers, weight = table.find(np, numbers)
-                weight = weight * (table.scheme.count / cut.n_cells)
+                weight = weight * (table.scheme.count / cut.n_blocks)
             weights.append(weight)
             batch = _by_point(model, sequences, cut, numbers, buffer, weight)
             found.append(np.asarray(_differences(model, flat, wide, here, batch, jnp.asarray(elasticity, float))))
@@ -150,7 +150,7 @@ def score_differences(
 
 
 def _by_point(
-    model: HMM, sequences: Sequences, cut: Cells, numbers: np.ndarray, buffer: int, weights: np.ndarray
+    model: HMM, sequences: Sequences, cut: Partition, numbers: np.ndarray, buffer: int, weights: np.ndarray
 ) -> Minibatch:
     """The windows of some blocks by point, `(n, BLOCKS_PER_POINT, ...)`."""
     width = cut.width(buffer)

@@ -15,7 +15,7 @@ import numpy as np
 
 from longhmm.backends.pallas.windows import for_windows
 from longhmm.backends.read import resident_numbers
-from longhmm.data.layout import Cells, Layout, gather, locate
+from longhmm.data.layout import Layout, Partition, gather, locate
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
@@ -46,11 +46,11 @@ class DeviceData(NamedTuple):
 
     rows: Rows
     offsets: jax.Array
-    cell_offsets: jax.Array
+    block_offsets: jax.Array
     numbers: jax.Array | None
 
 
-def to_device(sequences: Sequences, cells: Cells, model: HMM | None) -> DeviceData:
+def to_device(sequences: Sequences, partition: Partition, model: HMM | None) -> DeviceData:
     """Put data that lie in memory onto the device, once; floats as float32, with NaN for what is missing.
 
     With a model, also the numbers of its emission's lowering, where it has one.
@@ -65,7 +65,7 @@ def to_device(sequences: Sequences, cells: Cells, model: HMM | None) -> DeviceDa
         observed = rows.observed
     on_device = jax.tree.map(jnp.asarray, rows._replace(values=values, observed=observed))
     numbers = None if model is None else resident_numbers(model, sequences, on_device.values)
-    return DeviceData(on_device, jnp.asarray(cells.offsets), jnp.asarray(cells.cell_offsets), numbers)
+    return DeviceData(on_device, jnp.asarray(partition.offsets), jnp.asarray(partition.block_offsets), numbers)
 
 
 def take_rows(data: DeviceData, layout: Layout, width: int) -> Rows:
@@ -97,11 +97,11 @@ class MinibatchSource:
     ) -> None:
         self.sequences, self.windows, self.buffer = sequences, windows, buffer
         self.lags = 0 if model is None else model.lags
-        self.cells = Cells(sequences.offsets, windows.core_length)
-        self.scheme = SystematicSampling.plan(self.cells.n_cells, windows, buffer, mixing_time)
+        self.partition = Partition(sequences.offsets, windows.core_length)
+        self.scheme = SystematicSampling.plan(self.partition.n_blocks, windows, buffer, mixing_time)
         # Positions inside compiled code are 32-bit; longer data are read on the host, where they are 64-bit.
         self.on_device = sequences.in_memory and sequences.length * sequences.dim < INT32_LIMIT
-        self.data = for_windows(to_device(sequences, self.cells, model), windows.count) if self.on_device else None
+        self.data = for_windows(to_device(sequences, self.partition, model), windows.count) if self.on_device else None
         self.unequal: UnequalSampling | None = None
 
     def with_unequal(self, unequal: UnequalSampling) -> MinibatchSource:
@@ -122,7 +122,7 @@ class MinibatchSource:
             if self.on_device
             else ((None, None), (self.sequences, self.unequal))
         )
-        return device, (*host, self.windows, self.buffer, self.cells, self.scheme, self.on_device, self.lags)
+        return device, (*host, self.windows, self.buffer, self.partition, self.scheme, self.on_device, self.lags)
 
     @classmethod
     def tree_unflatten(
@@ -131,7 +131,7 @@ class MinibatchSource:
         """The inverse of `tree_flatten`."""
         source = object.__new__(cls)
         source.sequences, source.unequal, *rest = constants
-        source.windows, source.buffer, source.cells, source.scheme, source.on_device, source.lags = rest
+        source.windows, source.buffer, source.partition, source.scheme, source.on_device, source.lags = rest
         source.data, on_device = leaves
         source.unequal = on_device if source.on_device else source.unequal
         return source
@@ -148,26 +148,28 @@ class MinibatchSource:
         scheme = self.scheme if self.unequal is None else self.unequal.scheme
         with jax.enable_x64(scheme.population >= INT32_LIMIT):
             places = np.asarray(_draw_places(scheme, keys))
-        together = max(1, ROWS_AT_ONCE // self.cells.width(self.buffer))
+        together = max(1, ROWS_AT_ONCE // self.partition.width(self.buffer))
         numbers, weights = _blocks_at(np, self.scheme, self.unequal, places.ravel())
         pieces = [
-            host_rows(self.sequences, self.cells, numbers[first : first + together], self.buffer, self.lags)
+            host_rows(self.sequences, self.partition, numbers[first : first + together], self.buffer, self.lags)
             for first in range(0, numbers.size, together)
         ]
         rows, layout = jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
-        width = self.cells.width(self.buffer)
+        width = self.partition.width(self.buffer)
         # Every minibatch has its own rows, counted from its first.
         begin = np.arange(numbers.size) % places.shape[-1] * width + layout.left
         found = Minibatch(rows, replace(layout, begin=begin.astype(np.int32)), weights)
         return jax.tree.map(lambda each: each.reshape(*places.shape, *each.shape[1:]), found)
 
 
-def host_rows(sequences: Sequences, cells: Cells, numbers: np.ndarray, buffer: int, lags: int) -> tuple[Rows, Layout]:
+def host_rows(
+    sequences: Sequences, partition: Partition, numbers: np.ndarray, buffer: int, lags: int
+) -> tuple[Rows, Layout]:
     """The windows of some blocks, read on the host, floats as float32."""
-    rows, layout = gather(sequences, cells.locate(numbers, buffer), cells.width(buffer), lags)
+    rows, layout = gather(sequences, partition.locate(numbers, buffer), partition.width(buffer), lags)
     if rows.values.dtype == np.float64:
         rows = rows._replace(values=rows.values.astype(np.float32))
-    return rows, replace(layout, spans=(buffer, cells.core_length, buffer))
+    return rows, replace(layout, spans=(buffer, partition.core_length, buffer))
 
 
 def with_numbers(model: HMM, minibatch: Minibatch) -> Minibatch:
@@ -206,7 +208,7 @@ def _draw_on_device(
 ) -> Minibatch:
     places = (scheme if unequal is None else unequal.scheme).draw(key)
     drawn, weights = _blocks_at(jnp, scheme, unequal, places)
-    layout = locate(jnp, data.cell_offsets, data.offsets, core_length, drawn, buffer)
+    layout = locate(jnp, data.block_offsets, data.offsets, core_length, drawn, buffer)
     layout = replace(jax.tree.map(lambda each: each.astype(jnp.int32), layout), spans=(buffer, core_length, buffer))
     found = Minibatch(take_rows(data, layout, sum(layout.spans)), layout, weights, data.numbers)
     return found if data.numbers is not None else found._replace(layout=found.in_rows())

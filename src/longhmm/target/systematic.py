@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.data.layout import Cells
+from longhmm.data.layout import Partition
 from longhmm.errors import ModelError, check_whole
 
 INT32_LIMIT = 2**31 - 1
@@ -153,12 +153,14 @@ class UnequalSampling:
         return self.scheme.population < INT32_LIMIT
 
 
-def groups_of(blocks: Cells) -> Cells:
+def groups_of(blocks: Partition) -> Partition:
     """The same sequences cut into groups of whole blocks, about as many as a table may hold."""
-    return Cells(blocks.offsets, blocks.core_length * -(-blocks.n_cells // MOST_GROUPS))
+    return Partition(blocks.offsets, blocks.core_length * -(-blocks.n_blocks // MOST_GROUPS))
 
 
-def plan_unequal(blocks: Cells, importance: np.ndarray, uniform: float, scheme: SystematicSampling) -> UnequalSampling:
+def plan_unequal(
+    blocks: Partition, importance: np.ndarray, uniform: float, scheme: SystematicSampling
+) -> UnequalSampling:
     """Probabilities of which a share `uniform` is the same for all blocks, and the rest follows the importance.
 
     Args:
@@ -167,14 +169,14 @@ def plan_unequal(blocks: Cells, importance: np.ndarray, uniform: float, scheme: 
         scheme: how blocks would be drawn with equal probabilities.
     """
     first, counts = _blocks_of_groups(blocks)
-    wide = blocks.n_cells > NARROW
-    places = WIDE_PLACES if wide else INT32_LIMIT - 1 - blocks.n_cells
+    wide = blocks.n_blocks > NARROW
+    places = WIDE_PLACES if wide else INT32_LIMIT - 1 - blocks.n_blocks
     share = importance / importance.sum() / counts
     # Whole numbers, rounded down: the weights are those of the rounded numbers, and so exact.
-    size = max(1, int(uniform * places / blocks.n_cells)) + np.floor((1.0 - uniform) * places * share).astype(np.int64)
-    size = _limited(size, counts, min(2 * scheme.count, blocks.n_cells))
+    size = max(1, int(uniform * places / blocks.n_blocks)) + np.floor((1.0 - uniform) * places * share).astype(np.int64)
+    size = _limited(size, counts, min(2 * scheme.count, blocks.n_blocks))
     total = int(np.sum(size * counts))
-    spacing = min(max(scheme.spacing * (total // blocks.n_cells), int(size.max())), total // scheme.count)
+    spacing = min(max(scheme.spacing * (total // blocks.n_blocks), int(size.max())), total // scheme.count)
     kind = np.int64 if wide else np.int32
     return UnequalSampling(
         SystematicSampling(total, scheme.count, spacing, scheme.shrunk),
@@ -185,14 +187,14 @@ def plan_unequal(blocks: Cells, importance: np.ndarray, uniform: float, scheme: 
     )
 
 
-def _blocks_of_groups(blocks: Cells) -> tuple[np.ndarray, np.ndarray]:
+def _blocks_of_groups(blocks: Partition) -> tuple[np.ndarray, np.ndarray]:
     """The first block of each group, and how many it has."""
     groups = groups_of(blocks)
     per_group = groups.core_length // blocks.core_length
-    sequence = np.repeat(np.arange(len(blocks.offsets) - 1), np.diff(groups.cell_offsets))
-    within = np.arange(groups.n_cells) - groups.cell_offsets[sequence]
-    first = blocks.cell_offsets[sequence] + within * per_group
-    return first, np.minimum(per_group, blocks.cell_offsets[sequence + 1] - first)
+    sequence = np.repeat(np.arange(len(blocks.offsets) - 1), np.diff(groups.block_offsets))
+    within = np.arange(groups.n_blocks) - groups.block_offsets[sequence]
+    first = blocks.block_offsets[sequence] + within * per_group
+    return first, np.minimum(per_group, blocks.block_offsets[sequence + 1] - first)
 
 
 def _limited(size: np.ndarray, counts: np.ndarray, count: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 import longhmm as lh
 from longhmm.backends import reference
 from longhmm.backends.protocol import Boundary, ChunkStatistics, Lowered, Wanted
-from longhmm.data.layout import Cells, Layout
+from longhmm.data.layout import Layout, Partition
 
 CORE, BUFFER = 6, 3
 OFFSETS = np.array([0, 18, 21, 40])  # one sequence is shorter than a core, one ends with a short core
@@ -57,8 +57,8 @@ def statistics_by(
 
 def windows(cells: np.ndarray | None = None) -> Layout:
     """All windows of the three sequences, or some."""
-    cut = Cells(OFFSETS, CORE)
-    found = cut.locate(np.arange(cut.n_cells) if cells is None else cells, BUFFER)
+    cut = Partition(OFFSETS, CORE)
+    found = cut.locate(np.arange(cut.n_blocks) if cells is None else cells, BUFFER)
     return replace(found, spans=(BUFFER, CORE, BUFFER)).padded(found.size)
 
 

@@ -31,8 +31,8 @@ def test_cell_scores_add_up_to_the_gradient():
     params = {"transition": np.array([[0.9, 0.1], [0.2, 0.8]]), "mean": np.array([-1.0, 1.5])}
     data = open_data(simulate(model, params, 900, seed=2)[1])
     away = {**params, "mean": params["mean"] + 0.2}
-    scores, n_cells = block_scores(model, away, data, 50)
-    assert scores.shape == (18, 4) and n_cells == 18
+    scores, n_blocks = block_scores(model, away, data, 50)
+    assert scores.shape == (18, 4) and n_blocks == 18
     exact = log_likelihood_gradient(model, away, data)
     np.testing.assert_allclose(
         scores.sum(axis=0), np.concatenate([exact["mean"].ravel(), exact["transition"]]), rtol=1e-7

@@ -24,7 +24,7 @@ from longhmm.backends.pallas.plan import COMPARED, Config, Form, Found, Lanes, P
 from longhmm.backends.protocol import Messages
 from longhmm.backends.read import Reader
 from longhmm.backends.stitch import forward_gap, posterior_gap
-from longhmm.data.layout import Cells
+from longhmm.data.layout import Partition
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 
@@ -73,8 +73,8 @@ class Laid:
         self.overlap, self.log_base_measure = overlap, reader.log_base_measure()
         config = windows.config_for(n) if config is None else config
         together = config.lanes * devices.mesh().size  # windows come in so many at a time
-        cells = Cells(sequences.offsets, chunk or _chunk_length(sequences.length))
-        spans = (overlap, cells.core_length, overlap)
+        partition = Partition(sequences.offsets, chunk or _chunk_length(sequences.length))
+        spans = (overlap, partition.core_length, overlap)
         interpret = windows.interpreted() if interpret is None else interpret
         lowering = reader.lowering
         assert lowering is not None
@@ -82,11 +82,11 @@ class Laid:
         self.plan = Plan(form, n, *spans, 0, 0, 0, config, interpret, joined=True)
         # Blocks of one size share a compiled program.
         most = max(1, BLOCK_ENTRIES // n // sum(spans) // config.lanes)
-        programs = -(-cells.n_cells // together)
+        programs = -(-partition.n_blocks // together)
         size = -(-programs // -(-programs // most)) * together
         self.blocks = [
-            _lay(reader, cells, np.arange(begin, min(begin + size, cells.n_cells)), size, self.plan)
-            for begin in range(0, cells.n_cells, size)
+            _lay(reader, partition, np.arange(begin, min(begin + size, partition.n_blocks)), size, self.plan)
+            for begin in range(0, partition.n_blocks, size)
         ]
 
     def totals(self, model: HMM, params: Mapping[str, np.ndarray]) -> tuple[float, Any, Any, Any] | None:
@@ -115,14 +115,14 @@ def _chunk_length(rows: int) -> int:
     return max(LEAST_CHUNK, -(-rows // (at_once * rounds)))
 
 
-def _lay(reader: Reader, cells: Cells, own: np.ndarray, size: int, plan: Plan) -> Block:
-    place = cells.locate(own, plan.left)
+def _lay(reader: Reader, partition: Partition, own: np.ndarray, size: int, plan: Plan) -> Block:
+    place = partition.locate(own, plan.left)
     parts = (
         plan.left - place.left,
         plan.left + place.core + place.right,
         place.core,
         place.opens,
-        ~np.asarray(cells.locate(own, 0).opens, bool),
+        ~np.asarray(partition.locate(own, 0).opens, bool),
     )
     # A lane without a window has no rows of its own, and no core.
     *places, joined = (devices.spread(np.pad(np.asarray(each, np.int32), (0, size - len(own)))) for each in parts)
@@ -130,7 +130,7 @@ def _lay(reader: Reader, cells: Cells, own: np.ndarray, size: int, plan: Plan) -
     row = devices.mesh().devices
     share = size // row.size
     rows = [
-        _lay_share(reader, cells, own[number * share : (number + 1) * share], share, plan, device)
+        _lay_share(reader, partition, own[number * share : (number + 1) * share], share, plan, device)
         for number, device in enumerate(row)
     ]
     whole = NamedSharding(devices.mesh(), devices.along(1))
@@ -138,12 +138,12 @@ def _lay(reader: Reader, cells: Cells, own: np.ndarray, size: int, plan: Plan) -
     return Block(laid, Lanes(None, *places), joined.astype(bool))
 
 
-def _lay_share(reader: Reader, cells: Cells, own: np.ndarray, size: int, plan: Plan, device: Any) -> jax.Array:
+def _lay_share(reader: Reader, partition: Partition, own: np.ndarray, size: int, plan: Plan, device: Any) -> jax.Array:
     """Rows of the windows of one device."""
     total = plan.left + plan.core + plan.right
     rows, origin = np.zeros((0, plan.form.width), np.float32), np.zeros(size, np.int32)
     if len(own):
-        place = cells.locate(own, plan.left)
+        place = partition.locate(own, plan.left)
         first, last = int(place.begin[0] - place.left[0]), int(place.begin[-1] + place.core[-1] + place.right[-1])
         rows = reader.numbers(first, last).astype(np.float32)
         origin[: len(own)] = place.begin - first - plan.left
