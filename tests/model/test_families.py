@@ -132,7 +132,7 @@ def test_default_priors_wait_for_the_data_and_are_finite(family: Emission) -> No
 def test_unresolved_priors_are_refused_with_the_remedy() -> None:
     with pytest.raises(ModelError, match="resolve the model on the data first"):
         Poisson().log_prior({"rate": np.ones(2)})
-    with pytest.raises(ModelError, match="resolve the model on the data before drawing"):
+    with pytest.raises(ModelError, match="resolve the model on the data first"):
         Poisson().sample_prior(jax.random.key(0), 2)
     with pytest.raises(ModelError, match="number of categories is not known"):
         Categorical().parameters(2)
