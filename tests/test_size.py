@@ -21,8 +21,8 @@ class Limit(NamedTuple):
 
 # Whoever makes the package smaller lowers the ceilings.
 LIMITS = {
-    "Python lines": Limit(29_000, 23_000),
-    "Python files": Limit(195, 160),
+    "Python lines": Limit(28_300, 23_000),
+    "Python files": Limit(182, 160),
     "C++ lines": Limit(2_200, 2_200),
     "lines of the longest file": Limit(400, 400),
 }
