@@ -39,24 +39,22 @@ class CheckpointError(LongHMMError):
     """A checkpoint that cannot be used; the text says what to do."""
 
 
-def save(
-    directory: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray], name: str = NAME
-) -> None:
+def save(directory: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
     """Replace the checkpoint in `directory`; at every moment, either the new one or the one before is there whole."""
     place = Path(directory)
     content = packed(header, arrays)
-    temporary = place / f".{name}.{os.getpid()}"
+    temporary = place / f".{NAME}.{os.getpid()}"
     try:
         place.mkdir(parents=True, exist_ok=True)
-        for left in place.glob(f".{name}.*"):  # by a process that was killed while it wrote
+        for left in place.glob(f".{NAME}.*"):  # by a process that was killed while it wrote
             left.unlink(missing_ok=True)
         with open(temporary, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        if (place / name).exists():
-            os.replace(place / name, place / (name + BEFORE))
-        os.replace(temporary, place / name)
+        if (place / NAME).exists():
+            os.replace(place / NAME, place / (NAME + BEFORE))
+        os.replace(temporary, place / NAME)
         _sync(place)
     except OSError as error:
         with contextlib.suppress(OSError):
@@ -67,20 +65,13 @@ def save(
         ) from None
 
 
-def remove(directory: str | os.PathLike[str], name: str = NAME) -> None:
-    """Forget the checkpoint in `directory`, and the one before it."""
-    for file in (Path(directory) / name, Path(directory) / (name + BEFORE)):
-        file.unlink(missing_ok=True)
-    _sync(Path(directory))
-
-
-def load(directory: str | os.PathLike[str], name: str = NAME) -> Contents | None:
+def load(directory: str | os.PathLike[str]) -> Contents | None:
     """The header and arrays of the checkpoint in `directory`, verified; None if there is none yet.
 
     If the newest is damaged, the one before is taken, with a warning: the run goes on from there to the same draws.
     """
-    newest = Path(directory) / name
-    before = newest.with_name(name + BEFORE)
+    newest = Path(directory) / NAME
+    before = newest.with_name(NAME + BEFORE)
     found = [file for file in (newest, before) if file.is_file()]
     for file in found:
         contents = _read(file)
