@@ -26,7 +26,7 @@ LENGTHS = (90, 5, 1, 164)
 CORE, BUFFER = 7, 4
 # One of each kind runs always; the others compile programs of their own and are left to the long run.
 QUICK = ("gaussian-full-2d", "poisson", "categorical", "precomputed")
-SLOW = ("gaussian-full-1d", "gaussian-full-6d", "gaussian-diagonal", "gamma-2d", "bernoulli-3d", "log-normal", "tied")
+SLOW = ("gaussian-1d", "gaussian-full-6d", "gaussian-diagonal", "gamma-2d", "bernoulli-3d", "log-normal", "tied")
 KINDS = [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 
 
