@@ -36,18 +36,16 @@ class Routes:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked: list[Asked] = []
         self.transfers = 0
-        run, transfers = Blocks.run, Blocks.transfers
+        run = Blocks.run
 
-        def recorded_run(blocks: Blocks, asked: Asked) -> Any:
-            self.asked.append(asked)
+        def recorded(blocks: Blocks, asked: Asked) -> Any:
+            if asked.operators:
+                self.transfers += 1
+            else:
+                self.asked.append(asked)
             return run(blocks, asked)
 
-        def recorded_transfers(blocks: Blocks, index: int) -> Any:
-            self.transfers += 1
-            return transfers(blocks, index)
-
-        monkeypatch.setattr(Blocks, "run", recorded_run)
-        monkeypatch.setattr(Blocks, "transfers", recorded_transfers)
+        monkeypatch.setattr(Blocks, "run", recorded)
 
     @property
     def overlaps(self) -> set[int]:

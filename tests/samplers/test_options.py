@@ -116,7 +116,8 @@ ONE_BY_ONE = [
 
 
 def test_no_sampler_and_no_option_is_left_out():
-    assert set(OPTIONS) == set(REGISTERED) - {"ExpectationMaximisation"}  # which `fit_em` runs, and not `sample`
+    own = {name for name, module in REGISTERED.items() if module.startswith("longhmm.")}  # other tests register some
+    assert set(OPTIONS) == own - {"ExpectationMaximisation"}  # which `fit_em` runs, and not `sample`
     for name, options in OPTIONS.items():
         sampler = getattr(lh.samplers, name)
         # What tuning finds is no option.
