@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.run.exact import CHEAPER
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 from longhmm.samplers.full_data_hmc import NUTS
 from longhmm_reproduction import pipeline
@@ -53,10 +52,7 @@ def test_the_pipeline_runs_what_sample_would(monkeypatch, exact):
     _, counts = lh.simulate(model, params, 3000, seed=0)
     sequences = lh.open_data(counts)
     model = model.resolve(sequences)
-    tune = pipeline.tune
-    monkeypatch.setattr(
-        pipeline, "tune", lambda *given, **named: tune(*given, **named)._replace(exact=CHEAPER if exact else "")
-    )
+    monkeypatch.setattr(pipeline.exact, "cheaper", lambda *_: exact)
     found = pipeline.run_default(model, sequences, chains=2, draws=20, seed=0)
     assert found.settings["sampler"] == (NUTS.name if exact else ControlVariateSGLD.name)
     mode, mean = found.segments
