@@ -40,7 +40,7 @@ if wanted == "pallas":  # without a GPU the kernel is interpreted
     native.usable, pallas.usable = (lambda: False), (lambda: True)
 assert choose(1, 3, False, np.float32).name == wanted
 params = {name: np.array(value) for name, value in params.items()}
-model = lh.HMM(3, lh.Poisson(), initial=params["initial"])
+model = lh.HMM(3, lh.Poisson(), initial=params["initial"]).resolve(np.array(rows))
 whole = lh.Buffered(lh.Windows(half_width=len(rows) // 2, count=1), lh.FixedBuffer(4))
 bound = whole.bind(model, lh.open_data(np.array(rows)), model.validate(params))
 

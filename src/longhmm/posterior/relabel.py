@@ -108,33 +108,43 @@ def chain_orders(
 def _permutation(model: HMM, order: np.ndarray) -> np.ndarray:
     """The orthogonal matrix that permutes transition coordinates, found by its action on unit vectors."""
     size = model.transitions.n_free
-
-    def moved(unit: jax.Array) -> jax.Array:
-        return model.transitions.unconstrain(model.transitions.constrain(unit)[order][:, order])
-
     if size == 0:
         return np.zeros((0, 0))
     with jax.enable_x64(True):
-        return np.asarray(jax.vmap(moved, out_axes=1)(jnp.eye(size)))
+        return np.asarray(_moved_units(model, order, np.eye(size)))
+
+
+@jax.jit
+def _moved_units(model: HMM, order: jax.Array, units: jax.Array) -> jax.Array:
+    def moved(unit: jax.Array) -> jax.Array:
+        return model.transitions.unconstrain(model.transitions.constrain(unit)[order][:, order])
+
+    return jax.vmap(moved, out_axes=1)(units)
 
 
 def _divergences(model: HMM, reference: Mapping[str, Any], params: Mapping[str, Any]) -> np.ndarray:
     """`(K, K)`, divergence of state j of `params` from state i of `reference`, over draws of the latter."""
     states = np.repeat(np.arange(model.n_states), DRAWS_PER_STATE)
     with jax.enable_x64(True):
-        one, other = ({name: jnp.asarray(value) for name, value in each.items()} for each in (reference, params))
+        one, other = ({name: np.asarray(value) for name, value in each.items()} for each in (reference, params))
         try:
-            values = model.emission.sample(jax.random.key(0), one, jnp.asarray(states))
+            logs_of_both = _log_likelihoods_of_draws(model, one, other, states)
         except ModelError:  # the emission is the user's own and cannot draw
             return _distances(model, reference, params)
-        rows = Rows(values, jnp.ones(values.shape, bool))
-        # States far out draw numbers too large to hold. Compiled, their densities are quietly not finite, which here
-        # means: as far apart as can be.
-        evaluate = jax.jit(model.log_likelihoods)
-        own = np.asarray(evaluate(one, rows))[np.arange(len(states)), states]
-        logs = np.asarray(evaluate(other, rows))
+        own, logs = map(np.asarray, logs_of_both)
+    own = own[np.arange(len(states)), states]
     gaps = np.clip(own[:, None] - logs, -1e6, 1e6).reshape(model.n_states, DRAWS_PER_STATE, model.n_states)
     return np.maximum(gaps.mean(axis=1), 0.0)
+
+
+@jax.jit
+def _log_likelihoods_of_draws(model: HMM, one: Any, other: Any, states: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Of observations drawn at one set of parameters, at both."""
+    values = model.emission.sample(jax.random.key(0), one, states)
+    rows = Rows(values, jnp.ones(values.shape, bool))
+    # States far out draw numbers too large to hold. Compiled, their densities are quietly not finite, which here
+    # means: as far apart as can be.
+    return model.log_likelihoods(one, rows), model.log_likelihoods(other, rows)
 
 
 def _distances(model: HMM, reference: Mapping[str, Any], params: Mapping[str, Any]) -> np.ndarray:

@@ -159,11 +159,12 @@ def full_statistics(
             natural = jax.tree.map(np.asarray, _pulled_back(model, arrays, found.sums))
         centred = np.zeros_like(found.transitions)
         if not model.transitions.varies:
-            centred = np.asarray(centred_counts(jnp.asarray(found.transitions), jnp.asarray(arrays["transition"])))
+            centred = np.asarray(_centred(found.transitions, arrays["transition"]))
     return Statistics(np.float64(found.log_likelihood), found.first, found.transitions, centred, natural)
 
 
 _unconstrained = jax.jit(lambda model, params: dict(model.unconstrain(params)))
+_centred = jax.jit(centred_counts)
 _pulled_back = jax.jit(lambda model, params, sums: model.emission.lowering.gradient(params, sums))
 
 
