@@ -37,6 +37,8 @@ def test_a_posterior_is_cited_by_the_sampler_that_drew_it():
 def test_every_sampler_says_what_it_rests_on():
     cited = set()
     for name, module in REGISTERED.items():
+        if not module.startswith("longhmm."):
+            continue  # other tests register some
         sampler = getattr(importlib.import_module(module), name)
         assert set(sampler.cites) <= set(REFERENCES), name
         assert sampler.cites, name
