@@ -6,23 +6,7 @@ from scipy.linalg import expm
 
 from longhmm.posterior.dwell import complete_visits, dwell_histogram, generator_of
 from longhmm.posterior.posterior import Posterior
-from posterior.fakes import chains_of, gaussian_model, known_states
-
-
-@pytest.fixture(scope="module")
-def known():
-    return known_states()
-
-
-@pytest.fixture(scope="module")
-def posterior(known):
-    return known.posterior()
-
-
-@pytest.fixture(scope="module")
-def table(known, posterior):
-    path = np.asarray(known.sequences.rows(0, known.sequences.length).states)
-    return posterior.events(known.sequences, path=path, rate=1000.0)
+from posterior.fakes import chains_of, gaussian_model
 
 
 def test_dwell_histograms_count_complete_visits(known, posterior, table):

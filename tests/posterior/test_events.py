@@ -7,23 +7,6 @@ import pytest
 from longhmm.data.preprocess import Preprocessing
 from longhmm.errors import DataError, ModelError
 from longhmm.posterior.events import idealised, write_bed, write_dwt, write_events
-from posterior.fakes import known_states
-
-
-@pytest.fixture(scope="module")
-def known():
-    return known_states()
-
-
-@pytest.fixture(scope="module")
-def posterior(known):
-    return known.posterior()
-
-
-@pytest.fixture(scope="module")
-def table(known, posterior):
-    path = np.asarray(known.sequences.rows(0, known.sequences.length).states)
-    return posterior.events(known.sequences, path=path, rate=1000.0)
 
 
 def test_levels_and_samples_of_a_preprocessed_recording_are_those_of_the_file(known, posterior):

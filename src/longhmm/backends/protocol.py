@@ -70,7 +70,7 @@ class Boundary(NamedTuple):
     backward: Float[Any, "W K"] = None
 
 
-FAINTEST = -523 * math.log(2.0)  # see native/careful.h
+FAINTEST = -523 * math.log(2.0)  # see native/log_space.h
 
 
 class Messages(NamedTuple):

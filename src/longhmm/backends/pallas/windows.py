@@ -1,4 +1,4 @@
-"""Statistics of windows by the fused GPU kernel, in the same terms as the C++ kernel; see `pallas_kernel`.
+"""Statistics of windows by the fused GPU kernel, in the same terms as the C++ kernel; see `kernel`.
 
 Windows that underflow may have harmed are done again by the reference, one at a time: a loop that usually has nothing
 to do, which stays true when many chains share the call.
