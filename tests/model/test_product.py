@@ -17,6 +17,7 @@ from longhmm.errors import DataError, ModelError
 from longhmm.model.registry import emission_from_name
 from longhmm.model.serialise import model_from_config, model_to_config
 from longhmm.testing import check_coherence
+from target.references import forward_log_likelihood
 
 HAGGIS = Path(__file__).parents[3] / "shared" / "data" / "regression" / "haggis.csv"
 MOVEMENT = lh.HMM(2, lh.Product(step=lh.Gamma(), angle=lh.VonMises()))
@@ -35,6 +36,10 @@ def movement(length: int = 600) -> np.ndarray:
     y[np.random.default_rng(0).random(y.shape) < 0.2] = np.nan
     y[5] = np.nan
     return y
+
+
+def observed(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.nan_to_num(y, nan=1.0), ~np.isnan(y)
 
 
 def test_log_likelihoods_are_sums_over_observed_streams() -> None:
@@ -81,6 +86,12 @@ def test_missing_columns_stay_in_the_kernel() -> None:
     with native.switched_off():
         expected = lh.gradient(model, PARAMS, data, prior=False), lh.log_likelihood(model, PARAMS, data)
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9), found, expected)
+    # The same from densities of every stream, which know nothing of the kernel's numbers.
+    params = model.validate(PARAMS)
+    with jax.enable_x64(True):
+        logs = model.log_likelihoods({name: jnp.asarray(each) for name, each in params.items()}, Rows(*observed(y)))
+    plain = forward_log_likelihood(params["initial"], PARAMS["transition"], np.asarray(logs), [250, 1, len(y) - 251])
+    np.testing.assert_allclose(found[1], plain, rtol=1e-12)
     # Summed in numbers of the kernel, or by automatic differentiation of densities: the same slopes.
     at = lh.unconstrain(model, PARAMS)
     for name in ("step_rate", "angle_loc"):
