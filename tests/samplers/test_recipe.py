@@ -126,3 +126,14 @@ def test_chain_with_state_dependent_diffusion(sign, expected):
     # Reflection at 0 makes the mean of the exponential distribution 1.5 % too high, and hardly touches Gamma(3, 1).
     assert abs(draws.mean() / expected - 1) < 0.03
     assert abs(draws.std() / np.sqrt(expected) - 1) < 0.03
+
+
+def test_rounding_does_not_choose_the_noise():
+    """Windows are fewer than parameters: most eigenvalues are equal, and their eigenvectors arbitrary."""
+    rng = np.random.default_rng(0)
+    few = rng.normal(size=(7, 2))
+    covariance = jnp.asarray(np.eye(7) - 0.01 * few @ few.T, jnp.float32)
+    rounding = jnp.asarray(1e-7 * rng.normal(size=(7, 7)), jnp.float32)
+    draw, _ = recipe.normal_with(jax.random.key(1), covariance)
+    again, _ = recipe.normal_with(jax.random.key(1), covariance + rounding + rounding.T)
+    np.testing.assert_allclose(again, draw, atol=1e-5)

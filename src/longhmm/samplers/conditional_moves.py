@@ -69,10 +69,13 @@ class ConditionalDensity:
 
 
 def metric_at(density: ConditionalDensity, vector: jax.Array, states: jax.Array, step_size: jax.Array) -> Metric:
-    """From the curvature here, every eigenvalue made positive and at least 1/9 (a standard deviation of 3)."""
+    """From the curvature here, every eigenvalue made positive and at least 1/9 (a standard deviation of 3).
+
+    The symmetric root: eigenvectors have signs that rounding chooses.
+    """
     hessian = density.hessian(vector, states)
     values, vectors = jnp.linalg.eigh(-0.5 * (hessian + hessian.T))
-    return Metric(vectors / jnp.sqrt(jnp.maximum(jnp.abs(values), 1.0 / 9.0)), step_size)
+    return Metric((vectors / jnp.sqrt(jnp.maximum(jnp.abs(values), 1.0 / 9.0))) @ vectors.T, step_size)
 
 
 def first_step_size(size: int) -> float:

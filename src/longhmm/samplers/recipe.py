@@ -121,12 +121,16 @@ def step(
 
 
 def normal_with(key: jax.Array, covariance: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """A normal draw with a symmetric matrix as covariance, its negative eigenvalues taken as 0; and their share."""
+    """A normal draw with a symmetric matrix as covariance, its negative eigenvalues taken as 0; and their share.
+
+    By the symmetric root, which does not depend on the signs and bases that rounding chooses for eigenvectors.
+    """
     values, vectors = jnp.linalg.eigh(covariance)
     draw = jax.random.normal(key, values.shape, values.dtype)
     # Rounding makes zero eigenvalues slightly negative; those are not counted.
     slack = 1e-5 * jnp.max(jnp.abs(values))
-    return vectors @ (jnp.sqrt(jnp.maximum(values, 0.0)) * draw), jnp.mean((values < -slack).astype(values.dtype))
+    clipped = jnp.mean((values < -slack).astype(values.dtype))
+    return vectors @ (jnp.sqrt(jnp.maximum(values, 0.0)) * (vectors.T @ draw)), clipped
 
 
 def scaled(factor: jax.Array, vector: jax.Array) -> jax.Array:
