@@ -133,7 +133,7 @@ def natural(model: Any, coordinates: dict[str, np.ndarray]) -> dict[str, np.ndar
 
 def compare(ours: dict[str, np.ndarray], exact: dict[str, np.ndarray]) -> list[dict[str, float]]:
     """One row per parameter, with Monte Carlo standard errors of shift and sd ratio."""
-    from longhmm.run.effective_size import bulk_effective_size
+    from longhmm.run.chains import bulk_effective_size
 
     rows = []
     for name in ours:

@@ -22,10 +22,9 @@ import numpy as np
 import longhmm as lh
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.model.hmm import HMM
-from longhmm.run import exact
-from longhmm.run.effective_size import bulk_effective_size
+from longhmm.run.chains import bulk_effective_size
 from longhmm.run.request import Request
-from longhmm.run.run import Run, carry_out
+from longhmm.run.run import CHEAPER, Run, carry_out
 from longhmm.samplers.contract import Start
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 from longhmm.samplers.control_variate_tuning import Tuned
@@ -145,7 +144,7 @@ def exact_draws(case: Case, found: Tuned, draws: int) -> np.ndarray:
     """Flat coordinates from NUTS on all data, preconditioned by the curvature at the mode."""
     sampler = ControlVariateSGLD(tuned=found)
     request = Request(case.model, case.data, sampler, chains=CHAINS, draws=draws, thin=1, seed=1)
-    chains = carry_out(Run(request, sampler, exact.CHEAPER))
+    chains = carry_out(Run(request, sampler, CHEAPER))
     return Flat.like(found.mode).ravel_numpy(chains.coordinates)
 
 

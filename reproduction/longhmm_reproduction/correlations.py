@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from longhmm.run.effective_size import bulk_effective_size
+from longhmm.run.chains import bulk_effective_size
 from longhmm_reproduction.chains import Params
 
 POSSIBLE = 0.05  # exact posterior mean of a transition whose correlations are looked at

@@ -10,10 +10,9 @@ import numpy as np
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.progress import Bar
-from longhmm.run import exact
 from longhmm.run.chains import Chains
 from longhmm.run.request import Request
-from longhmm.run.run import Run, carry_out
+from longhmm.run.run import CHEAPER, Run, carry_out, cheaper
 from longhmm.samplers.contract import Start
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 from longhmm.target.coordinates import constrain
@@ -62,13 +61,13 @@ def run_default(
     climbed = time.perf_counter() - began
     mode = {name: np.stack([value] * chains) for name, value in constrain(model, found.mode).items()}
     at_mode = Segment(0, mode, climbed, bar.rows, found.buffer, None)
-    exactly = exact.cheaper(sequences.length, found.cost, draws) and not windows_only
+    exactly = cheaper(sequences.length, found.cost, draws) and not windows_only
     expected = chains * (ADAPTATION + draws) * PASSES * sequences.length
     if exactly and expected > MOST_ROWS:
         why = f"stopped at the mode, since exact gradients would read {expected:.1g} observations"
         return Piped([at_mode, at_mode], {"stopped": why, "step_size": found.step_size, "noise": found.noise})
     request = Request(model, sequences, tuned, chains=chains, draws=draws, seed=seed)
-    drawn = carry_out(Run(request, tuned, exact.CHEAPER if exactly else ""))
+    drawn = carry_out(Run(request, tuned, CHEAPER if exactly else ""))
     seconds = time.perf_counter() - began
     kept = {name: value[:, :: max(1, value.shape[1] // 50)] for name, value in drawn.coordinates.items()}
     means = natural(model, kept, lambda value: value.mean(axis=1))

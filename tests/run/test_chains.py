@@ -1,11 +1,12 @@
-"""What went wrong quietly is told once, in a sentence."""
+"""What went wrong quietly is told once; effective sizes against ArviZ and the closed form of an autoregression."""
 
+import arviz
 import jax
 import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.run.chains import crowded, impossible
+from longhmm.run.chains import bulk_effective_size, notes_on_windows
 from longhmm.target.control_variate import ControlVariateTarget
 from samplers.targets import coordinates_of, tuned_by_hand
 
@@ -57,9 +58,32 @@ def test_crowded_windows_are_told_once(contradiction):
     model, data = contradiction
     bound = lh.Buffered(lh.Windows(2, 30), lh.FixedBuffer(5)).bind(model, data, PARAMS)
     assert bound.source.scheme.shrunk
-    assert (
-        len(crowded(bound.source)) == 1 and "30 windows of 15 rows do not fit into 300 rows" in crowded(bound.source)[0]
-    )
+    (told,) = notes_on_windows(bound.source, {})
+    assert "30 windows of 15 rows do not fit into 300 rows" in told
     roomy = lh.Buffered(lh.Windows(2, 4), lh.FixedBuffer(5)).bind(model, data, PARAMS)
-    assert crowded(roomy.source) == []
-    assert impossible(roomy.source, {"impossible": np.zeros((2, 5), int)}) == []
+    assert notes_on_windows(roomy.source, {"impossible": np.zeros((2, 5), int)}) == []
+
+
+def autoregression(rng, rho, shape):
+    noise = rng.normal(size=shape)
+    draws = np.empty(shape)
+    draws[:, 0] = noise[:, 0]
+    for t in range(1, shape[1]):
+        draws[:, t] = rho * draws[:, t - 1] + np.sqrt(1 - rho**2) * noise[:, t]
+    return draws
+
+
+def test_agrees_with_arviz_and_the_closed_form():
+    rng = np.random.default_rng(0)
+    columns = [autoregression(rng, rho, (4, 1000)) for rho in (-0.5, 0.0, 0.5, 0.9)]
+    columns.append(np.round(columns[2]))  # ties
+    columns.append(columns[3] + np.arange(4)[:, None])  # chains that disagree
+    found = bulk_effective_size(np.stack(columns, axis=2))
+    expected = [float(np.asarray(arviz.ess(column, method="bulk"))) for column in columns]
+    np.testing.assert_allclose(found[1:], expected[1:], rtol=0.01)
+    np.testing.assert_allclose(found[0], expected[0], rtol=0.15)  # ArviZ treats the last lag of antithetic chains apart
+    np.testing.assert_allclose(found[3], 4000 * (1 - 0.9) / (1 + 0.9), rtol=0.35)
+
+
+def test_constant_draws_count_in_full():
+    assert bulk_effective_size(np.ones((2, 50, 1)))[0] == 100

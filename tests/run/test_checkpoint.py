@@ -7,8 +7,8 @@ import pytest
 
 import longhmm as lh
 from longhmm.run import checkpoint
+from longhmm.run.chains import bulk_effective_size
 from longhmm.run.driver import Driver
-from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.request import Request
 from longhmm.run.run import Run, carry_out
 from longhmm.samplers.contract import Start

@@ -9,8 +9,8 @@ import numpyro.distributions as dist
 import pytest
 
 import longhmm as lh
-from longhmm.data import digest
 from longhmm.model.transitions import TransitionModel
+from longhmm.run import request
 from longhmm.run.checkpoint import CheckpointError
 from longhmm.run.request import differences, fingerprint
 
@@ -145,7 +145,7 @@ def test_a_chosen_sampler_is_not_the_automatic_one(y, tmp_path):
 
 
 def test_masks_and_known_states_are_told_apart(y):
-    marks = [digest.digest(data) for data in (masked(y, 3), masked(y, 4), known(y, 0), known(y, 1), lh.open_data(y))]
+    marks = [request.digest(data) for data in (masked(y, 3), masked(y, 4), known(y, 0), known(y, 1), lh.open_data(y))]
     assert len({mark["mask"] for mark in marks}) == 3 and len({mark["known states"] for mark in marks}) == 3
 
 
@@ -201,12 +201,12 @@ def test_transitions_of_ones_own_are_known_by_what_they_compute(y):
 
 def test_a_file_and_an_array_with_its_values_are_the_same_data(y, tmp_path):
     np.save(tmp_path / "y.npy", y)
-    assert digest.digest(lh.open_data(tmp_path / "y.npy")) == digest.digest(lh.open_data(y))
+    assert request.digest(lh.open_data(tmp_path / "y.npy")) == request.digest(lh.open_data(y))
 
 
 def test_long_files_are_known_by_size_time_and_blocks_and_the_refusal_says_so(y, tmp_path, monkeypatch):
-    monkeypatch.setattr(digest, "WHOLE", 1000)
-    monkeypatch.setattr(digest, "BLOCK_ROWS", 10)
+    monkeypatch.setattr(request, "WHOLE", 1000)
+    monkeypatch.setattr(request, "BLOCK_ROWS", 10)
     path = tmp_path / "y.npy"
     np.save(path, y)
     os.utime(path, ns=(10**18, 10**18))

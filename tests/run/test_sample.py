@@ -14,7 +14,7 @@ PARAMS = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
 
 @pytest.fixture
 def counts(monkeypatch):
-    monkeypatch.setattr("longhmm.run.exact.GRADIENTS", 1e9)  # windows, however short the data
+    monkeypatch.setattr("longhmm.run.run.GRADIENTS", 1e9)  # windows, however short the data
     return lh.simulate(lh.HMM(2, lh.Poisson()), PARAMS, length=1000, seed=1)[1]
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from longhmm.data.sequences import open_data
-from longhmm.errors import ModelError
+from longhmm.errors import ModelError, check_whole
 from longhmm.progress import Bar
+from longhmm.run.checkpoint import from_plain
 from longhmm.run.limit import Limit
-from longhmm.run.request import Request, check_whole
+from longhmm.run.request import Request
 from longhmm.run.run import Run, carry_out
-from longhmm.run.serialise import from_plain
 from longhmm.samplers.contract import Sampler
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""What a run leaves behind, before it is turned into answers: draws, and what a user should know beside them."""
+"""What a run leaves behind, before it is turned into answers: draws, what they are worth, and what a user should know.
+
+Reference: A. Vehtari and others, Rank-normalization, folding, and localization (Bayesian Analysis 2021).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpyro.diagnostics import effective_sample_size
+from scipy.special import ndtri
+from scipy.stats import rankdata
 
 from longhmm.run.driver import CTRL_C, RunState
 from longhmm.target.minibatch import MinibatchSource
@@ -33,6 +39,19 @@ class Chains(NamedTuple):
     notes: tuple[str, ...]
 
 
+def bulk_effective_size(draws: np.ndarray) -> np.ndarray:
+    """Bulk effective sample size of every column of `(chain, draw, P)`: split chains, rank-normalised, `(P,)`."""
+    half = draws.shape[1] // 2
+    halves = np.concatenate([draws[:, :half], draws[:, draws.shape[1] - half :]])
+    count = halves[..., 0].size
+    if half < 4:
+        return np.full(draws.shape[2], float(count))
+    normal = ndtri((rankdata(halves.reshape(count, -1), axis=0) - 0.375) / (count + 0.25)).reshape(halves.shape)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        times = np.maximum(count / effective_sample_size(normal), 1 / np.log10(count))  # of autocorrelation
+    return np.where(np.ptp(normal, axis=(0, 1)) == 0, count, count / times)
+
+
 def notes_on(target: Target, state: RunState, stats: Mapping[str, np.ndarray], wanted: int) -> list[str]:
     """Diverged chains, an early end, crowded windows, impossible windows."""
     found = []
@@ -41,10 +60,7 @@ def notes_on(target: Target, state: RunState, stats: Mapping[str, np.ndarray], w
         found.append(f"run longer: {lost} chain(s) diverged and were left out; use a smaller step size")
     if state.stopped:
         found.append(stopped_note(state.stopped, state.draws, wanted))
-    source = target.drawn_from
-    if source is not None:
-        found += crowded(source) + impossible(source, stats)
-    return found
+    return found + ([] if target.drawn_from is None else notes_on_windows(target.drawn_from, stats))
 
 
 def stopped_note(why: str, draws: int, wanted: int) -> str:
@@ -57,26 +73,20 @@ def stopped_by_user(notes: Iterable[str]) -> bool:
     return any(note.startswith(f"stopped early by {CTRL_C}") for note in notes)
 
 
-def crowded(source: MinibatchSource) -> list[str]:
-    """Windows that had to be drawn closer together than the data's memory asks for."""
-    scheme = source.scheme
-    if not scheme.shrunk:
-        return []
-    return [
-        f"windows are crowded: {scheme.count} windows of {source.partition.width(source.buffer)} rows do not fit into "
-        f"{int(source.partition.offsets[-1]):,} rows with a mixing time between them, so that neighbours say much the "
-        "same and gradients are noisier than their spread suggests; use fewer windows, or an exact sampler"
-    ]
-
-
-def impossible(source: MinibatchSource, stats: Mapping[str, np.ndarray]) -> list[str]:
-    """Windows with observations that no state can have produced, which the gradient had to leave out."""
+def notes_on_windows(source: MinibatchSource, stats: Mapping[str, np.ndarray]) -> list[str]:
+    """Windows closer together than the data's memory asks for, and some that the gradient had to leave out."""
+    scheme, found = source.scheme, []
+    if scheme.shrunk:
+        found.append(
+            f"windows are crowded: {scheme.count} windows of {source.partition.width(source.buffer)} rows do not fit "
+            f"into {int(source.partition.offsets[-1]):,} rows with a mixing time between them, so that neighbours say "
+            "much the same and gradients are noisier than their spread suggests; use fewer windows, or an exact sampler"
+        )
     counts = np.asarray(stats.get("impossible", 0))
-    if not counts.any():
-        return []
-    total = source.scheme.count * counts.size
-    return [
-        f"biased: at least {int(counts.sum()):,} of {total:,} windows looked at hold observations that no state can "
-        "produce at the parameters of that step, and were left out of the gradient; check the data, or start elsewhere "
-        "(init)"
-    ]
+    if counts.any():
+        found.append(
+            f"biased: at least {int(counts.sum()):,} of {scheme.count * counts.size:,} windows looked at hold "
+            "observations that no state can produce at the parameters of that step, and were left out of the gradient; "
+            "check the data, or start elsewhere (init)"
+        )
+    return found

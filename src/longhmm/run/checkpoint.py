@@ -1,8 +1,9 @@
 """Checkpoints: the state of a run on disk, written so that being killed at any moment loses nothing already saved.
 
-One file holds everything: a JSON header, and arrays in NumPy's own format (never pickled), under one digest. It is
-written beside the old one and put in its place by renaming; the one before is kept, should the newest be damaged later.
-One process at a time works in a directory: the system's own lock ends with the process, however that ends.
+Trees of arrays, numbers and longhmm's own objects become JSON beside arrays in NumPy's own format, never pickled:
+nothing but allow-listed names is ever called, beside classes that the caller trusts. One file holds all of it under one
+digest. It is written beside the old one and put in its place by renaming; the one before is kept, should the newest be
+damaged later. One process at a time works in a directory: the system's own lock ends with the process.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import importlib
 import io
 import json
 import os
@@ -17,26 +19,110 @@ import threading
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
-from longhmm.errors import LongHMMError
+from longhmm import samplers
+from longhmm.errors import LongHMMError, ModelError
 
 VERSION = 2
 NAME = "checkpoint.npz"
 BEFORE = ".before"  # ending of the checkpoint before the newest
 LOCK = ".lock"
 MAGIC = b"longhmm\0"
-Contents = tuple[dict[str, Any], dict[str, np.ndarray]]
+Arrays = dict[str, np.ndarray]
+Contents = tuple[dict[str, Any], Arrays]
 _held: dict[Path, int] = {}  # directories that this process has locked, and how often
 _guard = threading.Lock()
+CLASSES = {
+    name: f"longhmm.{module}"
+    for module, names in {
+        "samplers.control_variate_tuning": "Tuned",
+        "samplers.langevin_moves": "Alternating CoxIngersollRoss GaussianMetric Mirror Preconditioned",
+        "samplers.preconditioning": "Identity InverseInformation",
+        "samplers.schedules": "Constant PolynomialDecay",
+        "samplers.sgrld": "Joint",
+        "target.buffer_length": "FixedBuffer LyapunovBuffer",
+        "target.control_variate": "CountControl",
+        "target.systematic": "Importance Windows",
+    }.items()
+    for name in names.split()
+}
+FUNCTIONS = {"stationary_start": "longhmm.target.buffered", "uniform_start": "longhmm.target.buffered"}
 
 
 class CheckpointError(LongHMMError):
     """A checkpoint that cannot be used; the text says what to do."""
+
+
+def to_plain(value: Any, arrays: Arrays | None = None, at: str = "", known: Iterable[type] = ()) -> Any:
+    """A value as JSON values; its arrays go into `arrays`, by where they stand. A `ModelError` for what is not known.
+
+    Args:
+        arrays: None refuses arrays.
+        at: where the value stands in a larger tree.
+        known: classes beside longhmm's own.
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (np.ndarray, np.generic, jax.Array)) and arrays is not None:
+        arrays[at] = np.asarray(value)
+        return {"array": at}
+
+    def inside(names: Iterable[Any], parts: Iterable[Any]) -> list[Any]:
+        where = f"{at}/" if at else ""
+        return [to_plain(part, arrays, f"{where}{name}", known) for name, part in zip(names, parts, strict=True)]
+
+    kind, name = type(value), getattr(value, "__name__", type(value).__name__)
+    if callable(value) and value is _find(FUNCTIONS, name):
+        return {"function": name}
+    if kind in known or kind is _find(CLASSES, name):
+        names = _names(kind)
+        parts = inside(names, (getattr(value, each) for each in names))
+        return {"class": name, "with": dict(zip(names, parts, strict=True))}
+    if kind in (list, tuple):
+        return inside(range(len(value)), value)
+    if isinstance(value, Mapping) and all(isinstance(each, str) for each in value):
+        return {"mapping": dict(zip(value, inside(value, value.values()), strict=True))}
+    raise ModelError(f"a stored value must be plain or one of longhmm's own, got {value!r}.")
+
+
+def from_plain(plain: Any, arrays: Mapping[str, np.ndarray] | None = None, known: Iterable[type] = ()) -> Any:
+    """The inverse of `to_plain`; lists come back as tuples."""
+    if isinstance(plain, list):
+        return tuple(from_plain(each, arrays, known) for each in plain)
+    if not isinstance(plain, dict):
+        return plain
+    if arrays is not None and isinstance(plain.get("array"), str) and plain["array"] in arrays:
+        return arrays[plain["array"]]
+    if isinstance(plain.get("mapping"), dict):
+        return {name: from_plain(value, arrays, known) for name, value in plain["mapping"].items()}
+    if "function" in plain and _find(FUNCTIONS, plain["function"]) is not None:
+        return _find(FUNCTIONS, plain["function"])
+    if isinstance(plain.get("with"), dict):
+        kind: Any = next((each for each in known if each.__name__ == plain.get("class")), None)
+        kind = kind or _find(CLASSES, plain.get("class"))
+        if kind is not None and set(plain["with"]) <= set(_names(kind)):
+            return kind(**{name: from_plain(value, arrays, known) for name, value in plain["with"].items()})
+    raise ModelError(f"a stored value must have a known name and known arguments, got {plain!r}.")
+
+
+def _names(kind: Any) -> tuple[str, ...]:
+    """Of the parts of a dataclass or NamedTuple."""
+    return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else tuple(kind._fields)
+
+
+def _find(places: dict[str, str], name: Any) -> Any:
+    if not isinstance(name, str):
+        return None
+    if places is CLASSES and name in samplers.REGISTERED:  # users may have registered their own
+        return getattr(samplers, name)
+    return getattr(importlib.import_module(places[name]), name) if name in places else None
 
 
 def save(directory: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
@@ -93,7 +179,8 @@ def packed(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes
     contents: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
     np.savez(body, **contents)
     top = json.dumps(header).encode()
-    front, rest = MAGIC + _number(VERSION) + _number(len(top)), top + body.getvalue()
+    front = MAGIC + VERSION.to_bytes(8, "little") + len(top).to_bytes(8, "little")
+    rest = top + body.getvalue()
     return front + hashlib.sha256(front + rest).digest() + rest
 
 
@@ -119,10 +206,6 @@ def _read(file: Path) -> Contents | None:
     except (ValueError, OSError, EOFError, RecursionError, zipfile.BadZipFile, zlib.error):
         return None  # not written by `save`, whatever its digest says
     return (header, arrays) if isinstance(header, dict) else None
-
-
-def _number(value: int) -> bytes:
-    return value.to_bytes(8, "little")
 
 
 def _sync(place: Path) -> None:

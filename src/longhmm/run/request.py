@@ -1,7 +1,9 @@
 """What the user asked of a run, and by what its checkpoint is known again: all that decides which draws it makes.
 
 The parts of a fingerprint are digests under the words of a user, so that a refusal can say what differs. The number of
-draws and the time limit are no part: with more of them the same run goes on.
+draws and the time limit are no part: with more of them the same run goes on. Data in memory, and files up to `WHOLE`
+bytes, are digested in full, so that no change is missed. Longer files are known by their size, the time of their last
+change, and blocks of values spread over them; other long data by blocks alone.
 """
 
 from __future__ import annotations
@@ -12,20 +14,21 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.data.digest import BLOCKS, digest
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
-from longhmm.errors import ModelError
+from longhmm.data.source import Source
+from longhmm.errors import ModelError, check_whole
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import coordinate_shapes
 from longhmm.model.serialise import emission_to_config, transitions_to_config
-from longhmm.run.serialise import to_plain
+from longhmm.run.checkpoint import to_plain
 from longhmm.samplers.contract import Sampler
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.target.systematic import Windows
@@ -37,6 +40,10 @@ WORDS = {"model": "the model differs", "data": "the data differ", "settings": "t
 SETTINGS = ("sampler", "windows", "buffer", "chains", "warmup", "thin", "init", "seed")  # that decide about draws
 WANTED_SHARE = 0.5  # effective draws per draw, where draws are to be spaced
 LEAST = {"chains": 1, "draws": 1, "warmup": 0, "thin": 1}
+WHOLE = 1 << 30  # bytes of values in files up to which all of them are digested: about a second
+BLOCKS, BLOCK_ROWS = 64, 4096  # of longer ones
+AT_ONCE = 1 << 20  # values digested at a time
+COLUMNS = {"values": "values", "mask": "mask", "states": "known states", "covariates": "covariates"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,8 @@ class Request:
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():
-            check_whole(name, getattr(self, name), least)
+            if getattr(self, name) is not None or name in ("chains", "draws"):
+                check_whole(name, getattr(self, name), least)
 
     @property
     def wanted_size(self) -> float:
@@ -80,29 +88,21 @@ class Request:
 
     def settings(self) -> dict[str, Any]:
         """The request as plain values; a sampler that is not longhmm's own is left out."""
-        plain: dict[str, Any] = {name: getattr(self, name) for name in (*LEAST, "seed", "automatic")}
-        plain["init"] = None if self.init is None else {k: np.asarray(v).tolist() for k, v in self.init.items()}
+        found: dict[str, Any] = {name: getattr(self, name) for name in (*LEAST, "seed", "automatic")}
+        found["init"] = None if self.init is None else {k: np.asarray(v).tolist() for k, v in self.init.items()}
         for name in ("sampler", "windows", "buffer"):
             try:
-                plain[name] = to_plain(getattr(self, name))
+                found[name] = to_plain(getattr(self, name))
             except ModelError:
-                plain[name] = None
-        return plain
-
-
-def check_whole(name: str, value: Any, least: int) -> None:
-    """Refuse what is no whole number, or too small; None is left to us."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least):
-        raise ModelError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+                found[name] = None
+        return found
 
 
 def fingerprint(model: HMM, sequences: Sequences, settings: Mapping[str, Any]) -> Fingerprint:
     """Digests of every part of a model with numbers for all its priors, of its data, and of the settings."""
-    return {
-        "model": {name: _hash(value) for name, value in _described_model(model, sequences).items()},
-        "data": digest(sequences),
-        "settings": {name: _hash(plain(value)) for name, value in settings.items()},
-    }
+    parts = {"model": _described_model(model, sequences), "settings": {k: plain(v) for k, v in settings.items()}}
+    hashes = {kind: {name: _hash(value) for name, value in part.items()} for kind, part in parts.items()}
+    return {**hashes, "data": digest(sequences)}
 
 
 def differences(stored: Mapping[str, Mapping[str, str]], now: Fingerprint) -> list[str]:
@@ -116,11 +116,9 @@ def differences(stored: Mapping[str, Mapping[str, str]], now: Fingerprint) -> li
     return found
 
 
-def refusal(stored: Any, now: Fingerprint) -> str | None:
-    """Why a run must not go on from what was stored, or None where it may."""
+def refusal(stored: Any, now: Fingerprint) -> str:
+    """Why a run must not go on from what was stored; empty where it may."""
     found = differences(stored if isinstance(stored, dict) else {}, now)
-    if not found:
-        return None
     blocks = "size" in now["data"] and any(each.startswith(WORDS["data"]) for each in found)
     how = f" (of these files size, time of change and {BLOCKS} blocks are compared, not every value)" if blocks else ""
     return " and ".join(found) + how
@@ -137,13 +135,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
     if is_dataclass(value):
-        kind = type(value)
-        return {"class": f"{kind.__module__}.{kind.__qualname__}"} | {
-            each.name: plain(getattr(value, each.name)) for each in fields(value)
-        }
+        parts = {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+        return {"class": f"{type(value).__module__}.{type(value).__qualname__}", **parts}
     if isinstance(value, (np.ndarray, np.generic, jax.Array)):
         return np.asarray(value).tolist()
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _described_model(model: HMM, sequences: Sequences) -> dict[str, Any]:
@@ -167,15 +167,17 @@ def _emission_at(model: HMM, params: dict[str, jax.Array], rows: Rows) -> tuple[
 
 
 def _transitions_at(model: HMM, params: dict[str, jax.Array], rows: Rows) -> tuple[Any, ...]:
-    moves = model.transitions
-    coefficients = params[moves.parameter]
-    return moves.matrices(coefficients, rows.covariates), moves.log_prior(coefficients)
+    coefficients = params[model.transitions.parameter]
+    return model.transitions.matrices(coefficients, rows.covariates), model.transitions.log_prior(coefficients)
 
 
 def _computed(model: HMM, sequences: Sequences, what: Callable[..., tuple[Any, ...]]) -> list[str]:
     """Numbers at some fixed parameters and at rows spread over the data."""
     shapes = {**coordinate_shapes(model.emission.parameters(model.n_states)), "transition": (model.transitions.n_free,)}
-    rows, rng, seen = _rows(model, sequences), np.random.default_rng(0), []
+    starts = np.linspace(0, sequences.length - 1, ROWS).astype(np.int64)
+    single = [sequences.rows(int(start), int(start) + 1, model.lags) for start in starts]
+    rows = jax.tree.map(lambda *each: np.concatenate(each), *single)
+    rng, seen = np.random.default_rng(0), []
     with jax.enable_x64(True):
         for _ in range(POINTS):
             at = {name: jnp.asarray(rng.normal(0, 0.5, shape)) for name, shape in shapes.items()}
@@ -183,12 +185,39 @@ def _computed(model: HMM, sequences: Sequences, what: Callable[..., tuple[Any, .
     return [f"{float(each):.{DIGITS}g}" for each in seen]
 
 
-def _rows(model: HMM, sequences: Sequences) -> Rows:
-    """Some rows of the data, spread over all of them."""
-    starts = np.linspace(0, sequences.length - 1, ROWS).astype(np.int64)
-    parts = [sequences.rows(int(start), int(start) + 1, model.lags) for start in starts]
-    return Rows(*(None if each[0] is None else np.concatenate(each) for each in zip(*parts, strict=True)))
+def digest(sequences: Sequences) -> dict[str, str]:
+    """What tells these data from others, by the words in which a user would say it."""
+    length, rows = sequences.length, max(1, AT_ONCE // sequences.dim)
+    whole = sequences.in_memory or length * sequences.dim * sequences.dtype.itemsize <= WHOLE
+    starts = np.arange(0, length, rows)
+    if not whole:
+        starts, rows = np.unique(np.linspace(0, max(length - BLOCK_ROWS, 0), BLOCKS).astype(np.int64)), BLOCK_ROWS
+    digests = {name: hashlib.sha256() for name in COLUMNS}
+    for start in map(int, starts):
+        for name, values in sequences.stored(start, min(start + rows, length)).items():
+            same = values != 0 if name == "mask" else values.astype(np.int64) if name == "states" else values
+            digests[name].update(np.ascontiguousarray(same).data)
+    return {
+        "shape": f"{length} rows of {sequences.dim}",
+        "type": str(sequences.dtype),
+        **{COLUMNS[name]: sha.hexdigest() for name, sha in digests.items()},
+        "ends of the sequences": hashlib.sha256(sequences.offsets.tobytes()).hexdigest(),
+        **({} if whole else _of_files(_files(sequences.source))),
+    }
 
 
-def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+def _files(source: Source) -> list[Path]:
+    """The files or folders on this machine that a source reads from, as far as they are known."""
+    if source.parts:
+        return [path for part in source.parts for path in _files(part)]
+    return [source.path] if source.path is not None and source.path.exists() else []
+
+
+def _of_files(paths: list[Path]) -> dict[str, str]:
+    sizes, times = [], []
+    for path in paths:
+        inside = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
+        seen = [each.stat() for each in inside]
+        sizes.append(sum(each.st_size for each in seen))
+        times.append(max((each.st_mtime_ns for each in seen), default=0))
+    return {"size": " ".join(map(str, sizes)), "time of change": " ".join(map(str, times))}

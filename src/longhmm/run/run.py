@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
 import jax
@@ -22,16 +22,14 @@ import numpy as np
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import initial_params
 from longhmm.progress import Bar
-from longhmm.run import checkpoint, exact
-from longhmm.run.chains import Chains, notes_on
-from longhmm.run.checkpoint import locked
+from longhmm.run import checkpoint
+from longhmm.run.chains import Chains, bulk_effective_size, notes_on
+from longhmm.run.checkpoint import from_plain, locked, to_plain
 from longhmm.run.cluster import driver_for
 from longhmm.run.compilation import cached_compilation
 from longhmm.run.driver import CTRL_C, RunState
-from longhmm.run.effective_size import bulk_effective_size
 from longhmm.run.limit import Limit
 from longhmm.run.request import Fingerprint, Request, refusal
-from longhmm.run.serialise import from_plain, to_plain
 from longhmm.samplers.contract import Arrays, Sampler, Start
 from longhmm.target.buffer_length import FixedBuffer
 from longhmm.target.coordinates import Flat, constrain, unconstrain
@@ -46,6 +44,14 @@ MOVING = (
     "run longer: the chains were still moving away from the mode after the warm-up; start elsewhere (init) or use an "
     "exact sampler such as NUTS()"
 )
+KEPT = ("why_exact", "bound_at", "buffer", "thin", "rounds", "notes")  # of a run by its checkpoint, as they are
+CHEAPER = "for data of this length it costs less per draw than windows"
+# Full gradients that an exact sampler spends on each effective draw of a chain, and on its adaptation, about.
+GRADIENTS, ADAPTATION = 4, 1000
+OVERHEAD = 2000  # what a gradient costs beside its rows, in observations
+A_MOMENT = 5e7  # rows
+WARM_UP = 20  # independent draws that chains on windows warm up for
+WARM_UP_STEPS = 50  # of an exact sampler that begins in the posterior already
 
 
 @dataclass
@@ -79,9 +85,14 @@ class Run:
 
     @property
     def sampler(self) -> Sampler:
-        """The sampler that draws."""
+        """The sampler that draws; an exact one learns the shape of the posterior by itself if the mode misled."""
         assert self.tuned is not None
-        return exact.exact_sampler(self.tuned, self.why_exact) if self.why_exact else self.tuned
+        if not self.why_exact:
+            return self.tuned
+        from longhmm.samplers.full_data_hmc import NUTS
+
+        mode = self.tuned.mode()
+        return NUTS(inverse_mass=np.linalg.inv(mode[1]) if mode is not None and self.why_exact == CHEAPER else None)
 
     def again_exactly(self, why: str) -> Run:
         """The same request from its start by the exact sampler, which the checkpoint holds from now on."""
@@ -100,23 +111,23 @@ class Run:
             return
         header, arrays = found
         why = refusal(header.get("fingerprint"), self.mark)
-        if why is not None:
+        if why:
             raise checkpoint.CheckpointError(
                 f"The checkpoint in {request.checkpoint} belongs to another run, since {why}: choose another "
                 "directory, or delete it to start over."
             )
         kept = from_plain(header["run"], arrays, known=(type(request.sampler),))
         self.tuned = request.sampler if kept["tuned"] is None else kept["tuned"]
-        self.why_exact, self.bound_at, self.buffer = kept["why_exact"], kept["bound_at"], kept["buffer"]
-        self.thin, self.rounds, self.notes, self.packed = kept["thin"], kept["rounds"], kept["notes"], kept["state"]
+        self.packed = kept["state"]
+        for name in KEPT:
+            setattr(self, name, kept[name])
 
     def save(self) -> None:
         """Write a checkpoint, if the user named a directory."""
         if self.request.checkpoint is None:
             return
         arrays: Arrays = {}
-        names = ("why_exact", "bound_at", "buffer", "thin", "rounds", "notes")
-        kept = {name: getattr(self, name) for name in names}
+        kept = {name: getattr(self, name) for name in KEPT}
         kept["tuned"] = None if self.tuned is self.request.sampler else self.tuned
         kept["state"] = None if self.state is None else self.state.leaves()
         plain = to_plain(kept, arrays, known=(type(self.request.sampler),))
@@ -148,10 +159,21 @@ def tune(run: Run, request: Request, bar: Bar, limit: Limit) -> None:
     start = Start(request.init, request.windows, request.buffer, request.seed, bar)
     target = StreamedPosterior(request.model, request.sequences)
     run.tuned = limit.run(partial(request.sampler.tune, target, start), "finding the mode")
-    if request.automatic and exact.cheaper(request.sequences.length, run.tuned.cost, request.draws):
-        run.why_exact = exact.CHEAPER
+    if request.automatic and cheaper(request.sequences.length, run.tuned.cost, request.draws):
+        run.why_exact = CHEAPER
     if run.tuned is not request.sampler:
         run.save()
+
+
+def cheaper(length: int, cost: float, draws: int) -> bool:
+    """Whether the exact sampler costs less for `draws` draws of a chain, each of which costs windows `cost` rows.
+
+    Its adaptation counts where it is not done in a moment: it may cost more than all draws from windows together.
+    """
+    gradient = OVERHEAD + length
+    adaptation = ADAPTATION * gradient
+    whole = adaptation + GRADIENTS * gradient * draws < (WARM_UP + draws) * cost
+    return GRADIENTS * gradient < cost and (whole or adaptation < A_MOMENT)
 
 
 class _Session:
@@ -160,15 +182,13 @@ class _Session:
     def __init__(self, run: Run, request: Request, bar: Bar, limit: Limit) -> None:
         self.run, self.request, self.bar, self.limit = run, request, bar, limit
         self.sampler, self.saved = run.sampler, time.monotonic()
-        starts = run.tuned.starts(request.chains, request.seed) if run.tuned is not None else None
-        if starts is None:
-            known = [run.bound_at] * request.chains if run.bound_at is not None else None
-            starts = known or _starts(request)
-        self.starts = starts
+        assert run.tuned is not None
+        known = None if run.bound_at is None else [run.bound_at] * request.chains
+        self.starts = run.tuned.starts(request.chains, request.seed) or known or _starts(request)
         if run.bound_at is None:
-            run.bound_at = starts[0]
+            run.bound_at = self.starts[0]
             run.thin = self.sampler.spacing if request.thin is None else request.thin
-        usual = exact.WARM_UP_STEPS if run.why_exact else self.sampler.warmup
+        usual = WARM_UP_STEPS if run.why_exact else self.sampler.warmup
         self.warmup = usual if request.warmup is None else request.warmup
         buffer = request.buffer if run.buffer is None else FixedBuffer(run.buffer)
         self.bind(self.target_at(run.bound_at, buffer))
@@ -186,20 +206,21 @@ class _Session:
 
     @property
     def name(self) -> str:
-        """What runs, for a progress bar."""
         buffer = self.sampler.describe(self.target).get("buffer")
         return self.sampler.name if buffer is None else f"{self.sampler.name}, buffer {buffer}"
 
     def begin(self) -> None:
         """States to draw from: those that were kept, or new ones after a warm-up."""
-        run, fresh = self.run, self.run.state is None and self.run.packed is None
+        run = self.run
         if run.state is not None:
             run.state = run.state.copy()
             return
         self.bar.phase(f"starting {self.name}", total=self.request.chains, unit="chains")
-        state = self.driver.start(self.starts, adapt=fresh, tick=self.bar.advance)
+        state = self.driver.start(self.starts, adapt=run.packed is None, tick=self.bar.advance)
         if run.packed is not None:
-            run.state, run.packed = state.like(run.packed, self.one_record(state)), None
+            with jax.enable_x64(self.sampler.x64):
+                record = self.sampler.record(jax.tree.map(jnp.asarray, state.states[0]))
+            run.state, run.packed = state.like(run.packed, record), None
             return
         state = self.warm_up(state)
         if state.stopped == CTRL_C:
@@ -208,10 +229,6 @@ class _Session:
             raise self.limit.over("warming up")
         run.state = state
         self.save()
-
-    def one_record(self, state: RunState) -> Any:
-        with jax.enable_x64(self.sampler.x64):
-            return self.sampler.record(jax.tree.map(jnp.asarray, state.states[0]))
 
     # Steps that are thrown away, and what is learnt from them
 
@@ -233,9 +250,7 @@ class _Session:
     def advance(self, state: RunState, draws: int, thin: int = 1, record: bool = False) -> RunState:
         chains = self.request.chains
         self.bar.phase(f"warming up, {self.name}", total=chains * draws * thin)
-        if draws:
-            self.driver.advance(state, draws, thin, record=record, tick=lambda n: self.bar.advance(n * chains))
-        return state
+        return self.driver.advance(state, draws, thin, record=record, tick=lambda n: self.bar.advance(n * chains))
 
     def retuned(self, state: RunState) -> RunState:
         """Warm up, and again as long as what was seen makes the sampler tune itself anew."""
@@ -331,15 +346,18 @@ class _Session:
             settings["checkpoint"] = os.path.abspath(request.checkpoint)
         why = (f"the exact full-data sampler ({sampler.name}) was used: {run.why_exact}",) if run.why_exact else ()
         notes = (*why, *sampler.notes(), *run.notes, *notes_on(self.target, state, stats, request.draws))
-        coordinates, information = (run.tuned.mode() if run.tuned is not None else None) or (None, None)
+        assert run.tuned is not None
+        coordinates, information = run.tuned.mode() or (None, None)
         return Chains(sampler.coordinates(record), stats, settings, information, coordinates, notes)
 
 
 def _starts(request: Request) -> list[Arrays]:
     """Coordinates at which chains begin: the user's, or guesses from the data."""
     model, count = request.model, request.chains
-    guesses = [dict(request.init)] * count if request.init is not None else None
-    guesses = guesses or initial_params(model, request.sequences, restarts=count, seed=request.seed)
+    if request.init is not None:
+        guesses = [dict(request.init)] * count
+    else:
+        guesses = initial_params(model, request.sequences, restarts=count, seed=request.seed)
     return [unconstrain(model, _off_the_boundary(model, each)) for each in guesses]
 
 
@@ -355,9 +373,4 @@ def _off_the_boundary(model: HMM, params: Mapping[str, Any]) -> Arrays:
 def versions() -> dict[str, str]:
     """Versions of what computed the draws."""
     here = {"python": platform.python_version(), "backend": jax.devices()[0].platform, "longhmm": __version__}
-    for name in ("jax", "jaxlib", "numpyro", "numpy"):
-        try:
-            here[name] = version(name)
-        except PackageNotFoundError:
-            here[name] = "unknown"
-    return here
+    return here | {name: version(name) for name in ("jax", "jaxlib", "numpyro", "numpy")}

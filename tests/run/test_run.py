@@ -2,7 +2,7 @@
 
 import pytest
 
-from longhmm.run.exact import cheaper
+from longhmm.run.run import cheaper
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 import longhmm as lh
 from longhmm.errors import ModelError
-from longhmm.run.serialise import from_plain, to_plain
+from longhmm.run.checkpoint import from_plain, to_plain
 from longhmm.samplers.preconditioning import InverseInformation
 from samplers.targets import tuned_by_hand
 
