@@ -6,7 +6,7 @@ import pytest
 
 import longhmm as lh
 from longhmm.posterior.draws import constrain_draws
-from longhmm.run import serialise
+from longhmm.run import checkpoint
 from longhmm.run.chains import bulk_effective_size
 from longhmm.run.driver import Driver
 from longhmm.run.request import Request
@@ -130,4 +130,4 @@ def test_draws_do_not_depend_on_where_the_data_lie(counts, tmp_path):
 
 
 def test_the_proposal_is_kept_with_a_run():
-    assert serialise.from_plain(serialise.to_plain(WINDOWS)) == WINDOWS
+    assert checkpoint.from_plain(checkpoint.to_plain(WINDOWS)) == WINDOWS
