@@ -1,17 +1,19 @@
-"""Updates in closed form: what families offer Gibbs sampling, EM and variational inference, and what they share.
+"""Updates in closed form: the natural parameters of a conjugate prior plus weighted sums of statistics over rows.
 
-Parameters are stacked over levels, `(G, ...)`: as many as states, unless states are tied.
+Gibbs sampling draws from the distribution that the two make together, EM takes its mode, and variational inference
+moves towards it. Parameters are stacked over levels, `(G, ...)`: as many as states, unless states are tied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln
+from jax.scipy.special import digamma, gammaln
 from jax.typing import ArrayLike
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
@@ -37,105 +39,86 @@ class Sums(NamedTuple):
     centre: np.ndarray
 
 
-class Moments(NamedTuple):
-    """Sums over the observed rows of each level: how many `(G, D)`, of `y - centre` `(G, D)`, and of its products
-    `(G, D, D)` or squares `(G, D)` (None where they are not needed)."""
+class Conjugate(Protocol):
+    """Closed forms for an emission; `q` is a distribution of its parameters, from their prior and sums over rows."""
 
-    number: jax.Array
-    first: jax.Array
-    second: Any = None
+    @property
+    def start(self) -> Any:
+        """`q` before any data; None where variational inference cannot use it."""
 
+    def statistics(self, values: jax.Array, observed: jax.Array, weights: jax.Array) -> Any:
+        """Sums over rows `(n, D)`; weights `(n, G)` are indicators of the drawn levels, or their probabilities."""
 
-class Conditional(NamedTuple):
-    """How the emission's parameters are drawn given the states.
+    def draw_given(self, key: jax.Array, params: Params, sums: Any) -> dict[str, jax.Array]:
+        """New values of the free parameters; where there are two kinds, each given the other."""
 
-    Where a family has two kinds of parameters each is drawn given the other.
+    def pretend(self, params: Params, count: jax.Array) -> Any:
+        """Sums as if each level had `count (G,)` rows with these parameters."""
 
-    Attributes:
-        statistics: `(params, values (n, D), observed (n, D), weights (n, G)) -> tree` to be summed over rows; weights
-            are indicators of the drawn states, or their probabilities.
-        draw: `(key, params, totals) -> {name: new value}`.
-    """
+    def update(self, q: Any, sums: Any) -> Any:
+        """The best `q` given sums (a few rounds where its factors depend on one another)."""
 
-    statistics: Callable[[Params, jax.Array, jax.Array, jax.Array], Any]
-    draw: Callable[[jax.Array, Params, Any], dict[str, jax.Array]]
+    def expected(self, q: Any, values: jax.Array, observed: jax.Array) -> jax.Array:
+        """`(n, G)`, `E_q log p(y | level)`."""
 
+    def mean(self, q: Any) -> dict[str, jax.Array]: ...
 
-class Approximation(NamedTuple):
-    """A mean-field family `q` of variational inference for the emission.
-
-    Attributes:
-        statistics: the sums it is made from, as in `Conditional`.
-        pretend: `(params, count (G,)) -> sums` as if each level had that many rows with these parameters.
-        update: `(q, sums) -> q`, the best `q` given sums (a few rounds where its factors depend on one another).
-        start: `q` before any data: the prior, where it is proper.
-        expected: `(q, values (n, D), observed (n, D)) -> (n, G)`, `E_q log p(y | level)`.
-        mean: `q -> params`; `draw`: `(key, q) -> params`.
-    """
-
-    statistics: Callable[[Params, jax.Array, jax.Array, jax.Array], Any]
-    pretend: Callable[[Any, jax.Array], Any]
-    update: Callable[[Any, Any], Any]
-    start: Any
-    expected: Callable[[Any, jax.Array, jax.Array], jax.Array]
-    mean: Callable[[Any], dict[str, jax.Array]]
-    draw: Callable[[jax.Array, Any], dict[str, jax.Array]]
+    def draw(self, key: jax.Array, q: Any) -> dict[str, jax.Array]: ...
 
 
+@dataclass(frozen=True)
 class OneParameter:
-    """Both for a family whose one parameter, given data, has a distribution `q` of the kind of its prior.
+    """`Conjugate` for one parameter: `q` are the natural parameters of the prior plus sums of the statistics of rows.
 
-    The family reads `conjugate_prior` off the parameter, None where it is of another kind, and says how `q` is
-    `updated` from the prior, what log density is `expected` under it, its mean (`mean_of`) and a draw (`draw_from`).
+    Attributes:
+        name: of the parameter.
+        start: natural parameters of its prior `(G, ...)`, None where it is fixed.
+        rows: `(values, observed) -> (n, ...)`, statistics of rows, 0 where nothing is observed.
+        rows_at: their mean `(G, ...)` at a value of the parameter.
+        factors: `q -> (G, ...)`, the mean of what they are multiplied with in a log density.
+        value: `q ->` the mean of the parameter; `draw_value`: `(key, q) ->` a draw of it.
+        log_base_measure: `(values, observed) -> (n, 1)`, what the log densities of all levels have in common.
     """
 
-    conjugate_prior: Callable[[Parameter], Any]
-    updated: Callable[[Any, Any], Any]
-    expected: Callable[[Any, jax.Array, jax.Array], jax.Array]
-    mean_of: Callable[[Any], jax.Array]
-    draw_from: Callable[[jax.Array, Any], jax.Array]
-    parameters: Callable[[int], dict[str, Parameter]]
+    name: str
+    start: Any
+    rows: Callable[[jax.Array, jax.Array], jax.Array]
+    rows_at: Callable[[jax.Array], jax.Array]
+    factors: Callable[[jax.Array], jax.Array]
+    value: Callable[[jax.Array], jax.Array]
+    draw_value: Callable[[jax.Array, jax.Array], jax.Array]
+    log_base_measure: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
-    def statistics(self, params: Params, values: jax.Array, observed: jax.Array, weights: jax.Array) -> Any:
-        """Numbers and sums of what was observed."""
-        seen = jnp.where(observed, values, 0).astype(weights.dtype)
-        return Moments(weights.T @ observed.astype(weights.dtype), weights.T @ seen)
+    def statistics(self, values: jax.Array, observed: jax.Array, weights: jax.Array) -> jax.Array:
+        return weights.T @ _flat(self.rows(values, observed).astype(weights.dtype))
 
-    def pretended(self, mean: jax.Array, count: jax.Array) -> Any:
-        """As if each level had `count` rows whose mean is the parameter."""
-        number = jnp.broadcast_to(count[:, None], columns(mean).shape)
-        return Moments(number, number * columns(mean))
+    def draw_given(self, key: jax.Array, params: Params, sums: jax.Array) -> dict[str, jax.Array]:
+        return {} if self.start is None else self.draw(key, self.update(None, sums))
 
-    def conditional(self, n_levels: int, *, partial_rows: bool) -> Conditional | None:
-        ((name, parameter),) = self.parameters(n_levels).items()
-        prior = self.conjugate_prior(parameter)
-        if parameter.is_free and prior is None:
-            return None
+    def pretend(self, params: Params, count: jax.Array) -> jax.Array:
+        return count[:, None] * _flat(self.rows_at(params[self.name]))
 
-        def draw(key: jax.Array, params: Params, totals: Any) -> dict[str, jax.Array]:
-            return {name: self.draw_from(key, self.updated(prior, totals))} if parameter.is_free else {}
+    def update(self, q: Any, sums: jax.Array) -> jax.Array:
+        return jnp.asarray(self.start) + sums.reshape(self.start.shape)
 
-        return Conditional(self.statistics, draw)
+    def expected(self, q: jax.Array, values: jax.Array, observed: jax.Array) -> jax.Array:
+        logs = _flat(self.rows(values, observed).astype(q.dtype)) @ _flat(self.factors(q)).T
+        return logs if self.log_base_measure is None else logs + self.log_base_measure(values, observed)
 
-    def approximation(self, n_levels: int, centre: Any) -> Approximation | None:
-        ((name, parameter),) = self.parameters(n_levels).items()
-        prior = self.conjugate_prior(parameter)
-        if prior is None:
-            return None
-        return Approximation(
-            self.statistics,
-            lambda params, count: self.pretended(params[name], count),
-            lambda q, sums: self.updated(prior, sums),
-            jax.tree.map(jnp.asarray, prior),
-            self.expected,
-            lambda q: {name: self.mean_of(q)},
-            lambda key, q: {name: self.draw_from(key, q)},
-        )
+    def mean(self, q: jax.Array) -> dict[str, jax.Array]:
+        return {self.name: self.value(q)}
+
+    def draw(self, key: jax.Array, q: jax.Array) -> dict[str, jax.Array]:
+        return {self.name: self.draw_value(key, q)}
 
 
-def columns(numbers: jax.Array) -> jax.Array:
-    """`(G,)` or `(G, D)` as `(G, D)`."""
+def _flat(numbers: jax.Array) -> jax.Array:
     return numbers.reshape(numbers.shape[0], -1)
+
+
+def expected_log_shares(concentration: jax.Array) -> jax.Array:
+    """`E log p` of Dirichlet shares along the last axis."""
+    return digamma(concentration) - digamma(jnp.sum(concentration, axis=-1, keepdims=True))
 
 
 def draw_dirichlet(key: jax.Array, concentration: Any, allowed: np.ndarray | None = None) -> jax.Array:
@@ -175,28 +158,32 @@ class RootInverseGamma(Distribution):
         return constant - (2.0 * shape + 1.0) * jnp.log(sd) - rate / (sd * sd)
 
 
-# The numbers of conjugate priors; None for a prior of another kind, and of a fixed parameter --------------------------
+def _scatter(prior: Any) -> tuple[Any, Any]:
+    factor = prior.base_dist.scale_tril
+    return prior.base_dist.concentration, factor @ factor.swapaxes(-1, -2)
 
 
-class NormalPrior(NamedTuple):
-    """A vector of each level is normal: `mean` `(G, D)`, `precision` `(G, D, D)`, zero for a flat prior."""
-
-    mean: Any
-    precision: Any
+def _precision(prior: Any) -> tuple[Any, Any]:
+    factor = prior.scale_tril
+    return prior.loc, _numbers(factor).linalg.inv(factor @ factor.swapaxes(-1, -2))
 
 
-class InverseWishartPrior(NamedTuple):
-    """A covariance of each level is inverse Wishart: `degrees` `(G,)`, `scale` `(G, D, D)`; zero for a flat prior."""
-
-    degrees: Any
-    scale: Any
+def _twice(prior: Any) -> tuple[Any, Any]:
+    return 2.0 * prior.concentration, 2.0 * prior.rate
 
 
-class Pair(NamedTuple):
-    """Two numbers per value: shape and rate of a gamma or inverse gamma, both concentrations of a beta."""
-
-    one: Any
-    two: Any
+# The numbers of each conjugate prior: mean and precision; degrees and scale; shape and rate; both concentrations.
+NUMBERS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    dist.Normal: lambda prior: (prior.loc, prior.scale**-2.0),
+    dist.MultivariateNormal: _precision,
+    dist.InverseWishart: _scatter,
+    dist.InverseGamma: _twice,
+    RootInverseGamma: _twice,
+    dist.Gamma: lambda prior: (prior.concentration, prior.rate),
+    dist.Exponential: lambda prior: (1.0, prior.rate),
+    dist.Beta: lambda prior: (prior.concentration1, prior.concentration0),
+    dist.Dirichlet: lambda prior: (prior.concentration,),
+}
 
 
 def is_flat(parameter: Parameter) -> bool:
@@ -204,74 +191,18 @@ def is_flat(parameter: Parameter) -> bool:
     return type(_bare(parameter)) is dist.ImproperUniform
 
 
-def normal_prior(parameter: Parameter) -> NormalPrior | None:
-    """For the means `(G, D)`, or `(G,)`, of a Gaussian: normal, multivariate normal, or flat."""
-    prior, shape = _bare(parameter), (parameter.shape[0], int(np.prod(parameter.shape[1:], dtype=int)))
-    if type(prior) is dist.Normal:
-        loc, scale = (_spread(each, parameter.shape).reshape(shape) for each in (prior.loc, prior.scale))
-        return NormalPrior(loc, (scale**-2.0)[..., None] * np.eye(shape[1]))
-    if type(prior) is dist.MultivariateNormal:
-        factor = prior.scale_tril
-        precision = _numbers(factor).linalg.inv(factor @ factor.swapaxes(-1, -2))
-        return NormalPrior(_spread(prior.loc, shape), _spread(precision, (*shape, shape[1])))
-    return flat_normal(shape) if is_flat(parameter) else None
-
-
-def flat_normal(shape: tuple[int, ...]) -> NormalPrior:
-    """No information about means `(G, D)`."""
-    return NormalPrior(np.zeros(shape), np.zeros((*shape, shape[-1])))
-
-
-def inverse_wishart_prior(parameter: Parameter) -> InverseWishartPrior | None:
-    """For the covariance of a Gaussian: inverse Wishart, or flat."""
-    prior = _bare(parameter)
-    if type(prior) is not dist.InverseWishart:
-        return flat_wishart(parameter.shape) if is_flat(parameter) else None
-    factor = _spread(prior.base_dist.scale_tril, parameter.shape)
-    degrees = _spread(prior.base_dist.concentration, parameter.shape[:1])
-    return InverseWishartPrior(degrees, factor @ np.swapaxes(factor, -1, -2))
-
-
-def flat_wishart(shape: tuple[int, ...]) -> InverseWishartPrior:
-    """No information about covariances `(G, D, D)`: `|S|^-(degrees + D + 1)/2` is 1."""
-    return InverseWishartPrior(np.full(shape[0], -(shape[1] + 1.0)), np.zeros(shape))
-
-
-def flat_inverse_gamma(shape: tuple[int, ...]) -> Pair:
-    """No information about variances: `v^-(shape + 1)` is 1."""
-    return Pair(np.full(shape, -1.0), np.zeros(shape))
-
-
-def _pair(flat: tuple[float, float], known: dict[type, Callable[[Any], Any]]) -> Callable[[Parameter], Pair | None]:
-    """A reader of priors of two numbers, by the kind of distribution, and of the flat one."""
-
-    def read(parameter: Parameter) -> Pair | None:
-        prior, shape = _bare(parameter), parameter.shape
-        if is_flat(parameter):
-            return Pair(*(np.full(shape, each) for each in flat))
-        numbers = known.get(type(prior))
-        return None if numbers is None else Pair(*(_spread(each, shape) for each in numbers(prior)))
-
-    return read
-
-
-def _shape_and_rate(prior: Any) -> tuple[Any, Any]:
-    return prior.concentration, prior.rate
-
-
-inverse_gamma_prior = _pair((-1.0, 0.0), {dist.InverseGamma: _shape_and_rate})
-# Flat in the standard deviation is v^-1/2 in the variance.
-root_inverse_gamma_prior = _pair((-0.5, 0.0), {RootInverseGamma: _shape_and_rate})
-gamma_prior = _pair((1.0, 0.0), {dist.Gamma: _shape_and_rate, dist.Exponential: lambda prior: (1.0, prior.rate)})
-beta_prior = _pair((1.0, 1.0), {dist.Beta: lambda prior: (prior.concentration1, prior.concentration0)})
-
-
-def dirichlet_prior(parameter: Parameter) -> Any:
-    """For shares `(G, C)`: Dirichlet or flat; the concentrations."""
-    prior = _bare(parameter)
-    if type(prior) is dist.Dirichlet:
-        return _spread(prior.concentration, parameter.shape)
-    return np.ones(parameter.shape) if is_flat(parameter) else None
+def prior_numbers(
+    parameter: Parameter, kinds: tuple[type, ...], flat: tuple[float, ...], shapes: tuple[tuple[int, ...], ...] = ()
+) -> list[Any] | None:
+    """What a prior that is flat or one of these kinds adds to sums, in these shapes (or the parameter's); else None."""
+    prior, shapes = _bare(parameter), shapes or (parameter.shape,) * len(flat)
+    if type(prior) not in (*kinds, dist.ImproperUniform):
+        return None
+    given = flat if is_flat(parameter) else NUMBERS[type(prior)](prior)
+    return [
+        _numbers(each).broadcast_to(_numbers(each).asarray(each, float), shape)
+        for each, shape in zip(given, shapes, strict=True)
+    ]
 
 
 def _bare(parameter: Parameter) -> Any:
@@ -280,12 +211,6 @@ def _bare(parameter: Parameter) -> Any:
     while isinstance(prior, dist.ExpandedDistribution | dist.Independent):
         prior = prior.base_dist
     return prior
-
-
-def _spread(given: Any, shape: tuple[int, ...]) -> Any:
-    """Numbers repeated in a shape."""
-    numbers = _numbers(given)
-    return numbers.broadcast_to(numbers.asarray(given, float), shape)
 
 
 def _numbers(given: Any) -> Any:

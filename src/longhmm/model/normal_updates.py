@@ -1,13 +1,12 @@
 """Means and (co)variances of normal observations, updated in closed form.
 
-A normal prior on the mean and an inverse Wishart (inverse gamma) one on the covariance (variances), or flat ones, are
-conjugate given each other. Everything is stacked over levels: `mean (G, D)`, `covariance (G, D, D)`, `variance (G, D)`,
-or `(G,)` where all features share one.
+A normal prior on the mean and an inverse Wishart one on the covariance, or flat ones, are conjugate given each other.
+So is an inverse gamma prior on variances: twice its shape and rate are degrees of freedom and scale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -15,156 +14,264 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import digamma
+from numpyro import distributions as dist
+from numpyro.distributions import constraints
 
-from longhmm.model.conjugate import (
-    Approximation,
-    Conditional,
-    InverseWishartPrior,
-    Moments,
-    NormalPrior,
-    Pair,
-    Params,
-    Sums,
-)
+from longhmm.model.conjugate import Params, RootInverseGamma, Sums, is_flat, prior_numbers
 from longhmm.model.covariance import LOG_2PI
+from longhmm.model.parameters import Parameter, Parameters
 
 ROUNDS = 200
-SETTLED = 1e-13  # relative change of the mean after which the rounds of the M step end
+SETTLED = 1e-13  # relative change of the mean after which the rounds of the mode end
 
 
-def _about(mean: Any, count: Any, first: Any, second: Any) -> Any:
-    """Sums of products `(G, D, D)` about a mean, from those about 0."""
-    cross = mean[:, :, None] * first[:, None, :]
-    return second - cross - cross.swapaxes(1, 2) + count[:, None, None] * mean[:, :, None] * mean[:, None, :]
+class Moments(NamedTuple):
+    """Sums over the observed rows of each level: how many `(G, D)`, of `y - centre` `(G, D)`, and of its products
+    `(G, D, D)`, or squares `(G, D)` where features are independent (`(G, 1)`: summed over features)."""
+
+    number: Any
+    first: Any
+    second: Any
+
+
+class Normal(NamedTuple):
+    """Means are normal: `loc` `(G, D)`, `precision` `(G, D, D)`, zero for a flat prior."""
+
+    loc: Any
+    precision: Any
+
+
+class Spread(NamedTuple):
+    """Covariances are inverse Wishart, with `degrees` `(G,)` of freedom and `scale` `(G, D, D)`; variances likewise."""
+
+    degrees: Any
+    scale: Any
+
+
+class NormalQ(NamedTuple):
+    """Means are normal with `loc` and covariance `uncertainty`, covariances inverse Wishart."""
+
+    loc: jax.Array
+    uncertainty: jax.Array
+    spread: Spread
+
+    @property
+    def precision(self) -> jax.Array:
+        """The mean of the inverse covariance."""
+        return self.spread.degrees[:, None, None] * jnp.linalg.inv(self.spread.scale)
+
+
+@dataclass(frozen=True)
+class NormalUpdates:
+    """`Conjugate` for `mean`, and for `covariance`, `variance`, or `sd` of one feature, which is a 1 x 1 covariance.
+
+    Observations are measured from `centre` `(D,)`. A parameter that is fixed has no prior here.
+    """
+
+    table: Parameters
+    centre: Any
+    means: Normal | None
+    spreads: Spread | None
+
+    @classmethod
+    def find(cls, table: Parameters, centre: Any, *, prior: bool = True) -> NormalUpdates | None:
+        """None where a prior is of another kind; without `prior`, all are taken to be flat."""
+        if not prior:
+            flat = dist.ImproperUniform(constraints.real, (), ())
+            table = {name: each._replace(prior=flat) for name, each in table.items()}
+        mean, spread = table.values()
+        found = cls(table, centre, _normal(mean, len(centre)), _spread(spread, len(centre)))
+        unknown = (mean.is_free and found.means is None) or (spread.is_free and found.spreads is None)
+        return None if unknown else found
+
+    @property
+    def name(self) -> str:
+        """What the spread is called."""
+        return list(self.table)[1]
+
+    @property
+    def joint(self) -> bool:
+        """Whether features have covariances."""
+        return self.name != "variance"
+
+    def _matrices(self, params: Params) -> tuple[jax.Array, jax.Array]:
+        """Means `(G, D)` and covariances, or variances."""
+        spread = params[self.name]
+        spread = (spread**2)[:, None, None] if self.name == "sd" else spread
+        return params["mean"].reshape(-1, len(self.centre)), spread
+
+    def _named(self, mean: Any = None, spread: Any = None) -> dict[str, Any]:
+        """The inverse of `_matrices`."""
+        spread = spread**0.5 if self.name == "sd" and spread is not None else spread
+        found = {"mean": mean, self.name: spread}
+        return {name: each.reshape(self.table[name].shape) for name, each in found.items() if each is not None}
+
+    def _given_mean(self, mean: Any, sums: Moments) -> Spread:
+        """The spread about means relative to the centre."""
+        assert self.spreads is not None
+        number, first, second = sums
+        if self.joint:
+            cross, count = mean[:, :, None] * first[:, None, :], number[:, 0]
+            square = count[:, None, None] * mean[:, :, None] * mean[:, None, :]
+            scatter = second - cross - cross.swapaxes(1, 2) + square
+        else:
+            count, scatter = number, 2 * mean * first - number * mean**2
+            if len(self.table["variance"].shape) == 1:  # features share their variance
+                count, second, scatter = count.sum(1), second.sum(1), scatter.sum(1)
+            scatter = second - scatter
+        return Spread(self.spreads.degrees + count, self.spreads.scale + scatter)
+
+    def _given_precision(self, precision: Any, sums: Moments) -> tuple[Any, Any]:
+        """The precision of the mean relative to the centre, and its product with that mean."""
+        assert self.means is not None
+        # Independent features may have been observed unequally often: each has its own count.
+        information = self.means.precision + sums.number[..., None] * precision
+        return information, _times(precision, sums.first) + _times(self.means.precision, self.means.loc - self.centre)
+
+    def _precision(self, spread: Any) -> Any:
+        numbers = jnp if isinstance(spread, jax.Array) else np
+        if self.joint:
+            return numbers.linalg.inv(spread)
+        wide = numbers.broadcast_to(spread.reshape(len(spread), -1), (len(spread), len(self.centre)))
+        return (1.0 / wide)[..., None] * np.eye(len(self.centre))
+
+    # -- the mode ----------------------------------------------------------------------------------------------------
+
+    def mode(self, sums: Sums, start: Params | None) -> dict[str, np.ndarray] | None:
+        """The best means and spreads: each is known given the other, and a few rounds settle both.
+
+        None where a level has too few observations, or a covariance is not positive definite.
+        """
+        counts, dim = sums.counts[:, None], len(self.centre)
+        if np.any(counts <= dim):
+            return None
+        first, second = sums.statistics[:, :dim], sums.statistics[:, dim:]
+        if self.joint:
+            rows, columns = np.triu_indices(dim)
+            products, second = second, np.zeros((len(counts), dim, dim))
+            second[:, rows, columns] = second[:, columns, rows] = products
+        moments = Moments(np.broadcast_to(counts, first.shape), first, second)
+        mean = first / counts if start is None else np.reshape(start["mean"], first.shape) - self.centre
+        for _ in range(ROUNDS):
+            spread = self._mode_given_mean(mean, moments)
+            if not (np.linalg.eigvalsh(spread) if self.joint else spread).min() > 0:
+                return None
+            information, linear = self._given_precision(self._precision(spread), moments)
+            new = np.linalg.solve(information, linear[..., None])[..., 0]
+            change = np.abs(new - mean).max() / (np.abs(new).max() + 1e-300)
+            mean = new
+            if change < SETTLED:
+                break
+        return self._named(mean=mean + self.centre, spread=self._mode_given_mean(mean, moments))
+
+    def _mode_given_mean(self, mean: np.ndarray, moments: Moments) -> np.ndarray:
+        degrees, scale = self._given_mean(mean, moments)
+        # The density of a standard deviation has its mode elsewhere: d variance / d sd = 2 sd.
+        divisor = degrees + {"covariance": len(self.centre) + 1.0, "variance": 2.0, "sd": 1.0}[self.name]
+        return np.asarray(scale / (divisor[:, None, None] if self.joint else divisor))
+
+    # -- Gibbs sampling ----------------------------------------------------------------------------------------------
+
+    def statistics(self, values: jax.Array, observed: jax.Array, weights: jax.Array) -> Moments:
+        """Rows with covariances are observed whole or not at all."""
+        moved = jnp.where(observed, values - self.centre, 0.0)
+        if self.joint:
+            second = jnp.einsum("tg,ti,tj->gij", weights, moved, moved, optimize=True)
+        else:
+            second = weights.T @ (moved * moved)
+        return Moments(weights.T @ observed.astype(weights.dtype), weights.T @ moved, second)
+
+    def draw_given(self, key: jax.Array, params: Params, sums: Moments) -> dict[str, jax.Array]:
+        spread_key, mean_key = jax.random.split(key)
+        mean, spread = self._matrices(params)
+        found: dict[str, Any] = {}
+        if self.spreads is not None:
+            degrees, scale = self._given_mean(mean - self.centre, sums)
+            if self.joint:
+                spread = draw_inverse_wishart(spread_key, degrees, scale)
+            else:
+                spread = 0.5 * scale / jax.random.gamma(spread_key, 0.5 * degrees)
+            found["spread"] = spread
+        if self.means is not None:
+            information, linear = self._given_precision(self._precision(spread), sums)
+            factor = jnp.linalg.cholesky(information)
+            half = solve_triangular(factor, linear[..., None], lower=True)[..., 0]
+            noise = jax.random.normal(mean_key, linear.shape, linear.dtype)
+            # Solving with the transpose turns standard noise into the covariance, the inverse of the precision.
+            moved = solve_triangular(factor, (half + noise)[..., None], lower=True, trans=1)[..., 0]
+            found["mean"] = self.centre + moved
+        return self._named(**found)
+
+    # -- variational inference, for covariances ----------------------------------------------------------------------
+
+    @property
+    def start(self) -> NormalQ | None:
+        if not self.joint or self.means is None or self.spreads is None or is_flat(self.table[self.name]):
+            return None
+        uncertainty = jnp.linalg.inv(self.means.precision + 1e-6 * np.eye(len(self.centre)))
+        return NormalQ(jnp.asarray(self.means.loc - self.centre), uncertainty, Spread(*map(jnp.asarray, self.spreads)))
+
+    def pretend(self, params: Params, count: jax.Array) -> Moments:
+        mean, covariance = self._matrices(params)
+        offset, n = mean - self.centre, count[:, None]
+        products = covariance + offset[:, :, None] * offset[:, None, :]
+        return Moments(jnp.broadcast_to(n, offset.shape), n * offset, n[:, None] * products)
+
+    def update(self, q: NormalQ, sums: Moments) -> NormalQ:
+        for _ in range(3):
+            information, linear = self._given_precision(q.precision, sums)
+            loc, uncertainty = jnp.linalg.solve(information, linear[..., None])[..., 0], jnp.linalg.inv(information)
+            degrees, scale = self._given_mean(loc, sums)
+            scale = scale + sums.number[..., None] * uncertainty
+            q = NormalQ(loc, uncertainty, Spread(degrees, 0.5 * (scale + scale.swapaxes(1, 2))))
+        return q
+
+    def expected(self, q: NormalQ, values: jax.Array, observed: jax.Array) -> jax.Array:
+        size, whole = len(self.centre), jnp.all(observed, axis=-1)
+        log_det = jnp.linalg.slogdet(q.spread.scale)[1] - size * jnp.log(2.0)
+        log_det = log_det - jnp.sum(digamma(0.5 * (q.spread.degrees[:, None] - jnp.arange(size))), axis=1)
+        residual = jnp.where(whole[:, None], values - self.centre, 0.0)[:, None, :] - q.loc
+        distance = jnp.einsum("tgi,gij,tgj->tg", residual, q.precision, residual)
+        distance = distance + jnp.einsum("gij,gji->g", q.precision, q.uncertainty)
+        return jnp.where(whole[:, None], -0.5 * (distance + log_det + size * LOG_2PI), 0.0)
+
+    def mean(self, q: NormalQ) -> dict[str, jax.Array]:
+        degrees, size = q.spread.degrees, len(self.centre)
+        # The mean of an inverse Wishart needs more than D + 1 degrees of freedom; its mode always exists.
+        divisor = jnp.where(degrees > size + 1.5, degrees - size - 1.0, degrees + size + 1.0)
+        return self._named(mean=q.loc + self.centre, spread=q.spread.scale / divisor[:, None, None])
+
+    def draw(self, key: jax.Array, q: NormalQ) -> dict[str, jax.Array]:
+        mean_key, spread_key = jax.random.split(key)
+        noise = jax.random.normal(mean_key, q.loc.shape, q.loc.dtype)
+        mean = q.loc + self.centre + _times(jnp.linalg.cholesky(q.uncertainty), noise)
+        return self._named(mean=mean, spread=draw_inverse_wishart(spread_key, *q.spread))
+
+
+def _normal(parameter: Parameter, dim: int) -> Normal | None:
+    means, matrices = (parameter.shape[0], dim), (parameter.shape[0], dim, dim)
+    found = prior_numbers(parameter, (dist.Normal,), (0.0, 0.0))
+    if found is not None:
+        return Normal(found[0].reshape(means), found[1].reshape(means)[..., None] * np.eye(dim))
+    joint = prior_numbers(parameter, (dist.MultivariateNormal,), (0.0, 0.0), (means, matrices))
+    return None if joint is None else Normal(*joint)
+
+
+def _spread(parameter: Parameter, dim: int) -> Spread | None:
+    name, shape = parameter.name, parameter.shape
+    if name == "covariance":
+        found = prior_numbers(parameter, (dist.InverseWishart,), (-(dim + 1.0), 0.0), (shape[:1], shape))
+    elif name == "variance":
+        found = prior_numbers(parameter, (dist.InverseGamma,), (-2.0, 0.0))
+    else:  # flat in the standard deviation is v^-1/2 in the variance
+        found = prior_numbers(parameter, (RootInverseGamma,), (-1.0, 0.0))
+    if found is None:
+        return None
+    return Spread(found[0], found[1][:, None, None] if name == "sd" else found[1])
 
 
 def _times(matrices: Any, vectors: Any) -> Any:
-    numbers = np if isinstance(matrices, np.ndarray) and isinstance(vectors, np.ndarray) else jnp
-    return numbers.einsum("gij,gj->gi", matrices, vectors)
-
-
-# The M step --------------------------------------------------------------------------------------------------------
-
-
-def normal_mode(
-    prior: NormalPrior, sums: Sums, start: np.ndarray | None, spread_about: Callable[[np.ndarray], np.ndarray]
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """The best means and covariances: each is known given the other, and a few rounds settle both.
-
-    `spread_about` gives the best covariances for given means, relative to the centre of the sums. None where a level
-    has too few observations, or a covariance is not positive definite.
-    """
-    centre, counts, weights = sums.centre, sums.counts, np.asarray(prior.precision)
-    if np.any(counts <= len(centre)):
-        return None
-    first = sums.statistics[:, : len(centre)]
-    mean = first / counts[:, None] if start is None else start - centre
-    for _ in range(ROUNDS):
-        spread = spread_about(mean)
-        if not np.linalg.eigvalsh(spread).min() > 0:
-            return None
-        inverse = np.linalg.inv(spread)
-        right = _times(inverse, first) + _times(weights, np.asarray(prior.mean) - centre)
-        new = np.linalg.solve(counts[:, None, None] * inverse + weights, right[..., None])[..., 0]
-        change = np.abs(new - mean).max() / (np.abs(new).max() + 1e-300)
-        mean = new
-        if change < SETTLED:
-            break
-    return mean + centre, spread_about(mean)
-
-
-def best_covariance(sums: Sums, prior: InverseWishartPrior, mean: np.ndarray) -> np.ndarray:
-    """From sums of `(y, y_i y_j for i <= j)`."""
-    dim, counts = mean.shape[1], sums.counts
-    rows, columns = np.triu_indices(dim)
-    moments = np.zeros((len(counts), dim, dim))
-    moments[:, rows, columns] = moments[:, columns, rows] = sums.statistics[:, dim:]
-    weight = counts + np.asarray(prior.degrees) + dim + 1
-    about = _about(mean, counts, sums.statistics[:, :dim], moments)
-    return np.asarray((about + np.asarray(prior.scale)) / weight[:, None, None])
-
-
-def best_variance(sums: Sums, prior: Pair, mean: np.ndarray, *, shared: bool) -> np.ndarray:
-    """From sums of `(y, y_i^2)`, or `(y, sum_i y_i^2)` where features share one variance; as covariances."""
-    dim, counts = mean.shape[1], sums.counts[:, None]
-    moved = 2 * mean * sums.statistics[:, :dim] - counts * mean**2
-    squares = sums.statistics[:, dim:] - (moved.sum(axis=1, keepdims=True) if shared else moved)
-    shape, rate = (np.asarray(each).reshape(len(counts), -1) for each in prior)
-    variance = (squares + 2.0 * rate) / ((dim if shared else 1) * counts + 2.0 * shape + 2.0)
-    return np.broadcast_to(variance, mean.shape)[:, :, None] * np.eye(dim)
-
-
-# Gibbs sampling ----------------------------------------------------------------------------------------------------
-
-
-def full_conditional(mean_prior: NormalPrior | None, scatter_prior: InverseWishartPrior | None) -> Conditional:
-    """For `mean` and `covariance`; a parameter without a prior here is fixed. Rows are observed whole or not at all."""
-
-    def statistics(params: Params, values: jax.Array, observed: jax.Array, weights: jax.Array) -> Moments:
-        moved = jnp.where(observed, values - _centre(params), 0.0)
-        products = jnp.einsum("tg,ti,tj->gij", weights, moved, moved, optimize=True)
-        return Moments(weights.T @ observed.astype(weights.dtype), weights.T @ moved, products)
-
-    def draw(key: jax.Array, params: Params, totals: Moments) -> dict[str, jax.Array]:
-        scatter_key, mean_key = jax.random.split(key)
-        centre, count, covariance, new = _centre(params), totals.number[:, 0], params["covariance"], {}
-        if scatter_prior is not None:
-            scatter = _about(params["mean"] - centre, count, totals.first, totals.second)
-            covariance = draw_inverse_wishart(scatter_key, scatter_prior.degrees + count, scatter_prior.scale + scatter)
-            new["covariance"] = covariance
-        if mean_prior is not None:
-            precision = jnp.linalg.inv(covariance)
-            information, linear = count[:, None, None] * precision, _times(precision, totals.first)
-            new["mean"] = centre + _draw_normal(mean_key, mean_prior, centre, information, linear)
-        return new
-
-    return Conditional(statistics, draw)
-
-
-def independent_conditional(
-    mean_prior: NormalPrior | None, variance_prior: Pair | None, *, shared: bool
-) -> Conditional:
-    """For `mean` and `variance`; a parameter without a prior here is fixed."""
-
-    def statistics(params: Params, values: jax.Array, observed: jax.Array, weights: jax.Array) -> Moments:
-        moved = jnp.where(observed, values - _centre(params), 0.0)
-        return Moments(weights.T @ observed.astype(weights.dtype), weights.T @ moved, weights.T @ (moved * moved))
-
-    def draw(key: jax.Array, params: Params, totals: Moments) -> dict[str, jax.Array]:
-        variance_key, mean_key = jax.random.split(key)
-        centre, variance, new = _centre(params), params["variance"], {}
-        if variance_prior is not None:
-            offset, count = params["mean"] - centre, totals.number
-            squares = totals.second - 2 * offset * totals.first + count * offset**2
-            if shared:
-                count, squares = jnp.sum(count, axis=1), jnp.sum(squares, axis=1)
-            shape, rate = variance_prior.one + 0.5 * count, variance_prior.two + 0.5 * squares
-            variance = new["variance"] = rate / jax.random.gamma(variance_key, shape)
-        if mean_prior is not None:
-            wide = jnp.broadcast_to(variance[:, None] if shared else variance, totals.number.shape)
-            # Features may have been observed unequally often: the count goes into the precision, feature by feature.
-            information = jax.vmap(jnp.diag)(totals.number / wide)
-            new["mean"] = centre + _draw_normal(mean_key, mean_prior, centre, information, totals.first / wide)
-        return new
-
-    return Conditional(statistics, draw)
-
-
-def _centre(params: Params) -> jax.Array:
-    """What is subtracted before squares are summed, so that they keep their digits: the middle of the means."""
-    return jnp.mean(params["mean"], axis=0)
-
-
-def _draw_normal(
-    key: jax.Array, prior: NormalPrior, centre: jax.Array, information: jax.Array, linear: jax.Array
-) -> jax.Array:
-    """Normal with the prior's and the data's information added up, as an offset from `centre`."""
-    factor = jnp.linalg.cholesky(prior.precision + information)
-    total = linear + _times(prior.precision, prior.mean - centre)
-    noise = jax.random.normal(key, total.shape, total.dtype)
-    half = solve_triangular(factor, total[..., None], lower=True)[..., 0]
-    # Solving with the transpose turns standard noise into the covariance, the inverse of the precision.
-    return solve_triangular(factor, (half + noise)[..., None], lower=True, trans=1)[..., 0]
+    return (matrices @ vectors[..., None])[..., 0]
 
 
 def draw_inverse_wishart(key: jax.Array, degrees: Any, scale: Any) -> jax.Array:
@@ -177,70 +284,3 @@ def draw_inverse_wishart(key: jax.Array, degrees: Any, scale: Any) -> jax.Array:
     # W = L^-T B B^T L^-1 is Wishart with scale^-1 = L^-T L^-1, and its inverse is X X^T with X = L B^-T.
     half = solve_triangular(bartlett, jnp.linalg.cholesky(scale).swapaxes(-1, -2), lower=True)
     return half.swapaxes(-1, -2) @ half
-
-
-# Variational inference ---------------------------------------------------------------------------------------------
-
-
-class GaussianQ(NamedTuple):
-    """`mean` of a level is normal with `loc` and `spread` (a covariance), its covariance inverse Wishart."""
-
-    loc: jax.Array
-    spread: jax.Array
-    degrees: jax.Array
-    scale: jax.Array
-
-    @property
-    def precision(self) -> jax.Array:
-        """The mean of the inverse covariance."""
-        return self.degrees[:, None, None] * jnp.linalg.inv(self.scale)
-
-
-def gaussian_approximation(normal: NormalPrior, wishart: InverseWishartPrior, centre: Any) -> Approximation:
-    """For `mean` and `covariance`; `centre` `(D,)` is subtracted from observations."""
-    middle = jnp.asarray(centre)
-    size, prior_loc = middle.shape[0], normal.mean - middle
-    conditional = full_conditional(normal, wishart)
-
-    def statistics(params: Any, values: jax.Array, observed: jax.Array, weights: jax.Array) -> Any:
-        return conditional.statistics({"mean": middle[None]}, values, observed, weights)
-
-    def pretend(params: Any, count: jax.Array) -> Moments:
-        offset, n = params["mean"] - middle, count[:, None]
-        products = params["covariance"] + offset[:, :, None] * offset[:, None, :]
-        return Moments(jnp.broadcast_to(n, offset.shape), n * offset, n[:, None] * products)
-
-    def update(q: GaussianQ, sums: Moments) -> GaussianQ:
-        count = sums.number[:, 0]
-        for _ in range(3):
-            information = normal.precision + count[:, None, None] * q.precision
-            linear = _times(normal.precision, prior_loc) + _times(q.precision, sums.first)
-            loc, spread = jnp.linalg.solve(information, linear[..., None])[..., 0], jnp.linalg.inv(information)
-            around = _about(loc, count, sums.first, sums.second) + count[:, None, None] * spread
-            scale = wishart.scale + 0.5 * (around + jnp.swapaxes(around, 1, 2))
-            q = GaussianQ(loc, spread, wishart.degrees + count, scale)
-        return q
-
-    def expected(q: GaussianQ, values: jax.Array, observed: jax.Array) -> jax.Array:
-        whole = jnp.all(observed, axis=-1)
-        log_det = jnp.linalg.slogdet(q.scale)[1] - size * jnp.log(2.0)
-        log_det = log_det - jnp.sum(digamma(0.5 * (q.degrees[:, None] - jnp.arange(size))), axis=1)
-        residual = jnp.where(whole[:, None], values - middle, 0.0)[:, None, :] - q.loc
-        distance = jnp.einsum("tgi,gij,tgj->tg", residual, q.precision, residual)
-        distance = distance + jnp.einsum("gij,gji->g", q.precision, q.spread)
-        return jnp.where(whole[:, None], -0.5 * (distance + log_det + size * LOG_2PI), 0.0)
-
-    def mean(q: GaussianQ) -> dict[str, jax.Array]:
-        # The mean of an inverse Wishart needs more than D + 1 degrees of freedom; its mode always exists.
-        divisor = jnp.where(q.degrees > size + 1.5, q.degrees - size - 1.0, q.degrees + size + 1.0)
-        return {"mean": q.loc + middle, "covariance": q.scale / divisor[:, None, None]}
-
-    def draw(key: jax.Array, q: GaussianQ) -> dict[str, jax.Array]:
-        mean_key, scatter_key = jax.random.split(key)
-        noise = jax.random.normal(mean_key, q.loc.shape, q.loc.dtype)
-        moved = _times(jnp.linalg.cholesky(q.spread), noise)
-        return {"mean": q.loc + middle + moved, "covariance": draw_inverse_wishart(scatter_key, q.degrees, q.scale)}
-
-    spread = jnp.linalg.inv(normal.precision + 1e-6 * jnp.eye(size))
-    start = GaussianQ(jnp.asarray(prior_loc), spread, jnp.asarray(wishart.degrees), jnp.asarray(wishart.scale))
-    return Approximation(statistics, pretend, update, start, expected, mean, draw)

@@ -9,11 +9,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from longhmm.backends.drawn_path import DrawnPath, draw_path
 from longhmm.inference.scaling import safe_log
 from longhmm.model import parameters
-from longhmm.model.conjugate import Conditional, draw_dirichlet
+from longhmm.model.conjugate import Conjugate, draw_dirichlet
 from longhmm.model.emission_fit import Coordinates as FlatEmission
 from longhmm.samplers.blocks_of_steps import in_blocks
 from longhmm.samplers.conditional_moves import ConditionalDensity, Metric, adapted, first_step_size, metric_at, move
@@ -88,7 +89,7 @@ class Gibbs(Sampler):
     def init(self, target: ExactPosterior, key: jax.Array, u: Coordinates) -> GibbsState:
         self.check(target.model)
         size = FlatEmission(target.model.emission.parameters(target.model.n_states)).size
-        if _conditional(target) is not None or not size:
+        if _closed_form(target, np.zeros(target.model.dim)) is not None or not size:
             return GibbsState(dict(u), None)
         with jax.enable_x64(True):
             return GibbsState(dict(u), Metric(jnp.eye(size), jnp.asarray(first_step_size(size))))
@@ -96,28 +97,29 @@ class Gibbs(Sampler):
     def step(
         self, target: ExactPosterior, key: jax.Array, state: GibbsState, minibatch: None
     ) -> tuple[GibbsState, GibbsInfo]:
-        return sweep(target, _conditional(target), key, state)
+        return sweep(target, key, state)
 
     def adapt(self, target: ExactPosterior, key: jax.Array, state: GibbsState) -> Iterator[tuple[GibbsState, float]]:
         return _adapt(target, self.adaptation_steps, key, state)
 
 
-def _conditional(target: ExactPosterior) -> Conditional | None:
-    """The emission's closed form, where it has one."""
+def _closed_form(target: ExactPosterior, centre: Any) -> Conjugate | None:
+    """The emission's, where it has one."""
     emission, n_levels = target.model.emission, int(target.model.emission.state_levels(target.model.n_states).max()) + 1
-    return emission.untied.conditional(n_levels, partial_rows=target.program.partial_rows)
+    if target.program.partial_rows and not emission.factorises:
+        return None  # a row observed in part says something about the rest of it, which no sum over rows holds
+    return emission.untied.conjugate(n_levels, centre)
 
 
-def sweep(
-    posterior: ExactPosterior, conditional: Conditional | None, key: jax.Array, state: GibbsState
-) -> tuple[GibbsState, GibbsInfo]:
+def sweep(posterior: ExactPosterior, key: jax.Array, state: GibbsState) -> tuple[GibbsState, GibbsInfo]:
     """States, transitions, emission, in this order."""
     path_key, transition_key, emission_key = jax.random.split(key, 3)
     params = posterior.params(state.coordinates)
     paths = draw_path(posterior.program, posterior.inputs.data, params, path_key)
     transition, accepted = _draw_transition(transition_key, posterior, params, paths)
-    if conditional is not None:
-        emission = _closed_form(emission_key, posterior, conditional, params, paths.states)
+    closed = _closed_form(posterior, posterior.model.emission.centre(params))
+    if closed is not None:
+        emission = _draw_emission(emission_key, posterior, closed, params, paths.states)
         acceptance = jnp.ones(())
     elif state.metric is not None:
         density = ConditionalDensity(posterior.program, posterior.inputs.data, params)
@@ -157,8 +159,8 @@ def _draw_transition(
     return jnp.where(accepted, proposal, params["transition"]), accepted.astype(float)
 
 
-def _closed_form(
-    key: jax.Array, posterior: ExactPosterior, conditional: Conditional, params: Params, states: jax.Array
+def _draw_emission(
+    key: jax.Array, posterior: ExactPosterior, closed: Conjugate, params: Params, states: jax.Array
 ) -> Params:
     program = posterior.program
     emission, levels = program.model.emission.untied, program.model.emission.state_levels(program.model.n_states)
@@ -173,7 +175,7 @@ def _closed_form(
             observed = jnp.broadcast_to(jnp.all(observed, axis=-1, keepdims=True), observed.shape)
         drawn = groups[jax.lax.dynamic_slice_in_dim(states, origin, fresh.shape[0])]
         weights = jax.nn.one_hot(drawn, int(levels.max()) + 1, dtype=jnp.float64) * fresh[:, None]
-        return conditional.statistics(params, values, observed, weights)
+        return closed.statistics(values, observed, weights)
 
     def add(total: Any, index: jax.Array) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, total, one(index)), None
@@ -181,7 +183,7 @@ def _closed_form(
     shapes = jax.eval_shape(one, jnp.asarray(0))
     zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
     totals, _ = jax.lax.scan(add, zeros, jnp.arange(program.shares[1]))
-    return conditional.draw(key, params, totals)
+    return closed.draw_given(key, params, totals)
 
 
 def _adapt(
@@ -218,7 +220,7 @@ def _sweeps(
     keys = jax.random.split(key, steps)
 
     def one(number: jax.Array, state: GibbsState) -> GibbsState:
-        state, info = sweep(posterior, None, keys[number], state)
+        state, info = sweep(posterior, keys[number], state)
         assert state.metric is not None
         return state._replace(metric=adapted(state.metric, info.acceptance, number))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -25,7 +26,7 @@ from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.inference.markov import stationary
 from longhmm.inference.scaling import safe_log
-from longhmm.model.conjugate import Approximation, draw_dirichlet
+from longhmm.model.conjugate import Conjugate, draw_dirichlet
 from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Parameters
@@ -147,14 +148,15 @@ def draw_from_posterior(model: HMM, key: jax.Array, state: SVIState, n: int) -> 
     return jax.vmap(one)(jax.random.split(key, n))
 
 
-def _approximation(model: HMM, centre: Any) -> Approximation:
+def _approximation(model: HMM, centre: Any) -> Conjugate:
     """The family of `q` for a model's emission; `centre` `(D,)` is subtracted from Gaussian observations."""
     emission, n_levels = model.emission.untied, int(model.emission.state_levels(model.n_states).max()) + 1
     table = emission.parameters(n_levels)
     if not emission.free_names:
-        return _nothing_to_approximate(emission, table)
-    found = emission.approximation(n_levels, centre) if len(emission.free_names) == len(table) else None
-    if found is None:
+        fixed: Conjugate = _nothing_to_approximate(emission, table)
+        return fixed
+    found = emission.conjugate(n_levels, centre) if len(emission.free_names) == len(table) else None
+    if found is None or found.start is None:
         raise ModelError(
             "Stochastic variational inference needs an emission whose parameters all have conjugate priors, such as a "
             f"Gaussian with full covariance and default priors, got {emission!r}: choose such priors, or a sampler."
@@ -162,7 +164,7 @@ def _approximation(model: HMM, centre: Any) -> Approximation:
     return found
 
 
-def _nothing_to_approximate(emission: Emission, table: Parameters) -> Approximation:
+def _nothing_to_approximate(emission: Emission, table: Parameters) -> Any:
     """All parameters are fixed."""
 
     def expected(q: Any, values: jax.Array, observed: jax.Array) -> jax.Array:
@@ -172,7 +174,8 @@ def _nothing_to_approximate(emission: Emission, table: Parameters) -> Approximat
     def nothing(*_: Any) -> Any:
         return ()
 
-    return Approximation(nothing, nothing, nothing, (), expected, lambda q: {}, lambda *_: {})
+    sums = {"statistics": nothing, "pretend": nothing, "update": nothing}
+    return SimpleNamespace(**sums, start=(), expected=expected, mean=lambda q: {}, draw=lambda *_: {})
 
 
 def _weights(model: HMM, state: SVIState) -> jax.Array:
@@ -181,7 +184,7 @@ def _weights(model: HMM, state: SVIState) -> jax.Array:
     return jnp.asarray(model.transitions.concentration, state.transitions.dtype) + state.transitions
 
 
-def _settled(model: HMM, family: Approximation, state: SVIState) -> SVIState:
+def _settled(model: HMM, family: Conjugate, state: SVIState) -> SVIState:
     """The state with `q` and its mean made from its running sums."""
     emission = family.update(state.emission, state.sums)
     weights = jnp.where(model.transitions.allowed, _weights(model, state), 0.0)
@@ -199,7 +202,7 @@ def _expected_log_transition(model: HMM, state: SVIState) -> jax.Array:
 
 
 def _expect(
-    model: HMM, family: Approximation, initial: Any, state: SVIState, minibatch: Minibatch
+    model: HMM, family: Conjugate, initial: Any, state: SVIState, minibatch: Minibatch
 ) -> tuple[jax.Array, Any, jax.Array]:
     """The local step: expected transitions and sums of the cores, scaled to all data; and impossible windows."""
     rows, layout = minibatch.rows, minibatch.in_rows()
@@ -226,7 +229,7 @@ def _expect(
     groups = weights @ jax.nn.one_hot(levels, int(levels.max()) + 1, dtype=weights.dtype)
     if not model.emission.factorises:
         observed = jnp.broadcast_to(jnp.all(observed, axis=-1, keepdims=True), observed.shape)
-    sums = family.statistics({}, values, observed, groups)
+    sums = family.statistics(values, observed, groups)
     transitions = jnp.sum(found.transitions * by, axis=0)
     lost = jnp.sum(jnp.sum(found.gamma, axis=(1, 2)) < 0.5).astype(jnp.int32)  # a core has at least one time
     return transitions, sums, lost

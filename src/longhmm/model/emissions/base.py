@@ -19,7 +19,7 @@ from numpyro.distributions.constraints import Constraint
 
 from longhmm.data.rows import Rows
 from longhmm.errors import DataError, ModelError
-from longhmm.model.conjugate import Approximation, Conditional, Sums
+from longhmm.model.conjugate import Conjugate, Sums
 from longhmm.model.emissions.distribution import Builder, Density, find_layout, name_of
 from longhmm.model.lowering import Lowering
 from longhmm.model.parameters import (
@@ -347,12 +347,8 @@ class Emission(Tree):
         """How rows and parameters reach the fused kernels; None where log likelihoods are computed beforehand."""
         return None
 
-    def conditional(self, n_levels: int, *, partial_rows: bool) -> Conditional | None:
-        """How parameters are drawn given the states."""
-        return None
-
-    def approximation(self, n_levels: int, centre: Any) -> Approximation | None:
-        """The mean-field family of variational inference."""
+    def conjugate(self, n_levels: int, centre: Any) -> Conjugate | None:
+        """How parameters follow from sums over rows `y - centre`."""
         return None
 
     def mode(self, n_levels: int, sums: Sums, *, start: Params | None, prior: bool) -> dict[str, np.ndarray] | None:

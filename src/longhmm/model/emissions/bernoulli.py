@@ -7,11 +7,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import digamma
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
-from longhmm.model.conjugate import Moments, OneParameter, Pair, beta_prior, columns, draw_dirichlet
+from longhmm.model.conjugate import OneParameter, draw_dirichlet, expected_log_shares, prior_numbers
 from longhmm.model.emissions.family import Family, as_float
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
@@ -19,14 +18,13 @@ from longhmm.model.summary import DataSummary, Sample, Suit
 
 
 @EMISSIONS.register("bernoulli")
-class Bernoulli(OneParameter, Family):
+class Bernoulli(Family):
     """Each of D features is 1 with probability `probs`, (K,), or (K, D) if dim > 1, independently given the state.
 
     Default prior: uniform.
     """
 
     builder, support, regions = dist.BernoulliProbs, constraints.boolean, {"probs": constraints.unit_interval}
-    conjugate_prior = staticmethod(beta_prior)
 
     def __init__(self, dim: int = 1, *, probs: Any = None) -> None:
         if type(probs) is dist.Uniform and np.all(probs.low == 0) and np.all(probs.high == 1):
@@ -48,19 +46,18 @@ class Bernoulli(OneParameter, Family):
         probs = self.with_features(params["probs"])
         return jnp.log(probs) - jnp.log1p(-probs), jnp.sum(-jnp.log1p(-probs), -1)
 
-    # -- beta probabilities ----------------------------------------------------------------------------------------
-
-    def updated(self, prior: Pair, sums: Moments) -> Pair:
-        ones = sums.first.reshape(prior.one.shape)
-        return Pair(prior.one + ones, prior.two + sums.number.reshape(prior.one.shape) - ones)
-
-    def expected(self, q: Pair, values: jax.Array, observed: jax.Array) -> jax.Array:
-        log_one, log_zero = (columns(digamma(each) - digamma(q.one + q.two)) for each in q)
-        ones = jnp.where(observed, values, 0).astype(q.one.dtype)
-        return ones @ log_one.T + (observed.astype(q.one.dtype) - ones) @ log_zero.T
-
-    def mean_of(self, q: Pair) -> Any:
-        return q.one / (q.one + q.two)
-
-    def draw_from(self, key: jax.Array, q: Pair) -> Any:
-        return draw_dirichlet(key, jnp.stack(q, -1))[..., 0]
+    def conjugate(self, n_levels: int, centre: Any) -> OneParameter | None:
+        """Beta probabilities: `q` are both concentrations."""
+        parameter = self.parameters(n_levels)["probs"]
+        prior = prior_numbers(parameter, (dist.Beta,), (1.0, 1.0))
+        if parameter.is_free and prior is None:
+            return None
+        return OneParameter(
+            "probs",
+            prior and jnp.stack(prior, -1),
+            rows=lambda values, observed: jnp.stack([observed & (values == 1), observed & (values == 0)], -1),
+            rows_at=lambda probs: jnp.stack([probs, 1.0 - probs], -1),
+            factors=expected_log_shares,
+            value=lambda q: q[..., 0] / jnp.sum(q, axis=-1),
+            draw_value=lambda key, q: draw_dirichlet(key, q)[..., 0],
+        )

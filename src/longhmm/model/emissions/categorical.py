@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import digamma
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.errors import ModelError
-from longhmm.model.conjugate import OneParameter, dirichlet_prior, draw_dirichlet
+from longhmm.model.conjugate import OneParameter, draw_dirichlet, expected_log_shares, prior_numbers
 from longhmm.model.emissions.base import Emission
 from longhmm.model.emissions.family import Family
 from longhmm.model.lowering import TABLE, Lowering
@@ -28,7 +27,7 @@ ROWS_AT_ONCE = 1 << 20
 
 
 @EMISSIONS.register("categorical")
-class Categorical(OneParameter, Family):
+class Categorical(Family):
     """y | x = k is one of the categories 0, ..., C - 1 with probabilities `probs (K, C)`.
 
     `n_categories` may be left out: it is then taken from the prior of `probs`, or from the largest value in the data.
@@ -36,7 +35,6 @@ class Categorical(OneParameter, Family):
     """
 
     builder, regions = dist.CategoricalProbs, {"probs": constraints.simplex}
-    conjugate_prior = staticmethod(dirichlet_prior)
 
     def __init__(self, n_categories: int | None = None, *, probs: Any = None) -> None:
         if n_categories is None and probs is not None:
@@ -119,28 +117,21 @@ class Categorical(OneParameter, Family):
     def lowering(self) -> TableLowering:
         return TableLowering(self, self.n_categories or 1)
 
-    # -- Dirichlet probabilities ---------------------------------------------------------------------------------------
-
-    def statistics(self, params: Params, values: jax.Array, observed: jax.Array, weights: jax.Array) -> jax.Array:
-        labels = jnp.where(observed[:, 0], values[:, 0], 0).astype(jnp.int32)
-        return (weights * observed).T @ jax.nn.one_hot(labels, self.n_categories or 1, dtype=weights.dtype)
-
-    def pretended(self, mean: jax.Array, count: jax.Array) -> jax.Array:
-        return count[:, None] * mean
-
-    def updated(self, prior: Any, sums: jax.Array) -> Any:
-        return prior + sums
-
-    def expected(self, q: jax.Array, values: jax.Array, observed: jax.Array) -> jax.Array:
-        logs = digamma(q) - digamma(jnp.sum(q, axis=1, keepdims=True))
-        labels = jnp.where(observed[:, 0], values[:, 0], 0).astype(jnp.int32)
-        return jnp.where(observed, logs.T[labels], 0.0)
-
-    def mean_of(self, q: jax.Array) -> jax.Array:
-        return q / jnp.sum(q, axis=1, keepdims=True)
-
-    def draw_from(self, key: jax.Array, q: jax.Array) -> jax.Array:
-        return draw_dirichlet(key, q)
+    def conjugate(self, n_levels: int, centre: Any) -> OneParameter | None:
+        """Dirichlet probabilities: `q` are the concentrations."""
+        parameter = self.parameters(n_levels)["probs"]
+        prior = prior_numbers(parameter, (dist.Dirichlet,), (1.0,))
+        if parameter.is_free and prior is None:
+            return None
+        return OneParameter(
+            "probs",
+            prior and prior[0],
+            rows=lambda values, observed: observed & (values == jnp.arange(self.n_categories)),
+            rows_at=lambda probs: probs,
+            factors=expected_log_shares,
+            value=lambda q: q / jnp.sum(q, axis=-1, keepdims=True),
+            draw_value=draw_dirichlet,
+        )
 
 
 class TableLowering(Lowering):

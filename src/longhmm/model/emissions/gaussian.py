@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -14,9 +13,7 @@ from numpyro.distributions import Distribution, constraints
 
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
-from longhmm.model import conjugate
-from longhmm.model import normal_updates as updates
-from longhmm.model.conjugate import Approximation, Conditional, Sums
+from longhmm.model.conjugate import Conjugate, RootInverseGamma, Sums, is_flat
 from longhmm.model.covariance import (
     LOG_2PI,
     full_log_density,
@@ -28,6 +25,7 @@ from longhmm.model.covariance import (
 from longhmm.model.emissions.base import Emission
 from longhmm.model.emissions.family import Family
 from longhmm.model.lowering import GaussianLowering
+from longhmm.model.normal_updates import NormalUpdates
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary, Sample, Suit
@@ -38,11 +36,6 @@ if TYPE_CHECKING:
 KINDS = ("full", "diagonal", "spherical")
 # States usually share the spread of all the data between them, so one state's variance is guessed at a tenth of it.
 VARIANCE_SHARE = 0.1
-READERS = {
-    "sd": conjugate.root_inverse_gamma_prior,
-    "variance": conjugate.inverse_gamma_prior,
-    "covariance": conjugate.inverse_wishart_prior,
-}
 REGIONS = {"sd": constraints.positive, "variance": constraints.positive, "covariance": constraints.positive_definite}
 MOST_FULL = 16  # features whose covariances are all estimated by default; with more, each has only a variance
 
@@ -126,7 +119,7 @@ class Gaussian(Family):
         if self.has_full_covariance:
             scatter = dist.InverseWishart(self._dim + 2.0, scale_tril=np.diag(np.sqrt(guess)))
             return {"mean": mean, "covariance": scatter}
-        family = conjugate.RootInverseGamma if self._spread == "sd" else dist.InverseGamma
+        family = RootInverseGamma if self._spread == "sd" else dist.InverseGamma
         return {"mean": mean, self._spread: family(1.5, 0.5 * float(guess.mean()) if self._shared else 0.5 * guess)}
 
     # -- densities and draws -------------------------------------------------------------------------------------
@@ -212,68 +205,17 @@ class Gaussian(Family):
     def lowering(self) -> GaussianLowering:
         return _Lowering(self)
 
-    def _priors(self, n_levels: int) -> tuple[conjugate.NormalPrior | None, Any]:
-        """Of the means and of their covariances, variances or standard deviations, where they are conjugate."""
+    def conjugate(self, n_levels: int, centre: Any) -> Conjugate | None:
         table = self.parameters(n_levels)
-        return conjugate.normal_prior(table["mean"]), READERS[self._spread](table[self._spread])
-
-    def conditional(self, n_levels: int, *, partial_rows: bool) -> Conditional | None:
-        mean, spread = self._priors(n_levels)
-        table = self.parameters(n_levels)
-        if (table["mean"].is_free and mean is None) or (table[self._spread].is_free and spread is None):
-            return None
-        if self.has_full_covariance:
-            # A row observed in part says something about the rest of it, which no sum over rows holds.
-            return None if partial_rows else updates.full_conditional(mean, spread)
-        found = updates.independent_conditional(mean, spread, shared=self._shared)
-        if self._spread == "variance":
-            return None if conjugate.is_flat(table["variance"]) else found
-        return Conditional(
-            lambda params, *rows: found.statistics(_with_variance(params), *rows),
-            lambda key, params, totals: _with_sd(found.draw(key, _with_variance(params), totals)),
-        )
-
-    def approximation(self, n_levels: int, centre: Any) -> Approximation | None:
-        mean, spread = self._priors(n_levels)
-        flat = conjugate.is_flat(self.parameters(n_levels)[self._spread])  # it begins as the prior
-        if mean is None or spread is None or flat or self._spread == "variance":
-            return None
-        if self.has_full_covariance:
-            return updates.gaussian_approximation(mean, spread, centre)
-        wishart = conjugate.InverseWishartPrior(2.0 * spread.one, 2.0 * spread.two[:, None, None])
-        found = updates.gaussian_approximation(mean, wishart, centre)
-        return found._replace(
-            pretend=lambda params, count: found.pretend(_with_variance(params, (1, 1)), count),
-            mean=lambda q: _with_sd(found.mean(q)),
-            draw=lambda key, q: _with_sd(found.draw(key, q)),
-        )
+        improper = self._spread == "variance" and is_flat(table["variance"])
+        return None if improper else NormalUpdates.find(table, centre)
 
     def mode(self, n_levels: int, sums: Sums, *, start: Params | None, prior: bool) -> dict[str, np.ndarray] | None:
         table = self.parameters(n_levels)
         if type(self) is not Gaussian or not all(parameter.is_free for parameter in table.values()):
             return None
-        shape = table[self._spread].shape
-        mean, spread = self._priors(n_levels)
-        if not prior:
-            flat = conjugate.flat_wishart if self.has_full_covariance else conjugate.flat_inverse_gamma
-            mean, spread = conjugate.flat_normal((n_levels, self._dim)), flat(shape)
-        if mean is None or spread is None:
-            return None
-        if self.has_full_covariance:
-            best = partial(updates.best_covariance, sums, spread)
-        else:
-            if self._spread == "sd" and prior:
-                # The density of the standard deviation has its mode elsewhere: d variance / d sd = 2 sd.
-                spread = spread._replace(one=spread.one - 0.5)
-            best = partial(updates.best_variance, sums, spread, shared=self._shared)
-        first = None if start is None else np.reshape(start["mean"], (n_levels, self._dim))
-        found = updates.normal_mode(mean, sums, first, best)
-        if found is None:
-            return None
-        own = found[1] if self.has_full_covariance else np.diagonal(found[1], axis1=1, axis2=2)
-        own = own[:, 0] if shape == (n_levels,) else own
-        own = np.sqrt(own) if self._spread == "sd" else own
-        return {"mean": found[0].reshape(table["mean"].shape), self._spread: own}
+        updates = NormalUpdates.find(table, sums.centre, prior=prior)
+        return None if updates is None else updates.mode(sums, start)
 
     def fit(self, groups: list[np.ndarray]) -> dict[str, np.ndarray] | None:
         centre = np.mean([group.mean(axis=0) for group in groups], axis=0)
@@ -313,16 +255,3 @@ class _Lowering(GaussianLowering):
             return products
         squares = super().second_moments(products)
         return squares.sum(axis=1, keepdims=True) if self.emission._shared else squares
-
-
-def _with_variance(params: Params, tail: tuple[int, ...] = ()) -> dict[str, Any]:
-    """Parameters of one feature as those of several that share a variance, or, with a tail (1, 1), have covariances."""
-    variance = (params["sd"] ** 2).reshape(-1, *tail)
-    return {"mean": params["mean"][:, None], "covariance" if tail else "variance": variance}
-
-
-def _with_sd(moments: Params) -> dict[str, jax.Array]:
-    """And back, from a variance or a covariance."""
-    found = {"mean": moments["mean"][:, 0]} if "mean" in moments else {}
-    spread = moments.get("variance", moments.get("covariance"))
-    return found if spread is None else {**found, "sd": jnp.sqrt(spread.reshape(spread.shape[0]))}

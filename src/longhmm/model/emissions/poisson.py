@@ -10,7 +10,7 @@ from jax.scipy.special import digamma, gammaln
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
-from longhmm.model.conjugate import Moments, OneParameter, Pair, columns, gamma_prior
+from longhmm.model.conjugate import OneParameter, prior_numbers
 from longhmm.model.emissions.family import Family, as_float
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
@@ -20,14 +20,13 @@ LARGE_COUNTS = 1000  # beyond, counts are as good as real numbers
 
 
 @EMISSIONS.register("poisson")
-class Poisson(OneParameter, Family):
+class Poisson(Family):
     """y | x = k is Poisson with `rate` (K,), or (K, D) for D independent counts.
 
     Default prior: exponential (gamma with shape 1, which is conjugate) with half the largest count as mean.
     """
 
     builder, support, regions = dist.Poisson, constraints.nonnegative_integer, {"rate": constraints.positive}
-    conjugate_prior = staticmethod(gamma_prior)
 
     def __init__(self, dim: int = 1, *, rate: Any = None) -> None:
         super().__init__(dim, rate=rate)
@@ -53,20 +52,23 @@ class Poisson(OneParameter, Family):
     def log_base_measure(self, y: jax.Array) -> jax.Array:
         return jnp.sum(-gammaln(as_float(self.with_features(y)) + 1.0), -1)
 
-    # -- gamma rates -----------------------------------------------------------------------------------------------
+    def conjugate(self, n_levels: int, centre: Any) -> OneParameter | None:
+        """Gamma rates: `q` are shape and rate."""
+        parameter = self.parameters(n_levels)["rate"]
+        prior = prior_numbers(parameter, (dist.Gamma, dist.Exponential), (1.0, 0.0))
+        if parameter.is_free and prior is None:
+            return None
+        return OneParameter(
+            "rate",
+            prior and jnp.stack(prior, -1),
+            rows=lambda values, observed: jnp.stack([jnp.where(observed, values, 0), observed], -1),
+            rows_at=lambda rate: jnp.stack([rate, jnp.ones_like(rate)], -1),
+            factors=lambda q: jnp.stack([digamma(q[..., 0]) - jnp.log(q[..., 1]), -q[..., 0] / q[..., 1]], -1),
+            value=lambda q: q[..., 0] / q[..., 1],
+            draw_value=lambda key, q: jnp.exp(jax.random.loggamma(key, q[..., 0])) / q[..., 1],
+            log_base_measure=_log_ways,
+        )
 
-    def updated(self, prior: Pair, sums: Moments) -> Pair:
-        shape = prior.one.shape
-        return Pair(prior.one + sums.first.reshape(shape), prior.two + sums.number.reshape(shape))
 
-    def expected(self, q: Pair, values: jax.Array, observed: jax.Array) -> jax.Array:
-        seen = jnp.where(observed, values, 0).astype(q.one.dtype)
-        log_mean, mean = columns(digamma(q.one) - jnp.log(q.two)), columns(q.one / q.two)
-        ways = jnp.sum(jnp.where(observed, gammaln(seen + 1.0), 0.0), axis=1, keepdims=True)
-        return seen @ log_mean.T - observed.astype(q.one.dtype) @ mean.T - ways
-
-    def mean_of(self, q: Pair) -> Any:
-        return q.one / q.two
-
-    def draw_from(self, key: jax.Array, q: Pair) -> Any:
-        return jnp.exp(jax.random.loggamma(key, q.one)) / q.two
+def _log_ways(values: jax.Array, observed: jax.Array) -> jax.Array:
+    return -jnp.sum(jnp.where(observed, gammaln(as_float(jnp.where(observed, values, 0)) + 1.0), 0.0), 1, keepdims=True)
