@@ -123,8 +123,7 @@ class Watched:
         driver.advance(RunState(list(run.states), run.steps, alive=list(run.alive)), 1, 1)
 
     def _average(self, run: RunState) -> Params:
-        draws = run.draws_tree()
-        run.recorded, run.stats = [], []
+        (draws, _), run.recorded = run.joined(), []
         return natural(self.model, draws, lambda value: value.mean(axis=1))
 
 

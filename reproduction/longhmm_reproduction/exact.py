@@ -44,9 +44,10 @@ def gibbs(model: HMM, sequences: Sequences, starts: Sequence[Params], *, warmup:
     run = driver.start([unconstrain(model, start) for start in starts])
     driver.advance(run, warmup, 1, record=False)
     driver.advance(run, sweeps, 1)
-    draws = natural_draws(model, run.draws_tree())
+    recorded, stats = run.joined()
+    draws = natural_draws(model, recorded)
     seconds = time.perf_counter() - began
-    return Exact(draws, run.stats_tree()["log_likelihood"], seconds, float(sequences.length * (warmup + sweeps)))
+    return Exact(draws, stats["log_likelihood"], seconds, float(sequences.length * (warmup + sweeps)))
 
 
 def natural_draws(model: HMM, coordinates: Mapping[str, Any]) -> Params:

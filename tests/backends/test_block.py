@@ -26,7 +26,7 @@ from backends.references import given_model, given_params, random_chain, referen
 from longhmm.backends import read, stream
 from longhmm.backends.answers import decode, log_likelihood, state_probabilities
 from longhmm.backends.stream import Stream, totals
-from longhmm.data.executor import Here, Task
+from longhmm.data.executor import Executor, Task
 from longhmm.data.sequences import Sequences, open_data
 
 
@@ -88,7 +88,7 @@ def test_a_reducer_is_given_the_rows_of_a_block(tiny_blocks: None, backend: str)
     np.testing.assert_allclose(np.concatenate([each for _, _, each in found]), exact.gamma[:, 0], atol=1e-11)
 
 
-class Elsewhere(Here):
+class Elsewhere(Executor):
     """As if in another process: work and what it is given are sent, and blocks behind the next one are run ahead."""
 
     here = False

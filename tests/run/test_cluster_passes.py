@@ -167,16 +167,16 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     if kind == "dask":
         data = open_data(client.persist(data.source.opened), lengths=LENGTHS)  # type: ignore[attr-defined]
     expected = lh.state_probabilities(MODEL, PARAMS, data), lh.decode(MODEL, PARAMS, data)
-    result, seen, killed = Cluster._result, [], []
+    fetch, seen, killed = Cluster._fetch, [], []
 
-    def with_a_kill(self: Cluster, errand: Any) -> list[Any]:
-        seen.append(errand)
+    def with_a_kill(*given: Any) -> list[Any]:
+        seen.append(given)
         if len(seen) == 3:  # others are under way, or done and not yet fetched
             killed.append(next(iter(client.run(os.getpid).values())))
             os.kill(killed[0], signal.SIGKILL)
-        return result(self, errand)
+        return fetch(*given)
 
-    monkeypatch.setattr(Cluster, "_result", with_a_kill)
+    monkeypatch.setattr(Cluster, "_fetch", staticmethod(with_a_kill))
     there = lh.on_cluster(data, client)
     np.testing.assert_array_equal(lh.state_probabilities(MODEL, PARAMS, there), expected[0])
     np.testing.assert_array_equal(lh.decode(MODEL, PARAMS, there), expected[1])

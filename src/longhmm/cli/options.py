@@ -155,7 +155,6 @@ def build_model(
     name: str, n_states: int, data: Sequences, *, priors: list[str], stay: float | None, held_out: float = 0.0
 ) -> HMM:
     """The model that was asked for, unless it cannot have produced the data or has more states than observations."""
-    from longhmm.data.parts import split
     from longhmm.model.hmm import HMM
     from longhmm.model.transitions.dirichlet import Sticky
 
@@ -169,7 +168,7 @@ def build_model(
     if data.in_memory:
         resolved.check_data(data)  # what lies in files is checked whenever it is read
     if held_out:
-        split(data, held_out)
+        data.split(held_out)
     return model
 
 

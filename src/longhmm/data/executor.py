@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
     from longhmm.data.sequences import Sequences
@@ -32,43 +32,34 @@ class Task(NamedTuple):
     gives_rows: bool = True
 
 
-class Executor(Protocol):
-    """Runs the tasks of a pass."""
+class Executor:
+    """Runs the tasks of a pass: in this process, each when it is asked for, unless a kind of executor says otherwise.
 
-    @property
-    def here(self) -> bool:
-        """Whether tasks run in this process, one after the other."""
-
-    def run(self, work: Work, model: Any, sequences: Sequences, tasks: Iterable[Task]) -> Iterator[Any]:
-        """What the tasks give, in their order; some behind the one last asked for may have been run already."""
-
-
-class Here:
-    """Tasks run in this process, each when it is asked for."""
+    `here` is whether tasks run in this process.
+    """
 
     here = True
 
     def run(self, work: Work, model: Any, sequences: Sequences, tasks: Iterable[Task]) -> Iterator[Any]:
-        """One after the other."""
+        """What the tasks give, in their order; some behind the one last asked for may have been run already."""
         one = work(model, sequences)
         for task in tasks:
             yield one(task.argument)
 
 
-class Watched:
+class Watched(Executor):
     """Another executor, after each of whose tasks `check` is called; what it raises ends the pass."""
 
     def __init__(self, executor: Executor, check: Callable[[], None]) -> None:
         self.executor, self.check, self.here = executor, check, executor.here
 
     def run(self, work: Work, model: Any, sequences: Sequences, tasks: Iterable[Task]) -> Iterator[Any]:
-        """What the other executor gives."""
         for each in self.executor.run(work, model, sequences, tasks):
             self.check()
             yield each
 
 
-HERE = Here()
+HERE = Executor()
 
 
 def nearby(executor: Executor) -> Executor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,7 +13,7 @@ from longhmm.data.executor import HERE, Executor
 from longhmm.data.formats import open_source
 from longhmm.data.joining import ConcatenatedSource, alongside, cut, is_many, join, strip_masks
 from longhmm.data.rows import Rows
-from longhmm.data.source import ArraySource, Columns, DaskSource, HeldRows, PartOfSource, SlicedSource, Source, touched
+from longhmm.data.source import ArraySource, Columns, DaskSource, ShiftedSource, SlicedSource, Source, touched
 from longhmm.errors import DataError
 
 # Values checked at a time, so that looking at data in memory never needs a second copy of them.
@@ -91,14 +91,10 @@ class Sequences:
         Data in memory were checked on opening. What comes from a map is not checked here: infinite values are the
         caller's to refuse.
         """
-        if self.mapped:
-            assert isinstance(self.source, SlicedSource)
-            stored = {"values": self.source.take(positions)}
-        elif self.in_memory:
-            own = self.parts.items()
-            stored = {name: part.values[positions] for name, part in own if isinstance(part, ArraySource)}
-        else:
+        if not (self.mapped or self.in_memory):
             raise DataError(f"{self.name} is not in memory; use rows(start, stop), which takes consecutive positions")
+        own = self.parts.items()
+        stored = {name: part.take(positions) for name, part in own if isinstance(part, (ArraySource, SlicedSource))}
         return _as_rows(stored, self._lagged(positions, lags, self.take))
 
     def stored(self, start: int, stop: int) -> Stored:
@@ -135,15 +131,40 @@ class Sequences:
         start, stop = int(offsets[0]), int(offsets[-1])
 
         def cut_out(source: Source) -> Source:
-            if not isinstance(source, ArraySource):
-                return PartOfSource(source, start, stop)
-            inside = ArraySource(source.values[start:stop], source.name)
-            inside.rate, inside.unit = source.rate, source.unit
-            return inside
+            if isinstance(source, ArraySource):
+                return ArraySource(source.values[start:stop], source.name, like=source)
+            return ShiftedSource(source, start, stop - start, source)
 
         values, *others = (cut_out(self.parts[name]) if name in self.parts else None for name in PARTS)
         assert values is not None
         return Sequences(values, np.asarray(offsets) - start, *others)
+
+    def split(self, held_out: float) -> tuple[Sequences, Sequences, bool]:
+        """Training data, held-out data, and whether the second continue the first; nothing is read.
+
+        The last share `held_out` of one sequence is held out; of many, whole sequences from the end.
+        """
+        if not 0 < held_out < 1:
+            raise DataError(f"held_out must be a share between 0 and 1, got {held_out!r}.")
+        wanted, number, offsets = self.length * (1 - held_out), 1, self.offsets
+        if self.n_sequences > 1:
+            number = int(np.clip(np.searchsorted(offsets, wanted), 1, self.n_sequences - 1))
+        elif 0 < round(wanted) < self.length:
+            offsets = np.array([0, round(wanted), self.length])
+        else:
+            raise DataError(f"{self.name} is too short to hold out {held_out:.0%}; pass the test data as test=.")
+        return self.part(offsets[: number + 1]), self.part(offsets[number:]), self.n_sequences == 1
+
+    def gathered(self, spans: Sequence[tuple[int, int]]) -> Sequences:
+        """Several stretches of rows in memory, cut where sequences end: every piece is a sequence of its own."""
+        cuts, at = [0], 0
+        for start, stop in spans:
+            inside = self.offsets[(self.offsets > start) & (self.offsets < stop)]
+            cuts += [at + int(each) - start for each in (*inside, stop)]
+            at += stop - start
+        stored = [self.stored(*span) for span in spans]
+        found = {name: ArraySource(np.concatenate([each[name] for each in stored]), name) for name in stored[0]}
+        return Sequences(found.pop("values"), np.array(cuts), **found)
 
     def lazy(self, start: int, stop: int) -> dict[str, Any]:
         """Rows of what another process cannot read by itself, as Dask arrays, for `holding`."""
@@ -152,10 +173,26 @@ class Sequences:
 
     def holding(self, start: int, held: Stored) -> Sequences:
         """The same data with rows from `start` on at hand, as `lazy` named them."""
+        rows = {
+            name: ShiftedSource(
+                ArraySource(values, f"what is at hand of {self.name}"), -start, self.length, self.parts[name]
+            )
+            for name, values in held.items()
+        }
+        parts = {**self.parts, **rows}
+        return self._but(parts=parts, source=parts["values"])
+
+    def following(self, context: np.ndarray) -> Sequences:
+        """The same data with rows `(p, D)` before them, the nearest first, which their first rows look back at."""
+        return self._but(context=context if len(context) else None)
+
+    def run_by(self, executor: Executor) -> Sequences:
+        """The same data, over which another executor runs the passes."""
+        return self._but(executor=executor)
+
+    def _but(self, **changes: Any) -> Sequences:
         same = copy.copy(self)
-        rows = {name: HeldRows(self.parts[name], start, values) for name, values in held.items()}
-        same.parts = {**self.parts, **rows}
-        same.source = same.parts["values"]
+        same.__dict__.update(changes)
         return same
 
     def sequence_of(self, position: int | np.ndarray) -> int | np.ndarray:
@@ -174,18 +211,6 @@ class Sequences:
             name = self.source.parts[number].name
         row = int(position) - int(self.offsets[sequence])
         return f"row {row} of {name}" if self.n_sequences == 1 else f"row {row} of sequence {sequence} ({name})"
-
-    def following(self, context: np.ndarray) -> Sequences:
-        """The same data with rows `(p, D)` before them, the nearest first, which their first rows look back at."""
-        same = copy.copy(self)
-        same.context = context if len(context) else None
-        return same
-
-    def run_by(self, executor: Executor) -> Sequences:
-        """The same data, over which another executor runs the passes."""
-        same = copy.copy(self)
-        same.executor = executor
-        return same
 
     def __getstate__(self) -> dict[str, Any]:
         # Who works through the data here is of no use elsewhere.

@@ -17,9 +17,7 @@ Columns = str | int | Sequence[str | int] | None
 _HINTS = {
     "c": "pass the real and imaginary parts as two columns",
     "O": "convert it to float64 and mark missing values with NaN",
-    "S": "convert the text to numbers",
-    "U": "convert the text to numbers",
-    "T": "convert the text to numbers",
+    **dict.fromkeys("SUT", "convert the text to numbers"),
     "M": "leave out the times, or choose the numeric columns with columns=[...]",
     "m": "convert the durations to numbers, or choose the numeric columns with columns=[...]",
     "V": "choose one field of the structured array",
@@ -182,7 +180,9 @@ class ArraySource(Source):
 
     in_memory = True
 
-    def __init__(self, array: Any, name: str = "the array", columns: Columns = None) -> None:
+    def __init__(
+        self, array: Any, name: str = "the array", columns: Columns = None, like: Source | None = None
+    ) -> None:
         values = np.asarray(array)
         self.name, self.dtype = name, stored_dtype(values.dtype, name)
         self.length, dim = checked_shape(values.shape, name)
@@ -193,9 +193,15 @@ class ArraySource(Source):
         # A view, so that making it read-only leaves the caller's own array as it was.
         self.values = values.astype(self.dtype, copy=False).view()
         self.values.flags.writeable = False
+        if like is not None:
+            self.rate, self.unit = like.rate, like.unit
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         return self.values[start:stop]
+
+    def take(self, rows: np.ndarray) -> np.ndarray:
+        """The rows at any positions, `rows.shape + (dim,)`."""
+        return self.values[rows]
 
 
 class SlicedSource(Source):
@@ -250,26 +256,12 @@ class DaskSource(SlicedSource):
         return {**self.__dict__, "_opened": None}  # other processes are handed the rows they need
 
 
-class PartOfSource(Source):
-    """Rows `[start, stop)` of another source, counted from `start`, read on demand."""
+class ShiftedSource(Source):
+    """`length` rows of another source under other numbers: row 0 is row `shift` of the other."""
 
-    def __init__(self, whole: Source, start: int, stop: int) -> None:
-        self.whole, self.start, self.parts = whole, start, [whole]
-        self.name, self.length, self.dim, self.dtype = whole.name, stop - start, whole.dim, whole.dtype
-        self.rate, self.unit = whole.rate, whole.unit
-
-    def fetch(self, start: int, stop: int) -> np.ndarray:
-        return self.whole.read(self.start + start, self.start + stop)
-
-
-class HeldRows(Source):
-    """Some rows of a source in memory, under the numbers that they have in the whole."""
-
-    def __init__(self, whole: Source, start: int, values: np.ndarray) -> None:
-        self.name, self.length, self.dim, self.dtype = whole.name, whole.length, whole.dim, whole.dtype
-        self.start, self.values = start, values
+    def __init__(self, other: Source, shift: int, length: int, like: Source) -> None:
+        self.other, self.shift, self.parts, self.length = other, shift, [other], length
+        self.name, self.dim, self.dtype, self.rate, self.unit = like.name, like.dim, like.dtype, like.rate, like.unit
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        if not self.start <= start <= stop <= self.start + len(self.values):
-            raise DataError(f"rows {start} to {stop} of {self.name} are not at hand; send them along")
-        return self.values[start - self.start : stop - self.start]
+        return self.other.read(self.shift + start, self.shift + stop)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longhmm.data.parts import split
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
@@ -60,7 +59,7 @@ def compare(
         held = open_data(test)
     else:
         assert training is not None
-        training, held, continues = split(training, held_out)
+        training, held, continues = training.split(held_out)
         after = training if continues else None
     scores: dict[str, Score] = {}
     for name, each in named.items():

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longhmm.data.parts import split
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError
@@ -156,7 +155,7 @@ class RunDirectory:
         """Data that were fitted, data that were held out (or None), and whether the second continue the first."""
         held_out = float(self.request.get("held_out") or 0.0)
         data = self.data()
-        return split(data, held_out) if held_out else (data, None, False)
+        return data.split(held_out) if held_out else (data, None, False)
 
 
 def _wrong_entry(request: Mapping[str, Any]) -> str | None:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from longhmm.data.executor import Task, Work
+from longhmm.data.executor import Executor, Task, Work
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.source import DaskSource, one_line
 from longhmm.errors import LongHMMError
@@ -69,51 +69,79 @@ class Parcel(NamedTuple):
     stop: int
 
 
-class Sealed(NamedTuple):
-    """Something pickled, and its digest."""
+class Sent:
+    """Something pickled, under its digest, on one worker, from which the others fetch it.
 
-    name: str
-    content: bytes
+    Not sent to all of them at once: Dask's scheduler fails, or waits for ever, if one of them is lost on the way.
+    """
+
+    def __init__(self, client: Any, content: bytes) -> None:
+        self.client, self.content, self.name = client, content, hashlib.sha256(content).hexdigest()
+        self._there: Any = None  # kept, since Dask drops what no one holds
+
+    @property
+    def there(self) -> Any:
+        if self._there is None:
+            self._there = self.client.scatter(self.content, broadcast=False, hash=False)
+        return self._there
+
+    def persevere(self, work: Callable[[], Result]) -> Result:
+        """Do something with it again, up to some times, while workers are lost on the way, and it may be with them."""
+        for attempt in range(ATTEMPTS):
+            try:
+                return work()
+            except losses() as error:
+                self._there, lost = None, error
+                time.sleep(PAUSE * 2**attempt)  # until the scheduler knows, or another worker has come
+        raise LongHMMError(
+            f"The workers of the cluster were lost {ATTEMPTS} times in a row ({type(lost).__name__}): look at their "
+            "logs; a run with a checkpoint goes on when it is started again."
+        )
 
 
-class Cluster:
+class Cluster(Executor):
     """Runs tasks on one data set on the workers of a client."""
 
     here = False
 
     def __init__(self, client: Any) -> None:
         self.client = client
-        self._packed: dict[int, tuple[Any, Sealed]] = {}  # models and data, each pickled once
-        self._data: Any = None  # on the workers; kept, since Dask drops what no one holds
+        self._packed: dict[int, tuple[Any, Sent]] = {}  # models and data, each pickled once
 
     def run(self, work: Work, model: Any, sequences: Sequences, tasks: Iterable[Task]) -> Iterator[Any]:
         """What the tasks give, in their order, with a few parcels in hand beyond the one last asked for."""
         import cloudpickle
 
         threads = max(1, sum(self.client.nthreads().values()))
-        data, sent = self._seal(sequences), (self._seal(model), cloudpickle.dumps(work))
+        data, kind, function = self._pack(sequences), self._pack(model), cloudpickle.dumps(work)
 
         def submit(parcel: Parcel) -> Any:
-            if self._data is None:
-                self._data = to_workers(self.client, data.content)
             # Rows of a Dask array are asked for as futures: they go from worker to worker, never here.
             lazy = {} if sequences.portable else sequences.lazy(parcel.start, parcel.stop)
             rows = {name: self.client.compute(part) for name, part in lazy.items()}
-            return self.client.submit(run_parcel, data.name, self._data, *sent, parcel, rows, pure=False)
+            given = (data.name, data.there, kind.name, kind.content, function, parcel, rows)
+            return self.client.submit(run_parcel, *given, pure=False)
 
-        waiting: deque[Errand] = deque()
+        def begun(parcel: Parcel) -> list[Any]:
+            with contextlib.suppress(*losses()):
+                return [submit(parcel)]
+            return []  # it is sent when its result is asked for
+
+        def result(parcel: Parcel, futures: list[Any]) -> list[Any]:
+            return list((futures.pop() if futures else submit(parcel)).result())
+
+        waiting: deque[tuple[Parcel, list[Any]]] = deque()
         try:
             for parcel in packed(tasks, sequences, threads):
-                waiting.append(Errand(parcel, submit))
-                waiting[-1].begin()
+                waiting.append((parcel, begun(parcel)))
                 if len(waiting) >= AHEAD * threads:
-                    yield from self._result(waiting.popleft())
+                    yield from self._fetch(data, functools.partial(result, *waiting.popleft()))
             while waiting:
-                yield from self._result(waiting.popleft())
+                yield from self._fetch(data, functools.partial(result, *waiting.popleft()))
         finally:  # left early: what is still in hand is of no use
-            self.client.cancel([errand.future for errand in waiting if errand.future is not None])
+            self.client.cancel([future for _, futures in waiting for future in futures])
 
-    def _seal(self, thing: Any) -> Sealed:
+    def _pack(self, thing: Any) -> Sent:
         """A thing pickled; the thing is kept, so that its identity stays its own."""
         import cloudpickle
 
@@ -127,35 +155,13 @@ class Cluster:
                 raise LongHMMError(
                     f"{what} must be fit to be sent to the workers, but cannot be ({one_line(error)}): {instead}."
                 ) from error
-            self._packed[id(thing)] = thing, Sealed(hashlib.sha256(content).hexdigest(), content)
+            self._packed[id(thing)] = thing, Sent(self.client, content)
         return self._packed[id(thing)][1]
 
-    def _result(self, errand: Errand) -> list[Any]:
-        def once() -> list[Any]:
-            try:
-                return errand.result()
-            except losses():
-                self._data = None  # they may have been lost with the workers
-                raise
-
-        return persevere(once)
-
-
-class Errand:
-    """A parcel that is under way, unless it was lost."""
-
-    def __init__(self, parcel: Parcel, submit: Callable[[Parcel], Any]) -> None:
-        self.parcel, self.submit, self.future = parcel, submit, None
-
-    def begin(self) -> None:
-        """Send it off; if that fails for the loss of a worker, it is sent when its result is asked for."""
-        with contextlib.suppress(*losses()):
-            self.future = self.submit(self.parcel)
-
-    def result(self) -> list[Any]:
-        """What came back; after a loss, the next call sends it off again."""
-        future, self.future = self.future or self.submit(self.parcel), None
-        return list(future.result())
+    @staticmethod
+    def _fetch(data: Sent, result: Callable[[], list[Any]]) -> list[Any]:
+        """What came of a parcel; after a loss it is sent off again."""
+        return data.persevere(result)
 
 
 def packed(tasks: Iterable[Task], sequences: Sequences, threads: int) -> Iterator[Parcel]:
@@ -190,7 +196,7 @@ _looking = threading.Lock()
 
 
 def run_parcel(
-    data_name: str, data: bytes, model: Sealed, work: bytes, parcel: Parcel, rows: dict[str, np.ndarray]
+    data_name: str, data: bytes, kind: str, model: bytes, work: bytes, parcel: Parcel, rows: dict[str, np.ndarray]
 ) -> list[Any]:
     """On a worker: the tasks of one parcel, one after the other."""
     import cloudpickle
@@ -198,24 +204,21 @@ def run_parcel(
     sequences: Sequences = _opened(data_name, data)
     if rows:
         sequences = sequences.holding(parcel.start, rows)
-    one = cloudpickle.loads(work)(_opened(*model), sequences)
+    one = cloudpickle.loads(work)(_opened(kind, model), sequences)
     return [one(argument) for argument in parcel.arguments]
 
 
-def _opened(name: str, content: bytes, made: Callable[[Any], Any] = lambda each: each) -> Any:
-    """What is made of something sealed, and the very same object again next time."""
+def _opened(name: str, content: bytes) -> Any:
+    """Something unpickled, and the very same object again next time."""
     import cloudpickle
 
     with _looking:
         if name not in _known:
-            _known[name] = made(cloudpickle.loads(content))
+            _known[name] = cloudpickle.loads(content)
         _known.move_to_end(name)
         while len(_known) > KEPT:
             _known.popitem(last=False)
         return _known[name]
-
-
-# Chains
 
 
 def driver_for(request: Request, sampler: Sampler, target: Target, limit: Limit) -> Driver:
@@ -244,28 +247,6 @@ def losses() -> tuple[type[BaseException], ...]:
     return KilledWorker, CancelledError, CommClosedError, TimeoutError, OSError
 
 
-def to_workers(client: Any, content: bytes) -> Any:
-    """Something on one worker, from which the others fetch it.
-
-    Not sent to all of them at once: Dask's scheduler fails, or waits for ever, if one of them is lost on the way.
-    """
-    return client.scatter(content, broadcast=False, hash=False)
-
-
-def persevere(work: Callable[[], Result]) -> Result:
-    """Do something again, up to some times, while workers are lost on the way."""
-    for attempt in range(ATTEMPTS):
-        try:
-            return work()
-        except losses() as error:
-            lost = error
-            time.sleep(PAUSE * 2**attempt)  # until the scheduler knows, or another worker has come
-    raise LongHMMError(
-        f"The workers of the cluster were lost {ATTEMPTS} times in a row ({type(lost).__name__}): look at their logs; "
-        "a run with a checkpoint goes on when it is started again."
-    )
-
-
 class ClusterDriver(Driver):
     """A driver whose blocks run on workers, one task for each chain."""
 
@@ -273,51 +254,38 @@ class ClusterDriver(Driver):
         super().__init__(sampler, target, seed, limit)
         self.client = client
         self._together = False  # chains are apart from one another here
-        self._given: Any = None  # the recipe on the workers; kept, since Dask drops what no one holds
 
     @functools.cached_property
-    def _recipe(self) -> bytes:
+    def _recipe(self) -> Sent:
         """All that a worker needs, once; data in files travel as their place, data in memory as they are."""
         import cloudpickle
 
         parts = jax.tree.map(np.asarray, (self.sampler, self.target))
-        recipe: bytes = cloudpickle.dumps((*parts, np.asarray(jax.random.key_data(self.key))))
-        return recipe
+        return Sent(self.client, cloudpickle.dumps((*parts, np.asarray(jax.random.key_data(self.key)))))
 
     def _blocks(self, run: RunState, count: int, thin: int) -> list[Any]:
-        name = hashlib.sha256(self._recipe).hexdigest()
         states = [jax.tree.map(np.asarray, state) for state in run.states]
 
         def once() -> list[Any]:
             tasks: list[Any] = []
             try:
-                if self._given is None:
-                    self._given = to_workers(self.client, self._recipe)
                 for chain, state in enumerate(states):
-                    block = (name, state, chain, run.steps, count, thin)
-                    tasks.append(self.client.submit(run_block, self._given, *block, pure=False, retries=ATTEMPTS))
+                    block = (self._recipe.name, self._recipe.there, state, chain, run.steps, count, thin)
+                    tasks.append(self.client.submit(run_block, *block, pure=False, retries=ATTEMPTS))
                 return list(self.client.gather(tasks))
-            except losses():
-                self._given = None  # it may have been lost with the workers
-                raise
             finally:
                 self.client.cancel(tasks)
 
-        return self.limit.run(functools.partial(persevere, once), DRAWING, GRACE)
-
-
-def _driver(recipe: tuple[Sampler, Target, np.ndarray]) -> Driver:
-    driver = Driver(*recipe[:2], 0)
-    driver.key = key_from(recipe[2])
-    return driver
+        return self.limit.run(functools.partial(self._recipe.persevere, once), DRAWING, GRACE)
 
 
 def run_block(
-    recipe: bytes, name: str, state: Any, chain: int, steps: int, count: int, thin: int
+    name: str, recipe: bytes, state: Any, chain: int, steps: int, count: int, thin: int
 ) -> tuple[Any, Any, dict[str, np.ndarray]]:
     """On a worker: one block of one chain, beginning after `steps` steps."""
+    sampler, target, key = _opened(name, recipe)
+    driver = Driver(sampler, target, 0)
+    driver.key = key_from(key)
     # The state is put where the driver looks for it; other chains are elsewhere.
-    run = RunState([state] * (chain + 1), steps)
-    driver: Driver = _opened(name, recipe, _driver)
-    state, kept, stats = driver._block(run, count, thin, chain)
+    state, kept, stats = driver._block(RunState([state] * (chain + 1), steps), count, thin, chain)
     return jax.tree.map(np.asarray, state), kept, stats

@@ -37,43 +37,30 @@ DRAWING = "drawing"
 LOOK = 0.1  # seconds between two looks of a chain that waits for the first one
 ALONE = 0.2  # share of its adaptation that the first chain does alone: every program is compiled by then
 
-ADVICE = (
-    "The chain left the region where the model is finite: use a smaller step size, more windows per step, or the "
-    "default sampler."
-)
-
-
-class DivergenceError(LongHMMError):
-    """Every chain met a number that is not finite; `last_good` holds the states before that."""
-
-    def __init__(self, message: str, last_good: list[Any]) -> None:
-        super().__init__(message)
-        self.last_good = last_good
-
 
 @dataclass
 class RunState:
-    """Where chains stand: one state each, steps taken, and what was recorded, `(chain, draw, ...)`."""
+    """Where chains stand: one state each, steps taken, and blocks of what was recorded: draws and their statistics."""
 
     states: list[Any]
     steps: int = 0
-    recorded: list[Any] = field(default_factory=list)
-    stats: list[dict[str, np.ndarray]] = field(default_factory=list)
+    recorded: list[tuple[Any, dict[str, np.ndarray]]] = field(default_factory=list)
     alive: list[bool] = field(default_factory=list)
     stopped: str | None = None
 
     def copy(self) -> RunState:
         """The same state, to go on from."""
-        return RunState(list(self.states), self.steps, list(self.recorded), list(self.stats), list(self.alive))
+        return RunState(list(self.states), self.steps, list(self.recorded), list(self.alive))
 
     def leaves(self) -> dict[str, Any]:
         """All of it, with trees as lists of their leaves: what a checkpoint holds."""
+        draws, stats = self.joined() if self.recorded else (None, None)
         return {
             "steps": self.steps,
             "alive": self.alive,
             "states": [jax.tree.leaves(state) for state in self.states],
-            "draws": jax.tree.leaves(self.draws_tree()) if self.recorded else None,
-            "stats": self.stats_tree() if self.recorded else None,
+            "draws": jax.tree.leaves(draws) if self.recorded else None,
+            "stats": stats,
         }
 
     def like(self, leaves: Mapping[str, Any], record: Any) -> RunState:
@@ -84,22 +71,17 @@ class RunState:
         ]
         found = RunState(states, leaves["steps"], alive=list(leaves["alive"]))
         if leaves["draws"] is not None:
-            found.recorded = [jax.tree.unflatten(jax.tree.structure(record), leaves["draws"])]
-            found.stats = [leaves["stats"]]
+            found.recorded = [(jax.tree.unflatten(jax.tree.structure(record), leaves["draws"]), leaves["stats"])]
         return found
 
     @property
     def draws(self) -> int:
         """Draws recorded so far, of every chain."""
-        return sum(next(iter(jax.tree.leaves(block))).shape[1] for block in self.recorded)
+        return sum(jax.tree.leaves(block)[0].shape[1] for block in self.recorded)
 
-    def draws_tree(self) -> Any:
-        """All recorded draws, `(chain, draw, ...)`."""
+    def joined(self) -> tuple[Any, dict[str, np.ndarray]]:
+        """All recorded draws, `(chain, draw, ...)`, and their statistics, `(chain, draw)`."""
         return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *self.recorded)
-
-    def stats_tree(self) -> dict[str, np.ndarray]:
-        """All recorded statistics, `(chain, draw)`."""
-        return {name: np.concatenate([part[name] for part in self.stats], axis=1) for name in self.stats[0]}
 
 
 class Driver:
@@ -196,18 +178,18 @@ class Driver:
         return alone + (self.limit.run_all(rest, _at_once(len(rest)), DRAWING, GRACE) if rest else [])
 
     def _take(self, run: RunState, outcome: list[Any], steps: int, record: bool) -> None:
-        last_good = list(run.states)
         for chain, (state, _, stats) in enumerate(outcome):
             run.alive[chain] = run.alive[chain] and bool(np.all(stats["finite"]))
             if run.alive[chain]:
                 run.states[chain] = state
         if not any(run.alive):
-            raise DivergenceError(ADVICE, last_good)
+            raise LongHMMError(
+                "The chain left the region where the model is finite: use a smaller step size, more windows per step, "
+                "or the default sampler."
+            )
         run.steps += steps
         if record:
-            run.recorded.append(jax.tree.map(lambda *parts: np.stack(parts), *(each[1] for each in outcome)))
-            names = outcome[0][2]
-            run.stats.append({name: np.stack([each[2][name] for each in outcome]) for name in names})
+            run.recorded.append(jax.tree.map(lambda *parts: np.stack(parts), *(each[1:] for each in outcome)))
 
     def _block(self, run: RunState, count: int, thin: int, chain: int) -> tuple[Any, Any, dict[str, np.ndarray]]:
         state, key = run.states[chain], self.chain_key(chain)
@@ -220,7 +202,6 @@ class Driver:
 
     def _blocks_together(self, run: RunState, count: int, thin: int) -> list[tuple[Any, Any, dict[str, np.ndarray]]]:
         """All chains as one program."""
-        chains = range(len(run.states))
         with jax.enable_x64(self.sampler.x64):
             # On the host: there are many small arrays, and every one would be a program to start.
             states = jax.tree.map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *run.states)
@@ -228,7 +209,7 @@ class Driver:
             found = _compiled_together(self.sampler, self.target, states, keys, run.steps, thin, count)
             state, kept, stats = jax.tree.map(np.asarray, found)
             kept, stats = jax.tree.map(lambda each: each[:, :count], (kept, stats))
-        return [jax.tree.map(operator.itemgetter(chain), (state, kept, stats)) for chain in chains]
+        return [jax.tree.map(operator.itemgetter(chain), (state, kept, stats)) for chain in range(len(run.states))]
 
     def _by_draws(self, state: Any, key: jax.Array, first: int, count: int, thin: int) -> tuple[Any, Any, Any]:
         """Draw by draw: steps that are not compiled, or on windows of files, while those of the next draw are read."""
@@ -271,13 +252,7 @@ def _scalars(info: Any) -> dict[str, jax.Array]:
 
 @jax.jit
 def _compiled(
-    sampler: Sampler,
-    target: Target,
-    state: Any,
-    key: jax.Array,
-    first: jax.Array,
-    thin: jax.Array,
-    count: jax.Array,
+    sampler: Sampler, target: Target, state: Any, key: jax.Array, first: jax.Array, thin: jax.Array, count: jax.Array
 ) -> tuple[Any, Any, Any]:
     """`count` draws, at most `BLOCK_DRAWS`, `thin` steps apart, beginning with step number `first`.
 
@@ -294,27 +269,19 @@ def _compiled(
     shapes = jax.eval_shape(one_step, first, state)[1]
     nothing = {name: jnp.ones(each.shape, each.dtype) for name, each in shapes.items()}
 
-    def one_draw(state: Any, draw: jax.Array) -> tuple[Any, tuple[Any, dict[str, jax.Array]]]:
-        begin = first + draw * thin
+    def one_draw(draw: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
+        state, room = carry
 
         def body(each: jax.Array, carry: tuple[Any, dict[str, jax.Array]]) -> tuple[Any, dict[str, jax.Array]]:
-            state, stats = carry
-            state, now = one_step(begin + each, state)
-            return state, {**now, "finite": stats["finite"] & now["finite"]}  # of the last step, but for `finite`
+            state, now = one_step(first + draw * thin + each, carry[0])
+            return state, {**now, "finite": carry[1]["finite"] & now["finite"]}  # of the last step, but for `finite`
 
         state, stats = jax.lax.fori_loop(0, thin, body, (state, nothing))
-        return state, (sampler.record(state), stats)
+        return state, jax.tree.map(lambda each, new: each.at[draw].set(new), room, (sampler.record(state), stats))
 
-    def record(draw: jax.Array, carry: tuple[Any, Any]) -> tuple[Any, Any]:
-        state, room = carry
-        state, found = one_draw(state, draw)
-        return state, jax.tree.map(lambda each, new: each.at[draw].set(new), room, found)
-
-    room = jax.tree.map(
-        lambda each: jnp.zeros((BLOCK_DRAWS, *each.shape), each.dtype),
-        (jax.eval_shape(sampler.record, state), shapes),
-    )
-    state, (kept, stats) = jax.lax.fori_loop(0, count, record, (state, room))
+    kinds = jax.eval_shape(sampler.record, state), shapes
+    room = jax.tree.map(lambda each: jnp.zeros((BLOCK_DRAWS, *each.shape), each.dtype), kinds)
+    state, (kept, stats) = jax.lax.fori_loop(0, count, one_draw, (state, room))
     return state, kept, stats
 
 

@@ -278,8 +278,7 @@ class _Session:
             self.advance(state, looks, thin, record=True)
         if state.stopped is not None or not looks:
             return None
-        seen = state.draws_tree()
-        state.recorded, state.stats = [], []
+        seen, state.recorded = state.joined()[0], []
         return seen
 
     # Draws
@@ -299,13 +298,11 @@ class _Session:
             self.save()
             if state.stopped or request.thin is not None or run.rounds >= ROUNDS or not state.recorded:
                 break
-            coordinates = self.sampler.coordinates(state.draws_tree())
-            flat = Flat.like(self.starts[0]).ravel_numpy(coordinates)
+            flat = Flat.like(self.starts[0]).ravel_numpy(self.sampler.coordinates(state.joined()[0]))
             if bulk_effective_size(flat).min() >= request.wanted_size:
                 break
             # Every second draw goes, and the rest is filled up with draws twice as far apart.
-            state.recorded = [jax.tree.map(lambda each: each[:, 1::2], state.draws_tree())]
-            state.stats = [{name: value[:, 1::2] for name, value in state.stats_tree().items()}]
+            state.recorded = [jax.tree.map(lambda each: each[:, 1::2], state.joined())]
             run.thin, run.rounds = 2 * run.thin, run.rounds + 1
         if not state.recorded:
             raise KeyboardInterrupt if state.stopped == CTRL_C else self.limit.over("drawing")
@@ -328,8 +325,7 @@ class _Session:
         """The draws of the chains that are alive, and how they came about."""
         run, request, sampler, state = self.run, self.request, self.sampler, self.state
         alive = np.asarray(state.alive)
-        record = jax.tree.map(lambda each: each[alive], state.draws_tree())
-        stats = {name: value[alive] for name, value in state.stats_tree().items()}
+        record, stats = jax.tree.map(lambda each: each[alive], state.joined())
         settings = {
             "sampler": sampler.name,
             "chains": request.chains,

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from longhmm.data.parts import gathered
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
@@ -56,7 +55,7 @@ def excerpts(sequences: Sequences, most: int) -> tuple[Sequences, np.ndarray]:
     middles = (2 * np.arange(PLACES) + 1) * sequences.length // (2 * PLACES)
     starts = np.maximum(middles - size // 2, 0)
     stops = np.minimum(starts + size, sequences.length)
-    found = gathered(sequences, list(zip(starts.tolist(), stops.tolist(), strict=True)))
+    found = sequences.gathered(list(zip(starts.tolist(), stops.tolist(), strict=True)))
     counts, at = np.ones(found.length, bool), 0
     for start, stop in zip(starts, stops, strict=True):
         if start not in sequences.offsets:

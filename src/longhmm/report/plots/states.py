@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longhmm.data.envelopes import Envelope, envelope
-from longhmm.data.parts import gathered
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.inference.markov import stationary_law
@@ -254,7 +253,7 @@ def _states(
     if states is None or chances is None:
         first, last = max(0, start - MARGIN), min(sequences.length, stop + MARGIN)
         whole, own = last - first == sequences.length, slice(start - first, stop - first)
-        near = sequences if whole else gathered(sequences, [(first, last)])
+        near = sequences if whole else sequences.gathered([(first, last)])
         states = posterior.decode(near)[own] if states is None else states
         draws = int(np.clip(2_000_000 // (last - first), 1, 20))
         chances = posterior.state_probabilities(near, draws=draws)[own] if chances is None else chances
