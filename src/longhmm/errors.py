@@ -15,11 +15,11 @@ class ModelError(LongHMMError):
     """Something is wrong with the model or its parameters."""
 
 
-def check_whole(name: str, value: object, least: int) -> None:
-    """Refuse an argument that must be a whole number of at least so much."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ModelError(f"{name} must be a whole number of at least {least}, got {value!r}.")
-
-
 class ImpossibleObservationError(LongHMMError):
     """No state can have produced an observation: its likelihood is zero under every reachable state."""
+
+
+def check_whole(name: str, value: object, least: int, error: type[LongHMMError] = ModelError) -> None:
+    """Refuse an argument that must be a whole number of at least so much."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise error(f"{name} must be a whole number of at least {least}, got {value!r}.")

@@ -194,10 +194,10 @@ def test_gather_checks_what_it_reads(tmp_path):
 def test_what_cannot_be_cut():
     offsets = np.array([0, 10])
     for wrong in (0, -3, 2.5, None):
-        with pytest.raises(DataError, match=f"core_length must be a whole number, at least 1, but is {wrong}"):
+        with pytest.raises(DataError, match=f"core_length must be a whole number of at least 1, got {wrong}"):
             Partition(offsets, wrong)  # type: ignore[arg-type]
     partition = Partition(offsets, 4)
-    with pytest.raises(DataError, match="buffer must be a whole number, at least 0, but is -1"):
+    with pytest.raises(DataError, match="buffer must be a whole number of at least 0, got -1"):
         partition.locate([0], -1)
     for wrong_block in (-1, 3):
         with pytest.raises(DataError, match=f"block {wrong_block} does not exist; blocks are numbered from 0 to 2"):

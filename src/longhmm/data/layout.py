@@ -5,7 +5,6 @@ No window crosses the end of a sequence.
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from longhmm.data.rows import BLANK, Rows
 from longhmm.data.sequences import Sequences
-from longhmm.errors import DataError
+from longhmm.errors import DataError, check_whole
 
 if TYPE_CHECKING:
     from jaxtyping import Integer, Shaped
@@ -109,11 +108,10 @@ class Partition:
     block_offsets: np.ndarray = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        offsets = np.asarray(self.offsets, np.int64)
-        core_length = _whole(self.core_length, "core_length", 1)
-        counts = -(-np.diff(offsets) // core_length)  # rounded up
-        object.__setattr__(self, "offsets", offsets)
-        object.__setattr__(self, "core_length", core_length)
+        check_whole("core_length", self.core_length, 1, DataError)
+        object.__setattr__(self, "offsets", np.asarray(self.offsets, np.int64))
+        object.__setattr__(self, "core_length", int(self.core_length))
+        counts = -(-np.diff(self.offsets) // self.core_length)  # rounded up
         object.__setattr__(self, "block_offsets", np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
 
     # Compared by value: a program that was compiled for one data set serves others that are cut alike.
@@ -132,15 +130,17 @@ class Partition:
 
     def width(self, buffer: int) -> int:
         """The longest a window can be: core and both buffers."""
-        return self.core_length + 2 * _whole(buffer, "buffer", 0)
+        check_whole("buffer", buffer, 0, DataError)
+        return self.core_length + 2 * int(buffer)
 
     def locate(self, numbers: Any, buffer: int) -> Layout:
         """Windows of the given blocks, with `buffer` more times on each side where the sequence has them."""
+        check_whole("buffer", buffer, 0, DataError)
         numbers = np.asarray(numbers, np.int64)
         if numbers.size and not (numbers.min() >= 0 and numbers.max() < self.n_blocks):
             wrong = numbers[(numbers < 0) | (numbers >= self.n_blocks)].flat[0]
             raise DataError(f"block {wrong} does not exist; blocks are numbered from 0 to {self.n_blocks - 1}")
-        return locate(np, self.block_offsets, self.offsets, self.core_length, numbers, _whole(buffer, "buffer", 0))
+        return locate(np, self.block_offsets, self.offsets, self.core_length, numbers, int(buffer))
 
 
 def gather(sequences: Sequences, layout: Layout, width: int, lags: int = 0) -> tuple[Rows, Layout]:
@@ -149,14 +149,12 @@ def gather(sequences: Sequences, layout: Layout, width: int, lags: int = 0) -> t
     Windows are padded to `width` (`Partition.width(buffer)` fits all): value 0, not observed, state unknown. From
     memory and memory maps all are taken in one call; from other files each is read by itself.
     """
-    begin, left, core, right = (
-        np.asarray(each, np.int64) for each in (layout.begin, layout.left, layout.core, layout.right)
-    )
+    sides = (layout.begin, layout.left, layout.core, layout.right)
+    begin, left, core, right = (np.asarray(each, np.int64) for each in sides)
     start, length = begin - left, left + core + right
     if length.size and length.max() > width:
         raise DataError(f"width must be at least the longest window, {length.max()} times, but is {width}; raise it")
-    placed = (np.arange(len(start)) * width + left, left, core, right, layout.opens)
-    layout = Layout(*placed).padded(len(start))
+    layout = Layout(np.arange(len(start)) * width + left, left, core, right, layout.opens).padded(len(start))
     if sequences.in_memory or (sequences.mapped and length.size * width <= _MOST_AT_ONCE):
         times = np.arange(width)
         padding = times >= length[:, None]
@@ -174,13 +172,3 @@ def gather(sequences: Sequences, layout: Layout, width: int, lags: int = 0) -> t
     read = [rows.padded(width) for rows in sequences.rows_of(spans, lags)]
     back = np.argsort(order)
     return jax.tree.map(lambda *each: np.stack([each[n] for n in back]), *read), layout
-
-
-def _whole(number: Any, name: str, least: int) -> int:
-    try:
-        value = operator.index(number)
-    except TypeError:
-        value = least - 1
-    if value < least:
-        raise DataError(f"{name} must be a whole number, at least {least}, but is {number!r}; choose another")
-    return value

@@ -12,7 +12,7 @@ import numpy as np
 from longhmm.data.joining import offsets_of
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.source import ArraySource, Source, touched
-from longhmm.errors import DataError
+from longhmm.errors import DataError, check_whole
 
 ROWS_AT_ONCE = 1 << 18
 STRETCHES = 200  # medians through which the line of slow drift is laid
@@ -40,8 +40,7 @@ class Preprocessing:
     scale: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.decimate, bool) or not isinstance(self.decimate, int) or self.decimate < 1:
-            raise DataError(f"decimate must be a whole number of at least 1, got {self.decimate!r}.")
+        check_whole("decimate", self.decimate, 1, DataError)
 
     @property
     def changes_nothing(self) -> bool:

@@ -84,11 +84,12 @@ def open_source(obj: Any, *, dataset: str | None = None, columns: Columns = None
     if package == "pandas":
         return ArraySource(_table_values(obj, columns, name), name)
     if isinstance(obj, np.ma.MaskedArray):
-        return ArraySource(_filled(obj, name), name, columns)
+        if obj.dtype.kind != "f":
+            raise DataError(f"{name} is a masked array of integers, which cannot hold NaN; pass it with mask= instead")
+        return ArraySource(obj.filled(np.nan), name, columns)
     if isinstance(obj, np.ndarray):
         return SlicedSource(obj, name, columns) if _is_mapped(obj) else ArraySource(obj, name, columns)
-    slices = all(hasattr(obj, attribute) for attribute in ("shape", "dtype", "__getitem__"))
-    if slices and not _is_jax_array(obj) and _is_numpy_dtype(obj.dtype):
+    if _is_lazy(obj):
         return SlicedSource(obj, name, columns)
     if not isinstance(obj, (list, tuple)) and not hasattr(obj, "__array__"):
         raise DataError(
@@ -146,24 +147,17 @@ def _is_mapped(array: np.ndarray) -> bool:
     return isinstance(base, np.memmap)
 
 
-def _is_jax_array(obj: Any) -> bool:
-    # Looked up, not imported: an object can only be a JAX array where JAX has been imported already.
-    jax = sys.modules.get("jax")
-    return jax is not None and isinstance(obj, jax.Array)
-
-
-def _is_numpy_dtype(dtype: Any) -> bool:
+def _is_lazy(obj: Any) -> bool:
+    """Whether something slices like an array of NumPy's types, and is none of JAX's, which lie in memory."""
+    jax = sys.modules.get("jax")  # not imported: an object can only be a JAX array where JAX has been imported already
+    if not all(hasattr(obj, each) for each in ("shape", "dtype", "__getitem__")) or (
+        jax and isinstance(obj, jax.Array)
+    ):
+        return False
     try:
-        np.dtype(dtype)
+        return isinstance(np.dtype(obj.dtype), np.dtype)
     except TypeError:
         return False
-    return True
-
-
-def _filled(array: np.ma.MaskedArray, name: str) -> np.ndarray:
-    if array.dtype.kind != "f":
-        raise DataError(f"{name} is a masked array of integers, which cannot hold NaN; pass it with mask= instead")
-    return array.filled(np.nan)
 
 
 def _table_values(table: Any, columns: Columns, name: str) -> np.ndarray:

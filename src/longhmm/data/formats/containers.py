@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ RATES = {"rate", "rate_hz", "fs", "sampling_rate", "sample_rate", "sampling_freq
 INTERVALS = {"dt", "dt_s", "sampling_interval", "sample_interval"}
 # Windows fall anywhere, so a few decoded row groups are kept; more would approach holding the whole file.
 _GROUPS_KEPT = 4
+_DECODING = threading.Lock()  # a background reader and the main program may share a file
 DAMAGED = "it is damaged, so copy or write it again"
 
 
@@ -113,14 +113,13 @@ def open_node(
     node: Any, name: str, columns: Columns = None, dataset: str | None = None, path: Path | None = None
 ) -> SlicedSource:
     """A Zarr or HDF5 array, or one array inside a group of either; with `path`, of a file that may be let go."""
-    reopen = None
     if not hasattr(node, "shape"):
         dataset = choose(dataset, *_arrays_in(node, name), name)
-        reopen = None if path is None else functools.partial(_hdf5_dataset, path, dataset)
     elif dataset is not None:
         raise DataError(f"dataset={dataset!r} was given but {name} is itself an array; leave dataset out")
     with refusing(f"{name} cannot be read", DAMAGED):
         array = node if dataset is None else node[dataset]
+        reopen = None if path is None or dataset is None else functools.partial(_hdf5_dataset, path, dataset)
         source = SlicedSource(array, name if dataset is None else f"{name}[{dataset}]", columns, reopen)
         source.rate = rate_among(array.attrs)
     return source
@@ -158,8 +157,7 @@ class ParquetSource(Source):
     """Numeric columns of a Parquet file; nulls are NaN, and integer columns without nulls stay integer."""
 
     def __init__(self, path: Path, columns: Columns = None) -> None:
-        self.name, self.reopen = str(path), functools.partial(RowGroups, path)
-        file = self.opened.file
+        self.name, file = str(path), _parquet_file(path)
         names = [name for name in file.schema_arrow.names if not name.startswith("__index_level_")]
         self._columns = [names[i] for i in column_indices(columns, names, self.name)]
         self.dim = len(self._columns)
@@ -169,46 +167,38 @@ class ParquetSource(Source):
         self.length = int(self._starts[-1])
         if self.length == 0:
             raise DataError(f"{self.name} is empty (no rows); pass a file with at least one observation")
+        self.reopen = functools.partial(_row_groups, path, self._columns, self.dtype)
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        groups = touched(self._starts, start, stop)
-        return np.concatenate([self.opened.get(group, self.decode)[first:last] for group, first, last in groups])
+        read = []
+        for group, first, last in touched(self._starts, start, stop):
+            rows = f"rows {self._starts[group]} to {self._starts[group + 1]} (row group {group}) of {self.name}"
+            remedy = "the file may be damaged, so write or copy it again"
+            with refusing(f"{rows} could not be read", remedy), _DECODING:  # each codec has its own errors
+                read.append(self.opened(group)[first:last])
+        return np.concatenate(read)
 
-    def decode(self, group: int) -> np.ndarray:
-        """The values of one row group."""
-        rows = f"rows {self._starts[group]} to {self._starts[group + 1]} (row group {group}) of {self.name}"
-        remedy = "the file may be damaged, so write or copy it again"
-        with refusing(f"{rows} could not be read", remedy):  # each codec has its own errors
-            table = self.opened.file.read_row_group(group, columns=self._columns)
+
+def _parquet_file(path: Path) -> Any:
+    library("parquet", path)
+    from pyarrow.parquet import ParquetFile
+
+    remedy = "its footer may be missing because it was cut short, so copy or write it again"
+    with refusing(f"{path} is not a readable Parquet file", remedy):
+        return ParquetFile(path)
+
+
+def _row_groups(path: Path, columns: list[str], dtype: np.dtype) -> Callable[[int], np.ndarray]:
+    """What gives the values of a row group, the last few of which are kept."""
+    file = _parquet_file(path)
+
+    @functools.lru_cache(_GROUPS_KEPT)
+    def decoded(group: int) -> np.ndarray:
+        table = file.read_row_group(group, columns=columns)
         # Columns are taken by name: the file's order need not be the order asked for.
-        decoded = np.empty((table.num_rows, self.dim), self.dtype)
-        for i, name in enumerate(self._columns):
-            decoded[:, i] = table.column(name).to_numpy()
-        return decoded
+        return np.stack([table.column(name).to_numpy().astype(dtype, copy=False) for name in columns], axis=1)
 
-
-class RowGroups:
-    """An open Parquet file, and the last few row groups that were decoded."""
-
-    def __init__(self, path: Path) -> None:
-        library("parquet", path)
-        from pyarrow.parquet import ParquetFile
-
-        remedy = "its footer may be missing because it was cut short, so copy or write it again"
-        with refusing(f"{path} is not a readable Parquet file", remedy):
-            self.file = ParquetFile(path)
-        self._decoded: OrderedDict[int, np.ndarray] = OrderedDict()
-        self._lock = threading.Lock()  # a background reader and the main program may share this file
-
-    def get(self, group: int, decode: Any) -> np.ndarray:
-        """A row group, decoded unless it is at hand."""
-        with self._lock:
-            if group not in self._decoded:
-                self._decoded[group] = decode(group)
-                if len(self._decoded) > _GROUPS_KEPT:
-                    self._decoded.popitem(last=False)
-            self._decoded.move_to_end(group)
-            return self._decoded[group]
+    return decoded
 
 
 def _column_dtype(file: Any, name: str, names: list[str], source: str) -> np.dtype:

@@ -39,6 +39,9 @@ class Channels:
     lengths: list[int] | None = None
 
 
+Header = Callable[[Path, Columns], Channels]
+
+
 class RecordedSource(Source):
     """Some channels of a recording, read on demand."""
 
@@ -47,7 +50,8 @@ class RecordedSource(Source):
         header: Channels = self.opened
         self._chosen = column_indices(columns, list(header.names), name)
         self.length, self.dim, self.dtype = header.length, len(self._chosen), np.dtype(header.dtype)
-        self.rate, self.unit = float(header.rate), _common(header.units[each] for each in self._chosen)
+        units = {str(header.units[each]).strip() for each in self._chosen}
+        self.rate, self.unit = float(header.rate), next(iter(units)) or None if len(units) == 1 else None
         self.lengths = header.lengths
         if self.length < 1 or self.dim < 1:
             raise DataError(f"{name} is empty (no samples); give a recording with at least one.")
@@ -58,19 +62,22 @@ class RecordedSource(Source):
         return np.asarray(self.opened.fetch(start, stop, self._chosen), self.dtype)
 
 
-def _common(units: Any) -> str | None:
-    """The unit of all channels, or None where they differ or have none."""
-    found = {str(unit).strip() for unit in units}
-    return next(iter(found)) or None if len(found) == 1 else None
+def recording(*endings: str) -> Callable[[Header], Header]:
+    """Register what reads a header, from the path and the columns that were asked for, for files with these endings."""
+
+    def register(header: Header) -> Header:
+        @opener(*endings)
+        def open_recording(path: Path, columns: Columns = None) -> RecordedSource:
+            return RecordedSource(str(path), functools.partial(header, path, columns), columns)
+
+        return header
+
+    return register
 
 
-@opener(".abf")
-def open_abf(path: Path, columns: Columns = None) -> RecordedSource:
-    """All channels of an ABF file, or those chosen by name or number; every sweep is a sequence of its own."""
-    return RecordedSource(str(path), functools.partial(_abf, path), columns)
-
-
-def _abf(path: Path) -> Channels:
+@recording(".abf")
+def _abf(path: Path, columns: Columns) -> Channels:
+    """Every sweep is a sequence of its own."""
     header = library("abf", path).ABF(str(path), loadData=False)
     count = int(header.channelCount)
     integers = header.dataPointByteSize == 2
@@ -93,28 +100,20 @@ def _abf(path: Path) -> Channels:
     return Channels(len(raw), list(header.adcNames), units, float(header.dataRate), fetch, lengths=lengths)
 
 
-@opener(".edf", ".bdf")
-def open_edf(path: Path, columns: Columns = None) -> RecordedSource:
-    """The signals of an EDF file, or those chosen by label or number; they must share one sampling rate."""
-    return RecordedSource(str(path), functools.partial(_edf, path, columns), columns)
-
-
 # pyedflib refuses to open a file twice, so all sources of one file share its reader, one at a time.
 _READERS: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 _LOCK = threading.Lock()
 
 
 def _reader(path: Path) -> Any:
-    pyedflib = library("edf", path)
-    key = str(path.resolve())
+    pyedflib, key = library("edf", path), str(path.resolve())
     with _LOCK:
-        file = _READERS.get(key)
-        if file is None:
-            file = _READERS[key] = pyedflib.EdfReader(key)
-    return file
+        return _READERS.get(key) or _READERS.setdefault(key, pyedflib.EdfReader(key))
 
 
+@recording(".edf", ".bdf")
 def _edf(path: Path, columns: Columns) -> Channels:
+    """The signals that are used must share one sampling rate."""
     file = _reader(path)
     labels = [label.strip() for label in file.getSignalLabels()]
     used = column_indices(columns, labels, str(path))
@@ -193,13 +192,9 @@ def _nwb_rate(node: Any, path: Path, series: str) -> float:
     return float(late)
 
 
-@opener(".hea", ".dat")
-def open_wfdb(path: Path, columns: Columns = None) -> RecordedSource:
-    """The signals of a record in physical units, or those chosen by name or number; invalid samples are missing."""
-    return RecordedSource(str(path), functools.partial(_wfdb, path), columns)
-
-
-def _wfdb(path: Path) -> Channels:
+@recording(".hea", ".dat")
+def _wfdb(path: Path, columns: Columns) -> Channels:
+    """In physical units; invalid samples are missing."""
     wfdb = library("wfdb", path)
     if not path.with_suffix(".hea").exists():
         raise DataError(f"{path} has no header {path.with_suffix('.hea').name} beside it; copy both files")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,28 +20,6 @@ _WHOLE = b"0123456789+-\r\n"
 _BLANK_LINE = re.compile(rb'(?:\A|\n)[ \t\r"]*(?:\n|\Z)')
 
 
-class Layout(NamedTuple):
-    """What the first lines tell: `delimiter` None means runs of blanks; data begin at byte `start`, line `line`."""
-
-    delimiter: str | None
-    names: list[str]
-    start: int
-    line: int
-
-
-class RowIndex(NamedTuple):
-    """What one scan tells: the number of rows, the byte where every 256th begins, and whether all are whole numbers."""
-
-    length: int
-    marks: np.ndarray
-    integer: bool
-
-
-def split(line: str, delimiter: str | None) -> list[str]:
-    """The fields of one line, without quotes and surrounding blanks (numbers never contain the delimiter)."""
-    return [field.strip().strip('"').strip() for field in line.split(delimiter)]
-
-
 def parse_number(field: str) -> float | None:
     """The number a field stands for, NaN where it is missing, None where it is something else."""
     if field.lower() in MISSING:
@@ -55,100 +32,9 @@ def parse_number(field: str) -> float | None:
         return None
 
 
-def sniff(path: Path) -> Layout:
-    """Read the first lines: skip leading '#' lines, find the delimiter, and tell a header from data."""
-    with path.open("rb") as file:
-        head = file.readline()
-        start = 3 if head.startswith(b"\xef\xbb\xbf") else 0
-        file.seek(start)
-        head, line = file.readline(), 1
-        while head.startswith(b"#") or (head and not head.strip()):
-            start, line = file.tell(), line + 1
-            head = file.readline()
-        after = file.tell()
-        later = [text for text in (file.readline() for _ in range(5)) if text.strip(b"\r\n")]
-    if not head:
-        raise DataError(f"{path} is empty (no rows); pass a file with at least one observation")
-    if b"\0" in head:
-        raise DataError(f"{path} is not plain text (byte 0 on line {line}); save it as UTF-8 text, or as .npy")
-    first = head.decode("utf-8", "replace").rstrip("\r\n")
-    # A header may hold blanks and commas of its own, so the delimiter is looked for in a line of data.
-    sample = later[-1].decode("utf-8", "replace").rstrip("\r\n") if later else first
-    delimiter = next((mark for mark in "\t;,|" if mark in sample), None)
-    if path.suffix.lower() == ".tsv":
-        delimiter = "\t"
-    width = len(split(sample, delimiter))
-    names = split(first, delimiter)
-    if not _is_header(names):
-        return Layout(delimiter, [str(i) for i in range(len(names))], start, line)
-    if width == 1:
-        names = [first.strip().strip('"')]
-    return Layout(delimiter, names, after, line + 1)
-
-
 def _is_header(fields: list[str]) -> bool:
     # "2.0x" is a damaged number and must be reported, so only a field that does not begin like a number is a name.
     return any(parse_number(field) is None and field[0] not in "0123456789+-." for field in fields)
-
-
-def scan(path: Path, layout: Layout, columns: list[int]) -> RowIndex:
-    """Find where rows begin, in one pass over the bytes, and whether `columns` hold whole numbers only."""
-    integer = np.ones(len(layout.names), bool)
-    marks = [np.array([layout.start], np.int64)]
-    rows, position, rest = 0, layout.start, b""
-    ended_blank, has_content = 0, False
-    with path.open("rb") as file:
-        file.seek(layout.start)
-        while chunk := file.read(_CHUNK):
-            ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))
-            marks.append(position + 1 + ends[(rows + 1 + np.arange(len(ends))) % ROWS_PER_MARK == 0])
-            rows += len(ends)
-            position += len(chunk)
-            body = chunk.rstrip(b"\r\n")
-            ended_blank = chunk.count(b"\n", len(body)) + (0 if body else ended_blank)
-            has_content = has_content or bool(body)
-            if integer[columns].all():  # one column that is not makes all of them floats
-                # Only lines with another line after them: blank ones at the end of the file are not data.
-                text = rest + chunk
-                cut = text.rstrip(b"\r\n").rfind(b"\n") + 1
-                if cut:
-                    _rule_out(text[: cut - 1], layout, integer)
-                rest = text[cut:]
-    if has_content and integer[columns].all():
-        _rule_out(rest.rstrip(b"\r\n"), layout, integer)
-    if has_content:
-        rows += 1 if ended_blank == 0 else 1 - ended_blank
-    return RowIndex(rows if has_content else 0, np.concatenate(marks), bool(integer[columns].all()))
-
-
-def _rule_out(lines: bytes, layout: Layout, integer: np.ndarray) -> None:
-    """Strike out the columns that hold a missing field or a character no whole number has; `lines` are complete."""
-    blank_line = _BLANK_LINE.search(lines) is not None
-    if layout.delimiter is None:
-        # Runs of blanks cannot be counted per column from the bytes alone, so all columns share one verdict.
-        if lines.translate(None, _WHOLE + b' \t"') or blank_line:
-            integer[:] = False
-        return
-    mark = layout.delimiter.encode()
-    gaps = (mark + mark, mark + b"\n", mark + b"\r", b"\n" + mark)
-    complete = not lines.startswith(mark) and not lines.endswith(mark) and not any(gap in lines for gap in gaps)
-    if complete and not blank_line and not lines.translate(None, _WHOLE + mark):
-        return
-    codes = np.frombuffer(lines, np.uint8)
-    separates = (codes == ord("\n")) | (codes == ord(mark))
-    ends = np.flatnonzero(separates)
-    width = len(layout.names)
-    is_line_end = codes[ends] == ord("\n")
-    if (len(ends) + 1) % width or not np.array_equal(is_line_end, np.arange(1, len(ends) + 1) % width == 0):
-        integer[:] = False  # a row with too few or too many fields, which `read` will report
-        return
-    allowed = np.zeros(256, bool)
-    allowed[list(_WHOLE + mark + b' "')] = True
-    field = np.cumsum(separates)  # number of the field each character is in
-    whole = np.zeros(len(ends) + 1, bool)
-    whole[field[(codes >= ord("0")) & (codes <= ord("9"))]] = True
-    whole[field[~allowed[codes]]] = False
-    integer &= whole.reshape(-1, width).all(axis=0)
 
 
 @opener(".csv", ".tsv", ".txt")
@@ -162,13 +48,103 @@ class TextSource(Source):
     def __init__(self, path: Path, columns: Columns = None) -> None:
         self.name, self._path = str(path), path
         with refusing(f"{path} could not be opened", "check its permissions"):
-            self._layout = sniff(path)
-            self._columns = column_indices(columns, self._layout.names, self.name)
-            index = scan(path, self._layout, self._columns)
-        if index.length == 0:
+            self._sniff()
+            self._columns = column_indices(columns, self._names, self.name)
+            whole = self._scan()
+        if self.length == 0:
             raise DataError(f"{self.name} is empty (no rows after its header); pass at least one observation")
-        self.length, self._marks = index.length, index.marks
-        self.dim, self.dtype = len(self._columns), np.dtype(np.int64 if index.integer else np.float64)
+        self.dim, self.dtype = len(self._columns), np.dtype(np.int64 if whole else np.float64)
+
+    def _sniff(self) -> None:
+        """Read the first lines: skip leading '#' lines, find the delimiter, and tell a header from data."""
+        path = self._path
+        with path.open("rb") as file:
+            head = file.readline()
+            start = 3 if head.startswith(b"\xef\xbb\xbf") else 0
+            file.seek(start)
+            head, line = file.readline(), 1
+            while head.startswith(b"#") or (head and not head.strip()):
+                start, line = file.tell(), line + 1
+                head = file.readline()
+            after = file.tell()
+            later = [text for text in (file.readline() for _ in range(5)) if text.strip(b"\r\n")]
+        if not head:
+            raise DataError(f"{path} is empty (no rows); pass a file with at least one observation")
+        if b"\0" in head:
+            raise DataError(f"{path} is not plain text (byte 0 on line {line}); save it as UTF-8 text, or as .npy")
+        first = head.decode("utf-8", "replace").rstrip("\r\n")
+        # A header may hold blanks and commas of its own, so the delimiter is looked for in a line of data.
+        sample = later[-1].decode("utf-8", "replace").rstrip("\r\n") if later else first
+        found = next((mark for mark in "\t;,|" if mark in sample), None)  # None: runs of blanks
+        self._delimiter = "\t" if path.suffix.lower() == ".tsv" else found
+        self._names, self._start, self._line = self._split(first), start, line  # data begin at that byte, that line
+        if not _is_header(self._names):
+            self._names = [str(i) for i in range(len(self._names))]
+            return
+        if len(self._split(sample)) == 1:
+            self._names = [first.strip().strip('"')]
+        self._start, self._line = after, line + 1
+
+    def _split(self, line: str) -> list[str]:
+        """The fields of one line, without quotes and surrounding blanks (numbers never contain the delimiter)."""
+        return [field.strip().strip('"').strip() for field in line.split(self._delimiter)]
+
+    def _scan(self) -> bool:
+        """Find where rows begin, in one pass over the bytes; whether the chosen columns hold whole numbers only."""
+        integer = np.ones(len(self._names), bool)
+        marks = [np.array([self._start], np.int64)]
+        rows, position, rest = 0, self._start, b""
+        ended_blank, has_content = 0, False
+        with self._path.open("rb") as file:
+            file.seek(self._start)
+            while chunk := file.read(_CHUNK):
+                ends = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))
+                marks.append(position + 1 + ends[(rows + 1 + np.arange(len(ends))) % ROWS_PER_MARK == 0])
+                rows += len(ends)
+                position += len(chunk)
+                body = chunk.rstrip(b"\r\n")
+                ended_blank = chunk.count(b"\n", len(body)) + (0 if body else ended_blank)
+                has_content = has_content or bool(body)
+                if integer[self._columns].all():  # one column that is not makes all of them floats
+                    # Only lines with another line after them: blank ones at the end of the file are not data.
+                    text = rest + chunk
+                    cut = text.rstrip(b"\r\n").rfind(b"\n") + 1
+                    if cut:
+                        self._rule_out(text[: cut - 1], integer)
+                    rest = text[cut:]
+        if has_content and integer[self._columns].all():
+            self._rule_out(rest.rstrip(b"\r\n"), integer)
+        self.length = rows + 1 - ended_blank if has_content else 0
+        self._marks = np.concatenate(marks)
+        return bool(integer[self._columns].all())
+
+    def _rule_out(self, lines: bytes, integer: np.ndarray) -> None:
+        """Strike out the columns that hold a missing field or a character no whole number has; lines are complete."""
+        blank_line = _BLANK_LINE.search(lines) is not None
+        if self._delimiter is None:
+            # Runs of blanks cannot be counted per column from the bytes alone, so all columns share one verdict.
+            if lines.translate(None, _WHOLE + b' \t"') or blank_line:
+                integer[:] = False
+            return
+        mark = self._delimiter.encode()
+        gaps = (mark + mark, mark + b"\n", mark + b"\r", b"\n" + mark)
+        complete = not lines.startswith(mark) and not lines.endswith(mark) and not any(gap in lines for gap in gaps)
+        if complete and not blank_line and not lines.translate(None, _WHOLE + mark):
+            return
+        codes, width = np.frombuffer(lines, np.uint8), len(self._names)
+        separates = (codes == ord("\n")) | (codes == ord(mark))
+        ends = np.flatnonzero(separates)
+        is_line_end = codes[ends] == ord("\n")
+        if (len(ends) + 1) % width or not np.array_equal(is_line_end, np.arange(1, len(ends) + 1) % width == 0):
+            integer[:] = False  # a row with too few or too many fields, which `read` will report
+            return
+        allowed = np.zeros(256, bool)
+        allowed[list(_WHOLE + mark + b' "')] = True
+        field = np.cumsum(separates)  # number of the field each character is in
+        whole = np.zeros(len(ends) + 1, bool)
+        whole[field[(codes >= ord("0")) & (codes <= ord("9"))]] = True
+        whole[field[~allowed[codes]]] = False
+        integer &= whole.reshape(-1, width).all(axis=0)
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         with self._path.open("rb") as file:
@@ -185,7 +161,7 @@ class TextSource(Source):
 
     def _parse_fast(self, lines: list[str]) -> np.ndarray | None:
         """NumPy's compiled parser, for rows that are complete; None where a row needs a closer look."""
-        delimiter, width = self._layout.delimiter, len(self._layout.names)
+        delimiter, width = self._delimiter, len(self._names)
         # The parser skips blank lines and ignores surplus fields, so both are looked for first.
         if delimiter is None:
             complete = all(len(line.split()) == width for line in lines)
@@ -202,20 +178,19 @@ class TextSource(Source):
 
     def _parse_with_care(self, lines: list[str], start: int) -> np.ndarray:
         """Field by field: missing ones become NaN, anything else that is not a number is reported with its place."""
-        names = self._layout.names
         block = np.empty((len(lines), self.dim), self.dtype)
         for i, line in enumerate(lines):
-            fields = split(line, self._layout.delimiter)
-            if len(names) == 1 and not fields:
+            fields = self._split(line)
+            if len(self._names) == 1 and not fields:
                 fields = [""]  # a blank line in a file of one column is a missing value
-            place = f"row {start + i} (line {self._layout.line + start + i}) of {self.name}"
-            if len(fields) != len(names):
+            place = f"row {start + i} (line {self._line + start + i}) of {self.name}"
+            if len(fields) != len(self._names):
                 raise DataError(
-                    f"{place} has {len(fields)} fields but must have {len(names)}, as the first row; "
+                    f"{place} has {len(fields)} fields but must have {len(self._names)}, as the first row; "
                     "mend or remove that line (a missing value is an empty field)"
                 )
             for j, column in enumerate(self._columns):
-                block[i, j] = self._number(fields[column], names[column], place)
+                block[i, j] = self._number(fields[column], self._names[column], place)
         return block
 
     def _number(self, field: str, column: str, place: str) -> float | int:
