@@ -14,8 +14,7 @@ from longhmm.cli.decode import decode
 from longhmm.cli.doctor import doctor
 from longhmm.cli.fit import fit, resume
 from longhmm.cli.report import report, view
-from longhmm.cli.reproduce import reproduce
-from longhmm.cli.simulate import simulate
+from longhmm.cli.reproduce import reproduce, simulate
 
 app = typer.Typer(
     name="longhmm",

@@ -69,7 +69,6 @@ def compare(
 
 def parse_states(text: str) -> list[int]:
     """`1..5` or `2,3,5` as numbers of states."""
-
     wrong = ModelError(f"--states must be a range such as 1..5 or a list such as 2,3,5, got {text!r}.")
     try:
         if ".." in text:

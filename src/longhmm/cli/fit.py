@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from longhmm import samplers
 from longhmm.cli import options
-from longhmm.cli.output import Output, guarded
-from longhmm.errors import DataError, LongHMMError
+from longhmm.cli.output import INTERRUPTED, Output, guarded, seconds
+from longhmm.errors import DataError, LongHMMError, ModelError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from longhmm.model.hmm import HMM
+    from longhmm.posterior.posterior import Posterior
+    from longhmm.posterior.run_directory import RunDirectory
+
+LEAST = {"chains": 1, "draws": 1, "seed": 0}  # settings of a run, with the smallest value of each
 
 
 @guarded
@@ -45,10 +55,8 @@ def fit(
 
     Example: longhmm fit recording.abf --states 3 --out run
     """
-    from longhmm.cli.running import draw
     from longhmm.model.serialise import model_to_config
     from longhmm.posterior.run_directory import RunDirectory
-    from longhmm.run.checkpoint import locked
 
     if time_limit is not None and not time_limit > 0:
         raise LongHMMError(f"--time-limit must be a positive number of seconds, got {time_limit:g}.")
@@ -77,11 +85,7 @@ def fit(
         "model": model_to_config(model),
         "sample": {"sampler": sampler, "chains": chains, "draws": draws, "seed": seed, "time_limit": time_limit},
     }
-    run = RunDirectory.create(out, request, overwrite=overwrite)
-    with locked(run.path):
-        code = draw(run, said, time_limit=time_limit)
-    if code:
-        raise typer.Exit(code)
+    draw(RunDirectory.create(out, request, overwrite=overwrite), said, time_limit, draws)
 
 
 @guarded
@@ -97,20 +101,125 @@ def resume(
 
     A run without a checkpoint starts over; a finished run is left as it is.
     """
-    from longhmm.cli.running import checked, describe, draw
     from longhmm.posterior.run_directory import RunDirectory
-    from longhmm.run.checkpoint import locked
 
     said = Output(as_json)
     found = RunDirectory.open(run)
-    wanted = draws or checked(found).request["sample"]["draws"]
+    asked = found.request["sample"]
+    whole = all(type(asked.get(name)) is int and asked[name] >= least for name, least in LEAST.items())
+    if not whole or asked.get("sampler") not in options.sampler_names():
+        raise DataError(f"{found.path} has no sound entry 'sample'; the run is damaged, restore a copy of it.")
+    wanted = draws or asked["draws"]
     if found.has_posterior:
         posterior = found.posterior()
         if posterior.n_draws >= wanted and posterior.verdict is not None:
             said.say(f"{run} is finished: {posterior.n_draws:,} draws of each chain.")
             said.result({**describe(found, posterior, said), "stopped": None})
             return
-    with locked(found.path):
-        code = draw(found, said, time_limit=time_limit, draws=wanted)
-    if code:
-        raise typer.Exit(code)
+    draw(found, said, time_limit, wanted)
+
+
+def draw(run: RunDirectory, out: Output, time_limit: float | None, draws: int) -> None:
+    """Sample until the run is complete, keep the posterior, and show it; ends with a code of its own on Ctrl-C."""
+    from longhmm.run.checkpoint import locked
+    from longhmm.run.limit import Limit, TimeIsOver
+    from longhmm.run.sample import CHECKS, drawn, judge, requested
+
+    limit = Limit(time_limit)
+    wanted = run.request["sample"]
+    with locked(run.path):
+        fitted, held, continues = run.split()
+        try:
+            request = requested(
+                model_of(run),
+                fitted,
+                sampler=None if wanted["sampler"] == options.AUTO else samplers.from_name(wanted["sampler"]),
+                chains=wanted["chains"],
+                draws=draws,
+                seed=wanted["seed"],
+                checkpoint=run.path,
+            )
+            posterior = drawn(request, limit, reserve=CHECKS)
+        except (KeyboardInterrupt, TimeIsOver) as stop:
+            out.say(f"Stopped with nothing to show yet; `longhmm resume {run.path}` takes the run up again.")
+            if isinstance(stop, TimeIsOver):
+                raise
+            out.result({"run": str(run.path), "stopped": "Ctrl-C", "draws": 0})
+            raise typer.Exit(INTERRUPTED) from None
+        run.save(posterior)  # before the checks, which take a while
+        judge(posterior, limit)
+        run.save(posterior)
+        score = None
+        if held is not None and limit.left > 0:
+            score = posterior.score(held, after=fitted if continues else None)
+    document = describe(run, posterior, out)
+    if score is not None:
+        out.say(f"Held out: {score}")
+        document["held_out"] = {"per_observation": score.per_observation, "log_density": score.log_density}
+    stopped = next((note for note in posterior.notes if note.startswith("stopped early")), None)
+    if stopped is not None:
+        out.say(f"{stopped.capitalize()}; `longhmm resume {run.path}` goes on.")
+    out.result({**document, "stopped": stopped})
+    if stopped is not None and "Ctrl-C" in stopped:
+        raise typer.Exit(INTERRUPTED)
+
+
+def model_of(run: RunDirectory) -> HMM:
+    """The model that the run was asked for."""
+    from longhmm.model.serialise import model_from_config
+
+    try:
+        return model_from_config(run.request["model"])
+    except ModelError:
+        raise
+    except Exception:  # a description that `fit` did not write can fail in any way
+        raise DataError(f"{run.path} has no sound entry 'model'; the run is damaged, restore a copy of it.") from None
+
+
+def show_states(run: RunDirectory, posterior: Posterior, out: Output) -> pd.DataFrame:
+    """The table of levels and dwell times; returned with all its columns."""
+    from longhmm.posterior.summary import levels
+
+    states = levels(posterior, preprocessing=run.preprocessing).join(posterior.dwell(rate=run.model_rate))
+    known = run.rate is not None
+    shown = states[["level", "level_lower", "level_upper"]].rename(columns={"level_lower": "from", "level_upper": "to"})
+    shown = shown.rename(columns={"level": f"level ({run.unit})"} if run.unit else {})
+    dwell = [seconds(each) for each in states["dwell_s"]] if known else states["dwell"]
+    shown["mean dwell" if known else "mean dwell (samples)"] = dwell
+    out.frame("States, with 90 % intervals of their levels", shown.assign(occupancy=states["stationary"]))
+    return states
+
+
+def show_verdict(posterior: Posterior, out: Output) -> dict[str, Any] | None:
+    """Notes and verdict in words; the verdict is returned as a document."""
+    for note in posterior.notes:
+        out.say(f"Note: {note}.")
+    verdict = posterior.verdict
+    if verdict is None:
+        return None
+    out.say(f"Verdict: {verdict}", "bold green" if verdict.kind == "trust" else "bold yellow")
+    return verdict.to_dict()
+
+
+def describe(run: RunDirectory, posterior: Posterior, out: Output) -> dict[str, Any]:
+    """Show the states, the parameters and the verdict; the same as a document."""
+    states = show_states(run, posterior, out)
+    summary = posterior.summary()
+    # The columns that fit on a narrow terminal; the smaller of the two effective sizes stands for both.
+    sizes = ["ess_bulk", "ess_tail"]
+    out.frame("Parameters", summary.drop(columns=sizes).assign(ess=summary[sizes].min(axis=1)))
+    verdict = show_verdict(posterior, out)
+    out.say(f"Run: {run.path}")
+    return {
+        "run": str(run.path),
+        "model": repr(posterior.model),
+        "states": states,
+        "summary": summary,
+        "verdict": verdict,
+        "notes": list(posterior.notes),
+        "chains": posterior.n_chains,
+        "draws": posterior.n_draws,
+        "sampler": posterior.settings.get("sampler"),
+        "rate": run.rate,
+        "unit": run.unit,
+    }

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from longhmm.data.sequences import Sequences
     from longhmm.model.hmm import HMM
 
-READING, MODEL, SAMPLING = "Reading the recording", "The model", "Sampling"
 AUTO = "auto"
-reading, modelling, sampling = (partial(typer.Option, rich_help_panel=panel) for panel in (READING, MODEL, SAMPLING))
+reading, modelling, sampling = (
+    partial(typer.Option, rich_help_panel=panel) for panel in ("Reading the recording", "The model", "Sampling")
+)
 
 
 def one_of(names: Callable[[], list[str]]) -> dict[str, Any]:
@@ -92,8 +93,7 @@ Priors = Annotated[
     ),
 ]
 Stay = Annotated[
-    float | None,
-    modelling(help="Prior weight of staying in a state, in observations (moving has 1); by default 1."),
+    float | None, modelling(help="Prior weight of staying in a state, in observations (moving has 1); by default 1.")
 ]
 Chains = Annotated[int, sampling(min=1, help="Independent chains.")]
 Draws = Annotated[int, sampling(min=1, help="Draws kept of each chain.")]
@@ -105,8 +105,7 @@ Sampler = Annotated[
     ),
 ]
 TimeLimit = Annotated[
-    float | None,
-    sampling(help="Seconds after which drawing stops with the draws so far; `resume` goes on from there."),
+    float | None, sampling(help="Seconds after which drawing stops with the draws so far; `resume` goes on from there.")
 ]
 
 
@@ -114,15 +113,12 @@ def located(recordings: list[str]) -> list[str]:
     """Absolute paths, so that a run finds its data from anywhere; addresses and examples as they are."""
     from longhmm.data.formats import EXAMPLE
 
-    return [
-        each if "://" in each or each.startswith(EXAMPLE) else str(Path(each).expanduser().absolute())
-        for each in recordings
-    ]
+    kept = {each for each in recordings if "://" in each or each.startswith(EXAMPLE)}
+    return [each if each in kept else str(Path(each).expanduser().absolute()) for each in recordings]
 
 
 def in_a_folder(file: Path) -> Path:
     """A file to be written, if its folder is there: better known before hours of computing than after."""
-
     if not file.absolute().parent.is_dir():
         raise DataError(f"the folder of {file} does not exist; make it first, or choose another place.")
     return file
@@ -178,15 +174,15 @@ def parse_prior(text: str) -> tuple[str, Any]:
 
     from longhmm.model.serialise import PRIORS, prior_from_config
 
-    name, found, right = text.partition("=")
+    name, _, right = text.partition("=")
     name = name.strip()
     wrong = ModelError(
         f"--prior must look like 'loc=Normal(0, 10)' or 'df=4', with one of {', '.join(sorted(PRIORS))}; got {text!r}."
     )
-    if not found or not name.isidentifier():
-        raise wrong
     try:
         tree = ast.parse(right.strip(), mode="eval").body
+        if not name.isidentifier():
+            raise wrong
         if not isinstance(tree, ast.Call):
             return name, _numbers(tree)
         kind = tree.func.id if isinstance(tree.func, ast.Name) else ""
@@ -199,9 +195,9 @@ def parse_prior(text: str) -> tuple[str, Any]:
             raise ModelError(f"--prior {name}={kind}(...) needs the numbers {', '.join(names)}; got {text!r}.")
         with jax.enable_x64(True):
             return name, prior_from_config({"distribution": kind, "args": args})
-    except (SyntaxError, ValueError, RecursionError) as error:
-        if isinstance(error, ModelError):
-            raise
+    except ModelError:
+        raise
+    except (SyntaxError, ValueError, RecursionError):
         raise wrong from None
 
 

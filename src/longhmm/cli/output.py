@@ -8,7 +8,6 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
@@ -41,11 +40,10 @@ class Output:
         from rich.table import Table
 
         drawn = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        listed = [[shown(value) for value in row] for row in rows]
         for index, name in enumerate(columns):
             drawn.add_column(name, justify="left" if index == 0 else "right", no_wrap=index == 0)
-        for row in listed:
-            drawn.add_row(*row)
+        for row in rows:
+            drawn.add_row(*map(shown, row))
         self.console.print(drawn)
 
     def frame(self, title: str, frame: pd.DataFrame) -> None:
@@ -53,11 +51,10 @@ class Output:
         named = frame.reset_index()
         self.table(title, [str(name) for name in named.columns], named.itertuples(index=False, name=None))
 
-    def result(self, document: Mapping[str, Any]) -> None:
+    def result(self, document: Any) -> None:
         """The JSON document, if one was asked for."""
         if self.as_json:
-            sys.stdout.write(json.dumps(plain(document), allow_nan=False) + "\n")
-            sys.stdout.flush()
+            print(json.dumps(plain(document), allow_nan=False), flush=True)
 
 
 def guarded(command: Command) -> Command:
@@ -65,21 +62,24 @@ def guarded(command: Command) -> Command:
 
     @functools.wraps(command)
     def run(*args: Any, **options: Any) -> Any:
-        as_json = bool(options.get("as_json"))
-
+        code = FAILED
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = partial(_tell, warnings.showwarning)
+                warnings.showwarning = functools.partial(_tell, warnings.showwarning)
                 return command(*args, **options)
         except LongHMMError as error:
-            fail(" ".join(str(error).split()), as_json)
+            sentence = " ".join(str(error).split())
         except OSError as error:
             named = f" {error.filename}" if error.filename else ""
-            fail(f"the system refused{named}: {error.strerror or error}.", as_json)
+            sentence = f"the system refused{named}: {error.strerror or error}."
         except MemoryError:
-            fail("there is not enough memory: decimate the recording, or choose fewer columns.", as_json)
+            sentence = "there is not enough memory: decimate the recording, or choose fewer columns."
         except KeyboardInterrupt:
-            fail("stopped.", as_json, INTERRUPTED)
+            sentence, code = "stopped.", INTERRUPTED
+        typer.echo(f"longhmm: {sentence}", err=True)
+        if options.get("as_json"):
+            sys.stdout.write(json.dumps({"error": sentence}) + "\n")
+        raise typer.Exit(code)
 
     return run  # type: ignore[return-value]
 
@@ -92,14 +92,6 @@ def _tell(show: Callable[..., None], message: Any, category: type[Warning], *pla
         show(message, category, *place)
 
 
-def fail(sentence: str, as_json: bool, code: int = FAILED) -> None:
-    """Say what is wrong and stop."""
-    typer.echo(f"longhmm: {sentence}", err=True)
-    if as_json:
-        sys.stdout.write(json.dumps({"error": sentence}) + "\n")
-    raise typer.Exit(code)
-
-
 def shown(value: Any) -> str:
     """A value as people like to read it."""
     if isinstance(value, float):
@@ -109,10 +101,9 @@ def shown(value: Any) -> str:
 
 def seconds(value: float) -> str:
     """A time with the unit that suits it."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if value >= size:
-            return f"{value / size:.4g} {unit}"
-    return f"{value * 1e9:.4g} ns"
+    units = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
+    unit, size = next(((unit, size) for unit, size in units.items() if value >= size), ("ns", 1e-9))
+    return f"{value / size:.4g} {unit}"
 
 
 def plain(value: Any) -> Any:

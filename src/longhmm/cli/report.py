@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from longhmm.cli import options
+from longhmm.cli.fit import show_states, show_verdict
 from longhmm.cli.output import Output, guarded
 
 
@@ -19,7 +20,6 @@ def report(
     as_json: options.Json = False,
 ) -> None:
     """Write one self-contained page: the verdict, what was found, how sure, and the recording to zoom into."""
-    from longhmm.cli.running import show_states, show_verdict
     from longhmm.posterior.posterior import load
     from longhmm.posterior.run_directory import REQUEST, RunDirectory
     from longhmm.posterior.store import DOCUMENT

@@ -1,10 +1,8 @@
-"""`longhmm reproduce`: the experiments of the paper from the seed to figures and a table."""
+"""`longhmm reproduce` and `longhmm simulate`: the paper's experiments, and data from its models of any length."""
 
 from __future__ import annotations
 
-import json
 import shutil
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -12,11 +10,12 @@ from typing import Annotated
 import typer
 
 from longhmm.cli import options
-from longhmm.cli.output import Output, guarded, plain
-from longhmm.errors import LongHMMError
+from longhmm.cli.output import Output, guarded
+from longhmm.errors import DataError, LongHMMError
 
 EXPERIMENTS = ["dd", "rc", "rc-hard", "lognormal", "ion", "variational", "all"]
 SCALES = ["tiny", "small", "paper"]
+PUBLISHED = ["rc", "dd", "rc-hard", "lognormal"]
 
 
 @guarded
@@ -72,15 +71,41 @@ def reproduce(
             said.say(f"{claim.verdict}: {claim.sentence} ({claim.evidence})")
     write_summary(outcomes, folder)
     said.say(f"Figures, tables and curves: {folder}")
-    if as_json:
-        documents = [plain(short(found)) for found in outcomes]
-        shown = documents if name == "all" else documents[0]
-        sys.stdout.write(json.dumps(shown, allow_nan=False) + "\n")
+    said.result([short(found) for found in outcomes] if name == "all" else short(outcomes[0]))
+
+
+@guarded
+def simulate(
+    name: Annotated[str, typer.Argument(**options.one_of(PUBLISHED.copy), help="Which model.", show_default=False)],
+    length: Annotated[int, typer.Option(min=1, help="Number of observations.", show_default=False)],
+    out: Annotated[Path, typer.Option(help="File for the observations, .npy.", show_default=False)],
+    states: Annotated[Path | None, typer.Option(help="File for the true states, .npy.")] = None,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+) -> None:
+    """Draw observations of a published model: diagonally dominant (dd), reversed cycles (rc, rc-hard) or log-normal.
+
+    Written piece by piece, so that twenty million observations need little memory.
+    """
+    from longhmm.model.simulate import simulate_to_file
+
+    needs_reproduction()
+    from longhmm_reproduction import models
+
+    for file in (out, states):
+        if file is not None and options.in_a_folder(file).suffix != ".npy":
+            raise DataError(f"{file} must end in .npy.")
+    said = Output(as_json)
+    model, params = getattr(models, name.replace("-", "_"))()
+    simulate_to_file(model, params, length, out, states_file=states, seed=seed)
+    said.say(f"{length:,} observations of {name}: {out}")
+    if states is not None:
+        said.say(f"States: {states}")
+    said.result({"model": name, "length": length, "out": out, "states": states, "params": params})
 
 
 def needs_reproduction() -> None:
     """A clear sentence where the paper's models and experiments, a package of their own, were not installed."""
-
     if find_spec("longhmm_reproduction") is None:
         raise LongHMMError(
             "the paper's models and experiments are in the package longhmm_reproduction, which is not installed here; "
