@@ -12,8 +12,7 @@ from scipy import stats
 import longhmm as lh
 from longhmm.samplers.langevin_moves import CoxIngersollRoss, GaussianMetric
 from longhmm.samplers.preconditioning import Given, InverseInformation
-from longhmm.samplers.sghmc import SGHMC
-from longhmm.samplers.sgld import SGLD
+from longhmm.samplers.sgld import SGHMC, SGLD
 from longhmm.samplers.sgrld import SGRLD
 from samplers.targets import (
     dirichlet_moments,

@@ -10,9 +10,9 @@ import pytest
 import longhmm as lh
 from longhmm.errors import ModelError
 from longhmm.samplers import REGISTERED
-from longhmm.samplers.langevin_moves import Alternating, GaussianMetric, Preconditioned
+from longhmm.samplers.langevin_moves import GaussianMetric, Preconditioned
 from longhmm.samplers.preconditioning import Given, Identity, InverseInformation
-from longhmm.samplers.sgrld import Joint
+from longhmm.samplers.sgrld import Alternating, Joint
 
 COUNT = itertools.count()
 PARAMS = {

@@ -9,10 +9,9 @@ import pytest
 import longhmm as lh
 from longhmm.errors import ModelError
 from longhmm.samplers import recipe
-from longhmm.samplers.langevin_moves import Alternating, CoxIngersollRoss, GaussianMetric, normalised
-from longhmm.samplers.sghmc import SGHMC
-from longhmm.samplers.sgld import SGLD
-from longhmm.samplers.sgrld import SGRLD, BatchRLD
+from longhmm.samplers.langevin_moves import CoxIngersollRoss, GaussianMetric, normalised
+from longhmm.samplers.sgld import SGHMC, SGLD
+from longhmm.samplers.sgrld import SGRLD, Alternating, BatchRLD
 from longhmm.target.buffered import IID, FullData
 from longhmm.target.control_variate import ControlVariate
 from samplers.targets import CONCENTRATION, Prepared, coordinates_of, dirichlet_moments, known_states

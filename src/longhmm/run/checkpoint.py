@@ -43,10 +43,10 @@ CLASSES = {
     name: f"longhmm.{module}"
     for module, names in {
         "samplers.control_variate_tuning": "Tuned",
-        "samplers.langevin_moves": "Alternating CoxIngersollRoss GaussianMetric Mirror Preconditioned",
+        "samplers.langevin_moves": "CoxIngersollRoss GaussianMetric Mirror Preconditioned",
         "samplers.preconditioning": "Identity InverseInformation",
         "samplers.schedules": "Constant PolynomialDecay",
-        "samplers.sgrld": "Joint",
+        "samplers.sgrld": "Alternating Joint",
         "target.buffer_length": "FixedBuffer LyapunovBuffer",
         "target.control_variate": "CountControl",
         "target.systematic": "Importance Windows",

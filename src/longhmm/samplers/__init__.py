@@ -17,7 +17,7 @@ REGISTERED = {
     "HMC": "longhmm.samplers.full_data_hmc",
     "ControlVariateSGLD": "longhmm.samplers.control_variate_sgld",
     "NUTS": "longhmm.samplers.full_data_hmc",
-    "SGHMC": "longhmm.samplers.sghmc",
+    "SGHMC": "longhmm.samplers.sgld",
     "SGLD": "longhmm.samplers.sgld",
     "SGRLD": "longhmm.samplers.sgrld",
     "StochasticVariational": "longhmm.samplers.stochastic_variational",

@@ -1,4 +1,4 @@
-"""Langevin steps of SG-RLD: for the rows of the transition matrix, for the emission, and for both in turn.
+"""Langevin steps of SG-RLD, for the rows of the transition matrix and for the emission.
 
 Rows move in expanded-mean coordinates: `Ahat[i, j] > 0` with independent Gamma(a_ij, 1) priors,
 `A[i, j] = Ahat[i, j] / sum_j Ahat[i, j]`, so that row i of A is Dirichlet(a_i). With `D = diag(Ahat)`, for which
@@ -12,7 +12,6 @@ row sums carry no information on A and need not mix.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -20,12 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.evaluate import Statistics
-from longhmm.errors import check_whole
 from longhmm.model.hmm import HMM
 from longhmm.model.transitions.dirichlet import Transitions
 from longhmm.samplers import recipe
 from longhmm.samplers.preconditioning import EmissionBlocks
+from longhmm.target.target import Estimate
 
 # Beyond this mean a Poisson variable is drawn as a normal one: its skewness is 0.01 there. JAX's own draws, accepted by
 # differences of large numbers in single precision, are too wide from about ten times this mean on.
@@ -144,15 +142,10 @@ def poisson(key: jax.Array, mean: jax.Array) -> jax.Array:
     return jnp.where(mean > MANY, many, few)
 
 
-# The emission's parameters, all states at once ----------------------------------------------------------------------
+# The emission's parameters, all states at once: new coordinates, and the shares of clipped noise directions and of
+# refused proposals ---------------------------------------------------------------------------------------------------
 
-
-class EmissionMove(NamedTuple):
-    """New coordinates of the emission, the share of clipped noise directions, and that of refused proposals."""
-
-    coordinates: dict[str, jax.Array]
-    clipped: jax.Array
-    refused: jax.Array
+EmissionMove = tuple[dict[str, jax.Array], jax.Array, jax.Array]
 
 
 @dataclass(frozen=True)
@@ -165,26 +158,20 @@ class Preconditioned:
     refused. V is the covariance of the gradient's noise, or 0. Serves every emission.
     """
 
-    def move(
-        self,
-        key: jax.Array,
-        coordinates: Mapping[str, jax.Array],
-        gradient: Mapping[str, jax.Array],
-        factor: jax.Array,
-        step_size: Any,
-        covariance: Any,
-    ) -> EmissionMove:
-        """One step of every block; `factor` `(n, p, p)` is L, `covariance` `(n, p, p)` is `L^T V L`, or None."""
-        blocks = EmissionBlocks.like(coordinates)
+    def move(self, key: jax.Array, model: HMM, state: Any, seen: Estimate, step_size: Any) -> EmissionMove:
+        """One step of every block, with `state.factor` `(n, p, p)` as L."""
+        blocks, noise, nothing = EmissionBlocks.like(state.coordinates), None, jnp.zeros(())
         if not blocks.size:
-            return EmissionMove({}, jnp.zeros(()), jnp.zeros(()))
+            return {}, nothing, nothing
+        if state.noise is not None:
+            noise = jnp.einsum("nij,nik,nkl->njl", state.factor, state.noise.emission, state.factor)
 
         def one(key: jax.Array, at: jax.Array, slope: jax.Array, root: jax.Array, known: Any) -> recipe.Moved:
-            return recipe.step(recipe.Factored(root), key, at, slope, step_size, known)
+            return recipe.step(key, at, slope, root, step_size, known)
 
-        keys = jax.random.split(key, blocks.n_blocks)
-        moved = jax.vmap(one)(keys, blocks.ravel(coordinates), blocks.ravel(gradient), factor, covariance)
-        return EmissionMove(blocks.unravel(moved.theta), jnp.mean(moved.clipped), jnp.zeros(()))
+        points = blocks.ravel(state.coordinates), blocks.ravel(seen.gradient)
+        moved = jax.vmap(one)(jax.random.split(key, blocks.n_blocks), *points, state.factor, noise)
+        return blocks.unravel(moved.theta), jnp.mean(moved.clipped), nothing
 
 
 @dataclass(frozen=True)
@@ -200,117 +187,35 @@ class GaussianMetric:
     which changes the target a little at any finite step size: prefer `Preconditioned` for anything but reproduction.
     """
 
-    def applies(self, model: HMM) -> bool:
-        """Whether the emission is a Gaussian with full covariance."""
-        return model.emission.has_full_covariance
-
-    def move(
-        self, key: jax.Array, model: HMM, coordinates: Mapping[str, jax.Array], totals: Statistics, step_size: Any
-    ) -> EmissionMove:
-        """One step; `totals` are expected statistics scaled to all data."""
-        params = model.constrain(coordinates)
+    def move(self, key: jax.Array, model: HMM, state: Any, seen: Estimate, step_size: Any) -> EmissionMove:
+        """One step, from expected statistics scaled to all data."""
+        if not model.emission.has_full_covariance:
+            return Preconditioned().move(key, model, state, seen, step_size)
+        assert seen.totals is not None
+        params = model.constrain(state.coordinates)
         free = {name: params[name] for name in model.emission.free_names}
         prior = jax.grad(lambda at: model.emission.log_prior({**params, **at}))(free)
-        slopes = {name: totals.natural[name] + prior[name] for name in free}
-        root = jnp.linalg.cholesky(params["covariance"])
+        slopes = {name: seen.totals.natural[name] + prior[name] for name in free}
+        covariance, root = params["covariance"], jnp.linalg.cholesky(params["covariance"])
         mean_key, covariance_key = jax.random.split(key)
-        moved, refused = dict(params), jnp.zeros(())
+        moved, refused, wide = dict(params), jnp.zeros(()), jnp.sqrt(2.0 * step_size)
         if "mean" in free:
             noise = jax.random.normal(mean_key, params["mean"].shape, params["mean"].dtype)
-            drift = jnp.einsum("kij,kj->ki", params["covariance"], slopes["mean"])
-            spread = jnp.einsum("kij,kj->ki", root, noise)
-            moved["mean"] = params["mean"] + step_size * drift + jnp.sqrt(2.0 * step_size) * spread
+            drift = jnp.einsum("kij,kj->ki", covariance, slopes["mean"])
+            moved["mean"] = params["mean"] + step_size * drift + wide * jnp.einsum("kij,kj->ki", root, noise)
         if "covariance" in free:
-            proposal = covariance_proposal(covariance_key, params["covariance"], slopes["covariance"], step_size)
+            # (Z + Z^T) / 2 has variance 1 on the diagonal and 1/2 off it.
+            noise = _symmetric(jax.random.normal(covariance_key, covariance.shape, covariance.dtype))
+            drift = covariance @ _symmetric(slopes["covariance"]) @ covariance
+            drift = drift + (covariance.shape[-1] + 1.0) * covariance
+            spread = root @ noise @ jnp.swapaxes(root, -1, -2)
+            proposal = _symmetric(covariance + step_size * drift + wide * spread)
             valid = jnp.all(jnp.linalg.eigvalsh(proposal) > 0, axis=-1)
-            moved["covariance"] = jnp.where(valid[:, None, None], proposal, params["covariance"])
+            moved["covariance"] = jnp.where(valid[:, None, None], proposal, covariance)
             refused = 1.0 - jnp.mean(valid.astype(proposal.dtype))
-        found = model.unconstrain(moved)
-        return EmissionMove({name: found[name] for name in free}, jnp.zeros(()), refused)
+        coordinates = model.unconstrain(moved)
+        return {name: coordinates[name] for name in free}, jnp.zeros(()), refused
 
 
-def covariance_proposal(key: jax.Array, covariance: jax.Array, slope: jax.Array, step_size: Any) -> jax.Array:
-    """`Sigma'` of `GaussianMetric` for covariances `(K, d, d)` and gradients with respect to their entries."""
-
-    def symmetric(matrix: jax.Array) -> jax.Array:
-        return 0.5 * (matrix + jnp.swapaxes(matrix, -1, -2))
-
-    root = jnp.linalg.cholesky(covariance)
-    # (Z + Z^T) / 2 has variance 1 on the diagonal and 1/2 off it.
-    noise = symmetric(jax.random.normal(key, covariance.shape, covariance.dtype))
-    drift = covariance @ symmetric(slope) @ covariance + (covariance.shape[-1] + 1.0) * covariance
-    spread = root @ noise @ jnp.swapaxes(root, -1, -2)
-    return symmetric(covariance + step_size * drift + jnp.sqrt(2.0 * step_size) * spread)
-
-
-# Both in turn -----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Alternating:
-    """Algorithm 2 of the paper: first the transitions, then the emission, each `inner_steps` times on one minibatch.
-
-        Ahat <- mean of Ahat^(1) .. Ahat^(inner_steps),     phi <- mean of phi^(1) .. phi^(inner_steps)
-
-    For reproduction only: the average of a chain is not a draw from its target (its spread is too small), except for
-    `inner_steps=1`.
-    """
-
-    inner_steps: int = 5
-
-    def __post_init__(self) -> None:
-        check_whole("inner_steps", self.inner_steps, 1)
-
-    def move(
-        self,
-        compiled: bool,
-        model: HMM,
-        key: jax.Array,
-        state: Any,
-        look: Callable[[Any], Any],
-        rows_step: Callable[..., Any],
-        emission_step: Callable[..., Any],
-    ) -> tuple[Any, tuple[Any, jax.Array, jax.Array, jax.Array]]:
-        """The next state, and of the first point the gradient, the shares of clipped and of refused directions, and
-        windows that are impossible there.
-
-        Args:
-            compiled: whether `look` may run inside a compiled loop.
-            look: gradient and statistics of the minibatch at a state.
-            rows_step, emission_step: one step of either block, given key, state and what `look` saw.
-        """
-        rows_keys, emission_keys = jax.random.split(key, (2, self.inner_steps))
-
-        def with_rows(state: Any, expanded: jax.Array, transition: jax.Array) -> Any:
-            return state._replace(expanded=expanded, coordinates={**state.coordinates, "transition": transition})
-
-        def move_rows(state: Any, key: jax.Array) -> tuple[Any, Any]:
-            seen = look(state)
-            expanded, transition, clipped = rows_step(key, state, seen)
-            return with_rows(state, expanded, transition), (expanded, clipped, (seen.gradient, seen.impossible))
-
-        def move_emission(state: Any, key: jax.Array) -> tuple[Any, Any]:
-            move = emission_step(key, state, look(state))
-            moved = state._replace(coordinates={**state.coordinates, **move.coordinates})
-            params = model.constrain(moved.coordinates)
-            return moved, ({name: params[name] for name in model.emission.free_names}, move.refused)
-
-        _, (expanded, clipped, seen) = _repeat(compiled, move_rows, state, rows_keys)
-        gradient, impossible = jax.tree.map(lambda values: values[0], seen)
-        expanded = jnp.mean(expanded, axis=0)
-        state = with_rows(state, expanded, model.transitions.unconstrain(normalised(expanded)))
-        _, (natural, refused) = _repeat(compiled, move_emission, state, emission_keys)
-        # Natural parameters are averaged, as in the paper; supports are convex, so that the mean lies inside.
-        natural = {name: jnp.mean(values, axis=0) for name, values in natural.items()}
-        state = state._replace(coordinates=model.unconstrain({**model.constrain(state.coordinates), **natural}))
-        return state, (gradient, jnp.mean(clipped), jnp.mean(refused), impossible)
-
-
-def _repeat(compiled: bool, body: Callable[[Any, Any], tuple[Any, Any]], state: Any, keys: jax.Array) -> Any:
-    if compiled:
-        return jax.lax.scan(body, state, keys)
-    found = []
-    for key in keys:
-        state, one = body(state, key)
-        found.append(one)
-    return state, jax.tree.map(lambda *each: jnp.stack(each), *found)
+def _symmetric(matrix: jax.Array) -> jax.Array:
+    return 0.5 * (matrix + jnp.swapaxes(matrix, -1, -2))

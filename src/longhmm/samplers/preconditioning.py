@@ -1,10 +1,7 @@
-"""Constant preconditioners: how far the posterior reaches in each direction, guessed at the start of a chain.
+"""Constant preconditioners, which never change the target: the inverse information, guessed at a chain's first point.
 
-A preconditioner D that does not move with the chain needs no correction Gamma and never changes the target, however
-rough it is. It is found once, at the first point, from a few hundred windows.
-
-The guess is the complete-data information: what the data would tell if the states were known. It is never less than
-what they do tell, so that steps sized by its inverse are stable; it is larger where states overlap.
+The guess is the complete-data information, from a few hundred windows: what the data would tell if the states were
+known. That is never less than what they do tell, so that steps sized by its inverse are stable.
 """
 
 from __future__ import annotations
@@ -36,37 +33,33 @@ class EmissionBlocks(NamedTuple):
     """The emission's coordinates as `n_blocks` small vectors of `size` numbers: one per state, or per group of tied
     states; all in one block if they do not share a leading axis over states."""
 
-    names: tuple[str, ...]
-    shapes: tuple[tuple[int, ...], ...]
+    each: Flat  # of one block
     n_blocks: int
-    size: int
+    alone: bool  # whether there is one block without an axis over states
 
     @staticmethod
     def like(coordinates: Mapping[str, Any]) -> EmissionBlocks:
         """The layout for given coordinates."""
-        names = tuple(sorted(name for name in coordinates if name != "transition"))
-        shapes = tuple(tuple(np.shape(coordinates[name])) for name in names)
-        leading = {shape[:1] for shape in shapes}
-        count = next(iter(leading))[0] if len(leading) == 1 and leading != {()} else 1
-        total = sum(int(np.prod(shape, dtype=int)) for shape in shapes)
-        return EmissionBlocks(names, shapes, count, total // count)
+        whole = Flat.like({name: value for name, value in coordinates.items() if name != "transition"})
+        leading = {shape[:1] for _, shape in whole.shapes}
+        if len(leading) != 1 or leading == {()}:
+            return EmissionBlocks(whole, 1, True)
+        return EmissionBlocks(Flat(tuple((name, shape[1:]) for name, shape in whole.shapes)), leading.pop()[0], False)
+
+    @property
+    def size(self) -> int:
+        return self.each.size
 
     def ravel(self, coordinates: Mapping[str, Any]) -> Any:
         """`(n_blocks, size)`; leading axes that all coordinates share, such as one over windows, are kept."""
-        if not self.names:
+        if not self.each.shapes:
             return jnp.zeros((self.n_blocks, 0))
-        values = [(jnp.asarray(coordinates[name]), len(shape)) for name, shape in zip(*self[:2], strict=True)]
-        parts = [each.reshape((*each.shape[: each.ndim - own], self.n_blocks, -1)) for each, own in values]
-        return jnp.concatenate(parts, axis=-1)
+        vectors = self.each.ravel(coordinates)
+        return vectors[..., None, :] if self.alone else vectors
 
     def unravel(self, blocks: Any) -> dict[str, Any]:
         """The inverse of `ravel`."""
-        found, at = {}, 0
-        for name, shape in zip(*self[:2], strict=True):
-            width = int(np.prod(shape, dtype=int)) // self.n_blocks
-            found[name] = blocks[..., at : at + width].reshape((*blocks.shape[:-2], *shape))
-            at += width
-        return found
+        return self.each.unravel(blocks[..., 0, :] if self.alone else blocks)
 
 
 class Information(NamedTuple):
@@ -109,12 +102,14 @@ def information(
     # One more observation of average information keeps states that the pilot never saw within bounds.
     typical = jnp.sum(emission, axis=0) / jnp.maximum(jnp.sum(visits), 1.0)
     emission = emission + typical + _prior_curvature(model, blocks, coordinates)
+    leaving = departures
     if model.transitions.varies:
         leaving = jnp.sum(found.pairs, axis=2) * jnp.repeat(weights, rows.values.shape[1])[:, None]
-        transition = _varying_information(model, coordinates["transition"], rows.covariates, leaving)
-    else:
-        transition = _row_information(model, coordinates["transition"], departures)
-    return Information(emission, _block_counts(model, blocks, visits), departures, transition)
+    transition = _transition_information(model, coordinates["transition"], rows.covariates, leaving)
+    levels, counts = model.emission.state_levels(model.n_states), jnp.full(blocks.n_blocks, jnp.sum(visits))
+    if blocks.n_blocks == levels.max() + 1:
+        counts = jax.ops.segment_sum(visits, jnp.asarray(levels), blocks.n_blocks)
+    return Information(emission, counts, departures, transition)
 
 
 def _outer_scores(
@@ -122,7 +117,6 @@ def _outer_scores(
 ) -> jax.Array:
     """`sum_t gamma_t(k) s_tk s_tk^T` for every block, with `s_tk` the gradient of `log p(y_t | k)`."""
     one_by_one = jax.tree.map(lambda each: jnp.asarray(each).reshape(-1, *each.shape[2:]), rows._replace(states=None))
-
     root = jnp.sqrt(gamma)
     if model.emission.couples:  # of the states before, the mean is taken
         total = jnp.sum(gamma, axis=-2, keepdims=True)
@@ -158,36 +152,28 @@ def _positive_part(matrix: jax.Array) -> jax.Array:
     return jnp.einsum("...ij,...j,...kj->...ik", vectors, jnp.maximum(values, 0.0), vectors)
 
 
-def _block_counts(model: HMM, blocks: EmissionBlocks, visits: jax.Array) -> jax.Array:
-    levels = model.emission.state_levels(model.n_states)
-    if blocks.n_blocks == levels.max() + 1:
-        return jax.ops.segment_sum(visits, jnp.asarray(levels), blocks.n_blocks)
-    return jnp.full(blocks.n_blocks, jnp.sum(visits))
-
-
-def _row_information(model: HMM, u: jax.Array, departures: jax.Array) -> jax.Array:
-    """Information about the coordinates of all rows from `departures` known transitions, Dirichlet prior included."""
-    rows = model.transitions.constrain(u)
-    concentration = jnp.asarray(model.transitions.concentration, rows.dtype)
-    prior = jnp.sum(jnp.where(model.transitions.allowed, concentration, 0.0), axis=1)
-    counts = jax.lax.stop_gradient(rows * (departures + prior)[:, None])
-    return jax.hessian(lambda at: -jnp.sum(counts * safe_log(model.transitions.constrain(at))))(u)
-
-
-def _varying_information(model: HMM, u: jax.Array, covariates: Any, leaving: jax.Array) -> jax.Array:
-    """The same where matrices follow covariates; `leaving` `(n, K)` is the expected transitions out of each state."""
+def _transition_information(model: HMM, u: jax.Array, covariates: Any, leaving: jax.Array) -> jax.Array:
+    """Of the coordinates of transitions, prior included; `leaving` is the expected transitions out of each state:
+    `(K,)`, or `(n, K)` where matrices follow covariates."""
     moves: Any = model.transitions
-    seen = jnp.asarray(covariates).reshape(-1, moves.n_covariates)
+    if not moves.varies:
+        prior = jnp.sum(jnp.where(moves.allowed, jnp.asarray(moves.concentration, u.dtype), 0.0), axis=1)
+        leaving, matrices = leaving + prior, moves.constrain
+    else:
+        seen = jnp.asarray(covariates).reshape(-1, moves.n_covariates)
 
-    def matrices(at: jax.Array) -> jax.Array:
-        return moves.matrices(moves.constrain(at), seen)
+        def matrices(at: jax.Array) -> jax.Array:
+            return moves.matrices(moves.constrain(at), seen)
+
+    counts = jax.lax.stop_gradient(matrices(u) * leaving[..., None])
+    known = jax.hessian(lambda at: -jnp.sum(counts * safe_log(matrices(at))))(u)
+    if not moves.varies:
+        return known
 
     def density(at: jax.Array) -> jax.Array:
         parameter = moves.constrain(at)
         return moves.log_prior(parameter) + moves.log_jacobian(parameter)
 
-    counts = jax.lax.stop_gradient(leaving[:, :, None] * matrices(u))
-    known = jax.hessian(lambda at: -jnp.sum(counts * safe_log(matrices(at))))(u)
     return _positive_part(known) + _positive_part(-jax.hessian(density)(u))
 
 

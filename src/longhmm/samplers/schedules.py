@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from longhmm.errors import ModelError
@@ -25,7 +27,7 @@ class Constant:
     step: float
 
     def __post_init__(self) -> None:
-        _positive("step", self.step)
+        positive("step", self.step)
 
     def at(self, step_index: Any) -> Any:
         """The same size, whatever the index."""
@@ -50,7 +52,7 @@ class PolynomialDecay:
 
     def __post_init__(self) -> None:
         for name in ("step", "offset", "power"):
-            _positive(name, getattr(self, name))
+            positive(name, getattr(self, name))
 
     def at(self, step_index: Any) -> Any:
         """The size of step `step_index`."""
@@ -58,18 +60,14 @@ class PolynomialDecay:
 
 
 @dataclass(frozen=True)
-class Scaled:
-    """Another schedule times a number."""
+class Halved:
+    """Half of another schedule."""
 
     schedule: Schedule
-    factor: float
-
-    def __post_init__(self) -> None:
-        _positive("factor", self.factor)
 
     def at(self, step_index: Any) -> Any:
         """The size of step `step_index`."""
-        return self.factor * self.schedule.at(step_index)
+        return 0.5 * self.schedule.at(step_index)
 
 
 class Stepped(Sampler):
@@ -80,8 +78,12 @@ class Stepped(Sampler):
     def __post_init__(self) -> None:
         as_schedule(self.step_size)
 
+    def size_at(self, step_index: Any, dtype: Any) -> jax.Array:
+        """h of a step."""
+        return jnp.asarray(as_schedule(self.step_size).at(step_index), dtype)
+
     def halved(self) -> Sampler:
-        half: Any = replace(self, step_size=Scaled(as_schedule(self.step_size), 0.5))  # type: ignore[type-var]
+        half: Any = replace(self, step_size=Halved(as_schedule(self.step_size)))  # type: ignore[type-var]
         return half  # type: ignore[no-any-return]
 
 
@@ -89,11 +91,12 @@ def as_schedule(step_size: float | Schedule) -> Schedule:
     """A bare number means a constant step size."""
     if hasattr(step_size, "at"):
         return step_size
-    _positive("step_size", step_size)
+    positive("step_size", step_size)
     return Constant(float(step_size))
 
 
-def _positive(name: str, value: Any) -> None:
+def positive(name: str, value: Any) -> None:
+    """Refuse an argument that must be a finite number above 0."""
     number = not isinstance(value, bool) and isinstance(value, (int, float, np.integer, np.floating))
     if not number or not 0 < value < float("inf"):
         raise ModelError(f"{name} must be a finite number above 0, got {value!r}.")

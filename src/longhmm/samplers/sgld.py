@@ -1,4 +1,4 @@
-"""Stochastic-gradient Langevin dynamics (SGLD), with a constant preconditioner."""
+"""Stochastic-gradient Langevin dynamics with a constant preconditioner: SGLD, and with momentum SGHMC."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import jax.numpy as jnp
 
 from longhmm.samplers import recipe
 from longhmm.samplers.contract import Coordinates, all_finite
-from longhmm.samplers.preconditioning import Identity, Preconditioner
-from longhmm.samplers.schedules import Schedule, Stepped, as_schedule
+from longhmm.samplers.preconditioning import Identity, InverseInformation, Preconditioner
+from longhmm.samplers.schedules import Schedule, Stepped, positive
 from longhmm.target.coordinates import Flat
-from longhmm.target.target import Target
+from longhmm.target.target import Estimate, Target
 
 
 class SGLDState(NamedTuple):
@@ -22,7 +22,8 @@ class SGLDState(NamedTuple):
     coordinates: Coordinates
     factor: jax.Array  # L, `(P, P)` or `(P,)`, constant; `D = L L^T`
     steps: jax.Array
-    noise: jax.Array | None  # `(P, P)`, moving average of `L^T V L`; None without correction
+    noise: jax.Array | None  # moving average of `L^T V L`, or of its diagonal for SGHMC; None without correction
+    momentum: jax.Array | None = None  # `(P,)`, r of SGHMC in scaled coordinates; standard normal in equilibrium
 
 
 class SGLDInfo(NamedTuple):
@@ -35,8 +36,44 @@ class SGLDInfo(NamedTuple):
     impossible: jax.Array
 
 
+class SGHMCInfo(NamedTuple):
+    """The same, and the mean of r^2, which is 1 at rest."""
+
+    gradient: Coordinates
+    finite: jax.Array
+    clipped: jax.Array
+    step_size: jax.Array
+    impossible: jax.Array
+    temperature: jax.Array
+
+
+class _Scaled(Stepped):
+    """What both share: a constant scale of the coordinates, and noise that is learned from windows."""
+
+    preconditioner: Preconditioner
+    noise_correction: bool
+
+    def scale(self, target: Target, u: Coordinates) -> jax.Array:
+        """L, for a target whose noise can be known if it has to be."""
+        if self.noise_correction:
+            recipe.check_noise_known(target, self.name)
+        return self.preconditioner.factor(target, u)
+
+    def look(self, target: Any, state: SGLDState, minibatch: Any, spread: Any) -> tuple[Estimate, Any, jax.Array]:
+        """What the minibatch says, the noise with what it says of that, and the step size."""
+        seen: Estimate = target.estimate(state.coordinates, minibatch, per_window=self.noise_correction)
+        noise = None
+        if state.noise is not None and seen.windows is not None:
+            of_windows = Flat.like(state.coordinates).ravel(
+                recipe.window_scores(target, state.coordinates, seen.windows)
+            )
+            now = spread(recipe.scaled_back(state.factor, of_windows), minibatch)
+            noise = recipe.averaged(state.noise, now, state.steps)
+        return seen, noise, self.size_at(state.steps, state.factor.dtype)
+
+
 @dataclass(frozen=True)
-class SGLD(Stepped):
+class SGLD(_Scaled):
     """Langevin steps in unconstrained coordinates u: the complete recipe with D constant and Q = 0,
 
         u' = u + h D g_hat(u) + N(0, 2 h D - h^2 D V D)
@@ -72,19 +109,77 @@ class SGLD(Stepped):
     cites: ClassVar[tuple[str, ...]] = ("welling2011",)
 
     def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGLDState:
-        if self.noise_correction:
-            recipe.check_noise_known(target, self.name)
-        factor = self.preconditioner.factor(target, u)
+        factor = self.scale(target, u)
         noise = jnp.zeros((factor.shape[0],) * 2, factor.dtype) if self.noise_correction else None
         return SGLDState(dict(u), factor, jnp.zeros((), jnp.int32), noise)
 
     def step(self, target: Any, key: jax.Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, SGLDInfo]:
         flat = Flat.like(state.coordinates)
-        seen = target.estimate(state.coordinates, minibatch, per_window=self.noise_correction)
-        noise = recipe.learned(target, state, seen, minibatch, recipe.covariance)
-        size = jnp.asarray(as_schedule(self.step_size).at(state.steps), state.factor.dtype)
+        seen, noise, size = self.look(target, state, minibatch, recipe.covariance)
         theta, gradient = flat.ravel(state.coordinates), flat.ravel(seen.gradient)
-        moved = recipe.step(recipe.Factored(state.factor), key, theta, gradient, size, noise)
-        finite = all_finite((moved.theta, gradient))
-        after = SGLDState(flat.unravel(moved.theta), state.factor, state.steps + 1, noise)
-        return after, SGLDInfo(seen.gradient, finite, moved.clipped, size, seen.impossible)
+        theta, clipped = recipe.step(key, theta, gradient, state.factor, size, noise)
+        after = SGLDState(flat.unravel(theta), state.factor, state.steps + 1, noise)
+        return after, SGLDInfo(seen.gradient, all_finite((theta, gradient)), clipped, size, seen.impossible)
+
+
+@dataclass(frozen=True)
+class SGHMC(_Scaled):
+    """Stochastic-gradient HMC: momentum r in scaled coordinates z, `u = u_0 + L z`; the complete recipe for (z, r) with
+
+        D = diag(0, C),   Q = [[0, -I], [I, 0]],   U(z) + r^T r / 2
+
+    which with C = `friction` and h = `step_size` reads
+
+        r' = r + h L^T g_hat(u) - h C r + N(0, 2 h C - h^2 diag(L^T V L))
+        z' = z + h r'
+
+    The position moves with the **new** momentum. Algorithm 1 would use the old one, whose draws are much too wide (11 %
+    in variance at h = 0.1 and C = 1, against 0.3 % for this order; measured on a normal target).
+
+    Args:
+        step_size: h, a number or a schedule. Where L is the scale of the posterior, 0.05 to 0.2.
+        friction: C; with C below 2 and posterior scale, motion is oscillatory. About `2 / (h C)` steps between draws.
+        preconditioner: the scale `L L^T`: `InverseInformation()`, `Identity()`, or `Given(...)`.
+        noise_correction: estimate the diagonal of the gradient's covariance V from the spread of windows and inject
+            that much less noise.
+
+    Example:
+        >>> import longhmm as lh
+        >>> lh.SGHMC(step_size=0.1).name
+        'SGHMC'
+
+    Reference: T. Chen, E. B. Fox and C. Guestrin, Stochastic gradient Hamiltonian Monte Carlo, ICML 2014. Differs by
+    the scaled coordinates, the order of the updates, and the noise estimate taken from windows.
+    """
+
+    step_size: float | Schedule = 0.1
+    friction: float = 1.0
+    preconditioner: Preconditioner = field(default_factory=InverseInformation)
+    noise_correction: bool = False
+    name: ClassVar[str] = "SGHMC"
+    cites: ClassVar[tuple[str, ...]] = ("chen2014",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        positive("friction", self.friction)
+
+    def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGLDState:
+        factor = self.scale(target, u)
+        momentum = jax.random.normal(key, factor.shape[:1], factor.dtype)
+        noise = jnp.zeros_like(momentum) if self.noise_correction else None
+        return SGLDState(dict(u), factor, jnp.zeros((), jnp.int32), noise, momentum)
+
+    def step(self, target: Any, key: jax.Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, SGHMCInfo]:
+        flat, factor, momentum = Flat.like(state.coordinates), state.factor, state.momentum
+        assert momentum is not None
+        seen, noise, size = self.look(target, state, minibatch, recipe.variance)
+        slope = recipe.scaled_back(factor, flat.ravel(seen.gradient))
+        left = 2.0 * size * self.friction - (0.0 if noise is None else size**2 * noise)
+        normal = jax.random.normal(key, (2 * flat.size,), slope.dtype)[flat.size :]  # of the recipe for (z, r)
+        drift = self.friction * -momentum + slope
+        momentum = momentum + size * drift + jnp.sqrt(jnp.maximum(left, 0.0)) * normal
+        theta = flat.ravel(state.coordinates) + recipe.scaled(factor, size * momentum)
+        after = SGLDState(flat.unravel(theta), factor, state.steps + 1, noise, momentum)
+        finite = all_finite((theta, momentum, slope))
+        clipped = jnp.mean(jnp.asarray(left < 0, slope.dtype))
+        return after, SGHMCInfo(seen.gradient, finite, clipped, size, seen.impossible, jnp.mean(momentum**2))

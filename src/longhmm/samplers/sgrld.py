@@ -5,6 +5,7 @@ Reference: Y.-A. Ma, N. J. Foti and E. B. Fox, Stochastic gradient MCMC methods 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -12,12 +13,11 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.errors import ModelError
+from longhmm.errors import ModelError, check_whole
 from longhmm.model.hmm import HMM
 from longhmm.samplers import recipe
 from longhmm.samplers.contract import Coordinates, all_finite, chosen
 from longhmm.samplers.langevin_moves import (
-    Alternating,
     CoxIngersollRoss,
     EmissionMove,
     GaussianMetric,
@@ -28,7 +28,7 @@ from longhmm.samplers.langevin_moves import (
     slope,
 )
 from longhmm.samplers.preconditioning import EmissionBlocks, information, inverse_factor, pilot
-from longhmm.samplers.schedules import Schedule, Stepped, as_schedule
+from longhmm.samplers.schedules import Schedule, Stepped
 from longhmm.target.buffered import Buffered, FullData, StartDistribution, stationary_start, uniform_start
 from longhmm.target.target import Estimate, Estimator, Target
 
@@ -68,7 +68,142 @@ class Joint:
 
 
 @dataclass(frozen=True)
-class SGRLD(Stepped):
+class Alternating:
+    """Algorithm 2 of the paper: first the transitions, then the emission, each `inner_steps` times on one minibatch.
+
+        Ahat <- mean of Ahat^(1) .. Ahat^(inner_steps),     phi <- mean of phi^(1) .. phi^(inner_steps)
+
+    For reproduction only: the average of a chain is not a draw from its target (its spread is too small), except for
+    `inner_steps=1`.
+    """
+
+    inner_steps: int = 5
+
+    def __post_init__(self) -> None:
+        check_whole("inner_steps", self.inner_steps, 1)
+
+
+@dataclass(frozen=True)
+class _Riemannian(Stepped):
+    """What SGRLD and BatchRLD share: all but where gradients come from."""
+
+    step_size: float | Schedule = 0.05
+    transitions: Mirror | CoxIngersollRoss = field(default_factory=Mirror)
+    emission: Preconditioned | GaussianMetric = field(default_factory=Preconditioned)
+    per_observation: bool = False
+    blocks: ClassVar[Any] = Joint()
+    noise_correction: ClassVar[Any] = False
+    cites: ClassVar[tuple[str, ...]] = ("patterson2013",)
+    varying: ClassVar[bool] = False
+
+    def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGRLDState:
+        self._check(target)
+        model = target.model
+        expanded = Rows.of(model.transitions).expand(model.constrain(u)["transition"])
+        pace, factor = self._scales(target, u, expanded)
+        noise = None
+        if self.noise_correction:
+            noise = Noise(jnp.zeros((model.n_states,) * 3, expanded.dtype), jnp.zeros_like(factor))
+        return SGRLDState(dict(u), expanded, pace, factor, jnp.zeros((), jnp.int32), noise)
+
+    def step(self, target: Any, key: jax.Array, state: SGRLDState, minibatch: Any) -> tuple[SGRLDState, SGRLDInfo]:
+        size = self.size_at(state.steps, state.expanded.dtype)
+
+        def look(state: SGRLDState) -> Estimate:
+            seen: Estimate = target.estimate(state.coordinates, minibatch, per_window=self.noise_correction)
+            return seen
+
+        if isinstance(self.blocks, Alternating):
+            moved, (seen, clipped, refused) = self._in_turn(target, key, state, look, size)
+        else:
+            seen = look(state)
+            if state.noise is not None:
+                state = state._replace(noise=self._learn_noise(target, state, seen, minibatch))
+            rows_key, emission_key = jax.random.split(key)
+            expanded, transition, rows_clipped = _move_rows(self, target.model, size, rows_key, state, seen)
+            coordinates, clipped, refused = _move_emission(self, target.model, size, emission_key, state, seen)
+            moved = state._replace(expanded=expanded, coordinates={**coordinates, "transition": transition})
+            clipped, seen = 0.5 * (rows_clipped + clipped), (seen.gradient, seen.impossible)
+        gradient, impossible = seen
+        finite = all_finite(moved.coordinates)  # what is not finite elsewhere ends there
+        return moved._replace(steps=state.steps + 1), SGRLDInfo(gradient, finite, clipped, refused, size, impossible)
+
+    # Parts of a step ------------------------------------------------------------------------------------------------
+
+    def _in_turn(
+        self, target: Any, key: jax.Array, state: SGRLDState, look: Callable[[SGRLDState], Estimate], size: jax.Array
+    ) -> tuple[SGRLDState, tuple[Any, jax.Array, jax.Array]]:
+        """The next state of `Alternating`; gradient and impossible windows of its first point; shares for the info."""
+        model = target.model
+        rows_keys, emission_keys = jax.random.split(key, (2, self.blocks.inner_steps))
+
+        def with_rows(state: SGRLDState, expanded: jax.Array, transition: jax.Array) -> SGRLDState:
+            return state._replace(expanded=expanded, coordinates={**state.coordinates, "transition": transition})
+
+        def move_rows(state: SGRLDState, key: jax.Array) -> tuple[SGRLDState, Any]:
+            seen = look(state)
+            expanded, transition, clipped = _move_rows(self, model, size, key, state, seen)
+            return with_rows(state, expanded, transition), (expanded, clipped, (seen.gradient, seen.impossible))
+
+        def move_emission(state: SGRLDState, key: jax.Array) -> tuple[SGRLDState, Any]:
+            coordinates, _, refused = _move_emission(self, model, size, key, state, look(state))
+            moved = state._replace(coordinates={**state.coordinates, **coordinates})
+            params = model.constrain(moved.coordinates)
+            return moved, ({name: params[name] for name in model.emission.free_names}, refused)
+
+        _, (expanded, clipped, seen) = _repeat(target.compiled, move_rows, state, rows_keys)
+        expanded = jnp.mean(expanded, axis=0)
+        state = with_rows(state, expanded, model.transitions.unconstrain(normalised(expanded)))
+        _, (natural, refused) = _repeat(target.compiled, move_emission, state, emission_keys)
+        # Natural parameters are averaged, as in the paper; supports are convex, so that the mean lies inside.
+        natural = {name: jnp.mean(values, axis=0) for name, values in natural.items()}
+        state = state._replace(coordinates=model.unconstrain({**model.constrain(state.coordinates), **natural}))
+        return state, (jax.tree.map(lambda values: values[0], seen), jnp.mean(clipped), jnp.mean(refused))
+
+    def _in_gaussian_metric(self, model: HMM) -> bool:
+        return isinstance(self.emission, GaussianMetric) and model.emission.has_full_covariance
+
+    def _check(self, target: Target) -> None:
+        model, by_roots = target.model, isinstance(self.transitions, CoxIngersollRoss)
+        self.check(model)
+        if self.noise_correction:
+            recipe.check_noise_known(target, self.name)
+        if (by_roots or self._in_gaussian_metric(model)) and not target.counts:
+            raise ModelError(
+                f"{'CoxIngersollRoss' if by_roots else 'GaussianMetric'} needs expected counts, which control variates "
+                "do not give (they may be negative): use Mirror() and Preconditioned(), or the Buffered(...) estimator."
+            )
+        if by_roots and isinstance(model.initial, str):
+            raise ModelError(
+                "CoxIngersollRoss() takes counts of transitions only, but under initial='stationary' the first states "
+                "depend on the transition matrix too: use Mirror(), or another initial distribution."
+            )
+
+    def _scales(self, target: Target, coordinates: Coordinates, expanded: jax.Array) -> tuple[jax.Array, jax.Array]:
+        model, blocks = target.model, EmissionBlocks.like(coordinates)
+        if self.per_observation and self._in_gaussian_metric(model):  # steps of this kind bring their own scale
+            pace = jnp.ones(model.n_states, expanded.dtype)
+            return pace, jnp.zeros((blocks.n_blocks, blocks.size, blocks.size), expanded.dtype)
+        found = information(model, blocks, dict(coordinates), pilot(target))
+        factor = inverse_factor(found.emission) if blocks.size else found.emission
+        if self.per_observation:
+            return jnp.ones_like(found.departures), factor * jnp.sqrt(found.counts + 1.0)[:, None, None]
+        return 1.0 / (1.0 + found.departures / jnp.sum(expanded, axis=1)), factor
+
+    def _learn_noise(self, target: Any, state: SGRLDState, seen: Estimate, minibatch: Any) -> Noise:
+        assert state.noise is not None and seen.windows is not None
+        of_windows = recipe.window_scores(target, state.coordinates, seen.windows)
+        drifts = jax.vmap(partial(slope, target.model.transitions))(of_windows["transition"])
+        blocks, emission = EmissionBlocks.like(state.coordinates), state.noise.emission
+        if blocks.size:
+            emission = recipe.covariance(blocks.ravel(of_windows), minibatch)
+        now = Noise(recipe.covariance(drifts, minibatch), emission)
+        noise: Noise = jax.tree.map(partial(recipe.averaged, index=state.steps), state.noise, now)
+        return noise
+
+
+@dataclass(frozen=True)
+class SGRLD(_Riemannian):
     """Riemannian Langevin steps on minibatches. With h = `step_size` and n_hat the scaled expected transitions,
 
         Ahat' = | Ahat + h_i ( a - Ahat + n_hat[i,j] - A[i,j] n_hat[i,.] ) + N(0, 2 h_i Ahat - h_i^2 B_i) |
@@ -116,16 +251,10 @@ class SGRLD(Stepped):
     unconstrained; one joint step per minibatch, where the paper reports averages of iterates, which are no draws.
     """
 
-    step_size: float | Schedule = 0.05
-    transitions: Mirror | CoxIngersollRoss = field(default_factory=Mirror)
-    emission: Preconditioned | GaussianMetric = field(default_factory=Preconditioned)
-    blocks: Joint | Alternating = field(default_factory=Joint)
-    noise_correction: bool = False
-    per_observation: bool = False
+    blocks: Joint | Alternating = field(default_factory=Joint)  # type: ignore[misc]
+    noise_correction: bool = False  # type: ignore[misc]
     start: StartDistribution = stationary_start
     name: ClassVar[str] = "SG-RLD"
-    cites: ClassVar[tuple[str, ...]] = ("patterson2013",)
-    varying: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -151,125 +280,9 @@ class SGRLD(Stepped):
         """Buffered windows that begin from `start`."""
         return Buffered(**chosen(windows, buffer), start=self.start)
 
-    def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGRLDState:
-        self._check(target)
-        model = target.model
-        expanded = Rows.of(model.transitions).expand(model.constrain(u)["transition"])
-        pace, factor = self._scales(target, u, expanded)
-        noise = None
-        if self.noise_correction:
-            noise = Noise(jnp.zeros((model.n_states,) * 3, expanded.dtype), jnp.zeros_like(factor))
-        return SGRLDState(dict(u), expanded, pace, factor, jnp.zeros((), jnp.int32), noise)
-
-    def step(self, target: Any, key: jax.Array, state: SGRLDState, minibatch: Any) -> tuple[SGRLDState, SGRLDInfo]:
-        size = jnp.asarray(as_schedule(self.step_size).at(state.steps), state.expanded.dtype)
-        model = target.model
-
-        def look(state: SGRLDState) -> Estimate:
-            found: Estimate = target.estimate(state.coordinates, minibatch, per_window=self.noise_correction)
-            return found
-
-        if isinstance(self.blocks, Alternating):
-            moves = (partial(each, self, model, size) for each in (_move_rows, _move_emission))
-            moved, info = self.blocks.move(target.compiled, model, key, state, look, *moves)
-        else:
-            seen = look(state)
-            if state.noise is not None:
-                state = state._replace(noise=self._learn_noise(target, state, seen, minibatch))
-            rows_key, emission_key = jax.random.split(key)
-            expanded, transition, rows_clipped = _move_rows(self, model, size, rows_key, state, seen)
-            emission = _move_emission(self, model, size, emission_key, state, seen)
-            moved = state._replace(expanded=expanded, coordinates={**emission.coordinates, "transition": transition})
-            clipped = 0.5 * (rows_clipped + emission.clipped)
-            info = (seen.gradient, clipped, emission.refused, seen.impossible)
-        gradient, clipped, refused, impossible = info
-        finite = all_finite(moved.coordinates)  # what is not finite elsewhere ends there
-        return moved._replace(steps=state.steps + 1), SGRLDInfo(gradient, finite, clipped, refused, size, impossible)
-
-    # Parts of a step ------------------------------------------------------------------------------------------------
-
-    def _check(self, target: Target) -> None:
-        model = target.model
-        self.check(model)
-        if self.noise_correction:
-            recipe.check_noise_known(target, self.name)
-        needs_counts = [
-            type(policy).__name__
-            for policy in (self.transitions, self.emission)
-            if isinstance(policy, CoxIngersollRoss) or (isinstance(policy, GaussianMetric) and policy.applies(model))
-        ]
-        if needs_counts and not target.counts:
-            raise ModelError(
-                f"{needs_counts[0]} needs expected counts, which control variates do not give (they may be negative): "
-                "use Mirror() and Preconditioned(), or the Buffered(...) estimator."
-            )
-        if isinstance(self.transitions, CoxIngersollRoss) and isinstance(model.initial, str):
-            raise ModelError(
-                "CoxIngersollRoss() takes counts of transitions only, but under initial='stationary' the first states "
-                "depend on the transition matrix too: use Mirror(), or another initial distribution."
-            )
-
-    def _scales(self, target: Target, coordinates: Coordinates, expanded: jax.Array) -> tuple[jax.Array, jax.Array]:
-        model, blocks = target.model, EmissionBlocks.like(coordinates)
-        if self.per_observation and isinstance(self.emission, GaussianMetric) and self.emission.applies(model):
-            # Steps of this kind bring their own scale.
-            pace = jnp.ones(model.n_states, expanded.dtype)
-            return pace, jnp.zeros((blocks.n_blocks, blocks.size, blocks.size), expanded.dtype)
-        found = information(model, blocks, dict(coordinates), pilot(target))
-        factor = inverse_factor(found.emission) if blocks.size else found.emission
-        if self.per_observation:
-            return jnp.ones_like(found.departures), factor * jnp.sqrt(found.counts + 1.0)[:, None, None]
-        return 1.0 / (1.0 + found.departures / jnp.sum(expanded, axis=1)), factor
-
-    def _learn_noise(self, target: Any, state: SGRLDState, seen: Estimate, minibatch: Any) -> Noise:
-        assert state.noise is not None and seen.windows is not None
-        found = recipe.window_scores(target, state.coordinates, seen.windows)
-        drifts = jax.vmap(partial(slope, target.model.transitions))(found["transition"])
-        blocks = EmissionBlocks.like(state.coordinates)
-        rows = recipe.covariance(drifts, minibatch)
-        emission = state.noise.emission
-        if blocks.size:
-            emission = recipe.covariance(blocks.ravel(found), minibatch)
-        average = partial(recipe.averaged, index=state.steps)
-        noise: Noise = jax.tree.map(average, state.noise, Noise(rows, emission))
-        return noise
-
-
-# Compiled, also where steps as a whole are not.
-
-
-@jax.jit
-def _move_rows(
-    sampler: SGRLD, model: HMM, size: jax.Array, key: jax.Array, state: SGRLDState, seen: Estimate
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Ahat, its unconstrained coordinates, and the share of clipped directions."""
-    rows, pace, how = Rows.of(model.transitions), size * state.pace, sampler.transitions
-    if isinstance(how, CoxIngersollRoss):
-        assert seen.totals is not None
-        counts = jnp.asarray(seen.totals.transitions, state.expanded.dtype)
-        expanded, clipped = how.move(key, rows, state.expanded, counts, pace)
-    else:
-        drift = slope(model.transitions, jnp.asarray(seen.likelihood["transition"]))
-        noise = None if state.noise is None else state.noise.rows
-        expanded, clipped = how.move(key, rows, state.expanded, drift, pace, noise)
-    return expanded, model.transitions.unconstrain(normalised(expanded)), clipped
-
-
-@jax.jit
-def _move_emission(
-    sampler: SGRLD, model: HMM, size: jax.Array, key: jax.Array, state: SGRLDState, seen: Estimate
-) -> EmissionMove:
-    if isinstance(sampler.emission, GaussianMetric) and sampler.emission.applies(model):
-        assert seen.totals is not None
-        return sampler.emission.move(key, model, state.coordinates, seen.totals, size)
-    noise = None
-    if state.noise is not None:
-        noise = jnp.einsum("nij,nik,nkl->njl", state.factor, state.noise.emission, state.factor)
-    return Preconditioned().move(key, state.coordinates, seen.gradient, state.factor, size, noise)
-
 
 @dataclass(frozen=True)
-class BatchRLD(Stepped):
+class BatchRLD(_Riemannian):
     """SG-RLD on all data at every step, without gradient noise; the yardstick of the paper's ion-channel experiment.
 
         Ahat' = | Ahat + h_i ( a - Ahat + n[i,j] - A[i,j] n[i,.] ) + sqrt(2 h_i Ahat) N(0, 1) |
@@ -286,24 +299,45 @@ class BatchRLD(Stepped):
     Reference and differences: as for `SGRLD`.
     """
 
-    step_size: float | Schedule = 0.05
-    transitions: Mirror | CoxIngersollRoss = field(default_factory=Mirror)
-    emission: Preconditioned | GaussianMetric = field(default_factory=Preconditioned)
-    per_observation: bool = False
     name: ClassVar[str] = "batch RLD"
-    cites: ClassVar[tuple[str, ...]] = ("patterson2013",)
-    varying: ClassVar[bool] = False
 
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
         """The exact gradient; windows and buffer play no part."""
         return FullData()
 
-    @property
-    def _same(self) -> SGRLD:
-        return SGRLD(self.step_size, self.transitions, self.emission, per_observation=self.per_observation)
 
-    def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGRLDState:
-        return self._same.init(target, key, u)
+# Compiled, also where steps as a whole are not.
 
-    def step(self, target: Any, key: jax.Array, state: SGRLDState, minibatch: None) -> tuple[SGRLDState, SGRLDInfo]:
-        return self._same.step(target, key, state, minibatch)
+
+@jax.jit
+def _move_rows(
+    sampler: _Riemannian, model: HMM, size: jax.Array, key: jax.Array, state: SGRLDState, seen: Estimate
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Ahat, its unconstrained coordinates, and the share of clipped directions."""
+    rows, pace, how = Rows.of(model.transitions), size * state.pace, sampler.transitions
+    if isinstance(how, CoxIngersollRoss):
+        assert seen.totals is not None
+        counts = jnp.asarray(seen.totals.transitions, state.expanded.dtype)
+        expanded, clipped = how.move(key, rows, state.expanded, counts, pace)
+    else:
+        drift = slope(model.transitions, jnp.asarray(seen.likelihood["transition"]))
+        noise = None if state.noise is None else state.noise.rows
+        expanded, clipped = how.move(key, rows, state.expanded, drift, pace, noise)
+    return expanded, model.transitions.unconstrain(normalised(expanded)), clipped
+
+
+@jax.jit
+def _move_emission(
+    sampler: _Riemannian, model: HMM, size: jax.Array, key: jax.Array, state: SGRLDState, seen: Estimate
+) -> EmissionMove:
+    return sampler.emission.move(key, model, state, seen, size)
+
+
+def _repeat(compiled: bool, body: Callable[[Any, Any], tuple[Any, Any]], state: Any, keys: jax.Array) -> Any:
+    if compiled:
+        return jax.lax.scan(body, state, keys)
+    found = []
+    for key in keys:
+        state, one = body(state, key)
+        found.append(one)
+    return state, jax.tree.map(lambda *each: jnp.stack(each), *found)
