@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-import longhmm.run.sample as pipeline
 from longhmm.backends.answers import log_likelihood
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.model.simulate import simulate
+from longhmm.posterior import compare as module
 from longhmm.posterior.compare import compare, paired_difference
 from longhmm.posterior.posterior import Posterior
 from posterior.fakes import chains_of, gaussian_model
@@ -65,5 +65,5 @@ def test_paired_differences():
 
 
 def test_without_a_fit_the_pipeline_is_used(data, monkeypatch):
-    monkeypatch.setattr(pipeline, "sample", lambda model, training, verdict: point(model, training))
+    monkeypatch.setattr(module, "sample", lambda model, training, verdict: point(model, training))
     assert len(compare([gaussian_model(2), gaussian_model(2)], data)) == 2

@@ -61,6 +61,17 @@ def test_bed_counts_in_base_pairs(table, tmp_path):
     assert [row[3] for row in rows] == [f"state{state}" for state in table["state"]]
 
 
+def test_bed_begins_where_the_data_do_and_leaves_background_out(table, tmp_path):
+    write_bed(tmp_path / "a.bed", table, bin_size=200, origin=1000, leave_out=0)
+    rows = [line.split("\t") for line in (tmp_path / "a.bed").read_text().splitlines()]
+    wanted = table[table["state"] == 1]
+    assert {(row[0], row[3]) for row in rows} == {("seq0", "state1")}
+    np.testing.assert_array_equal([int(row[1]) for row in rows], 1000 + 200 * wanted["start"])
+    np.testing.assert_array_equal([int(row[2]) for row in rows], 1000 + 200 * wanted["end"])
+    with pytest.raises(ModelError, match="origin at least 0, got 1 and -1"):
+        write_bed(tmp_path / "a.bed", table, origin=-1)
+
+
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
 def test_tables_of_events_survive_a_file(table, tmp_path, ending):
     file = tmp_path / f"events.{ending}"

@@ -10,11 +10,10 @@ from longhmm import Categorical, Emission, Gaussian, GaussianMixture, Poisson, T
 from longhmm.backends.answers import log_likelihood
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.posterior.diagnostics.convergence import effective_sizes
 from longhmm.posterior.diagnostics.verdict import Verdict
-from longhmm.posterior.draws import coordinate_dims, parameter_dims
+from longhmm.posterior.draws import coordinate_axes, parameter_axes
 from longhmm.posterior.posterior import Posterior
-from longhmm.posterior.summary import levels
+from longhmm.posterior.summary import effective_sizes, levels
 from posterior.fakes import chains_of, gaussian_model, known_states, small_posterior, unconstrained
 
 
@@ -59,11 +58,12 @@ def test_draws_are_the_natural_parameters(known, posterior):
     ],
 )
 def test_names_of_axes(emission, names):
-    assert parameter_dims(HMM(3, emission)) == {"transition": ("state", "to_state"), **names}
+    found = {name: tuple(axes) for name, axes in parameter_axes(HMM(3, emission)).items()}
+    assert found == {"transition": ("state", "to_state"), **names}
 
 
 def test_coordinates_with_fewer_numbers_have_their_own_axes():
-    assert coordinate_dims(HMM(3, Gaussian(dim=2)))["covariance"] == ("state", "covariance_coordinate")
+    assert coordinate_axes(HMM(3, Gaussian(dim=2)))["covariance"] == ("state", "covariance_coordinate")
 
 
 def test_parameters_of_one_draw_are_complete(posterior):
@@ -115,7 +115,7 @@ def test_angles_are_reported_as_the_data_have_them(emission):
     angles = np.stack([rng.normal(-0.3, 0.02, (2, 400)), rng.normal(3.13, 0.02, (2, 400))], axis=-1)
     turns = 2 * np.pi * rng.integers(-1, 2, angles.shape)
     natural = {"transition": rng.dirichlet([9.0, 1.0], (2, 400, 2)), "loc": angles + turns}
-    if "concentration" in parameter_dims(model):
+    if "concentration" in parameter_axes(model):
         natural["concentration"] = np.full((2, 400, 2), 4.0)
     posterior = Posterior.from_chains(model, chains_of(model, natural, mode=one_of(model, natural)))
     drawn = posterior.draws["loc"].values

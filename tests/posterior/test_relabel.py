@@ -10,9 +10,9 @@ from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import exchangeable, state_order
 from longhmm.model.transitions.dirichlet import Sticky
-from longhmm.posterior.diagnostics.convergence import convergence
 from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.relabel import match_states, permute, permute_coordinates
+from longhmm.posterior.summary import convergence
 from posterior.fakes import chains_of, gaussian_model, unconstrained
 
 ORDER = np.array([2, 0, 1])

@@ -16,7 +16,8 @@ from longhmm.model.simulate import simulate
 from longhmm.posterior.diagnostics.verdict import Verdict
 from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.run_directory import RunDirectory
-from longhmm.report import certainty, findings, html
+from longhmm.report import findings, html
+from longhmm.report import page as whole
 from posterior.fakes import chains_of, gaussian_model
 
 TRUTH = {"transition": np.array([[0.97, 0.03], [0.01, 0.99]]), "mean": np.array([-3.0, 3.0])}
@@ -65,7 +66,7 @@ def without_buffer_report() -> Iterator[None]:
 def without_pictures() -> Iterator[None]:
     """Pages of text, tables and the recording, where pictures are not the point."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (findings, certainty):
+        for module in (findings, whole):
             patch.setattr(module, "picture", lambda *args, **options: html.Safe(""))
         yield
 

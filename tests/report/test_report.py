@@ -17,10 +17,9 @@ from longhmm.errors import DataError
 from longhmm.posterior.diagnostics.verdict import Kind
 from longhmm.report import html, write_report
 from longhmm.report import subject as pack
-from longhmm.report.certainty import ADVICE
-from longhmm.report.page import build_page
+from longhmm.report.page import ADVICE, build_page
 from longhmm.report.plots.style import digits_for, number, with_sd
-from longhmm.report.subject import Scan, look
+from longhmm.report.subject import Scan, Subject
 from longhmm.report.viewer import open_run
 from posterior.fakes import gaussian_model, small_posterior
 from report.pages import SPIKE, make_posterior, make_run, without_buffer_report, without_pictures
@@ -249,7 +248,7 @@ def test_twenty_million_samples_stay_small():
 
 def test_missing_values_have_a_code_of_their_own():
     data = open_data(np.array([1.0, np.nan, 3.0, 2.0]))
-    stretch = pack.pack_stretch(data, None, pack.ranges(data, np.zeros((1, 1))))
+    stretch = pack.pack_stretch(data, None, pack.ranges(data, np.zeros((1, 1))), 0, 4, 100)
     assert unpacked(stretch["features"][0]["low"]).tolist() == [0, 65535, 65534, 32767]
     assert unpacked(stretch["features"][0]["high"]).tolist() == [0, 0, 65534, 32767]
 
@@ -307,6 +306,7 @@ def test_the_buffer_report_is_on_the_page(tmp_path, monkeypatch):
     from longhmm.report.plots.checks import buffer_report
 
     monkeypatch.setattr(plots, "buffer_report", buffer_report)
-    subject = look(small_posterior(gaussian_model()), open_data(np.random.default_rng(0).normal(size=400)), title="t")
+    data = open_data(np.random.default_rng(0).normal(size=400))
+    subject = Subject(small_posterior(gaussian_model()), data, "t")
     page = build_page(subject)
     assert "Not drawn" not in page and "buffer length (observations)" in page

@@ -174,7 +174,7 @@ def test_in_the_checks_a_verdict_says_what_was_left_out(counts, stuck, monkeypat
         return stuck()
 
     monkeypatch.setattr(sample, "Limit", lambda seconds: Limit(seconds, clock))
-    monkeypatch.setattr(verdict, "_biased", slow)
+    monkeypatch.setattr(verdict, "bias", slow)
     monkeypatch.setattr(verdict, "LEAST_ESS", 1.0)
     monkeypatch.setattr(verdict, "MOST_R_HAT", 2.0)
     posterior = fit(counts, time_limit=50.0, progress=True)

@@ -12,21 +12,19 @@ from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.score import Score
+from longhmm.run.sample import sample
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Candidate = HMM | Posterior
-Fit = Callable[[HMM, Sequences], Posterior]
-
 
 def compare(
-    candidates: Mapping[str, Candidate] | Sequence[Candidate],
+    candidates: Mapping[str, HMM | Posterior] | Sequence[HMM | Posterior],
     data: Any = None,
     *,
     test: Any = None,
     held_out: float = 0.1,
-    fit: Fit | None = None,
+    fit: Callable[[HMM, Sequences], Posterior] | None = None,
     draws: int = 100,
     blocks: int = 100,
 ) -> pd.DataFrame:
@@ -65,14 +63,14 @@ def compare(
     for name, each in named.items():
         if isinstance(each, HMM):
             assert training is not None
-            named[name] = each = (fit or _sample)(each, training)
+            each = sample(each, training, verdict=False) if fit is None else fit(each, training)
         scores[name] = _posterior(each).score(held, draws=draws, after=after, blocks=blocks)
-    best = max(scores, key=lambda name: scores[name].log_density)
+    best = max(scores.values(), key=lambda score: score.log_density)
     rows = {}
     for name, found in sorted(scores.items(), key=lambda each: -each[1].log_density):
-        difference, error = paired_difference(found.blocks, scores[best].blocks)
+        difference, error = paired_difference(found.blocks, best.blocks)
         rows[name] = {
-            "n_states": _posterior(named[name]).model.n_states,
+            "n_states": _n_states(named[name]),
             "log_density": found.log_density,
             "mc_error": found.error,
             "per_observation": found.per_observation,
@@ -91,24 +89,22 @@ def paired_difference(one: np.ndarray, other: np.ndarray) -> tuple[float, float]
     return float(gaps.sum()), float(error)
 
 
-def _named(candidates: Sequence[Candidate]) -> dict[str, Candidate]:
+def _named(candidates: Sequence[HMM | Posterior]) -> dict[str, HMM | Posterior]:
     """Names from the numbers of states, with a count where they repeat."""
-    found: dict[str, Candidate] = {}
+    found: dict[str, HMM | Posterior] = {}
     for each in candidates:
-        states = each.n_states if isinstance(each, HMM) else _posterior(each).model.n_states
+        states = _n_states(each)
         name = f"{states} state{'s' if states > 1 else ''}"
         count = sum(key == name or key.startswith(f"{name} (") for key in found)
         found[f"{name} ({count + 1})" if count else name] = each
     return found
 
 
+def _n_states(each: HMM | Posterior) -> int:
+    return each.n_states if isinstance(each, HMM) else _posterior(each).model.n_states
+
+
 def _posterior(each: Any) -> Posterior:
     if not isinstance(each, Posterior):
         raise ModelError(f"candidates and fit must give models or posteriors, got {each!r}.")
     return each
-
-
-def _sample(model: HMM, training: Sequences) -> Posterior:
-    from longhmm.run.sample import sample
-
-    return sample(model, training, verdict=False)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
@@ -19,13 +20,18 @@ from longhmm.posterior.relabel import chain_orders, permute, permute_coordinates
 from longhmm.run.chains import Chains
 from longhmm.target.coordinates import Flat, constrain
 
+if TYPE_CHECKING:
+    from longhmm.posterior.diagnostics.verdict import Verdict
+    from longhmm.run.run import Run
+
 SAMPLE_DIMS = ("chain", "draw")
+DESCRIBED = ("name", "length", "n_sequences", "dim", "dtype", "has_states")  # what a run remembers of its data
 BATCH_ENTRIES = 1 << 20  # natural parameters computed at a time
 
 
 @dataclass(eq=False, repr=False)
 class Draws:
-    """Draws of the parameters of a model, the coordinates in which they were made, and what the run knows of them."""
+    """Draws of the parameters of a model and what the run knows of them; for the attributes see `Posterior`."""
 
     model: HMM
     draws: xr.Dataset
@@ -35,6 +41,56 @@ class Draws:
     notes: tuple[str, ...] = ()
     mode: dict[str, np.ndarray] | None = None
     information: np.ndarray | None = None
+    verdict: Verdict | None = None
+    run: Run | None = None
+
+    @classmethod
+    def from_chains(cls, model: HMM, chains: Chains, data: Sequences | Mapping[str, Any] | None = None) -> Self:
+        """Turn what a run left behind into a posterior: natural parameters, states numbered in one order.
+
+        `data` is the data of the run, or a description of them with the keys of `DESCRIBED`.
+        """
+        if isinstance(data, Sequences):
+            model = model.resolve(data)
+            data = {name: getattr(data, name) for name in DESCRIBED} | {"dtype": str(data.dtype)}
+        described = dict(data or {})
+        coordinates = {name: np.array(value, np.float64) for name, value in chains.coordinates.items()}  # own copies
+        _check_shapes(model, coordinates)
+        natural = constrain_draws(model, coordinates)
+        mode = None if chains.mode is None else constrain(model, chains.mode)
+        n_chains = natural["transition"].shape[0]
+        base = same = np.arange(model.n_states)
+        orders = [same] * n_chains
+        # States that were known in places have numbers that mean something.
+        if not described.get("has_states") and np.isfinite(natural["transition"]).all():
+            chain_draws = ({name: value[chain] for name, value in natural.items()} for chain in range(n_chains))
+            orders = chain_orders(model, [mean_of(model, each) for each in chain_draws], mode)
+            base = base if mode is None else chain_orders(model, [mode], mode)[0]
+        for chain, order in enumerate(orders):
+            if not np.array_equal(order, same):
+                for arrays, move in ((natural, permute), (coordinates, permute_coordinates)):
+                    moved = move(model, {name: value[chain] for name, value in arrays.items()}, order)
+                    for name, value in moved.items():
+                        arrays[name][chain] = value
+        for name in angle_names(model):
+            natural[name] = unwrapped(natural[name], (0, 1))  # one run of numbers, also where they pass pi
+        information = chains.information
+        if information is not None:
+            information = np.asarray(information, np.float64)
+            layout = Flat.like({name: value[0, 0] for name, value in coordinates.items()})
+            for _ in range(2):  # both of its axes are moved like a point is
+                information = layout.ravel_numpy(permute_coordinates(model, layout.unravel(information), base)).T
+        about = {"data": described} if described else {}
+        return cls(
+            model,
+            labelled(natural, parameter_axes(model)),
+            labelled(coordinates, coordinate_axes(model)),
+            labelled(chains.stats, {}),
+            {**about, **copy.deepcopy(dict(chains.settings)), "state_order": [order.tolist() for order in orders]},
+            chains.notes,
+            None if mode is None else permute(model, mode, base),
+            information,
+        )
 
     @property
     def n_chains(self) -> int:
@@ -73,10 +129,6 @@ class Draws:
         """Parameters of `n` draws, evenly spaced over all chains (all draws if None)."""
         for chain, draw in self.thinned(n):
             yield self.params_at(chain, draw)
-
-    def over_draws(self, answer: Callable[[dict[str, np.ndarray]], Any], n: int | None = None) -> np.ndarray:
-        """`(n, ...)`, the answer at each of `n` evenly spaced draws."""
-        return np.stack([np.asarray(answer(params)) for params in self.iterate(n)])
 
     def thinned(self, n: int | None = None) -> list[tuple[int, int]]:
         """Chain and draw of `n` draws, evenly spaced over all chains."""
@@ -124,44 +176,34 @@ def check_rate(rate: float | None) -> None:
         raise ModelError(f"rate must be a positive number of samples per second, got {rate!r}.")
 
 
-# Names of axes --------------------------------------------------------------------------------------------------------
-
-
-def parameter_dims(model: HMM) -> dict[str, tuple[str, ...]]:
-    """Names of the axes of every inferred parameter: states (or levels) first, then features and the like."""
-    moves = model.transitions
-    found: dict[str, tuple[str, ...]] = {"transition": ("state", "to_state")}
+def parameter_axes(model: HMM) -> dict[str, dict[str, int]]:
+    """Names and sizes of the axes of every inferred parameter: states (or levels) first, then features and the like."""
+    moves, emission, n_states = model.transitions, model.emission, model.n_states
+    found = {"transition": {"state": n_states, "to_state": n_states}}
     if moves.varies:
-        found[moves.parameter] = tuple(f"{moves.parameter}_{axis}" for axis in range(len(moves.shape)))
-    names = free_names(model.emission.parameters(model.n_states))
-    return found | {name: model.emission.axes(name, model.n_states) for name in names}
+        found[moves.parameter] = {f"{moves.parameter}_{axis}": size for axis, size in enumerate(moves.shape)}
+    table = emission.parameters(n_states)
+    for name in free_names(table):
+        found[name] = dict(zip(emission.axes(name, n_states), table[name].shape, strict=True))
+    return found
 
 
-def parameter_shapes(model: HMM) -> dict[str, tuple[int, ...]]:
-    """Shape of every inferred parameter in natural space, in the order of `parameter_dims`."""
-    table = model.emission.parameters(model.n_states)
-    found: dict[str, tuple[int, ...]] = {"transition": (model.n_states, model.n_states)}
-    if model.transitions.varies:
-        found[model.transitions.parameter] = model.transitions.shape
-    return found | {name: table[name].shape for name in free_names(table)}
-
-
-def coordinate_dims(model: HMM) -> dict[str, tuple[str, ...]]:
+def coordinate_axes(model: HMM) -> dict[str, tuple[str, ...]]:
     """Names of the axes of every set of unconstrained coordinates."""
-    natural, shapes = parameter_dims(model), parameter_shapes(model)
     found: dict[str, tuple[str, ...]] = {"transition": ("transition_coordinate",)}
+    natural = parameter_axes(model)
     for name, shape in coordinate_shapes(model.emission.parameters(model.n_states)).items():
-        same = tuple(shape) == tuple(shapes[name])
+        axes = tuple(natural[name])
         tail = tuple(f"{name}_coordinate{index or ''}" for index in range(len(shape) - 1))
-        found[name] = natural[name] if same else (natural[name][0], *tail)
+        found[name] = axes if tuple(shape) == tuple(natural[name].values()) else (axes[0], *tail)
     return found
 
 
 def labelled(
-    arrays: Mapping[str, np.ndarray], dims: Mapping[str, tuple[str, ...]], lead: tuple[str, ...] = SAMPLE_DIMS
+    arrays: Mapping[str, np.ndarray], axes: Mapping[str, Iterable[str]], lead: tuple[str, ...] = SAMPLE_DIMS
 ) -> xr.Dataset:
     """Arrays as a dataset whose axes are named and numbered from 0; `lead` names their leading axes."""
-    found = xr.Dataset({name: ((*lead, *dims.get(name, ())), np.asarray(value)) for name, value in arrays.items()})
+    found = xr.Dataset({name: ((*lead, *axes.get(name, ())), np.asarray(value)) for name, value in arrays.items()})
     return found.assign_coords({axis: np.arange(size) for axis, size in found.sizes.items()})
 
 
@@ -178,65 +220,18 @@ def entry_table(values: Mapping[Any, Any]) -> dict[str, float]:
     return found
 
 
-# From chains to draws -------------------------------------------------------------------------------------------------
-
-
-def describe(sequences: Sequences) -> dict[str, Any]:
-    """What a run remembers of its data: plain values, never the data themselves."""
-    names = ("name", "length", "n_sequences", "dim", "dtype", "has_states")
-    return {name: getattr(sequences, name) for name in names} | {"dtype": str(sequences.dtype)}
-
-
-def label_chains(model: HMM, chains: Chains, *, keep_order: bool = False) -> dict[str, Any]:
-    """What a run found as arguments of `Draws`, states numbered in one order; `keep_order` leaves their numbers alone.
-
-    Draws are constrained in double precision.
-    """
-    coordinates = {name: np.array(value, np.float64) for name, value in chains.coordinates.items()}  # own copies
-    _check_shapes(model, coordinates)
-    natural = constrain_draws(model, coordinates)
-    mode = None if chains.mode is None else constrain(model, chains.mode)
-    n_chains = natural["transition"].shape[0]
-    base = np.arange(model.n_states)
-    orders = [base] * n_chains
-    if not keep_order and np.isfinite(natural["transition"]).all():
-        means = [mean_of(model, {name: value[chain] for name, value in natural.items()}) for chain in range(n_chains)]
-        orders = chain_orders(model, means, mode)
-        base = base if mode is None else chain_orders(model, [mode], mode)[0]
-    for chain, order in enumerate(orders):
-        if not np.array_equal(order, np.arange(model.n_states)):
-            for arrays, move in ((natural, permute), (coordinates, permute_coordinates)):
-                for name, moved in move(model, {name: value[chain] for name, value in arrays.items()}, order).items():
-                    arrays[name][chain] = moved
-    for name in angle_names(model):
-        natural[name] = unwrapped(natural[name], (0, 1))  # one run of numbers, also where they pass pi
-    information = chains.information
-    return {
-        "draws": labelled(natural, parameter_dims(model)),
-        "unconstrained": labelled(coordinates, coordinate_dims(model)),
-        "sample_stats": labelled(chains.stats, {}),
-        "settings": {"state_order": [[int(state) for state in order] for order in orders]},
-        "notes": chains.notes,
-        "mode": None if mode is None else permute(model, mode, base),
-        "information": None if information is None else _permute_information(model, coordinates, information, base),
-    }
-
-
 def constrain_draws(model: HMM, coordinates: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Natural values `(chain, draw, ...)` of every inferred parameter; `initial` and constants are not among them."""
     lead = coordinates["transition"].shape[:2]
-    total = lead[0] * lead[1]
-    flat = {name: value.reshape(total, *value.shape[2:]) for name, value in coordinates.items()}
-    size = sum(int(np.prod(value.shape[1:])) for value in flat.values()) + model.n_states**2
-    batch = int(np.clip(BATCH_ENTRIES // size, 1, total))
-    parts: list[dict[str, np.ndarray]] = []
-    for start in range(0, total, batch):
-        # Always the same shape, so that one compiled function serves; the last batch overlaps the one before.
-        at = min(start, total - batch)
-        found = in_float64(_constrain_batch, model, {name: value[at : at + batch] for name, value in flat.items()})
-        parts.append({name: found[name][start - at :] for name in parameter_dims(model)})
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in joined.items()}
+    flat = {name: value.reshape(lead[0] * lead[1], *value.shape[2:]) for name, value in coordinates.items()}
+    found = in_float64(_constrained, model, flat)
+    return {name: np.array(found[name]).reshape(*lead, *found[name].shape[1:]) for name in parameter_axes(model)}
+
+
+@jax.jit
+def _constrained(model: HMM, coordinates: Mapping[str, jax.Array]) -> Any:
+    size = sum(value[0].size for value in coordinates.values()) + model.n_states**2
+    return jax.lax.map(model.constrain, dict(coordinates), batch_size=max(1, BATCH_ENTRIES // size))
 
 
 def mean_of(model: HMM, natural: Mapping[str, np.ndarray], axes: tuple[int, ...] = (0,)) -> dict[str, np.ndarray]:
@@ -255,26 +250,10 @@ def angle_names(model: HMM) -> set[str]:
     return {name for name, parameter in table.items() if isinstance(parameter.support, Turn)}
 
 
-@jax.jit
-def _constrain_batch(model: HMM, coordinates: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
-    return jax.vmap(model.constrain)(dict(coordinates))
-
-
 def _check_shapes(model: HMM, coordinates: Mapping[str, np.ndarray]) -> None:
-    names = coordinate_dims(model)
+    names = coordinate_axes(model)
     if set(coordinates) != set(names):
         raise ModelError(f"chains must hold coordinates named {sorted(names)}, got {sorted(coordinates)}.")
     leads = {value.shape[:2] for value in coordinates.values()}
     if len(leads) != 1 or 0 in next(iter(leads)):
         raise ModelError(f"chains must hold at least one draw of every coordinate, (chain, draw, ...), got {leads}.")
-
-
-def _permute_information(
-    model: HMM, coordinates: Mapping[str, np.ndarray], information: np.ndarray, order: np.ndarray
-) -> np.ndarray:
-    """The information in renumbered coordinates: both of its axes are moved like a point is."""
-    layout = Flat.like({name: value[0, 0] for name, value in coordinates.items()})
-    found = np.asarray(information, np.float64)
-    for _ in range(2):
-        found = layout.ravel_numpy(permute_coordinates(model, layout.unravel(found), order)).T
-    return found

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from longhmm.backends.stream import totals
 from longhmm.data.sequences import open_data
 from longhmm.inference.markov import stationary_law
-from longhmm.posterior.decode import occupancy
 from longhmm.posterior.draws import Draws, central, check_rate
 
 if TYPE_CHECKING:
@@ -66,7 +66,10 @@ class Timing(Draws):
             quantities["dwell_s"] = lengths / rate
         quantities["stationary"] = stationary_law(transition)
         if data is not None:
-            quantities["occupancy"] = occupancy(self, open_data(data), draws)
+            sequences = open_data(data)
+            sums = [totals(self.model, params, sequences) for params in self.iterate(draws)]
+            shares = [(each.first + each.transitions.sum(axis=0)) / sequences.length for each in sums]
+            quantities["occupancy"] = np.stack(shares)
         table = {}
         for name, values in quantities.items():
             table[name] = values.mean(axis=0)
@@ -103,44 +106,6 @@ class Timing(Draws):
         return Rates(generators.mean(axis=0), *tables, share, warning)
 
 
-def dwell_histogram(posterior: Draws, events: pd.DataFrame, *, per_decade: int = 10) -> pd.DataFrame:
-    """Decoded dwell times in bins of equal width on a logarithmic axis, state by state.
-
-    Visits cut off by the ends of a sequence are left out: how long they lasted is not known.
-
-    Columns: `state`; `lower`, `upper`, ends of the bin in samples: lengths with `lower < length <= upper`; `count` of
-    decoded visits; `expected`, what geometric dwell times lead to expect of as many visits, averaged over draws.
-    """
-    import pandas as pd
-
-    whole = complete_visits(events)
-    lengths, states = (whole["end"] - whole["start"]).to_numpy(), whole["state"].to_numpy()
-    edges, tables = _edges(int(lengths.max(initial=1)), per_decade), []
-    for state in range(posterior.model.n_states):
-        mine = lengths[states == state]
-        counts = np.bincount(np.searchsorted(edges, mine, side="left") - 1, minlength=len(edges) - 1)
-        # P(length > n) = stay^n, so the bin (a, b] has probability stay^a - stay^b.
-        survival = np.mean(posterior.transitions[:, state, state, None] ** edges, axis=0)
-        expected = len(mine) * -np.diff(survival)
-        table = {"state": state, "lower": edges[:-1], "upper": edges[1:], "count": counts, "expected": expected}
-        tables.append(pd.DataFrame(table))
-    return pd.concat(tables, ignore_index=True)
-
-
-def complete_visits(events: pd.DataFrame) -> pd.DataFrame:
-    """The events whose beginning and end were both seen."""
-    changes = events["sequence"].to_numpy()[1:] != events["sequence"].to_numpy()[:-1]
-    return events[~(np.append(True, changes) | np.append(changes, True))]
-
-
-def _edges(longest: int, per_decade: int) -> np.ndarray:
-    """Whole numbers of samples, rising, about equally spaced on a logarithmic axis; (0, 1] is the first bin."""
-    decades = np.log10(max(longest, 2))
-    steps = np.arange(int(np.ceil(decades * per_decade)) + 1) / per_decade
-    grid = np.unique(np.floor(10**steps + 1e-9).astype(np.int64))
-    return np.concatenate([[0], grid[grid < longest], [max(longest, 1)]])
-
-
 def generator_of(transition: np.ndarray) -> tuple[np.ndarray, bool]:
     """The logarithm of a transition matrix, made a generator, and whether it was one already."""
     from scipy.linalg import logm
@@ -162,7 +127,7 @@ def _pairs(values: np.ndarray, interval: float, *, diagonal: bool) -> pd.DataFra
     import pandas as pd
 
     lower, upper = central(values, interval)
-    mean = values.mean(axis=0)
-    pairs = [(i, j) for i, j in np.ndindex(*mean.shape) if diagonal or i != j]
-    rows = [(i, j, mean[i, j], lower[i, j], upper[i, j]) for i, j in pairs]
-    return pd.DataFrame(rows, columns=["state", "to_state", "mean", "lower", "upper"])
+    shown = np.ones(lower.shape, bool) if diagonal else ~np.eye(len(lower), dtype=bool)
+    columns = {"mean": values.mean(axis=0), "lower": lower, "upper": upper}
+    pairs = dict(zip(("state", "to_state"), np.nonzero(shown), strict=True))
+    return pd.DataFrame(pairs | {name: each[shown] for name, each in columns.items()})

@@ -1,19 +1,23 @@
-"""The decoded path as visits to states: a table, traces and lists in the formats of the field."""
+"""Which state each observation comes from: paths, probabilities, visits, and files in the formats of the field."""
 
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from longhmm.backends.block import Own
+from longhmm.backends.paths import best_path
+from longhmm.backends.stream import stream
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.posterior.decode import Decoding, array_for
-from longhmm.posterior.draws import check_rate
+from longhmm.posterior.draws import Draws, check_rate
 from longhmm.posterior.summary import levels
+from longhmm.run.cluster import on_cluster
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,8 +26,40 @@ EVENTS_AT_ONCE = 1 << 14
 ROWS_AT_ONCE = 1 << 20
 
 
-class Segmenting(Decoding):
-    """Draws that cut data into visits to states."""
+class Decoding(Draws):
+    """Draws that say which state each observation comes from."""
+
+    def decode(self, data: Any, *, draws: int | None = None, client: Any = None) -> np.ndarray:
+        """The most probable path of states (Viterbi): `(T,)` at the posterior mean, or `(draws, T)`, one per draw.
+
+        Many sequences are laid end to end, in order. How much the paths of several draws differ shows what the
+        uncertainty of the parameters does to the decoding; it does not include the uncertainty of the path itself.
+        With a `client` of a Dask cluster, its workers pass over the data.
+        """
+        sequences = on_cluster(data, client)
+        if draws is None:
+            return best_path(self.model, self.mean_params(), sequences)
+        return np.stack([best_path(self.model, params, sequences) for params in self.iterate(draws)])
+
+    def state_probabilities(
+        self, data: Any, *, draws: int = 20, causal: bool = False, out: Any = None, client: Any = None
+    ) -> np.ndarray:
+        """`P(x_t = k | all y)`, `(T, K)` float32, averaged over `draws` evenly spaced draws.
+
+        Args:
+            data: anything that `open_data` takes; many sequences are laid end to end.
+            causal: True conditions on the observations up to t only.
+            out: where to put the result if it is too long for memory: the name of an .npy file to make, or an array.
+            client: a `dask.distributed.Client`, whose workers then pass over the data.
+        """
+        sequences = on_cluster(data, client)
+        total = array_for(out, (sequences.length, self.model.n_states))
+        total[...] = 0
+        share = partial(_share, len(self.thinned(draws)))
+        for params in self.iterate(draws):
+            for start, part in stream(self.model, params, sequences, reduce=share, forward_only=causal):
+                total[start : start + len(part)] += part
+        return total
 
     def events(
         self,
@@ -57,23 +93,40 @@ class Segmenting(Decoding):
             raise DataError(
                 f"path must hold one state for each of {sequences.length} observations, got {states.shape}."
             )
-        changes = np.flatnonzero(states[1:] != states[:-1]) + 1
-        starts = np.union1d(changes, sequences.offsets[:-1]).astype(np.int64)
-        ends = np.append(starts[1:], sequences.length)
+        starts = visit_starts(states, sequences.offsets)
         number = np.searchsorted(sequences.offsets, starts, side="right") - 1
-        origin = sequences.offsets[number]
         every = 1 if preprocessing is None else preprocessing.decimate
-        table: dict[str, np.ndarray] = {
-            "sequence": number,
-            "start": (starts - origin) * every,
-            "end": (ends - origin) * every,
-        }
+        table: dict[str, np.ndarray] = {"sequence": number}
+        for name, rows in (("start", starts), ("end", np.append(starts[1:], sequences.length))):
+            table[name] = (rows - sequences.offsets[number]) * every
         if rate is not None:
-            table["start_s"], table["end_s"] = table["start"] / rate, table["end"] / rate
+            table |= {f"{name}_s": table[name] / rate for name in ("start", "end")}
         table["state"] = states[starts].astype(np.int64)
-        for name, values in levels(self, interval=interval, preprocessing=preprocessing).items():
-            table[str(name)] = values.to_numpy()[table["state"]]
-        return pd.DataFrame(table)
+        level = levels(self, interval=interval, preprocessing=preprocessing).iloc[table["state"]]
+        return pd.concat([pd.DataFrame(table), level.reset_index(drop=True)], axis=1)
+
+
+def visit_starts(path: np.ndarray, offsets: np.ndarray) -> np.ndarray:
+    """Where visits to states begin along a path; a sequence begins with a visit of its own."""
+    return np.union1d(np.flatnonzero(path[1:] != path[:-1]) + 1, offsets[:-1])
+
+
+def _share(draws: int, own: Own) -> tuple[int, np.ndarray]:
+    assert own.probabilities is not None
+    return own.start, np.asarray(own.probabilities / draws, np.float32)
+
+
+def array_for(out: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """The float32 array of this shape that a result goes into: a new one, a new .npy file, or `out` itself."""
+    if out is None:
+        return np.empty(shape, np.float32)
+    if isinstance(out, str | os.PathLike):
+        if Path(out).suffix != ".npy":
+            raise DataError(f"out must be an array or the name of an .npy file, got {str(out)!r}.")
+        return np.lib.format.open_memmap(out, mode="w+", dtype=np.float32, shape=shape)
+    if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != np.float32:
+        raise DataError(f"out must be a float32 array of shape {shape} or the name of an .npy file, got {type(out)}.")
+    return out
 
 
 def idealised(events: pd.DataFrame, *, column: str = "level", out: str | os.PathLike[str] | None = None) -> np.ndarray:
@@ -84,16 +137,11 @@ def idealised(events: pd.DataFrame, *, column: str = "level", out: str | os.Path
         column: which of its columns; "level_lower" and "level_upper" give the ends of the interval of the level.
         out: the name of an .npy file to make, for recordings too long for memory.
     """
-    lengths = (events["end"] - events["start"]).to_numpy()
-    shape = (int(lengths.sum()),)
-    trace = np.empty(shape, np.float32) if out is None else array_for(os.fspath(out), shape)
-    values = events[column].to_numpy(np.float32)
-    at = 0
+    ends = np.append(0, np.cumsum(events["end"] - events["start"]))
+    trace, values = array_for(out, (int(ends[-1]),)), events[column].to_numpy(np.float32)
     for first in range(0, len(events), EVENTS_AT_ONCE):
-        part = slice(first, first + EVENTS_AT_ONCE)
-        piece = np.repeat(values[part], lengths[part])
-        trace[at : at + len(piece)] = piece
-        at += len(piece)
+        edges = ends[first : first + EVENTS_AT_ONCE + 1]
+        trace[edges[0] : edges[-1]] = np.repeat(values[first : first + EVENTS_AT_ONCE], np.diff(edges))
     return trace
 
 
@@ -109,19 +157,17 @@ def write_dwt(
     """
     if rate is None or not rate > 0:
         raise ModelError(f"rate must be a positive number of samples per second to write a .dwt file, got {rate!r}.")
-    step = 1e3 / rate
+    step, start = 1e3 / rate, 0.0
     by_state = events.groupby("state")["level"].first()
-    count = int(by_state.index.max()) + 1 if spread is None else len(spread)
-    sds = np.zeros(count) if spread is None else np.asarray(spread)
-    classes = " ".join(f"{by_state.get(k, 0.0):.6f} {sds[k]:.6f}" for k in range(count))
-    start = 0.0
+    sds = np.zeros(int(by_state.index.max()) + 1) if spread is None else np.asarray(spread)
+    classes = " ".join(f"{by_state.get(state, 0.0):.6f} {sd:.6f}" for state, sd in enumerate(sds))
     with open(file, "w", encoding="ascii", newline="\r\n") as stream:
         for number, part in events.groupby("sequence", sort=True):
             stream.write(
                 f"Segment: {int(number) + 1} Dwells: {len(part)} Sampling(ms): {step:.10g} Start(ms): {start:.10g} "
-                f"ClassCount: {count} {classes}\n"
+                f"ClassCount: {len(sds)} {classes}\n"
             )
-            length = (part["end"] - part["start"]).to_numpy()
+            length = part["end"] - part["start"]
             for state, samples in zip(part["state"], length, strict=True):
                 stream.write(f"{state}\t{samples * step:.10g}\n")
             stream.write("\n")
@@ -129,20 +175,29 @@ def write_dwt(
 
 
 def write_bed(
-    file: str | os.PathLike[str], events: pd.DataFrame, *, names: list[str] | None = None, bin_size: int = 1
+    file: str | os.PathLike[str],
+    events: pd.DataFrame,
+    *,
+    names: list[str] | None = None,
+    bin_size: int = 1,
+    origin: int = 0,
+    leave_out: int | None = None,
 ) -> None:
     """Genome browsers' format: chromosome, start (inclusive), end (exclusive), name and score of every visit.
 
     Args:
         names: the chromosome of every sequence; "seq0", "seq1" and so on if left out.
         bin_size: base pairs per observation.
+        origin: position of the first observation.
+        leave_out: a state that is background and needs no line.
     """
-    if bin_size < 1:
-        raise ModelError(f"bin_size must be at least 1, got {bin_size!r}.")
+    if bin_size < 1 or origin < 0:
+        raise ModelError(f"bin_size must be at least 1 and origin at least 0, got {bin_size!r} and {origin!r}.")
+    shown = events[events["state"] != leave_out]
     with open(file, "w", encoding="utf-8", newline="\n") as stream:
-        for sequence, start, end, state in events[["sequence", "start", "end", "state"]].to_numpy().tolist():
+        for sequence, start, end, state in shown[["sequence", "start", "end", "state"]].to_numpy().tolist():
             chromosome = f"seq{sequence}" if names is None else names[sequence]
-            stream.write(f"{chromosome}\t{start * bin_size}\t{end * bin_size}\tstate{state}\t0\n")
+            stream.write(f"{chromosome}\t{origin + start * bin_size}\t{origin + end * bin_size}\tstate{state}\t0\n")
 
 
 def write_events(file: str | os.PathLike[str], events: pd.DataFrame) -> None:
@@ -166,17 +221,14 @@ def spread_by_state(
     recording: Sequences, path: np.ndarray, n_states: int, preprocessing: Preprocessing | None = None
 ) -> np.ndarray:
     """`(K,)`, standard deviation of the first feature of the samples that were kept, by decoded state."""
-    every = 1 if preprocessing is None else preprocessing.decimate
-    moments, at, shift = np.zeros((3, n_states)), 0, np.nan
-    for first, last in zip(recording.offsets[:-1], recording.offsets[1:], strict=True):
-        for start in range(int(first), int(last), ROWS_AT_ONCE * every):
-            block = recording.rows(start, min(start + ROWS_AT_ONCE * every, int(last)))
-            values, seen = block.values[::every, 0].astype(np.float64), block.observed[::every, 0]
-            states, at = path[at : at + len(values)][seen], at + len(values)
-            if np.isnan(shift) and seen.any():  # keeps the digits of a small spread around a large mean
-                shift = float(np.median(values[seen]))
-            centred = values[seen] - shift
-            moments += [np.bincount(states, centred**power, minlength=n_states) for power in range(3)]
-    count, total, squares = moments
-    mean = total / np.maximum(count, 1)
-    return np.sqrt(np.maximum(squares / np.maximum(count, 1) - mean**2, 0.0))
+    kept = Preprocessing(decimate=1 if preprocessing is None else preprocessing.decimate).apply(recording)
+    moments, shift = np.zeros((3, n_states)), np.nan
+    for start in range(0, kept.length, ROWS_AT_ONCE):
+        block = kept.rows(start, min(start + ROWS_AT_ONCE, kept.length))
+        seen = block.observed[:, 0]
+        values, states = block.values[seen, 0].astype(np.float64), path[start : start + len(seen)][seen]
+        if np.isnan(shift) and len(values):  # keeps the digits of a small spread around a large mean
+            shift = float(np.median(values))
+        moments += [np.bincount(states, (values - shift) ** power, minlength=n_states) for power in range(3)]
+    mean, square = moments[1:] / np.maximum(moments[0], 1)
+    return np.asarray(np.sqrt(np.maximum(square - mean**2, 0.0)))

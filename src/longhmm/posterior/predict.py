@@ -24,22 +24,17 @@ from longhmm.posterior.draws import Draws, in_float64
 TAILS = (1 << 10, 1 << 14)  # observations before the end that are tried before the whole sequence is
 FORGOTTEN = 1e-12  # total variation between distributions whose starts no longer matter
 
+_matrices = jax.jit(lambda model, parameter, covariates: model.transitions.matrices(parameter, covariates))
+
 
 class Predicted(NamedTuple):
-    """Predictions of the rows `[start, stop)`, each from the observations up to `steps` times before it.
-
-    Attributes:
-        start, stop: rows of the data.
-        states: `(n, K)`, `P(x_t = k | y_0 .. y_{t-steps})`.
-        valid: `(n,)`, False where the sequence has no observation that far back.
-        collected: what the collector returned of these rows.
-    """
+    """Predictions of the rows `[start, stop)`, each from the observations up to `steps` times before it."""
 
     start: int
     stop: int
-    states: np.ndarray
-    valid: np.ndarray
-    collected: Any
+    states: np.ndarray  # (n, K), P(x_t = k | y_0 .. y_{t-steps})
+    valid: np.ndarray  # (n,), False where the sequence has no observation that far back
+    collected: Any  # what the collector returned of these rows
 
 
 def predictions(
@@ -81,17 +76,10 @@ def _ahead(
     return states
 
 
-def transitions_into(model: HMM, params: Mapping[str, Any], covariates: np.ndarray | None, rows: int = 1) -> np.ndarray:
-    """`(n, K, K)`, the matrices of the transitions into rows with covariates `(n, C)`; of `rows` rows where None."""
-    given = np.zeros((rows, 0)) if covariates is None else covariates
-    found: np.ndarray = in_float64(_matrices, model, params[model.transitions.parameter], given)
-    return found
-
-
-@jax.jit
-def _matrices(model: HMM, parameter: jax.Array, covariates: jax.Array) -> jax.Array:
-    found: jax.Array = model.transitions.matrices(parameter, covariates)
-    return found
+def transitions_into(model: HMM, params: Mapping[str, Any], covariates: np.ndarray | None) -> np.ndarray:
+    """`(n, K, K)`, the matrices of the transitions into rows with covariates `(n, C)`; of one row where None."""
+    given = np.zeros((1, 0)) if covariates is None else covariates
+    return np.asarray(in_float64(_matrices, model, params[model.transitions.parameter], given))
 
 
 def next_state(model: HMM, params: Mapping[str, Any], before: Sequences, following: Sequences) -> np.ndarray:
@@ -204,22 +192,15 @@ class Forecasting(Draws):
             states = in_float64(partial(jax.random.categorical, shape=(paths,)), first, np.log(ahead[0]))
             samples.append(in_float64(extend_paths, model, params, Ahead(states, lags, np.True_), future, further)[2])
         observed = np.concatenate(samples)
-        levels = np.quantile(observed, list(quantiles), axis=0)
-        return Forecast(
-            np.mean(probabilities, axis=0),
-            observed.mean(axis=0),
-            observed.std(axis=0),
-            {float(level): values for level, values in zip(quantiles, levels, strict=True)},
-            observed,
-        )
+        levels = {float(level): np.quantile(observed, level, axis=0) for level in quantiles}
+        return Forecast(np.mean(probabilities, axis=0), observed.mean(axis=0), observed.std(axis=0), levels, observed)
 
 
 def last_rows(model: HMM, sequences: Sequences, sequence: int = -1) -> np.ndarray:
     """`(p, D)`, the rows that the first new one looks back at, the nearest first; NaN where there are none."""
     found = np.full((model.lags, model.dim), np.nan)
     begin, end = int(sequences.offsets[:-1][sequence]), int(sequences.offsets[1:][sequence])
-    count = min(model.lags, end - begin)
-    if count:
+    if count := min(model.lags, end - begin):
         block = sequences.rows(end - count, end)
         found[:count] = np.where(block.observed, block.values, np.nan)[::-1]
     return found

@@ -37,8 +37,10 @@ def permute_coordinates(model: HMM, coordinates: Mapping[str, Any], order: Any) 
     Log-ratio coordinates of permuted rows are an orthogonal transformation of the original ones, and an emission's
     coordinates have their states on the first axis.
     """
-    order = _checked(model, order)
-    transition = np.asarray(coordinates["transition"]) @ _permutation(model, order).T
+    order, transition, size = _checked(model, order), np.asarray(coordinates["transition"]), model.transitions.n_free
+    if size:  # the matrix that permutes them is found by its action on unit vectors
+        with jax.enable_x64(True):
+            transition = transition @ np.asarray(_moved_units(model, order, np.eye(size)))
     return _permuted(model, coordinates, order, transition, transition.ndim - 1)
 
 
@@ -56,17 +58,26 @@ def _checked(model: HMM, order: Any) -> np.ndarray:
     return np.asarray(order)
 
 
+@jax.jit
+def _moved_units(model: HMM, order: jax.Array, units: jax.Array) -> jax.Array:
+    """`(P, P)`, the coordinates of permuted matrices whose own coordinates are the units."""
+
+    def moved(unit: jax.Array) -> jax.Array:
+        return model.transitions.unconstrain(model.transitions.constrain(unit)[order][:, order])
+
+    return jax.vmap(moved)(units)
+
+
 def level_order(model: HMM, order: np.ndarray) -> np.ndarray:
     """The permutation of the emission's first axis that goes with one of the states: levels, where states are tied."""
     levels = model.emission.state_levels(model.n_states)
     moved = np.full(levels.max() + 1, -1)
-    for state, old in enumerate(order):
-        if moved[levels[state]] not in (-1, levels[old]):
-            raise ModelError(
-                f"order must send states that share a level to states that share one, got {order.tolist()} for "
-                f"levels {tuple(levels.tolist())}."
-            )
-        moved[levels[state]] = levels[old]
+    moved[levels] = levels[order]
+    if not np.array_equal(moved[levels], levels[order]):
+        raise ModelError(
+            f"order must send states that share a level to states that share one, got {order.tolist()} for "
+            f"levels {tuple(levels.tolist())}."
+        )
     return moved
 
 
@@ -105,33 +116,15 @@ def chain_orders(
     ]
 
 
-def _permutation(model: HMM, order: np.ndarray) -> np.ndarray:
-    """The orthogonal matrix that permutes transition coordinates, found by its action on unit vectors."""
-    size = model.transitions.n_free
-    if size == 0:
-        return np.zeros((0, 0))
-    with jax.enable_x64(True):
-        return np.asarray(_moved_units(model, order, np.eye(size)))
-
-
-@jax.jit
-def _moved_units(model: HMM, order: jax.Array, units: jax.Array) -> jax.Array:
-    def moved(unit: jax.Array) -> jax.Array:
-        return model.transitions.unconstrain(model.transitions.constrain(unit)[order][:, order])
-
-    return jax.vmap(moved, out_axes=1)(units)
-
-
 def _divergences(model: HMM, reference: Mapping[str, Any], params: Mapping[str, Any]) -> np.ndarray:
     """`(K, K)`, divergence of state j of `params` from state i of `reference`, over draws of the latter."""
     states = np.repeat(np.arange(model.n_states), DRAWS_PER_STATE)
-    with jax.enable_x64(True):
-        one, other = ({name: np.asarray(value) for name, value in each.items()} for each in (reference, params))
-        try:
-            logs_of_both = _log_likelihoods_of_draws(model, one, other, states)
-        except ModelError:  # the emission is the user's own and cannot draw
-            return _distances(model, reference, params)
-        own, logs = map(np.asarray, logs_of_both)
+    both = ({name: np.asarray(value) for name, value in each.items()} for each in (reference, params))
+    try:
+        with jax.enable_x64(True):
+            own, logs = map(np.asarray, _log_likelihoods_of_draws(model, *both, states))
+    except ModelError:  # the emission is the user's own and cannot draw
+        return _distances(model, reference, params)
     own = own[np.arange(len(states)), states]
     gaps = np.clip(own[:, None] - logs, -1e6, 1e6).reshape(model.n_states, DRAWS_PER_STATE, model.n_states)
     return np.maximum(gaps.mean(axis=1), 0.0)
@@ -152,9 +145,8 @@ def _distances(model: HMM, reference: Mapping[str, Any], params: Mapping[str, An
     levels = model.emission.state_levels(model.n_states)
     total = np.zeros((model.n_states, model.n_states))
     for name in model.emission.names:
-        one, other = (
-            np.asarray(each[name], np.float64)[levels].reshape(len(levels), -1) for each in (reference, params)
-        )
+        both = (np.asarray(each[name], np.float64)[levels] for each in (reference, params))
+        one, other = (each.reshape(len(levels), -1) for each in both)
         gaps = ((one[:, None] - other[None]) ** 2).sum(axis=2)
         total += gaps / max(float(gaps.mean()), np.finfo(float).tiny)
     return total

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +21,36 @@ import numpy as np
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError
-from longhmm.posterior.posterior import INSIDE_RUN, load
+from longhmm.posterior.posterior import INSIDE_RUN, Posterior, load
+from longhmm.posterior.store import DOCUMENT, damaged
 from longhmm.run.checkpoint import locked
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from longhmm.posterior.posterior import Posterior
-
 REQUEST = "run.json"
 FORMAT, VERSION = "longhmm run", 1
 NEEDED = ("recordings", "preprocessing", "model", "sample")
+
+
+def _listed(value: Any, *kinds: type) -> bool:
+    return isinstance(value, list) and all(isinstance(each, kinds) for each in value)
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# What the entries of a request must be.
+ENTRIES: dict[str, Callable[[Any], bool]] = {
+    "recordings": lambda given: _listed(given, str),
+    "dataset": lambda given: isinstance(given, str | None),
+    "columns": lambda given: given is None or _listed(given, str, int),
+    "rate": lambda given: given is None or (_number(given) and 0.0 < given < float("inf")),
+    "unit": lambda given: isinstance(given, str | None),
+    "held_out": lambda given: given is None or (_number(given) and 0.0 <= given <= 1.0),
+    **dict.fromkeys(("preprocessing", "model", "sample"), lambda given: isinstance(given, dict)),
+}
 
 
 class RunDirectory:
@@ -41,11 +60,18 @@ class RunDirectory:
         path: the directory.
         request: what was asked for, plain values: "recordings" (absolute paths), "dataset", "columns", "rate" (samples
             per second of the file, or None), "unit", "preprocessing", "held_out", "model", "sample".
+        rate, unit: of the recording as it lies in its file.
+        preprocessing: what was done to it.
     """
 
     def __init__(self, path: str | os.PathLike[str], request: Mapping[str, Any]) -> None:
-        self.path = Path(path)
-        self.request = dict(request)
+        self.path, self.request = Path(path), dict(request)
+        self.rate: float | None = self.request.get("rate")
+        self.unit: str | None = self.request.get("unit")
+        try:
+            self.preprocessing = Preprocessing.from_dict(self.request["preprocessing"])
+        except (TypeError, ValueError):
+            raise damaged(f"{self.path / REQUEST} has no sound entry 'preprocessing'") from None
 
     @classmethod
     def create(
@@ -59,10 +85,10 @@ class RunDirectory:
                 shutil.rmtree(place)
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise DataError(f"{place} exists already; choose another directory for the run, or remove it first.")
+        document = {"format": FORMAT, "version": VERSION, **request}
+        temporary = place / f".{REQUEST}.new"
         try:
             place.mkdir(parents=True, exist_ok=True)
-            document = {"format": FORMAT, "version": VERSION, **request}
-            temporary = place / f".{REQUEST}.new"
             temporary.write_text(json.dumps(document, indent=1), encoding="utf-8")
             os.replace(temporary, place / REQUEST)
         except OSError as error:
@@ -72,51 +98,31 @@ class RunDirectory:
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDirectory:
         """An existing run, its request checked."""
-        place = Path(path)
+        place, file = Path(path), Path(path) / REQUEST
         if not place.exists():
             raise DataError(f"{place} does not exist; give the directory that `longhmm fit --out` made.")
         try:
-            request = json.loads((place / REQUEST).read_text(encoding="utf-8"))
+            request = json.loads(file.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):
             raise DataError(f"{place} is not a run of `longhmm fit` (it has no {REQUEST}).") from None
         except (OSError, ValueError, RecursionError):
-            raise DataError(f"{place / REQUEST} cannot be read; the run is damaged, restore a copy of it.") from None
-        sound = isinstance(request, dict) and request.get("format") == FORMAT and all(key in request for key in NEEDED)
-        if not sound or request.get("version") != VERSION:
-            raise DataError(f"{place / REQUEST} does not describe a run that this longhmm knows (version {VERSION}).")
-        wrong = _wrong_entry(request)
+            raise damaged(f"{file} cannot be read") from None
+        known = isinstance(request, dict) and (request.get("format"), request.get("version")) == (FORMAT, VERSION)
+        if not known or not all(key in request for key in NEEDED):
+            raise DataError(f"{file} does not describe a run that this longhmm knows (version {VERSION}).")
+        wrong = next((name for name, suits in ENTRIES.items() if not suits(request.get(name))), None)
         if wrong is not None:
-            raise DataError(
-                f"{place / REQUEST} has no sound entry {wrong!r}; the run is damaged, restore a copy of it."
-            )
+            raise damaged(f"{file} has no sound entry {wrong!r}")
         return cls(place, request)
 
     @property
     def has_posterior(self) -> bool:
-        return (self.path / INSIDE_RUN / "longhmm.json").is_file()
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        try:
-            return Preprocessing.from_dict(self.request["preprocessing"])
-        except (KeyError, TypeError, ValueError):
-            raise DataError(
-                f"{self.path / REQUEST} has no sound entry 'preprocessing'; the run is damaged, restore a copy of it."
-            ) from None
-
-    @property
-    def rate(self) -> float | None:
-        """Samples per second of the recording as it lies in its file."""
-        return self.request.get("rate")
+        return (self.path / INSIDE_RUN / DOCUMENT).is_file()
 
     @property
     def model_rate(self) -> float | None:
         """Samples per second as the model sees them, after decimation."""
         return None if self.rate is None else self.rate / self.preprocessing.decimate
-
-    @property
-    def unit(self) -> str | None:
-        return self.request.get("unit")
 
     def posterior(self) -> Posterior:
         """The result."""
@@ -156,25 +162,3 @@ class RunDirectory:
         held_out = float(self.request.get("held_out") or 0.0)
         data = self.data()
         return data.split(held_out) if held_out else (data, None, False)
-
-
-def _wrong_entry(request: Mapping[str, Any]) -> str | None:
-    """The first entry that is not of the kind that `create` was given, or None."""
-
-    def listed(value: Any, kinds: type | tuple[type, ...]) -> bool:
-        return isinstance(value, list) and all(isinstance(each, kinds) for each in value)
-
-    def number(value: Any, least: float, most: float = float("inf")) -> bool:
-        return isinstance(value, int | float) and not isinstance(value, bool) and least <= value <= most
-
-    rate, columns, held_out = request.get("rate"), request.get("columns"), request.get("held_out")
-    checks = {
-        "recordings": listed(request["recordings"], str),
-        "dataset": isinstance(request.get("dataset"), str | None),
-        "columns": columns is None or listed(columns, (str, int)),
-        "rate": rate is None or (number(rate, 0.0) and 0.0 < rate < float("inf")),
-        "unit": isinstance(request.get("unit"), str | None),
-        "held_out": held_out is None or number(held_out, 0.0, 1.0),
-    }
-    checks |= {name: isinstance(request[name], dict) for name in ("preprocessing", "model", "sample")}
-    return next((name for name, sound in checks.items() if not sound), None)

@@ -88,22 +88,21 @@ class Scoring(Draws):
             if model.emission.couples:
                 raise ModelError(f"after= must be left out where observations depend on two states, as of {model!r}.")
             sequences = sequences.following(last_rows(model, before))
-        stretches = Stretches(model, sequences, blocks)
-
-        def by_stretch(params: dict[str, np.ndarray]) -> np.ndarray:
+        stretches, by_block = Stretches(model, sequences, blocks), []
+        for params in self.iterate(draws):
             if before is not None:
                 params["initial"] = next_state(model, params, before, sequences)
             try:
-                return stretches.log_likelihoods(params)
+                by_block.append(stretches.log_likelihoods(params))
             except ImpossibleObservationError:
-                return np.full(len(stretches.edges) - 1, -np.inf)
-
-        by_block = self.over_draws(by_stretch, draws)
-        by_draw = by_block.sum(axis=1)
-        joint = log_mean_exp(np.cumsum(by_block, axis=1))
-        total = float(joint[-1])
+                by_block.append(np.full(len(stretches.edges) - 1, -np.inf))
+        by_draw, joint = np.sum(by_block, axis=1), log_mean_exp(np.cumsum(by_block, axis=1))
+        total, error = float(joint[-1]), float("nan")
         steps = np.diff(joint, prepend=0.0) if np.isfinite(total) else np.full(len(joint), -np.inf)
-        return Score(total, total / max(stretches.seen, 1), _error(by_draw), steps, by_draw, stretches.seen)
+        if len(by_draw) > 1 and np.isfinite(by_draw.max()):  # of independent draws, by the delta method
+            weights = np.exp(by_draw - by_draw.max())
+            error = float(weights.std(ddof=1) / (weights.mean() * np.sqrt(len(weights))))
+        return Score(total, total / max(stretches.seen, 1), error, steps, by_draw, stretches.seen)
 
     def predictive_log_prob(self, data: Any, *, steps: int = 10, draws: int = 10) -> PredictiveScore:
         """Mean over t of `log p(y_{t+steps} | y_0 .. y_t)`, densities averaged over `draws` draws at each t."""
@@ -115,14 +114,6 @@ def log_mean_exp(logs: np.ndarray) -> np.ndarray:
     peak = np.nan_to_num(logs.max(axis=0), neginf=0.0)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(np.exp(logs - peak).mean(axis=0)) + peak)
-
-
-def _error(logs: np.ndarray) -> float:
-    """Standard error of `log mean exp` over independent draws (delta method)."""
-    if len(logs) < 2 or not np.isfinite(logs.max()):
-        return float("nan")
-    weights = np.exp(logs - logs.max())
-    return float(weights.std(ddof=1) / (weights.mean() * np.sqrt(len(weights))))
 
 
 def predictive_log_prob(
@@ -142,7 +133,7 @@ def predictive_log_prob(
         )
     sequences = open_data(data)
     edges = np.linspace(0, sequences.length, min(BLOCKS, sequences.length) + 1).astype(np.int64)
-    totals, counts = np.zeros(len(edges) - 1), np.zeros(len(edges) - 1)
+    totals, counts = np.zeros((2, len(edges) - 1))
     for parts in zip(*(predictions(model, each, sequences, steps, _densities) for each in several), strict=True):
         first = parts[0]
         used = first.valid & first.collected[1]

@@ -27,6 +27,11 @@ DTYPES = {"bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"
 ATTRIBUTES = {"_FillValue", "dtype"}  # what xarray itself may write beside an array
 
 
+def damaged(what: str) -> DataError:
+    """What to raise where a run on disk is not what was written."""
+    return DataError(f"{what}; the run is damaged, restore a copy of it.")
+
+
 def write_run(path: str | os.PathLike[str], document: Mapping[str, Any], groups: Mapping[str, xr.Dataset]) -> None:
     """Write datasets and a JSON document as the directory `path`; an older run there is replaced."""
     place = Path(path)
@@ -62,52 +67,37 @@ def write_run(path: str | os.PathLike[str], document: Mapping[str, Any], groups:
 def read_run(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, xr.Dataset]]:
     """The JSON document and the datasets of a saved run, checked before anything is opened."""
     place = Path(path)
-    _recover(place)
-    document = _read_document(place)
-    groups = {}
+    if not place.exists() and place.parent.is_dir():
+        # A save that was killed before the new run stood in its place had moved the old one aside.
+        aside = filter(_is_run, sorted(place.parent.glob(f".{glob.escape(place.name)}.old-*")))
+        if old := next(aside, None):
+            os.rename(old, place)
+    document, groups = _read_document(place), {}
     for name in document["groups"]:
-        _check_group(place, name)
+        _check_group(place / ARRAYS / name)
         try:
             loaded = xr.load_dataset(
-                place / ARRAYS,
-                engine="zarr",
-                group=name,
-                consolidated=False,
-                zarr_format=3,
-                mask_and_scale=False,
+                place / ARRAYS, engine="zarr", group=name, consolidated=False, zarr_format=3, mask_and_scale=False,
                 decode_times=False,
-            )
-            groups[name] = loaded.drop_attrs().drop_encoding()
+            )  # fmt: skip
         except Exception as error:  # whatever Zarr trips over, the files are not what was written
-            raise DataError(
-                f"{place / ARRAYS / name} cannot be read ({_one_line(error)}); "
-                "the run is damaged, restore a copy of it."
-            ) from None
+            raise damaged(f"{place / ARRAYS / name} cannot be read ({_one_line(error)})") from None
+        groups[name] = loaded.drop_attrs().drop_encoding()
     return document, groups
 
 
-def _recover(place: Path) -> None:
-    """Put a run back that was moved aside by a save that was killed before the new one stood in its place."""
-    if not place.exists() and place.parent.is_dir():
-        for old in sorted(place.parent.glob(f".{glob.escape(place.name)}.old-*")):
-            if _is_run(old):
-                os.rename(old, place)
-                return
-
-
 def _read_document(place: Path) -> dict[str, Any]:
+    file = place / DOCUMENT
     if not place.exists():
         raise DataError(f"{place} does not exist; pass the directory that posterior.save(...) wrote.")
-    if not (place / DOCUMENT).is_file():
+    if not file.is_file():
         raise DataError(f"{place} is not a saved longhmm run (it has no {DOCUMENT}); pass one that save(...) wrote.")
     try:
-        document = json.loads((place / DOCUMENT).read_text(encoding="utf-8"))
+        document = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(
-            f"{place / DOCUMENT} cannot be read ({_one_line(error)}); the run is damaged, restore a copy of it."
-        ) from None
+        raise damaged(f"{file} cannot be read ({_one_line(error)})") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise DataError(f"{place / DOCUMENT} does not describe a longhmm posterior; pass one that save(...) wrote.")
+        raise DataError(f"{file} does not describe a longhmm posterior; pass one that save(...) wrote.")
     if document.get("version") != VERSION:
         raise DataError(
             f"{place} has format version {document.get('version')!r}, but this longhmm reads version {VERSION}; "
@@ -115,15 +105,14 @@ def _read_document(place: Path) -> dict[str, Any]:
         )
     groups = document.get("groups")
     if not isinstance(groups, list) or not all(isinstance(name, str) and name.isidentifier() for name in groups):
-        raise DataError(f"{place / DOCUMENT} must list the groups of arrays by name; the run is damaged.")
+        raise damaged(f"{file} must list the groups of arrays by name")
     return document
 
 
-def _check_group(place: Path, name: str) -> None:
+def _check_group(folder: Path) -> None:
     """Refuse arrays whose metadata could make the reader do anything but decompress plain numbers."""
-    folder = place / ARRAYS / name
     if not (folder / "zarr.json").is_file():
-        raise DataError(f"{folder} is missing; the run is damaged, restore a copy of it.")
+        raise damaged(f"{folder} is missing")
     old = next(folder.rglob(".z*"), None)  # metadata of Zarr's older format, which can hold pickled objects
     if old is not None:
         raise DataError(f"{old} is not part of a run as save(...) writes them; the run is not opened.")
@@ -132,12 +121,11 @@ def _check_group(place: Path, name: str) -> None:
             metadata = json.loads(file.read_text(encoding="utf-8"))
             if metadata.get("node_type") == "group" and file.parent == folder:
                 continue
-            codecs = {codec["name"] for codec in metadata["codecs"]}
             valid = (
                 metadata["node_type"] == "array"
                 and isinstance(metadata["data_type"], str)
                 and metadata["data_type"] in DTYPES
-                and codecs <= CODECS
+                and {codec["name"] for codec in metadata["codecs"]} <= CODECS
                 and set(metadata.get("attributes", {})) <= ATTRIBUTES
                 and not metadata.get("storage_transformers")
             )
@@ -149,10 +137,9 @@ def _check_group(place: Path, name: str) -> None:
 
 def _is_run(place: Path) -> bool:
     try:
-        _read_document(place)
+        return bool(_read_document(place))
     except DataError:
         return False
-    return True
 
 
 def _plain(value: Any) -> Any:

@@ -119,7 +119,11 @@ def document(title: str, body: Safe, recording: Any, live: bool) -> str:
         f"default-src 'none'; script-src 'sha256-{mark}'; style-src 'unsafe-inline'; img-src data:; "
         f"connect-src {own}; base-uri 'none'; form-action 'none'"
     )
-    data = "" if recording is None else f'<script type="application/json" id="recording">{_json(recording)}</script>'
+    data = ""
+    if recording is not None:
+        # No character of it can end the element it stands in.
+        packed = json.dumps(recording, separators=(",", ":")).replace("<", "\\u003c")
+        data = f'<script type="application/json" id="recording">{packed}</script>'
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -141,11 +145,6 @@ def document(title: str, body: Safe, recording: Any, live: bool) -> str:
 </body>
 </html>
 """
-
-
-def _json(value: Any) -> str:
-    """JSON that cannot end the element it stands in."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace("\u2028", "").replace("\u2029", "")
 
 
 def _asset(name: str) -> str:

@@ -8,8 +8,10 @@ Each layer has a limit of its own, so that a page stays small however long the r
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +20,9 @@ from longhmm.backends.stream import stream
 from longhmm.data.envelopes import READ_AT_ONCE, Envelope, envelope, step_for
 from longhmm.data.sequences import Sequences
 from longhmm.errors import LongHMMError
-from longhmm.posterior.diagnostics.verdict import Verdict, verdict
+from longhmm.model.summary import subsample
+from longhmm.posterior.diagnostics.verdict import Verdict
+from longhmm.posterior.events import visit_starts
 from longhmm.posterior.summary import feature_levels
 from longhmm.report.plots.style import colour
 
@@ -36,7 +40,6 @@ MOST_FEATURES = 4
 MOST_EVENTS = 100_000
 MOST_ENDS = 5_000
 MISSING = 65535  # the code of a bin in which nothing was observed; others go from 0 to 65534
-SAMPLED = 200_000  # observations from which the range of the picture is taken
 
 
 class Scan(NamedTuple):
@@ -83,7 +86,7 @@ class Subject:
         unit: of the observations, or "".
         undo: from the model's units to those of the file, where the recording was changed before it was fitted.
         notes: sentences about the data: why they are missing, what was done to them.
-        found: decoded path and probabilities, or None.
+        found: decoded path and probabilities; None where the data cannot be decoded, and a note says so.
         events: the table of visits, or None.
     """
 
@@ -97,12 +100,23 @@ class Subject:
     found: Scan | None = None
     events: pd.DataFrame | None = None
 
+    def __post_init__(self) -> None:
+        if self.data is None or self.found is not None:
+            return
+        try:
+            self.posterior.model.check_dim(self.data)
+            found = scan(self.posterior, self.data)
+            self.events = self.posterior.events(self.data, path=found.path)
+            self.found = found
+        except LongHMMError as error:
+            self.notes.append(f"The recording could not be decoded: {error}")
+
     @property
     def verdict(self) -> Verdict:
         """The stored verdict; if there is none, what the chains alone can say."""
-        return self.posterior.verdict or verdict(self.posterior)
+        return self.posterior.verdict or copy.copy(self.posterior).diagnose()
 
-    @property
+    @cached_property
     def levels(self) -> np.ndarray:
         """`(K, D)` in the units of the model."""
         return feature_levels(self.posterior)
@@ -122,30 +136,6 @@ def data_name(posterior: Posterior) -> str:
     return str(described.get("name", "")) if isinstance(described, dict) else ""
 
 
-def look(
-    posterior: Posterior,
-    data: Sequences | None,
-    *,
-    title: str,
-    rate: float | None = None,
-    unit: str | None = None,
-    undo: Any = None,
-    notes: Sequence[str] = (),
-) -> Subject:
-    """Decode the data, if there are any; data that cannot be decoded are shown without states, and a note says so."""
-    subject = Subject(posterior, data, title, rate, unit or "", undo, list(notes))
-    if data is None:
-        return subject
-    try:
-        posterior.model.check_dim(data)
-        subject.found = scan(posterior, data)
-        subject.events = posterior.events(data, path=subject.found.path)
-    except LongHMMError as error:
-        subject.found = subject.events = None
-        subject.notes.append(f"The recording could not be decoded: {error}")
-    return subject
-
-
 class Range(NamedTuple):
     """Of one feature: smallest and largest value, and the part of that range which the picture shows at first."""
 
@@ -156,12 +146,7 @@ class Range(NamedTuple):
 
 def ranges(sequences: Sequences, levels: np.ndarray) -> list[Range]:
     """The range of each feature that is shown; outliers far from everything else are left out of the first view."""
-    bounds = envelope(sequences, bins=1)
-    count = min(max(1, SAMPLED // 1000), max(1, sequences.length // 1000))
-    starts = np.linspace(0, max(sequences.length - 1000, 0), count).astype(np.int64)
-    parts = [sequences.rows(int(at), int(min(at + 1000, sequences.length))) for at in starts]
-    values = np.concatenate([np.where(part.observed, part.values, np.nan) for part in parts])
-    found = []
+    bounds, values, found = envelope(sequences, bins=1), subsample(sequences), []
     for feature in range(min(sequences.dim, MOST_FEATURES)):
         low, high = float(bounds.low[0, feature]), float(bounds.high[0, feature])
         known = values[:, feature][np.isfinite(values[:, feature])]
@@ -181,48 +166,39 @@ def ranges(sequences: Sequences, levels: np.ndarray) -> list[Range]:
 
 
 def pack_stretch(
-    sequences: Sequences,
-    found: Scan | None,
-    scales: list[Range],
-    start: int = 0,
-    stop: int | None = None,
-    bins: int | None = None,
+    sequences: Sequences, found: Scan | None, scales: list[Range], start: int, stop: int, bins: int
 ) -> dict[str, Any]:
     """The rows `[start, stop)`: smallest and largest values, states visited and their mean probabilities, by bin."""
-    stop = sequences.length if stop is None else stop
-    bins = TRACE_BINS if bins is None else bins
     bounds = envelope(sequences, start, stop, bins=max(1, bins // len(scales)))
-    packed: dict[str, Any] = {
-        "start": start,
-        "stop": stop,
-        "step": bounds.step,
-        "features": [_codes(bounds, feature, scale) for feature, scale in enumerate(scales)],
-        "masks": [],
-        "shares": [],
-        "mask_step": 1,
-        "share_step": 1,
+    features = [_codes(bounds, feature, scale) for feature, scale in enumerate(scales)]
+    packed: dict[str, Any] = {"start": start, "stop": stop, "step": bounds.step, "features": features}
+    if found is None:
+        return packed | {"masks": [], "shares": [], "mask_step": 1, "share_step": 1}
+    path, shares = found.path[start:stop], found.shares[start:stop]
+    n_states = shares.shape[1]
+    planes = -(-n_states // 8)
+    mask_step = step_for(stop - start, min(bins, MASK_BYTES // planes))
+    share_step = step_for(stop - start, min(bins, SHARE_BYTES // n_states))
+    # The last state has what the others leave.
+    means = _by_bin(shares[:, :-1], share_step, _means)
+    return packed | {
+        "masks": [_pack(_by_bin(path, mask_step, partial(_visited, plane))) for plane in range(planes)],
+        "shares": [_pack(np.ascontiguousarray(column)) for column in means.T],
+        "mask_step": mask_step,
+        "share_step": share_step,
     }
-    if found is not None:
-        n_states = found.shares.shape[1]
-        planes = -(-n_states // 8)
-        mask_step = step_for(stop - start, min(bins, MASK_BYTES // planes))
-        share_step = step_for(stop - start, min(bins, SHARE_BYTES // n_states))
-        packed["masks"] = [_pack(_visited(found.path[start:stop], plane, mask_step)) for plane in range(planes)]
-        # The last state has what the others leave.
-        shares = _mean_shares(found.shares[start:stop, :-1], share_step)
-        packed["shares"] = [_pack(np.ascontiguousarray(column)) for column in shares.T]
-        packed |= {"mask_step": mask_step, "share_step": share_step}
-    return packed
 
 
 def pack_recording(
     sequences: Sequences, found: Scan | None, levels: np.ndarray, *, rate: float | None, unit: str, live: bool = False
 ) -> dict[str, Any]:
     """Everything the page needs to draw the recording."""
-    scales = ranges(sequences, levels)
-    starts, states = visits(sequences, None if found is None else found.path)
+    scales, ends = ranges(sequences, levels), sequences.offsets[1:-1]
+    starts, states = np.zeros((2, 0), np.int64)
+    if found is not None:
+        starts = visit_starts(found.path, sequences.offsets)
+        states = found.path[starts]
     shown = min(len(starts), MOST_EVENTS)
-    ends = sequences.offsets[1:-1]
     return {
         "length": sequences.length,
         "rate": rate,
@@ -232,7 +208,7 @@ def pack_recording(
         "levels": levels.tolist(),
         "colours": [colour(state) for state in range(len(levels))],
         "ends": (ends if len(ends) <= MOST_ENDS else ends[:0]).tolist(),
-        "stretch": pack_stretch(sequences, found, scales),
+        "stretch": pack_stretch(sequences, found, scales, 0, sequences.length, TRACE_BINS),
         "visits": {
             "start": _pack(starts[:shown].astype(np.uint32 if sequences.length < 2**32 else np.float64)),
             "state": _pack(states[:shown].astype(np.uint8 if len(levels) <= 256 else np.uint16)),
@@ -240,14 +216,6 @@ def pack_recording(
             "end": int(starts[shown]) if shown < len(starts) else sequences.length,
         },
     }
-
-
-def visits(sequences: Sequences, path: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Where visits to states begin, and to which; a sequence begins with a visit of its own."""
-    if path is None:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    starts = np.union1d(np.flatnonzero(path[1:] != path[:-1]) + 1, sequences.offsets[:-1])
-    return starts, path[starts]
 
 
 def _codes(bounds: Envelope, feature: int, scale: Range) -> dict[str, Any]:
@@ -269,23 +237,15 @@ def _by_bin(rows: np.ndarray, step: int, reduce: Callable[[np.ndarray, np.ndarra
     return np.concatenate([reduce(part, np.arange(0, len(part), step)) for part in parts])
 
 
-def _visited(path: np.ndarray, plane: int, step: int) -> np.ndarray:
+def _visited(plane: int, path: np.ndarray, cuts: np.ndarray) -> np.ndarray:
     """Bit `k` is set where state `8 plane + k` occurs in the bin."""
-
-    def reduce(part: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-        own = part.astype(np.int64) - 8 * plane
-        bits = np.where((own >= 0) & (own < 8), 1 << np.clip(own, 0, 7), 0).astype(np.uint8)
-        return np.asarray(np.bitwise_or.reduceat(bits, cuts))
-
-    return _by_bin(path, step, reduce)
+    bits = np.where(path >> 3 == plane, 1 << (path & 7), 0).astype(np.uint8)
+    return np.asarray(np.bitwise_or.reduceat(bits, cuts))
 
 
-def _mean_shares(shares: np.ndarray, step: int) -> np.ndarray:
-    def reduce(part: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-        counts = np.diff(np.append(cuts, len(part)))[:, None]
-        return np.round(np.add.reduceat(part, cuts, axis=0, dtype=np.int64) / counts).astype(np.uint8)
-
-    return _by_bin(shares, step, reduce)
+def _means(shares: np.ndarray, cuts: np.ndarray) -> np.ndarray:
+    counts = np.diff(np.append(cuts, len(shares)))[:, None]
+    return np.round(np.add.reduceat(shares, cuts, axis=0, dtype=np.int64) / counts).astype(np.uint8)
 
 
 def _pack(array: np.ndarray) -> dict[str, str]:

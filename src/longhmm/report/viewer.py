@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, LongHMMError
 from longhmm.posterior.posterior import load
 from longhmm.posterior.run_directory import REQUEST, RunDirectory
 from longhmm.report.page import build_page, write_page
-from longhmm.report.subject import Subject, data_name, look, pack_stretch, ranges
+from longhmm.report.subject import Subject, data_name, pack_stretch, ranges
 
 PAGE = "report.html"
 ADDRESS = "127.0.0.1"
@@ -49,52 +49,41 @@ def write_report(run_dir: str | os.PathLike[str], out: str | os.PathLike[str] | 
 
 
 def open_run(run_dir: str | os.PathLike[str], data: Any = None) -> Subject:
-    """A run and its recording, decoded; a recording that was asked for by name must be there."""
+    """A run and its recording, decoded; a recording that was asked for by name must be there.
+
+    A directory of `Posterior.save` knows no more of its data than the name they had.
+    """
     place = Path(run_dir)
-    if not (place / REQUEST).is_file():
-        return _saved_posterior(place, data)
-    run = RunDirectory.open(place)
-    posterior, steps, notes = run.posterior(), run.preprocessing, []
-    sequences: Sequences | None = None
+    run = RunDirectory.open(place) if (place / REQUEST).is_file() else None
+    posterior = load(place) if run is None else run.posterior()
+    name, sequences, notes = data_name(posterior), None, []
     try:
-        sequences = run.data(data)
+        if run is not None:
+            sequences = run.data(data)
+        elif data is not None or (Path(name).is_absolute() and Path(name).exists()):
+            sequences = open_data(name if data is None else data)
+        else:
+            notes.append("The recording is not shown: the run does not say where it is. Give it as a second argument.")
     except (LongHMMError, OSError) as error:
         if data is not None:
             raise
         notes.append(f"The recording is not shown, since it cannot be read: {error}")
-    if not steps.changes_nothing:
-        notes.append(f"Before it was fitted the recording was changed: {_described(steps.to_dict())}.")
-    names = [Path(str(each)).name for each in run.request["recordings"]]
+    if run is None:
+        rate, unit = (None, None) if sequences is None else (sequences.rate, sequences.unit)
+        return Subject(posterior, sequences, Path(name).name or place.name, rate, unit or "", notes=notes)
+    steps, names = run.preprocessing, [Path(str(each)).name for each in run.request["recordings"]]
+    done = {
+        f"one sample in {steps.decimate} was kept": steps.decimate > 1,
+        "logarithms were taken": steps.log,
+        "a slow trend was subtracted": steps.detrend,
+        "it was centred and scaled": steps.normalise,
+    }
+    if any(done.values()):
+        changes = "; ".join(words for words, true in done.items() if true)
+        notes.append(f"Before it was fitted the recording was changed: {changes}.")
     title = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
     undo = steps.in_file_units if steps.log or steps.normalise else None
-    return look(posterior, sequences, title=title, rate=run.model_rate, unit=run.unit, undo=undo, notes=notes)
-
-
-def _saved_posterior(place: Path, data: Any) -> Subject:
-    """A directory of `Posterior.save`, which knows no more of its data than the name they had."""
-    posterior, notes, sequences = load(place), [], None
-    name = data_name(posterior)
-    if data is not None:
-        sequences = open_data(data)
-    elif name and Path(name).is_absolute() and Path(name).exists():
-        try:
-            sequences = open_data(name)
-        except DataError as error:
-            notes.append(f"The recording is not shown, since it cannot be read: {error}")
-    if sequences is None and not notes:
-        notes.append("The recording is not shown: the run does not say where it is. Give it as a second argument.")
-    rate, unit = getattr(sequences, "rate", None), getattr(sequences, "unit", None)
-    return look(posterior, sequences, title=Path(name).name or place.name, rate=rate, unit=unit, notes=notes)
-
-
-def _described(steps: dict[str, Any]) -> str:
-    said = {
-        f"one sample in {steps.get('decimate', 1)} was kept": steps.get("decimate", 1) > 1,
-        "logarithms were taken": steps.get("log"),
-        "a slow trend was subtracted": steps.get("detrend"),
-        "it was centred and scaled": steps.get("normalise"),
-    }
-    return "; ".join(words for words, done in said.items() if done)
+    return Subject(posterior, sequences, title, run.model_rate, run.unit or "", undo, notes)
 
 
 class Viewer(ThreadingHTTPServer):
@@ -136,27 +125,21 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 30
 
     def do_GET(self) -> None:
-        self._answer()
-
-    def do_HEAD(self) -> None:
-        self._answer()
-
-    def _answer(self) -> None:
+        asked = urlsplit(self.path)
         if self.headers.get("Host") not in self.server.hosts:
             self._send(HTTPStatus.FORBIDDEN, b"This server answers to its own address only.\n", "text/plain")
-            return
-        asked = urlsplit(self.path)
-        if asked.path == "/":
+        elif asked.path == "/":
             self._send(HTTPStatus.OK, self.server.page, "text/html")
         elif asked.path == "/envelope":
             try:
                 found = self.server.envelope(**_numbers(asked.query))
+                self._send(HTTPStatus.OK, json.dumps(found, separators=(",", ":")).encode("ascii"), "application/json")
             except LongHMMError as error:
                 self._send(HTTPStatus.BAD_REQUEST, f"{error}\n".encode(), "text/plain")
-                return
-            self._send(HTTPStatus.OK, json.dumps(found, separators=(",", ":")).encode("ascii"), "application/json")
         else:
             self._send(HTTPStatus.NOT_FOUND, b"There is nothing here.\n", "text/plain")
+
+    do_HEAD = do_GET
 
     def _send(self, status: HTTPStatus, body: bytes, kind: str) -> None:
         self.send_response(status)
@@ -173,15 +156,14 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _numbers(query: str) -> dict[str, int]:
-    names = ("start", "stop", "bins")
     fields = query.count("&") + 1
     if fields > MOST_FIELDS:
         raise DataError(f"envelope takes at most {MOST_FIELDS} fields, got {fields}.")
     given = parse_qs(query)
     try:
-        return {name: int(given[name][0]) for name in names}
+        return {name: int(given[name][0]) for name in ("start", "stop", "bins")}
     except (KeyError, ValueError):
-        raise DataError(f"envelope needs {', '.join(names)} as whole numbers, got {query[:100]!r}.") from None
+        raise DataError(f"envelope needs start, stop, bins as whole numbers, got {query[:100]!r}.") from None
 
 
 def serve(
@@ -202,14 +184,13 @@ def serve(
         ready: called with the address once the server listens, instead of printing it.
     """
     with Viewer(open_run(run_dir, recording), port) as viewer:
-        (ready or _say)(viewer.url)
+        if ready is None:
+            print(f"Showing the run at {viewer.url} (stop with Ctrl-C)", flush=True)
+        else:
+            ready(viewer.url)
         if open_browser:
             import webbrowser
 
             webbrowser.open(viewer.url)
         with suppress(KeyboardInterrupt):
             viewer.serve_forever()
-
-
-def _say(url: str) -> None:
-    print(f"Showing the run at {url} (stop with Ctrl-C)", flush=True)

@@ -6,6 +6,7 @@ these contradict them.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Mapping
 from functools import partial
@@ -165,8 +166,6 @@ def contradicted(posterior: Posterior, limit: Limit) -> str:
 
 def judge(posterior: Posterior, limit: Limit) -> None:
     """Give a posterior its verdict; what there was no time for, or Ctrl-C ended, is left out, and a note says so."""
-    from longhmm.posterior.diagnostics.verdict import verdict
-
     assert posterior.run is not None
     sequences = posterior.run.request.sequences
     why = "Ctrl-C" if stopped_by_user(posterior.notes) else ""
@@ -174,7 +173,8 @@ def judge(posterior: Posterior, limit: Limit) -> None:
         if not why:
             with Bar() as bar:
                 bar.phase("checking the draws", total=GRADIENTS * sequences.length, unit="rows")
-                check = partial(verdict, posterior, limit.watch(sequences), gradients=GRADIENTS, progress=bar.advance)
+                apart = copy.copy(posterior)  # which checks that nobody waits for may go on with
+                check = partial(apart.diagnose, limit.watch(sequences), gradients=GRADIENTS, progress=bar.advance)
                 posterior.verdict = limit.run(check, "checking the draws")
     except TimeIsOver:
         why = "the time limit"
@@ -185,4 +185,4 @@ def judge(posterior: Posterior, limit: Limit) -> None:
             *posterior.notes,
             f"{why} left no time to check the draws for bias and the model for its fit: posterior.diagnose(y) does",
         )
-        posterior.verdict = verdict(posterior)
+        posterior.diagnose()

@@ -1,7 +1,6 @@
 """Models that do not fit are called so, with the size of the effect and what to try; those that fit are not."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ import longhmm as lh
 from longhmm.data.sequences import open_data
 from longhmm.model.simulate import simulate
 from longhmm.posterior.diagnostics.fit import judge_residuals
-from longhmm.posterior.diagnostics.residuals import residuals
+from longhmm.posterior.diagnostics.observations import residuals
 from posterior.fakes import gaussian_model
 from testdata.semi_markov import visits_of_given_lengths
 
@@ -74,11 +73,11 @@ def test_small_departures_are_let_pass_however_sure_they_are():
     model, params = gaussian([0.0], [1.0])
     left = residuals(model, params, open_data(np.random.default_rng(0).normal(size=2000)))
     assert judge_residuals(model, left, {}) == []
-    sure = replace(left, distance_p_value=np.array([1e-12]), tails_p_value=np.array([1e-12]))
-    assert judge_residuals(model, replace(sure, distance=np.array([0.015]), tails=np.array([0.0009])), {}) == []
-    assert len(judge_residuals(model, replace(sure, distance=np.array([0.025])), {})) == 1
+    sure = left._replace(distance_p_value=np.array([1e-12]), tails_p_value=np.array([1e-12]))
+    assert judge_residuals(model, sure._replace(distance=np.array([0.015]), tails=np.array([0.0009])), {}) == []
+    assert len(judge_residuals(model, sure._replace(distance=np.array([0.025])), {})) == 1
     assert (
-        judge_residuals(model, replace(left, distance=np.array([0.05]), distance_p_value=np.array([0.001])), {}) == []
+        judge_residuals(model, left._replace(distance=np.array([0.05]), distance_p_value=np.array([0.001])), {}) == []
     )
 
 

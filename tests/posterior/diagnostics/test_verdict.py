@@ -13,8 +13,7 @@ from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.diagnostics.bias import errors_allowed, exact_gradients
 from longhmm.posterior.diagnostics.fit import sandwich
-from longhmm.posterior.diagnostics.residuals import residuals
-from longhmm.posterior.diagnostics.verdict import verdict
+from longhmm.posterior.diagnostics.observations import residuals
 from longhmm.posterior.posterior import Posterior
 from longhmm.target.buffer_report import block_scores
 from longhmm.target.target import log_likelihood_gradient
@@ -181,24 +180,24 @@ def test_exact_draws_of_a_model_that_fits_are_trusted(known):
     ],
 )
 def test_biased_draws_are_called_biased(known, options, reason):
-    found = verdict(known.posterior(distorted(known, **options)), known.sequences, gradients=24)
+    found = known.posterior(distorted(known, **options)).diagnose(known.sequences, gradients=24)
     assert found.kind == "biased"
     assert re.search(reason, found.reason), found.reason
     assert "NUTS()" in found.reason
 
 
 def test_short_chains_must_run_longer(known):
-    found = verdict(known.posterior(known.draw(4, 80, seed=2)))
+    found = known.posterior(known.draw(4, 80, seed=2)).diagnose()
     assert found.kind == "run longer"
     assert "ESS" in found.reason and "2 times the draws" in found.reason
-    few = verdict(known.posterior(known.draw(2, 2)))
+    few = known.posterior(known.draw(2, 2)).diagnose()
     assert few.kind == "run longer"
 
 
 def test_chains_that_disagree_must_run_longer(known):
     natural = known.draw(4, 1000)
     natural["mean"][2, :, 1] += 0.5 * known.sd[1]
-    found = verdict(known.posterior(natural))
+    found = known.posterior(natural).diagnose()
     assert found.kind == "run longer"
     assert "R-hat of mean[1]" in found.reason
 
@@ -206,16 +205,16 @@ def test_chains_that_disagree_must_run_longer(known):
 def test_chains_in_separate_places_mean_another_mode(known):
     natural = known.draw(4, 500)
     natural["mean"][2, :, 1] += 20 * known.sd[1]
-    assert verdict(known.posterior(natural)).kind == "another mode is as good"
+    assert known.posterior(natural).diagnose().kind == "another mode is as good"
     noted = known.posterior(notes=("another mode is as good: log density -12.3 against -12.4",))
-    assert verdict(noted).kind == "another mode is as good"
-    assert "-12.3" in verdict(noted).reason
-    assert str(verdict(noted)).count("another mode is as good") == 1
-    assert verdict(noted).reason.endswith(".")
+    assert noted.diagnose().kind == "another mode is as good"
+    assert "-12.3" in noted.diagnose().reason
+    assert str(noted.diagnose()).count("another mode is as good") == 1
+    assert noted.diagnose().reason.endswith(".")
 
 
 def test_without_data_there_is_no_trust(known):
-    found = verdict(known.posterior(known.draw(4, 1000)))
+    found = known.posterior(known.draw(4, 1000)).diagnose()
     assert found.kind == "chains agree, rest unchecked"
     assert "pass the data" in found.reason
 
@@ -225,7 +224,7 @@ def test_coloured_noise_does_not_fit():
     model, *_, data = one_state(values)
     draws = values.mean() + np.random.default_rng(3).normal(size=(4, 600, 1)) / np.sqrt(len(values))
     natural = {"transition": np.ones((4, 600, 1, 1)), "mean": draws}
-    found = verdict(Posterior.from_chains(model, chains_of(model, natural), data), data, gradients=8)
+    found = Posterior.from_chains(model, chains_of(model, natural), data).diagnose(data, gradients=8)
     assert found.kind == "the model does not fit", found
     assert found.details["sandwich"] == pytest.approx(np.sqrt(3), rel=0.2)
     assert found.details["autocorrelation"] == pytest.approx(0.5, abs=0.05)
@@ -234,7 +233,7 @@ def test_coloured_noise_does_not_fit():
 def test_draws_that_are_not_finite_are_reported(known):
     posterior = known.posterior(known.draw(4, 200))
     posterior.unconstrained["mean"][1, 3] = np.nan
-    found = verdict(posterior)
+    found = posterior.diagnose()
     assert found.kind == "run longer" and "1 draws are not finite" in found.reason
 
 

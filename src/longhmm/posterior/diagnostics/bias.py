@@ -26,8 +26,8 @@ from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.posterior.diagnostics.convergence import effective_sizes, sd_errors
-from longhmm.posterior.draws import Draws, entry_names, evenly_spaced, in_float64, parameter_shapes
+from longhmm.posterior.draws import Draws, entry_names, evenly_spaced, in_float64, parameter_axes
+from longhmm.posterior.summary import effective_sizes, sd_errors
 from longhmm.target.coordinates import Flat, constrain
 from longhmm.target.target import log_posterior_and_gradient
 
@@ -39,42 +39,27 @@ AT_ONCE = 64  # derivatives in one go
 
 
 class Compared(NamedTuple):
-    """Draws against what they should be, entry by entry of the natural parameters.
+    """Draws against what they should be, `(Q,)` by entry of the natural parameters, with Monte Carlo errors."""
 
-    Attributes:
-        shift: `(Q,)` mean of the draws minus the right one, in standard deviations.
-        shift_error: its Monte Carlo standard error.
-        sd_ratio: `(Q,)` standard deviation of the draws relative to the right one.
-        sd_ratio_error: its Monte Carlo standard error.
-        freedom: degrees of freedom of the errors.
-    """
-
-    shift: np.ndarray
+    shift: np.ndarray  # mean of the draws minus the right one, in standard deviations
     shift_error: np.ndarray
-    sd_ratio: np.ndarray
+    sd_ratio: np.ndarray  # standard deviation of the draws relative to the right one
     sd_ratio_error: np.ndarray
-    freedom: float
+    freedom: float  # degrees of freedom of the errors
 
 
 class Entries(NamedTuple):
-    """All draws, flat.
+    """All draws, flat; entries that never move are left out."""
 
-    Attributes:
-        names: of the Q entries, as `Posterior.summary` has them; those that never move are left out.
-        values: `(chain, draw, Q)`, natural parameters.
-        directions: `(P, Q)`, covariance of every coordinate with every entry: how coordinates move where it rises.
-        columns: `(Q,)`, where each entry stands among all natural parameters (see `derivatives_along`).
-    """
-
-    names: list[str]
-    values: np.ndarray
-    directions: np.ndarray
-    columns: np.ndarray
+    names: list[str]  # of the Q entries, as `Posterior.summary` has them
+    values: np.ndarray  # (chain, draw, Q), natural parameters
+    directions: np.ndarray  # (P, Q), covariance of every coordinate with every entry: how they move where it rises
+    columns: np.ndarray  # (Q,), where each entry stands among all natural parameters
 
 
 def entries(posterior: Draws) -> Entries:
     """The draws of a posterior as tables."""
-    natural = {name: np.asarray(posterior.draws[name]) for name in parameter_shapes(posterior.model)}
+    natural = {name: np.asarray(posterior.draws[name]) for name in parameter_axes(posterior.model)}
     names = [entry for name, value in natural.items() for entry in entry_names(name, value.shape[2:])]
     values = np.concatenate([value.reshape((*value.shape[:2], -1)) for value in natural.values()], axis=2)
     columns = np.flatnonzero(np.ptp(values, axis=(0, 1)) > 0)
@@ -99,37 +84,36 @@ def bias(
     progress: Progress | None = None,
 ) -> str | None:
     """What exact gradients at `count` draws say against the draws, if anything; the numbers go into `details`."""
-    table = entries(posterior)
+    table, model, coordinates = entries(posterior), posterior.model, posterior.coordinates
     if not table.names:
         return None
-    coordinates, model = posterior.coordinates, posterior.model
     points, gradients = exact_gradients(
         model, coordinates, sequences, max(count, 3), gradient=gradient, progress=progress
     )
-    derivatives = derivatives_along(model, layout(coordinates), points, table.columns, table.directions)
-    found = stein(table.values, table.directions, gradients, derivatives)
-    far, wide = worst(found, table.names, details, "")
-    if far is not None:
-        return f"the mean of {table.names[far]}, and its interval, are off by {found.shift[far]:+.2f} posterior sd"
-    if wide is not None:
-        return f"the interval of {table.names[wide]} is {found.sd_ratio[wide]:.2f} times as wide as it should be"
-    return None
+    derivatives = in_float64(derivatives_along, model, layout(coordinates), points, table.columns, table.directions)
+    return complaint(
+        stein(table.values, table.directions, gradients, derivatives), table.names, details, "",
+        "the mean of {name}, and its interval, are off by {shift:+.2f} posterior sd",
+        "the interval of {name} is {sd_ratio:.2f} times as wide as it should be",
+    )  # fmt: skip
 
 
-def worst(found: Compared, names: list[str], details: dict[str, Any], prefix: str) -> tuple[int | None, int | None]:
-    """The entries whose mean and whose sd are off by most beyond chance; None where that is too little to matter.
-
-    They go into `details`, too.
-    """
+def complaint(
+    found: Compared, names: list[str], details: dict[str, Any], prefix: str, shifted: str, widened: str
+) -> str | None:
+    """A sentence on the entry whose mean, or else whose sd, is off by most beyond chance, if by enough to matter; the
+    numbers of both entries go into `details`."""
     limit = errors_allowed(len(names), found.freedom)
-    shift_excess = np.abs(found.shift) - limit * found.shift_error
-    width_excess = np.abs(found.sd_ratio - 1.0) - limit * found.sd_ratio_error
-    far, wide = int(np.argmax(shift_excess)), int(np.argmax(width_excess))
-    for name, index in (("shift", far), ("sd_ratio", wide)):
-        details[f"{prefix}{name}"] = float(getattr(found, name)[index])
-        details[f"{prefix}{name}_error"] = float(getattr(found, f"{name}_error")[index])
-        details[f"{prefix}{name}_of"] = names[index]
-    return far if shift_excess[far] > MOST_SHIFT else None, wide if width_excess[wide] > MOST_WIDTH else None
+    said = []
+    for name, right, most, sentence in (("shift", 0.0, MOST_SHIFT, shifted), ("sd_ratio", 1.0, MOST_WIDTH, widened)):
+        values, errors = getattr(found, name), getattr(found, f"{name}_error")
+        excess = np.abs(values - right) - limit * errors
+        worst = int(np.argmax(excess))
+        numbers = {name: float(values[worst]), f"{name}_error": float(errors[worst]), f"{name}_of": names[worst]}
+        details.update({prefix + key: value for key, value in numbers.items()})
+        if excess[worst] > most:
+            said.append(sentence.format(name=names[worst], **numbers))
+    return said[0] if said else None
 
 
 def errors_allowed(count: int, freedom: float = np.inf) -> float:
@@ -151,13 +135,9 @@ def exact_gradients(
     gradient: Gradient | None = None,
     progress: Progress | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Points and exact gradients of the log posterior, `(n, P)` each, at evenly spaced draws.
+    """Points and exact gradients of the log posterior, `(n, P)` each, at evenly spaced draws `(chain, draw, ...)`.
 
-    Args:
-        unconstrained: coordinates by name, `(chain, draw, ...)`.
-        sequences: the data; each gradient is one pass over all of them.
-        gradient: a function from coordinates by name to the gradient, instead of the passes.
-        progress: called with the number of rows that a pass has done.
+    Each gradient is one pass over all data, unless the function `gradient` knows it.
     """
     order = layout(unconstrained)
     flat = order.ravel_numpy(unconstrained).reshape(-1, order.size)
@@ -170,37 +150,27 @@ def exact_gradients(
     return points, np.stack([order.ravel_numpy(slope(order.unravel(point))) for point in points])
 
 
-def derivatives_along(
-    model: HMM, order: Flat, points: np.ndarray, columns: np.ndarray, directions: np.ndarray
-) -> np.ndarray:
-    """`(n, Q)`: at each of the points `(n, P)`, by how much each entry rises along its own direction, `(P, Q)`."""
-    found: np.ndarray = in_float64(_derivatives, model, order, points, columns, directions.T)
-    return found.T
-
-
 @partial(jax.jit, static_argnames=("order",))
-def _derivatives(model: HMM, order: Flat, points: jax.Array, columns: jax.Array, directions: jax.Array) -> jax.Array:
-    names = list(parameter_shapes(model))
+def derivatives_along(
+    model: HMM, order: Flat, points: jax.Array, columns: jax.Array, directions: jax.Array
+) -> jax.Array:
+    """`(n, Q)`: at each of the points `(n, P)`, by how much each entry rises along its own direction, `(P, Q)`."""
 
     def natural(point: jax.Array) -> jax.Array:
         params = model.constrain(order.unravel(point))
-        return jnp.concatenate([params[name].ravel() for name in names])
+        return jnp.concatenate([params[name].ravel() for name in parameter_axes(model)])
 
     def along(one: tuple[jax.Array, jax.Array]) -> jax.Array:
         column, direction = one
         return jax.vmap(lambda point: jax.jvp(natural, (point,), (direction,))[1][column])(points)
 
-    return jax.lax.map(along, (columns, directions), batch_size=AT_ONCE)
+    return jax.lax.map(along, (columns, directions.T), batch_size=AT_ONCE).T
 
 
 def stein(values: np.ndarray, directions: np.ndarray, gradients: np.ndarray, derivatives: np.ndarray) -> Compared:
-    """Compare draws with exact gradients at some of them.
+    """Compare draws `(chain, draw, Q)` with exact gradients `(n, P)` at evenly spaced ones of them.
 
-    Args:
-        values: `(chain, draw, Q)`, natural parameters.
-        directions: `(P, Q)`, covariance of each coordinate with each entry, over all draws.
-        gradients: `(n, P)`, at evenly spaced draws.
-        derivatives: `(n, Q)`, of each entry along its direction, at the same draws.
+    `directions` are those of `entries`, and `derivatives`, `(n, Q)`, those of the entries along them.
     """
     n = len(gradients)
     if n < 3 or derivatives.shape != (n, values.shape[-1]):

@@ -1,4 +1,5 @@
-"""Whether visits last as long as the model says: how often a level is left, by the time since it was entered.
+"""Whether visits last as long as the model says: how often a level is left, by the time since it was entered; and how
+long decoded visits are.
 
 A path of states that is drawn given the data, at parameters that are themselves a draw of the posterior, is a draw of
 the Markov chain if the model is right: parameters, path and data then come together as they came about. So the chance
@@ -12,52 +13,49 @@ do, since short visits are smoothed away in it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
 
 from longhmm.backends.paths import sampled_path
 from longhmm.data.sequences import Sequences, open_data
+from longhmm.errors import ModelError
 from longhmm.model.emissions.categorical import Categorical
 from longhmm.model.hmm import HMM
-from longhmm.posterior.diagnostics.residuals import excerpts
+from longhmm.posterior.diagnostics.observations import excerpts
+from longhmm.posterior.draws import Draws, central, check_rate
 from longhmm.posterior.predict import predictions, transitions_into
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_ROWS = 1_000_000
 LEAST_VARIANCE = 8.0  # departures in a group of ages, about: fewer do not add up to a normal number
 
 
 class DwellTimes(NamedTuple):
-    """Visits to one level (a state, where states do not share levels) against the model.
-
-    Attributes:
-        level: its number.
-        p_value: of the hypothesis that it is left as the model says.
-        size: by how much chances to leave are off, relative to what they should be: root of the mean square over ages,
-            beyond what chance accounts for.
-        interval: how wide the interval of the dwell time should be, relative to what it is.
-        longer_than: a number of samples; `seen` visits lasted longer, where the model `expected` so many.
-    """
+    """Visits to one level (a state, where states do not share levels) against the model."""
 
     level: int
-    p_value: float
-    size: float
-    interval: float
-    longer_than: int
+    p_value: float  # of the hypothesis that it is left as the model says
+    size: (
+        float  # relative error of chances to leave: root of the mean square over ages, beyond what chance accounts for
+    )
+    interval: float  # how wide the interval of the dwell time should be, relative to what it is
+    longer_than: int  # a number of samples; `seen` visits lasted longer, where the model `expected` so many
     seen: int
     expected: float
 
 
 class Exits(NamedTuple):
-    """What happens after each row that has a successor: `level`, its `age` (1 in the first row of a visit), the number
-    of the `visit`, whether the level is `left`, and the `chance` of that."""
+    """What happens after each row that has a successor."""
 
     level: np.ndarray
-    age: np.ndarray
-    visit: np.ndarray
-    left: np.ndarray
-    chance: np.ndarray
+    age: np.ndarray  # 1 in the first row of a visit
+    visit: np.ndarray  # its number
+    left: np.ndarray  # whether the level is left
+    chance: np.ndarray  # of that
 
 
 def dwell_times(model: HMM, params: Mapping[str, Any], sequences: Sequences, *, seed: int = 0) -> list[DwellTimes]:
@@ -114,14 +112,9 @@ def judge(rows: Exits, level: int) -> DwellTimes | None:
     # By visit: the variance of the number of departures, given the time spent, relative to what the model says.
     visits = np.unique(mine.visit, return_inverse=True)[1]
     scatter = np.sum(np.bincount(visits, mine.left - chance) ** 2) / variance.sum()
-    size = np.sqrt(max(distance - freedom, 0.0) / left.sum())
-    return DwellTimes(
-        level,
-        float(chi2.sf(distance, freedom)),
-        float(size),
-        float(np.sqrt(scatter)),
-        *_longer(mine.age, groups, left, expected),
-    )
+    size, p_value = np.sqrt(max(distance - freedom, 0.0) / left.sum()), chi2.sf(distance, freedom)
+    longer = _longer(np.bincount(mine.age, minlength=ages), groups, left, expected)
+    return DwellTimes(level, float(p_value), float(size), float(np.sqrt(scatter)), *longer)
 
 
 def _groups(spread: np.ndarray) -> np.ndarray:
@@ -138,17 +131,13 @@ def _groups(spread: np.ndarray) -> np.ndarray:
     return names[doubling]
 
 
-def _longer(age: np.ndarray, groups: np.ndarray, left: np.ndarray, expected: np.ndarray) -> tuple[int, int, float]:
+def _longer(at_risk: np.ndarray, groups: np.ndarray, left: np.ndarray, expected: np.ndarray) -> tuple[int, int, float]:
     """The length beyond which too many or too few visits go on, with their number and what the model expects."""
-    at_risk = np.bincount(age, minlength=len(groups))
-    with np.errstate(invalid="ignore"):
-        goes_on = np.cumprod(np.where(at_risk > 0, 1.0 - expected / at_risk, 1.0))
+    goes_on = np.cumprod(1.0 - expected / np.maximum(at_risk, 1))
     ends = np.flatnonzero(np.diff(groups))  # the last age of each group
-    # Of the visits that were seen from their first row for so long that they could be seen to go on.
-    first = at_risk[1]
-    seen = np.array([at_risk[end] - left[end] for end in ends])
-    cut = np.array([first - left[1 : end + 1].sum() - (at_risk[end] - left[end]) for end in ends])
-    wanted = (first - cut) * goes_on[ends]
+    seen = (at_risk - left)[ends]
+    # Of the visits that were seen for so long that they could be seen to go on.
+    wanted = (np.cumsum(left)[ends] + seen) * goes_on[ends]
     worst = int(np.argmax(np.abs(seen - wanted) / np.sqrt(np.maximum(wanted, 1.0))))
     return int(ends[worst]), int(seen[worst]), float(wanted[worst])
 
@@ -179,3 +168,54 @@ def _level_chances(model: HMM, params: Mapping[str, np.ndarray], level: np.ndarr
         before = level[np.maximum(np.arange(part.start, part.stop) - 1, 0)]
         stay[part.start : part.stop] = np.sum(part.states * (levels == before[:, None]), axis=1)
     return 1.0 - np.append(stay[1:], 1.0)
+
+
+def dwell_histogram(
+    posterior: Draws,
+    events: pd.DataFrame,
+    *,
+    rate: float | None = None,
+    per_decade: int = 10,
+    interval: float = 0.9,
+    every: int = 1,
+) -> pd.DataFrame:
+    """Decoded dwell times in bins of equal width on a logarithmic axis, state by state.
+
+    Visits cut off by the ends of a sequence are left out: how long they lasted is not known.
+
+    Columns: `state`; `lower`, `upper`, ends of the bin in seconds (in samples without `rate`): lengths with
+    `lower < length <= upper`; `count` of decoded visits; `expected`, `expected_lower` and `expected_upper`, what
+    geometric dwell times lead to expect of as many visits, as mean and central interval over the draws.
+
+    Args:
+        events: a table of events, as `Posterior.events` returns it.
+        rate: samples per second of the recording whose samples `events` counts.
+        every: samples of the recording per observation of the model, if it was decimated.
+    """
+    import pandas as pd
+
+    check_rate(rate)
+    if per_decade < 1 or every < 1:
+        raise ModelError(f"per_decade and every must be at least 1, got {per_decade!r} and {every!r}.")
+    whole = complete_visits(events)
+    lengths = np.maximum(np.rint((whole["end"] - whole["start"]).to_numpy() / every), 1).astype(np.int64)
+    longest, unit, tables = int(lengths.max(initial=1)), every if rate is None else every / rate, []
+    # Whole numbers of samples, about equally spaced on a logarithmic axis; (0, 1] is the first bin.
+    grid = np.unique(np.floor(10 ** (np.arange(np.log10(longest) * per_decade) / per_decade) + 1e-9).astype(np.int64))
+    edges = np.concatenate([[0], grid[grid < longest], [longest]])
+    for state in range(posterior.model.n_states):
+        mine = lengths[whole["state"].to_numpy() == state]
+        # P(length > n) = stay^n, so the bin (a, b] has probability stay^a - stay^b.
+        expected = -len(mine) * np.diff(posterior.transitions[:, state, state, None] ** edges)
+        table = {"state": state, "lower": edges[:-1] * unit, "upper": edges[1:] * unit}
+        table["count"] = np.bincount(np.searchsorted(edges, mine) - 1, minlength=len(edges) - 1)
+        table["expected"] = expected.mean(axis=0)
+        table["expected_lower"], table["expected_upper"] = central(expected, interval)
+        tables.append(pd.DataFrame(table))
+    return pd.concat(tables, ignore_index=True)
+
+
+def complete_visits(events: pd.DataFrame) -> pd.DataFrame:
+    """The events whose beginning and end were both seen."""
+    changes = events["sequence"].to_numpy()[1:] != events["sequence"].to_numpy()[:-1]
+    return events[~(np.append(True, changes) | np.append(changes, True))]

@@ -20,7 +20,7 @@ from longhmm.model.hmm import HMM
 from longhmm.model.registry import EMISSIONS
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, entries, errors_allowed
 from longhmm.posterior.diagnostics.dwell_times import DwellTimes, dwell_times
-from longhmm.posterior.diagnostics.residuals import FAR, Residuals, residuals
+from longhmm.posterior.diagnostics.observations import Residuals, residuals
 from longhmm.posterior.draws import Draws
 from longhmm.target.buffer_report import block_scores
 
@@ -31,6 +31,11 @@ MOST_TAILS = 0.001  # share of observations beyond four standard deviations: six
 MOST_HAZARD = 0.1  # relative error of the chance to leave: about that of the width of the dwell time's interval
 SHORTEST_RUN, MIXING_TIMES = 128, 8  # a block is this many times as long as the chain's memory
 FEWEST_BLOCKS = 30  # blocks are shortened rather than let there be fewer
+OFF = (
+    "observations{of} are not distributed as the model says: its probabilities are off by up to {percent:.1f} "
+    "percentage points"
+)
+BEYOND = "{percent:.2g} % of observations{of} lie beyond 4 standard deviations, where the model expects 0.006 %"
 
 
 def misfits(posterior: Draws, sequences: Sequences, blocks: int, details: dict[str, Any]) -> list[str]:
@@ -48,35 +53,25 @@ def judge_residuals(model: HMM, left: Residuals | None, details: dict[str, Any])
     """What residuals say against the model."""
     if left is None or not np.isfinite(left.autocorrelation).any():
         return []
-    reasons = []
-    tests = 3 * len(left.distance)
+    features, reasons = len(left.distance), []
+    of = [f" of feature {feature}" if features > 1 else "" for feature in range(features)]
     feature = int(np.nanargmax(np.abs(left.autocorrelation)))
-    correlation = float(left.autocorrelation[feature])
+    correlation, error = float(left.autocorrelation[feature]), left.autocorrelation_error[feature]
     details["autocorrelation"] = correlation
-    if abs(correlation) - errors_allowed(tests) * left.autocorrelation_error[feature] > MOST_AUTOCORRELATION:
+    if abs(correlation) - errors_allowed(3 * features) * error > MOST_AUTOCORRELATION:
         wider = np.sqrt((1 + correlation) / (1 - correlation))  # the mean of autoregressive noise
         reasons.append(
-            f"neighbouring residuals{_of(left, feature)} are correlated ({correlation:+.2f}), and intervals should be "
-            f"about {wider:.1f} times as wide: take every second observation, or fewer"
+            f"neighbouring residuals{of[feature]} are correlated ({correlation:+.2f}), and intervals should be about "
+            f"{wider:.1f} times as wide: take every second observation, or fewer"
         )
-    for name, size, p_value, most in (
-        ("residual_distance", left.distance, left.distance_p_value, MOST_DISTANCE),
-        ("residual_tails", left.tails, left.tails_p_value, MOST_TAILS),
-    ):
-        feature = int(np.nanargmax(size))
-        details[name] = float(size[feature])
-        if not (p_value[feature] < FALSE_ALARMS / tests and size[feature] > most):
-            continue
-        if name == "residual_distance":
-            reasons.append(
-                f"observations{_of(left, feature)} are not distributed as the model says: its probabilities are off by "
-                f"up to {100 * size[feature]:.1f} percentage points: try {_other_emission(model, left, feature)}"
-            )
-        elif not reasons:
-            reasons.append(
-                f"{100 * size[feature]:.2g} % of observations{_of(left, feature)} lie beyond {FAR:.0f} standard "
-                f"deviations, where the model expects 0.006 %: try {_other_emission(model, left, feature)}"
-            )
+    for name, most, sentence in (("distance", MOST_DISTANCE, OFF), ("tails", MOST_TAILS, BEYOND)):
+        sizes, p_values = getattr(left, name), getattr(left, f"{name}_p_value")
+        feature = int(np.nanargmax(sizes))
+        details[f"residual_{name}"] = size = float(sizes[feature])
+        beyond_chance = p_values[feature] < FALSE_ALARMS / (3 * features)
+        if beyond_chance and size > most and not (sentence is BEYOND and reasons):
+            said = sentence.format(of=of[feature], percent=100 * size)
+            reasons.append(f"{said}: try {_other_emission(model, left, feature)}")
     return reasons
 
 
@@ -106,9 +101,7 @@ def sandwich(
     directions: np.ndarray,
     sd: np.ndarray,
     sequences: Sequences,
-    *,
     blocks: int = 400,
-    seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sandwich standard deviations relative to the posterior's, `(Q,)` by entry of the natural parameters, and their
     standard errors: the variance of the score, from blocks longer than the chain's memory, against its curvature.
@@ -117,19 +110,14 @@ def sandwich(
     If the noise is coloured, or the states are not Markov, the scores of neighbouring observations are correlated, the
     score varies more than the curvature says, and the posterior is too narrow by the ratio.
 
-    With J the variance of the score and v the posterior covariance of the coordinates with a parameter, its sandwich
-    variance is `v' J v`: the delta method, in which the posterior covariance stands for the inverse information.
-
-    Args:
-        params: natural parameters at the mode or at the posterior mean.
-        directions: `(P, Q)` posterior covariance of the coordinates with every entry.
-        sd: `(Q,)` posterior standard deviation of every entry.
-        blocks: how many to look at.
+    With J the variance of the score and v the posterior covariance of the coordinates with a parameter (one of the
+    `directions`, `(P, Q)`), its sandwich variance is `v' J v`: the delta method, in which the posterior covariance
+    stands for the inverse information. `params` are those at the mode or at the posterior mean.
     """
     memory = mixing_time(np.asarray(params["transition"]), cap=1e6)
     wanted = max(SHORTEST_RUN, int(np.ceil(MIXING_TIMES * memory)))
     length = max(1, min(wanted, sequences.length // FEWEST_BLOCKS))
-    scores, n_blocks = block_scores(model, params, sequences, length, blocks=blocks, seed=seed)
+    scores, n_blocks = block_scores(model, params, sequences, length, blocks=blocks)
     parts = scores @ directions / sd  # what one block contributes to each estimate, in posterior sd
     parts = parts - parts.mean(axis=0)
     # Standard error of a variance of heavy-tailed numbers, from their fourth moment.
@@ -151,10 +139,6 @@ def _judge_scatter(posterior: Draws, sequences: Sequences, blocks: int, details:
     if excess[worst] <= MOST_SANDWICH:
         return []
     return [f"the data scatter more than the model says: intervals of {name} should be about {ratio:.1f} times as wide"]
-
-
-def _of(left: Residuals, feature: int) -> str:
-    return "" if len(left.distance) == 1 else f" of feature {feature}"
 
 
 def _other_emission(model: HMM, left: Residuals, feature: int) -> str:

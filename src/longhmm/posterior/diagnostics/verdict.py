@@ -16,12 +16,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from longhmm.backends.stream import Progress
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
-from longhmm.posterior.diagnostics.bias import Gradient, bias, entries, worst
-from longhmm.posterior.diagnostics.convergence import convergence
+from longhmm.posterior.diagnostics.bias import Gradient, bias
 from longhmm.posterior.diagnostics.fit import misfits
 from longhmm.posterior.draws import Draws, entry_table
+from longhmm.posterior.extend import step_bias
+from longhmm.posterior.summary import convergence
 
 Kind = Literal[
     "trust", "run longer", "biased", "the model does not fit", "another mode is as good", "chains agree, rest unchecked"
@@ -65,49 +66,69 @@ class Verdict:
         return Verdict(stored["kind"], str(stored["reason"]), dict(stored["details"]))
 
 
-def verdict(
-    posterior: Draws,
-    data: Any = None,
-    *,
-    gradients: int = 32,
-    blocks: int = 400,
-    gradient: Gradient | None = None,
-    half_step: bool = False,
-    progress: Progress | None = None,
-) -> Verdict:
-    """Judge a posterior; for the arguments see `Posterior.diagnose`. A limit counts as passed only beyond chance: of
-    right results each kind of check calls 2 in 1,000 wrong, over all parameters at once.
+class Judging(Draws):
+    """Draws that are put to the checks behind the verdict."""
 
-    - run longer: R-hat above 1.01, or bulk or tail ESS below 400, of any parameter.
-    - another mode is as good: the run found one, or its chains are steady but far apart.
-    - biased: the mean of a parameter is off by more than 0.1 posterior sd, or its sd by more than 10 %; or the run
-      had to leave out windows.
-    - the model does not fit: residuals are correlated (above 0.1) or not normal (probabilities off by more than 0.02,
-      more than 0.1 % beyond four standard deviations), dwell times are not those of the model (chances to leave off by
-      more than 10 %), or the sandwich sd is more than 1.5 times the posterior's.
-    - trust: none of these.
-    """
-    details: dict[str, Any] = {}
-    numbers = convergence(posterior.draws)
-    found = _modes(posterior, numbers) or _chains(posterior, numbers, details)
-    if found is not None:
-        return Verdict(*found, details)
-    if data is None:
-        return Verdict(
-            "chains agree, rest unchecked",
-            f"R-hat is at most {details['r_hat']:.3f} and ESS at least {details['ess']:.0f}; pass the data to check "
-            "for bias and fit.",
-            details,
-        )
-    sequences = open_data(data)
-    found = _biased(posterior, sequences, details, gradients, gradient, half_step, progress)
-    if found is not None:
-        return Verdict(*found, details)
-    reasons = misfits(posterior, sequences, blocks, details)
-    if reasons:
-        return Verdict("the model does not fit", f"{'. Also, '.join(reasons)}.", details)
-    checked = "no bias was found" if "shift" in details else "bias was not checked"
-    return Verdict("trust", f"the chains agree, {checked}, and the model fits.", details)
+    def diagnose(
+        self,
+        data: Any = None,
+        *,
+        gradients: int = 32,
+        blocks: int = 400,
+        gradient: Gradient | None = None,
+        half_step: bool = False,
+        progress: Progress | None = None,
+    ) -> Verdict:
+        """Run the checks behind the verdict, and keep what they say.
+
+        A limit counts as passed only beyond chance: of right results each kind of check calls 2 in 1,000 wrong, over
+        all parameters at once.
+
+        - run longer: R-hat above 1.01, or bulk or tail ESS below 400, of any parameter.
+        - another mode is as good: the run found one, or its chains are steady but far apart.
+        - biased: the mean of a parameter is off by more than 0.1 posterior sd, or its sd by more than 10 %; or the run
+          had to leave out windows.
+        - the model does not fit: residuals are correlated (above 0.1) or not normal (probabilities off by more than
+          0.02, more than 0.1 % beyond four standard deviations), dwell times are not those of the model (chances to
+          leave off by more than 10 %), or the sandwich sd is more than 1.5 times the posterior's.
+        - trust: none of these.
+
+        Args:
+            data: the data of the run; without them nothing but the chains can be judged.
+            gradients: at how many draws to evaluate the exact gradient, one pass over the data each; 0 leaves it out.
+            blocks: how many stretches of data to compare for the sandwich.
+            gradient: a function from coordinates by name to the exact gradient, instead of passes over the data.
+            half_step: run the chains again for a short while with half the step, and compare. Off by default, since
+                exact gradients see the same error, and more, for less.
+            progress: called with the number of rows that an exact gradient has done.
+        """
+        details: dict[str, Any] = {}
+        numbers = convergence(self.draws)
+        found = _modes(self, numbers) or _chains(self, numbers, details)
+        if found is None and data is None:
+            r_hat, ess = details["r_hat"], details["ess"]
+            reason = (
+                f"R-hat is at most {r_hat:.3f} and ESS at least {ess:.0f}; pass the data to check for bias and fit."
+            )
+            found = "chains agree, rest unchecked", reason
+        if found is None:
+            sequences = open_data(data)
+            noted = (note.removeprefix("biased: ") for note in self.notes if note.startswith("biased: "))
+            biased = next(noted, None)
+            if biased is None and (gradients > 0 or gradient is not None):
+                biased = bias(self, sequences, gradients, details, gradient, progress)
+            if biased is None and half_step:
+                biased = step_bias(self, sequences, details)
+            if biased is not None:
+                found = "biased", f"{biased.rstrip('.')}. Draw more, or use sampler=lh.NUTS()."
+            elif reasons := misfits(self, sequences, blocks, details):
+                found = "the model does not fit", f"{'. Also, '.join(reasons)}."
+            else:
+                checked = "no bias was found" if "shift" in details else "bias was not checked"
+                found = "trust", f"the chains agree, {checked}, and the model fits."
+        assert found is not None
+        self.verdict = Verdict(*found, details)
+        return self.verdict
 
 
 def _modes(posterior: Draws, numbers: Mapping[str, Any]) -> tuple[Kind, str] | None:
@@ -148,41 +169,6 @@ def _chains(posterior: Draws, numbers: Mapping[str, Any], details: dict[str, Any
             f"ESS of {poorest} is {ess:.0f}, below {LEAST_ESS:.0f} (at least {factor} times the draws are needed)"
         )
     return ("run longer", f"{'; '.join(complaints)}.") if complaints else None
-
-
-def _biased(
-    posterior: Draws,
-    sequences: Sequences,
-    details: dict[str, Any],
-    gradients: int,
-    gradient: Gradient | None,
-    half_step: bool,
-    progress: Progress | None,
-) -> tuple[Kind, str] | None:
-    noted = [note.removeprefix("biased: ") for note in posterior.notes if note.startswith("biased: ")]
-    found = noted[0] if noted else None
-    if found is None and (gradients > 0 or gradient is not None):
-        found = bias(posterior, sequences, gradients, details, gradient, progress)
-    if found is None and half_step:
-        found = _bias_of_steps(posterior, sequences, details)
-    return None if found is None else ("biased", f"{found.rstrip('.')}. Draw more, or use sampler=lh.NUTS().")
-
-
-def _bias_of_steps(posterior: Any, sequences: Sequences, details: dict[str, Any]) -> str | None:
-    """What a short run with half the step says against the draws, if anything; numbers to `details`."""
-    from longhmm.posterior.half_step import compare_halved
-
-    found = compare_halved(posterior, sequences)
-    if found is None:
-        details["half_step"] = "this sampler has no step to halve"
-        return None
-    names = entries(posterior).names
-    far, wide = worst(found, names, details, "half_step_")
-    if far is not None:
-        return f"half the step moves the mean of {names[far]} by {-found.shift[far]:+.2f} posterior sd"
-    if wide is not None:
-        return f"the interval of {names[wide]} is {found.sd_ratio[wide]:.2f} times as wide as with half the step"
-    return None
 
 
 def _extreme(numbers: Any, pick: Any) -> tuple[float, str]:

@@ -9,9 +9,9 @@ import numpy as np
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.posterior.diagnostics import bias
-from longhmm.posterior.diagnostics.convergence import convergence
-from longhmm.posterior.diagnostics.residuals import Residuals, quantiles, residuals
+from longhmm.posterior.diagnostics.observations import Residuals, quantiles, residuals
 from longhmm.posterior.draws import central, entry_names, entry_table
+from longhmm.posterior.summary import convergence
 from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, few_ticks, legend, new_figure, plain, tidy, with_sd
 from longhmm.target import buffer_report as reports
 

@@ -10,8 +10,8 @@ from longhmm.data.envelopes import Envelope, envelope
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.inference.markov import stationary_law
-from longhmm.posterior.amplitudes import amplitudes as count_amplitudes
-from longhmm.posterior.dwell import dwell_histogram
+from longhmm.posterior.diagnostics.dwell_times import dwell_histogram
+from longhmm.posterior.diagnostics.observations import amplitudes as count_amplitudes
 from longhmm.posterior.summary import feature_levels
 from longhmm.report.plots.style import (
     FONT_SIZE,

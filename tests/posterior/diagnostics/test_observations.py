@@ -1,12 +1,14 @@
-"""Predicted distributions of observations, against the data they describe."""
+"""Quantiles of pseudo-residuals, and predicted distributions of observations against the data they describe."""
 
 import numpy as np
 import pytest
+from scipy.stats import poisson
 
 from longhmm import Poisson
+from longhmm.data.sequences import open_data
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
-from longhmm.posterior.amplitudes import amplitudes, bin_probabilities
+from longhmm.posterior.diagnostics.observations import amplitudes, bin_probabilities, quantiles, residuals
 from posterior.fakes import known_states
 
 
@@ -18,6 +20,16 @@ def known():
 @pytest.fixture(scope="module")
 def posterior(known):
     return known.posterior()
+
+
+def test_residual_quantiles_lie_on_the_diagonal_for_the_right_model_only(known, posterior):
+    values = np.asarray(known.sequences.rows(0, known.sequences.length).values)
+    inside = []
+    for data in (values, 2.0 * values):
+        expected, found, (lower, upper) = quantiles(residuals(posterior.model, posterior.centre, open_data(data)))
+        inside.append(np.mean((found >= lower) & (found <= upper)))
+        assert (np.diff(expected) > 0).all()
+    assert inside[0] > 0.8 and inside[1] < 0.5
 
 
 def test_predicted_amplitudes_match_the_data_they_describe(known, posterior):
@@ -38,8 +50,6 @@ def test_bins_of_counts_hold_whole_numbers():
     params = {"transition": np.array([[0.9, 0.1], [0.1, 0.9]]), "rate": np.array([1.0, 6.0])}
     _, values = simulate(model, params, 500, seed=0)
     resolved = model.resolve(values)
-    from scipy.stats import poisson
-
     edges = np.arange(-0.5, 10.0)
     found = bin_probabilities(resolved, params, edges)
     np.testing.assert_allclose(found, [poisson.pmf(np.arange(10), rate) for rate in (1.0, 6.0)], atol=1e-6)

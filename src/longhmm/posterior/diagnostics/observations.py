@@ -1,0 +1,197 @@
+"""Observations against the model: residuals of one-step predictions, and histograms with their expectations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from longhmm.data.rows import Rows
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.errors import DataError, ModelError
+from longhmm.inference.markov import stationary_law
+from longhmm.model.hmm import HMM
+from longhmm.model.summary import subsample
+from longhmm.posterior.draws import Draws, central, in_float64
+from longhmm.posterior.predict import predictions
+
+EDGE = 1e-12  # keeps the normal quantile finite
+FAR = 4.0  # standard deviations: beyond lie the tails, 6 of 100,000 normal numbers
+PLACES = 10  # stretches of long data that are looked at
+BURN = 100  # rows at the start of each, while the distribution of the first state is a guess
+FEWEST = 20  # pairs of neighbours from which anything is said
+ROWS_AT_ONCE = 1 << 20
+
+_cdf_of_rows = jax.jit(lambda model, params, rows: model.emission.cdf_of_rows(params, rows))
+_cdf = jax.jit(lambda model, params, values: model.emission.cdf(params, values))
+_log_likelihoods = jax.jit(lambda model, params, rows: model.log_likelihoods(params, rows))
+
+
+class Residuals(NamedTuple):
+    """Pseudo-residuals, independent standard normals if the model is right; `(D,)` by feature, NaN if few are known."""
+
+    autocorrelation: np.ndarray  # of neighbouring residuals
+    autocorrelation_error: np.ndarray  # about 1 / sqrt(n)
+    distance: np.ndarray  # Kolmogorov's: by how much the model's probabilities of observations are off, at most
+    distance_p_value: np.ndarray
+    tails: np.ndarray  # share of residuals beyond four standard deviations
+    tails_p_value: np.ndarray
+    lowest: np.ndarray  # the smallest observation
+    values: np.ndarray  # (n, D) the residuals, NaN where missing
+
+
+def excerpts(sequences: Sequences, most: int) -> tuple[Sequences, np.ndarray]:
+    """All rows, or `most` of them in stretches that stand for all, each piece a sequence; and which rows count."""
+    if sequences.length <= most:
+        return sequences, np.ones(sequences.length, bool)
+    size = max(1, most // PLACES)
+    starts = np.maximum((2 * np.arange(PLACES) + 1) * sequences.length // (2 * PLACES) - size // 2, 0)
+    stops = np.minimum(starts + size, sequences.length)
+    found = sequences.gathered(list(zip(starts.tolist(), stops.tolist(), strict=True)))
+    counts, at = np.ones(found.length, bool), 0
+    for start, stop in zip(starts, stops, strict=True):
+        if start not in sequences.offsets:
+            counts[at : min(at + BURN, found.offsets[np.searchsorted(found.offsets, at, side="right")])] = False
+        at += stop - start
+    return found, counts
+
+
+def residuals(
+    model: HMM, params: Mapping[str, Any], sequences: Sequences, *, most: int = 100_000, seed: int = 0
+) -> Residuals | None:
+    """Normal quantiles of `P(y_t <= observed | y_0 .. y_{t-1})`, feature by feature, at given parameters.
+
+    Discrete observations are spread at random over the step of their distribution function. Up to `most` observations
+    in stretches spread over the data are looked at. None where the emission has no distribution function. At
+    parameters that are one draw of the posterior, residuals of a right model need no correction: parameters and data
+    then come together as they came about.
+    """
+    from scipy.special import ndtri
+
+    part, counts = excerpts(sequences, most)
+    rng = np.random.default_rng(seed)
+    values, lowest = np.full((part.length, part.dim), np.nan), np.full(part.dim, np.inf)
+    complete = model.validate(params)
+    for predicted in predictions(model, complete, part):
+        own = slice(predicted.start, predicted.stop)
+        rows = part.rows(predicted.start, predicted.stop, model.lags)
+        observed = rows.observed
+        # Any value that was observed will do for missing ones, which are left out afterwards.
+        some = rows.values[observed][0] if observed.any() else 1
+        filled = np.where(observed, rows.values, some).astype(np.float64)
+        cdfs = in_float64(_cdf_of_rows, model, complete, rows._replace(values=filled))
+        if cdfs is None:
+            return None
+        lower, upper = (np.einsum("nk,nkd->nd", predicted.states, each) for each in cdfs)
+        uniform = lower + (upper - lower) * rng.uniform(size=lower.shape)
+        lowest = np.minimum(lowest, np.where(observed, rows.values, np.inf).min(axis=0))
+        values[own] = np.where(observed & counts[own, None], ndtri(np.clip(uniform, EDGE, 1 - EDGE)), np.nan)
+    follows = np.ones(part.length, bool)
+    follows[part.offsets[:-1]] = False
+    numbers = np.array([_judged(column, follows) for column in values.T]).T
+    return Residuals(*[*numbers, lowest, values])
+
+
+def _judged(column: np.ndarray, follows: np.ndarray) -> tuple[float, ...]:
+    """The numbers of one feature, in the order of `Residuals`."""
+    from scipy.stats import binom, kstest, norm
+
+    both = follows[1:] & np.isfinite(column[1:]) & np.isfinite(column[:-1])
+    known = column[np.isfinite(column)]
+    if both.sum() < FEWEST or known.std() == 0:
+        return (np.nan,) * 6
+    centred = column - known.mean()
+    correlation = np.mean(centred[1:][both] * centred[:-1][both]) / known.var()
+    distance, far = kstest(known, "norm"), int(np.sum(np.abs(known) > FAR))
+    p_value = binom.sf(far - 1, len(known), 2 * norm.sf(FAR))
+    return correlation, both.sum() ** -0.5, distance.statistic, distance.pvalue, far / len(known), p_value
+
+
+def quantiles(left: Residuals, feature: int = 0, points: int = 200) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The points of a QQ plot of one feature, `(n,)` each: quantiles of the standard normal distribution, the same of
+    the residuals, and `(2, n)` where those of a right model lie with probability 95 % at each point."""
+    from scipy.special import ndtri
+    from scipy.stats import beta
+
+    values = left.values[:, feature]
+    values = np.sort(values[np.isfinite(values)])
+    n = len(values)
+    tails = np.arange(1, min(10, n) + 1)  # more points where a wrong emission shows first
+    spaced = np.rint(np.linspace(1, n, min(points, n))).astype(np.int64)
+    ranks = np.unique(np.concatenate([spaced, tails, n + 1 - tails]))
+    band = ndtri(beta.ppf([[0.025], [0.975]], ranks, n + 1 - ranks))
+    return ndtri((ranks - 0.5) / max(n, 1)), values[ranks - 1], band
+
+
+class Amplitudes(NamedTuple):
+    """A histogram of one feature in B bins, and what the posterior predicts of it."""
+
+    edges: np.ndarray  # (B + 1,)
+    counts: np.ndarray  # (B,) observed values
+    outside: int  # observed values beyond the first and the last edge
+    expected: np.ndarray  # (B,) predicted counts, over states and draws
+    lower: np.ndarray  # (B,) ends of the central interval of the predicted count over draws of the parameters
+    upper: np.ndarray
+    by_state: np.ndarray  # (K, B) predicted counts of each state
+
+
+def amplitudes(
+    posterior: Draws, data: Any, *, feature: int = 0, bins: int = 100, draws: int = 50, interval: float = 0.9
+) -> Amplitudes:
+    """Count observed values in bins, in one pass, and predict the counts from the posterior.
+
+    The prediction weighs states by their share of time in the long run. Bins cover all but a thousandth of the data;
+    whole numbers get bins that are whole numbers wide.
+    """
+    if bins < 1:
+        raise ModelError(f"bins must be at least 1, got {bins!r}.")
+    sequences, model = open_data(data), posterior.model
+    if not 0 <= feature < sequences.dim:
+        raise DataError(f"feature must lie between 0 and {sequences.dim - 1}, got {feature!r}.")
+    if model.lags or model.emission.couples:
+        raise ModelError(
+            f"amplitudes must be those of single states, but {model.emission!r} looks at more than one row."
+        )
+    edges = _edges(sequences, feature, bins)
+    counts, seen = np.zeros(len(edges) - 1, np.int64), 0
+    for start in range(0, sequences.length, ROWS_AT_ONCE):
+        block = sequences.rows(start, min(start + ROWS_AT_ONCE, sequences.length))
+        known = block.values[:, feature][block.observed[:, feature]]
+        counts, seen = counts + np.histogram(known, edges)[0], seen + len(known)
+    shares = [
+        stationary_law(params["transition"])[:, None] * bin_probabilities(model, params, edges, feature)
+        for params in posterior.iterate(draws)
+    ]
+    by_draw = seen * np.stack(shares)
+    total = by_draw.sum(axis=1)
+    interval_ends = central(total, interval)
+    return Amplitudes(edges, counts, int(seen - counts.sum()), total.mean(axis=0), *interval_ends, by_draw.mean(axis=0))
+
+
+def bin_probabilities(model: HMM, params: Mapping[str, Any], edges: np.ndarray, feature: int = 0) -> np.ndarray:
+    """`(K, B)`, the probability that each state gives to each bin of one feature."""
+    found = in_float64(_cdf, model, params, np.repeat(edges[:, None], model.dim, axis=1))
+    if found is not None:
+        return np.diff(found[1][:, :, feature], axis=0).T
+    if model.dim > 1:
+        raise ModelError(f"{model.emission!r} has no distribution function of single features to draw.")
+    discrete = model.emission.support.is_discrete
+    middle = (np.ceil(edges[:-1]) if discrete else 0.5 * (edges[:-1] + edges[1:]))[:, None]
+    density = np.exp(in_float64(_log_likelihoods, model, params, Rows(middle, np.ones(middle.shape, bool))))
+    return np.asarray(density if discrete else density * np.diff(edges)[:, None]).T
+
+
+def _edges(sequences: Sequences, feature: int, bins: int) -> np.ndarray:
+    values = np.asarray(subsample(sequences), np.float64)[:, feature]
+    values = values[np.isfinite(values)]
+    if values.size == 0:
+        raise DataError(f"feature {feature} of {sequences.name} has no observed values.")
+    if sequences.dtype.kind in "iu":
+        low, high = np.floor(values.min()), np.ceil(values.max())
+        width = max(1.0, np.ceil((high - low + 1) / bins))
+        return low - 0.5 + width * np.arange(int(np.ceil((high - low + 1) / width)) + 1)
+    low, high = np.quantile(values, [0.0005, 0.9995])
+    margin = 0.05 * (high - low) or 0.5
+    return np.linspace(low - margin, high + margin, bins + 1)
