@@ -98,7 +98,7 @@ def exact_chain(job: tuple[str, dict[str, np.ndarray], np.ndarray, int, int]) ->
     with jax.enable_x64(True):
         flat = Flat.like(centre)
         start = jnp.asarray(flat.ravel_numpy(centre))
-        posterior = ExactPosterior(model, sequences)
+        posterior = ExactPosterior.of(model, sequences)
         whiten = jnp.asarray(factor)
         kernel = NUTS(
             potential_fn=lambda z: -posterior(flat.unravel(start + whiten @ z)),

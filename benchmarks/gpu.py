@@ -152,7 +152,7 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
 def jax_full(model: lh.HMM, params: Mapping[str, np.ndarray], sequences: Sequences, repeats: int) -> dict[str, Any]:
     """The same with JAX alone, in double precision."""
     with without_kernel():
-        posterior = ExactPosterior(model, sequences)
+        posterior = ExactPosterior.of(model, sequences)
     u = lh.unconstrain(model, params)
     return {"ms": 1e3 * timed(lambda: posterior.log_density_and_gradient(u), repeats)}
 

@@ -120,7 +120,7 @@ def test_equals_a_stream(case: str, backend: str, request: pytest.FixtureRequest
     sequences = open_data(given.pop("data"), **given)
     model = model.resolve(sequences)
     u = lh.unconstrain(model, params)
-    posterior = ExactPosterior(model, sequences)
+    posterior = ExactPosterior.of(model, sequences)
     assert posterior.program.backend.name == backend
     assert (posterior.program.source is not None) == (posterior.program.n_blocks > 1) == (case == "separated")
     value, gradient = posterior.log_density_and_gradient(u)
@@ -143,7 +143,7 @@ def test_every_family_equals_a_stream(name: str) -> None:
     y = observations(configuration, 90)[1]
     y[7] = np.nan
     sequences = open_data([y[:50], y[50:]])
-    posterior = ExactPosterior(model, sequences)
+    posterior = ExactPosterior.of(model, sequences)
     value, gradient = posterior.log_density_and_gradient(lh.unconstrain(posterior.model, params))
     expected_value, expected = log_posterior_and_gradient(posterior.model, params, sequences)
     assert float(value) == pytest.approx(expected_value, rel=1e-12)
@@ -159,7 +159,7 @@ def test_chains_may_share_a_call(make: Callable[[], tuple[lh.HMM, dict, dict]]) 
         pytest.skip("the fused kernel was not built")
     model, params, given = make()
     sequences = open_data(given["data"])
-    posterior = ExactPosterior(model, sequences)
+    posterior = ExactPosterior.of(model, sequences)
     u = lh.unconstrain(posterior.model, params)
     with jax.enable_x64(True):
         points = {name: jnp.asarray(value + np.array([[0.0], [0.01]])) for name, value in u.items()}
@@ -174,7 +174,7 @@ def test_chains_may_share_a_call(make: Callable[[], tuple[lh.HMM, dict, dict]]) 
 def test_no_likelihood_where_a_parameter_is_no_number() -> None:
     for make in (many_states, own_density):
         model, params, given = make()
-        posterior = ExactPosterior(model, open_data(given["data"]))
+        posterior = ExactPosterior.of(model, open_data(given["data"]))
         u = lh.unconstrain(posterior.model, params)
         name = next(name for name in u if name != "transition")
         u[name] = np.full_like(u[name], np.nan)
@@ -186,7 +186,7 @@ def test_inside_compiled_code_and_under_its_own_derivative(backend: str) -> None
     model, params, given = slow()
     sequences = open_data(given["data"][:300])
     model = model.resolve(sequences)
-    posterior = ExactPosterior(model, sequences)
+    posterior = ExactPosterior.of(model, sequences)
     u = lh.unconstrain(model, params)
     with jax.enable_x64(True):
         wide = {name: jnp.asarray(value) for name, value in u.items()}
@@ -202,10 +202,10 @@ def test_impossible_data() -> None:
     """Data outside the support are refused; a path that does not exist has log likelihood minus infinity."""
     counts = lh.HMM(2, lh.Poisson(rate=np.array([1.0, 2.0])))
     with pytest.raises(DataError, match="row 2"):
-        ExactPosterior(counts, open_data(np.array([1.0, 2.0, -1.0])))
+        ExactPosterior.of(counts, open_data(np.array([1.0, 2.0, -1.0])))
     prior = np.array([[1.0, 0.0], [1.0, 1.0]])  # state 0 is never left
     known = open_data(np.array([1, 2, 3]), states=np.array([0, 1, 1]))
     model = lh.HMM(2, lh.Poisson(rate=np.array([1.0, 2.0])), transition_prior=prior)
-    posterior = ExactPosterior(model, known)
+    posterior = ExactPosterior.of(model, known)
     params = {"transition": np.array([[1.0, 0.0], [0.5, 0.5]])}
     assert float(posterior(lh.unconstrain(model, params))) == -np.inf

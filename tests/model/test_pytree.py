@@ -113,7 +113,7 @@ def test_gradients_on_other_data_compile_nothing(caplog: pytest.LogCaptureFixtur
         lh.log_likelihood(model, params, y)
         with jax.enable_x64(True):
             at = {name: jnp.asarray(value) for name, value in lh.unconstrain(model, params).items()}
-            ExactPosterior(model, lh.open_data(y)).log_density_and_gradient(at)
+            ExactPosterior.of(model, lh.open_data(y)).log_density_and_gradient(at)
 
     assert {"_finish", "_run", "_evaluate"} <= set(compiled_by(caplog, lambda: work(1.0)))
     assert compiled_by(caplog, lambda: work(5.0)) == []

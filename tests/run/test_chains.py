@@ -37,7 +37,7 @@ def test_windows_without_a_possible_path_are_counted(sampler, policy, contradict
     bound = policy.bind(model, data, PARAMS)
     if isinstance(sampler, lh.ControlVariateSGLD):
         start = coordinates_of(model, PARAMS)
-        bound = ControlVariateTarget(bound, start, jax.tree.map(np.zeros_like, start))
+        bound = ControlVariateTarget.of(bound, start, jax.tree.map(np.zeros_like, start))
         sampler = tuned_by_hand(start, 1.0)
     state = sampler.init(bound, jax.random.key(0), coordinates_of(model, PARAMS))
     _, info = sampler.step(bound, jax.random.key(1), state, bound.minibatch(jax.random.key(2)))

@@ -98,7 +98,7 @@ def test_resumed_draws_are_the_same_bit_for_bit(counts, tmp_path, monkeypatch):
     assert 0 < cut["rate"].shape[1] < 60
     monkeypatch.setattr(Driver, "_take", take)
     chains, found = run(request(model, data, tmp_path / "cut"))
-    source = found.bind(model.resolve(data), data, {}).plain.source
+    source = found.bind(model.resolve(data), data, {}).source
     assert source.unequal is not None and source.windows == WINDOWS
     for name, value in whole.items():
         np.testing.assert_array_equal(chains.coordinates[name], value)

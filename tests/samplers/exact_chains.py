@@ -1,6 +1,7 @@
 """Chains of full-data samplers, run compiled in double precision, and the Geweke test of a sweep."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -9,7 +10,6 @@ import jax.numpy as jnp
 import numpy as np
 
 import longhmm as lh
-from longhmm.target.resident_data import ExactPosterior
 from samplers.targets import Moments, Prepared, moments
 
 
@@ -81,8 +81,7 @@ def joint_chain(
         return model.emission.sample(emission_key, params, states)
 
     def with_data(target: Any, y: jax.Array) -> Any:
-        inputs = target.inputs
-        data = inputs.data
+        data = target.data
         values = y.reshape(data.rows.values.shape).astype(data.rows.values.dtype)
         numbers = None
         if data.numbers is not None:
@@ -90,7 +89,7 @@ def joint_chain(
             numbers = jnp.asarray(lowering.numbers(values), data.numbers.dtype).reshape(data.numbers.shape)
         base = jnp.zeros_like(data.log_base_measure)  # which no parameter moves
         data = data._replace(rows=data.rows._replace(values=values), numbers=numbers, log_base_measure=base)
-        return ExactPosterior.tree_unflatten(None, (target.program, inputs._replace(data=data)))
+        return replace(target, data=data)
 
     @jax.jit
     def chain(target: Any, state: Any, key: jax.Array) -> Any:

@@ -10,6 +10,7 @@ import pytest
 import longhmm as lh
 from longhmm.data.sequences import open_data
 from longhmm.samplers.preconditioning import EmissionBlocks, information
+from longhmm.target.buffered import WindowTarget
 from longhmm.target.control_variate import ControlVariate, count_control
 from longhmm.target.minibatch import Minibatch, host_rows
 from longhmm.target.target import impossible_windows
@@ -30,11 +31,15 @@ def problem():
     )
     moved = {**PARAMS, "rate": [1.2, 7.0], "transition": [[0.8, 0.2], [0.25, 0.75]]}
     at = {name: jnp.asarray(value, jnp.float32) for name, value in lh.unconstrain(model, moved).items()}
-    cells = bound.plain.source.partition
+    cells = bound.source.partition
     weighted = Minibatch(*host_rows(data, cells, CELLS, 6, 0), TIMES.astype(np.float32))
     times = np.ones(TIMES.sum(), np.float32)
     repeated = Minibatch(*host_rows(data, cells, np.repeat(CELLS, TIMES), 6, 0), times)
     return model, bound, at, weighted, repeated
+
+
+def plain(bound):
+    return WindowTarget(bound.model, bound.source, bound.statistics, bound.initial)
 
 
 def same(left, right):
@@ -45,12 +50,12 @@ def same(left, right):
 @pytest.mark.parametrize("control", [False, True], ids=["plain", "control variates"])
 def test_gradients_and_totals(problem, control, per_window):
     _, bound, at, weighted, repeated = problem
-    target = bound if control else bound.plain
+    target = bound if control else plain(bound)
     seen = jax.jit(lambda each: target.estimate(at, each, per_window=per_window))
     one, other = seen(weighted), seen(repeated)
     same((one.likelihood, one.gradient, one.totals), (other.likelihood, other.gradient, other.totals))
-    plain = seen(weighted._replace(weights=np.ones(4, np.float32)))
-    assert not np.allclose(plain.likelihood["rate"], one.likelihood["rate"], rtol=0.05)
+    alike = seen(weighted._replace(weights=np.ones(4, np.float32)))
+    assert not np.allclose(alike.likelihood["rate"], one.likelihood["rate"], rtol=0.05)
 
 
 def test_information_of_the_preconditioner(problem):
@@ -61,7 +66,7 @@ def test_information_of_the_preconditioner(problem):
 
 def test_steps_of_variational_inference(problem):
     _, bound, at, weighted, repeated = problem
-    ready = Prepared(lh.samplers.StochasticVariational(), bound.plain)
+    ready = Prepared(lh.samplers.StochasticVariational(), plain(bound))
     state = ready.init(jax.random.key(0), at)
     one, other = (ready.step(jax.random.key(1), state, each)[0] for each in (weighted, repeated))
     same((one.transitions, one.sums), (other.transitions, other.sums))
@@ -71,7 +76,7 @@ def test_steps_of_variational_inference(problem):
 def test_a_window_without_a_likelihood_is_counted_whatever_its_weight(problem, weights):
     _, bound, at, weighted, _ = problem
     batch = weighted._replace(weights=jnp.array(weights, jnp.float32))
-    found = bound.plain.estimate(at, batch, per_window=True).windows
+    found = plain(bound).estimate(at, batch, per_window=True).windows
     assert int(impossible_windows(found.total(batch.weights), batch)) == 0
     without = jax.tree.map(lambda each: each.at[1].set(0.0), found)  # as the kernels leave it
     assert int(impossible_windows(without.total(batch.weights), batch)) == 1

@@ -41,7 +41,7 @@ def test_soft_counts_are_told_from_hard_ones(problem):
 
 def test_the_mean_over_all_cells_stays_and_the_noise_shrinks(problem):
     plain, rare, away = problem
-    source = plain.plain.source
+    source = plain.source
     cells = np.arange(source.partition.n_blocks)
 
     def gradients(bound):
@@ -61,7 +61,7 @@ def test_the_mean_over_all_cells_stays_and_the_noise_shrinks(problem):
     assert not np.allclose(without, with_rare)
     # Along the logarithms of the two rare probabilities.
     flat = jax.tree.map(jnp.asarray, away)["transition"]
-    slopes = jax.jacobian(lambda u: jnp.log(plain.plain.model.transitions.constrain(u)))(flat)
+    slopes = jax.jacobian(lambda u: jnp.log(plain.model.transitions.constrain(u)))(flat)
     for i, j in ((0, 2), (2, 0)):
         direction = np.linalg.pinv(np.asarray(slopes, np.float64).reshape(9, -1)).T[3 * i + j]
         assert (with_rare @ direction).std() < 0.75 * (without @ direction).std()

@@ -60,7 +60,7 @@ def notes_on(target: Target, state: RunState, stats: Mapping[str, np.ndarray], w
         found.append(f"run longer: {lost} chain(s) diverged and were left out; use a smaller step size")
     if state.stopped:
         found.append(stopped_note(state.stopped, state.draws, wanted))
-    return found + ([] if target.drawn_from is None else notes_on_windows(target.drawn_from, stats))
+    return found + ([] if target.source is None else notes_on_windows(target.source, stats))
 
 
 def stopped_note(why: str, draws: int, wanted: int) -> str:

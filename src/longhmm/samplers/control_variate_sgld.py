@@ -172,7 +172,7 @@ class ControlVariateSGLD(Sampler):
             "windows": found.windows.count,
             "half_width": found.windows.half_width,
             "buffer": found.buffer,
-            "gap": target.drawn_from.scheme.spacing,
+            "gap": target.source.scheme.spacing,
             "mode_log_posterior": found.log_posterior,
             "full_passes": found.passes,
         }

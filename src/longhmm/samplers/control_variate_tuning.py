@@ -86,7 +86,7 @@ class Tuned:
     def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> ControlVariateTarget:
         """Control variates about the centre; windows are a mixing time apart at the mode, whatever `params` are."""
         plain = _bind_windows(model, sequences, self.mode, self.windows, self.buffer)
-        return ControlVariateTarget(plain, _narrow(self.centre), _narrow(self.slope), self.counts)
+        return ControlVariateTarget.of(plain, _narrow(self.centre), _narrow(self.slope), self.counts)
 
     def spread(self, chains: int, seed: int) -> list[dict[str, np.ndarray]]:
         """Starts spread out like the posterior itself, so that the agreement of chains means something."""

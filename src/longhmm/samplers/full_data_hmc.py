@@ -72,7 +72,7 @@ class _Hamiltonian(Sampler):
             value, gradient = posterior.log_density_and_gradient(wide)
             flat = Flat.like(wide).ravel(gradient)
             numbers = jnp.asarray(step_size, jnp.float64), jnp.asarray(mass)
-            return HMCState(wide, value, flat, *numbers, posterior.inputs.level)
+            return HMCState(wide, value, flat, *numbers, posterior.level)
 
     def step(
         self, target: ExactPosterior, key: jax.Array, state: HMCState, minibatch: None

@@ -115,14 +115,14 @@ def sweep(posterior: ExactPosterior, key: jax.Array, state: GibbsState) -> tuple
     """States, transitions, emission, in this order."""
     path_key, transition_key, emission_key = jax.random.split(key, 3)
     params = posterior.params(state.coordinates)
-    paths = draw_path(posterior.program, posterior.inputs.data, params, path_key)
+    paths = draw_path(posterior.program, posterior.data, params, path_key)
     transition, accepted = _draw_transition(transition_key, posterior, params, paths)
     closed = _closed_form(posterior, posterior.model.emission.centre(params))
     if closed is not None:
         emission = _draw_emission(emission_key, posterior, closed, params, paths.states)
         acceptance = jnp.ones(())
     elif state.metric is not None:
-        density = ConditionalDensity(posterior.program, posterior.inputs.data, params)
+        density = ConditionalDensity(posterior.program, posterior.data, params)
         vector, acceptance = move(
             emission_key, density, state.metric, density.coordinates.flatten(params), paths.states
         )
@@ -151,7 +151,7 @@ def _draw_transition(
     concentration = jnp.asarray(model.transitions.concentration, paths.transitions.dtype)
     rows = draw_dirichlet(draw_key, concentration + paths.transitions, model.transitions.allowed)
     proposal = jnp.where(model.transitions.free_rows[:, None], rows, params["transition"])
-    if not isinstance(model.initial, str) or posterior.inputs.initial is not None:
+    if not isinstance(model.initial, str) or posterior.initial is not None:
         return proposal, jnp.ones(())
     terms = paths.first * (safe_log(model.initial_distribution(proposal)) - safe_log(params["initial"]))
     ratio = jnp.sum(jnp.where(paths.first > 0, terms, 0.0))
@@ -167,7 +167,7 @@ def _draw_emission(
     groups = jnp.asarray(levels)
 
     def one(index: jax.Array) -> Any:
-        rows, origin, fresh = program.share(posterior.inputs.data, index)
+        rows, origin, fresh = program.share(posterior.data, index)
         values, observed = rows.values, rows.observed
         if jnp.issubdtype(values.dtype, jnp.floating):
             values = values.astype(jnp.float64)
@@ -207,8 +207,8 @@ def _adapt(
 @jax.jit
 def _measured(posterior: ExactPosterior, key: jax.Array, coordinates: Coordinates, step_size: jax.Array) -> Metric:
     params = posterior.params(coordinates)
-    paths = draw_path(posterior.program, posterior.inputs.data, params, key)
-    density = ConditionalDensity(posterior.program, posterior.inputs.data, params)
+    paths = draw_path(posterior.program, posterior.data, params, key)
+    density = ConditionalDensity(posterior.program, posterior.data, params)
     return metric_at(density, density.coordinates.flatten(params), paths.states, step_size)
 
 

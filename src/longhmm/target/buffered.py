@@ -122,15 +122,12 @@ class WindowStatistics:
         self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, weights: jax.Array | None = None
     ) -> Statistics:
         """Of every window, or, with weights, of all together."""
-        if self.mixture:
-            return _mixture_statistics(params, lambda flat: self._windows(model, flat, minibatch, weights))
-        return self._windows(model, params, minibatch, weights)
 
-    def _windows(
-        self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, weights: jax.Array | None
-    ) -> Statistics:
-        start = self.first_message(params)
-        return window_statistics(model, params, minibatch.rows, minibatch.numbers, minibatch.layout, start, weights)
+        def windows(at: Mapping[str, jax.Array]) -> Statistics:
+            rows, start = (minibatch.rows, minibatch.numbers, minibatch.layout), self.first_message(at)
+            return window_statistics(model, at, *rows, start, weights)
+
+        return _mixture_statistics(params, windows) if self.mixture else windows(params)
 
     def first_message(self, params: Mapping[str, jax.Array]) -> jax.Array | None:
         """The distribution before windows; None for the stationary one, which backends find by themselves."""
@@ -183,10 +180,6 @@ class WindowTarget(Target):
     @property
     def sequences(self) -> Sequences:  # type: ignore[override]
         return self.source.sequences
-
-    @property
-    def drawn_from(self) -> MinibatchSource:
-        return self.source
 
     @property
     def on_host(self) -> bool:
@@ -253,7 +246,12 @@ def importance_of_groups(
     lie, so that the same data give the same table.
     """
     narrow = {name: jnp.asarray(value, jnp.float32) for name, value in params.items()}
-    rates = _rates(model, full_statistics(model, params, sequences))
+    totals, moves = full_statistics(model, params, sequences), model.transitions
+    others = moves.allowed & ~np.eye(model.n_states, dtype=bool)
+    prior = np.where(others, 1.0 if moves.varies else moves.concentration, 1.0)
+    visits = totals.first + totals.transitions.sum(axis=0)
+    # What one visit to each state, and one transition of each kind, adds.
+    rates = _few_bits(1.0 / (visits + 1.0)), _few_bits(others / (totals.transitions + prior))
     batch = min(max(1, ROWS // groups.width(buffer)), groups.n_blocks)
     weights = np.ones(batch, np.float32)
 
@@ -269,15 +267,6 @@ def importance_of_groups(
     importance = np.divide(shares, sums, out=np.zeros_like(shares), where=sums > 0).sum(axis=0)
     # One state makes no transitions; where nothing can be explained, nothing is known to matter more.
     return importance if importance.any() else np.ones(groups.n_blocks)
-
-
-def _rates(model: HMM, totals: Statistics) -> tuple[np.ndarray, np.ndarray]:
-    """What one visit to each state, and one transition of each kind, adds to the importance of a block."""
-    visits = totals.first + totals.transitions.sum(axis=0)
-    moves = model.transitions.allowed & ~np.eye(model.n_states, dtype=bool)
-    prior = 1.0 if model.transitions.varies else model.transitions.concentration
-    per_move = moves / (totals.transitions + np.where(moves, prior, 1.0))
-    return _few_bits(1.0 / (visits + 1.0)), _few_bits(per_move)
 
 
 def _few_bits(values: np.ndarray) -> np.ndarray:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -31,9 +31,9 @@ from longhmm.target.buffered import (
     window_estimate,
 )
 from longhmm.target.coordinates import Coordinates, add, interior, prior_gradient, unconstrain
-from longhmm.target.minibatch import Minibatch, MinibatchSource
+from longhmm.target.minibatch import Minibatch
 from longhmm.target.systematic import Windows
-from longhmm.target.target import Estimate, Target, full_statistics, log_likelihood_gradient
+from longhmm.target.target import Estimate, full_statistics, log_likelihood_gradient
 
 FEW = 20.0  # expected counts below this may follow their probabilities
 
@@ -61,7 +61,7 @@ class ControlVariate:
         if plain.initial is not None:
             centre = {**centre, "initial": plain.initial}
         gradient = log_likelihood_gradient(model, centre, sequences)
-        return ControlVariateTarget(plain, unconstrain(model, centre), gradient)
+        return ControlVariateTarget.of(plain, unconstrain(model, centre), gradient)
 
 
 class CountControl(NamedTuple):
@@ -85,9 +85,8 @@ def count_control(model: HMM, centre: Mapping[str, np.ndarray], sequences: Seque
     counts = full_statistics(model, complete, sequences).transitions
     few = (counts < FEW) & model.transitions.allowed & model.transitions.free_rows[:, None]
     doubled = np.where(few, 2.0, 1.0) * complete["transition"]
-    moved = full_statistics(
-        model, {**complete, "transition": doubled / doubled.sum(axis=1, keepdims=True)}, sequences
-    ).transitions
+    more = {**complete, "transition": doubled / doubled.sum(axis=1, keepdims=True)}
+    moved = full_statistics(model, more, sequences).transitions
     tiny = np.finfo(np.float64).tiny
     elasticity = np.log2(np.maximum(moved, tiny) / np.maximum(counts, tiny))
     elasticity = np.where(few, np.clip(elasticity, 0.0, 1.0), 0.0)
@@ -106,49 +105,31 @@ def count_score(model: HMM, coordinates: Coordinates, centre: Coordinates, diffe
     return {**none, "transition": slope(coordinates["transition"])}
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("plain", "centre", "exact", "rare"), meta_fields=())
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("model", "source", "initial", "centre", "exact", "rare"),
+    meta_fields=("buffer", "statistics"),
+)
 @dataclass(frozen=True, eq=False)
-class ControlVariateTarget(Target):
+class ControlVariateTarget(WindowTarget):
     """Control variates: `centre`, coordinates of theta*; `exact`, the gradient of the log likelihood there."""
 
-    plain: WindowTarget
-    centre: dict[str, np.ndarray]
-    exact: dict[str, np.ndarray]
+    centre: dict[str, np.ndarray] = field(default_factory=dict)
+    exact: dict[str, np.ndarray] = field(default_factory=dict)
     rare: CountControl | None = None
+    counts: ClassVar[bool] = False
+    apart: ClassVar[bool] = False
 
-    @property
-    def model(self) -> HMM:  # type: ignore[override]
-        return self.plain.model
-
-    @property
-    def sequences(self) -> Sequences:  # type: ignore[override]
-        return self.plain.sequences
-
-    @property
-    def initial(self) -> Any:
-        return self.plain.initial
-
-    @property
-    def drawn_from(self) -> MinibatchSource:
-        return self.plain.source
-
-    @property
-    def on_host(self) -> bool:
-        return self.plain.on_host
-
-    @property
-    def together(self) -> bool:
-        return self.plain.together
-
-    def minibatch(self, key: jax.Array) -> Minibatch:
-        return self.plain.minibatch(key)
-
-    def minibatches(self, keys: jax.Array) -> Minibatch:
-        return self.plain.minibatches(keys)
+    @staticmethod
+    def of(plain: WindowTarget, centre: Any, exact: Any, rare: CountControl | None = None) -> ControlVariateTarget:
+        """The same windows with control variates."""
+        return ControlVariateTarget(
+            plain.model, plain.source, plain.statistics, plain.initial, None, centre, exact, rare
+        )
 
     def estimate(self, u: Mapping[str, Any], minibatch: Minibatch, *, per_window: bool = False) -> Estimate:
         fixed = (self.centre, self.exact, self.rare, self.initial)
-        return _controlled(self.model, self.plain.statistics, dict(u), *fixed, minibatch)
+        return _controlled(self.model, self.statistics, dict(u), *fixed, minibatch)
 
 
 @partial(jax.jit, static_argnames=("statistics",))

@@ -82,7 +82,7 @@ def unconstrain(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
         >>> lh.unconstrain(model, params)["transition"].round(3)
         array([ 1.554, -0.98 ])
     """
-    return _wide(_unconstrain, model, interior(model, params))
+    return _wide(unconstrained, model, interior(model, params))
 
 
 def constrain(model: HMM, coordinates: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -109,7 +109,7 @@ def _wide(function: Callable[..., Any], model: HMM, arrays: Mapping[str, Any]) -
 
 
 # Compiled as a whole: one operation at a time, each would be compiled by itself.
-_unconstrain = jax.jit(lambda model, params: dict(model.unconstrain(params)))
+unconstrained = jax.jit(lambda model, params: dict(model.unconstrain(params)))
 _constrain = jax.jit(lambda model, coordinates: dict(model.constrain(coordinates)))
 _natural_log_prior = jax.jit(lambda model, params: {"value": model.log_prior(params)})
 _log_prior = jax.jit(lambda model, coordinates: {"value": model.log_prior_unconstrained(coordinates)})

@@ -5,6 +5,7 @@ Both ways draw the same blocks for the same key, so that data give the same resu
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from longhmm.model.hmm import HMM
 from longhmm.target.systematic import INT32_LIMIT, SystematicSampling, UnequalSampling, Windows
 
 ROWS_AT_ONCE = 1 << 20  # read on the host in one go
+CONSTANTS = ("windows", "buffer", "partition", "scheme", "on_device", "lags")  # of compiled code
 
 
 class Minibatch(NamedTuple):
@@ -106,34 +108,28 @@ class MinibatchSource:
 
     def with_unequal(self, unequal: UnequalSampling) -> MinibatchSource:
         """The same windows, some drawn more often than others."""
-        leaves, constants = self.tree_flatten()
-        found = self.tree_unflatten(constants, leaves)
+        found = copy(self)
         found.on_device = self.on_device and unequal.narrow
-        found.sequences, found.data = self.sequences, self.data if found.on_device else None
-        found.unequal = (
-            for_windows(jax.tree.map(jnp.asarray, unequal), self.windows.count) if found.on_device else unequal
-        )
+        found.data, found.unequal = None, unequal
+        if found.on_device:
+            found.data = self.data
+            found.unequal = for_windows(jax.tree.map(jnp.asarray, unequal), self.windows.count)
         return found
 
-    def tree_flatten(self) -> tuple[tuple[DeviceData | None, UnequalSampling | None], tuple[Any, ...]]:
+    def tree_flatten(self) -> tuple[Any, tuple[Any, ...]]:
         """What is on the device, and all else as a constant of compiled code (which must not keep the data alive)."""
-        device, host = (
-            ((self.data, self.unequal), (None, None))
-            if self.on_device
-            else ((None, None), (self.sequences, self.unequal))
-        )
-        return device, (*host, self.windows, self.buffer, self.partition, self.scheme, self.on_device, self.lags)
+        none = (None, None)
+        device, host = (self.data, self.unequal), (self.sequences, self.unequal)
+        constants = none if self.on_device else host, *(getattr(self, name) for name in CONSTANTS)
+        return device if self.on_device else none, constants
 
     @classmethod
-    def tree_unflatten(
-        cls, constants: tuple[Any, ...], leaves: tuple[DeviceData | None, UnequalSampling | None]
-    ) -> MinibatchSource:
+    def tree_unflatten(cls, constants: tuple[Any, ...], leaves: Any) -> MinibatchSource:
         """The inverse of `tree_flatten`."""
         source = object.__new__(cls)
-        source.sequences, source.unequal, *rest = constants
-        source.windows, source.buffer, source.partition, source.scheme, source.on_device, source.lags = rest
-        source.data, on_device = leaves
-        source.unequal = on_device if source.on_device else source.unequal
+        vars(source).update(zip(CONSTANTS, constants[1:], strict=True))
+        source.sequences, unequal = constants[0]
+        source.data, source.unequal = leaves if source.on_device else (leaves[0], unequal)
         return source
 
     def draw(self, key: jax.Array) -> Minibatch:

@@ -1,10 +1,6 @@
 """What a sampler sees of a model and its data: the exact log density, minibatches, and what a minibatch says.
 
-    value, gradient = target.log_density_and_gradient(u)
-    estimate = target.estimate(u, target.minibatch(key))
-
-A policy such as `Buffered(...)` becomes a target by `bind(model, data, params)`, which fixes buffer and gap at
-`params`.
+A policy such as `Buffered(...)` becomes a target by `bind(model, data, params)`, which fixes its buffer at `params`.
 """
 
 from __future__ import annotations
@@ -25,7 +21,16 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.inference.markov import centred_counts
 from longhmm.model.hmm import HMM
 from longhmm.target.buffer_length import BufferEstimate
-from longhmm.target.coordinates import Coordinates, add, constrain, interior, prior_gradient, score, unconstrain
+from longhmm.target.coordinates import (
+    Coordinates,
+    add,
+    constrain,
+    interior,
+    prior_gradient,
+    score,
+    unconstrain,
+    unconstrained,
+)
 from longhmm.target.minibatch import MinibatchSource
 
 
@@ -55,6 +60,7 @@ class Target:
         sequences: the data.
         initial: the distribution of first states that the parameters brought along; None for the model's own.
         compiled: whether `minibatch` and `estimate` may run inside `jax.jit`.
+        source: where windows come from; None where it has none.
         buffer: the length of its buffers; None where it has no windows, or their length is decided.
         counts: whether estimates carry expected counts.
         apart: whether the windows of a minibatch are drawn so that their spread tells the noise of the gradient.
@@ -63,15 +69,11 @@ class Target:
     model: HMM
     sequences: Sequences
     initial: Any
+    source: MinibatchSource | None = None
     buffer: BufferEstimate | None = None
     compiled: ClassVar[bool] = True
     counts: ClassVar[bool] = False
     apart: ClassVar[bool] = False
-
-    @property
-    def drawn_from(self) -> MinibatchSource | None:
-        """Where windows come from."""
-        return None
 
     @property
     def on_host(self) -> bool:
@@ -163,7 +165,6 @@ def full_statistics(
     return Statistics(np.float64(found.log_likelihood), found.first, found.transitions, centred, natural)
 
 
-_unconstrained = jax.jit(lambda model, params: dict(model.unconstrain(params)))
 _centred = jax.jit(centred_counts)
 _pulled_back = jax.jit(lambda model, params, sums: model.emission.lowering.gradient(params, sums))
 
@@ -196,7 +197,7 @@ def finished(
 ) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The log posterior at checked parameters, its gradient, and that of the log likelihood, from statistics there."""
     with jax.enable_x64(True):
-        u = _unconstrained(model, {name: np.asarray(value) for name, value in complete.items()})
+        u = unconstrained(model, {name: np.asarray(value) for name, value in complete.items()})
         found = _finish(model, model.given_initial(complete) is None, u, statistics)
         result: tuple[Any, Any, Any] = jax.tree.map(np.asarray, found)
     return result
