@@ -39,7 +39,7 @@ def problem():
 
 
 def plain(bound):
-    return WindowTarget(bound.model, bound.source, bound.statistics, bound.initial)
+    return WindowTarget(bound.model, bound.statistics, bound.initial, bound.source)
 
 
 def same(left, right):

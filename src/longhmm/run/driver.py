@@ -25,8 +25,7 @@ from longhmm.data.executor import ahead
 from longhmm.errors import LongHMMError
 from longhmm.run.generator import generator_key
 from longhmm.run.limit import Limit, TimeIsOver
-from longhmm.samplers.blocks_of_steps import block_size
-from longhmm.samplers.contract import Sampler
+from longhmm.samplers.contract import Sampler, block_size
 from longhmm.target.target import Target
 
 BLOCK_STEPS = 2000  # steps between two looks at the clock, at most

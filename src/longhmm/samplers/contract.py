@@ -12,10 +12,11 @@ its own settings returns, from `tune`, a copy of itself that holds them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,8 @@ from longhmm.target.target import Estimator, Target
 
 Coordinates = Mapping[str, jax.Array]
 Arrays = dict[str, np.ndarray]
+State = TypeVar("State")
+SECONDS = 0.25  # a block of steps takes about as long, or is a single step
 
 
 class Info(NamedTuple):
@@ -189,3 +192,28 @@ def chosen(windows: Any, buffer: Any) -> dict[str, Any]:
 def all_finite(tree: Any) -> jax.Array:
     """Whether every number in a tree of arrays is finite."""
     return jnp.all(jnp.isfinite(jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])))
+
+
+# Compiled steps in blocks that are short enough to look at the clock in between ------------------------------------
+
+
+def block_size(count: int, seconds: float) -> int:
+    """Steps of the next block, after one of `count` steps that took so long: at most twice as many."""
+    return max(1, min(2 * count, int(count * SECONDS / max(seconds, 1e-9))))
+
+
+def in_blocks(
+    run: Callable[[State, int, int], State], state: State, steps: int, clock: Callable[[], float] = time.monotonic
+) -> Iterator[tuple[State, int]]:
+    """States after blocks of steps `run(state, first, count)`, with the number of steps behind each.
+
+    What a step does must depend on its number alone, so that the blocks, which depend on the clock, change nothing.
+    """
+    done, count = 0, 1
+    while done < steps:
+        began = clock()
+        with jax.enable_x64(True):
+            state = jax.block_until_ready(run(state, done, count))
+        done += count
+        yield state, done
+        count = min(block_size(count, clock() - began), steps - done)

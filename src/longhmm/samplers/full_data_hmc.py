@@ -1,13 +1,14 @@
 """Hamiltonian Monte Carlo on the exact marginal likelihood: NUTS, and HMC with a fixed number of leapfrogs.
 
-The moves are BlackJAX's. Every leapfrog is one pass over all data, and the states are summed out, so that the chain
-lives on the parameters alone. What it draws is the exact posterior up to Monte Carlo error: the yardstick of others.
+Moves and adaptation are made of BlackJAX's pieces. Every leapfrog is one pass over all data, the states summed out, and
+draws are from the exact posterior up to Monte Carlo error: the yardstick of others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -15,13 +16,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.errors import LongHMMError, ModelError
-from longhmm.samplers.contract import Coordinates, Sampler
-from longhmm.samplers.hmc_adaptation import adapt
+from longhmm.samplers.contract import Coordinates, Sampler, in_blocks
 from longhmm.target.coordinates import Flat
 from longhmm.target.resident_data import ExactPosterior, ResidentData
 from longhmm.target.target import Estimator
 
 JITTER = 0.2  # HMC: the step size varies by this share, so that no period of the dynamics resonates with its length
+STEP_SIZE_STEPS = 100  # for the step size alone, where the mass matrix is given
+LARGEST_SD = 3.0  # of the first guess of the mass matrix, in unconstrained coordinates
+CURVATURE, WIDTH = 0.1, 1e-4  # share of the adaptation that the first guess counts for; width of its differences
 
 
 class HMCState(NamedTuple):
@@ -56,7 +59,9 @@ class _Hamiltonian(Sampler):
     x64: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inverse_mass", _rows(self.inverse_mass))
+        if self.inverse_mass is not None:  # can be compared and hashed, so that equal samplers share compiled programs
+            rows = np.atleast_2d(np.asarray(self.inverse_mass, np.float64)).tolist()
+            object.__setattr__(self, "inverse_mass", tuple(map(tuple, rows)))
 
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
         """All data; windows and buffer play no part."""
@@ -91,20 +96,46 @@ class _Hamiltonian(Sampler):
         )
         return moved, report
 
-    def adapt(self, target: ExactPosterior, key: jax.Array, state: HMCState) -> Iterator[tuple[HMCState, float]]:
-        return adapt(self, target, key, state)
-
     def move(
         self, flat: Flat, posterior: ExactPosterior, key: jax.Array, start: Any, step_size: jax.Array, mass: jax.Array
     ) -> tuple[Any, Any]:
         """One move of BlackJAX's algorithm."""
         algorithm, settings = self.algorithm()
-        kernel: Callable[..., tuple[Any, Any]] = algorithm.build_kernel()
-        return kernel(key, start, lambda vector: posterior(flat.unravel(vector)), step_size, mass, **settings)
+        kernel: Any = algorithm.build_kernel()
+        moved: tuple[Any, Any] = kernel(
+            key, start, lambda vector: posterior(flat.unravel(vector)), step_size, mass, **settings
+        )
+        return moved
 
     def algorithm(self) -> tuple[Any, dict[str, int]]:
         """BlackJAX's algorithm and its own settings."""
         raise NotImplementedError
+
+    def adapt(self, target: ExactPosterior, key: jax.Array, state: HMCState) -> Iterator[tuple[HMCState, float]]:
+        """Dual averaging of the step size, and under Stan's schedule of growing windows the covariance of the draws."""
+        given, behind = self.inverse_mass is not None, 0.0
+        if given and self.step_size is not None:
+            return
+        if not given:
+            behind = CURVATURE
+            with jax.enable_x64(True):
+                posterior = target.at_level(state.level)
+            for guess, share in curvature(posterior, state.coordinates):
+                state = state._replace(inverse_mass=guess, step_size=np.float64(1.0))  # type: ignore[arg-type]
+                yield state, behind * share
+        steps = STEP_SIZE_STEPS if given else self.adaptation_steps
+        with jax.enable_x64(True):
+            size, mass = jnp.asarray(state.step_size, jnp.float64), jnp.asarray(state.inverse_mass)
+            averaging, metric = (each[0] for each in _pieces(self))
+            chain = state._replace(step_size=size, inverse_mass=mass)
+            adapting = Adapting(chain, averaging(size), metric(mass.shape[0], mass))
+        blocks = in_blocks(partial(_adaptation_steps, steps, self, target, key), adapting, steps)
+        for adapting, done in blocks:
+            yield adapting.chain, behind + (1 - behind) * done / steps
+        with jax.enable_x64(True):
+            found = jnp.exp(adapting.averaging.log_step_size_avg) if self.step_size is None else self.step_size
+            mass = adapting.chain.inverse_mass if given else adapting.metric.inverse_mass_matrix
+            yield adapting.chain._replace(step_size=jnp.asarray(found, jnp.float64), inverse_mass=mass), 1.0
 
 
 @dataclass(frozen=True)
@@ -145,7 +176,6 @@ class NUTS(_Hamiltonian):
     cites: ClassVar[tuple[str, ...]] = ("hoffman2014",)
 
     def algorithm(self) -> tuple[Any, dict[str, int]]:
-        """BlackJAX's algorithm and its own settings."""
         return _blackjax().nuts, {"max_num_doublings": self.max_tree_depth}
 
 
@@ -179,7 +209,6 @@ class HMC(_Hamiltonian):
     cites: ClassVar[tuple[str, ...]] = ("neal2011",)
 
     def algorithm(self) -> tuple[Any, dict[str, int]]:
-        """BlackJAX's algorithm and its own settings."""
         return _blackjax().hmc, {"num_integration_steps": self.leapfrogs}
 
     def move(
@@ -189,11 +218,6 @@ class HMC(_Hamiltonian):
         key, jitter = jax.random.split(key)
         step_size = step_size * jax.random.uniform(jitter, (), mass.dtype, 1 - JITTER, 1 + JITTER)
         return super().move(flat, posterior, key, start, step_size, mass)
-
-
-def _rows(matrix: Any) -> tuple[tuple[float, ...], ...] | None:
-    """A matrix that can be compared and hashed, so that equal policies share their compiled programs."""
-    return None if matrix is None else tuple(map(tuple, np.atleast_2d(np.asarray(matrix, np.float64)).tolist()))
 
 
 def _blackjax() -> Any:
@@ -212,3 +236,78 @@ def _checked(inverse_mass: Any, size: int) -> np.ndarray:
             f"coordinate, names sorted; got shape {mass.shape}: leave it out to have it adapted."
         )
     return mass
+
+
+# Adaptation ---------------------------------------------------------------------------------------------------------
+
+
+class Adapting(NamedTuple):
+    """The state of the chain, and BlackJAX's of the dual averaging and of the mass matrix."""
+
+    chain: Any
+    averaging: Any
+    metric: Any
+
+
+def _pieces(sampler: Any) -> tuple[Any, Any]:
+    """BlackJAX's adaptation of the step size and of a dense mass matrix."""
+    from blackjax.adaptation.mass_matrix import mass_matrix_adaptation
+    from blackjax.adaptation.step_size import dual_averaging_adaptation
+
+    return dual_averaging_adaptation(sampler.target_acceptance), mass_matrix_adaptation(is_diagonal_matrix=False)
+
+
+@partial(jax.jit, static_argnums=0)
+def _adaptation_steps(
+    steps: int, sampler: Any, target: ExactPosterior, key: jax.Array, adapting: Adapting, first: int, count: int
+) -> Adapting:
+    """`count` of the `steps` steps, beginning with number `first`."""
+    from blackjax.adaptation.window_adaptation import build_schedule
+
+    (begin_size, update_size, final_size), (_, update_mass, final_mass) = _pieces(sampler)
+    keys = jax.random.split(key, steps)
+    schedule = jnp.zeros((steps, 2), int) if sampler.inverse_mass is not None else build_schedule(steps)
+
+    def one(number: jax.Array, adapting: Adapting) -> Adapting:
+        slow, ends = schedule[number]
+        chain, info = sampler.step(target, keys[number], adapting.chain, None)
+        averaging = update_size(adapting.averaging, info.acceptance)
+        position = Flat.like(chain.coordinates).ravel(chain.coordinates)
+        metric = jax.lax.cond(slow, lambda each: update_mass(each, position), lambda each: each, adapting.metric)
+        averaging, metric = jax.lax.cond(
+            ends,
+            lambda one, other: (begin_size(final_size(one)), final_mass(other)),
+            lambda one, other: (one, other),
+            averaging,
+            metric,
+        )
+        chain = chain._replace(step_size=jnp.exp(averaging.log_step_size), inverse_mass=metric.inverse_mass_matrix)
+        return Adapting(chain, averaging, metric)
+
+    last: Adapting = jax.lax.fori_loop(first, first + count, one, adapting)
+    return last
+
+
+def curvature(posterior: ExactPosterior, coordinates: Coordinates) -> Iterator[tuple[np.ndarray, float]]:
+    """A first guess of the posterior covariance: the inverse of the curvature here, every eigenvalue made positive.
+
+    Central differences of the exact gradient, two passes per coordinate; the share of them that is done comes along,
+    and only the last guess is one.
+    """
+    flat = Flat.like(coordinates)
+    at = flat.ravel_numpy(coordinates)
+
+    def gradient(vector: np.ndarray) -> np.ndarray:
+        return flat.ravel_numpy(posterior.log_density_and_gradient(flat.unravel(vector))[1])
+
+    hessian = np.zeros((flat.size, flat.size))
+    for index, step in enumerate(WIDTH * np.eye(flat.size)):
+        hessian[index] = (gradient(at + step) - gradient(at - step)) / (2 * WIDTH)
+        yield hessian, index / flat.size
+    if not np.all(np.isfinite(hessian)):
+        raise ModelError(
+            "NUTS and HMC must start where the log posterior is finite and smooth, but its second derivatives there "
+            "are not finite: start from another point, such as the mode."
+        )
+    values, vectors = np.linalg.eigh(-0.5 * (hessian + hessian.T))
+    yield np.asarray((vectors / np.maximum(np.abs(values), LARGEST_SD**-2)) @ vectors.T), 1.0

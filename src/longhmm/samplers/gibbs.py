@@ -16,9 +16,8 @@ from longhmm.inference.scaling import safe_log
 from longhmm.model import parameters
 from longhmm.model.conjugate import Conjugate, draw_dirichlet
 from longhmm.model.emission_fit import Coordinates as FlatEmission
-from longhmm.samplers.blocks_of_steps import in_blocks
 from longhmm.samplers.conditional_moves import ConditionalDensity, Metric, adapted, first_step_size, metric_at, move
-from longhmm.samplers.contract import Coordinates, Sampler
+from longhmm.samplers.contract import Coordinates, Sampler, in_blocks
 from longhmm.target.resident_data import ExactPosterior, ResidentData
 from longhmm.target.target import Estimator
 

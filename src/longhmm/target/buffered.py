@@ -103,7 +103,7 @@ def _bind_windows(
         source = source.with_unequal(
             plan_unequal(source.partition, importance, windows.proposal.uniform, source.scheme)
         )
-    return WindowTarget(model, source, statistics, model.given_initial(complete), found)
+    return WindowTarget(model, statistics, model.given_initial(complete), source, found)
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,9 @@ class WindowTarget(Target):
     """Minibatches of windows."""
 
     model: HMM
-    source: MinibatchSource
     statistics: WindowStatistics
     initial: Any
+    source: MinibatchSource
     buffer: BufferEstimate | None = None
     counts: ClassVar[bool] = True
     apart: ClassVar[bool] = True

@@ -124,7 +124,7 @@ class ControlVariateTarget(WindowTarget):
     def of(plain: WindowTarget, centre: Any, exact: Any, rare: CountControl | None = None) -> ControlVariateTarget:
         """The same windows with control variates."""
         return ControlVariateTarget(
-            plain.model, plain.source, plain.statistics, plain.initial, None, centre, exact, rare
+            plain.model, plain.statistics, plain.initial, plain.source, None, centre, exact, rare
         )
 
     def estimate(self, u: Mapping[str, Any], minibatch: Minibatch, *, per_window: bool = False) -> Estimate:
