@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -12,17 +12,26 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.backends.drawn_path import DrawnPath, draw_path
+from longhmm.data.rows import Rows
 from longhmm.inference.scaling import safe_log
 from longhmm.model import parameters
 from longhmm.model.conjugate import Conjugate, draw_dirichlet
 from longhmm.model.emission_fit import Coordinates as FlatEmission
-from longhmm.samplers.conditional_moves import ConditionalDensity, Metric, adapted, first_step_size, metric_at, move
-from longhmm.samplers.contract import Coordinates, Sampler, in_blocks
+from longhmm.samplers.contract import Coordinates, Sampler, all_finite, in_blocks
 from longhmm.target.resident_data import ExactPosterior, ResidentData
 from longhmm.target.target import Estimator
 
 Params = dict[str, jax.Array]
 PHASES = 3  # of the adaptation
+LEAPFROGS, MOVES = 4, 2  # of each trajectory, and trajectories per sweep, where the emission has no closed form
+ACCEPTANCE = 0.8  # at which the step size of these is adapted
+
+
+class Metric(NamedTuple):
+    """How steps are scaled: `factor` `(P, P)` with `factor factor^T` about the conditional covariance; a step size."""
+
+    factor: jax.Array
+    step_size: jax.Array
 
 
 class GibbsState(NamedTuple):
@@ -91,15 +100,48 @@ class Gibbs(Sampler):
         if _closed_form(target, np.zeros(target.model.dim)) is not None or not size:
             return GibbsState(dict(u), None)
         with jax.enable_x64(True):
-            return GibbsState(dict(u), Metric(jnp.eye(size), jnp.asarray(first_step_size(size))))
+            step_size = 0.9 * size**-0.25  # accepted about as often as wanted where the density is normal
+            return GibbsState(dict(u), Metric(jnp.eye(size), jnp.asarray(step_size)))
 
     def step(
         self, target: ExactPosterior, key: jax.Array, state: GibbsState, minibatch: None
     ) -> tuple[GibbsState, GibbsInfo]:
-        return sweep(target, key, state)
+        """States, transitions, emission, in this order."""
+        path_key, transition_key, emission_key = jax.random.split(key, 3)
+        model, params = target.model, target.params(state.coordinates)
+        paths = draw_path(target.program, target.data, params, path_key)
+        transition, accepted = _draw_transition(transition_key, target, params, paths)
+        closed = _closed_form(target, model.emission.centre(params))
+        emission, acceptance = {}, jnp.ones(())
+        if closed is not None:
+            emission = _draw_emission(emission_key, target, closed, params, paths.states)
+        elif state.metric is not None:
+            density = ConditionalDensity(target, params, paths.states)
+            vector, acceptance = density.move(emission_key, state.metric, density.coordinates.flatten(params))
+            emission = density.coordinates.params(vector)
+        table = model.emission.parameters(model.n_states)
+        coordinates = {
+            "transition": model.transitions.unconstrain(transition),
+            **parameters.unconstrain(table, {**params, **emission}),
+        }
+        nothing = jax.tree.map(jnp.zeros_like, coordinates)
+        finite = jnp.isfinite(paths.log_likelihood) & all_finite(coordinates)
+        info = GibbsInfo(nothing, finite, paths.log_likelihood, acceptance, accepted)
+        return GibbsState(coordinates, state.metric), info
 
     def adapt(self, target: ExactPosterior, key: jax.Array, state: GibbsState) -> Iterator[tuple[GibbsState, float]]:
-        return _adapt(target, self.adaptation_steps, key, state)
+        """Sweeps that find the step size, with the metric measured anew after a third and two thirds of them."""
+        if state.metric is None:
+            return
+        each = max(self.adaptation_steps // PHASES, 1)
+        with jax.enable_x64(True):
+            pairs = [jax.random.split(one) for one in jax.random.split(key, PHASES)]
+        for phase, (metric_key, sweep_key) in enumerate(pairs):
+            with jax.enable_x64(True):
+                metric = _measured(target, metric_key, state)
+            sweeps = in_blocks(partial(_sweeps, each, self, target, sweep_key), state._replace(metric=metric), each)
+            for state, done in sweeps:
+                yield state, (phase + done / each) / PHASES
 
 
 def _closed_form(target: ExactPosterior, centre: Any) -> Conjugate | None:
@@ -108,37 +150,6 @@ def _closed_form(target: ExactPosterior, centre: Any) -> Conjugate | None:
     if target.program.partial_rows and not emission.factorises:
         return None  # a row observed in part says something about the rest of it, which no sum over rows holds
     return emission.untied.conjugate(n_levels, centre)
-
-
-def sweep(posterior: ExactPosterior, key: jax.Array, state: GibbsState) -> tuple[GibbsState, GibbsInfo]:
-    """States, transitions, emission, in this order."""
-    path_key, transition_key, emission_key = jax.random.split(key, 3)
-    params = posterior.params(state.coordinates)
-    paths = draw_path(posterior.program, posterior.data, params, path_key)
-    transition, accepted = _draw_transition(transition_key, posterior, params, paths)
-    closed = _closed_form(posterior, posterior.model.emission.centre(params))
-    if closed is not None:
-        emission = _draw_emission(emission_key, posterior, closed, params, paths.states)
-        acceptance = jnp.ones(())
-    elif state.metric is not None:
-        density = ConditionalDensity(posterior.program, posterior.data, params)
-        vector, acceptance = move(
-            emission_key, density, state.metric, density.coordinates.flatten(params), paths.states
-        )
-        emission = density.coordinates.params(vector)
-    else:
-        emission, acceptance = {}, jnp.ones(())
-    table = posterior.model.emission.parameters(posterior.model.n_states)
-    coordinates = {
-        "transition": posterior.model.transitions.unconstrain(transition),
-        **parameters.unconstrain(table, {**params, **emission}),
-    }
-    finite = jnp.isfinite(paths.log_likelihood)
-    for value in coordinates.values():
-        finite = finite & jnp.all(jnp.isfinite(value))
-    nothing = jax.tree.map(jnp.zeros_like, coordinates)
-    info = GibbsInfo(nothing, finite, paths.log_likelihood, acceptance, accepted)
-    return GibbsState(coordinates, state.metric), info
 
 
 def _draw_transition(
@@ -161,67 +172,132 @@ def _draw_transition(
 def _draw_emission(
     key: jax.Array, posterior: ExactPosterior, closed: Conjugate, params: Params, states: jax.Array
 ) -> Params:
-    program = posterior.program
-    emission, levels = program.model.emission.untied, program.model.emission.state_levels(program.model.n_states)
-    groups = jnp.asarray(levels)
+    model = posterior.model
+    emission, levels = model.emission.untied, model.emission.state_levels(model.n_states)
 
-    def one(index: jax.Array) -> Any:
-        rows, origin, fresh = program.share(posterior.data, index)
+    def of_share(rows: Rows, drawn: jax.Array, fresh: jax.Array) -> Any:
         values, observed = rows.values, rows.observed
         if jnp.issubdtype(values.dtype, jnp.floating):
             values = values.astype(jnp.float64)
         if not emission.factorises:
             observed = jnp.broadcast_to(jnp.all(observed, axis=-1, keepdims=True), observed.shape)
-        drawn = groups[jax.lax.dynamic_slice_in_dim(states, origin, fresh.shape[0])]
-        weights = jax.nn.one_hot(drawn, int(levels.max()) + 1, dtype=jnp.float64) * fresh[:, None]
-        return closed.statistics(values, observed, weights)
+        groups = jax.nn.one_hot(jnp.asarray(levels)[drawn], int(levels.max()) + 1, dtype=jnp.float64)
+        return closed.statistics(values, observed, groups * fresh[:, None])
+
+    return closed.draw_given(key, params, _summed(posterior, states, of_share))
+
+
+def _summed(posterior: ExactPosterior, states: jax.Array, of_share: Callable[..., Any], start: Any = None) -> Any:
+    """`start` (None: 0) plus `of_share(rows, their states, which count)` of all rows; few are in memory at a time."""
+
+    def one(index: jax.Array) -> Any:
+        rows, origin, fresh = posterior.program.share(posterior.data, index)
+        return of_share(rows, jax.lax.dynamic_slice_in_dim(states, origin, fresh.shape[0]), fresh)
 
     def add(total: Any, index: jax.Array) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, total, one(index)), None
 
-    shapes = jax.eval_shape(one, jnp.asarray(0))
-    zeros = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
-    totals, _ = jax.lax.scan(add, zeros, jnp.arange(program.shares[1]))
-    return closed.draw_given(key, params, totals)
+    if start is None:
+        shapes = jax.eval_shape(one, jnp.asarray(0))
+        start = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+    return jax.lax.scan(add, start, jnp.arange(posterior.program.shares[1]))[0]
 
 
-def _adapt(
-    posterior: ExactPosterior, steps: int, key: jax.Array, state: GibbsState
-) -> Iterator[tuple[GibbsState, float]]:
-    """Sweeps that find the step size, with the metric measured anew after a third and two thirds of them."""
-    if state.metric is None:
-        return
-    each = max(steps // PHASES, 1)
-    with jax.enable_x64(True):
-        pairs = [jax.random.split(one) for one in jax.random.split(key, PHASES)]
-    for phase, (metric_key, sweep_key) in enumerate(pairs):
-        assert state.metric is not None
-        with jax.enable_x64(True):
-            metric = _measured(posterior, metric_key, state.coordinates, state.metric.step_size)
-        sweeps = in_blocks(partial(_sweeps, each, posterior, sweep_key), state._replace(metric=metric), each)
-        for state, done in sweeps:
-            yield state, (phase + done / each) / PHASES
+class ConditionalDensity:
+    """Log density of the emission's flat coordinates `(P,)` given data and states, for any emission.
+
+    It is an ordinary sum over rows, `sum_t log p(y_t | x_t) + log prior`, and so are its derivatives. Hamiltonian steps
+    are preconditioned with its curvature, and a Metropolis test makes them exact.
+    """
+
+    def __init__(self, posterior: ExactPosterior, params: Params, states: jax.Array) -> None:
+        self.posterior, self.params, self.states = posterior, params, states
+        self.coordinates = FlatEmission(posterior.model.emission.parameters(posterior.model.n_states))
+
+    def _of(self, derivative: Callable[[Callable[[jax.Array], jax.Array]], Any]) -> Any:
+        """A derivative of the prior and of every share of the rows, added up."""
+        model, table = self.posterior.model, self.coordinates.table
+
+        def prior(vector: jax.Array) -> jax.Array:
+            params = self.coordinates.params(vector)
+            jacobian = parameters.log_abs_det_jacobian(table, parameters.unconstrain(table, params))
+            return model.emission.log_prior(params) + jacobian
+
+        def of_share(rows: Rows, drawn: jax.Array, fresh: jax.Array) -> Any:
+            def share(vector: jax.Array) -> jax.Array:
+                params = {**self.params, **self.coordinates.params(vector)}
+                # Known states are not asked again: they only rule out, with minus infinity, what was not drawn.
+                logs = model.log_likelihoods(params, rows._replace(states=None))
+                own = (drawn[:, None] == jnp.arange(model.n_states)) & fresh[:, None]
+                return jnp.sum(jnp.where(own, logs, 0.0))
+
+            return derivative(share)
+
+        return _summed(self.posterior, self.states, of_share, derivative(prior))
+
+    def value_and_gradient(self, vector: jax.Array) -> tuple[jax.Array, jax.Array]:
+        found: tuple[jax.Array, jax.Array] = self._of(lambda density: jax.value_and_grad(density)(vector))
+        return found
+
+    def metric(self, vector: jax.Array, step_size: jax.Array) -> Metric:
+        """From the curvature here, every eigenvalue made positive and at least 1/9 (a standard deviation of 3).
+
+        The symmetric root: eigenvectors have signs that rounding chooses.
+        """
+        hessian = self._of(lambda density: jax.hessian(density)(vector))
+        values, vectors = jnp.linalg.eigh(-0.5 * (hessian + hessian.T))
+        return Metric((vectors / jnp.sqrt(jnp.maximum(jnp.abs(values), 1.0 / 9.0))) @ vectors.T, step_size)
+
+    def move(self, key: jax.Array, metric: Metric, vector: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """A few Hamiltonian trajectories; the new coordinates, and the mean acceptance probability."""
+
+        def leapfrog(carry: Any, step: jax.Array) -> Any:
+            at, momentum, _, slope = carry
+            momentum = momentum + 0.5 * step * (metric.factor.T @ slope)
+            at = at + step * (metric.factor @ momentum)
+            value, slope = self.value_and_gradient(at)
+            return at, momentum + 0.5 * step * (metric.factor.T @ slope), value, slope
+
+        def trajectory(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+            at, value, slope = carry
+            momentum_key, step_key, test_key = jax.random.split(key, 3)
+            momentum = jax.random.normal(momentum_key, at.shape, at.dtype)
+            # A varying step keeps trajectories from closing upon themselves.
+            step = metric.step_size * jax.random.uniform(step_key, (), at.dtype, 0.7, 1.3)
+            start = (at, momentum, value, slope)
+            there = jax.lax.fori_loop(0, LEAPFROGS, lambda _, each: leapfrog(each, step), start)
+            energy = there[2] - value - 0.5 * (jnp.sum(there[1] ** 2) - jnp.sum(momentum**2))
+            acceptance = jnp.where(jnp.isnan(energy), 0.0, jnp.exp(jnp.minimum(energy, 0.0)))
+            accepted = jax.random.uniform(test_key, (), at.dtype) < acceptance
+            kept = (there[0], there[2], there[3])
+            return jax.tree.map(lambda new, old: jnp.where(accepted, new, old), kept, carry), acceptance
+
+        start = (vector, *self.value_and_gradient(vector))
+        (vector, _, _), acceptance = jax.lax.scan(trajectory, start, jax.random.split(key, MOVES))
+        return vector, jnp.mean(acceptance)
 
 
 @jax.jit
-def _measured(posterior: ExactPosterior, key: jax.Array, coordinates: Coordinates, step_size: jax.Array) -> Metric:
-    params = posterior.params(coordinates)
-    paths = draw_path(posterior.program, posterior.data, params, key)
-    density = ConditionalDensity(posterior.program, posterior.data, params)
-    return metric_at(density, density.coordinates.flatten(params), paths.states, step_size)
+def _measured(posterior: ExactPosterior, key: jax.Array, state: GibbsState) -> Metric:
+    assert state.metric is not None
+    params = posterior.params(state.coordinates)
+    density = ConditionalDensity(posterior, params, draw_path(posterior.program, posterior.data, params, key).states)
+    return density.metric(density.coordinates.flatten(params), state.metric.step_size)
 
 
 @partial(jax.jit, static_argnums=0)
 def _sweeps(
-    steps: int, posterior: ExactPosterior, key: jax.Array, state: GibbsState, first: int, count: int
+    steps: int, sampler: Gibbs, posterior: ExactPosterior, key: jax.Array, state: GibbsState, first: int, count: int
 ) -> GibbsState:
     """`count` of the `steps` sweeps of a phase, beginning with number `first`."""
     keys = jax.random.split(key, steps)
 
     def one(number: jax.Array, state: GibbsState) -> GibbsState:
-        state, info = sweep(posterior, keys[number], state)
+        state, info = sampler.step(posterior, keys[number], state, None)
         assert state.metric is not None
-        return state._replace(metric=adapted(state.metric, info.acceptance, number))
+        # Robbins and Monro (1951).
+        size = state.metric.step_size * jnp.exp((info.acceptance - ACCEPTANCE) / jnp.sqrt(number + 1.0))
+        return state._replace(metric=state.metric._replace(step_size=jnp.clip(size, 1e-4, np.pi / 2)))
 
     last: GibbsState = jax.lax.fori_loop(first, first + count, one, state)
     return last
