@@ -107,7 +107,7 @@ def test_a_centre_that_is_far_off_is_moved_to_the_chains(problem, tmp_path):
     found = near.tuned.found
     centre = found.at(np.eye(found.factor.shape[0])[0] * 4)
     elsewhere = dataclasses.replace(found.about(model, sequences, centre), recentred=0)
-    far = Run(request, near.tuned.with_(elsewhere))
+    far = Run(request, dataclasses.replace(near.tuned, tuned=elsewhere))
     straight, moved = carry_out(near), carry_out(far)
     assert "recentred" not in straight.settings and moved.settings["recentred"] == 1
     flat = Flat.like(found.mode)

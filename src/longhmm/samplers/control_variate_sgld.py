@@ -1,18 +1,7 @@
-"""Stochastic-gradient Langevin dynamics with control variates, the noise scheme of Leimkuhler and Matthews, and a
-preconditioner: the default sampler.
+"""The default sampler: SGLD with control variates, preconditioned, by the scheme of Leimkuhler and Matthews (F22, F23).
 
-In whitened coordinates `z`, `theta = theta* + L z` with `L L^T = H^-1`, one step is
-
-    z' = z + h L^T g_hat(theta) + sqrt(2 h) C (xi + xi') / 2
-
-where `g_hat` is the control-variate gradient, `xi'` is fresh standard normal noise, `xi` that of the step before, and
-`C C^T = I - h / (2 - h) V` takes away what the noise of the gradient, `V = L^T Cov(g_hat) L`, adds by itself.
-
-Averaging the noise of two neighbouring steps (Leimkuhler and Matthews 2013) makes the stationary distribution of a
-Gaussian target exact for every stable step size, and second-order accurate for others; plain Euler steps are only
-first-order, which shows on the skewed coordinates of rare transitions. Without averaging, the noise
-`2 h M - h^2 M (H + V) M` would be needed for the same covariance, and skewed targets come out visibly wrong at the same
-step size (F22, F23).
+Averaging the noise of two neighbouring steps makes the stationary distribution of a Gaussian target exact for every
+stable step size; plain Euler steps come out visibly wrong on the skewed coordinates of rare transitions.
 """
 
 from __future__ import annotations
@@ -59,9 +48,12 @@ class ControlVariateInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class ControlVariateSGLD(Sampler):
-    """The default sampler; everything it needs is tuned automatically.
+    """The default sampler; everything it needs is tuned automatically. In whitened coordinates, `theta = theta* + L z`,
 
         z' = z + h L^T g_hat(theta) + sqrt(2 h) C (xi + xi') / 2
+
+    where `L L^T = H^-1`, g_hat is the control-variate gradient, xi' fresh standard normal noise, xi that of the step
+    before, and `C C^T = I - h / (2 - h) V` takes away what the noise of the gradient, `V = L^T Cov(g_hat) L`, adds.
 
     Args:
         largest_step: upper limit of the step size h.
@@ -108,11 +100,8 @@ class ControlVariateSGLD(Sampler):
         return FullData() if self.tuned is None else self.tuned
 
     def tune(self, target: Target, start: Start) -> ControlVariateSGLD:
-        return self.with_(tune(target.model, target.sequences, start, self.largest_step, self.noise_share))
-
-    def with_(self, tuned: Tuned) -> ControlVariateSGLD:
-        """The same sampler with another tuning."""
-        return replace(self, tuned=tuned)
+        found = tune(target.model, target.sequences, start, self.largest_step, self.noise_share)
+        return replace(self, tuned=found)
 
     def starts(self, chains: int, seed: int) -> list[Arrays] | None:
         return self.found.spread(chains, seed)
@@ -156,10 +145,10 @@ class ControlVariateSGLD(Sampler):
     def retune(self, target: ControlVariateTarget, recorded: np.ndarray) -> ControlVariateSGLD:
         """With the centre of the control variates moved to where the chains are."""
         centre = self.found.at(np.asarray(recorded, np.float64).mean(axis=(0, 1)))
-        return self.with_(self.found.about(target.model, target.sequences, centre))
+        return replace(self, tuned=self.found.about(target.model, target.sequences, centre))
 
     def halved(self) -> ControlVariateSGLD:
-        return self.with_(self.found.halved())
+        return replace(self, tuned=self.found.halved())
 
     def mode(self) -> tuple[Arrays, np.ndarray] | None:
         return self.found.mode, self.found.information

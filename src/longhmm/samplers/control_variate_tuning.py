@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -31,52 +30,27 @@ NOISE_POINTS = 256  # points at which the noise of the gradient is measured
 SKEW, FAR, EACH_FAR = 0.58, 1.0, 1.0
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=(
-        "mode", "information", "log_posterior", "passes", "competing", "factor", "noise_factor", "step_size", "noise",
-        "cost", "centre", "slope", "counts", "recentred",
-    ),
-    meta_fields=("windows", "buffer"),
-)  # fmt: skip
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class Tuned:
-    """What was chosen, and about which centre; `bind` makes control variates of it.
+    """What was chosen, and about which centre; `bind` makes control variates of it."""
 
-    Attributes:
-        mode: coordinates of the mode.
-        information: `(P, P)`, there.
-        log_posterior: there.
-        passes: over all data, on the way there.
-        competing: log posterior, relative to this one, of another mode that is as good; NaN where there is none.
-        factor: L, `(P, P)`, `L L^T = H^-1`.
-        noise_factor: C, `(P, P)`.
-        step_size: h.
-        noise: largest eigenvalue of the noise V of the chosen number of windows, in whitened coordinates.
-        cost: rows that an independent draw costs.
-        centre: coordinates of the centre of the control variates: the mode, unless it was moved.
-        slope: exact gradient of the log likelihood at the centre.
-        counts: the control variate for expected counts there.
-        recentred: how often the centre was moved.
-        windows, buffer: how minibatches are drawn.
-    """
-
-    mode: dict[str, np.ndarray]
-    information: np.ndarray
-    log_posterior: float
-    passes: int
-    competing: float
-    factor: np.ndarray
-    noise_factor: np.ndarray
-    step_size: float
-    noise: float
-    cost: float
-    centre: dict[str, np.ndarray]
-    slope: dict[str, np.ndarray]
-    counts: CountControl
-    recentred: int
-    windows: Windows
-    buffer: int
+    mode: dict[str, np.ndarray]  # its coordinates
+    information: np.ndarray  # `(P, P)`, at the mode
+    log_posterior: float  # at the mode
+    passes: int  # over all data, on the way there
+    competing: float  # log posterior, relative to this one, of another mode that is as good; NaN where there is none
+    factor: np.ndarray  # L, `(P, P)`, `L L^T = H^-1`
+    noise_factor: np.ndarray  # C, `(P, P)`
+    step_size: float  # h
+    noise: float  # largest eigenvalue of the noise V of the chosen number of windows, in whitened coordinates
+    cost: float  # rows that an independent draw costs
+    centre: dict[str, np.ndarray]  # coordinates of the centre of the control variates: the mode, unless it was moved
+    slope: dict[str, np.ndarray]  # exact gradient of the log likelihood at the centre
+    counts: CountControl  # the control variate for expected counts there
+    recentred: int  # how often the centre was moved
+    windows: Windows = field(metadata={"static": True})
+    buffer: int = field(metadata={"static": True})
 
     @property
     def autocorrelation(self) -> float:
@@ -138,34 +112,29 @@ def tune(model: HMM, sequences: Sequences, start: Start, largest_step: float, no
     for count in choices:
         noise = spread.noise(count, n_blocks)
         largest = float(np.linalg.eigvalsh(noise)[-1])
-        step = step_size(largest, largest_step, noise_share)
-        cost = (STEP_OVERHEAD + 2 * count * width) * (2 - step) / step
-        costs.append((cost, count, step, largest, noise))
+        # The largest h whose share `h V / (2 - h)` of gradient noise in the stationary variance stays small.
+        step = float(min(largest_step, 2 * noise_share / (largest + noise_share)))
+        costs.append(((STEP_OVERHEAD + 2 * count * width) * (2 - step) / step, count, step, largest, noise))
     cost, count, step, largest, noise = min(costs, key=lambda choice: choice[0])
     prior = log_prior_gradient(model, mode.coordinates)
     return Tuned(
-        mode.coordinates,
-        mode.information,
-        mode.log_posterior,
-        mode.passes,
-        np.nan if mode.competing is None else mode.competing,
-        factor.astype(np.float32),
-        noise_factor(noise, step).astype(np.float32),
-        step,
-        largest,
-        cost,
-        mode.coordinates,
-        {name: mode.gradient[name] - slope for name, slope in prior.items()},
-        counts,
-        0,
-        replace(mode.windows, count=count),
-        mode.buffer,
+        mode=mode.coordinates,
+        information=mode.information,
+        log_posterior=mode.log_posterior,
+        passes=mode.passes,
+        competing=np.nan if mode.competing is None else mode.competing,
+        factor=factor.astype(np.float32),
+        noise_factor=noise_factor(noise, step).astype(np.float32),
+        step_size=step,
+        noise=largest,
+        cost=cost,
+        centre=mode.coordinates,
+        slope={name: mode.gradient[name] - slope for name, slope in prior.items()},
+        counts=counts,
+        recentred=0,
+        windows=replace(mode.windows, count=count),
+        buffer=mode.buffer,
     )
-
-
-def step_size(noise: float, largest_step: float, noise_share: float) -> float:
-    """The largest h whose share `h V / (2 - h)` of gradient noise in the stationary variance stays small."""
-    return float(min(largest_step, 2 * noise_share / (noise + noise_share)))
 
 
 def whitening(information: np.ndarray) -> np.ndarray:
@@ -176,15 +145,10 @@ def whitening(information: np.ndarray) -> np.ndarray:
 
 
 class Spread(NamedTuple):
-    """How control-variate windows differ from one another at points of the posterior.
+    """How control-variate windows differ from one another at points of the posterior."""
 
-    Attributes:
-        residuals: `(n, P)`, whitened weighted differences less their mean at the point.
-        weights: `(n,)`, one over N times the probability of the block; ones where all are as likely.
-    """
-
-    residuals: np.ndarray
-    weights: np.ndarray
+    residuals: np.ndarray  # `(n, P)`, whitened weighted differences less their mean at the point
+    weights: np.ndarray  # `(n,)`, one over N times the probability of the block; ones where all are as likely
 
     def noise(self, count: int, n_blocks: int) -> np.ndarray:
         """`(P, P)`, the noise V of a gradient from `count` windows, averaged over the posterior (F27)."""
@@ -222,11 +186,9 @@ def noise_factor(noise: np.ndarray, step: float) -> np.ndarray:
 
 
 def drifted(offsets: np.ndarray, n_states: int) -> bool:
-    """Whether all chains have gone the same way from the centre, far beyond what skewness explains.
+    """Whether all chains, `(chain, draw, P)` whitened, have gone the same way from the centre, beyond any skewness.
 
-    Args:
-        offsets: `(chain, draw, P)` in whitened coordinates.
-        n_states: K; in a row of transitions, all but one may never have been seen.
+    In a row of transitions, all but one of `n_states` may never have been seen.
     """
     means = offsets.mean(axis=1)
     together = np.abs(means.mean(axis=0)) > FAR + SKEW * np.sqrt(n_states - 1)

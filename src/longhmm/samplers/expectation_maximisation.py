@@ -1,8 +1,7 @@
 """Expectation maximisation: the nearest mode of the posterior (or of the likelihood), for any emission.
 
 Every step is one pass over all data. For exponential families the M step is exact; otherwise it is one Newton step on
-Q (Lange 1995, the "EM gradient" algorithm), which has the same fixed points and the same rate near them. A step that
-would lower the log posterior is halved until it does not.
+Q (Lange 1995, the "EM gradient" algorithm), which has the same fixed points and the same rate near them.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
-import jax
 import numpy as np
 
 from longhmm.backends.stream import Progress
@@ -69,13 +67,8 @@ class ExpectationMaximisation(Sampler):
 
     Example:
         >>> import longhmm as lh
-        >>> model, params = lh.HMM(2, lh.Poisson(rate=[1.0, 8.0])), {"transition": [[0.9, 0.1], [0.2, 0.8]]}
-        >>> data, sampler = lh.open_data([0, 1, 9, 7] * 50), lh.samplers.ExpectationMaximisation()
-        >>> target = sampler.estimator(None, None).bind(model, data, params)
-        >>> state = sampler.init(target, None, lh.unconstrain(model, params))
-        >>> state, info = sampler.step(target, None, state)
-        >>> info.gain > 0
-        True
+        >>> lh.samplers.ExpectationMaximisation(prior=False).name
+        'EM'
 
     Reference: Dempster, Laird and Rubin (1977); Lange (1995) for the Newton step. Differs from Baum-Welch by the
     prior, and by the halving.
@@ -92,7 +85,7 @@ class ExpectationMaximisation(Sampler):
         """All data; windows and buffer play no part."""
         return FullData()
 
-    def init(self, target: Target, key: jax.Array | None, u: Coordinates) -> EMState:
+    def init(self, target: Target, key: Any, u: Coordinates) -> EMState:
         self.check(target.model)
         given = {} if target.initial is None else {"initial": target.initial}
         return self.at({**constrain(target.model, u), **given}, target)
@@ -105,10 +98,8 @@ class ExpectationMaximisation(Sampler):
         start = complete if given is None else {**complete, "initial": own}
         return self._at(start, target, sums_suffice(target))
 
-    def step(
-        self, target: Target, key: jax.Array | None, state: EMState, minibatch: None = None
-    ) -> tuple[EMState, EMInfo]:
-        """Move to better parameters; the random key is not used."""
+    def step(self, target: Target, key: Any, state: EMState, minibatch: None = None) -> tuple[EMState, EMInfo]:
+        """Move to better parameters."""
         model = target.model
         given = {name: value for name, value in state.params.items() if name == "initial"}
         moves_initial = isinstance(model.initial, str) and not given
@@ -121,8 +112,7 @@ class ExpectationMaximisation(Sampler):
             except (ModelError, ImpossibleObservationError):
                 continue  # the step left the region in which the data are possible
             if new.log_posterior >= least:
-                gain = new.log_posterior - state.log_posterior
-                return new, _report(new, gain, halvings)
+                return new, _report(new, new.log_posterior - state.log_posterior, halvings)
         return state, _report(state, 0.0, HALVINGS)
 
     def _at(self, params: dict[str, np.ndarray], data: Target, by_sums: bool) -> EMState:
@@ -150,18 +140,15 @@ def _coordinates(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]
 class EMFit(NamedTuple):
     """Where expectation maximisation ended.
 
-    Attributes:
-        params: natural parameters, complete.
-        log_posterior: `(n_iterations + 1,)`, log likelihood plus log prior density of natural parameters at the start
-            and after every iteration on all data; it never falls. Without a prior, the log likelihood.
-        converged: whether it stopped because nothing was left to gain.
+    `log_posterior` `(n_iterations + 1,)` is the log likelihood plus the log prior density of natural parameters, if
+    there is a prior, at the start and after every iteration on all data; it never falls.
     """
 
-    params: dict[str, np.ndarray]
+    params: dict[str, np.ndarray]  # natural parameters, complete
     log_likelihood: float
     log_posterior: np.ndarray
     n_iterations: int
-    converged: bool
+    converged: bool  # whether it stopped because nothing was left to gain
 
 
 def fit_em(
@@ -232,13 +219,10 @@ def left_to_gain(trace: list[float]) -> float:
     return gain * max(rate / (1.0 - rate), 1.0)
 
 
-def _started(
-    em: ExpectationMaximisation, model: HMM, sequences: Sequences, params: Mapping[str, Any]
-) -> tuple[Target, EMState]:
+def _started(em: ExpectationMaximisation, model: HMM, sequences: Sequences, params: Any) -> tuple[Target, EMState]:
     """The data as EM sees them, and its state after a first pass at `params`."""
-    target = FullData().bind(model, sequences, params)
-    at: Any = _coordinates(model, params)
-    return target, em.init(target, None, at)
+    target, at = FullData().bind(model, sequences, params), _coordinates(model, params)
+    return target, em.init(target, None, at)  # type: ignore[arg-type]
 
 
 def _best_start(model: HMM, sequences: Sequences, restarts: int, seed: int, prior: bool) -> dict[str, np.ndarray]:

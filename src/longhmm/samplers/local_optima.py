@@ -23,6 +23,7 @@ from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
 from longhmm.target.coordinates import Flat, constrain, unconstrain
 from longhmm.target.target import StreamedPosterior, log_posterior_and_gradient
 
+Arrays = dict[str, np.ndarray]
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 WORSE = 1e6  # by which a point that cannot be evaluated counts as below the start
 EM_STEPS, STEPS = 10, 200  # of EM and of BFGS, at most
@@ -36,7 +37,7 @@ class Optimum(NamedTuple):
     """Natural parameters of a local optimum, states in rising order, and its log posterior in coordinates."""
 
     log_posterior: float
-    params: dict[str, np.ndarray]
+    params: Arrays
 
 
 def local_optima(
@@ -76,7 +77,8 @@ def local_optima(
 
 
 def again(model: HMM, optima: list[Optimum], stage: Sequences, bar: Bar) -> list[Optimum]:
-    """The same optima on more data, the best first; the only one is left where it is."""
+    """The contenders on more data, the best first; the only one is left where it is."""
+    optima = contenders(optima)
     if len(optima) == 1:
         return optima
     bar.phase("finding the mode, competing modes", total=len(optima))
@@ -116,33 +118,29 @@ def objective(model: HMM, flat: Flat, sequences: Sequences, progress: Progress |
 
 
 def _different(optima: list[Optimum]) -> list[Optimum]:
-    """The best of those in the same place, the best first."""
+    """The best of those in the same place (their states are in rising order), the best first."""
+
+    def same(one: Arrays, other: Arrays) -> bool:
+        scales = {name: np.abs(one[name]).max() + 1e-12 for name in one}
+        return all(np.allclose(one[name], other[name], rtol=0.1, atol=0.05 * scales[name]) for name in one)
+
     found: list[Optimum] = []
     for each in sorted(optima, key=lambda one: -one.log_posterior):
-        if not any(_same(each.params, other.params) for other in found):
+        if not any(same(each.params, other.params) for other in found):
             found.append(each)
     return found
 
 
-def _same(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
-    """Whether two searches, with states in rising order, ended in the same place."""
-    return all(
-        np.allclose(one[name], other[name], rtol=0.1, atol=0.05 * (np.abs(one[name]).max() + 1e-12)) for name in one
-    )
+def inside(model: HMM, params: Mapping[str, Any], length: int) -> Arrays:
+    """Parameters moved off the boundary: what never occurs in n observations has its mode at about `1 / n`.
 
-
-def inside(model: HMM, params: Mapping[str, Any], length: int) -> dict[str, np.ndarray]:
-    """Parameters moved off the boundary: no allowed transition is exactly zero, nor a probability or rate of emissions.
-
-    What never occurs in n observations has its mode at about `1 / n` in coordinates; further out there is no curvature
-    that could lead there.
+    Further out there is no curvature that could lead there.
     """
     complete = model.validate(params)
     counts, least = model.emission.support.is_discrete, 1.0 / (2.0 + length)
     for name, parameter in model.emission.parameters(model.n_states).items():
-        if not parameter.is_free:
+        if not parameter.is_free or parameter.support is None:
             continue
-        assert parameter.support is not None
         support = bare(parameter.support)
         if isinstance(support, type(constraints.unit_interval)):
             complete[name] = np.clip(complete[name], least, 1.0 - least)
@@ -165,11 +163,8 @@ def inside(model: HMM, params: Mapping[str, Any], length: int) -> dict[str, np.n
 def ascend(objective: Objective, start: np.ndarray, *, factor: np.ndarray, tolerance: float, steps: int) -> np.ndarray:
     """A point near a local maximum, at least as high as the start, by BFGS.
 
-    Args:
-        objective: value and gradient at a point; a `LongHMMError` means that there is none there.
-        factor: `(P, P)` L of `point = start + L z`, in which the search runs; `L L^T` guesses the inverse curvature.
-        tolerance: the search ends where no entry of the gradient in z is larger.
-        steps: iterations at most.
+    The search runs in z of `point = start + factor z`, where `factor factor^T` guesses the inverse curvature, and ends
+    where no entry of the gradient in z is above `tolerance`. There is no objective where it raises a `LongHMMError`.
     """
     from scipy.optimize import minimize
 

@@ -17,17 +17,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.errors import LongHMMError
 from longhmm.model.hmm import HMM
 from longhmm.progress import Bar
-from longhmm.samplers.local_optima import (
-    STEPS,
-    Objective,
-    Optimum,
-    again,
-    ascend,
-    contenders,
-    inside,
-    local_optima,
-    objective,
-)
+from longhmm.samplers.local_optima import STEPS, Objective, Optimum, again, ascend, inside, local_optima, objective
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import Flat, constrain, unconstrain
 from longhmm.target.information import information_by_differences, part_of
@@ -47,26 +37,15 @@ SMALLEST = 1e-10  # the smallest curvature, in units of its coordinates, that co
 
 
 class Mode(NamedTuple):
-    """A mode of the log posterior.
+    """A mode of the log posterior, and the windows and buffer that suit it."""
 
-    Attributes:
-        coordinates: unconstrained, float64.
-        log_posterior: of the coordinates, up to the evidence.
-        gradient: of the log posterior there, exact.
-        information: `(P, P)`, observed information, positive definite.
-        decrement: squared distance to the exact mode in posterior standard deviations, as the last step saw it.
-        passes: full passes over all data.
-        competing: another mode as good as this one, or None: its log posterior relative to this one.
-        windows, buffer: with which the information was measured.
-    """
-
-    coordinates: dict[str, np.ndarray]
-    log_posterior: float
-    gradient: dict[str, np.ndarray]
-    information: np.ndarray
-    decrement: float
-    passes: int
-    competing: float | None
+    coordinates: dict[str, np.ndarray]  # unconstrained, float64
+    log_posterior: float  # of the coordinates, up to the evidence
+    gradient: dict[str, np.ndarray]  # of the log posterior there, exact
+    information: np.ndarray  # `(P, P)`, observed information, positive definite
+    decrement: float  # squared distance to the exact mode in posterior standard deviations, as the last step saw it
+    passes: int  # over all data
+    competing: float | None  # log posterior, relative to this one, of another mode as good as this one, or None
     windows: Windows
     buffer: int
 
@@ -92,7 +71,7 @@ def find_mode(
     mode: Mode | None = None
     for stage in stages:
         if mode is not None:  # those that the last stage could not tell apart
-            optima = again(model, contenders(optima), stage, bar)
+            optima = again(model, optima, stage, bar)
         coordinates = unconstrain(model, inside(model, optima[0].params, stage.length))
         length = policy.estimate(model, constrain(model, coordinates), stage).length
         shape = windows or Windows(half_width=int(np.clip(length, 10, 250)))
