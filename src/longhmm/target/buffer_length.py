@@ -1,8 +1,7 @@
 """How long a buffer has to be: from a tolerance and the Lyapunov exponents of the message recursion.
 
-The messages of two windows with different starts meet at the rate of the Lyapunov gap on average, but slower in slow
-stretches of the data. The default rule therefore asks for the shortest length over which 95 % of all stretches contract
-by the wanted factor (F13); the mean rate alone leaves most windows above the tolerance.
+Messages of different starts meet at the rate of the Lyapunov gap on average, but slower in slow stretches: the default
+rule asks for the shortest length over which 95 % of all stretches contract enough (F13).
 """
 
 from __future__ import annotations
@@ -83,8 +82,7 @@ class LyapunovBuffer:
         """The length for these parameters and data, from stretches spread over the data."""
         if model.n_states == 1:
             return BufferEstimate(0, None, 0, False)
-        whole = int(np.diff(sequences.offsets).max())
-        length = RUN_LENGTH
+        whole, length = int(np.diff(sequences.offsets).max()), RUN_LENGTH
         while True:
             stretches = contractions(model, params, sequences, length)
             gap = float(np.mean(np.concatenate(stretches)))
@@ -107,8 +105,7 @@ class LyapunovBuffer:
 
     def shortest(self, stretches: list[np.ndarray]) -> int:
         """Smallest B that meets the rule on series of log contractions; beyond `longest` only "too long" is told."""
-        target = np.log(self.tolerance / 2.0)
-        quantile = self.quantile
+        target, quantile = np.log(self.tolerance / 2.0), self.quantile
         if quantile is None:
             gap = float(np.mean(np.concatenate(stretches)))
             return int(min(np.ceil(target / gap), self.longest + 1)) if gap < 0 else self.longest + 1
@@ -134,8 +131,7 @@ def contractions(
 ) -> list[np.ndarray]:
     """Log contractions per step along stretches of consecutive data, one frame per stretch, burn-in discarded."""
     model.check_dim(sequences)
-    longest = int(np.diff(sequences.offsets).max())
-    length = min(length, longest)
+    length = min(length, int(np.diff(sequences.offsets).max()))
     partition = Partition(sequences.offsets, length)
     count = min(RUNS, partition.n_blocks)
     chosen = np.unique(np.floor((np.arange(count) + 0.5) * partition.n_blocks / count).astype(np.int64))
@@ -157,6 +153,5 @@ def _log_contractions(model: HMM, params: Mapping[str, jax.Array], rows: Rows) -
     if model.emission.couples:  # pairs of states: matrices of their own for every row
         matrices = matrices * jnp.exp(logs - jnp.max(logs, axis=(2, 3), keepdims=True))
         logs = jnp.zeros(logs.shape[:3], logs.dtype)
-    return log_contractions(
-        jnp.moveaxis(matrices, 0, 3) if matrices.ndim == 4 else matrices, jnp.transpose(logs, (1, 2, 0))
-    )
+    matrices = jnp.moveaxis(matrices, 0, 3) if matrices.ndim == 4 else matrices
+    return log_contractions(matrices, jnp.transpose(logs, (1, 2, 0)))

@@ -31,18 +31,14 @@ class Flat(NamedTuple):
         """Number of coordinates, P."""
         return sum(int(np.prod(shape, dtype=int)) for _, shape in self.shapes)
 
-    def ravel(self, coordinates: Mapping[str, Any]) -> Any:
+    def ravel(self, coordinates: Mapping[str, Any], xp: Any = jnp, dtype: Any = None) -> Any:
         """To a vector `(..., P)`; leading axes that all coordinates share are kept."""
-        return jnp.concatenate(self._rows({name: jnp.asarray(value) for name, value in coordinates.items()}), axis=-1)
+        own = [(xp.asarray(coordinates[name], dtype), len(shape)) for name, shape in self.shapes]
+        return xp.concatenate([each.reshape((*each.shape[: each.ndim - ndim], -1)) for each, ndim in own], axis=-1)
 
     def ravel_numpy(self, coordinates: Mapping[str, Any]) -> np.ndarray:
         """The same on the host, in float64 whatever the scope."""
-        wide = {name: np.asarray(value, np.float64) for name, value in coordinates.items()}
-        return np.concatenate(self._rows(wide), axis=-1)
-
-    def _rows(self, arrays: Mapping[str, Any]) -> list[Any]:
-        own = [(arrays[name], len(shape)) for name, shape in self.shapes]
-        return [each.reshape((*each.shape[: each.ndim - ndim], -1)) for each, ndim in own]
+        return np.asarray(self.ravel(coordinates, np, np.float64))
 
     def unravel(self, vector: Any) -> dict[str, Any]:
         """From a vector `(..., P)`."""

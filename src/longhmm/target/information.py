@@ -1,8 +1,4 @@
-"""The observed information of the log posterior, and the noise of control-variate gradients in units of it.
-
-The information comes from differences of exact gradients, two for every coordinate, with no further program to be
-compiled; the noise from windows at points of the posterior.
-"""
+"""The observed information of the log posterior, from differences of exact gradients, and how windows differ."""
 
 from __future__ import annotations
 
@@ -52,12 +48,11 @@ def information_by_differences(
     sequences: Sequences,
     progress: Callable[[float], None] | None = None,
 ) -> np.ndarray:
-    """`(P, P)` minus the second derivative of the log posterior, scaled up from a part of long data.
+    """`(P, P)` minus the second derivative of the log posterior, scaled up from a part of long data (F29).
 
     Scaled up is the curvature in natural parameters. In coordinates there is another term, the slope times the second
-    derivative of the reparametrisation, and the slope on a part is not that on all data: for a transition that the data
-    can hardly tell from none the difference would be larger than the curvature. The slope of all data takes its place
-    (F29).
+    derivative of the reparametrisation; there the slope of all data takes the place of the part's, which for a
+    transition that is hardly ever seen would be wrong by more than the curvature.
 
     `progress` is called with the share of the matrix that was added.
     """
@@ -126,9 +121,8 @@ def score_differences(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`(n, P)` differences `g_c(theta) - g_c(theta*)`, each at its own point and random block, and weights `(n,)`.
 
-    `elasticity` is that of `CountControl`: what the control variate for counts knows is taken off. `points` holds n
-    coordinates by name, `(n, *shape)`. Blocks are drawn as `unequal` says, or with equal probabilities; weights are one
-    over N times the probability of the block. The covariance of the weighted differences is the noise of one window.
+    What the control variate for counts knows, by its `elasticity`, is taken off. Weights are one over N times the
+    probability of the block; the covariance of the weighted differences is the noise of one window.
     """
     cut, flat, rng = Partition(sequences.offsets, windows.core_length), Flat.like(centre), np.random.default_rng(seed)
     table = None if unequal is None else jax.tree.map(np.asarray, unequal)
@@ -153,14 +147,9 @@ def _by_point(
     model: HMM, sequences: Sequences, cut: Partition, numbers: np.ndarray, buffer: int, weights: np.ndarray
 ) -> Minibatch:
     """The windows of some blocks by point, `(n, BLOCKS_PER_POINT, ...)`."""
-    width = cut.width(buffer)
-    rows, layout = gather(sequences, cut.locate(numbers, buffer), width, model.lags)
-    begin = np.arange(len(numbers)) % BLOCKS_PER_POINT * width + layout.left
-    layout = replace(layout, begin=begin.astype(np.int32), spans=(buffer, cut.core_length, buffer))
-    by_point = jax.tree.map(
-        lambda each: np.reshape(each, (-1, BLOCKS_PER_POINT, *each.shape[1:])), Minibatch(rows, layout, weights)
-    )
-    return with_numbers(model, by_point)
+    rows, layout = gather(sequences, cut.locate(numbers, buffer), cut.width(buffer), model.lags)
+    layout = replace(layout, spans=(buffer, cut.core_length, buffer))
+    return with_numbers(model, Minibatch(rows, layout, weights).in_groups_of(BLOCKS_PER_POINT))
 
 
 @partial(jax.jit, static_argnames=("flat",))

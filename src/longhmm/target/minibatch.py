@@ -42,6 +42,13 @@ class Minibatch(NamedTuple):
         count, width = self.rows.values.shape[:2]
         return replace(self.layout, begin=jnp.arange(count, dtype=jnp.int32) * width + self.layout.left)
 
+    def in_groups_of(self, count: int) -> Minibatch:
+        """Windows that were read on the host as minibatches of `count` windows, each with its own rows, end to end."""
+        windows, width = self.rows.values.shape[:2]
+        begin = (np.arange(windows) % count * width + self.layout.left).astype(np.int32)
+        found = self._replace(layout=replace(self.layout, begin=begin))
+        return jax.tree.map(lambda each: np.reshape(each, (-1, count, *each.shape[1:])), found)
+
 
 class DeviceData(NamedTuple):
     """Data held by the device, with the tables that place blocks in them; floats say by NaN what is missing."""
@@ -53,10 +60,7 @@ class DeviceData(NamedTuple):
 
 
 def to_device(sequences: Sequences, partition: Partition, model: HMM | None) -> DeviceData:
-    """Put data that lie in memory onto the device, once; floats as float32, with NaN for what is missing.
-
-    With a model, also the numbers of its emission's lowering, where it has one.
-    """
+    """Put data onto the device, once, with the numbers of the model's lowering, where there is one."""
     rows = sequences.rows(0, sequences.length, 0 if model is None else model.lags)
     values, observed = rows.values, None
     if values.dtype.kind == "f":
@@ -151,11 +155,7 @@ class MinibatchSource:
             for first in range(0, numbers.size, together)
         ]
         rows, layout = jax.tree.map(lambda *parts: np.concatenate(parts), *pieces)
-        width = self.partition.width(self.buffer)
-        # Every minibatch has its own rows, counted from its first.
-        begin = np.arange(numbers.size) % places.shape[-1] * width + layout.left
-        found = Minibatch(rows, replace(layout, begin=begin.astype(np.int32)), weights)
-        return jax.tree.map(lambda each: each.reshape(*places.shape, *each.shape[1:]), found)
+        return Minibatch(rows, layout, weights).in_groups_of(places.shape[-1])
 
 
 def host_rows(

@@ -1,13 +1,11 @@
 """Which blocks of the data a minibatch holds, and with what weight: systematic sampling with spacing.
 
-All sequences are cut into N blocks, numbered in a circle. S spacings of at least m blocks that sum to N are drawn, and
-the whole pattern is shifted by a uniform offset. Whatever the spacings' distribution, the offset alone gives every
-block the inclusion probability S/N, so that weights N/S make the sum unbiased (F11), without rejection and in O(S).
+All sequences are cut into N blocks, numbered in a circle. S spacings that sum to N are drawn, and the whole pattern is
+shifted by a uniform offset, which alone gives every block the inclusion probability S/N and the weight N/S (F11).
 
 With unequal probabilities a block takes a whole number of places, in proportion to its probability. S of M places are
-drawn in the same way, so that a block of `size` places is drawn with probability `S size / M` exactly, and its weight
-`M / (S size)` makes the sum unbiased (F27). No block has more places than the least spacing, so that none is drawn
-twice, nor more than half the mean spacing, so that chance still decides which are drawn.
+drawn in the same way, so that a block of `size` places has the weight `M / (S size)` (F27). No block has more places
+than the least spacing, so that none is drawn twice, nor more than half the mean spacing, so that chance still decides.
 """
 
 from __future__ import annotations
@@ -34,8 +32,7 @@ WIDE_PLACES = 1 << 61
 class Importance:
     """Draw the stretches that tell most about rare states and rare transitions more often, and weigh them less.
 
-    A first pass over the data finds where they are. Weights are exact whatever it finds, so that this changes the noise
-    of gradients and never their mean.
+    A first pass over the data finds them. Weights are exact, so that this never changes the mean of gradients.
 
     Args:
         uniform: share of the windows that is drawn with equal probabilities, above 0 and at most 1. No window is
@@ -168,7 +165,12 @@ def plan_unequal(
         uniform: above 0, so that every block can be drawn, with a weight of at most `1 / uniform` times the usual one.
         scheme: how blocks would be drawn with equal probabilities.
     """
-    first, counts = _blocks_of_groups(blocks)
+    groups = groups_of(blocks)
+    per_group = groups.core_length // blocks.core_length
+    sequence = np.repeat(np.arange(len(blocks.offsets) - 1), np.diff(groups.block_offsets))
+    within = np.arange(groups.n_blocks) - groups.block_offsets[sequence]
+    first = blocks.block_offsets[sequence] + within * per_group  # the first block of each group, and how many it has
+    counts = np.minimum(per_group, blocks.block_offsets[sequence + 1] - first)
     wide = blocks.n_blocks > NARROW
     places = WIDE_PLACES if wide else INT32_LIMIT - 1 - blocks.n_blocks
     share = importance / importance.sum() / counts
@@ -185,16 +187,6 @@ def plan_unequal(
         size.astype(kind),
         (total / (scheme.count * size.astype(np.float64))).astype(np.float32),
     )
-
-
-def _blocks_of_groups(blocks: Partition) -> tuple[np.ndarray, np.ndarray]:
-    """The first block of each group, and how many it has."""
-    groups = groups_of(blocks)
-    per_group = groups.core_length // blocks.core_length
-    sequence = np.repeat(np.arange(len(blocks.offsets) - 1), np.diff(groups.block_offsets))
-    within = np.arange(groups.n_blocks) - groups.block_offsets[sequence]
-    first = blocks.block_offsets[sequence] + within * per_group
-    return first, np.minimum(per_group, blocks.block_offsets[sequence + 1] - first)
 
 
 def _limited(size: np.ndarray, counts: np.ndarray, count: int) -> np.ndarray:
