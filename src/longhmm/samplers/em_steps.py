@@ -1,13 +1,8 @@
 """The two steps of expectation maximisation: what one pass says about better parameters, and those parameters.
 
-With gamma and xi computed at the current parameters, the M step raises
-
-    Q(theta) = sum_ij n_ij log A[i, j] + sum_t sum_k gamma_t(k) log p(y_t | k) + (first states) + log prior
-
-An exponential family needs only `sum_t gamma_t(k) s(y_t)`, from which Q is known everywhere. For any other emission,
-and for rows that are missing in part, the pass yields the first and second derivatives of Q where it stands. The prior
-is the density of *natural* parameters, without a Jacobian: with flat priors Q leads to the likelihood's maximum, and a
-row of A has the closed form of a Dirichlet mode.
+The M step raises `Q = sum_ij n_ij log A[i, j] + sum_tk gamma_t(k) log p(y_t | k) + (first states) + log prior`, the
+prior of *natural* parameters. Sufficient statistics of an exponential family tell Q everywhere; for any other emission,
+and for rows that are missing in part, the pass yields its first and second derivatives where it stands.
 """
 
 from __future__ import annotations
@@ -40,15 +35,11 @@ Arrays = dict[str, np.ndarray]
 
 
 class Slopes(NamedTuple):
-    """Derivatives of Q without prior in the emission's coordinates, at the parameters of the pass.
-
-    `squares` is `sum_t gamma_t(k)` times the squared derivative of `log p(y_t | k)`: about minus the diagonal of the
-    Hessian where a density is smooth, and a curvature also where it has corners.
-    """
+    """Derivatives of Q without prior in the emission's coordinates, at the parameters of the pass."""
 
     gradient: Any  # `(P,)`
     hessian: Any  # `(P, P)`
-    squares: Any  # `(P,)`
+    squares: Any  # `(P,)`, `sum_t gamma_t(k)` times the squared slope of log p: a curvature also where it has corners
 
 
 class Expected(NamedTuple):
@@ -119,7 +110,6 @@ def collect_sums(model: HMM, params: Mapping[str, jax.Array], rows: Rows, weight
 def collect_slopes(model: HMM, params: Mapping[str, jax.Array], rows: Rows, weights: jax.Array) -> Slopes:
     coordinates = _emission(model)
     vector = coordinates.flatten(params)
-
     weights = weights.reshape(-1, model.n_states)  # one row for every state before, where emissions see it
 
     def logs(vector: jax.Array) -> jax.Array:

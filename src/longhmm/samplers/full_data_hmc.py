@@ -6,7 +6,7 @@ draws are from the exact posterior up to Monte Carlo error: the yardstick of oth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -86,26 +86,23 @@ class _Hamiltonian(Sampler):
         posterior = target.at_level(state.level)
         start = _blackjax().mcmc.hmc.HMCState(flat.ravel(state.coordinates), state.log_posterior, state.gradient)
         new, info = self.move(flat, posterior, key, start, state.step_size, state.inverse_mass)
-        moved = state._replace(
-            coordinates=flat.unravel(new.position), log_posterior=new.logdensity, gradient=new.logdensity_grad
+        place = {"coordinates": flat.unravel(new.position), "log_posterior": new.logdensity}
+        return state._replace(**place, gradient=new.logdensity_grad), HMCInfo(
+            gradient=flat.unravel(state.gradient),
+            finite=jnp.isfinite(new.logdensity) & jnp.all(jnp.isfinite(new.position)),
+            acceptance=info.acceptance_rate,
+            diverged=info.is_divergent,
+            leapfrogs=jnp.asarray(info.num_integration_steps),
+            log_posterior=new.logdensity,
         )
-        finite = jnp.isfinite(new.logdensity) & jnp.all(jnp.isfinite(new.position))
-        leapfrogs = jnp.asarray(info.num_integration_steps)
-        report = HMCInfo(
-            flat.unravel(state.gradient), finite, info.acceptance_rate, info.is_divergent, leapfrogs, new.logdensity
-        )
-        return moved, report
 
     def move(
         self, flat: Flat, posterior: ExactPosterior, key: jax.Array, start: Any, step_size: jax.Array, mass: jax.Array
     ) -> tuple[Any, Any]:
         """One move of BlackJAX's algorithm."""
         algorithm, settings = self.algorithm()
-        kernel: Any = algorithm.build_kernel()
-        moved: tuple[Any, Any] = kernel(
-            key, start, lambda vector: posterior(flat.unravel(vector)), step_size, mass, **settings
-        )
-        return moved
+        kernel: Callable[..., tuple[Any, Any]] = algorithm.build_kernel()
+        return kernel(key, start, lambda vector: posterior(flat.unravel(vector)), step_size, mass, **settings)
 
     def algorithm(self) -> tuple[Any, dict[str, int]]:
         """BlackJAX's algorithm and its own settings."""

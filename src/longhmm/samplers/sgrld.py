@@ -233,16 +233,9 @@ class SGRLD(_Riemannian):
         start: distribution of the state before a window.
 
     Example:
-        >>> import jax, longhmm as lh
-        >>> model, params = lh.HMM(2, lh.Poisson(rate=[1.0, 8.0])), {"transition": [[0.9, 0.1], [0.2, 0.8]]}
-        >>> data = lh.open_data(lh.simulate(model, params, 2000, seed=0)[1])
-        >>> sampler = lh.SGRLD(step_size=0.05)
-        >>> target = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
-        >>> u = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
-        >>> state = sampler.init(target, jax.random.key(0), u)
-        >>> state, info = sampler.step(target, jax.random.key(1), state, target.minibatch(jax.random.key(2)))
-        >>> bool(info.finite)
-        True
+        >>> import longhmm as lh
+        >>> lh.SGRLD(step_size=0.05, transitions=lh.samplers.CoxIngersollRoss()).name
+        'SG-RLD'
 
     Reference: Ma, Foti and Fox (2017), as above; Patterson and Teh (NeurIPS 2013) for the expanded mean.
 

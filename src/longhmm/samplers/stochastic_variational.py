@@ -1,12 +1,7 @@
 """Stochastic variational inference: a mean-field approximation fitted by natural gradients on buffered windows.
 
-    q(A, phi) = prod_i Dirichlet(A_i | w_i)  prod_k q(phi_k)
-
 The local step runs forward-backward over windows with `exp E_q log A` and `exp E_q log p(y | k)` in place of
-transitions and densities; the global step moves the natural parameters of `q` towards what the scaled statistics ask
-for (Robbins and Monro). In a conjugate family that is a running average of the statistics, which is what is kept. A
-mean-field `q` leaves out the correlation between states and parameters, so that its standard deviations are too small
-wherever states are hard to tell apart: it is fast, and a reference to compare with.
+transitions and densities; the global step moves the natural parameters of `q` towards the scaled statistics.
 """
 
 from __future__ import annotations
@@ -56,24 +51,23 @@ class SVIInfo(NamedTuple):
 
 @dataclass(frozen=True)
 class StochasticVariational(Sampler):
-    """SVI for hidden Markov models. With rate `r_n = (n + delay)^-forgetting` and the scaled statistics of windows,
+    """SVI for hidden Markov models, `q(A, phi) = prod_i Dirichlet(A_i | w_i) prod_k q(phi_k)`.
+
+    With rate `r_n = (n + delay)^-forgetting` and the scaled statistics of windows,
 
         w' = (1 - r_n) w + r_n (concentration + n_hat),     and likewise for the sums of the emission
+
+    It is fast, and a reference to compare with: standard deviations are too small wherever states are hard to tell
+    apart, since `q` leaves out the correlation between states and parameters.
 
     Args:
         forgetting: the learning rate of step n is `(n + delay)^-forgetting`, between 1/2 and 1.
         delay: at least 1.
 
     Example:
-        >>> import jax, longhmm as lh
-        >>> model, params = lh.HMM(2, lh.Poisson(rate=[1.0, 8.0])), {"transition": [[0.9, 0.1], [0.2, 0.8]]}
-        >>> data, sampler = lh.open_data([0, 1, 9, 7] * 500), lh.samplers.StochasticVariational()
-        >>> target = sampler.estimator(lh.Windows(10, 20), lh.FixedBuffer(5)).bind(model, data, params)
-        >>> u = jax.tree.map(jax.numpy.asarray, lh.unconstrain(model, params))
-        >>> state = sampler.init(target, jax.random.key(0), u)
-        >>> state, info = sampler.step(target, jax.random.key(1), state, target.minibatch(jax.random.key(2)))
-        >>> bool(info.finite)
-        True
+        >>> import longhmm as lh
+        >>> lh.samplers.StochasticVariational(forgetting=0.7).name
+        'SVI'
 
     Reference: Foti, Xu, Laird and Fox (NeurIPS 2014). Differs in buffer and scale, as said below.
 
