@@ -30,9 +30,9 @@ from longhmm.run.compilation import cached_compilation
 from longhmm.run.driver import CTRL_C, RunState
 from longhmm.run.limit import Limit
 from longhmm.run.request import Fingerprint, Request, refusal
-from longhmm.samplers.contract import Arrays, Sampler, Start
+from longhmm.samplers.contract import Sampler, Start
 from longhmm.target.buffer_length import FixedBuffer
-from longhmm.target.coordinates import Flat, constrain, unconstrain
+from longhmm.target.coordinates import Arrays, Flat, constrain, unconstrain
 from longhmm.target.target import StreamedPosterior, Target
 from longhmm.version import __version__
 

@@ -27,15 +27,8 @@ OPTIONS = {
     **dict.fromkeys(("Constant", "PolynomialDecay"), "longhmm.samplers.schedules"),
     **dict.fromkeys(("CoxIngersollRoss", "Mirror"), "longhmm.samplers.langevin_moves"),
 }
-
 # What the command line calls those that need no tuning by hand; `register` adds others.
-NAMES = {
-    "sgld-cv": "ControlVariateSGLD",
-    "nuts": "NUTS",
-    "hmc": "HMC",
-    "gibbs": "Gibbs",
-    "sgrld": "SGRLD",
-}
+NAMES = {"sgld-cv": "ControlVariateSGLD", "nuts": "NUTS", "hmc": "HMC", "gibbs": "Gibbs", "sgrld": "SGRLD"}
 _own: dict[str, Any] = {}
 
 

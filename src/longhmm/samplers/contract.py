@@ -1,19 +1,14 @@
 """The contract every sampler keeps, so that one driver, one checkpoint and one result type serve all.
 
-A sampler is a small frozen dataclass, derived from `Sampler`, with two pure functions of what it sees of the data:
-
-    init(target, key, u) -> State
-    step(target, key, state, minibatch) -> (State, Info)
-
-A State is a NamedTuple of arrays with a field `coordinates`, the unconstrained parameters by name. An Info is a
-NamedTuple that has at least the fields of `Info`. Everything else has a default: see `Sampler`. A sampler that finds
-its own settings returns, from `tune`, a copy of itself that holds them.
+A sampler is a small frozen dataclass, derived from `Sampler`, with two pure functions, `init` and `step`. A State is a
+NamedTuple of arrays with a field `coordinates`, the unconstrained parameters by name; an Info has the fields of `Info`,
+at least. A sampler that finds its own settings returns, from `tune`, a copy of itself that holds them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -21,36 +16,32 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
+from longhmm.model.parameters import Params
 from longhmm.progress import Bar
 from longhmm.target.buffered import Buffered
+from longhmm.target.coordinates import Arrays
 from longhmm.target.target import Estimator, Target
 
-Coordinates = Mapping[str, jax.Array]
-Arrays = dict[str, np.ndarray]
+Coordinates = Params
 State = TypeVar("State")
 SECONDS = 0.25  # a block of steps takes about as long, or is a single step
 
 
 class Info(NamedTuple):
-    """What every step reports.
+    """What every step reports."""
 
-    Attributes:
-        gradient: the gradient of the log posterior that the step used, paired with the coordinates before the step;
-            zeros for samplers that use none.
-        finite: False if the step met a number that is not finite; the driver then stops the chain.
-    """
-
-    gradient: Coordinates
-    finite: jax.Array
+    gradient: Coordinates  # of the log posterior, as the step used it, at the coordinates before the step; or zeros
+    finite: Array  # False if the step met a number that is not finite; the driver then stops the chain
 
 
 class Start(NamedTuple):
     """What a run tells a sampler that tunes itself: the user's choices (None where they are left open), and a bar."""
 
-    init: Mapping[str, Any] | None = None
+    init: Params | None = None
     windows: Any = None
     buffer: Any = None
     seed: int = 0
@@ -122,19 +113,16 @@ class Sampler:
         """Coordinates at which chains begin; None leaves them to the run."""
         return None
 
-    def init(self, target: Any, key: jax.Array, u: Coordinates) -> Any:
+    def init(self, target: Any, key: Array, u: Coordinates) -> Any:
         """The state from which a chain begins; the place to refuse a target."""
         raise NotImplementedError
 
-    def step(self, target: Any, key: jax.Array, state: Any, minibatch: Any) -> tuple[Any, Any]:
+    def step(self, target: Any, key: Array, state: Any, minibatch: Any) -> tuple[Any, Any]:
         """The next state, and what happened."""
         raise NotImplementedError
 
-    def adapt(self, target: Any, key: jax.Array, state: Any) -> Iterator[tuple[Any, float]]:
-        """States on the way to the one from which steps begin, and the share of the way behind each.
-
-        A run may be stopped between two of them. The key is that of `init`.
-        """
+    def adapt(self, target: Any, key: Array, state: Any) -> Iterator[tuple[Any, float]]:
+        """States on the way to the one from which steps begin, and the share of the way behind each; `init`'s key."""
         yield from ()
 
     def record(self, state: Any) -> Any:
@@ -189,7 +177,7 @@ def chosen(windows: Any, buffer: Any) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def all_finite(tree: Any) -> jax.Array:
+def all_finite(tree: Any) -> Array:
     """Whether every number in a tree of arrays is finite."""
     return jnp.all(jnp.isfinite(jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(tree)])))
 
@@ -207,7 +195,7 @@ def in_blocks(
 ) -> Iterator[tuple[State, int]]:
     """States after blocks of steps `run(state, first, count)`, with the number of steps behind each.
 
-    What a step does must depend on its number alone, so that the blocks, which depend on the clock, change nothing.
+    What a step does must depend on its number alone, so that blocks, which depend on the clock, change nothing.
     """
     done, count = 0, 1
     while done < steps:

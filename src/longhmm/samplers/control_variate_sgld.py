@@ -12,13 +12,14 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.errors import ModelError
-from longhmm.samplers.contract import Arrays, Coordinates, Sampler, Start
+from longhmm.samplers.contract import Coordinates, Sampler, Start
 from longhmm.samplers.control_variate_tuning import Tuned, drifted, tune
 from longhmm.target.buffered import FullData
 from longhmm.target.control_variate import ControlVariateTarget
-from longhmm.target.coordinates import Flat
+from longhmm.target.coordinates import Arrays, Flat
 from longhmm.target.target import Estimator, Target
 
 WARM_UP = 20  # autocorrelation times that chains warm up for
@@ -33,17 +34,17 @@ class ControlVariateState(NamedTuple):
     """Where the chain is: `offset` is z, `noise` the normal draws of the last step."""
 
     coordinates: Coordinates
-    offset: jax.Array
-    noise: jax.Array
+    offset: Array
+    noise: Array
 
 
 class ControlVariateInfo(NamedTuple):
     """The gradient used, whether all was finite, the length of the drift when whitened, and impossible windows."""
 
     gradient: Coordinates
-    finite: jax.Array
-    drift: jax.Array
-    impossible: jax.Array
+    finite: Array
+    drift: Array
+    impossible: Array
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class ControlVariateSGLD(Sampler):
     def starts(self, chains: int, seed: int) -> list[Arrays] | None:
         return self.found.spread(chains, seed)
 
-    def init(self, target: ControlVariateTarget, key: jax.Array, u: Coordinates) -> ControlVariateState:
+    def init(self, target: ControlVariateTarget, key: Array, u: Coordinates) -> ControlVariateState:
         flat = Flat.like(u)
         distance = flat.ravel(u).astype(jnp.float32) - flat.ravel(target.centre).astype(jnp.float32)
         offset = jnp.linalg.solve(jnp.asarray(self.found.factor, jnp.float32), distance)
@@ -114,7 +115,7 @@ class ControlVariateSGLD(Sampler):
         return ControlVariateState(self._place(target, offset), offset, noise)
 
     def step(
-        self, target: ControlVariateTarget, key: jax.Array, state: ControlVariateState, minibatch: Any
+        self, target: ControlVariateTarget, key: Array, state: ControlVariateState, minibatch: Any
     ) -> tuple[ControlVariateState, ControlVariateInfo]:
         factor, step_size = (jnp.asarray(each, jnp.float32) for each in (self.found.factor, self.found.step_size))
         spread = jnp.sqrt(2.0 * step_size) * jnp.asarray(self.found.noise_factor, jnp.float32)
@@ -127,12 +128,12 @@ class ControlVariateSGLD(Sampler):
         info = ControlVariateInfo(seen.gradient, jnp.all(jnp.isfinite(offset)), length, seen.impossible)
         return ControlVariateState(self._place(target, offset), offset, noise), info
 
-    def _place(self, target: ControlVariateTarget, offset: jax.Array) -> Coordinates:
+    def _place(self, target: ControlVariateTarget, offset: Array) -> Coordinates:
         flat = Flat.like(target.centre)
         centre, factor = flat.ravel(target.centre).astype(jnp.float32), jnp.asarray(self.found.factor, jnp.float32)
         return flat.unravel(centre + factor @ offset)
 
-    def record(self, state: ControlVariateState) -> jax.Array:
+    def record(self, state: ControlVariateState) -> Array:
         """Only the offset: in float32 it is precise to a millionth of a posterior standard deviation."""
         return state.offset
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -12,12 +11,13 @@ import numpy as np
 from longhmm.data.layout import Partition
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
+from longhmm.model.parameters import Params
 from longhmm.samplers.contract import Start
 from longhmm.samplers.mode import Mode, find_mode
 from longhmm.target.buffer_length import FixedBuffer
 from longhmm.target.buffered import Buffered, WindowTarget
 from longhmm.target.control_variate import ControlVariateTarget, CountControl, count_control
-from longhmm.target.coordinates import Flat, constrain, log_prior_gradient
+from longhmm.target.coordinates import Arrays, Flat, constrain, log_prior_gradient
 from longhmm.target.information import BLOCKS_PER_POINT, score_differences
 from longhmm.target.systematic import UnequalSampling, Windows
 from longhmm.target.target import log_likelihood_gradient
@@ -35,7 +35,7 @@ SKEW, FAR, EACH_FAR = 0.58, 1.0, 1.0
 class Tuned:
     """What was chosen, and about which centre; `bind` makes control variates of it."""
 
-    mode: dict[str, np.ndarray]  # its coordinates
+    mode: Arrays  # its coordinates
     information: np.ndarray  # `(P, P)`, at the mode
     log_posterior: float  # at the mode
     passes: int  # over all data, on the way there
@@ -45,8 +45,8 @@ class Tuned:
     step_size: float  # h
     noise: float  # largest eigenvalue of the noise V of the chosen number of windows, in whitened coordinates
     cost: float  # rows that an independent draw costs
-    centre: dict[str, np.ndarray]  # coordinates of the centre of the control variates: the mode, unless it was moved
-    slope: dict[str, np.ndarray]  # exact gradient of the log likelihood at the centre
+    centre: Arrays  # coordinates of the centre of the control variates: the mode, unless it was moved
+    slope: Arrays  # exact gradient of the log likelihood at the centre
     counts: CountControl  # the control variate for expected counts there
     recentred: int  # how often the centre was moved
     windows: Windows = field(metadata={"static": True})
@@ -57,25 +57,25 @@ class Tuned:
         """Predicted steps per effective draw, `(2 - h) / h`."""
         return (2 - self.step_size) / self.step_size
 
-    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> ControlVariateTarget:
+    def bind(self, model: HMM, sequences: Sequences, params: Params) -> ControlVariateTarget:
         """Control variates about the centre; windows are a mixing time apart at the mode, whatever `params` are."""
         plain = _bind_windows(model, sequences, self.mode, self.windows, self.buffer)
         return ControlVariateTarget.of(plain, _narrow(self.centre), _narrow(self.slope), self.counts)
 
-    def spread(self, chains: int, seed: int) -> list[dict[str, np.ndarray]]:
+    def spread(self, chains: int, seed: int) -> list[Arrays]:
         """Starts spread out like the posterior itself, so that the agreement of chains means something."""
         flat = Flat.like(self.mode)
         centre, factor = flat.ravel_numpy(self.mode), np.asarray(self.factor, np.float64)
         rng = np.random.default_rng([seed, 1])
         return [flat.unravel(centre + factor @ rng.normal(size=flat.size)) for _ in range(chains)]
 
-    def at(self, offsets: np.ndarray) -> dict[str, np.ndarray]:
+    def at(self, offsets: np.ndarray) -> Arrays:
         """Coordinates of whitened offsets `(..., P)` from the centre, in float64."""
         flat = Flat.like(self.centre)
         centre, factor = flat.ravel_numpy(_narrow(self.centre)), np.asarray(self.factor, np.float64)
         return flat.unravel(centre + np.asarray(offsets, np.float64) @ factor.T)
 
-    def about(self, model: HMM, sequences: Sequences, centre: dict[str, np.ndarray]) -> Tuned:
+    def about(self, model: HMM, sequences: Sequences, centre: Arrays) -> Tuned:
         """The same tuning with its control variates about another centre: three passes over the data.
 
         The control-variate gradient is exact at its centre and noisier the further away it is asked for, so that this
@@ -196,11 +196,9 @@ def drifted(offsets: np.ndarray, n_states: int) -> bool:
     return bool(np.any(together & same_way & (np.abs(means) > EACH_FAR).all(axis=0)))
 
 
-def _bind_windows(
-    model: HMM, sequences: Sequences, mode: dict[str, np.ndarray], windows: Windows, buffer: int
-) -> WindowTarget:
+def _bind_windows(model: HMM, sequences: Sequences, mode: Arrays, windows: Windows, buffer: int) -> WindowTarget:
     return Buffered(windows, FixedBuffer(buffer)).bind(model, sequences, constrain(model, mode))
 
 
-def _narrow(tree: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _narrow(tree: Params) -> Arrays:
     return {name: np.asarray(value, np.float32) for name, value in tree.items()}

@@ -7,13 +7,14 @@ and for rows that are missing in part, the pass yields its first and second deri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.backends.read import lowering_for
 from longhmm.backends.stream import Progress, totals
@@ -23,6 +24,8 @@ from longhmm.data.sequences import Sequences
 from longhmm.model.conjugate import Sums
 from longhmm.model.emission_fit import Coordinates, Derivatives, ascent_direction, newton_ascent
 from longhmm.model.hmm import HMM
+from longhmm.model.parameters import Params
+from longhmm.target.coordinates import Arrays
 from longhmm.target.target import Target
 
 # A Dirichlet density with a concentration below 1 is infinite at 0; the logarithm of this number stands for that.
@@ -30,8 +33,6 @@ SMALLEST = 1e-300
 # A density with corners has no second derivative to speak of; its squared slopes then say how far a step may go.
 LEAST_CURVATURE = 0.5
 ROWS = 1 << 18  # looked at together
-
-Arrays = dict[str, np.ndarray]
 
 
 class Slopes(NamedTuple):
@@ -59,7 +60,7 @@ def _emission(model: HMM) -> Coordinates:
 # E step -----------------------------------------------------------------------------------------------------------
 
 
-def expect(data: Target, params: Mapping[str, Any], *, by_sums: bool, progress: Progress | None = None) -> Expected:
+def expect(data: Target, params: Params, *, by_sums: bool, progress: Progress | None = None) -> Expected:
     """One exact pass over the data; `by_sums` asks for sufficient statistics, which only some emissions have."""
     model, complete = data.model, data.model.validate(params)
     lowering = lowering_for(model, data.sequences) if by_sums else None
@@ -96,7 +97,7 @@ def _partly_observed(model: HMM, sequences: Sequences) -> Callable[[tuple[int, i
     return look
 
 
-def collect_sums(model: HMM, params: Mapping[str, jax.Array], rows: Rows, weights: jax.Array) -> Sums:
+def collect_sums(model: HMM, params: Params, rows: Rows, weights: Array) -> Sums:
     emission = model.emission
     whole = jnp.all(jnp.asarray(rows.observed), axis=1)[:, None]
     values = jnp.where(whole, jnp.asarray(rows.values).astype(weights.dtype), emission.fill(weights.dtype))
@@ -107,15 +108,15 @@ def collect_sums(model: HMM, params: Mapping[str, jax.Array], rows: Rows, weight
     return Sums(weights.T @ statistics, jnp.sum(weights, axis=0), jnp.zeros(emission.dim))  # type: ignore[arg-type]
 
 
-def collect_slopes(model: HMM, params: Mapping[str, jax.Array], rows: Rows, weights: jax.Array) -> Slopes:
+def collect_slopes(model: HMM, params: Params, rows: Rows, weights: Array) -> Slopes:
     coordinates = _emission(model)
     vector = coordinates.flatten(params)
     weights = weights.reshape(-1, model.n_states)  # one row for every state before, where emissions see it
 
-    def logs(vector: jax.Array) -> jax.Array:
+    def logs(vector: Array) -> Array:
         return model.emission.log_likelihoods(coordinates.params(vector), rows).reshape(weights.shape)
 
-    def weighted(vector: jax.Array) -> jax.Array:
+    def weighted(vector: Array) -> Array:
         # A state that cannot have produced a row has weight 0 and log density minus infinity.
         return jnp.sum(weights * jnp.where(weights > 0, logs(vector), 0.0))
 
@@ -153,7 +154,7 @@ def between(model: HMM, old: Arrays, new: Arrays, fraction: float) -> Arrays:
         return {name: moves, **jax.tree.map(np.asarray, emission)}
 
 
-def log_prior(model: HMM, params: Mapping[str, np.ndarray]) -> float:
+def log_prior(model: HMM, params: Params) -> float:
     """Log prior density of natural parameters, finite where entries of A are zero."""
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in params.items()}
@@ -207,8 +208,8 @@ _natural = jax.jit(lambda model, vector: _emission(model).params(vector))
 
 
 @jax.jit
-def _transition_derivatives(model: HMM, u: jax.Array, weights: jax.Array, first: jax.Array) -> Derivatives:
-    def objective(u: jax.Array) -> jax.Array:
+def _transition_derivatives(model: HMM, u: Array, weights: Array, first: Array) -> Derivatives:
+    def objective(u: Array) -> Array:
         transition = model.transitions.constrain(u)
         logs = jnp.log(jnp.maximum(transition, SMALLEST))
         initial = jnp.maximum(model.initial_distribution(transition), SMALLEST)
@@ -218,10 +219,10 @@ def _transition_derivatives(model: HMM, u: jax.Array, weights: jax.Array, first:
 
 
 @partial(jax.jit, static_argnames=("prior",))
-def _sums_derivatives(model: HMM, prior: bool, sums: Sums, vector: jax.Array) -> Derivatives:
+def _sums_derivatives(model: HMM, prior: bool, sums: Sums, vector: Array) -> Derivatives:
     coordinates = _emission(model)
 
-    def objective(vector: jax.Array) -> jax.Array:
+    def objective(vector: Array) -> Array:
         params = coordinates.params(vector)
         natural = model.emission.natural_parameters(model.emission.recentred(params, sums.centre))
         assert natural is not None
@@ -233,6 +234,6 @@ def _sums_derivatives(model: HMM, prior: bool, sums: Sums, vector: jax.Array) ->
 
 
 @jax.jit
-def _prior_derivatives(model: HMM, vector: jax.Array) -> Derivatives:
+def _prior_derivatives(model: HMM, vector: Array) -> Derivatives:
     coordinates = _emission(model)
     return coordinates.derivatives(lambda u: model.emission.log_prior(coordinates.params(u)), vector)

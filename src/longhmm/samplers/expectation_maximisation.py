@@ -6,7 +6,6 @@ Q (Lange 1995, the "EM gradient" algorithm), which has the same fixed points and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,12 +16,13 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ImpossibleObservationError, ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
+from longhmm.model.parameters import Params
 from longhmm.model.summary import subsample_data
 from longhmm.progress import Bar
 from longhmm.samplers.contract import Coordinates, Sampler
 from longhmm.samplers.em_steps import Expected, between, expect, log_prior, maximise, sums_suffice
 from longhmm.target.buffered import FullData
-from longhmm.target.coordinates import constrain, unconstrain
+from longhmm.target.coordinates import Arrays, constrain, unconstrain
 from longhmm.target.target import Estimator, Target
 
 HALVINGS = 30
@@ -35,8 +35,8 @@ LEAST = 1e-12  # transitions below this have no coordinates worth the name
 class EMState(NamedTuple):
     """Parameters with what one pass found at them."""
 
-    coordinates: dict[str, np.ndarray]  # transitions of probability zero are lifted to `LEAST`
-    params: dict[str, np.ndarray]  # `initial` only where it was given and differs from the model's own
+    coordinates: Arrays  # transitions of probability zero are lifted to `LEAST`
+    params: Arrays  # `initial` only where it was given and differs from the model's own
     expected: Expected
     log_posterior: float  # with the log prior density of natural parameters, if there is a prior
     by_sums: bool  # whether sufficient statistics are used
@@ -45,7 +45,7 @@ class EMState(NamedTuple):
 class EMInfo(NamedTuple):
     """What a step achieved: the values after it, the gain, and how often the step was halved; a gradient of zeros."""
 
-    gradient: dict[str, np.ndarray]
+    gradient: Arrays
     finite: bool
     log_likelihood: float
     log_posterior: float
@@ -90,7 +90,7 @@ class ExpectationMaximisation(Sampler):
         given = {} if target.initial is None else {"initial": target.initial}
         return self.at({**constrain(target.model, u), **given}, target)
 
-    def at(self, params: Mapping[str, Any], target: Target) -> EMState:
+    def at(self, params: Params, target: Target) -> EMState:
         """Run the first pass at given natural parameters."""
         complete = target.model.validate(params)
         given = target.model.given_initial(complete)
@@ -115,7 +115,7 @@ class ExpectationMaximisation(Sampler):
                 return new, _report(new, new.log_posterior - state.log_posterior, halvings)
         return state, _report(state, 0.0, HALVINGS)
 
-    def _at(self, params: dict[str, np.ndarray], data: Target, by_sums: bool) -> EMState:
+    def _at(self, params: Arrays, data: Target, by_sums: bool) -> EMState:
         expected = expect(data, params, by_sums=by_sums, progress=self.progress)
         value = expected.log_likelihood + (log_prior(data.model, params) if self.prior else 0.0)
         return EMState(_coordinates(data.model, params), params, expected, value, by_sums)
@@ -127,7 +127,7 @@ def _report(state: EMState, gain: float, halvings: int) -> EMInfo:
     return EMInfo(nothing, finite, state.expected.log_likelihood, state.log_posterior, gain, halvings)
 
 
-def _coordinates(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _coordinates(model: HMM, params: Params) -> Arrays:
     """Unconstrained coordinates of parameters that may have transitions of probability zero."""
     complete = model.validate(params)
     if model.transitions.varies:
@@ -144,7 +144,7 @@ class EMFit(NamedTuple):
     there is a prior, at the start and after every iteration on all data; it never falls.
     """
 
-    params: dict[str, np.ndarray]  # natural parameters, complete
+    params: Arrays  # natural parameters, complete
     log_likelihood: float
     log_posterior: np.ndarray
     n_iterations: int
@@ -160,7 +160,7 @@ def fit_em(
     tolerance: float = 1e-3,
     seed: int = 0,
     prior: bool = True,
-    init: Mapping[str, Any] | None = None,
+    init: Params | None = None,
     progress: bool = True,
 ) -> EMFit:
     """Find a mode of the posterior density of natural parameters, or of the likelihood, by full passes.
@@ -222,10 +222,10 @@ def left_to_gain(trace: list[float]) -> float:
 def _started(em: ExpectationMaximisation, model: HMM, sequences: Sequences, params: Any) -> tuple[Target, EMState]:
     """The data as EM sees them, and its state after a first pass at `params`."""
     target, at = FullData().bind(model, sequences, params), _coordinates(model, params)
-    return target, em.init(target, None, at)  # type: ignore[arg-type]
+    return target, em.init(target, None, at)
 
 
-def _best_start(model: HMM, sequences: Sequences, restarts: int, seed: int, prior: bool) -> dict[str, np.ndarray]:
+def _best_start(model: HMM, sequences: Sequences, restarts: int, seed: int, prior: bool) -> Arrays:
     """The start that gets furthest on the subsample."""
     starts = initial_params(model, sequences, restarts=restarts, seed=seed)
     if restarts == 1:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.errors import LongHMMError, ModelError
 from longhmm.samplers.contract import Coordinates, Sampler, in_blocks
@@ -31,22 +32,22 @@ class HMCState(NamedTuple):
     """Where the chain is, and what its moves are made with."""
 
     coordinates: Coordinates
-    log_posterior: jax.Array  # up to the evidence
-    gradient: jax.Array  # flat, `(P,)`
-    step_size: jax.Array
-    inverse_mass: jax.Array  # `(P, P)`, an estimate of the posterior covariance in flat coordinates
-    level: jax.Array  # the overlap with which passes begin; kept here so that a resumed chain is the same chain
+    log_posterior: Array  # up to the evidence
+    gradient: Array  # flat, `(P,)`
+    step_size: Array
+    inverse_mass: Array  # `(P, P)`, an estimate of the posterior covariance in flat coordinates
+    level: Array  # the overlap with which passes begin; kept here so that a resumed chain is the same chain
 
 
 class HMCInfo(NamedTuple):
     """What a step reports beside the gradient before it."""
 
     gradient: Coordinates
-    finite: jax.Array
-    acceptance: jax.Array  # mean Metropolis probability over the trajectory
-    diverged: jax.Array  # whether the energy error passed 1000 somewhere on it
-    leapfrogs: jax.Array  # passes over the data
-    log_posterior: jax.Array  # at the new coordinates
+    finite: Array
+    acceptance: Array  # mean Metropolis probability over the trajectory
+    diverged: Array  # whether the energy error passed 1000 somewhere on it
+    leapfrogs: Array  # passes over the data
+    log_posterior: Array  # at the new coordinates
 
 
 class _Hamiltonian(Sampler):
@@ -67,7 +68,7 @@ class _Hamiltonian(Sampler):
         """All data; windows and buffer play no part."""
         return ResidentData()
 
-    def init(self, target: ExactPosterior, key: jax.Array, u: Coordinates) -> HMCState:
+    def init(self, target: ExactPosterior, key: Array, u: Coordinates) -> HMCState:
         size = Flat.like(u).size
         mass = np.eye(size) if self.inverse_mass is None else _checked(self.inverse_mass, size)
         step_size = size**-0.25 if self.step_size is None else self.step_size
@@ -79,9 +80,7 @@ class _Hamiltonian(Sampler):
             numbers = jnp.asarray(step_size, jnp.float64), jnp.asarray(mass)
             return HMCState(wide, value, flat, *numbers, posterior.level)
 
-    def step(
-        self, target: ExactPosterior, key: jax.Array, state: HMCState, minibatch: None
-    ) -> tuple[HMCState, HMCInfo]:
+    def step(self, target: ExactPosterior, key: Array, state: HMCState, minibatch: None) -> tuple[HMCState, HMCInfo]:
         flat = Flat.like(state.coordinates)
         posterior = target.at_level(state.level)
         start = _blackjax().mcmc.hmc.HMCState(flat.ravel(state.coordinates), state.log_posterior, state.gradient)
@@ -97,7 +96,7 @@ class _Hamiltonian(Sampler):
         )
 
     def move(
-        self, flat: Flat, posterior: ExactPosterior, key: jax.Array, start: Any, step_size: jax.Array, mass: jax.Array
+        self, flat: Flat, posterior: ExactPosterior, key: Array, start: Any, step_size: Array, mass: Array
     ) -> tuple[Any, Any]:
         """One move of BlackJAX's algorithm."""
         algorithm, settings = self.algorithm()
@@ -108,7 +107,7 @@ class _Hamiltonian(Sampler):
         """BlackJAX's algorithm and its own settings."""
         raise NotImplementedError
 
-    def adapt(self, target: ExactPosterior, key: jax.Array, state: HMCState) -> Iterator[tuple[HMCState, float]]:
+    def adapt(self, target: ExactPosterior, key: Array, state: HMCState) -> Iterator[tuple[HMCState, float]]:
         """Dual averaging of the step size, and under Stan's schedule of growing windows the covariance of the draws."""
         given, behind = self.inverse_mass is not None, 0.0
         if given and self.step_size is not None:
@@ -209,7 +208,7 @@ class HMC(_Hamiltonian):
         return _blackjax().hmc, {"num_integration_steps": self.leapfrogs}
 
     def move(
-        self, flat: Flat, posterior: ExactPosterior, key: jax.Array, start: Any, step_size: jax.Array, mass: jax.Array
+        self, flat: Flat, posterior: ExactPosterior, key: Array, start: Any, step_size: Array, mass: Array
     ) -> tuple[Any, Any]:
         """One move, with a step size of its own."""
         key, jitter = jax.random.split(key)
@@ -256,7 +255,7 @@ def _pieces(sampler: Any) -> tuple[Any, Any]:
 
 @partial(jax.jit, static_argnums=0)
 def _adaptation_steps(
-    steps: int, sampler: Any, target: ExactPosterior, key: jax.Array, adapting: Adapting, first: int, count: int
+    steps: int, sampler: Any, target: ExactPosterior, key: Array, adapting: Adapting, first: int, count: int
 ) -> Adapting:
     """`count` of the `steps` steps, beginning with number `first`."""
     from blackjax.adaptation.window_adaptation import build_schedule
@@ -265,7 +264,7 @@ def _adaptation_steps(
     keys = jax.random.split(key, steps)
     schedule = jnp.zeros((steps, 2), int) if sampler.inverse_mass is not None else build_schedule(steps)
 
-    def one(number: jax.Array, adapting: Adapting) -> Adapting:
+    def one(number: Array, adapting: Adapting) -> Adapting:
         slow, ends = schedule[number]
         chain, info = sampler.step(target, keys[number], adapting.chain, None)
         averaging = update_size(adapting.averaging, info.acceptance)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.backends.drawn_path import DrawnPath, draw_path
 from longhmm.data.rows import Rows
@@ -17,11 +18,11 @@ from longhmm.inference.scaling import safe_log
 from longhmm.model import parameters
 from longhmm.model.conjugate import Conjugate, draw_dirichlet
 from longhmm.model.emission_fit import Coordinates as FlatEmission
+from longhmm.model.parameters import Params
 from longhmm.samplers.contract import Coordinates, Sampler, all_finite, in_blocks
 from longhmm.target.resident_data import ExactPosterior, ResidentData
 from longhmm.target.target import Estimator
 
-Params = dict[str, jax.Array]
 PHASES = 3  # of the adaptation
 LEAPFROGS, MOVES = 4, 2  # of each trajectory, and trajectories per sweep, where the emission has no closed form
 ACCEPTANCE = 0.8  # at which the step size of these is adapted
@@ -30,8 +31,8 @@ ACCEPTANCE = 0.8  # at which the step size of these is adapted
 class Metric(NamedTuple):
     """How steps are scaled: `factor` `(P, P)` with `factor factor^T` about the conditional covariance; a step size."""
 
-    factor: jax.Array
-    step_size: jax.Array
+    factor: Array
+    step_size: Array
 
 
 class GibbsState(NamedTuple):
@@ -45,10 +46,10 @@ class GibbsInfo(NamedTuple):
     """What a sweep reports; a gradient of zeros, since none is used."""
 
     gradient: Coordinates
-    finite: jax.Array
-    log_likelihood: jax.Array  # with the states summed out, at the parameters before the sweep
-    acceptance: jax.Array  # of the emission's Hamiltonian steps; 1 where it has a closed form
-    transitions_accepted: jax.Array  # 1 unless `initial` is stationary, which a Dirichlet draw leaves out
+    finite: Array
+    log_likelihood: Array  # with the states summed out, at the parameters before the sweep
+    acceptance: Array  # of the emission's Hamiltonian steps; 1 where it has a closed form
+    transitions_accepted: Array  # 1 unless `initial` is stationary, which a Dirichlet draw leaves out
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class Gibbs(Sampler):
         """All data; windows and buffer play no part."""
         return ResidentData()
 
-    def init(self, target: ExactPosterior, key: jax.Array, u: Coordinates) -> GibbsState:
+    def init(self, target: ExactPosterior, key: Array, u: Coordinates) -> GibbsState:
         self.check(target.model)
         size = FlatEmission(target.model.emission.parameters(target.model.n_states)).size
         if _closed_form(target, np.zeros(target.model.dim)) is not None or not size:
@@ -98,7 +99,7 @@ class Gibbs(Sampler):
             return GibbsState(dict(u), Metric(jnp.eye(size), jnp.asarray(step_size)))
 
     def step(
-        self, target: ExactPosterior, key: jax.Array, state: GibbsState, minibatch: None
+        self, target: ExactPosterior, key: Array, state: GibbsState, minibatch: None
     ) -> tuple[GibbsState, GibbsInfo]:
         """States, transitions, emission, in this order."""
         path_key, transition_key, emission_key = jax.random.split(key, 3)
@@ -106,7 +107,8 @@ class Gibbs(Sampler):
         paths = draw_path(target.program, target.data, params, path_key)
         transition, accepted = _draw_transition(transition_key, target, params, paths)
         closed = _closed_form(target, model.emission.centre(params))
-        emission, acceptance = {}, jnp.ones(())
+        emission: Params = {}
+        acceptance = jnp.ones(())
         if closed is not None:
             emission = _draw_emission(emission_key, target, closed, params, paths.states)
         elif state.metric is not None:
@@ -123,7 +125,7 @@ class Gibbs(Sampler):
         info = GibbsInfo(nothing, finite, paths.log_likelihood, acceptance, accepted)
         return GibbsState(coordinates, state.metric), info
 
-    def adapt(self, target: ExactPosterior, key: jax.Array, state: GibbsState) -> Iterator[tuple[GibbsState, float]]:
+    def adapt(self, target: ExactPosterior, key: Array, state: GibbsState) -> Iterator[tuple[GibbsState, float]]:
         """Sweeps that find the step size, with the metric measured anew after a third and two thirds of them."""
         if state.metric is None:
             return
@@ -146,9 +148,7 @@ def _closed_form(target: ExactPosterior, centre: Any) -> Conjugate | None:
     return emission.untied.conjugate(n_levels, centre)
 
 
-def _draw_transition(
-    key: jax.Array, posterior: ExactPosterior, params: Params, paths: DrawnPath
-) -> tuple[jax.Array, jax.Array]:
+def _draw_transition(key: Array, posterior: ExactPosterior, params: Params, paths: DrawnPath) -> tuple[Array, Array]:
     """Dirichlet rows. If `initial` moves with them, the first states have a say, through a Metropolis test."""
     model = posterior.model
     draw_key, test_key = jax.random.split(key)
@@ -163,13 +163,11 @@ def _draw_transition(
     return jnp.where(accepted, proposal, params["transition"]), accepted.astype(float)
 
 
-def _draw_emission(
-    key: jax.Array, posterior: ExactPosterior, closed: Conjugate, params: Params, states: jax.Array
-) -> Params:
+def _draw_emission(key: Array, posterior: ExactPosterior, closed: Conjugate, params: Params, states: Array) -> Params:
     model = posterior.model
     emission, levels = model.emission.untied, model.emission.state_levels(model.n_states)
 
-    def of_share(rows: Rows, drawn: jax.Array, fresh: jax.Array) -> Any:
+    def of_share(rows: Rows, drawn: Array, fresh: Array) -> Any:
         values, observed = rows.values, rows.observed
         if jnp.issubdtype(values.dtype, jnp.floating):
             values = values.astype(jnp.float64)
@@ -181,14 +179,14 @@ def _draw_emission(
     return closed.draw_given(key, params, _summed(posterior, states, of_share))
 
 
-def _summed(posterior: ExactPosterior, states: jax.Array, of_share: Callable[..., Any], start: Any = None) -> Any:
+def _summed(posterior: ExactPosterior, states: Array, of_share: Callable[..., Any], start: Any = None) -> Any:
     """`start` (None: 0) plus `of_share(rows, their states, which count)` of all rows; few are in memory at a time."""
 
-    def one(index: jax.Array) -> Any:
+    def one(index: Array) -> Any:
         rows, origin, fresh = posterior.program.share(posterior.data, index)
         return of_share(rows, jax.lax.dynamic_slice_in_dim(states, origin, fresh.shape[0]), fresh)
 
-    def add(total: Any, index: jax.Array) -> tuple[Any, None]:
+    def add(total: Any, index: Array) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, total, one(index)), None
 
     if start is None:
@@ -204,21 +202,21 @@ class ConditionalDensity:
     are preconditioned with its curvature, and a Metropolis test makes them exact.
     """
 
-    def __init__(self, posterior: ExactPosterior, params: Params, states: jax.Array) -> None:
+    def __init__(self, posterior: ExactPosterior, params: Params, states: Array) -> None:
         self.posterior, self.params, self.states = posterior, params, states
         self.coordinates = FlatEmission(posterior.model.emission.parameters(posterior.model.n_states))
 
-    def _of(self, derivative: Callable[[Callable[[jax.Array], jax.Array]], Any]) -> Any:
+    def _of(self, derivative: Callable[[Callable[[Array], Array]], Any]) -> Any:
         """A derivative of the prior and of every share of the rows, added up."""
         model, table = self.posterior.model, self.coordinates.table
 
-        def prior(vector: jax.Array) -> jax.Array:
+        def prior(vector: Array) -> Array:
             params = self.coordinates.params(vector)
             jacobian = parameters.log_abs_det_jacobian(table, parameters.unconstrain(table, params))
             return model.emission.log_prior(params) + jacobian
 
-        def of_share(rows: Rows, drawn: jax.Array, fresh: jax.Array) -> Any:
-            def share(vector: jax.Array) -> jax.Array:
+        def of_share(rows: Rows, drawn: Array, fresh: Array) -> Any:
+            def share(vector: Array) -> Array:
                 params = {**self.params, **self.coordinates.params(vector)}
                 # Known states are not asked again: they only rule out, with minus infinity, what was not drawn.
                 logs = model.log_likelihoods(params, rows._replace(states=None))
@@ -229,11 +227,11 @@ class ConditionalDensity:
 
         return _summed(self.posterior, self.states, of_share, derivative(prior))
 
-    def value_and_gradient(self, vector: jax.Array) -> tuple[jax.Array, jax.Array]:
-        found: tuple[jax.Array, jax.Array] = self._of(lambda density: jax.value_and_grad(density)(vector))
+    def value_and_gradient(self, vector: Array) -> tuple[Array, Array]:
+        found: tuple[Array, Array] = self._of(lambda density: jax.value_and_grad(density)(vector))
         return found
 
-    def metric(self, vector: jax.Array, step_size: jax.Array) -> Metric:
+    def metric(self, vector: Array, step_size: Array) -> Metric:
         """From the curvature here, every eigenvalue made positive and at least 1/9 (a standard deviation of 3).
 
         The symmetric root: eigenvectors have signs that rounding chooses.
@@ -242,17 +240,17 @@ class ConditionalDensity:
         values, vectors = jnp.linalg.eigh(-0.5 * (hessian + hessian.T))
         return Metric((vectors / jnp.sqrt(jnp.maximum(jnp.abs(values), 1.0 / 9.0))) @ vectors.T, step_size)
 
-    def move(self, key: jax.Array, metric: Metric, vector: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def move(self, key: Array, metric: Metric, vector: Array) -> tuple[Array, Array]:
         """A few Hamiltonian trajectories; the new coordinates, and the mean acceptance probability."""
 
-        def leapfrog(carry: Any, step: jax.Array) -> Any:
+        def leapfrog(carry: Any, step: Array) -> Any:
             at, momentum, _, slope = carry
             momentum = momentum + 0.5 * step * (metric.factor.T @ slope)
             at = at + step * (metric.factor @ momentum)
             value, slope = self.value_and_gradient(at)
             return at, momentum + 0.5 * step * (metric.factor.T @ slope), value, slope
 
-        def trajectory(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+        def trajectory(carry: Any, key: Array) -> tuple[Any, Array]:
             at, value, slope = carry
             momentum_key, step_key, test_key = jax.random.split(key, 3)
             momentum = jax.random.normal(momentum_key, at.shape, at.dtype)
@@ -272,7 +270,7 @@ class ConditionalDensity:
 
 
 @jax.jit
-def _measured(posterior: ExactPosterior, key: jax.Array, state: GibbsState) -> Metric:
+def _measured(posterior: ExactPosterior, key: Array, state: GibbsState) -> Metric:
     assert state.metric is not None
     params = posterior.params(state.coordinates)
     density = ConditionalDensity(posterior, params, draw_path(posterior.program, posterior.data, params, key).states)
@@ -281,12 +279,12 @@ def _measured(posterior: ExactPosterior, key: jax.Array, state: GibbsState) -> M
 
 @partial(jax.jit, static_argnums=0)
 def _sweeps(
-    steps: int, sampler: Gibbs, posterior: ExactPosterior, key: jax.Array, state: GibbsState, first: int, count: int
+    steps: int, sampler: Gibbs, posterior: ExactPosterior, key: Array, state: GibbsState, first: int, count: int
 ) -> GibbsState:
     """`count` of the `steps` sweeps of a phase, beginning with number `first`."""
     keys = jax.random.split(key, steps)
 
-    def one(number: jax.Array, state: GibbsState) -> GibbsState:
+    def one(number: Array, state: GibbsState) -> GibbsState:
         state, info = sampler.step(posterior, keys[number], state, None)
         assert state.metric is not None
         # Robbins and Monro (1951).

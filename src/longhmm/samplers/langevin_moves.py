@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.model.hmm import HMM
 from longhmm.model.transitions.dirichlet import Transitions
@@ -42,30 +43,30 @@ class Rows(NamedTuple):
         moving = transitions.allowed & transitions.free_rows[:, None]
         return Rows(jnp.where(moving, jnp.asarray(transitions.concentration), 0.0), moving)
 
-    def expand(self, transition: jax.Array) -> jax.Array:
+    def expand(self, transition: Array) -> Array:
         """Ahat with the given rows and the prior mean of every row sum."""
         total = jnp.where(self.moving.any(axis=1), self.concentration.sum(axis=1), 1.0)
         return transition * total.astype(transition.dtype)[:, None]
 
-    def settle(self, before: jax.Array, moved: jax.Array) -> jax.Array:
+    def settle(self, before: Array, moved: Array) -> Array:
         """Entries that do not move keep their values; the others stay large enough to have a logarithm."""
         least = float(np.finfo(before.dtype).tiny) * 1e6
         return jnp.where(self.moving, jnp.maximum(moved, least), before)
 
 
-def normalised(expanded: jax.Array) -> jax.Array:
+def normalised(expanded: Array) -> Array:
     """`A[i, j] = Ahat[i, j] / sum_j Ahat[i, j]`."""
     return expanded / jnp.sum(expanded, axis=1, keepdims=True)
 
 
-def slope(transitions: Transitions, gradient: jax.Array) -> jax.Array:
+def slope(transitions: Transitions, gradient: Array) -> Array:
     """`Ahat d/dAhat` of a function whose gradient in unconstrained coordinates is given; `(K, K)`.
 
     For the log likelihood it is `n_hat[i, j] - A[i, j] n_hat[i, .]`. The coordinates are linear in log Ahat (F16), so
     that the same transposed map serves at every point, and for every estimator of the gradient.
     """
     origin = jnp.zeros(transitions.concentration.shape, gradient.dtype)
-    slopes: jax.Array = jax.vjp(lambda logs: transitions.unconstrain(jnp.exp(logs)), origin)[1](gradient)[0]
+    slopes: Array = jax.vjp(lambda logs: transitions.unconstrain(jnp.exp(logs)), origin)[1](gradient)[0]
     return slopes
 
 
@@ -81,8 +82,8 @@ class Mirror:
     """
 
     def move(
-        self, key: jax.Array, rows: Rows, expanded: jax.Array, drift: jax.Array, pace: jax.Array, covariance: Any
-    ) -> tuple[jax.Array, jax.Array]:
+        self, key: Array, rows: Rows, expanded: Array, drift: Array, pace: Array, covariance: Any
+    ) -> tuple[Array, Array]:
         """Ahat after one step, and the share of directions whose noise was clipped.
 
         Args:
@@ -116,9 +117,7 @@ class CoxIngersollRoss:
     Needs counts that cannot be negative: not for control variates.
     """
 
-    def move(
-        self, key: jax.Array, rows: Rows, expanded: jax.Array, counts: jax.Array, pace: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
+    def move(self, key: Array, rows: Rows, expanded: Array, counts: Array, pace: Array) -> tuple[Array, Array]:
         """Ahat after one step; `counts (K, K)` is n_hat and `pace (K,)` is h_i. Its noise is never clipped."""
         poisson_key, gamma_key = jax.random.split(key)
         alpha = jnp.where(rows.moving, rows.concentration + jnp.maximum(counts, 0.0), 1.0)
@@ -129,7 +128,7 @@ class CoxIngersollRoss:
         return rows.settle(expanded, moved), jnp.zeros((), expanded.dtype)
 
 
-def poisson(key: jax.Array, mean: jax.Array) -> jax.Array:
+def poisson(key: Array, mean: Array) -> Array:
     """Poisson draws of any mean, as floating-point numbers; where the mean is large they need not be whole.
 
     JAX draws them from its own generator alone. That of compiled loops gives the same numbers (see `generator`), so
@@ -145,7 +144,7 @@ def poisson(key: jax.Array, mean: jax.Array) -> jax.Array:
 # The emission's parameters, all states at once: new coordinates, and the shares of clipped noise directions and of
 # refused proposals ---------------------------------------------------------------------------------------------------
 
-EmissionMove = tuple[dict[str, jax.Array], jax.Array, jax.Array]
+EmissionMove = tuple[dict[str, Array], Array, Array]
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ class Preconditioned:
     refused. V is the covariance of the gradient's noise, or 0. Serves every emission.
     """
 
-    def move(self, key: jax.Array, model: HMM, state: Any, seen: Estimate, step_size: Any) -> EmissionMove:
+    def move(self, key: Array, model: HMM, state: Any, seen: Estimate, step_size: Any) -> EmissionMove:
         """One step of every block, with `state.factor` `(n, p, p)` as L."""
         blocks, noise, nothing = EmissionBlocks.like(state.coordinates), None, jnp.zeros(())
         if not blocks.size:
@@ -166,7 +165,7 @@ class Preconditioned:
         if state.noise is not None:
             noise = jnp.einsum("nij,nik,nkl->njl", state.factor, state.noise.emission, state.factor)
 
-        def one(key: jax.Array, at: jax.Array, slope: jax.Array, root: jax.Array, known: Any) -> recipe.Moved:
+        def one(key: Array, at: Array, slope: Array, root: Array, known: Any) -> recipe.Moved:
             return recipe.step(key, at, slope, root, step_size, known)
 
         points = blocks.ravel(state.coordinates), blocks.ravel(seen.gradient)
@@ -187,7 +186,7 @@ class GaussianMetric:
     which changes the target a little at any finite step size: prefer `Preconditioned` for anything but reproduction.
     """
 
-    def move(self, key: jax.Array, model: HMM, state: Any, seen: Estimate, step_size: Any) -> EmissionMove:
+    def move(self, key: Array, model: HMM, state: Any, seen: Estimate, step_size: Any) -> EmissionMove:
         """One step, from expected statistics scaled to all data."""
         if not model.emission.has_full_covariance:
             return Preconditioned().move(key, model, state, seen, step_size)
@@ -217,5 +216,5 @@ class GaussianMetric:
         return {name: coordinates[name] for name in free}, jnp.zeros(()), refused
 
 
-def _symmetric(matrix: jax.Array) -> jax.Array:
+def _symmetric(matrix: Array) -> Array:
     return 0.5 * (matrix + jnp.swapaxes(matrix, -1, -2))

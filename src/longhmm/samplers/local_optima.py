@@ -6,8 +6,8 @@ rest on saddles: where emissions overlap, one observation says little about its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 from numpyro.distributions import constraints
@@ -17,13 +17,13 @@ from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError, LongHMMError
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
+from longhmm.model.parameters import Params
 from longhmm.model.support import bare
 from longhmm.progress import Bar
 from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
-from longhmm.target.coordinates import Flat, constrain, unconstrain
+from longhmm.target.coordinates import Arrays, Flat, constrain, unconstrain
 from longhmm.target.target import StreamedPosterior, log_posterior_and_gradient
 
-Arrays = dict[str, np.ndarray]
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 WORSE = 1e6  # by which a point that cannot be evaluated counts as below the start
 EM_STEPS, STEPS = 10, 200  # of EM and of BFGS, at most
@@ -44,7 +44,7 @@ def local_optima(
     model: HMM,
     part: Sequences,
     sequences: Sequences,
-    init: Mapping[str, Any] | None,
+    init: Params | None,
     restarts: int,
     seed: int,
     bar: Bar,
@@ -94,7 +94,7 @@ def contenders(optima: list[Optimum]) -> list[Optimum]:
     return [each for each in optima if each.log_posterior > optima[0].log_posterior - CLOSE][:MOST]
 
 
-def settled(model: HMM, params: Mapping[str, np.ndarray], part: Sequences) -> Optimum:
+def settled(model: HMM, params: Params, part: Sequences) -> Optimum:
     """The local optimum near some parameters."""
     coordinates = unconstrain(model, inside(model, params, part.length))
     flat = Flat.like(coordinates)
@@ -131,7 +131,7 @@ def _different(optima: list[Optimum]) -> list[Optimum]:
     return found
 
 
-def inside(model: HMM, params: Mapping[str, Any], length: int) -> Arrays:
+def inside(model: HMM, params: Params, length: int) -> Arrays:
     """Parameters moved off the boundary: what never occurs in n observations has its mode at about `1 / n`.
 
     Further out there is no curvature that could lead there.

@@ -7,8 +7,8 @@ deviations away.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,10 +16,11 @@ from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
 from longhmm.errors import LongHMMError
 from longhmm.model.hmm import HMM
+from longhmm.model.parameters import Params
 from longhmm.progress import Bar
 from longhmm.samplers.local_optima import STEPS, Objective, Optimum, again, ascend, inside, local_optima, objective
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
-from longhmm.target.coordinates import Flat, constrain, unconstrain
+from longhmm.target.coordinates import Arrays, Flat, constrain, unconstrain
 from longhmm.target.information import information_by_differences, part_of
 from longhmm.target.systematic import Windows
 from longhmm.target.target import full_statistics
@@ -39,9 +40,9 @@ SMALLEST = 1e-10  # the smallest curvature, in units of its coordinates, that co
 class Mode(NamedTuple):
     """A mode of the log posterior, and the windows and buffer that suit it."""
 
-    coordinates: dict[str, np.ndarray]  # unconstrained, float64
+    coordinates: Arrays  # unconstrained, float64
     log_posterior: float  # of the coordinates, up to the evidence
-    gradient: dict[str, np.ndarray]  # of the log posterior there, exact
+    gradient: Arrays  # of the log posterior there, exact
     information: np.ndarray  # `(P, P)`, observed information, positive definite
     decrement: float  # squared distance to the exact mode in posterior standard deviations, as the last step saw it
     passes: int  # over all data
@@ -56,7 +57,7 @@ def find_mode(
     *,
     windows: Windows | None = None,
     buffer: LyapunovBuffer | FixedBuffer | None = None,
-    init: Mapping[str, Any] | None = None,
+    init: Params | None = None,
     restarts: int | None = None,
     seed: int = 0,
     bar: Bar | None = None,
@@ -82,9 +83,7 @@ def find_mode(
     return mode._replace(competing=second if second is not None and second > -AS_GOOD else None)
 
 
-def _with_best_rows(
-    model: HMM, coordinates: Mapping[str, np.ndarray], sequences: Sequences, progress: Progress | None
-) -> dict[str, np.ndarray]:
+def _with_best_rows(model: HMM, coordinates: Params, sequences: Sequences, progress: Progress | None) -> Arrays:
     """The same coordinates with the transition rows that are best for the expected transitions of these data.
 
     In unconstrained coordinates that is `(n + a) / sum (n + a)`. A transition that is never seen moves with the length
@@ -103,7 +102,7 @@ def _with_best_rows(
 
 def _newton(
     model: HMM,
-    coordinates: Mapping[str, np.ndarray],
+    coordinates: Params,
     sequences: Sequences,
     windows: Windows,
     buffer: int,

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.backends.evaluate import choose, chunk_statistics, lower
 from longhmm.backends.protocol import Wanted
@@ -22,6 +23,7 @@ from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.inference.scaling import safe_log
 from longhmm.model.hmm import HMM
+from longhmm.model.parameters import Params
 from longhmm.target.coordinates import Flat
 from longhmm.target.minibatch import Minibatch, host_rows
 from longhmm.target.target import Target
@@ -38,7 +40,7 @@ class EmissionBlocks(NamedTuple):
     alone: bool  # whether there is one block without an axis over states
 
     @staticmethod
-    def like(coordinates: Mapping[str, Any]) -> EmissionBlocks:
+    def like(coordinates: Params) -> EmissionBlocks:
         """The layout for given coordinates."""
         whole = Flat.like({name: value for name, value in coordinates.items() if name != "transition"})
         leading = {shape[:1] for _, shape in whole.shapes}
@@ -50,7 +52,7 @@ class EmissionBlocks(NamedTuple):
     def size(self) -> int:
         return self.each.size
 
-    def ravel(self, coordinates: Mapping[str, Any]) -> Any:
+    def ravel(self, coordinates: Params) -> Any:
         """`(n_blocks, size)`; leading axes that all coordinates share, such as one over windows, are kept."""
         if not self.each.shapes:
             return jnp.zeros((self.n_blocks, 0))
@@ -65,10 +67,10 @@ class EmissionBlocks(NamedTuple):
 class Information(NamedTuple):
     """Complete-data information about one model at one point, priors included."""
 
-    emission: jax.Array  # `(n, p, p)`, of the emission's coordinates, block by block
-    counts: jax.Array  # `(n,)`, expected number of observations behind each block
-    departures: jax.Array  # `(K,)`, expected number of transitions out of each state
-    transition: jax.Array  # `(q, q)`, of the coordinates of transitions
+    emission: Array  # `(n, p, p)`, of the emission's coordinates, block by block
+    counts: Array  # `(n,)`, expected number of observations behind each block
+    departures: Array  # `(K,)`, expected number of transitions out of each state
+    transition: Array  # `(q, q)`, of the coordinates of transitions
 
 
 def pilot(target: Target) -> Minibatch:
@@ -85,9 +87,7 @@ def pilot(target: Target) -> Minibatch:
 
 
 @partial(jax.jit, static_argnames=("blocks",))
-def information(
-    model: HMM, blocks: EmissionBlocks, coordinates: Mapping[str, jax.Array], minibatch: Minibatch
-) -> Information:
+def information(model: HMM, blocks: EmissionBlocks, coordinates: Params, minibatch: Minibatch) -> Information:
     """Complete-data information at `coordinates`, scaled from a minibatch to all data."""
     rows, weights, params = minibatch.rows, minibatch.weights, model.constrain(coordinates)
     potentials = lower(model, params, rows)
@@ -112,9 +112,7 @@ def information(
     return Information(emission, counts, departures, transition)
 
 
-def _outer_scores(
-    model: HMM, blocks: EmissionBlocks, coordinates: Mapping[str, jax.Array], rows: Rows, gamma: jax.Array
-) -> jax.Array:
+def _outer_scores(model: HMM, blocks: EmissionBlocks, coordinates: Params, rows: Rows, gamma: Array) -> Array:
     """`sum_t gamma_t(k) s_tk s_tk^T` for every block, with `s_tk` the gradient of `log p(y_t | k)`."""
     one_by_one = jax.tree.map(lambda each: jnp.asarray(each).reshape(-1, *each.shape[2:]), rows._replace(states=None))
     root = jnp.sqrt(gamma)
@@ -122,8 +120,8 @@ def _outer_scores(
         total = jnp.sum(gamma, axis=-2, keepdims=True)
         root = gamma / jnp.sqrt(jnp.where(total > 0, total, 1.0))
 
-    def score_of_row(row: Rows, root: jax.Array) -> jax.Array:
-        def weighted(block: jax.Array) -> jax.Array:
+    def score_of_row(row: Rows, root: Array) -> Array:
+        def weighted(block: Array) -> Array:
             logs = model.log_likelihoods(model.constrain({**coordinates, **blocks.unravel(block)}), row)
             return jnp.sum(jnp.where(root > 0, root * jnp.where(root > 0, logs, 0.0), 0.0))
 
@@ -134,25 +132,21 @@ def _outer_scores(
     return jnp.einsum("rni,rnj->nij", found, found)
 
 
-def _prior_curvature(model: HMM, blocks: EmissionBlocks, coordinates: Mapping[str, jax.Array]) -> jax.Array:
-    """The positive part of minus the second derivative of the log prior, block by block."""
+def _prior_curvature(model: HMM, blocks: EmissionBlocks, coordinates: Params) -> Array:
+    """The positive part of minus the second derivative of the log prior by block: priors do not couple states."""
 
-    def slope(block: jax.Array) -> jax.Array:
-        return jax.grad(lambda at: model.log_prior_unconstrained({**coordinates, **blocks.unravel(at)}))(block)
+    def density(at: Array) -> Array:
+        return model.log_prior_unconstrained({**coordinates, **blocks.unravel(at)})
 
-    at = blocks.ravel(coordinates)
-    # Priors do not couple states: one derivative along entry j of every block gives column j of all of them.
-    along = jnp.eye(blocks.size, dtype=at.dtype)[:, None, :] * jnp.ones((1, blocks.n_blocks, 1), at.dtype)
-    columns = jax.vmap(lambda tangent: jax.jvp(slope, (at,), (tangent,))[1])(along)
-    return _positive_part(-jnp.transpose(columns, (1, 2, 0)))
+    return _positive_part(-jnp.einsum("ijik->ijk", jax.hessian(density)(blocks.ravel(coordinates))))
 
 
-def _positive_part(matrix: jax.Array) -> jax.Array:
+def _positive_part(matrix: Array) -> Array:
     values, vectors = jnp.linalg.eigh(0.5 * (matrix + jnp.swapaxes(matrix, -1, -2)))
     return jnp.einsum("...ij,...j,...kj->...ik", vectors, jnp.maximum(values, 0.0), vectors)
 
 
-def _transition_information(model: HMM, u: jax.Array, covariates: Any, leaving: jax.Array) -> jax.Array:
+def _transition_information(model: HMM, u: Array, covariates: Any, leaving: Array) -> Array:
     """Of the coordinates of transitions, prior included; `leaving` is the expected transitions out of each state:
     `(K,)`, or `(n, K)` where matrices follow covariates."""
     moves: Any = model.transitions
@@ -162,7 +156,7 @@ def _transition_information(model: HMM, u: jax.Array, covariates: Any, leaving: 
     else:
         seen = jnp.asarray(covariates).reshape(-1, moves.n_covariates)
 
-        def matrices(at: jax.Array) -> jax.Array:
+        def matrices(at: Array) -> Array:
             return moves.matrices(moves.constrain(at), seen)
 
     counts = jax.lax.stop_gradient(matrices(u) * leaving[..., None])
@@ -170,7 +164,7 @@ def _transition_information(model: HMM, u: jax.Array, covariates: Any, leaving: 
     if not moves.varies:
         return known
 
-    def density(at: jax.Array) -> jax.Array:
+    def density(at: Array) -> Array:
         parameter = moves.constrain(at)
         return moves.log_prior(parameter) + moves.log_jacobian(parameter)
 
@@ -178,7 +172,7 @@ def _transition_information(model: HMM, u: jax.Array, covariates: Any, leaving: 
 
 
 @jax.jit
-def inverse_factor(matrix: jax.Array) -> jax.Array:
+def inverse_factor(matrix: Array) -> Array:
     """L with `L L^T` the inverse of a positive definite matrix `(..., p, p)`, scaled to unit diagonal on the way."""
     size = matrix.shape[-1]
     scale = jax.lax.rsqrt(jnp.diagonal(matrix, axis1=-2, axis2=-1))
@@ -197,7 +191,7 @@ def inverse_factor(matrix: jax.Array) -> jax.Array:
 class Identity:
     """`D = I`: every unconstrained coordinate moves on the same scale."""
 
-    def factor(self, target: Target, u: Mapping[str, jax.Array]) -> jax.Array:
+    def factor(self, target: Target, u: Params) -> Array:
         return jnp.ones_like(Flat.like(u).ravel(u))
 
 
@@ -212,7 +206,7 @@ class Given:
 
     value: Any
 
-    def factor(self, target: Target, u: Mapping[str, jax.Array]) -> jax.Array:
+    def factor(self, target: Target, u: Params) -> Array:
         flat = Flat.like(u)
         dtype = flat.ravel(u).dtype
         given = self.value
@@ -241,7 +235,7 @@ class InverseInformation:
     Block diagonal: one block for the transitions, one for each state's emission.
     """
 
-    def factor(self, target: Target, u: Mapping[str, jax.Array]) -> jax.Array:
+    def factor(self, target: Target, u: Params) -> Array:
         blocks, flat = EmissionBlocks.like(u), Flat.like(u)
         found = information(target.model, blocks, dict(u), pilot(target))
         # Where each coordinate of each part stands in the flat vector.

@@ -14,15 +14,16 @@ Reference: Y.-A. Ma, T. Chen and E. B. Fox, A complete recipe for stochastic gra
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from longhmm.backends.evaluate import Statistics
 from longhmm.errors import ModelError
 from longhmm.inference.scaling import product
+from longhmm.model.parameters import Params
 from longhmm.target.buffered import WindowTarget
 from longhmm.target.coordinates import scores
 from longhmm.target.minibatch import Minibatch
@@ -33,13 +34,11 @@ FORGETTING = 0.01  # share of the newest estimate of V once the average has seen
 class Moved(NamedTuple):
     """The next point, and the share of directions in which the gradient's noise alone was too much already."""
 
-    theta: jax.Array
-    clipped: jax.Array
+    theta: Array
+    clipped: Array
 
 
-def step(
-    key: jax.Array, theta: jax.Array, gradient: jax.Array, factor: jax.Array, step_size: Any, covariance: Any = None
-) -> Moved:
+def step(key: Array, theta: Array, gradient: Array, factor: Array, step_size: Any, covariance: Any = None) -> Moved:
     """One step from a flat vector; `factor` is L, a matrix or the diagonal of one, `covariance` `L^T V L`, or None."""
     if covariance is None:
         noise = jnp.sqrt(2.0 * step_size) * jax.random.normal(key, theta.shape, theta.dtype)
@@ -51,7 +50,7 @@ def step(
     return Moved(theta + step_size * drift + scaled(factor, noise), clipped)
 
 
-def normal_with(key: jax.Array, covariance: jax.Array) -> tuple[jax.Array, jax.Array]:
+def normal_with(key: Array, covariance: Array) -> tuple[Array, Array]:
     """A normal draw with a symmetric matrix as covariance, its negative eigenvalues taken as 0; and their share.
 
     By the symmetric root, which does not depend on the signs and bases that rounding chooses for eigenvectors.
@@ -64,12 +63,12 @@ def normal_with(key: jax.Array, covariance: jax.Array) -> tuple[jax.Array, jax.A
     return vectors @ (jnp.sqrt(jnp.maximum(values, 0.0)) * (vectors.T @ draw)), clipped
 
 
-def scaled(factor: jax.Array, vector: jax.Array) -> jax.Array:
+def scaled(factor: Array, vector: Array) -> Array:
     """`L v`, for L as a matrix or as a diagonal."""
     return factor * vector if factor.ndim == 1 else product(factor, vector)
 
 
-def scaled_back(factor: jax.Array, vector: jax.Array) -> jax.Array:
+def scaled_back(factor: Array, vector: Array) -> Array:
     """`L^T v`, along the last axis of `vector`."""
     return vector * factor if factor.ndim == 1 else product(factor.T, vector)
 
@@ -91,12 +90,12 @@ def check_noise_known(target: Any, name: str) -> None:
         )
 
 
-def window_scores(target: WindowTarget, coordinates: Mapping[str, Any], statistics: Statistics) -> dict[str, Any]:
+def window_scores(target: WindowTarget, coordinates: Params, statistics: Statistics) -> dict[str, Any]:
     """The score `g_c` of every window, by name, with a leading axis S."""
     return scores(target.model, coordinates, statistics, initial_moves=target.initial is None)
 
 
-def _deviations(values: jax.Array, minibatch: Minibatch) -> jax.Array:
+def _deviations(values: Array, minibatch: Minibatch) -> Array:
     """`(S, ..., P)`, whose squares add up to V."""
     count = values.shape[0]
     weights = minibatch.weights.reshape((count,) + (1,) * (values.ndim - 1))
@@ -106,17 +105,17 @@ def _deviations(values: jax.Array, minibatch: Minibatch) -> jax.Array:
     return jnp.sqrt(missed * (count / (count - 1.0))) * (weighted - jnp.mean(weighted, axis=0))
 
 
-def covariance(values: jax.Array, minibatch: Minibatch) -> jax.Array:
+def covariance(values: Array, minibatch: Minibatch) -> Array:
     """`V (..., P, P)` from values `(S, ..., P)` of the windows of one minibatch."""
     deviations = _deviations(values, minibatch)
     return jnp.einsum("s...i,s...j->...ij", deviations, deviations)
 
 
-def variance(values: jax.Array, minibatch: Minibatch) -> jax.Array:
+def variance(values: Array, minibatch: Minibatch) -> Array:
     """The diagonal of V, `(..., P)`."""
     return jnp.sum(_deviations(values, minibatch) ** 2, axis=0)
 
 
-def averaged(before: jax.Array, now: jax.Array, index: jax.Array) -> jax.Array:
+def averaged(before: Array, now: Array, index: Array) -> Array:
     """The moving average after step `index` (counted from 0): one minibatch says little, and V moves with the chain."""
     return before + (now - before) * jnp.maximum(1.0 / (index + 1.0), FORGETTING)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.errors import ModelError
 from longhmm.samplers.contract import Sampler
@@ -78,7 +78,7 @@ class Stepped(Sampler):
     def __post_init__(self) -> None:
         as_schedule(self.step_size)
 
-    def size_at(self, step_index: Any, dtype: Any) -> jax.Array:
+    def size_at(self, step_index: Any, dtype: Any) -> Array:
         """h of a step."""
         return jnp.asarray(as_schedule(self.step_size).at(step_index), dtype)
 

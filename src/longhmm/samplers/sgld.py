@@ -7,6 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from longhmm.samplers import recipe
 from longhmm.samplers.contract import Coordinates, all_finite
@@ -20,31 +21,31 @@ class SGLDState(NamedTuple):
     """Where the chain is."""
 
     coordinates: Coordinates
-    factor: jax.Array  # L, `(P, P)` or `(P,)`, constant; `D = L L^T`
-    steps: jax.Array
-    noise: jax.Array | None  # moving average of `L^T V L`, or of its diagonal for SGHMC; None without correction
-    momentum: jax.Array | None = None  # `(P,)`, r of SGHMC in scaled coordinates; standard normal in equilibrium
+    factor: Array  # L, `(P, P)` or `(P,)`, constant; `D = L L^T`
+    steps: Array
+    noise: Array | None  # moving average of `L^T V L`, or of its diagonal for SGHMC; None without correction
+    momentum: Array | None = None  # `(P,)`, r of SGHMC in scaled coordinates; standard normal in equilibrium
 
 
 class SGLDInfo(NamedTuple):
     """Beside gradient and finiteness: the share of directions whose noise was clipped, h, and impossible windows."""
 
     gradient: Coordinates
-    finite: jax.Array
-    clipped: jax.Array
-    step_size: jax.Array
-    impossible: jax.Array
+    finite: Array
+    clipped: Array
+    step_size: Array
+    impossible: Array
 
 
 class SGHMCInfo(NamedTuple):
     """The same, and the mean of r^2, which is 1 at rest."""
 
     gradient: Coordinates
-    finite: jax.Array
-    clipped: jax.Array
-    step_size: jax.Array
-    impossible: jax.Array
-    temperature: jax.Array
+    finite: Array
+    clipped: Array
+    step_size: Array
+    impossible: Array
+    temperature: Array
 
 
 class _Scaled(Stepped):
@@ -53,13 +54,13 @@ class _Scaled(Stepped):
     preconditioner: Preconditioner
     noise_correction: bool
 
-    def scale(self, target: Target, u: Coordinates) -> jax.Array:
+    def scale(self, target: Target, u: Coordinates) -> Array:
         """L, for a target whose noise can be known if it has to be."""
         if self.noise_correction:
             recipe.check_noise_known(target, self.name)
         return self.preconditioner.factor(target, u)
 
-    def look(self, target: Any, state: SGLDState, minibatch: Any, spread: Any) -> tuple[Estimate, Any, jax.Array]:
+    def look(self, target: Any, state: SGLDState, minibatch: Any, spread: Any) -> tuple[Estimate, Any, Array]:
         """What the minibatch says, the noise with what it says of that, and the step size."""
         seen: Estimate = target.estimate(state.coordinates, minibatch, per_window=self.noise_correction)
         noise = None
@@ -108,12 +109,12 @@ class SGLD(_Scaled):
     name: ClassVar[str] = "SGLD"
     cites: ClassVar[tuple[str, ...]] = ("welling2011",)
 
-    def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGLDState:
+    def init(self, target: Target, key: Array, u: Coordinates) -> SGLDState:
         factor = self.scale(target, u)
         noise = jnp.zeros((factor.shape[0],) * 2, factor.dtype) if self.noise_correction else None
         return SGLDState(dict(u), factor, jnp.zeros((), jnp.int32), noise)
 
-    def step(self, target: Any, key: jax.Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, SGLDInfo]:
+    def step(self, target: Any, key: Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, SGLDInfo]:
         flat = Flat.like(state.coordinates)
         seen, noise, size = self.look(target, state, minibatch, recipe.covariance)
         theta, gradient = flat.ravel(state.coordinates), flat.ravel(seen.gradient)
@@ -163,13 +164,13 @@ class SGHMC(_Scaled):
         super().__post_init__()
         positive("friction", self.friction)
 
-    def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGLDState:
+    def init(self, target: Target, key: Array, u: Coordinates) -> SGLDState:
         factor = self.scale(target, u)
         momentum = jax.random.normal(key, factor.shape[:1], factor.dtype)
         noise = jnp.zeros_like(momentum) if self.noise_correction else None
         return SGLDState(dict(u), factor, jnp.zeros((), jnp.int32), noise, momentum)
 
-    def step(self, target: Any, key: jax.Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, SGHMCInfo]:
+    def step(self, target: Any, key: Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, SGHMCInfo]:
         flat, factor, momentum = Flat.like(state.coordinates), state.factor, state.momentum
         assert momentum is not None
         seen, noise, size = self.look(target, state, minibatch, recipe.variance)

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from longhmm.errors import ModelError, check_whole
 from longhmm.model.hmm import HMM
@@ -36,18 +37,18 @@ from longhmm.target.target import Estimate, Estimator, Target
 class Noise(NamedTuple):
     """Moving averages of the gradient noise: `(K, K, K)` of the rows' drifts, `(n, p, p)` of emission scores."""
 
-    rows: jax.Array
-    emission: jax.Array
+    rows: Array
+    emission: Array
 
 
 class SGRLDState(NamedTuple):
     """Where the chain is."""
 
     coordinates: Coordinates
-    expanded: jax.Array  # `(K, K)`, Ahat
-    pace: jax.Array  # `(K,)`, constant factors of the step size of each row
-    factor: jax.Array  # `(n, p, p)`, L of each emission block, `D = L L^T`, constant
-    steps: jax.Array
+    expanded: Array  # `(K, K)`, Ahat
+    pace: Array  # `(K,)`, constant factors of the step size of each row
+    factor: Array  # `(n, p, p)`, L of each emission block, `D = L L^T`, constant
+    steps: Array
     noise: Noise | None  # None without correction
 
 
@@ -55,11 +56,11 @@ class SGRLDInfo(NamedTuple):
     """What a step reports."""
 
     gradient: Coordinates
-    finite: jax.Array
-    clipped: jax.Array  # share of directions in which the gradient's noise alone exceeds what should be injected
-    refused: jax.Array  # share of covariance proposals that were not positive definite (`GaussianMetric` only)
-    step_size: jax.Array
-    impossible: jax.Array  # windows left out, since no state can have produced what they hold
+    finite: Array
+    clipped: Array  # share of directions in which the gradient's noise alone exceeds what should be injected
+    refused: Array  # share of covariance proposals that were not positive definite (`GaussianMetric` only)
+    step_size: Array
+    impossible: Array  # windows left out, since no state can have produced what they hold
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class _Riemannian(Stepped):
     cites: ClassVar[tuple[str, ...]] = ("patterson2013",)
     varying: ClassVar[bool] = False
 
-    def init(self, target: Target, key: jax.Array, u: Coordinates) -> SGRLDState:
+    def init(self, target: Target, key: Array, u: Coordinates) -> SGRLDState:
         self._check(target)
         model = target.model
         expanded = Rows.of(model.transitions).expand(model.constrain(u)["transition"])
@@ -106,7 +107,7 @@ class _Riemannian(Stepped):
             noise = Noise(jnp.zeros((model.n_states,) * 3, expanded.dtype), jnp.zeros_like(factor))
         return SGRLDState(dict(u), expanded, pace, factor, jnp.zeros((), jnp.int32), noise)
 
-    def step(self, target: Any, key: jax.Array, state: SGRLDState, minibatch: Any) -> tuple[SGRLDState, SGRLDInfo]:
+    def step(self, target: Any, key: Array, state: SGRLDState, minibatch: Any) -> tuple[SGRLDState, SGRLDInfo]:
         size = self.size_at(state.steps, state.expanded.dtype)
 
         def look(state: SGRLDState) -> Estimate:
@@ -131,21 +132,21 @@ class _Riemannian(Stepped):
     # Parts of a step ------------------------------------------------------------------------------------------------
 
     def _in_turn(
-        self, target: Any, key: jax.Array, state: SGRLDState, look: Callable[[SGRLDState], Estimate], size: jax.Array
-    ) -> tuple[SGRLDState, tuple[Any, jax.Array, jax.Array]]:
+        self, target: Any, key: Array, state: SGRLDState, look: Callable[[SGRLDState], Estimate], size: Array
+    ) -> tuple[SGRLDState, tuple[Any, Array, Array]]:
         """The next state of `Alternating`; gradient and impossible windows of its first point; shares for the info."""
         model = target.model
         rows_keys, emission_keys = jax.random.split(key, (2, self.blocks.inner_steps))
 
-        def with_rows(state: SGRLDState, expanded: jax.Array, transition: jax.Array) -> SGRLDState:
+        def with_rows(state: SGRLDState, expanded: Array, transition: Array) -> SGRLDState:
             return state._replace(expanded=expanded, coordinates={**state.coordinates, "transition": transition})
 
-        def move_rows(state: SGRLDState, key: jax.Array) -> tuple[SGRLDState, Any]:
+        def move_rows(state: SGRLDState, key: Array) -> tuple[SGRLDState, Any]:
             seen = look(state)
             expanded, transition, clipped = _move_rows(self, model, size, key, state, seen)
             return with_rows(state, expanded, transition), (expanded, clipped, (seen.gradient, seen.impossible))
 
-        def move_emission(state: SGRLDState, key: jax.Array) -> tuple[SGRLDState, Any]:
+        def move_emission(state: SGRLDState, key: Array) -> tuple[SGRLDState, Any]:
             coordinates, _, refused = _move_emission(self, model, size, key, state, look(state))
             moved = state._replace(coordinates={**state.coordinates, **coordinates})
             params = model.constrain(moved.coordinates)
@@ -179,7 +180,7 @@ class _Riemannian(Stepped):
                 "depend on the transition matrix too: use Mirror(), or another initial distribution."
             )
 
-    def _scales(self, target: Target, coordinates: Coordinates, expanded: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _scales(self, target: Target, coordinates: Coordinates, expanded: Array) -> tuple[Array, Array]:
         model, blocks = target.model, EmissionBlocks.like(coordinates)
         if self.per_observation and self._in_gaussian_metric(model):  # steps of this kind bring their own scale
             pace = jnp.ones(model.n_states, expanded.dtype)
@@ -304,8 +305,8 @@ class BatchRLD(_Riemannian):
 
 @jax.jit
 def _move_rows(
-    sampler: _Riemannian, model: HMM, size: jax.Array, key: jax.Array, state: SGRLDState, seen: Estimate
-) -> tuple[jax.Array, jax.Array, jax.Array]:
+    sampler: _Riemannian, model: HMM, size: Array, key: Array, state: SGRLDState, seen: Estimate
+) -> tuple[Array, Array, Array]:
     """Ahat, its unconstrained coordinates, and the share of clipped directions."""
     rows, pace, how = Rows.of(model.transitions), size * state.pace, sampler.transitions
     if isinstance(how, CoxIngersollRoss):
@@ -321,12 +322,12 @@ def _move_rows(
 
 @jax.jit
 def _move_emission(
-    sampler: _Riemannian, model: HMM, size: jax.Array, key: jax.Array, state: SGRLDState, seen: Estimate
+    sampler: _Riemannian, model: HMM, size: Array, key: Array, state: SGRLDState, seen: Estimate
 ) -> EmissionMove:
     return sampler.emission.move(key, model, state, seen, size)
 
 
-def _repeat(compiled: bool, body: Callable[[Any, Any], tuple[Any, Any]], state: Any, keys: jax.Array) -> Any:
+def _repeat(compiled: bool, body: Callable[[Any, Any], tuple[Any, Any]], state: Any, keys: Array) -> Any:
     if compiled:
         return jax.lax.scan(body, state, keys)
     found = []

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.scipy.special import digamma
 
 from longhmm.backends.evaluate import window_marginals
@@ -33,20 +34,20 @@ class SVIState(NamedTuple):
     """The approximation `q`."""
 
     coordinates: Coordinates  # of the mean of `q`
-    transitions: jax.Array  # `(K, K)`, running expected transitions in all data; `w = concentration + this`
+    transitions: Array  # `(K, K)`, running expected transitions in all data; `w = concentration + this`
     sums: Any  # running expected sums of the emission
     emission: Any  # `q` of the emission's parameters
-    centre: jax.Array  # `(D,)`, what Gaussian observations are measured from
-    steps: jax.Array
+    centre: Array  # `(D,)`, what Gaussian observations are measured from
+    steps: Array
 
 
 class SVIInfo(NamedTuple):
     """Zeros for the gradient, whether all is finite, the learning rate of the step, and impossible windows."""
 
     gradient: Coordinates
-    finite: jax.Array
-    rate: jax.Array
-    impossible: jax.Array
+    finite: Array
+    rate: Array
+    impossible: Array
 
 
 @dataclass(frozen=True)
@@ -94,12 +95,12 @@ class StochasticVariational(Sampler):
         super().check(model)
         _approximation(model, np.zeros(model.dim))  # complains if the emission is not supported
 
-    def init(self, target: Any, key: jax.Array, u: Coordinates) -> SVIState:
+    def init(self, target: Any, key: Array, u: Coordinates) -> SVIState:
         self.check(target.model)
         state: SVIState = _start(target.model, float(target.source.partition.offsets[-1]), dict(u))
         return state
 
-    def step(self, target: Any, key: jax.Array, state: SVIState, minibatch: Minibatch) -> tuple[SVIState, SVIInfo]:
+    def step(self, target: Any, key: Array, state: SVIState, minibatch: Minibatch) -> tuple[SVIState, SVIInfo]:
         model = target.model
         family = _approximation(model, state.centre)
         transitions, sums, lost = _expect(model, family, target.initial, state, minibatch)
@@ -127,12 +128,12 @@ def _start(model: HMM, length: float, u: Coordinates) -> SVIState:
 
 
 @partial(jax.jit, static_argnames=("n",))
-def draw_from_posterior(model: HMM, key: jax.Array, state: SVIState, n: int) -> Coordinates:
+def draw_from_posterior(model: HMM, key: Array, state: SVIState, n: int) -> Coordinates:
     """`n` independent draws from `q`, as unconstrained coordinates with a leading axis."""
     family = _approximation(model, state.centre)
     concentration = _weights(model, state)
 
-    def one(key: jax.Array) -> Coordinates:
+    def one(key: Array) -> Coordinates:
         transition_key, emission_key = jax.random.split(key)
         rows = draw_dirichlet(transition_key, concentration, model.transitions.allowed)
         return model.unconstrain(
@@ -161,7 +162,7 @@ def _approximation(model: HMM, centre: Any) -> Conjugate:
 def _nothing_to_approximate(emission: Emission, table: Parameters) -> Any:
     """All parameters are fixed."""
 
-    def expected(q: Any, values: jax.Array, observed: jax.Array) -> jax.Array:
+    def expected(q: Any, values: Array, observed: Array) -> Array:
         params = {name: jnp.asarray(parameter.value, jnp.result_type(float)) for name, parameter in table.items()}
         return emission.log_likelihoods(params, Rows(values, observed))
 
@@ -172,7 +173,7 @@ def _nothing_to_approximate(emission: Emission, table: Parameters) -> Any:
     return SimpleNamespace(**sums, start=(), expected=expected, mean=lambda q: {}, draw=lambda *_: {})
 
 
-def _weights(model: HMM, state: SVIState) -> jax.Array:
+def _weights(model: HMM, state: SVIState) -> Array:
     """Concentrations `w` of the rows of `A`."""
     # With its type said: JAX may remember an array of NumPy's in the precision of another scope.
     return jnp.asarray(model.transitions.concentration, state.transitions.dtype) + state.transitions
@@ -187,7 +188,7 @@ def _settled(model: HMM, family: Conjugate, state: SVIState) -> SVIState:
     return state._replace(coordinates=coordinates, emission=emission)
 
 
-def _expected_log_transition(model: HMM, state: SVIState) -> jax.Array:
+def _expected_log_transition(model: HMM, state: SVIState) -> Array:
     allowed = model.transitions.allowed
     weights = jnp.where(allowed, _weights(model, state), 1.0)
     total = jnp.sum(jnp.where(allowed, weights, 0.0), axis=1, keepdims=True)
@@ -197,7 +198,7 @@ def _expected_log_transition(model: HMM, state: SVIState) -> jax.Array:
 
 def _expect(
     model: HMM, family: Conjugate, initial: Any, state: SVIState, minibatch: Minibatch
-) -> tuple[jax.Array, Any, jax.Array]:
+) -> tuple[Array, Any, Array]:
     """The local step: expected transitions and sums of the cores, scaled to all data; and impossible windows."""
     rows, layout = minibatch.rows, minibatch.in_rows()
     n_windows, width, dim = rows.values.shape

@@ -7,13 +7,13 @@ rule asks for the shortest length over which 95 % of all stretches contract enou
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.data.layout import Partition, gather, ladder
 from longhmm.data.rows import Rows
@@ -21,6 +21,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError, check_whole
 from longhmm.inference.lyapunov import log_contractions
 from longhmm.model.hmm import HMM
+from longhmm.model.parameters import Params
 
 RUNS, RUN_LENGTH, BURN_IN = 32, 2048, 128
 
@@ -43,7 +44,7 @@ class FixedBuffer:
     def __post_init__(self) -> None:
         check_whole("length", self.length, 0)
 
-    def estimate(self, model: HMM, params: Mapping[str, Any], sequences: Sequences) -> BufferEstimate:
+    def estimate(self, model: HMM, params: Params, sequences: Sequences) -> BufferEstimate:
         """The given length, whatever the data."""
         return BufferEstimate(self.length, None, self.length, False)
 
@@ -78,7 +79,7 @@ class LyapunovBuffer:
         if self.longest < 1:
             raise ModelError(f"longest must be at least 1, got {self.longest!r}.")
 
-    def estimate(self, model: HMM, params: Mapping[str, Any], sequences: Sequences) -> BufferEstimate:
+    def estimate(self, model: HMM, params: Params, sequences: Sequences) -> BufferEstimate:
         """The length for these parameters and data, from stretches spread over the data."""
         if model.n_states == 1:
             return BufferEstimate(0, None, 0, False)
@@ -126,9 +127,7 @@ class LyapunovBuffer:
         return upper
 
 
-def contractions(
-    model: HMM, params: Mapping[str, Any], sequences: Sequences, length: int = RUN_LENGTH
-) -> list[np.ndarray]:
+def contractions(model: HMM, params: Params, sequences: Sequences, length: int = RUN_LENGTH) -> list[np.ndarray]:
     """Log contractions per step along stretches of consecutive data, one frame per stretch, burn-in discarded."""
     model.check_dim(sequences)
     length = min(length, int(np.diff(sequences.offsets).max()))
@@ -145,7 +144,7 @@ def contractions(
 
 
 @jax.jit
-def _log_contractions(model: HMM, params: Mapping[str, jax.Array], rows: Rows) -> jax.Array:
+def _log_contractions(model: HMM, params: Params, rows: Rows) -> Array:
     logs = model.log_likelihoods(params, rows)
     moves, matrices = model.transitions, params["transition"]
     if moves.varies:

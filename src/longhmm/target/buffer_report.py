@@ -5,7 +5,7 @@ The score of a block is what it adds to the gradient of the log likelihood (F9).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.backends.evaluate import choose, chunk_statistics, lower
 from longhmm.backends.protocol import Wanted
@@ -20,6 +21,7 @@ from longhmm.data.layout import Partition, gather, ladder
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
+from longhmm.model.parameters import Params
 from longhmm.target.buffer_length import BufferEstimate, LyapunovBuffer
 from longhmm.target.buffered import StartDistribution, WindowStatistics, stationary_start, uniform_start
 from longhmm.target.coordinates import Flat, interior, scores
@@ -103,7 +105,7 @@ class BufferReport:
 
 def buffer_report(
     model: HMM,
-    params: Mapping[str, Any],
+    params: Params,
     data: Any,
     *,
     windows: Windows | None = None,
@@ -171,7 +173,7 @@ def buffer_report(
 
 
 def block_scores(
-    model: HMM, params: Mapping[str, Any], sequences: Sequences, core_length: int, *, blocks: int = 400, seed: int = 0
+    model: HMM, params: Params, sequences: Sequences, core_length: int, *, blocks: int = 400, seed: int = 0
 ) -> tuple[np.ndarray, int]:
     """Scores `(n, P)` of up to `blocks` blocks drawn at random, and how many blocks of this length the data have.
 
@@ -188,7 +190,7 @@ Look = Callable[..., tuple[np.ndarray, np.ndarray]]
 
 
 def _some_blocks(
-    model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences, core_length: int, blocks: int, seed: int
+    model: HMM, params: Params, sequences: Sequences, core_length: int, blocks: int, seed: int
 ) -> tuple[Partition, Look]:
     """All blocks of this length, and what looks at up to `blocks` of them, drawn at random."""
     if blocks < 1:
@@ -213,7 +215,7 @@ def _exact(look: Look, shortest: int, longest: int) -> tuple[np.ndarray, np.ndar
 
 def scores_of(
     model: HMM,
-    params: Mapping[str, np.ndarray],
+    params: Params,
     sequences: Sequences,
     cut: Partition,
     numbers: np.ndarray,
@@ -248,16 +250,16 @@ def _batch_scores(
     model: HMM,
     statistics: WindowStatistics,
     moves: bool,
-    params: Mapping[str, jax.Array],
+    params: Params,
     minibatch: Minibatch,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Array, Array]:
     coordinates = model.unconstrain(params)
     found = scores(model, coordinates, statistics(model, params, minibatch), initial_moves=moves)
     flat = Flat.like(coordinates).ravel(found)
     return flat, _entering(model, params, minibatch, statistics.first_message(params))
 
 
-def _entering(model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, start: Any) -> jax.Array:
+def _entering(model: HMM, params: Params, minibatch: Minibatch, start: Any) -> Array:
     """Distribution of the state just before each core, given the rows of its window before it, `(W, K)`."""
     potentials, layout = lower(model, params, minibatch.rows), minibatch.in_rows()
     backend = choose(potentials.lowered.kind, model.n_states, model.transitions.varies, params["transition"].dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.backends.evaluate import Statistics, serves_many, window_statistics
 from longhmm.data.executor import ahead
@@ -18,6 +19,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.inference.markov import centred_counts, mixing_time, stationary
 from longhmm.model.hmm import HMM
+from longhmm.model.parameters import Params
 from longhmm.target.buffer_length import BufferEstimate, FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import Coordinates, add, natural, natural_score, prior_gradient
 from longhmm.target.minibatch import Minibatch, MinibatchSource, host_rows, with_numbers
@@ -27,15 +29,15 @@ from longhmm.target.target import Estimate, StreamedPosterior, Target, full_stat
 ROWS = 1 << 18  # looked at together for the importance of blocks
 BITS = 8  # of the rates that are kept
 
-StartDistribution = Callable[[Mapping[str, jax.Array]], jax.Array]
+StartDistribution = Callable[[Params], Array]
 
 
-def stationary_start(params: Mapping[str, jax.Array]) -> jax.Array:
+def stationary_start(params: Params) -> Array:
     """Windows begin from the stationary distribution of the current transition matrix: unbiased scores at the truth."""
     return stationary(params["transition"])
 
 
-def uniform_start(params: Mapping[str, jax.Array]) -> jax.Array:
+def uniform_start(params: Params) -> Array:
     """Windows begin from a uniform distribution, as in the paper's experiments."""
     n_states = params["transition"].shape[0]
     return jnp.full(n_states, 1.0 / n_states, params["transition"].dtype)
@@ -45,7 +47,7 @@ def uniform_start(params: Mapping[str, jax.Array]) -> jax.Array:
 class FullData:
     """The exact gradient, from one pass over everything."""
 
-    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> StreamedPosterior:
+    def bind(self, model: HMM, sequences: Sequences, params: Params) -> StreamedPosterior:
         model.check_dim(sequences)
         return StreamedPosterior(model, sequences, model.given_initial(model.validate(params)))
 
@@ -64,7 +66,7 @@ class Buffered:
     buffer: LyapunovBuffer | FixedBuffer = field(default_factory=LyapunovBuffer)
     start: StartDistribution = stationary_start
 
-    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> WindowTarget:
+    def bind(self, model: HMM, sequences: Sequences, params: Params) -> WindowTarget:
         found = self.buffer.estimate(model, params, sequences)
         return _bind_windows(model, sequences, params, self.windows, found, WindowStatistics(self.start))
 
@@ -75,7 +77,7 @@ class IID:
 
     windows: Windows = field(default_factory=Windows)
 
-    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> WindowTarget:
+    def bind(self, model: HMM, sequences: Sequences, params: Params) -> WindowTarget:
         if model.transitions.varies:
             raise ModelError(
                 f"IID() needs one transition matrix, got {type(model.transitions).__name__}, whose matrices follow "
@@ -88,7 +90,7 @@ class IID:
 def _bind_windows(
     model: HMM,
     sequences: Sequences,
-    params: Mapping[str, Any],
+    params: Params,
     windows: Windows,
     found: BufferEstimate,
     statistics: WindowStatistics,
@@ -108,40 +110,30 @@ def _bind_windows(
 
 @dataclass(frozen=True)
 class WindowStatistics:
-    """Statistics of the windows of a minibatch. Compared by value, so that compiled code is shared.
+    """Statistics of the windows of a minibatch. Compared by value, so that compiled code is shared."""
 
-    Attributes:
-        start: the distribution of the state before a window.
-        mixture: take observations as independent.
-    """
+    start: StartDistribution  # the distribution of the state before a window
+    mixture: bool = False  # take observations as independent
 
-    start: StartDistribution
-    mixture: bool = False
-
-    def __call__(
-        self, model: HMM, params: Mapping[str, jax.Array], minibatch: Minibatch, weights: jax.Array | None = None
-    ) -> Statistics:
+    def __call__(self, model: HMM, params: Params, minibatch: Minibatch, weights: Array | None = None) -> Statistics:
         """Of every window, or, with weights, of all together."""
 
-        def windows(at: Mapping[str, jax.Array]) -> Statistics:
+        def windows(at: Params) -> Statistics:
             rows, start = (minibatch.rows, minibatch.numbers, minibatch.layout), self.first_message(at)
             return window_statistics(model, at, *rows, start, weights)
 
         return _mixture_statistics(params, windows) if self.mixture else windows(params)
 
-    def first_message(self, params: Mapping[str, jax.Array]) -> jax.Array | None:
+    def first_message(self, params: Params) -> Array | None:
         """The distribution before windows; None for the stationary one, which backends find by themselves."""
         return None if self.start is stationary_start else jax.lax.stop_gradient(self.start(params))
 
 
-def _mixture_statistics(
-    params: Mapping[str, jax.Array], find: Callable[[Mapping[str, jax.Array]], Statistics]
-) -> Statistics:
+def _mixture_statistics(params: Params, find: Callable[[Params], Statistics]) -> Statistics:
     """The same for observations taken as independent: a mixture whose weights are the mean of the rows of `A`.
 
-    `find` gives the statistics of windows at the parameters of a chain that forgets everything at every step. With
-    `w_j = sum_i A[i, j] / K`, the derivative with respect to `A[i, j]` has the form of expected transitions: the
-    responsibility of state j is shared out over the rows in proportion to `A[i, j]`.
+    `find` gives statistics of a chain that forgets everything at every step. The derivative with respect to `A[i, j]`
+    has the form of expected transitions: what state j is responsible for, shared out in proportion to `A[i, j]`.
     """
     transition = params["transition"]
     weights = jnp.mean(transition, axis=0)
@@ -155,9 +147,9 @@ def _mixture_statistics(
     )
 
 
-def _only_row(params: Mapping[str, jax.Array]) -> jax.Array:
+def _only_row(params: Params) -> Array:
     """Of a chain that forgets everything at every step."""
-    return params["transition"][0]
+    return jnp.asarray(params["transition"])[0]
 
 
 @partial(
@@ -189,21 +181,21 @@ class WindowTarget(Target):
     def together(self) -> bool:
         return serves_many(self.model)
 
-    def minibatch(self, key: jax.Array) -> Minibatch:
+    def minibatch(self, key: Array) -> Minibatch:
         """Windows at random, each with one over the probability of its block as its weight."""
         if self.on_host:
             first: Minibatch = jax.tree.map(lambda each: each[0], self.minibatches(key[None]))
             return first
         return self.source.draw(key)
 
-    def minibatches(self, keys: jax.Array) -> Minibatch:
+    def minibatches(self, keys: Array) -> Minibatch:
         minibatch = self.source.draw_many(keys)
         rows = minibatch.rows
         values, observed = (np.reshape(each, (-1, each.shape[-1])) for each in (rows.values, rows.observed))
         self.model.emission.check(values, observed, lambda row: f"a value in a window of {self.source.sequences.name}")
         return with_numbers(self.model, minibatch)
 
-    def estimate(self, u: Mapping[str, Any], minibatch: Minibatch, *, per_window: bool = False) -> Estimate:
+    def estimate(self, u: Params, minibatch: Minibatch, *, per_window: bool = False) -> Estimate:
         found: Estimate = window_estimate(self.model, self.statistics, per_window, dict(u), self.initial, minibatch)
         return found
 
@@ -228,7 +220,7 @@ def window_estimate(
 
 def importance_of_groups(
     model: HMM,
-    params: Mapping[str, np.ndarray],
+    params: Params,
     sequences: Sequences,
     groups: Partition,
     buffer: int,
@@ -276,9 +268,7 @@ def _few_bits(values: np.ndarray) -> np.ndarray:
 
 
 @jax.jit
-def _shares(
-    model: HMM, params: Mapping[str, jax.Array], per_visit: jax.Array, per_move: jax.Array, minibatch: Minibatch
-) -> jax.Array:
+def _shares(model: HMM, params: Params, per_visit: Array, per_move: Array, minibatch: Minibatch) -> Array:
     """`(2, W)`, each window's shares of the visits of every state and of every kind of transition, summed."""
     found = WindowStatistics(stationary_start)(model, params, minibatch)
     visits = found.first + jnp.sum(found.transitions, axis=1)

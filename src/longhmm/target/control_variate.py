@@ -1,14 +1,12 @@
 """Control variates: windows only estimate how the gradient differs from one that is known exactly.
 
-A transition that was never seen for certain has a small expected count that rises in proportion to its probability,
-and that hangs on a few rows: whenever a window meets one of them, it is scaled up to all data, and throws a chain far
-off. Near the centre such counts are known, `n_ij(theta) = n_ij(theta*) A_ij / A*_ij` up to small terms, and the
-difference between the exact and the sampled version of that, which has mean zero, is added (F26).
+A transition that was never seen for certain has a small expected count, in proportion to its probability, that hangs on
+a few rows: scaled up to all data, one of them throws a chain far off. Near the centre such counts are known, and the
+difference between their exact and their sampled version, which has mean zero, is added (F26).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -16,11 +14,13 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.backends.evaluate import serves_many
 from longhmm.data.sequences import Sequences
 from longhmm.inference.scaling import safe_log
 from longhmm.model.hmm import HMM
+from longhmm.model.parameters import Params
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.target.buffered import (
     Buffered,
@@ -30,7 +30,7 @@ from longhmm.target.buffered import (
     stationary_start,
     window_estimate,
 )
-from longhmm.target.coordinates import Coordinates, add, interior, prior_gradient, unconstrain
+from longhmm.target.coordinates import Arrays, Coordinates, add, interior, prior_gradient, unconstrain
 from longhmm.target.minibatch import Minibatch
 from longhmm.target.systematic import Windows
 from longhmm.target.target import Estimate, full_statistics, log_likelihood_gradient
@@ -53,9 +53,9 @@ class ControlVariate:
     windows: Windows = field(default_factory=Windows)
     buffer: LyapunovBuffer | FixedBuffer = field(default_factory=LyapunovBuffer)
     start: StartDistribution = stationary_start
-    centre: Mapping[str, Any] | None = None
+    centre: Params | None = None
 
-    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> ControlVariateTarget:
+    def bind(self, model: HMM, sequences: Sequences, params: Params) -> ControlVariateTarget:
         plain = Buffered(self.windows, self.buffer, self.start).bind(model, sequences, params)
         centre = interior(model, params if self.centre is None else self.centre)
         if plain.initial is not None:
@@ -65,18 +65,13 @@ class ControlVariate:
 
 
 class CountControl(NamedTuple):
-    """The control variate for expected counts of transitions.
+    """The control variate for expected counts of transitions."""
 
-    Attributes:
-        counts: `(K, K)`, expected counts of all data at the centre.
-        elasticity: `(K, K)`, how counts follow probabilities, `d log n_ij / d log A_ij`, from 0 (not at all) to 1.
-    """
-
-    counts: Any
-    elasticity: Any
+    counts: Any  # `(K, K)`, expected counts of all data at the centre
+    elasticity: Any  # `(K, K)`, how counts follow probabilities, `d log n_ij / d log A_ij`, from 0 (not at all) to 1
 
 
-def count_control(model: HMM, centre: Mapping[str, np.ndarray], sequences: Sequences) -> CountControl:
+def count_control(model: HMM, centre: Params, sequences: Sequences) -> CountControl:
     """Which counts follow their probabilities: two passes, the second with the probabilities of small ones doubled."""
     complete = interior(model, centre)
     if model.transitions.varies:  # there is no single probability that a count could follow
@@ -93,7 +88,7 @@ def count_control(model: HMM, centre: Mapping[str, np.ndarray], sequences: Seque
     return CountControl(counts.astype(np.float32), elasticity.astype(np.float32))
 
 
-def count_score(model: HMM, coordinates: Coordinates, centre: Coordinates, difference: jax.Array) -> Coordinates:
+def count_score(model: HMM, coordinates: Coordinates, centre: Coordinates, difference: Array) -> Coordinates:
     """Derivative of `sum_ij (A_ij / A*_ij - 1) difference_ij log A_ij`, the first factor held constant."""
     none = {name: jnp.zeros_like(value) for name, value in coordinates.items()}
     if model.transitions.varies:
@@ -114,8 +109,8 @@ def count_score(model: HMM, coordinates: Coordinates, centre: Coordinates, diffe
 class ControlVariateTarget(WindowTarget):
     """Control variates: `centre`, coordinates of theta*; `exact`, the gradient of the log likelihood there."""
 
-    centre: dict[str, np.ndarray] = field(default_factory=dict)
-    exact: dict[str, np.ndarray] = field(default_factory=dict)
+    centre: Arrays = field(default_factory=dict)
+    exact: Arrays = field(default_factory=dict)
     rare: CountControl | None = None
     counts: ClassVar[bool] = False
     apart: ClassVar[bool] = False
@@ -127,7 +122,7 @@ class ControlVariateTarget(WindowTarget):
             plain.model, plain.statistics, plain.initial, plain.source, None, centre, exact, rare
         )
 
-    def estimate(self, u: Mapping[str, Any], minibatch: Minibatch, *, per_window: bool = False) -> Estimate:
+    def estimate(self, u: Params, minibatch: Minibatch, *, per_window: bool = False) -> Estimate:
         fixed = (self.centre, self.exact, self.rare, self.initial)
         return _controlled(self.model, self.statistics, dict(u), *fixed, minibatch)
 
@@ -143,7 +138,7 @@ def _controlled(
     initial: Any,
     minibatch: Minibatch,
 ) -> Estimate:
-    def at(point: Coordinates) -> tuple[Coordinates, jax.Array, jax.Array]:
+    def at(point: Coordinates) -> tuple[Coordinates, Array, Array]:
         seen = window_estimate(model, statistics, False, point, initial, minibatch)
         assert seen.totals is not None
         return seen.likelihood, seen.totals.transitions, seen.impossible

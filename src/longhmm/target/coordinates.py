@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.backends.evaluate import Statistics
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
+from longhmm.model.parameters import Params
 
-Coordinates = dict[str, jax.Array]
+Coordinates = dict[str, Array]
+Arrays = dict[str, np.ndarray]
 
 
 class Flat(NamedTuple):
@@ -22,7 +25,7 @@ class Flat(NamedTuple):
     shapes: tuple[tuple[str, tuple[int, ...]], ...]
 
     @staticmethod
-    def like(coordinates: Mapping[str, Any]) -> Flat:
+    def like(coordinates: Params) -> Flat:
         """The layout of given coordinates (only their shapes matter)."""
         return Flat(tuple((name, tuple(np.shape(coordinates[name]))) for name in sorted(coordinates)))
 
@@ -31,12 +34,12 @@ class Flat(NamedTuple):
         """Number of coordinates, P."""
         return sum(int(np.prod(shape, dtype=int)) for _, shape in self.shapes)
 
-    def ravel(self, coordinates: Mapping[str, Any], xp: Any = jnp, dtype: Any = None) -> Any:
+    def ravel(self, coordinates: Params, xp: Any = jnp, dtype: Any = None) -> Any:
         """To a vector `(..., P)`; leading axes that all coordinates share are kept."""
         own = [(xp.asarray(coordinates[name], dtype), len(shape)) for name, shape in self.shapes]
         return xp.concatenate([each.reshape((*each.shape[: each.ndim - ndim], -1)) for each, ndim in own], axis=-1)
 
-    def ravel_numpy(self, coordinates: Mapping[str, Any]) -> np.ndarray:
+    def ravel_numpy(self, coordinates: Params) -> np.ndarray:
         """The same on the host, in float64 whatever the scope."""
         return np.asarray(self.ravel(coordinates, np, np.float64))
 
@@ -50,7 +53,7 @@ class Flat(NamedTuple):
         return found
 
 
-def interior(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def interior(model: HMM, params: Params) -> Arrays:
     """Checked parameters that have finite coordinates: no zero where the model allows a transition."""
     complete = model.validate(params)
     if model.transitions.varies:
@@ -68,7 +71,7 @@ def interior(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
 # On the host, in float64 ------------------------------------------------------------------------------------------
 
 
-def unconstrain(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def unconstrain(model: HMM, params: Params) -> Arrays:
     """Natural parameters to unconstrained coordinates, in float64; constants and `initial` have none.
 
     Example:
@@ -81,24 +84,24 @@ def unconstrain(model: HMM, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return _wide(unconstrained, model, interior(model, params))
 
 
-def constrain(model: HMM, coordinates: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def constrain(model: HMM, coordinates: Params) -> Arrays:
     """Unconstrained coordinates to natural parameters, in float64: the inverse of `unconstrain`."""
     return _wide(_constrain, model, coordinates)
 
 
-def log_prior(model: HMM, params: Mapping[str, Any], *, unconstrained: bool = True) -> float:
+def log_prior(model: HMM, params: Params, *, unconstrained: bool = True) -> float:
     """Log prior density: of the unconstrained coordinates (Jacobian included), or of the natural parameters."""
     if not unconstrained:
         return float(_wide(_natural_log_prior, model, model.validate(params))["value"])
     return float(_wide(_log_prior, model, unconstrain(model, params))["value"])
 
 
-def log_prior_gradient(model: HMM, coordinates: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def log_prior_gradient(model: HMM, coordinates: Params) -> Arrays:
     """Gradient of the log prior density of the coordinates, Jacobian included, in float64."""
     return _wide(_prior_gradient, model, coordinates)
 
 
-def _wide(function: Callable[..., Any], model: HMM, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _wide(function: Callable[..., Any], model: HMM, arrays: Params) -> Arrays:
     with jax.enable_x64(True):
         found = function(model, {name: np.asarray(value, np.float64) for name, value in arrays.items()})
         return {name: np.asarray(value) for name, value in found.items()}
@@ -115,12 +118,10 @@ _prior_gradient = jax.jit(lambda model, coordinates: prior_gradient(model, coord
 # Gradients, inside compiled code ----------------------------------------------------------------------------------
 
 
-def natural(
-    model: HMM, coordinates: Mapping[str, jax.Array]
-) -> tuple[dict[str, jax.Array], Callable[[Mapping[str, jax.Array]], Coordinates]]:
+def natural(model: HMM, coordinates: Params) -> tuple[dict[str, Array], Callable[[Params], Coordinates]]:
     """Natural parameters, and what turns a derivative with respect to them into one with respect to coordinates."""
 
-    def moving(at: Coordinates) -> tuple[dict[str, jax.Array], dict[str, jax.Array]]:
+    def moving(at: Coordinates) -> tuple[dict[str, Array], dict[str, Array]]:
         params = model.constrain(at)
         real = {name: value for name, value in params.items() if jnp.issubdtype(value.dtype, jnp.inexact)}
         return real, {name: value for name, value in params.items() if name not in real}  # whole numbers are constants
@@ -130,9 +131,7 @@ def natural(
     return {**real, **constant}, lambda slope: pull({**none, **slope})[0]
 
 
-def natural_score(
-    params: Mapping[str, jax.Array], statistics: Statistics, *, initial_moves: bool = True
-) -> dict[str, jax.Array]:
+def natural_score(params: Params, statistics: Statistics, *, initial_moves: bool = True) -> dict[str, Array]:
     """Derivative of the complete-data log likelihood with respect to natural parameters, as if these were free.
 
     Centred counts have the same derivative as the counts, since rows sum to one, and do not cancel.
@@ -144,15 +143,13 @@ def natural_score(
     return found
 
 
-def _over(counts: jax.Array, probabilities: jax.Array) -> jax.Array:
+def _over(counts: Array, probabilities: Array) -> Array:
     """The derivative of `counts * log(probabilities)`, 0 where these are."""
     positive = probabilities > 0
     return jnp.where(positive, jnp.asarray(counts, probabilities.dtype) / jnp.where(positive, probabilities, 1.0), 0.0)
 
 
-def score(
-    model: HMM, coordinates: Mapping[str, jax.Array], statistics: Statistics, *, initial_moves: bool = True
-) -> Coordinates:
+def score(model: HMM, coordinates: Params, statistics: Statistics, *, initial_moves: bool = True) -> Coordinates:
     """Gradient of the log likelihood from summed statistics: the complete-data score at the given coordinates (F8).
 
     `initial_moves=False` treats the initial distribution as a constant, for parameters that bring their own.
@@ -161,14 +158,12 @@ def score(
     return pull(natural_score(params, statistics, initial_moves=initial_moves))
 
 
-def scores(
-    model: HMM, coordinates: Mapping[str, jax.Array], statistics: Statistics, *, initial_moves: bool = True
-) -> Coordinates:
+def scores(model: HMM, coordinates: Params, statistics: Statistics, *, initial_moves: bool = True) -> Coordinates:
     """The score of every window: a leading axis W on every array."""
     return jax.vmap(lambda one: score(model, coordinates, one, initial_moves=initial_moves))(statistics)
 
 
-def prior_gradient(model: HMM, coordinates: Mapping[str, jax.Array]) -> Coordinates:
+def prior_gradient(model: HMM, coordinates: Params) -> Coordinates:
     """Gradient of the log prior density of the coordinates, Jacobian included (F18)."""
     params, pull = natural(model, coordinates)
     names = {model.transitions.parameter if name == "transition" else name for name in coordinates}
@@ -177,6 +172,6 @@ def prior_gradient(model: HMM, coordinates: Mapping[str, jax.Array]) -> Coordina
     return add(pull(slope), jax.grad(model.log_jacobian)(dict(coordinates)))
 
 
-def add(*parts: Mapping[str, Any]) -> Coordinates:
+def add(*parts: Params) -> Coordinates:
     """Sum of gradients, name by name."""
     return {name: sum(part[name] for part in parts) for name in parts[0]}

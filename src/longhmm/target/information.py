@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -10,12 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.backends.evaluate import serves_many
 from longhmm.data.executor import nearby
 from longhmm.data.layout import Partition, gather
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
+from longhmm.model.parameters import Params
 from longhmm.model.summary import subsample_data
 from longhmm.target.buffered import WindowStatistics, stationary_start
 from longhmm.target.control_variate import count_score
@@ -44,7 +46,7 @@ def part_of(sequences: Sequences, size: int) -> Sequences:
 
 def information_by_differences(
     model: HMM,
-    coordinates: Mapping[str, np.ndarray],
+    coordinates: Params,
     sequences: Sequences,
     progress: Callable[[float], None] | None = None,
 ) -> np.ndarray:
@@ -94,10 +96,10 @@ def _reparametrisation(
 
 
 @partial(jax.jit, static_argnames=("flat",))
-def _second_derivative(model: HMM, flat: Flat, weights: Mapping[str, jax.Array], centre: jax.Array) -> jax.Array:
+def _second_derivative(model: HMM, flat: Flat, weights: Params, centre: Array) -> Array:
     """Of `weights . params` along the coordinates."""
 
-    def weighted(vector: jax.Array) -> jax.Array:
+    def weighted(vector: Array) -> Array:
         at = model.constrain(flat.unravel(vector))
         return sum((jnp.sum(weights[name] * at[name]) for name in weights), jnp.zeros(()))
 
@@ -109,8 +111,8 @@ def _second_derivative(model: HMM, flat: Flat, weights: Mapping[str, jax.Array],
 
 def score_differences(
     model: HMM,
-    centre: Mapping[str, np.ndarray],
-    points: Mapping[str, np.ndarray],
+    centre: Params,
+    points: Params,
     sequences: Sequences,
     windows: Windows,
     buffer: int,
@@ -153,14 +155,12 @@ def _by_point(
 
 
 @partial(jax.jit, static_argnames=("flat",))
-def _differences(
-    model: HMM, flat: Flat, centre: Any, points: Any, minibatches: Minibatch, elasticity: jax.Array
-) -> jax.Array:
-    def at(coordinates: Any, minibatch: Minibatch) -> tuple[jax.Array, jax.Array]:
+def _differences(model: HMM, flat: Flat, centre: Any, points: Any, minibatches: Minibatch, elasticity: Array) -> Array:
+    def at(coordinates: Any, minibatch: Minibatch) -> tuple[Array, Array]:
         found = WindowStatistics(stationary_start)(model, model.constrain(coordinates), minibatch)
         return flat.ravel(scores(model, coordinates, found)), found.transitions
 
-    def moved(inputs: tuple[Any, Minibatch]) -> jax.Array:
+    def moved(inputs: tuple[Any, Minibatch]) -> Array:
         point, minibatch = inputs
         both = jax.tree.map(lambda *each: jnp.stack(each), centre, point)
         (home, away), (counts, _) = jax.vmap(at, (0, None))(both, minibatch)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.backends.pallas.windows import for_windows
 from longhmm.backends.read import resident_numbers
@@ -54,9 +55,9 @@ class DeviceData(NamedTuple):
     """Data held by the device, with the tables that place blocks in them; floats say by NaN what is missing."""
 
     rows: Rows
-    offsets: jax.Array
-    block_offsets: jax.Array
-    numbers: jax.Array | None
+    offsets: Array
+    block_offsets: Array
+    numbers: Array | None
 
 
 def to_device(sequences: Sequences, partition: Partition, model: HMM | None) -> DeviceData:
@@ -136,14 +137,14 @@ class MinibatchSource:
         source.data, source.unequal = leaves if source.on_device else (leaves[0], unequal)
         return source
 
-    def draw(self, key: jax.Array) -> Minibatch:
+    def draw(self, key: Array) -> Minibatch:
         """A minibatch of `windows.count` windows."""
         if self.data is not None:
             core_length = self.windows.core_length
             return _draw_on_device(self.scheme, core_length, self.buffer, self.data, self.unequal, key)
         return jax.tree.map(lambda each: each[0], self.draw_many(key[None]))
 
-    def draw_many(self, keys: jax.Array) -> Minibatch:
+    def draw_many(self, keys: Array) -> Minibatch:
         """What `draw` gives for each of some keys, along a leading axis, read on the host in one go."""
         scheme = self.scheme if self.unequal is None else self.unequal.scheme
         with jax.enable_x64(scheme.population >= INT32_LIMIT):
@@ -189,7 +190,7 @@ def _blocks_at(xp: Any, scheme: SystematicSampling, unequal: UnequalSampling | N
 
 
 @partial(jax.jit, static_argnames=("scheme",))
-def _draw_places(scheme: SystematicSampling, keys: jax.Array) -> jax.Array:
+def _draw_places(scheme: SystematicSampling, keys: Array) -> Array:
     return jax.vmap(scheme.draw)(keys)
 
 
@@ -200,7 +201,7 @@ def _draw_on_device(
     buffer: int,
     data: DeviceData,
     unequal: UnequalSampling | None,
-    key: jax.Array,
+    key: Array,
 ) -> Minibatch:
     places = (scheme if unequal is None else unequal.scheme).draw(key)
     drawn, weights = _blocks_at(jnp, scheme, unequal, places)

@@ -6,22 +6,21 @@ statistics at the same point, so nothing is differentiated through the recursion
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from longhmm.backends.resident import Data, Program, exact_statistics, lay_out
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
+from longhmm.model.parameters import Params
 from longhmm.target.coordinates import prior_gradient
 from longhmm.target.target import Estimate, Target
-
-Params = Mapping[str, jax.Array]
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=("program", "data", "level", "initial"), meta_fields=())
@@ -49,13 +48,11 @@ class ExactPosterior(Target):
     def model(self) -> HMM:  # type: ignore[override]
         return self.program.model
 
-    def __call__(self, coordinates: Params) -> jax.Array:
+    def __call__(self, coordinates: Params) -> Array:
         with jax.enable_x64(True):
             return _log_posterior(self, _wide(coordinates))[0]
 
-    def log_density_and_gradient(
-        self, u: Params, progress: Progress | None = None
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+    def log_density_and_gradient(self, u: Params, progress: Progress | None = None) -> tuple[Array, dict[str, Array]]:
         """The log posterior and its gradient by name, from one pass; may be called inside compiled code."""
         with jax.enable_x64(True):
             value, gradient, _ = _evaluate(self, _wide(u))
@@ -68,7 +65,7 @@ class ExactPosterior(Target):
             likelihood = jax.tree.map(jnp.subtract, gradient, prior_gradient(self.model, _wide(u)))
             return Estimate(gradient, likelihood, impossible=jnp.zeros((), jnp.int32))
 
-    def params(self, coordinates: Params) -> dict[str, jax.Array]:
+    def params(self, coordinates: Params) -> dict[str, Array]:
         """Natural parameters, with the distribution of first states that holds here."""
         params = self.model.constrain(_wide(coordinates))
         return params if self.initial is None else {**params, "initial": self.initial}
@@ -83,32 +80,30 @@ class ExactPosterior(Target):
         return replace(self, level=jnp.asarray(level, jnp.int32))
 
 
-def _wide(coordinates: Params) -> dict[str, jax.Array]:
+def _wide(coordinates: Params) -> dict[str, Array]:
     return {name: jnp.asarray(value, jnp.float64) for name, value in coordinates.items()}
 
 
 @jax.jit
-def _log_posterior(posterior: ExactPosterior, coordinates: Params) -> tuple[jax.Array, jax.Array]:
+def _log_posterior(posterior: ExactPosterior, coordinates: Params) -> tuple[Array, Array]:
     """The log posterior, and the overlap at which all was exact."""
     value, level = _log_likelihood(posterior, posterior.params(coordinates))
     return value + posterior.model.log_prior_unconstrained(coordinates), level
 
 
 @jax.jit
-def _evaluate(posterior: ExactPosterior, u: Params) -> tuple[jax.Array, dict[str, jax.Array], jax.Array]:
+def _evaluate(posterior: ExactPosterior, u: Params) -> tuple[Array, dict[str, Array], Array]:
     both = jax.value_and_grad(_log_posterior, argnums=1, has_aux=True)
     (value, level), gradient = both(posterior, dict(u))
     return value, gradient, level
 
 
 @jax.custom_vjp
-def _log_likelihood(posterior: ExactPosterior, params: Params) -> tuple[jax.Array, jax.Array]:
+def _log_likelihood(posterior: ExactPosterior, params: Params) -> tuple[Array, Array]:
     return _log_likelihood_forward(posterior, params)[0]
 
 
-def _log_likelihood_forward(
-    posterior: ExactPosterior, params: Params
-) -> tuple[tuple[jax.Array, jax.Array], dict[str, jax.Array]]:
+def _log_likelihood_forward(posterior: ExactPosterior, params: Params) -> tuple[tuple[Array, Array], dict[str, Array]]:
     statistics, level = exact_statistics(posterior.program, posterior.data, params, posterior.level)
     slopes = {name: jnp.zeros_like(value) for name, value in params.items()}
     # d/dA of n_ij log A_ij is n_ij / A_ij, and n_ij is 0 where A_ij is. Matrices that vary have a slope of their own.
@@ -118,7 +113,7 @@ def _log_likelihood_forward(
     return (statistics.log_likelihood, level), {**slopes, **statistics.natural}
 
 
-def _log_likelihood_backward(slopes: dict[str, jax.Array], outer: tuple[jax.Array, Any]) -> tuple[Any, ...]:
+def _log_likelihood_backward(slopes: dict[str, Array], outer: tuple[Array, Any]) -> tuple[Any, ...]:
     return None, jax.tree.map(lambda slope: outer[0] * slope, slopes)
 
 
@@ -129,5 +124,5 @@ _log_likelihood.defvjp(_log_likelihood_forward, _log_likelihood_backward)
 class ResidentData:
     """The exact log posterior and its gradient from one compiled pass over everything, as a policy."""
 
-    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> ExactPosterior:
+    def bind(self, model: HMM, sequences: Sequences, params: Params) -> ExactPosterior:
         return ExactPosterior.of(model, sequences, model.given_initial(model.validate(params)))

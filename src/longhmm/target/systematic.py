@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.data.layout import Partition
 from longhmm.errors import ModelError, check_whole
@@ -108,7 +109,7 @@ class SystematicSampling:
         """N/S, with which each drawn block enters the sum."""
         return self.population / self.count
 
-    def draw(self, key: jax.Array) -> jax.Array:
+    def draw(self, key: Array) -> Array:
         """`(S,)` distinct numbers, each with inclusion probability S/N; from integer bits alone."""
         spacing_key, offset_key = jax.random.split(key)
         # The type is part of the draw: left to JAX's settings, one seed would give different blocks in other scopes.
@@ -119,7 +120,7 @@ class SystematicSampling:
         places = jnp.concatenate([jnp.zeros(1, dtype), cuts]) + self.spacing * jnp.arange(self.count, dtype=dtype)
         return self.shift(places, jax.random.randint(offset_key, (), 0, self.population, dtype))
 
-    def shift(self, places: jax.Array, offset: jax.Array) -> jax.Array:
+    def shift(self, places: Array, offset: Array) -> Array:
         """`places + offset`, modulo the population; written without sums that could overflow."""
         room = self.population - offset
         return jnp.where(places < room, places + offset, places - room)

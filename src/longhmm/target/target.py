@@ -5,7 +5,6 @@ A policy such as `Buffered(...)` becomes a target by `bind(model, data, params)`
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -13,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from longhmm.backends import stream
 from longhmm.backends.evaluate import Statistics
@@ -20,8 +20,10 @@ from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.inference.markov import centred_counts
 from longhmm.model.hmm import HMM
+from longhmm.model.parameters import Params
 from longhmm.target.buffer_length import BufferEstimate
 from longhmm.target.coordinates import (
+    Arrays,
     Coordinates,
     add,
     constrain,
@@ -35,21 +37,13 @@ from longhmm.target.minibatch import MinibatchSource
 
 
 class Estimate(NamedTuple):
-    """What a minibatch says at some coordinates.
+    """What a minibatch says at some coordinates."""
 
-    Attributes:
-        gradient: estimate of the gradient of the log posterior in unconstrained coordinates, by name.
-        likelihood: the same of the log likelihood, without the prior and its Jacobian.
-        totals: expected statistics scaled to all data; None where the target has no `counts`.
-        windows: expected statistics of every window, without weights, where they were asked for.
-        impossible: how many windows had to be left out, see `impossible_windows`.
-    """
-
-    gradient: dict[str, Any]
-    likelihood: dict[str, Any]
-    totals: Statistics | None = None
-    windows: Statistics | None = None
-    impossible: Any = 0
+    gradient: dict[str, Any]  # of the log posterior in unconstrained coordinates, by name; an estimate
+    likelihood: dict[str, Any]  # the same of the log likelihood, without the prior and its Jacobian
+    totals: Statistics | None = None  # expected statistics scaled to all data; None where the target has no `counts`
+    windows: Statistics | None = None  # those of every window, without weights, where they were asked for
+    impossible: Any = 0  # how many windows had to be left out, see `impossible_windows`
 
 
 class Target:
@@ -85,28 +79,26 @@ class Target:
         """Whether chains are best run together: one call serves them all."""
         return False
 
-    def log_density_and_gradient(
-        self, u: Mapping[str, Any], progress: Progress | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def log_density_and_gradient(self, u: Params, progress: Progress | None = None) -> tuple[Any, dict[str, Any]]:
         """The exact log posterior density of the coordinates, up to the evidence, and its gradient, in float64."""
         value, gradient, _, _ = self._pass(u, progress)
         return float(value), jax.tree.map(np.asarray, gradient)
 
-    def minibatch(self, key: jax.Array) -> Any:
+    def minibatch(self, key: Array) -> Any:
         """Windows at random; None where all data are used."""
         return None
 
-    def minibatches(self, keys: jax.Array) -> Any:
+    def minibatches(self, keys: Array) -> Any:
         """What `minibatch` gives for each of some keys, along a leading axis; where `on_host`."""
         return None
 
-    def estimate(self, u: Mapping[str, Any], minibatch: Any, *, per_window: bool = False) -> Estimate:
+    def estimate(self, u: Params, minibatch: Any, *, per_window: bool = False) -> Estimate:
         """The gradient of the log posterior, and what is behind it; `per_window` asks for every window's statistics."""
         _, gradient, likelihood, totals = self._pass(u)
         gradient, likelihood = jax.tree.map(np.asarray, (gradient, likelihood))
         return Estimate(gradient, likelihood, totals, None, np.zeros((), np.int32))
 
-    def _pass(self, u: Mapping[str, Any], progress: Progress | None = None) -> tuple[Any, Any, Any, Statistics]:
+    def _pass(self, u: Params, progress: Progress | None = None) -> tuple[Any, Any, Any, Statistics]:
         params = constrain(self.model, u)
         if self.initial is not None:
             params = {**params, "initial": self.initial}
@@ -131,11 +123,11 @@ class StreamedPosterior(Target):
 class Estimator(Protocol):
     """A policy: which windows, with which buffer."""
 
-    def bind(self, model: HMM, sequences: Sequences, params: Mapping[str, Any]) -> Target:
+    def bind(self, model: HMM, sequences: Sequences, params: Params) -> Target:
         """Tie the policy to a model and data, with buffer and gap as `params` need them."""
 
 
-def impossible_windows(totals: Statistics, minibatch: Any) -> jax.Array:
+def impossible_windows(totals: Statistics, minibatch: Any) -> Array:
     """At least how many windows hold observations that no state can produce, so that they were left out.
 
     Every time in a core adds its window's weight to the expected first states or transitions, whatever was observed;
@@ -149,9 +141,7 @@ def impossible_windows(totals: Statistics, minibatch: Any) -> jax.Array:
 # All data -----------------------------------------------------------------------------------------------------------
 
 
-def full_statistics(
-    model: HMM, complete: Mapping[str, np.ndarray], sequences: Sequences, progress: Progress | None = None
-) -> Statistics:
+def full_statistics(model: HMM, complete: Params, sequences: Sequences, progress: Progress | None = None) -> Statistics:
     """Expected statistics of all data at checked parameters, summed in float64."""
     found = stream.totals(model, complete, sequences, progress=progress)
     natural = found.natural
@@ -170,7 +160,7 @@ _pulled_back = jax.jit(lambda model, params, sums: model.emission.lowering.gradi
 
 
 @partial(jax.jit, static_argnames=("moves",))
-def _finish(model: HMM, moves: bool, u: Coordinates, totals: Statistics) -> tuple[jax.Array, Coordinates, Coordinates]:
+def _finish(model: HMM, moves: bool, u: Coordinates, totals: Statistics) -> tuple[Array, Coordinates, Coordinates]:
     """The log posterior and its gradient, and the gradient of the log likelihood."""
     likelihood = score(model, u, totals, initial_moves=moves)
     value = totals.log_likelihood + model.log_prior_unconstrained(u)
@@ -178,23 +168,21 @@ def _finish(model: HMM, moves: bool, u: Coordinates, totals: Statistics) -> tupl
 
 
 def log_posterior_and_gradient(
-    model: HMM, params: Mapping[str, Any], sequences: Sequences, *, progress: Progress | None = None
-) -> tuple[float, dict[str, np.ndarray]]:
+    model: HMM, params: Params, sequences: Sequences, *, progress: Progress | None = None
+) -> tuple[float, Arrays]:
     """Log posterior density of the unconstrained coordinates (up to the evidence) and its gradient, in float64."""
     complete = model.validate(params)
     value, gradient, _ = finished(model, complete, full_statistics(model, complete, sequences, progress))
     return float(value), gradient
 
 
-def log_likelihood_gradient(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> dict[str, np.ndarray]:
+def log_likelihood_gradient(model: HMM, params: Params, sequences: Sequences) -> Arrays:
     """The exact gradient of the log likelihood alone, in float64."""
     complete = model.validate(params)
     return finished(model, complete, full_statistics(model, complete, sequences))[2]
 
 
-def finished(
-    model: HMM, complete: Mapping[str, np.ndarray], statistics: Statistics
-) -> tuple[np.ndarray, dict[str, np.ndarray], dict[str, np.ndarray]]:
+def finished(model: HMM, complete: Params, statistics: Statistics) -> tuple[np.ndarray, Arrays, Arrays]:
     """The log posterior at checked parameters, its gradient, and that of the log likelihood, from statistics there."""
     with jax.enable_x64(True):
         u = unconstrained(model, {name: np.asarray(value) for name, value in complete.items()})
@@ -205,13 +193,13 @@ def finished(
 
 def gradient(
     model: HMM,
-    params: Mapping[str, Any],
+    params: Params,
     data: Any,
     *,
     prior: bool = True,
     estimator: Estimator | None = None,
     seed: int = 0,
-) -> dict[str, np.ndarray]:
+) -> Arrays:
     """Gradient of the log posterior (or of the log likelihood) in unconstrained coordinates.
 
     Args:
