@@ -212,7 +212,7 @@ def main() -> None:
     parser.add_argument("--out", default="docs/calibration")
     options = parser.parse_args()
     os.environ.setdefault("XLA_FLAGS", ONE_THREAD)
-    from longhmm.samplers.control_variate_tuning import whitening
+    from longhmm.samplers.control_variate_sgld import whitening
     from longhmm.samplers.mode import find_mode
     from longhmm.target.coordinates import Flat, constrain
 

@@ -26,8 +26,7 @@ from longhmm.run.chains import bulk_effective_size
 from longhmm.run.request import Request
 from longhmm.run.run import CHEAPER, Run, carry_out
 from longhmm.samplers.contract import Start
-from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
-from longhmm.samplers.control_variate_tuning import Tuned
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD, Tuned
 from longhmm.target.coordinates import Flat, constrain
 from longhmm.target.target import StreamedPosterior
 

@@ -11,7 +11,7 @@ import longhmm as lh
 from longhmm.posterior.diagnostics import bias, verdict
 from longhmm.run import driver, run, sample
 from longhmm.run.limit import Abandoned, Limit, TimeIsOver
-from longhmm.samplers import control_variate_tuning as tuning
+from longhmm.samplers import control_variate_sgld as tuning
 from longhmm.samplers import full_data_hmc
 
 PARAMS = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}

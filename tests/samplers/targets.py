@@ -10,7 +10,7 @@ import numpyro.distributions as dist
 
 import longhmm as lh
 from longhmm.data.sequences import Sequences
-from longhmm.samplers.control_variate_tuning import Tuned
+from longhmm.samplers.control_variate_sgld import Tuned
 from longhmm.target.control_variate import CountControl
 
 

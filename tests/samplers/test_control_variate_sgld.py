@@ -11,8 +11,7 @@ from longhmm.run.chains import bulk_effective_size
 from longhmm.run.request import Request
 from longhmm.run.run import Run, carry_out
 from longhmm.samplers.contract import Start
-from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
-from longhmm.samplers.control_variate_tuning import drifted, noise_factor, whitening
+from longhmm.samplers.control_variate_sgld import ControlVariateSGLD, drifted, noise_factor, whitening
 from longhmm.target.coordinates import Flat, constrain, unconstrain
 from longhmm.target.target import StreamedPosterior
 from samplers.targets import Prepared

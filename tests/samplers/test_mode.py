@@ -7,7 +7,7 @@ import longhmm as lh
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.progress import Bar
-from longhmm.samplers import local_optima, mode
+from longhmm.samplers import mode
 
 
 @pytest.fixture(scope="module")
@@ -22,18 +22,18 @@ def test_the_same_mode_with_its_states_in_another_order_does_not_compete(climbs,
     model, data, params = climbs
     order = [1, 0]
     turned = {"transition": params["transition"][np.ix_(order, order)], "rate": params["rate"][order]}
-    monkeypatch.setattr(local_optima, "initial_params", lambda *_, **__: [params, turned])
-    (best,) = local_optima.local_optima(model, data, data, None, 2, 0, Bar(False))
+    monkeypatch.setattr(mode, "initial_params", lambda *_, **__: [params, turned])
+    (best,) = mode.local_optima(model, data, data, None, 2, 0, Bar(False))
     assert best.params["rate"][0] < best.params["rate"][1]
 
 
 def test_another_place_competes(climbs, monkeypatch):
     model, data, params = climbs
     alike = {"transition": np.full((2, 2), 0.5), "rate": np.array([3.0, 3.0])}
-    monkeypatch.setattr(local_optima, "initial_params", lambda *_, **__: [params, alike])
-    best, other = local_optima.local_optima(model, data, data, None, 2, 0, Bar(False))
+    monkeypatch.setattr(mode, "initial_params", lambda *_, **__: [params, alike])
+    best, other = mode.local_optima(model, data, data, None, 2, 0, Bar(False))
     assert other.log_posterior < best.log_posterior - 10
-    assert local_optima.contenders([best, other]) == [best]
+    assert mode.contenders([best, other]) == [best]
 
 
 def test_a_newton_step_that_leaves_all_sense_is_shortened(climbs, monkeypatch):
@@ -41,7 +41,7 @@ def test_a_newton_step_that_leaves_all_sense_is_shortened(climbs, monkeypatch):
     model, data, params = climbs
     here = lh.unconstrain(model, {**params, "rate": np.array([1.1, 7.5])})
     steps = (model, here, data, lh.Windows(), 4, 0, Bar(False))
-    wanted, real, asked = mode._newton(*steps), local_optima.log_posterior_and_gradient, []
+    wanted, real, asked = mode._newton(*steps), mode.log_posterior_and_gradient, []
 
     def sometimes(*given, **options):
         asked.append(1)
@@ -49,7 +49,7 @@ def test_a_newton_step_that_leaves_all_sense_is_shortened(climbs, monkeypatch):
             raise ModelError("params['rate'] must be positive, got inf.")
         return real(*given, **options)
 
-    monkeypatch.setattr(local_optima, "log_posterior_and_gradient", sometimes)
+    monkeypatch.setattr(mode, "log_posterior_and_gradient", sometimes)
     found = mode._newton(*steps)
     assert found.log_posterior == pytest.approx(wanted.log_posterior, abs=1e-2) and len(asked) > 2
 
@@ -58,8 +58,8 @@ def test_the_best_of_many_short_climbs_go_on(climbs, monkeypatch):
     """The only good start comes last of ten."""
     model, data, params = climbs
     alike = 9 * [{"transition": np.full((2, 2), 0.5), "rate": np.array([3.0, 3.0])}]
-    monkeypatch.setattr(local_optima, "initial_params", lambda *_, restarts, **__: [*alike, params][-restarts:])
-    best = local_optima.local_optima(model, data, data, None, 10, 0, Bar(False))[0]
+    monkeypatch.setattr(mode, "initial_params", lambda *_, restarts, **__: [*alike, params][-restarts:])
+    best = mode.local_optima(model, data, data, None, 10, 0, Bar(False))[0]
     np.testing.assert_allclose(best.params["rate"], [1.0, 8.0], atol=0.6)
 
 
@@ -95,7 +95,7 @@ def test_the_mode_is_reached_where_emissions_overlap_and_em_rests_on_a_saddle():
     data = open_data(lh.simulate(model, params, 100_000, seed=1)[1])
     model = model.resolve(data)
     found = mode.find_mode(model, data, seed=0)
-    near_the_truth = local_optima.settled(model, params, data).log_posterior
+    near_the_truth = mode.settled(model, params, data).log_posterior
     assert found.decrement < 0.05
     assert found.log_posterior > near_the_truth - 0.05
 
@@ -109,7 +109,7 @@ def test_ascent_ends_at_the_top_of_a_ridge_and_survives_points_without_a_value()
         return -100 * across**2 - along**2, slope
 
     unit = np.eye(2) / 100
-    end = local_optima.ascend(ridge, np.array([-1.2, 1.0]), factor=unit, tolerance=1e-6, steps=200)
+    end = mode.ascend(ridge, np.array([-1.2, 1.0]), factor=unit, tolerance=1e-6, steps=200)
     np.testing.assert_allclose(end, [1.0, 1.0], atol=1e-3)
 
 
@@ -117,13 +117,11 @@ def test_optima_that_a_part_cannot_tell_apart_are_compared_on_more_data(climbs, 
     model, data, params = climbs
     other = {**params, "rate": np.array([2.0, 5.0])}
     far = {**params, "rate": np.array([0.1, 0.2])}
-    optima = [local_optima.Optimum(-100.0, params), local_optima.Optimum(-110.0, other)]
-    optima.append(local_optima.Optimum(-150.0, far))
-    assert [each.log_posterior for each in local_optima.contenders(optima)] == [-100.0, -110.0]
+    optima = [mode.Optimum(-100.0, params), mode.Optimum(-110.0, other)]
+    optima.append(mode.Optimum(-150.0, far))
+    assert [each.log_posterior for each in mode.contenders(optima)] == [-100.0, -110.0]
     values = {1.0: -1000.0, 2.0: -900.0}
-    monkeypatch.setattr(
-        local_optima, "settled", lambda model, at, stage: local_optima.Optimum(values[float(at["rate"][0])], at)
-    )
-    best, second = local_optima.again(model, optima[:2], data, Bar(False))
+    monkeypatch.setattr(mode, "settled", lambda model, at, stage: mode.Optimum(values[float(at["rate"][0])], at))
+    best, second = mode.again(model, optima[:2], data, Bar(False))
     assert best.params is other and second.params is params
-    assert local_optima.again(model, optima[:1], data, Bar(False))[0] is optima[0]
+    assert mode.again(model, optima[:1], data, Bar(False))[0] is optima[0]

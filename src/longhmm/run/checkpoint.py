@@ -42,7 +42,7 @@ _guard = threading.Lock()
 CLASSES = {
     name: f"longhmm.{module}"
     for module, names in {
-        "samplers.control_variate_tuning": "Tuned",
+        "samplers.control_variate_sgld": "Tuned",
         "samplers.langevin_moves": "CoxIngersollRoss GaussianMetric Mirror Preconditioned",
         "samplers.preconditioning": "Identity InverseInformation",
         "samplers.schedules": "Constant PolynomialDecay",

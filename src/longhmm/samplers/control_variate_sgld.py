@@ -14,14 +14,27 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from longhmm.data.layout import Partition
+from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
+from longhmm.model.hmm import HMM
+from longhmm.model.parameters import Params
 from longhmm.samplers.contract import Coordinates, Sampler, Start
-from longhmm.samplers.control_variate_tuning import Tuned, drifted, tune
-from longhmm.target.buffered import FullData
-from longhmm.target.control_variate import ControlVariateTarget
-from longhmm.target.coordinates import Arrays, Flat
-from longhmm.target.target import Estimator, Target
+from longhmm.samplers.mode import Mode, find_mode
+from longhmm.target.buffer_length import FixedBuffer
+from longhmm.target.buffered import Buffered, FullData, WindowTarget
+from longhmm.target.control_variate import ControlVariateTarget, CountControl, count_control
+from longhmm.target.coordinates import Arrays, Flat, constrain, log_prior_gradient
+from longhmm.target.information import BLOCKS_PER_POINT, score_differences
+from longhmm.target.systematic import UnequalSampling, Windows
+from longhmm.target.target import Estimator, Target, log_likelihood_gradient
 
+COUNTS = (16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
+STEP_OVERHEAD = 2000  # what a step costs beside its windows, in observations
+NOISE_POINTS = 256  # points at which the noise of the gradient is measured
+# In posterior standard deviations. The mean of the most skewed coordinate there is, the logarithm of an exponential
+# variable, lies SKEW from its mode; along the common direction of n such coordinates it is SKEW sqrt(n).
+SKEW, FAR, EACH_FAR = 0.58, 1.0, 1.0
 WARM_UP = 20  # autocorrelation times that chains warm up for
 
 # No step goes further than this along any whitened coordinate, in posterior standard deviations. Even the most skewed
@@ -175,3 +188,180 @@ class ControlVariateSGLD(Sampler):
             "another mode is as good: a search from another start ended elsewhere, "
             f"{-self.found.competing:.1f} below in log posterior on a part of the data"
         ]
+
+
+# Everything it needs, found without help: mode, information, noise, number of windows, step size ----------------------
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """What was chosen, and about which centre; `bind` makes control variates of it."""
+
+    mode: Arrays  # its coordinates
+    information: np.ndarray  # `(P, P)`, at the mode
+    log_posterior: float  # at the mode
+    passes: int  # over all data, on the way there
+    competing: float  # log posterior, relative to this one, of another mode that is as good; NaN where there is none
+    factor: np.ndarray  # L, `(P, P)`, `L L^T = H^-1`
+    noise_factor: np.ndarray  # C, `(P, P)`
+    step_size: float  # h
+    noise: float  # largest eigenvalue of the noise V of the chosen number of windows, in whitened coordinates
+    cost: float  # rows that an independent draw costs
+    centre: Arrays  # coordinates of the centre of the control variates: the mode, unless it was moved
+    slope: Arrays  # exact gradient of the log likelihood at the centre
+    counts: CountControl  # the control variate for expected counts there
+    recentred: int  # how often the centre was moved
+    windows: Windows = field(metadata={"static": True})
+    buffer: int = field(metadata={"static": True})
+
+    @property
+    def autocorrelation(self) -> float:
+        """Predicted steps per effective draw, `(2 - h) / h`."""
+        return (2 - self.step_size) / self.step_size
+
+    def bind(self, model: HMM, sequences: Sequences, params: Params) -> ControlVariateTarget:
+        """Control variates about the centre; windows are a mixing time apart at the mode, whatever `params` are."""
+        plain = _bind_windows(model, sequences, self.mode, self.windows, self.buffer)
+        return ControlVariateTarget.of(plain, _narrow(self.centre), _narrow(self.slope), self.counts)
+
+    def spread(self, chains: int, seed: int) -> list[Arrays]:
+        """Starts spread out like the posterior itself, so that the agreement of chains means something."""
+        flat = Flat.like(self.mode)
+        centre, factor = flat.ravel_numpy(self.mode), np.asarray(self.factor, np.float64)
+        rng = np.random.default_rng([seed, 1])
+        return [flat.unravel(centre + factor @ rng.normal(size=flat.size)) for _ in range(chains)]
+
+    def at(self, offsets: np.ndarray) -> Arrays:
+        """Coordinates of whitened offsets `(..., P)` from the centre, in float64."""
+        flat = Flat.like(self.centre)
+        centre, factor = flat.ravel_numpy(_narrow(self.centre)), np.asarray(self.factor, np.float64)
+        return flat.unravel(centre + np.asarray(offsets, np.float64) @ factor.T)
+
+    def about(self, model: HMM, sequences: Sequences, centre: Arrays) -> Tuned:
+        """The same tuning with its control variates about another centre: three passes over the data.
+
+        The control-variate gradient is exact at its centre and noisier the further away it is asked for, so that this
+        changes the noise and never the target. The mode stays what it is.
+        """
+        params = constrain(model, centre)
+        slope = log_likelihood_gradient(model, params, sequences)
+        counts = count_control(model, params, sequences)
+        return replace(self, centre=centre, slope=slope, counts=counts, recentred=self.recentred + 1)
+
+    def halved(self) -> Tuned:
+        """The same tuning with half the step, its injected noise matched anew."""
+        step, injected = self.step_size, np.asarray(self.noise_factor, np.float64)
+        # C C^T = I - h / (2 - h) V, solved for V.
+        noise = (np.eye(len(injected)) - injected @ injected.T) * (2 - step) / step
+        return replace(self, noise_factor=noise_factor(noise, step / 2).astype(np.float32), step_size=step / 2)
+
+
+def tune(model: HMM, sequences: Sequences, start: Start, largest_step: float, noise_share: float) -> Tuned:
+    """Find the mode, measure curvature and noise there, and choose windows and step size by formula."""
+    windows, bar, seed = start.windows, start.bar, start.seed
+    mode = find_mode(model, sequences, windows=windows, buffer=start.buffer, init=start.init, seed=seed, bar=bar)
+    bar.phase("measuring the noise of gradients from windows", unit="rows")
+    factor = whitening(mode.information)
+    counts = count_control(model, constrain(model, mode.coordinates), sequences)
+    unequal = None
+    if windows is not None:
+        unequal = _bind_windows(model, sequences, mode.coordinates, mode.windows, mode.buffer).source.unequal
+    spread = window_spread(model, mode, sequences, factor, counts, unequal, seed)
+    n_blocks = Partition(sequences.offsets, mode.windows.core_length).n_blocks
+    choices = [windows.count] if windows is not None else [each for each in COUNTS if each <= n_blocks] or [n_blocks]
+    width = mode.windows.core_length + 2 * mode.buffer
+    costs = []
+    for count in choices:
+        noise = spread.noise(count, n_blocks)
+        largest = float(np.linalg.eigvalsh(noise)[-1])
+        # The largest h whose share `h V / (2 - h)` of gradient noise in the stationary variance stays small.
+        step = float(min(largest_step, 2 * noise_share / (largest + noise_share)))
+        costs.append(((STEP_OVERHEAD + 2 * count * width) * (2 - step) / step, count, step, largest, noise))
+    cost, count, step, largest, noise = min(costs, key=lambda choice: choice[0])
+    prior = log_prior_gradient(model, mode.coordinates)
+    return Tuned(
+        mode=mode.coordinates,
+        information=mode.information,
+        log_posterior=mode.log_posterior,
+        passes=mode.passes,
+        competing=np.nan if mode.competing is None else mode.competing,
+        factor=factor.astype(np.float32),
+        noise_factor=noise_factor(noise, step).astype(np.float32),
+        step_size=step,
+        noise=largest,
+        cost=cost,
+        centre=mode.coordinates,
+        slope={name: mode.gradient[name] - slope for name, slope in prior.items()},
+        counts=counts,
+        recentred=0,
+        windows=replace(mode.windows, count=count),
+        buffer=mode.buffer,
+    )
+
+
+def whitening(information: np.ndarray) -> np.ndarray:
+    """L with `L L^T = H^-1`."""
+    scale = 1.0 / np.sqrt(np.diag(information))
+    values, vectors = np.linalg.eigh(information * scale[:, None] * scale[None, :])
+    return np.asarray((scale[:, None] * vectors) / np.sqrt(values))
+
+
+class Spread(NamedTuple):
+    """How control-variate windows differ from one another at points of the posterior."""
+
+    residuals: np.ndarray  # `(n, P)`, whitened weighted differences less their mean at the point
+    weights: np.ndarray  # `(n,)`, one over N times the probability of the block; ones where all are as likely
+
+    def noise(self, count: int, n_blocks: int) -> np.ndarray:
+        """`(P, P)`, the noise V of a gradient from `count` windows, averaged over the posterior (F27)."""
+        missed = np.maximum(1 - count / (n_blocks * self.weights), 0.0)
+        sums = (self.residuals.T * missed) @ self.residuals / (NOISE_POINTS * (BLOCKS_PER_POINT - 1))
+        return np.asarray(n_blocks**2 / count * sums)
+
+
+def window_spread(
+    model: HMM,
+    mode: Mode,
+    sequences: Sequences,
+    factor: np.ndarray,
+    counts: CountControl,
+    unequal: UnequalSampling | None,
+    seed: int,
+) -> Spread:
+    """Measure, at points spread like the posterior, how windows differ."""
+    flat = Flat.like(mode.coordinates)
+    rng = np.random.default_rng(seed)
+    centre = flat.ravel_numpy(mode.coordinates)
+    points = centre + rng.normal(size=(NOISE_POINTS, flat.size)) @ factor.T
+    at, how = flat.unravel(points), (mode.windows, mode.buffer, counts.elasticity, unequal)
+    differences, weights = score_differences(model, mode.coordinates, at, sequences, *how, seed=seed)
+    # The spread among blocks at one point; between points the mean moves too, but that is the drift itself.
+    whitened = (weights[:, None] * differences @ factor).reshape(NOISE_POINTS, BLOCKS_PER_POINT, flat.size)
+    residuals = (whitened - whitened.mean(axis=1, keepdims=True)).reshape(-1, flat.size)
+    return Spread(residuals, weights)
+
+
+def noise_factor(noise: np.ndarray, step: float) -> np.ndarray:
+    """C with `C C^T = I - h / (2 - h) V`, the noise that is left to inject."""
+    values, vectors = np.linalg.eigh(np.eye(len(noise)) - step / (2 - step) * noise)
+    return np.asarray((vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T)
+
+
+def drifted(offsets: np.ndarray, n_states: int) -> bool:
+    """Whether all chains, `(chain, draw, P)` whitened, have gone the same way from the centre, beyond any skewness.
+
+    In a row of transitions, all but one of `n_states` may never have been seen.
+    """
+    means = offsets.mean(axis=1)
+    together = np.abs(means.mean(axis=0)) > FAR + SKEW * np.sqrt(n_states - 1)
+    same_way = np.abs(np.sign(means).sum(axis=0)) == len(means)
+    return bool(np.any(together & same_way & (np.abs(means) > EACH_FAR).all(axis=0)))
+
+
+def _bind_windows(model: HMM, sequences: Sequences, mode: Arrays, windows: Windows, buffer: int) -> WindowTarget:
+    return Buffered(windows, FixedBuffer(buffer)).bind(model, sequences, constrain(model, mode))
+
+
+def _narrow(tree: Params) -> Arrays:
+    return {name: np.asarray(value, np.float32) for name, value in tree.items()}
