@@ -105,7 +105,7 @@ def test_a_centre_that_is_far_off_is_moved_to_the_chains(problem, tmp_path):
     request = asked(problem, None, 300, thin=6)
     near = Run(request, ControlVariateSGLD().tune(StreamedPosterior(model, sequences), Start(seed=4)))
     found = near.tuned.found
-    centre = found.at(np.eye(found.factor.shape[0])[0] * 4)
+    centre = near.tuned.coordinates(np.eye(found.factor.shape[0])[0] * 4)
     elsewhere = dataclasses.replace(found.about(model, sequences, centre), recentred=0)
     far = Run(request, dataclasses.replace(near.tuned, tuned=elsewhere))
     straight, moved = carry_out(near), carry_out(far)

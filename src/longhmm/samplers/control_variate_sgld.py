@@ -99,11 +99,12 @@ class ControlVariateSGLD(Sampler):
 
     @property
     def warmup(self) -> int:
-        return int(np.ceil(WARM_UP * self.found.autocorrelation))
+        return int(np.ceil(WARM_UP * ((2 - self.found.step_size) / self.found.step_size)))
 
     @property
     def spacing(self) -> int:
-        return int(np.ceil(self.found.autocorrelation))
+        """Predicted steps per effective draw."""
+        return int(np.ceil((2 - self.found.step_size) / self.found.step_size))
 
     @property
     def cost(self) -> float:
@@ -118,7 +119,10 @@ class ControlVariateSGLD(Sampler):
         return replace(self, tuned=found)
 
     def starts(self, chains: int, seed: int) -> list[Arrays] | None:
-        return self.found.spread(chains, seed)
+        """Spread out like the posterior itself, so that the agreement of chains means something."""
+        flat, rng = Flat.like(self.found.mode), np.random.default_rng([seed, 1])
+        centre, factor = flat.ravel_numpy(self.found.mode), np.asarray(self.found.factor, np.float64)
+        return [flat.unravel(centre + factor @ rng.normal(size=flat.size)) for _ in range(chains)]
 
     def init(self, target: ControlVariateTarget, key: Array, u: Coordinates) -> ControlVariateState:
         flat = Flat.like(u)
@@ -151,18 +155,26 @@ class ControlVariateSGLD(Sampler):
         return state.offset
 
     def coordinates(self, recorded: np.ndarray) -> Arrays:
-        return self.found.at(recorded)
+        """Of whitened offsets `(..., P)` from the centre, in float64."""
+        flat, factor = Flat.like(self.found.centre), np.asarray(self.found.factor, np.float64)
+        centre = flat.ravel_numpy(_narrow(self.found.centre))
+        return flat.unravel(centre + np.asarray(recorded, np.float64) @ factor.T)
 
     def unsettled(self, target: ControlVariateTarget, recorded: np.ndarray) -> bool:
         return drifted(np.asarray(recorded, np.float64), target.model.n_states)
 
     def retune(self, target: ControlVariateTarget, recorded: np.ndarray) -> ControlVariateSGLD:
         """With the centre of the control variates moved to where the chains are."""
-        centre = self.found.at(np.asarray(recorded, np.float64).mean(axis=(0, 1)))
+        centre = self.coordinates(np.asarray(recorded, np.float64).mean(axis=(0, 1)))
         return replace(self, tuned=self.found.about(target.model, target.sequences, centre))
 
     def halved(self) -> ControlVariateSGLD:
-        return replace(self, tuned=self.found.halved())
+        """With the injected noise matched anew."""
+        step, injected = self.found.step_size, np.asarray(self.found.noise_factor, np.float64)
+        # C C^T = I - h / (2 - h) V, solved for V.
+        noise = (np.eye(len(injected)) - injected @ injected.T) * (2 - step) / step
+        narrow = noise_factor(noise, step / 2).astype(np.float32)
+        return replace(self, tuned=replace(self.found, noise_factor=narrow, step_size=step / 2))
 
     def mode(self) -> tuple[Arrays, np.ndarray] | None:
         return self.found.mode, self.found.information
@@ -215,28 +227,10 @@ class Tuned:
     windows: Windows = field(metadata={"static": True})
     buffer: int = field(metadata={"static": True})
 
-    @property
-    def autocorrelation(self) -> float:
-        """Predicted steps per effective draw, `(2 - h) / h`."""
-        return (2 - self.step_size) / self.step_size
-
     def bind(self, model: HMM, sequences: Sequences, params: Params) -> ControlVariateTarget:
         """Control variates about the centre; windows are a mixing time apart at the mode, whatever `params` are."""
         plain = _bind_windows(model, sequences, self.mode, self.windows, self.buffer)
         return ControlVariateTarget.of(plain, _narrow(self.centre), _narrow(self.slope), self.counts)
-
-    def spread(self, chains: int, seed: int) -> list[Arrays]:
-        """Starts spread out like the posterior itself, so that the agreement of chains means something."""
-        flat = Flat.like(self.mode)
-        centre, factor = flat.ravel_numpy(self.mode), np.asarray(self.factor, np.float64)
-        rng = np.random.default_rng([seed, 1])
-        return [flat.unravel(centre + factor @ rng.normal(size=flat.size)) for _ in range(chains)]
-
-    def at(self, offsets: np.ndarray) -> Arrays:
-        """Coordinates of whitened offsets `(..., P)` from the centre, in float64."""
-        flat = Flat.like(self.centre)
-        centre, factor = flat.ravel_numpy(_narrow(self.centre)), np.asarray(self.factor, np.float64)
-        return flat.unravel(centre + np.asarray(offsets, np.float64) @ factor.T)
 
     def about(self, model: HMM, sequences: Sequences, centre: Arrays) -> Tuned:
         """The same tuning with its control variates about another centre: three passes over the data.
@@ -249,13 +243,6 @@ class Tuned:
         counts = count_control(model, params, sequences)
         return replace(self, centre=centre, slope=slope, counts=counts, recentred=self.recentred + 1)
 
-    def halved(self) -> Tuned:
-        """The same tuning with half the step, its injected noise matched anew."""
-        step, injected = self.step_size, np.asarray(self.noise_factor, np.float64)
-        # C C^T = I - h / (2 - h) V, solved for V.
-        noise = (np.eye(len(injected)) - injected @ injected.T) * (2 - step) / step
-        return replace(self, noise_factor=noise_factor(noise, step / 2).astype(np.float32), step_size=step / 2)
-
 
 def tune(model: HMM, sequences: Sequences, start: Start, largest_step: float, noise_share: float) -> Tuned:
     """Find the mode, measure curvature and noise there, and choose windows and step size by formula."""
@@ -267,13 +254,16 @@ def tune(model: HMM, sequences: Sequences, start: Start, largest_step: float, no
     unequal = None
     if windows is not None:
         unequal = _bind_windows(model, sequences, mode.coordinates, mode.windows, mode.buffer).source.unequal
-    spread = window_spread(model, mode, sequences, factor, counts, unequal, seed)
+    residuals, weights = window_spread(model, mode, sequences, factor, counts, unequal, seed)
     n_blocks = Partition(sequences.offsets, mode.windows.core_length).n_blocks
     choices = [windows.count] if windows is not None else [each for each in COUNTS if each <= n_blocks] or [n_blocks]
     width = mode.windows.core_length + 2 * mode.buffer
     costs = []
     for count in choices:
-        noise = spread.noise(count, n_blocks)
+        # The noise V of a gradient from so many windows, averaged over the posterior (F27).
+        missed = np.maximum(1 - count / (n_blocks * weights), 0.0)
+        sums = (residuals.T * missed) @ residuals / (NOISE_POINTS * (BLOCKS_PER_POINT - 1))
+        noise = n_blocks**2 / count * sums
         largest = float(np.linalg.eigvalsh(noise)[-1])
         # The largest h whose share `h V / (2 - h)` of gradient noise in the stationary variance stays small.
         step = float(min(largest_step, 2 * noise_share / (largest + noise_share)))
@@ -307,19 +297,6 @@ def whitening(information: np.ndarray) -> np.ndarray:
     return np.asarray((scale[:, None] * vectors) / np.sqrt(values))
 
 
-class Spread(NamedTuple):
-    """How control-variate windows differ from one another at points of the posterior."""
-
-    residuals: np.ndarray  # `(n, P)`, whitened weighted differences less their mean at the point
-    weights: np.ndarray  # `(n,)`, one over N times the probability of the block; ones where all are as likely
-
-    def noise(self, count: int, n_blocks: int) -> np.ndarray:
-        """`(P, P)`, the noise V of a gradient from `count` windows, averaged over the posterior (F27)."""
-        missed = np.maximum(1 - count / (n_blocks * self.weights), 0.0)
-        sums = (self.residuals.T * missed) @ self.residuals / (NOISE_POINTS * (BLOCKS_PER_POINT - 1))
-        return np.asarray(n_blocks**2 / count * sums)
-
-
 def window_spread(
     model: HMM,
     mode: Mode,
@@ -328,18 +305,18 @@ def window_spread(
     counts: CountControl,
     unequal: UnequalSampling | None,
     seed: int,
-) -> Spread:
-    """Measure, at points spread like the posterior, how windows differ."""
-    flat = Flat.like(mode.coordinates)
-    rng = np.random.default_rng(seed)
-    centre = flat.ravel_numpy(mode.coordinates)
-    points = centre + rng.normal(size=(NOISE_POINTS, flat.size)) @ factor.T
+) -> tuple[np.ndarray, np.ndarray]:
+    """How windows differ at points spread like the posterior: `(n, P)`, whitened, weighted, less the mean of the point.
+
+    Also weights `(n,)`, one over N times the probability of the block; ones where all are as likely.
+    """
+    flat, rng = Flat.like(mode.coordinates), np.random.default_rng(seed)
+    points = flat.ravel_numpy(mode.coordinates) + rng.normal(size=(NOISE_POINTS, flat.size)) @ factor.T
     at, how = flat.unravel(points), (mode.windows, mode.buffer, counts.elasticity, unequal)
     differences, weights = score_differences(model, mode.coordinates, at, sequences, *how, seed=seed)
     # The spread among blocks at one point; between points the mean moves too, but that is the drift itself.
     whitened = (weights[:, None] * differences @ factor).reshape(NOISE_POINTS, BLOCKS_PER_POINT, flat.size)
-    residuals = (whitened - whitened.mean(axis=1, keepdims=True)).reshape(-1, flat.size)
-    return Spread(residuals, weights)
+    return (whitened - whitened.mean(axis=1, keepdims=True)).reshape(-1, flat.size), weights
 
 
 def noise_factor(noise: np.ndarray, step: float) -> np.ndarray:
