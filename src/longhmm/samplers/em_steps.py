@@ -44,12 +44,11 @@ class Slopes(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """Everything the M step needs, at the parameters of the pass: `log p(y)`, expected first states `(K,)`, expected
-    transitions `(K, K)`, and what the emission needs."""
+    """Everything the M step needs, at the parameters of the pass."""
 
     log_likelihood: float
-    first: np.ndarray
-    transitions: np.ndarray
+    first: np.ndarray  # `(K,)`, expected first states
+    transitions: np.ndarray  # `(K, K)`, expected transitions
     emission: Sums | Slopes
 
 
@@ -129,14 +128,11 @@ def collect_slopes(model: HMM, params: Params, rows: Rows, weights: Array) -> Sl
 
 
 def maximise(model: HMM, params: Arrays, expected: Expected, *, prior: bool, moves_initial: bool) -> Arrays:
-    """Parameters with a larger Q: the largest, or one Newton step towards it where only derivatives are known.
-
-    Transitions that follow covariates have no closed form and stay.
-    """
+    """Parameters with a larger Q: the largest, or one Newton step towards it where only derivatives are known."""
     moves = model.transitions
     with jax.enable_x64(True):
         emission = _next_emission(model, params, expected.emission, prior)
-        if moves.varies:
+        if moves.varies:  # no closed form: they stay
             return {moves.parameter: params[moves.parameter], **emission}
         transition = _next_transition(model, params["transition"], expected, prior, moves_initial)
         return {"transition": transition, **emission}
@@ -189,14 +185,14 @@ def _next_emission(model: HMM, params: Arrays, collected: Sums | Slopes, prior: 
         closed = model.emission.mode(model.n_states, collected, start=params, prior=prior)
         if closed is not None:
             return closed
-        derivatives = partial(_sums_derivatives, model, prior, collected)
         if new.size:
+            derivatives = partial(_emission_derivatives, model, prior, collected)
             new, _ = newton_ascent(lambda u: derivatives(jnp.asarray(u)), new, iterations=100)
     elif new.size:
         gradient, curvature = collected.gradient, np.abs(np.diag(collected.hessian))
         hessian = collected.hessian - np.diag(np.maximum(LEAST_CURVATURE * collected.squares - curvature, 0.0))
         if prior:
-            known = _prior_derivatives(model, jnp.asarray(new))
+            known = _emission_derivatives(model, True, None, jnp.asarray(new))
             gradient, hessian = gradient + np.asarray(known.gradient), hessian + np.asarray(known.hessian)
         new = new + ascent_direction(gradient, hessian)
     return jax.tree.map(np.asarray, _natural(model, new))
@@ -219,21 +215,16 @@ def _transition_derivatives(model: HMM, u: Array, weights: Array, first: Array) 
 
 
 @partial(jax.jit, static_argnames=("prior",))
-def _sums_derivatives(model: HMM, prior: bool, sums: Sums, vector: Array) -> Derivatives:
+def _emission_derivatives(model: HMM, prior: bool, sums: Sums | None, vector: Array) -> Derivatives:
+    """Of what sums over the data say of Q, of the log prior, or of both."""
     coordinates = _emission(model)
 
     def objective(vector: Array) -> Array:
-        params = coordinates.params(vector)
-        natural = model.emission.natural_parameters(model.emission.recentred(params, sums.centre))
-        assert natural is not None
-        eta, log_normaliser = natural
-        value = jnp.sum(sums.statistics * eta) - jnp.sum(sums.counts * log_normaliser)
+        params, value = coordinates.params(vector), jnp.zeros(())
+        if sums is not None:
+            natural = model.emission.natural_parameters(model.emission.recentred(params, sums.centre))
+            assert natural is not None
+            value = jnp.sum(sums.statistics * natural[0]) - jnp.sum(sums.counts * natural[1])
         return value + model.emission.log_prior(params) if prior else value
 
     return coordinates.derivatives(objective, vector)
-
-
-@jax.jit
-def _prior_derivatives(model: HMM, vector: Array) -> Derivatives:
-    coordinates = _emission(model)
-    return coordinates.derivatives(lambda u: model.emission.log_prior(coordinates.params(u)), vector)

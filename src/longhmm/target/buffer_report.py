@@ -253,19 +253,16 @@ def _batch_scores(
     params: Params,
     minibatch: Minibatch,
 ) -> tuple[Array, Array]:
+    """Scores, and the distribution of the state just before each core, given the rows of its window before it."""
     coordinates = model.unconstrain(params)
-    found = scores(model, coordinates, statistics(model, params, minibatch), initial_moves=moves)
-    flat = Flat.like(coordinates).ravel(found)
-    return flat, _entering(model, params, minibatch, statistics.first_message(params))
-
-
-def _entering(model: HMM, params: Params, minibatch: Minibatch, start: Any) -> Array:
-    """Distribution of the state just before each core, given the rows of its window before it, `(W, K)`."""
+    of_blocks = scores(model, coordinates, statistics(model, params, minibatch), initial_moves=moves)
     potentials, layout = lower(model, params, minibatch.rows), minibatch.in_rows()
     backend = choose(potentials.lowered.kind, model.n_states, model.transitions.varies, params["transition"].dtype)
     wanted = Wanted(per_chunk=True, forward_only=True, messages=True)
+    start = statistics.first_message(params)
     found = chunk_statistics(backend, potentials, params["initial"], layout, start=start, wanted=wanted)
     assert found.messages is not None
     distribution = jax.nn.softmax(found.messages.forward_in, axis=1)
     # Nothing comes before a core that opens a sequence, whatever the start.
-    return jnp.where(((layout.left == 0) & (layout.opens > 0))[:, None], 0.0, distribution)
+    distribution = jnp.where(((layout.left == 0) & (layout.opens > 0))[:, None], 0.0, distribution)
+    return Flat.like(coordinates).ravel(of_blocks), distribution

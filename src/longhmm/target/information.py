@@ -140,18 +140,11 @@ def score_differences(
                 numbers, weight = table.find(np, numbers)
                 weight = weight * (table.scheme.count / cut.n_blocks)
             weights.append(weight)
-            batch = _by_point(model, sequences, cut, numbers, buffer, weight)
+            rows, layout = gather(sequences, cut.locate(numbers, buffer), cut.width(buffer), model.lags)
+            layout = replace(layout, spans=(buffer, cut.core_length, buffer))
+            batch = with_numbers(model, Minibatch(rows, layout, weight).in_groups_of(BLOCKS_PER_POINT))
             found.append(np.asarray(_differences(model, flat, wide, here, batch, jnp.asarray(elasticity, float))))
     return np.concatenate(found), np.concatenate(weights)
-
-
-def _by_point(
-    model: HMM, sequences: Sequences, cut: Partition, numbers: np.ndarray, buffer: int, weights: np.ndarray
-) -> Minibatch:
-    """The windows of some blocks by point, `(n, BLOCKS_PER_POINT, ...)`."""
-    rows, layout = gather(sequences, cut.locate(numbers, buffer), cut.width(buffer), model.lags)
-    layout = replace(layout, spans=(buffer, cut.core_length, buffer))
-    return with_numbers(model, Minibatch(rows, layout, weights).in_groups_of(BLOCKS_PER_POINT))
 
 
 @partial(jax.jit, static_argnames=("flat",))
