@@ -111,13 +111,7 @@ def _with_best_rows(model: HMM, coordinates: Params, sequences: Sequences, progr
 
 
 def _newton(
-    model: HMM,
-    coordinates: Params,
-    sequences: Sequences,
-    windows: Windows,
-    buffer: int,
-    seed: int,
-    bar: Bar,
+    model: HMM, coordinates: Params, sequences: Sequences, windows: Windows, buffer: int, seed: int, bar: Bar
 ) -> Mode:
     """Newton steps with exact gradients; where they do not settle, BFGS, and Newton steps again."""
     flat = Flat.like(coordinates)
@@ -209,13 +203,7 @@ class Optimum(NamedTuple):
 
 
 def local_optima(
-    model: HMM,
-    part: Sequences,
-    sequences: Sequences,
-    init: Params | None,
-    restarts: int,
-    seed: int,
-    bar: Bar,
+    model: HMM, part: Sequences, sequences: Sequences, init: Params | None, restarts: int, seed: int, bar: Bar
 ) -> list[Optimum]:
     """Different local optima of a part of the data, the best first."""
     bar.phase("finding the mode, starts", total=2.0 if init is not None else 2.0 * restarts)

@@ -247,11 +247,7 @@ def scores_of(
 
 @partial(jax.jit, static_argnames=("statistics", "moves"))
 def _batch_scores(
-    model: HMM,
-    statistics: WindowStatistics,
-    moves: bool,
-    params: Params,
-    minibatch: Minibatch,
+    model: HMM, statistics: WindowStatistics, moves: bool, params: Params, minibatch: Minibatch
 ) -> tuple[Array, Array]:
     """Scores, and the distribution of the state just before each core, given the rows of its window before it."""
     coordinates = model.unconstrain(params)

@@ -153,9 +153,7 @@ def _only_row(params: Params) -> Array:
 
 
 @partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("model", "source", "initial"),
-    meta_fields=("buffer", "statistics"),
+    jax.tree_util.register_dataclass, data_fields=("model", "source", "initial"), meta_fields=("buffer", "statistics")
 )
 @dataclass(frozen=True, eq=False)
 class WindowTarget(Target):
@@ -219,11 +217,7 @@ def window_estimate(
 
 
 def importance_of_groups(
-    model: HMM,
-    params: Params,
-    sequences: Sequences,
-    groups: Partition,
-    buffer: int,
+    model: HMM, params: Params, sequences: Sequences, groups: Partition, buffer: int
 ) -> np.ndarray:
     """`(G,)`, how much each group of blocks matters at `params`, from one look at all of them.
 

@@ -45,10 +45,7 @@ def part_of(sequences: Sequences, size: int) -> Sequences:
 
 
 def information_by_differences(
-    model: HMM,
-    coordinates: Params,
-    sequences: Sequences,
-    progress: Callable[[float], None] | None = None,
+    model: HMM, coordinates: Params, sequences: Sequences, progress: Callable[[float], None] | None = None
 ) -> np.ndarray:
     """`(P, P)` minus the second derivative of the log posterior, scaled up from a part of long data (F29).
 

@@ -192,13 +192,7 @@ def finished(model: HMM, complete: Params, statistics: Statistics) -> tuple[np.n
 
 
 def gradient(
-    model: HMM,
-    params: Params,
-    data: Any,
-    *,
-    prior: bool = True,
-    estimator: Estimator | None = None,
-    seed: int = 0,
+    model: HMM, params: Params, data: Any, *, prior: bool = True, estimator: Estimator | None = None, seed: int = 0
 ) -> Arrays:
     """Gradient of the log posterior (or of the log likelihood) in unconstrained coordinates.
 
