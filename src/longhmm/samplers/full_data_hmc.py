@@ -69,16 +69,20 @@ class _Hamiltonian(Sampler):
         return ResidentData()
 
     def init(self, target: ExactPosterior, key: Array, u: Coordinates) -> HMCState:
-        size = Flat.like(u).size
-        mass = np.eye(size) if self.inverse_mass is None else _checked(self.inverse_mass, size)
-        step_size = size**-0.25 if self.step_size is None else self.step_size
+        flat, given = Flat.like(u), self.inverse_mass
+        mass = np.eye(flat.size) if given is None else np.asarray(given)
+        if mass.shape != (flat.size,) * 2 or not np.all(np.isfinite(mass)) or np.linalg.eigvalsh(mass).min() <= 0:
+            raise ModelError(
+                f"inverse_mass must be a positive definite matrix of shape ({flat.size}, {flat.size}), one row per "
+                f"unconstrained coordinate, names sorted; got shape {mass.shape}: leave it out to have it adapted."
+            )
+        step_size = flat.size**-0.25 if self.step_size is None else self.step_size
         posterior = target.at_level(target.settle(u))
         with jax.enable_x64(True):
             wide = {name: jnp.asarray(value, jnp.float64) for name, value in u.items()}
             value, gradient = posterior.log_density_and_gradient(wide)
-            flat = Flat.like(wide).ravel(gradient)
             numbers = jnp.asarray(step_size, jnp.float64), jnp.asarray(mass)
-            return HMCState(wide, value, flat, *numbers, posterior.level)
+            return HMCState(wide, value, flat.ravel(gradient), *numbers, posterior.level)
 
     def step(self, target: ExactPosterior, key: Array, state: HMCState, minibatch: None) -> tuple[HMCState, HMCInfo]:
         flat = Flat.like(state.coordinates)
@@ -149,15 +153,9 @@ class NUTS(_Hamiltonian):
         adaptation_steps: steps of the adaptation if the mass matrix is not given.
 
     Example:
-        >>> import jax, numpy, longhmm as lh
-        >>> model, params = lh.HMM(2, lh.Poisson(rate=[1.0, 8.0])), {"transition": [[0.9, 0.1], [0.2, 0.8]]}
-        >>> data, sampler = lh.open_data([0, 1, 9, 7] * 50), lh.NUTS(step_size=0.3, inverse_mass=0.01 * numpy.eye(2))
-        >>> with jax.enable_x64(True):
-        ...     target = sampler.estimator(None, None).bind(model, data, params)
-        ...     state = sampler.init(target, jax.random.key(0), lh.unconstrain(model, params))
-        ...     state, info = sampler.step(target, jax.random.key(1), state, None)
-        >>> bool(info.diverged)
-        False
+        >>> import longhmm as lh
+        >>> lh.NUTS(target_acceptance=0.9).name
+        'NUTS'
 
     References: Hoffman and Gelman (2014); Betancourt (2017). Differs by a dense mass matrix, which begins at the
     curvature of the start.
@@ -224,16 +222,6 @@ def _blackjax() -> Any:
     return blackjax
 
 
-def _checked(inverse_mass: Any, size: int) -> np.ndarray:
-    mass = np.asarray(inverse_mass, np.float64)
-    if mass.shape != (size, size) or not np.all(np.isfinite(mass)) or np.linalg.eigvalsh(mass).min() <= 0:
-        raise ModelError(
-            f"inverse_mass must be a positive definite matrix of shape ({size}, {size}), one row per unconstrained "
-            f"coordinate, names sorted; got shape {mass.shape}: leave it out to have it adapted."
-        )
-    return mass
-
-
 # Adaptation ---------------------------------------------------------------------------------------------------------
 
 
@@ -264,19 +252,16 @@ def _adaptation_steps(
     keys = jax.random.split(key, steps)
     schedule = jnp.zeros((steps, 2), int) if sampler.inverse_mass is not None else build_schedule(steps)
 
+    def begun_anew(averaging: Any, metric: Any) -> tuple[Any, Any]:
+        return begin_size(final_size(averaging)), final_mass(metric)
+
     def one(number: Array, adapting: Adapting) -> Adapting:
         slow, ends = schedule[number]
         chain, info = sampler.step(target, keys[number], adapting.chain, None)
         averaging = update_size(adapting.averaging, info.acceptance)
         position = Flat.like(chain.coordinates).ravel(chain.coordinates)
         metric = jax.lax.cond(slow, lambda each: update_mass(each, position), lambda each: each, adapting.metric)
-        averaging, metric = jax.lax.cond(
-            ends,
-            lambda one, other: (begin_size(final_size(one)), final_mass(other)),
-            lambda one, other: (one, other),
-            averaging,
-            metric,
-        )
+        averaging, metric = jax.lax.cond(ends, begun_anew, lambda *both: both, averaging, metric)
         chain = chain._replace(step_size=jnp.exp(averaging.log_step_size), inverse_mass=metric.inverse_mass_matrix)
         return Adapting(chain, averaging, metric)
 

@@ -152,18 +152,16 @@ def _only_row(params: Params) -> Array:
     return jnp.asarray(params["transition"])[0]
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=("model", "source", "initial"), meta_fields=("buffer", "statistics")
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class WindowTarget(Target):
     """Minibatches of windows."""
 
     model: HMM
-    statistics: WindowStatistics
+    statistics: WindowStatistics = field(metadata={"static": True})
     initial: Any
     source: MinibatchSource
-    buffer: BufferEstimate | None = None
+    buffer: BufferEstimate | None = field(default=None, metadata={"static": True})
     counts: ClassVar[bool] = True
     apart: ClassVar[bool] = True
 

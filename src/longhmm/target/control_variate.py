@@ -100,11 +100,7 @@ def count_score(model: HMM, coordinates: Coordinates, centre: Coordinates, diffe
     return {**none, "transition": slope(coordinates["transition"])}
 
 
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("model", "source", "initial", "centre", "exact", "rare"),
-    meta_fields=("buffer", "statistics"),
-)
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class ControlVariateTarget(WindowTarget):
     """Control variates: `centre`, coordinates of theta*; `exact`, the gradient of the log likelihood there."""

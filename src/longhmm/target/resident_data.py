@@ -7,7 +7,6 @@ statistics at the same point, so nothing is differentiated through the recursion
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -23,7 +22,7 @@ from longhmm.target.coordinates import prior_gradient
 from longhmm.target.target import Estimate, Target
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("program", "data", "level", "initial"), meta_fields=())
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class ExactPosterior(Target):
     """Log posterior density of unconstrained coordinates, up to the evidence; `posterior(u)` may be differentiated.
