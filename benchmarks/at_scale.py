@@ -64,14 +64,14 @@ def exact_draws(
 ) -> tuple[np.ndarray, dict[str, float]]:
     """Whitened draws `(draw, P)` for so many seconds, and the rate of acceptance."""
     from longhmm.target.coordinates import Flat, constrain
-    from longhmm.target.target import log_posterior_and_gradient
+    from longhmm.target.target import exact
 
     flat = Flat.like(centre)
     home = flat.ravel_numpy(centre)
 
     def posterior(z: np.ndarray) -> tuple[float, np.ndarray]:
         params = constrain(model, flat.unravel(home + factor @ z))
-        value, gradient = log_posterior_and_gradient(model, params, sequences)
+        value, gradient, *_ = exact(model, params, sequences)
         return value, np.asarray(factor.T @ flat.ravel_numpy(gradient))
 
     rng = np.random.default_rng(seed)

@@ -27,7 +27,7 @@ from longhmm.target.control_variate import ControlVariateTarget, CountControl, c
 from longhmm.target.coordinates import Arrays, Flat, constrain, log_prior_gradient
 from longhmm.target.information import BLOCKS_PER_POINT, score_differences
 from longhmm.target.systematic import UnequalSampling, Windows
-from longhmm.target.target import Estimator, Target, log_likelihood_gradient
+from longhmm.target.target import Estimator, Target, exact
 
 COUNTS = (16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
 STEP_OVERHEAD = 2000  # what a step costs beside its windows, in observations
@@ -239,8 +239,7 @@ class Tuned:
         changes the noise and never the target. The mode stays what it is.
         """
         params = constrain(model, centre)
-        slope = log_likelihood_gradient(model, params, sequences)
-        counts = count_control(model, params, sequences)
+        slope, counts = exact(model, params, sequences)[2], count_control(model, params, sequences)
         return replace(self, centre=centre, slope=slope, counts=counts, recentred=self.recentred + 1)
 
 

@@ -26,7 +26,7 @@ from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import Arrays, Flat, constrain, unconstrain
 from longhmm.target.information import information_by_differences, part_of
 from longhmm.target.systematic import Windows
-from longhmm.target.target import StreamedPosterior, full_statistics, log_posterior_and_gradient
+from longhmm.target.target import StreamedPosterior, exact, full_statistics
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 WORSE = 1e6  # by which a point that cannot be evaluated counts as below the start
@@ -267,7 +267,7 @@ def objective(model: HMM, flat: Flat, sequences: Sequences, progress: Progress |
 
     def look(vector: np.ndarray) -> tuple[float, np.ndarray]:
         params = constrain(model, flat.unravel(vector))
-        value, slope = log_posterior_and_gradient(model, params, sequences, progress=progress)
+        value, slope, *_ = exact(model, params, sequences, progress=progress)
         return value, flat.ravel_numpy(slope)
 
     return look

@@ -33,7 +33,7 @@ from longhmm.target.buffered import (
 from longhmm.target.coordinates import Arrays, Coordinates, add, interior, prior_gradient, unconstrain
 from longhmm.target.minibatch import Minibatch
 from longhmm.target.systematic import Windows
-from longhmm.target.target import Estimate, full_statistics, log_likelihood_gradient
+from longhmm.target.target import Estimate, exact, full_statistics
 
 FEW = 20.0  # expected counts below this may follow their probabilities
 
@@ -60,8 +60,7 @@ class ControlVariate:
         centre = interior(model, params if self.centre is None else self.centre)
         if plain.initial is not None:
             centre = {**centre, "initial": plain.initial}
-        gradient = log_likelihood_gradient(model, centre, sequences)
-        return ControlVariateTarget.of(plain, unconstrain(model, centre), gradient)
+        return ControlVariateTarget.of(plain, unconstrain(model, centre), exact(model, centre, sequences)[2])
 
 
 class CountControl(NamedTuple):

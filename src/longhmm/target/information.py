@@ -21,10 +21,10 @@ from longhmm.model.parameters import Params
 from longhmm.model.summary import subsample_data
 from longhmm.target.buffered import WindowStatistics, stationary_start
 from longhmm.target.control_variate import count_score
-from longhmm.target.coordinates import Flat, constrain, natural_score, scores
+from longhmm.target.coordinates import Flat, constrain, log_prior_gradient, natural_score, scores
 from longhmm.target.minibatch import Minibatch, with_numbers
 from longhmm.target.systematic import UnequalSampling, Windows
-from longhmm.target.target import finished, full_statistics
+from longhmm.target.target import exact, full_statistics
 
 STRETCH = 2048
 # Of a coordinate. Central differences are wrong by its square: rare transitions have a curvature of 1 beside ones of a
@@ -63,10 +63,9 @@ def information_by_differences(
 
     def gradients(vector: np.ndarray) -> np.ndarray:
         """`(2, P)`, of the log posterior on the part, and of the log prior alone."""
-        params = constrain(model, flat.unravel(vector))
-        statistics = full_statistics(model, params, part)
-        both = (statistics, jax.tree.map(np.zeros_like, statistics))
-        return np.stack([flat.ravel_numpy(finished(model, params, each)[1]) for each in both])
+        u = flat.unravel(vector)
+        both = exact(model, constrain(model, u), part)[1], log_prior_gradient(model, u)
+        return np.stack([flat.ravel_numpy(each) for each in both])
 
     slopes = np.zeros((2, flat.size, flat.size))
     for index, step in enumerate(STEP * np.eye(flat.size)):

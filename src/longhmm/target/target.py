@@ -5,7 +5,7 @@ A policy such as `Buffered(...)` becomes a target by `bind(model, data, params)`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -81,8 +81,7 @@ class Target:
 
     def log_density_and_gradient(self, u: Params, progress: Progress | None = None) -> tuple[Any, dict[str, Any]]:
         """The exact log posterior density of the coordinates, up to the evidence, and its gradient, in float64."""
-        value, gradient, _, _ = self._pass(u, progress)
-        return float(value), jax.tree.map(np.asarray, gradient)
+        return self._pass(u, progress)[:2]
 
     def minibatch(self, key: Array) -> Any:
         """Windows at random; None where all data are used."""
@@ -94,27 +93,20 @@ class Target:
 
     def estimate(self, u: Params, minibatch: Any, *, per_window: bool = False) -> Estimate:
         """The gradient of the log posterior, and what is behind it; `per_window` asks for every window's statistics."""
-        _, gradient, likelihood, totals = self._pass(u)
-        gradient, likelihood = jax.tree.map(np.asarray, (gradient, likelihood))
-        return Estimate(gradient, likelihood, totals, None, np.zeros((), np.int32))
+        return Estimate(*self._pass(u)[1:], None, np.zeros((), np.int32))
 
-    def _pass(self, u: Params, progress: Progress | None = None) -> tuple[Any, Any, Any, Statistics]:
-        params = constrain(self.model, u)
-        if self.initial is not None:
-            params = {**params, "initial": self.initial}
-        totals = full_statistics(self.model, params, self.sequences, progress)
-        with jax.enable_x64(True):
-            wide = {name: np.asarray(value, np.float64) for name, value in u.items()}
-            return (*_finish(self.model, self.initial is None, wide, totals), totals)
+    def _pass(self, u: Params, progress: Progress | None = None) -> tuple[float, Arrays, Arrays, Statistics]:
+        given = {} if self.initial is None else {"initial": self.initial}
+        return exact(self.model, {**constrain(self.model, u), **given}, self.sequences, u=u, progress=progress)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("model", "initial"), meta_fields=("sequences",))
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class StreamedPosterior(Target):
     """All data at every step, read in blocks, however long they are."""
 
     model: HMM
-    sequences: Sequences
+    sequences: Sequences = field(metadata={"static": True})
     initial: Any = None
     compiled: ClassVar[bool] = False
     counts: ClassVar[bool] = True
@@ -167,28 +159,19 @@ def _finish(model: HMM, moves: bool, u: Coordinates, totals: Statistics) -> tupl
     return value, add(likelihood, prior_gradient(model, u)), likelihood
 
 
-def log_posterior_and_gradient(
-    model: HMM, params: Params, sequences: Sequences, *, progress: Progress | None = None
-) -> tuple[float, Arrays]:
-    """Log posterior density of the unconstrained coordinates (up to the evidence) and its gradient, in float64."""
+def exact(
+    model: HMM, params: Params, sequences: Sequences, *, u: Params | None = None, progress: Progress | None = None
+) -> tuple[float, Arrays, Arrays, Statistics]:
+    """One pass over all data, in float64: log posterior density of the coordinates (up to the evidence), its gradient,
+    that of the log likelihood, and expected statistics; `u` are the coordinates of `params`, where they are known."""
     complete = model.validate(params)
-    value, gradient, _ = finished(model, complete, full_statistics(model, complete, sequences, progress))
-    return float(value), gradient
-
-
-def log_likelihood_gradient(model: HMM, params: Params, sequences: Sequences) -> Arrays:
-    """The exact gradient of the log likelihood alone, in float64."""
-    complete = model.validate(params)
-    return finished(model, complete, full_statistics(model, complete, sequences))[2]
-
-
-def finished(model: HMM, complete: Params, statistics: Statistics) -> tuple[np.ndarray, Arrays, Arrays]:
-    """The log posterior at checked parameters, its gradient, and that of the log likelihood, from statistics there."""
+    totals = full_statistics(model, complete, sequences, progress)
     with jax.enable_x64(True):
-        u = unconstrained(model, {name: np.asarray(value) for name, value in complete.items()})
-        found = _finish(model, model.given_initial(complete) is None, u, statistics)
-        result: tuple[Any, Any, Any] = jax.tree.map(np.asarray, found)
-    return result
+        wide = {name: np.asarray(value, np.float64) for name, value in (complete if u is None else u).items()}
+        at = unconstrained(model, wide) if u is None else wide
+        found = _finish(model, model.given_initial(complete) is None, at, totals)
+        value, posterior, likelihood = jax.tree.map(np.asarray, found)
+    return float(value), posterior, likelihood, totals
 
 
 def gradient(
@@ -217,7 +200,7 @@ def gradient(
     model = model.resolve(sequences)
     complete = interior(model, params)
     if estimator is None:
-        _, posterior, likelihood = finished(model, complete, full_statistics(model, complete, sequences))
+        _, posterior, likelihood, _ = exact(model, complete, sequences)
         return posterior if prior else likelihood
     target = estimator.bind(model, sequences, complete)
     u = jax.tree.map(jnp.asarray, unconstrain(model, complete))

@@ -29,7 +29,7 @@ from longhmm.model.hmm import HMM
 from longhmm.posterior.draws import Draws, entry_names, evenly_spaced, in_float64, parameter_axes
 from longhmm.posterior.summary import effective_sizes, sd_errors
 from longhmm.target.coordinates import Flat, constrain
-from longhmm.target.target import log_posterior_and_gradient
+from longhmm.target.target import exact
 
 Gradient = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
 
@@ -144,7 +144,7 @@ def exact_gradients(
     points = flat[evenly_spaced(len(flat), n)]
 
     def by_pass(coordinates: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
-        return log_posterior_and_gradient(model, constrain(model, coordinates), sequences, progress=progress)[1]
+        return exact(model, constrain(model, coordinates), sequences, progress=progress)[1]
 
     slope = gradient or by_pass
     return points, np.stack([order.ravel_numpy(slope(order.unravel(point))) for point in points])
