@@ -141,7 +141,7 @@ class Stream:
 
     def _probe(self, begin: int, overlap: int) -> bool:
         """Whether the first chunks agree, which is cheap to find out."""
-        if self.how.per_block * self.blocks.n_blocks <= 64 * PROBE:
+        if self.blocks.partition.n_blocks <= 64 * PROBE:
             return True
         small = Blocks(self.how._replace(per_block=PROBE, collect=None, reduce=None, probabilities=False),
                        self.model, self.sequences)  # fmt: skip

@@ -351,21 +351,21 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
     give<T>(call, weights, count, out.transitions, int64_t(n) * n, counts, point.transition.data());
     give<T>(call, weights, count, out.statistics, int64_t(n) * n_sums, sums);
   }
-  if (call.edge_before)
-    for (int lane = 0; lane < count; ++lane) {
-      if (lost[lane]) continue;
-      const int64_t at = point.index * call.edge_stride + (window0 + lane) * n;
-      auto note = [&](double* edge, const V* message, double smallest) {
-        double sum = 0;
-        for (int k = 0; k < n; ++k) sum += double(message[k][lane]);
-        for (int k = 0; k < n; ++k) edge[at + k] = std::log(std::max(double(message[k][lane]) / sum, smallest));
-      };
-      note(call.edge_before, alpha, compared ? COMPARED<T> : 0.0);
-      note(call.edge_leaving, leaving, compared ? COMPARED<T> : 0.0);
-      if (call.forward_only) continue;
-      note(call.edge_after, after_edge, 0.0);
-      note(call.edge_entering, beta, 0.0);
-    }
+  if (call.edge_before) {
+    auto note = [&](double* edge, const V* message, T smallest) {
+      const V whole = T(1) / sum_of<T, K>(message, n);
+      for (int k = 0; k < n; ++k) {
+        const V share = larger<T>(message[k] * whole, all(smallest));
+        const V logs = log_positive(share > V{} ? share : all(T(1)));
+        for (int lane = 0; lane < count; ++lane)
+          if (!lost[lane])
+            edge[point.index * call.edge_stride + (window0 + lane) * n + k] = share[lane] > 0 ? logs[lane] : -INFINITY;
+      }
+    };
+    note(call.edge_before, alpha, compared ? COMPARED<T> : T(0));
+    note(call.edge_leaving, leaving, compared ? COMPARED<T> : T(0));
+    if (!call.forward_only) note(call.edge_after, after_edge, T(0)), note(call.edge_entering, beta, T(0));
+  }
 }
 
 }  // namespace VARIANT
