@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.stats import chisquare
 
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import LongHMMError, ModelError
@@ -46,11 +47,7 @@ class Ranks(NamedTuple):
 
     def p_values(self) -> np.ndarray:
         """`(P,)`, chance of ranks at least as uneven over ten bins if the sampler is right."""
-        from scipy.stats import chi2
-
-        counts = self.counts()
-        expected = len(self.ranks) / BINS
-        return np.asarray(chi2.sf(((counts - expected) ** 2 / expected).sum(axis=1), BINS - 1))
+        return np.asarray(chisquare(self.counts(), axis=1).pvalue)
 
     def counts(self) -> np.ndarray:
         """`(P, 10)`, ranks in each of ten equal bins."""
@@ -59,8 +56,7 @@ class Ranks(NamedTuple):
 
     def widths(self) -> np.ndarray:
         """`(P,)`, sd of ranks over that of uniform ones: above 1 for too narrow posteriors, below for too wide."""
-        uniform = np.sqrt(((self.draws + 1) ** 2 - 1) / 12)
-        return np.asarray(self.ranks.std(axis=0) / uniform)
+        return np.asarray(self.ranks.std(axis=0) / np.sqrt(((self.draws + 1) ** 2 - 1) / 12))
 
     def right(self, level: float = 0.01) -> bool:
         """Whether no number is unevenly ranked, at `level` for all of them together."""
@@ -97,7 +93,8 @@ def simulated_ranks(
         except LongHMMError as error:
             failed.append(str(error))
             continue
-        rows.append(rank_truth(_flat(model, params), natural_draws(model, coordinates), keep))
+        truth = np.array([np.asarray(params[name])[index] for name, index in _entries(model)])
+        rows.append(rank_truth(truth, natural_draws(model, coordinates), keep))
     return Ranks(names, np.array(rows), keep, tuple(failed))
 
 
@@ -115,26 +112,24 @@ def by_sampler(sampler: Sampler, *, chains: int = 2, draws: int = 200, warmup: i
 def prior_params(model: HMM, key: jax.Array) -> dict[str, np.ndarray]:
     """Natural parameters drawn from the prior; rows of `transition` are Dirichlet, fixed rows stay."""
     table = model.emission.parameters(model.n_states)
-    keys = jax.random.split(key, len(table) + 1)
+    *keys, last = jax.random.split(key, len(table) + 1)
     with jax.enable_x64(True):
-        params = {
-            name: np.asarray(draw_prior(each, table[name])) for name, each in zip(sorted(table), keys, strict=False)
-        }
+        drawn = zip(sorted(table), keys, strict=True)
+        params = {name: np.asarray(draw_prior(each, table[name])) for name, each in drawn}
         allowed = model.transitions.allowed
         shape = jnp.where(allowed, jnp.asarray(model.transitions.concentration), 1.0)
-        gammas = jnp.where(allowed, jax.random.gamma(keys[-1], shape), 0.0)
-        rows = np.asarray(gammas / gammas.sum(axis=1, keepdims=True))
+        gammas = jnp.where(allowed, jax.random.gamma(last, shape), 0.0)
+        rows = np.array(gammas / gammas.sum(axis=1, keepdims=True))
     for row, known in model.transitions.fixed_rows.items():
-        rows = rows.copy()
         rows[row] = known
     return model.validate({**params, "transition": rows})
 
 
 def natural_draws(model: HMM, coordinates: dict[str, np.ndarray]) -> np.ndarray:
     """`(n, P)`, draws of the numbers that `columns` names."""
-    flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in coordinates.items()}
     with jax.enable_x64(True):
-        found = jax.jit(jax.vmap(model.constrain))({name: jnp.asarray(value) for name, value in flat.items()})
+        flat = {name: jnp.asarray(value.reshape(-1, *value.shape[2:])) for name, value in coordinates.items()}
+        found = jax.jit(jax.vmap(model.constrain))(flat)
     return np.stack([np.asarray(found[name][:, *index]) for name, index in _entries(model)], axis=1)
 
 
@@ -153,7 +148,3 @@ def _entries(model: HMM) -> list[tuple[str, tuple[int, ...]]]:
         if parameter.is_free:
             found += [(name, index) for index in np.ndindex(*parameter.shape)]
     return found
-
-
-def _flat(model: HMM, params: dict[str, np.ndarray]) -> np.ndarray:
-    return np.array([np.asarray(params[name])[index] for name, index in _entries(model)])

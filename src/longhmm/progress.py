@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from types import TracebackType
 from typing import Any
 
 QUIET_SECONDS = 1.0
@@ -74,9 +73,7 @@ class Bar:
             self._task = self._shown.add_task(self._text, total=self._total, completed=self._done)
             self._shown.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
         with self._lock:

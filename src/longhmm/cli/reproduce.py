@@ -31,8 +31,7 @@ def reproduce(
         ),
     ] = "paper",
     out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for figures, table and curves.", show_default="./runs/NAME-SCALE"),
+        Path | None, typer.Option(help="Folder for figures, table and curves.", show_default="./runs/NAME-SCALE")
     ] = None,
     seed: options.Seed = 0,
     as_json: options.Json = False,

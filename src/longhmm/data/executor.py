@@ -23,8 +23,7 @@ Work = Callable[[Any, "Sequences"], Callable[[Any], Any]]
 
 
 class Task(NamedTuple):
-    """A part of a pass: the argument that tells which, the rows `[start, stop)` that it reads, and whether what it
-    gives is as long as these, rather than a few sums."""
+    """A part of a pass: its argument, the rows it reads, and whether what it gives is as long, not a few sums."""
 
     argument: Any
     start: int
@@ -33,12 +32,9 @@ class Task(NamedTuple):
 
 
 class Executor:
-    """Runs the tasks of a pass: in this process, each when it is asked for, unless a kind of executor says otherwise.
+    """Runs the tasks of a pass: in this process, each when it is asked for, unless a subclass says otherwise."""
 
-    `here` is whether tasks run in this process.
-    """
-
-    here = True
+    here = True  # whether tasks run in this process
 
     def run(self, work: Work, model: Any, sequences: Sequences, tasks: Iterable[Task]) -> Iterator[Any]:
         """What the tasks give, in their order; some behind the one last asked for may have been run already."""
@@ -72,15 +68,14 @@ def ahead(make: Callable[[int], Thing], count: int, depth: int = DEPTH) -> Itera
 
     What `make` raises is raised here, in its turn. At most `depth + 1` things exist at a time.
     """
-    with ThreadPoolExecutor(1, thread_name_prefix="longhmm-prefetch") as pool:
-        waiting: deque[Future[Thing]] = deque()
-        try:
-            for number in range(count):
-                waiting.append(pool.submit(make, number))
-                if len(waiting) > depth:
-                    yield waiting.popleft().result()
-            while waiting:
+    pool = ThreadPoolExecutor(1, thread_name_prefix="longhmm-prefetch")
+    waiting: deque[Future[Thing]] = deque()
+    try:
+        for number in range(count):
+            waiting.append(pool.submit(make, number))
+            if len(waiting) > depth:
                 yield waiting.popleft().result()
-        finally:  # left early: nothing more is begun
-            for each in waiting:
-                each.cancel()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:  # left early: nothing more is begun
+        pool.shutdown(cancel_futures=True)

@@ -36,23 +36,19 @@ class ConcatenatedSource(Source):
         rates, units = {part.rate for part in self.parts}, {part.unit for part in self.parts}
         self.rate = rates.pop() if len(rates) == 1 else None
         self.unit = units.pop() if len(units) == 1 else None
-        more = len(self.parts) - 1
-        self.name = self.parts[0].name + (f" and {more} more" if more else "")
+        self.name = self.parts[0].name + (f" and {len(self.parts) - 1} more" if len(self.parts) > 1 else "")
         self._last_used: OrderedDict[int, None] = OrderedDict()
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         read = []
         for number, first, last in touched(self.starts, start, stop):
             read.append(self.parts[number].read(first, last))
-            self._keep_few_open(number)
+            with _COUNTING:
+                self._last_used[number] = None
+                self._last_used.move_to_end(number)
+                if len(self._last_used) > _FILES_OPEN:
+                    self.parts[self._last_used.popitem(last=False)[0]].close()
         return np.concatenate(read, dtype=self.dtype)
-
-    def _keep_few_open(self, number: int) -> None:
-        with _COUNTING:
-            self._last_used[number] = None
-            self._last_used.move_to_end(number)
-            if len(self._last_used) > _FILES_OPEN:
-                self.parts[self._last_used.popitem(last=False)[0]].close()
 
 
 def is_many(data: Any) -> bool:
@@ -69,14 +65,15 @@ def cut(lengths: Any, source: Source) -> np.ndarray:
     """Offsets of the sequences into which `lengths` cuts one source (None: as many as its file says)."""
     if lengths is None:
         return offsets_of(source.lengths or [source.length])
+    wrong = "lengths must be a list of positive whole numbers, but is"
     try:
         sizes = np.asarray(lengths)
     except ValueError:  # lists of different lengths inside
-        raise DataError(f"lengths must be a list of positive whole numbers, but is {lengths!r:.60}; mend it") from None
-    numbers = sizes.dtype.kind in "iu"
-    if sizes.ndim != 1 or not numbers or sizes.size == 0 or sizes.min() < 1:
-        held = f"{sizes.dtype} of shape {sizes.shape}" + (f", smallest {sizes.min()}" if numbers and sizes.size else "")
-        raise DataError(f"lengths must be a list of positive whole numbers, but is {held}; drop empty sequences")
+        raise DataError(f"{wrong} {lengths!r:.60}; mend it") from None
+    smallest = sizes.min() if sizes.dtype.kind in "iu" and sizes.size else None
+    if sizes.ndim != 1 or smallest is None or smallest < 1:
+        held = f"{sizes.dtype} of shape {sizes.shape}" + ("" if smallest is None else f", smallest {smallest}")
+        raise DataError(f"{wrong} {held}; drop empty sequences")
     total = int(sizes.sum())
     if total != source.length:
         raise DataError(f"lengths must sum to the {source.length} rows of {source.name} but sum to {total}; mend them")
@@ -90,8 +87,6 @@ def offsets_of(lengths: Any) -> np.ndarray:
 
 def strip_masks(items: list[Any], columns: Columns) -> tuple[list[Any], list[Any] | None]:
     """Split masked arrays into their values and their masks (None for what is no masked array)."""
-    if not any(isinstance(item, np.ma.MaskedArray) for item in items):
-        return items, None
     values, masks = list(items), list[Any]([None] * len(items))
     for number, item in enumerate(items):
         if isinstance(item, np.ma.MaskedArray):
@@ -99,7 +94,7 @@ def strip_masks(items: list[Any], columns: Columns) -> tuple[list[Any], list[Any
             if mask.ndim == 2:
                 mask = mask[:, column_indices(columns, range(mask.shape[1]), f"masked array {number}")]
             values[number], masks[number] = item.data, mask
-    return values, masks
+    return values, masks if any(mask is not None for mask in masks) else None
 
 
 def join(items: list[Any], what: str, dataset: str | None = None, columns: Columns = None) -> tuple[Source, np.ndarray]:
@@ -108,7 +103,15 @@ def join(items: list[Any], what: str, dataset: str | None = None, columns: Colum
     if dataset is None and _alike(items):
         return ArraySource(np.concatenate(items), title, columns), offsets_of([len(item) for item in items])
     if any(is_dask(item) for item in items):
-        return DaskSource(_one_dask_array(items, title), title, columns), offsets_of([len(item) for item in items])
+        import dask.array
+
+        if not all(is_dask(item) for item in items):
+            raise DataError(f"{title} must hold Dask arrays only, or none, but mixes them with others; make them alike")
+        widths = {item.shape[1:] for item in items}
+        if len(widths) > 1:
+            raise DataError(f"{title} must all have the same features, but are shaped {sorted(widths)} beyond time")
+        whole: Any = dask.array.concatenate(items, axis=0)  # whose chunks stay where they are
+        return DaskSource(whole, title, columns), offsets_of([len(item) for item in items])
     parts = [
         open_source(item, dataset=dataset, columns=columns, name=f"sequence {number} of {what}")
         for number, item in enumerate(items)
@@ -116,9 +119,7 @@ def join(items: list[Any], what: str, dataset: str | None = None, columns: Colum
     joined = ConcatenatedSource(parts)
     in_memory = [part.values for part in parts if isinstance(part, ArraySource)]
     if len(in_memory) == len(parts):
-        whole = ArraySource(np.concatenate(in_memory), title)
-        whole.rate, whole.unit = joined.rate, joined.unit
-        return whole, joined.starts
+        return ArraySource(np.concatenate(in_memory), title, like=joined), joined.starts
     return joined, offsets_of([length for part in parts for length in part.lengths or [part.length]])
 
 
@@ -127,23 +128,10 @@ def _alike(items: list[Any]) -> bool:
 
     Everything else is opened one by one, which costs microseconds each but can name the sequence at fault.
     """
-    if not all(type(item) is np.ndarray for item in items):
+    if not all(type(item) is np.ndarray and item.ndim in (1, 2) and len(item) for item in items):
         return False
-    kinds = {(item.dtype, item.shape[1:], item.ndim) for item in items}
-    dtype, _, ndim = next(iter(kinds))
-    return len(kinds) == 1 and dtype.kind in "biuf" and ndim in (1, 2) and all(item.shape[0] for item in items)
-
-
-def _one_dask_array(arrays: Sequence[Any], title: str) -> Any:
-    """Many Dask arrays as one, whose chunks stay where they are."""
-    import dask.array
-
-    if not all(is_dask(array) for array in arrays):
-        raise DataError(f"{title} must hold Dask arrays only, or none, but mixes them with others; make them alike")
-    widths = {array.shape[1:] for array in arrays}
-    if len(widths) > 1:
-        raise DataError(f"{title} must all have the same features, but are shaped {sorted(widths)} beyond time")
-    return dask.array.concatenate(list(arrays), axis=0)
+    kinds = {(item.dtype, item.shape[1:]) for item in items}
+    return len(kinds) == 1 and items[0].dtype.kind in "biuf"
 
 
 def alongside(

@@ -23,9 +23,7 @@ _MOST_AT_ONCE = 1 << 22  # rows taken from a memory map in one call: their posit
 
 
 @partial(
-    jax.tree_util.register_dataclass,
-    data_fields=("begin", "left", "core", "right", "opens"),
-    meta_fields=("spans",),
+    jax.tree_util.register_dataclass, data_fields=("begin", "left", "core", "right", "opens"), meta_fields=("spans",)
 )
 @dataclass(frozen=True, eq=False)
 class Layout:

@@ -50,8 +50,7 @@ class Preprocessing:
         """With `centre` and `scale` taken from these data, where normalising needs them."""
         if not self.normalise or self.centre is not None:
             return self
-        before = replace(self, normalise=False).apply(sequences)
-        centre, scale = _moments(before)
+        centre, scale = _moments(replace(self, normalise=False).apply(sequences))
         return replace(self, centre=tuple(centre.tolist()), scale=tuple(scale.tolist()))
 
     def apply(self, data: Any) -> Sequences:
@@ -74,9 +73,7 @@ class Preprocessing:
             return Sequences(prepared, prepared.offsets)
         starts = range(0, prepared.length, ROWS_AT_ONCE)
         pieces = [prepared.read(start, min(start + ROWS_AT_ONCE, prepared.length)) for start in starts]
-        source = ArraySource(np.concatenate(pieces), prepared.name)
-        source.rate, source.unit = prepared.rate, prepared.unit
-        return Sequences(source, prepared.offsets)
+        return Sequences(ArraySource(np.concatenate(pieces), prepared.name, like=prepared), prepared.offsets)
 
     def in_file_units(self, level: Any, feature: int = 0) -> np.ndarray:
         """A level of the model in the units of the file. (A line that was subtracted is not added again.)"""
@@ -111,20 +108,32 @@ class Prepared(Source):
         self.length = int(self.offsets[-1])
         untouched = not (steps.log or steps.detrend or steps.normalise)
         self.dtype = sequences.dtype if untouched else np.result_type(sequences.dtype, np.float32)
-        self._slopes = _slopes(self, sequences) if steps.detrend else None
+        self._slopes = [self._slope(number) for number in range(sequences.n_sequences)] if steps.detrend else None
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        return np.concatenate([self._part(*each) for each in touched(self.offsets, start, stop)])
+        read = []
+        for number, first, last in touched(self.offsets, start, stop):
+            values = self.logs(number, first, last)
+            if self._slopes is not None:
+                middle = 0.5 * (self.offsets[number + 1] - self.offsets[number] - 1)
+                values = values - (np.arange(first, last) - middle)[:, None] * self._slopes[number]
+            if self.steps.normalise:
+                values = (values - np.asarray(self.steps.centre)) / np.asarray(self.steps.scale)
+            read.append(np.asarray(values, self.dtype))
+        return np.concatenate(read)
 
-    def _part(self, number: int, start: int, stop: int) -> np.ndarray:
-        """Rows of one sequence, counted from its start."""
-        values = self.logs(number, start, stop)
-        if self._slopes is not None:
-            middle = 0.5 * (self.offsets[number + 1] - self.offsets[number] - 1)
-            values = values - (np.arange(start, stop) - middle)[:, None] * self._slopes[number]
-        if self.steps.normalise:
-            values = (values - np.asarray(self.steps.centre)) / np.asarray(self.steps.scale)
-        return np.asarray(values, self.dtype)
+    def _slope(self, number: int) -> np.ndarray:
+        """Of one sequence, by feature and kept sample; medians are not moved by short events."""
+        length = int(self.offsets[number + 1] - self.offsets[number])
+        edges = np.linspace(0, length, min(STRETCHES, length) + 1).astype(np.int64)
+        spans = ((int(a), min(int(b), int(a) + ROWS_AT_ONCE)) for a, b in itertools.pairwise(edges))
+        with np.errstate(all="ignore"):
+            medians = np.stack([_medians(self.logs(number, *span)) for span in spans])
+        slopes, middles = np.zeros(self.dim), 0.5 * (edges[:-1] + edges[1:] - 1)
+        for feature, known in enumerate(np.isfinite(medians).T):
+            if known.sum() > 1:
+                slopes[feature] = np.polyfit(middles[known], medians[known, feature], 1)[0]
+        return slopes
 
     def logs(self, number: int, start: int, stop: int) -> np.ndarray:
         """Rows of one sequence after the steps that look at one sample at a time."""
@@ -142,28 +151,9 @@ class Prepared(Source):
         return np.log(values.astype(np.float64))
 
 
-def _slopes(prepared: Prepared, sequences: Sequences) -> list[np.ndarray]:
-    """Slope of every sequence and feature, per kept sample; medians are not moved by short events."""
-    slopes = []
-    for number in range(sequences.n_sequences):
-        length = int(prepared.offsets[number + 1] - prepared.offsets[number])
-        edges = np.linspace(0, length, min(STRETCHES, length) + 1).astype(np.int64)
-        spans = ((int(a), min(int(b), int(a) + ROWS_AT_ONCE)) for a, b in itertools.pairwise(edges))
-        with np.errstate(all="ignore"):
-            medians = np.stack([_medians(prepared.logs(number, *span)) for span in spans])
-        middles = 0.5 * (edges[:-1] + edges[1:] - 1)
-        slopes.append(np.array([_slope(middles, column) for column in medians.T]))
-    return slopes
-
-
 def _medians(values: np.ndarray) -> np.ndarray:
     columns = (column[np.isfinite(column)] for column in values.T)
     return np.array([np.median(column) if column.size else np.nan for column in columns])
-
-
-def _slope(times: np.ndarray, values: np.ndarray) -> float:
-    known = np.isfinite(values)
-    return float(np.polyfit(times[known], values[known], 1)[0]) if known.sum() > 1 else 0.0
 
 
 def _bytes(data: Sequences | Source) -> int:
@@ -172,8 +162,7 @@ def _bytes(data: Sequences | Source) -> int:
 
 def _moments(sequences: Sequences) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each feature; the spread of a constant feature counts as 1."""
-    count, total = np.zeros(sequences.dim), np.zeros(sequences.dim)
-    squares = np.zeros(sequences.dim)
+    count, total, squares = np.zeros((3, sequences.dim))
     shift: np.ndarray | None = None
     for start in range(0, sequences.length, ROWS_AT_ONCE):
         block = sequences.rows(start, min(start + ROWS_AT_ONCE, sequences.length))

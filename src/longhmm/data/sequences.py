@@ -54,16 +54,14 @@ class Sequences:
         self.n_covariates = 0 if covariates is None else covariates.dim
         self.in_memory = all(isinstance(part, ArraySource) for part in self.parts.values())
         # One memory map, and nothing beside it: scattered rows can be taken from it in one call.
-        self.mapped = isinstance(source, SlicedSource) and source.mapped and len(self.parts) == 1
+        self.mapped = isinstance(source, SlicedSource) and source.mapped and not self.in_memory and len(self.parts) == 1
         # Whether another process can read the data by itself, once it knows of them.
         self.portable = not any(isinstance(part, DaskSource) for part in self.parts.values())
         # True where every value is known to be there: in memory, with no mask and no NaN.
         self.complete = self.in_memory and mask is None
-        if self.in_memory:
-            rows = max(1, _CHECKED_AT_ONCE // self.dim)
-            for start in range(0, self.length, rows):
-                stop = min(start + rows, self.length)
-                self.complete &= self._check(start, self.stored(start, stop))
+        rows = max(1, _CHECKED_AT_ONCE // self.dim)
+        for start in range(0, self.length if self.in_memory else 0, rows):
+            self.complete &= self._check(start, self.stored(start, min(start + rows, self.length)))
 
     def rows(self, start: int, stop: int, lags: int = 0) -> Rows:
         """Positions `start` to `stop` (exclusive), whether or not they lie in one sequence; nothing else is read.
@@ -94,7 +92,7 @@ class Sequences:
         if not (self.mapped or self.in_memory):
             raise DataError(f"{self.name} is not in memory; use rows(start, stop), which takes consecutive positions")
         own = self.parts.items()
-        stored = {name: part.take(positions) for name, part in own if isinstance(part, (ArraySource, SlicedSource))}
+        stored = {name: part.take(positions) for name, part in own if isinstance(part, SlicedSource)}
         return _as_rows(stored, self._lagged(positions, lags, self.take))
 
     def stored(self, start: int, stop: int) -> Stored:
@@ -173,13 +171,10 @@ class Sequences:
 
     def holding(self, start: int, held: Stored) -> Sequences:
         """The same data with rows from `start` on at hand, as `lazy` named them."""
-        rows = {
-            name: ShiftedSource(
-                ArraySource(values, f"what is at hand of {self.name}"), -start, self.length, self.parts[name]
-            )
-            for name, values in held.items()
-        }
-        parts = {**self.parts, **rows}
+        parts = dict(self.parts)
+        for name, values in held.items():
+            there = ArraySource(values, f"what is at hand of {self.name}")
+            parts[name] = ShiftedSource(there, -start, self.length, parts[name])
         return self._but(parts=parts, source=parts["values"])
 
     def following(self, context: np.ndarray) -> Sequences:
@@ -222,7 +217,7 @@ class Sequences:
     def __repr__(self) -> str:
         plural = "s" if self.n_sequences > 1 else ""
         extras = ["in memory" if self.in_memory else "read on demand"]
-        extras += [f"with {name}" for name in PARTS[1:] if name in self.parts]
+        extras += [f"with {name}" for name in list(self.parts)[1:]]
         return (
             f"Sequences({self.name}: {self.n_sequences:,} sequence{plural}, {self.length:,} observations, "
             f"dim {self.dim}, {self.dtype}, {', '.join(extras)})"
@@ -234,31 +229,30 @@ class Sequences:
         assert values is not None
         complete = _all_finite(values)
         if mask is not None:
-            sentence = "mask must hold True (missing) or False, but has {value} {place}; pass a boolean array"
-            self._refuse(start, mask, (mask != 0) & (mask != 1), sentence)
+            self._refuse("mask", start, mask, (mask != 0) & (mask != 1))
         if not complete:
-            seen = np.isinf(values) if mask is None else np.isinf(values) & (mask == 0)
-            sentence = "{name} has an infinite value {place}, feature {column}; replace it by NaN to mark it as missing"
-            self._refuse(start, values, seen, sentence)
+            self._refuse("values", start, values, np.isinf(values) & (True if mask is None else mask == 0))
         if states is not None:
-            sentence = "states must be -1 (unknown) or a state counted from 0, but is {value} {place}; mark unknown "
-            wrong = (states < -1) | (states > np.iinfo(np.int32).max)
-            self._refuse(start, states, wrong, sentence + "states with -1")
+            self._refuse("states", start, states, (states < -1) | (states > np.iinfo(np.int32).max))
         if covariates is not None and not _all_finite(covariates):
-            sentence = (
-                "covariates must be finite, but covariate {column} is {value} {place}; fill it in, or leave that "
-            )
-            self._refuse(start, covariates, ~np.isfinite(covariates), sentence + "row out")
+            self._refuse("covariates", start, covariates, ~np.isfinite(covariates))
         return complete or not np.isnan(values).any()
 
-    def _refuse(self, start: int, values: np.ndarray, wrong: np.ndarray, sentence: str) -> None:
+    def _refuse(self, what: str, start: int, values: np.ndarray, wrong: np.ndarray) -> None:
         if wrong.any():
             row, column = (int(each) for each in np.argwhere(wrong)[0])
             place = f"at position {start + row} ({self.describe(start + row)})"
-            raise DataError(sentence.format(name=self.name, value=values[row, column], place=place, column=column))
+            given = {"name": self.name, "value": values[row, column], "place": place, "column": column}
+            raise DataError(PARTS[what].format(**given))
 
 
-PARTS = ("values", "mask", "states", "covariates")
+# What runs along, and what is said where it is not what it must be.
+PARTS = {
+    "values": "{name} has an infinite value {place}, feature {column}; replace it by NaN to mark it as missing",
+    "mask": "mask must hold True (missing) or False, but has {value} {place}; pass a boolean array",
+    "states": "states must be -1 (unknown) or a state counted from 0, but is {value} {place}; mark others with -1",
+    "covariates": "covariates must be finite, but covariate {column} is {value} {place}; fill it in, or drop that row",
+}
 
 
 def _all_finite(values: np.ndarray) -> bool:

@@ -175,35 +175,6 @@ class Source:
         return {**self.__dict__, **({} if self.reopen is None else {"_opened": None})}
 
 
-class ArraySource(Source):
-    """Values that lie in memory, shaped (time, feature); `read` hands out views that cannot be written to."""
-
-    in_memory = True
-
-    def __init__(
-        self, array: Any, name: str = "the array", columns: Columns = None, like: Source | None = None
-    ) -> None:
-        values = np.asarray(array)
-        self.name, self.dtype = name, stored_dtype(values.dtype, name)
-        self.length, dim = checked_shape(values.shape, name)
-        values = values.reshape(self.length, dim)
-        if columns is not None:
-            values = values[:, column_indices(columns, range(dim), name)]
-        self.dim = values.shape[1]
-        # A view, so that making it read-only leaves the caller's own array as it was.
-        self.values = values.astype(self.dtype, copy=False).view()
-        self.values.flags.writeable = False
-        if like is not None:
-            self.rate, self.unit = like.rate, like.unit
-
-    def fetch(self, start: int, stop: int) -> np.ndarray:
-        return self.values[start:stop]
-
-    def take(self, rows: np.ndarray) -> np.ndarray:
-        """The rows at any positions, `rows.shape + (dim,)`."""
-        return self.values[rows]
-
-
 class SlicedSource(Source):
     """Anything with `shape`, `dtype` and slicing, of which only the rows asked for are ever touched."""
 
@@ -227,6 +198,25 @@ class SlicedSource(Source):
         """With an axis of features behind `axes` others, and the chosen columns alone."""
         picked = picked[..., None] if picked.ndim == axes else picked
         return picked if self._columns is None else picked[..., self._columns]
+
+
+class ArraySource(SlicedSource):
+    """Values that lie in memory, shaped (time, feature); `read` hands out views that cannot be written to."""
+
+    in_memory = True
+
+    def __init__(
+        self, array: Any, name: str = "the array", columns: Columns = None, like: Source | None = None
+    ) -> None:
+        super().__init__(np.asarray(array), name, columns)
+        # A view, so that making it read-only leaves the caller's own array as it was.
+        self.values = self._opened = self._shaped(self._opened, 1).astype(self.dtype, copy=False).view()
+        self._columns, self.values.flags.writeable = None, False
+        if like is not None:
+            self.rate, self.unit = like.rate, like.unit
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        return self.values[start:stop]
 
 
 class DaskSource(SlicedSource):

@@ -1,10 +1,13 @@
-"""Identities between the algorithms, which must hold for any model, and what sampling needs, tried on yours."""
+"""Identities between the algorithms, which must hold for any model, tried on yours.
+
+An oracle in plain NumPy enumerates every path: it shares no code with what it judges, and costs `K ** T`.
+"""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,11 +20,74 @@ from longhmm.errors import DataError, LongHMMError, ModelError
 from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM, Potentials
 from longhmm.model.simulate import simulate
-from longhmm.testing.paths import enumerate_paths, path_scores
 from longhmm.testing.sampling import Sampling, close, require
 
 LONGEST = 20_000  # observations; more would say nothing more
 FEW_PATHS = 100_000  # up to this many the oracle is asked
+
+
+class Enumerated(NamedTuple):
+    """Exact answers for one short sequence.
+
+    Attributes:
+        log_likelihood: `log p(y)`.
+        gamma: `(T, K)`, `P(x_t = k | y)`.
+        filtered: `(T, K)`, `P(x_t = k | y_0 .. y_t)`.
+        xi: `(T - 1, K, K)`, `P(x_{t-1} = i, x_t = j | y)` for t = 1 .. T - 1.
+        best_path: `(T,)`, the most probable path; `best_score`, its `log p(x, y)`.
+        paths: `(K ** T, T)` and `probabilities` `(K ** T,)`, `P(x | y)` of every path.
+    """
+
+    log_likelihood: float
+    gamma: np.ndarray
+    filtered: np.ndarray
+    xi: np.ndarray
+    best_path: np.ndarray
+    best_score: float
+    paths: np.ndarray
+    probabilities: np.ndarray
+
+
+def enumerate_paths(initial: np.ndarray, transition: np.ndarray, log_likelihoods: np.ndarray) -> Enumerated:
+    """Every answer by summing over all `K ** T` paths; `log_likelihoods` is `(T, K)`.
+
+    `transition` is `(K, K)`, or `(T, K, K)` where it varies: entry t leads into row t.
+    """
+    length, n_states = log_likelihoods.shape
+    if n_states**length > 2_000_000:
+        raise LongHMMError(f"enumerate_paths needs K ** T of at most 2,000,000 paths, got {n_states} ** {length}.")
+    with np.errstate(divide="ignore"):
+        log_initial, log_transition = np.log(initial), np.log(transition)
+    paths = np.array(list(itertools.product(range(n_states), repeat=length)))
+    scores = path_scores(log_initial, log_transition, log_likelihoods, paths)
+    total = _log_sum(scores)
+    probabilities = np.exp(scores - total) if np.isfinite(total) else np.zeros(len(paths))
+    gamma = np.array([[probabilities[paths[:, t] == k].sum() for k in range(n_states)] for t in range(length)])
+    xi, filtered = np.zeros((length - 1, n_states, n_states)), np.zeros((length, n_states))
+    for t in range(1, length):
+        np.add.at(xi[t - 1], (paths[:, t - 1], paths[:, t]), probabilities)
+    for t in range(length):
+        short = np.array(list(itertools.product(range(n_states), repeat=t + 1)))
+        partial = path_scores(log_initial, log_transition, log_likelihoods[: t + 1], short)
+        seen = _log_sum(partial)
+        np.add.at(filtered[t], short[:, t], np.exp(partial - seen) if np.isfinite(seen) else 0.0)
+    best = int(np.argmax(scores))
+    return Enumerated(total, gamma, filtered, xi, paths[best], float(scores[best]), paths, probabilities)
+
+
+def path_scores(
+    log_initial: np.ndarray, log_transition: np.ndarray, log_likelihoods: np.ndarray, paths: np.ndarray
+) -> np.ndarray:
+    scores = log_initial[paths[:, 0]] + log_likelihoods[0, paths[:, 0]]
+    for t in range(1, paths.shape[1]):
+        into = log_transition[t] if log_transition.ndim == 3 else log_transition
+        scores = scores + into[paths[:, t - 1], paths[:, t]] + log_likelihoods[t, paths[:, t]]
+    return scores
+
+
+def _log_sum(scores: np.ndarray) -> float:
+    peak = scores.max()
+    return float(peak + np.log(np.exp(scores - peak).sum())) if np.isfinite(peak) else float("-inf")
 
 
 def check_coherence(model: HMM, params: Mapping[str, Any], data: Any, *, seed: int = 0) -> None:
@@ -118,13 +184,13 @@ class _Case:
                     f"differentiation gave {slope:.8g}, finite differences {expected:.8g})",
                 )
 
+    def _cut(self, values: Any) -> list[Any] | None:
+        """By sequences, where there are any."""
+        return None if values is None else [values[piece] for piece in self.pieces]
+
     def check_likelihood(self) -> None:
-        values = np.where(self.block.observed, self.block.values, np.nan)
-        states = self.block.states
-        pieces = [values[piece] for piece in self.pieces]
-        known = None if states is None else [states[piece] for piece in self.pieces]
-        beside = self.block.covariates
-        covariates = None if beside is None else [beside[piece] for piece in self.pieces]
+        pieces = self._cut(np.where(self.block.observed, self.block.values, np.nan)) or []
+        known, covariates = self._cut(self.block.states), self._cut(self.block.covariates)
         total = self._log_likelihood(pieces, known, covariates)
         close(log_likelihood(self.model, self.params, self.sequences), total, "NaN must mean missing")
         if len(pieces) > 1:
@@ -145,15 +211,14 @@ class _Case:
     def _log_likelihood(self, pieces: list[np.ndarray], states: Any, covariates: Any) -> float:
         return log_likelihood(self.model, self.params, open_data(pieces, states=states, covariates=covariates))
 
+    def _probabilities(self, forward_only: bool) -> np.ndarray:
+        given = stream(self.model, self.params, self.sequences, forward_only=forward_only)
+        return np.concatenate([own.probabilities for own in given])
+
     def check_posteriors(self) -> None:
         smoothed = totals(self.model, self.params, self.sequences)
-        gamma, filtered = (
-            np.concatenate(
-                [own.probabilities for own in stream(self.model, self.params, self.sequences, forward_only=causal)]
-            )
-            for causal in (False, True)
-        )
-        transitions = smoothed.transitions
+        gamma, filtered = self._probabilities(False), self._probabilities(True)
+        transitions, total = smoothed.transitions, smoothed.log_likelihood
         first = np.array([piece.start for piece in self.pieces])
         last = np.array([piece.stop - 1 for piece in self.pieces])
         close(gamma.sum(1), np.ones(len(gamma)), "state probabilities must sum to one")
@@ -162,18 +227,15 @@ class _Case:
         arrivals, departures = np.delete(gamma, first, axis=0).sum(0), np.delete(gamma, last, axis=0).sum(0)
         close(transitions.sum(0), arrivals, "expected transitions into a state must equal its expected visits")
         close(transitions.sum(1), departures, "expected transitions out of a state must equal its expected visits")
-        total = smoothed.log_likelihood
-        close(
-            log_likelihood(self.model, self.params, self.sequences), total, "both passes must give one log likelihood"
-        )
+        both = log_likelihood(self.model, self.params, self.sequences)
+        close(both, total, "both passes must give one log likelihood")
         if all(self.model.n_states ** int(piece.stop - piece.start) <= FEW_PATHS for piece in self.pieces):
             exact = [enumerate_paths(*self._of(self.potentials, piece)) for piece in self.pieces]
             likelihood = np.sum([one.log_likelihood for one in exact])
+            counts = np.sum([one.xi.sum(0) for one in exact], axis=0)
             close(total, likelihood, "the log likelihood must be that of all paths together")
             close(gamma, np.concatenate([one.gamma for one in exact]), "state probabilities must be those of all paths")
-            close(
-                transitions, np.sum([one.xi.sum(0) for one in exact], axis=0), "transitions must be those of all paths"
-            )
+            close(transitions, counts, "transitions must be those of all paths")
 
     def check_paths(self, seed: int) -> None:
         best = self._score(decode(self.model, self.params, self.sequences), self.potentials)
@@ -186,8 +248,7 @@ class _Case:
             require(drawn <= best + slack, "no drawn path may have a higher score than the most probable one")
 
     def check_draws(self, seed: int) -> None:
-        lengths, beside = [piece.stop - piece.start for piece in self.pieces], self.block.covariates
-        covariates = None if beside is None else [beside[piece] for piece in self.pieces]
+        lengths, covariates = [piece.stop - piece.start for piece in self.pieces], self._cut(self.block.covariates)
         try:
             states, observations = simulate(self.model, self.params, lengths, seed=seed, covariates=covariates)
         except (ModelError, NotImplementedError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Any
 
@@ -42,53 +43,50 @@ def check_sampler(sampler: Sampler, *, chance: bool = True) -> None:
     frozen = is_dataclass(given) and vars(type(given))["__dataclass_params__"].frozen
     require(frozen and isinstance(hash(given), int), "a sampler is a frozen dataclass that can be hashed")
     require(isinstance(getattr(given, "name", None), str), "a sampler has a name")
-    _Tried(sampler).check(chance)
+    model = HMM(2, Poisson())
+    data = open_data(simulate(model, PARAMS, 300, seed=0)[1])
+    model = model.resolve(data)
+    tuned = sampler.tune(StreamedPosterior(model, data), Start(PARAMS, WINDOWS, BUFFER))
+    require(isinstance(tuned, type(sampler)), "tune returns a sampler of the same class")
+    target, start = tuned.estimator(WINDOWS, BUFFER).bind(model, data, PARAMS), unconstrain(model, PARAMS)
+    with jax.enable_x64(sampler.x64):
+        _Tried(tuned, target, start).check(chance)
 
 
 class _Tried:
-    """A sampler on a small model, in the precision it runs in."""
+    """A tuned sampler on a small model, in the precision it runs in."""
 
-    def __init__(self, sampler: Sampler) -> None:
-        model = HMM(2, Poisson())
-        data = open_data(simulate(model, PARAMS, 300, seed=0)[1])
-        model = model.resolve(data)
-        self.sampler = sampler.tune(StreamedPosterior(model, data), Start(PARAMS, WINDOWS, BUFFER))
-        require(isinstance(self.sampler, type(sampler)), "tune returns a sampler of the same class")
-        self.target = self.sampler.estimator(WINDOWS, BUFFER).bind(model, data, PARAMS)
-        self.kind = np.float64 if sampler.x64 else np.float32
-        with jax.enable_x64(sampler.x64):
-            self.u = {name: jnp.asarray(each, self.kind) for name, each in unconstrain(model, PARAMS).items()}
-            self.state = self.sampler.init(self.target, jax.random.key(0), self.u)
-            self.minibatch = self.target.minibatch(jax.random.key(2))
+    def __init__(self, sampler: Sampler, target: Any, start: Mapping[str, np.ndarray]) -> None:
+        self.sampler, self.target = sampler, target
+        kind = np.float64 if sampler.x64 else np.float32
+        self.u = {name: jnp.asarray(each, kind) for name, each in start.items()}
+        self.state = sampler.init(target, jax.random.key(0), self.u)
+        self.minibatch = target.minibatch(jax.random.key(2))
 
     def step(self, seed: int, state: Any = None) -> tuple[Any, Any]:
-        with jax.enable_x64(self.sampler.x64):
-            given = self.state if state is None else state
-            step = jax.jit(_step) if self.target.compiled else _step
-            return step(self.sampler, self.target, jax.random.key(seed), given, self.minibatch)
+        step = jax.jit(_step) if self.target.compiled else _step
+        given = self.state if state is None else state
+        return step(self.sampler, self.target, jax.random.key(seed), given, self.minibatch)
 
     def check(self, chance: bool) -> None:
         after, info = self.step(1)
         self.check_forms(after, info)
-        close(self.leaves(self.step(1)[0]), self.leaves(after), "a step depends on its key alone")
+        close(_flat(self.step(1)[0]), _flat(after), "a step depends on its key alone")
         other = self.step(3)[0].coordinates
         moved = any(not np.array_equal(other[name], after.coordinates[name]) for name in self.u)
         require(moved == chance, "steps with different keys differ where there is chance, and only there")
         if any(np.any(np.asarray(each)) for each in info.gradient.values()):
-            with jax.enable_x64(self.sampler.x64):
-                expected = self.target.estimate(self.state.coordinates, self.minibatch).gradient
-            for name, value in expected.items():
-                unit = 1.0 + np.abs(np.asarray(value, np.float64)).max()
-                same = np.asarray(info.gradient[name], np.float64) / unit, np.asarray(value, np.float64) / unit
-                require(bool(np.abs(same[0] - same[1]).max() < 1e-4), "Info.gradient is that of the state before")
+            for name, value in self.target.estimate(self.state.coordinates, self.minibatch).gradient.items():
+                found, wide = (np.asarray(each, np.float64) for each in (info.gradient[name], value))
+                gap = np.abs(found - wide).max() / (1.0 + np.abs(wide).max())
+                require(bool(gap < 1e-4), "Info.gradient is that of the state before")
         self.check_not_a_number()
         if self.target.compiled:
             self.check_compiled()
-        with jax.enable_x64(self.sampler.x64):
-            record = jax.tree.map(lambda each: np.asarray(each)[None, None], self.sampler.record(after))
-        found = self.sampler.coordinates(record)
+        record = jax.tree.map(lambda each: np.asarray(each)[None, None], self.sampler.record(after))
+        coordinates = self.sampler.coordinates(record)
         for name, value in after.coordinates.items():
-            near = np.allclose(found[name][0, 0], value, rtol=1e-4, atol=1e-4)
+            near = np.allclose(coordinates[name][0, 0], value, rtol=1e-4, atol=1e-4)
             require(near, "coordinates(record(state)) are those of the state")
 
     def check_forms(self, after: Any, info: Any) -> None:
@@ -118,19 +116,17 @@ class _Tried:
 
     def check_compiled(self) -> None:
         """As the driver runs it: many steps in one program, sampler and target its arguments."""
-        keys = jax.random.split(jax.random.key(5), STEPS)
-        with jax.enable_x64(self.sampler.x64):
-            together = _scanned(self.sampler, self.target, self.state, keys, self.minibatch)
-            one_by_one = self.state
-            for key in keys:
-                one_by_one = jax.jit(_step)(self.sampler, self.target, key, one_by_one, self.minibatch)[0]
+        keys, one_by_one = jax.random.split(jax.random.key(5), STEPS), self.state
+        together = _scanned(self.sampler, self.target, self.state, keys, self.minibatch)
+        for key in keys:
+            one_by_one = jax.jit(_step)(self.sampler, self.target, key, one_by_one, self.minibatch)[0]
         for name, value in one_by_one.coordinates.items():
             near = np.allclose(together.coordinates[name], value, rtol=2e-4, atol=2e-4)
             require(near, "steps inside one compiled loop are the steps one by one")
 
-    @staticmethod
-    def leaves(state: Any) -> np.ndarray:
-        return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(state)])
+
+def _flat(state: Any) -> np.ndarray:
+    return np.concatenate([np.ravel(np.asarray(leaf, np.float64)) for leaf in jax.tree.leaves(state)])
 
 
 def _step(sampler: Sampler, target: Any, key: jax.Array, state: Any, minibatch: Any) -> tuple[Any, Any]:

@@ -37,19 +37,22 @@ class Sampling:
             self.params = {name: jnp.asarray(value) for name, value in params.items()}
             self.at = jax.jit(model.unconstrain)(self.params)
         self.order = Flat.like(self.at)
+        self.names = [name for name, shape in self.order.shapes for _ in range(int(np.prod(shape, dtype=int)))]
 
     def check_basics(self) -> None:
         """What the other identities lean on."""
-        self.check_location()
-        self._drawn()
-        self.check_missing_rows()
+        with jax.enable_x64(True):
+            self.check_location()
+            self._drawn()
+            self.check_missing_rows()
 
     def check_chains(self) -> None:
         """What chains lean on."""
-        self.check_other_points()
-        self.check_single_precision()
-        self.check_draws()
-        self.check_information()
+        with jax.enable_x64(True):
+            self.check_other_points()
+            self.check_single_precision()
+            self.check_draws()
+            self.check_information()
 
     def _total(self, coordinates: Arrays, rows: Rows) -> jax.Array:
         """Sum of the log likelihoods of all rows in all states that can have produced them."""
@@ -60,60 +63,43 @@ class Sampling:
         """Rows without an observation change no gradient, whatever number stands there."""
         gradient, n = jax.jit(jax.grad(self._total)), len(self.rows.values)
         longer = self.rows.padded(2 * n)
-        with jax.enable_x64(True):
-            alone = gradient(self.at, self.rows)
-            for number in [0] if self.rows.values.dtype.kind in "iu" else [0.0, np.nan]:
-                values = np.concatenate([self.rows.values, np.full_like(self.rows.values, number)])
-                filled_up = gradient(self.at, longer._replace(values=values))
-                for name in alone:
-                    found, expected = np.asarray(filled_up[name]), np.asarray(alone[name])
-                    require(
-                        bool(np.isfinite(found).all()),
-                        f"the derivative of log_likelihoods with respect to '{name}' must be finite where a row is "
-                        f"missing (its value was {number}): set the class attribute support, so that missing values "
-                        "are filled with one inside it, or fill them before the density",
-                    )
-                    close(found, expected, f"missing rows must not change the derivative with respect to '{name}'")
+        alone = gradient(self.at, self.rows)
+        for number in [0] if self.rows.values.dtype.kind in "iu" else [0.0, np.nan]:
+            values = np.concatenate([self.rows.values, np.full_like(self.rows.values, number)])
+            filled_up = gradient(self.at, longer._replace(values=values))
+            for name in alone:
+                finite(
+                    filled_up[name],
+                    f"the derivative of log_likelihoods with respect to '{name}' must be finite where a row is missing "
+                    f"(its value was {number}): set the class attribute support, so that missing values are filled "
+                    "with one inside it, or fill them before the density",
+                )
+                what = f"missing rows must not change the derivative with respect to '{name}'"
+                close(filled_up[name], alone[name], what)
 
     def check_other_points(self) -> None:
         """Around the given parameters densities are numbers, and so are their derivatives and the prior's."""
         both = jax.jit(jax.value_and_grad(self._total))
         prior = jax.jit(jax.value_and_grad(self.model.log_prior_unconstrained))
         back = jax.jit(lambda u: self.model.unconstrain(self.model.constrain(u)))
-        with jax.enable_x64(True):
-            for _ in range(POINTS):
-                point = {name: value + SPREAD * self.rng.normal(size=value.shape) for name, value in self.at.items()}
-                for what, (value, slope) in (
-                    ("log_density", both(point, self.rows)),
-                    ("the log prior density", prior(point)),
-                ):
-                    require(bool(jnp.isfinite(value)), f"{what} must be a number near the given parameters, too")
-                    for name in slope:
-                        require(
-                            bool(jnp.isfinite(slope[name]).all()),
-                            f"the derivative of {what} with respect to '{name}' must be finite near the given "
-                            "parameters, too",
-                        )
-                again = back(point)
-                for name, value in point.items():
-                    gap = float(jnp.max(jnp.abs(again[name] - value), initial=0.0))
-                    require(gap < 1e-5, f"unconstrain(constrain(u)) must give the coordinates of '{name}' back")
+        for _ in range(POINTS):
+            point = {name: value + SPREAD * self.rng.normal(size=value.shape) for name, value in self.at.items()}
+            _finite_at("log_density", both(point, self.rows), "near the given parameters, too")
+            _finite_at("the log prior density", prior(point), "near the given parameters, too")
+            again = back(point)
+            for name, value in point.items():
+                gap = float(jnp.max(jnp.abs(again[name] - value), initial=0.0))
+                require(gap < 1e-5, f"unconstrain(constrain(u)) must give the coordinates of '{name}' back")
 
     def check_single_precision(self) -> None:
-        """Windows are computed in single precision."""
         single = {name: np.asarray(value, np.float32) for name, value in self.at.items()}
         rows = jax.tree.map(lambda each: each.astype(np.float32) if each.dtype.kind == "f" else each, self.rows)
-        total, slope = jax.jit(jax.value_and_grad(self._total))(single, rows)
-        require(bool(jnp.isfinite(total)), "log_density must be a number in single precision")
-        for name in slope:
-            require(
-                bool(jnp.isfinite(slope[name]).all()),
-                f"the derivative of log_density with respect to '{name}' must be finite in single precision, too",
-            )
+        with jax.enable_x64(False):  # as windows are computed
+            found = jax.jit(jax.value_and_grad(self._total))(single, rows)
+        _finite_at("log_density", found, "in single precision, too")
 
     def check_location(self) -> None:
-        with jax.enable_x64(True):
-            location = np.asarray(self.model.emission.location(self.params))
+        location = np.asarray(self.model.emission.location(self.params))
         require(
             location.shape == (self.model.n_states,) and bool(np.isfinite(location).all()),
             f"location must give one number for each of the {self.model.n_states} states (it gave {location!r})",
@@ -125,22 +111,20 @@ class Sampling:
             return None
         states = np.repeat(np.arange(self.model.n_states), DRAWS)
         try:
-            with jax.enable_x64(True):
-                drawn = self.model.emission.sample(self.key, dict(self.params), jnp.asarray(states))
+            drawn = self.model.emission.sample(self.key, dict(self.params), jnp.asarray(states))
         except (ModelError, NotImplementedError):
             return None
         wanted = (len(states), self.model.dim)
         require(drawn.shape == wanted, f"sample must give an array of shape {wanted}, (n, D) (it gave {drawn.shape})")
         return states, drawn
 
-    def _scores(self, rows: Rows) -> jax.Array:
+    def _scores(self, rows: Rows) -> np.ndarray:
         """`(n, K, P)`, derivatives of every row's log density in every state."""
 
         def logs(point: jax.Array) -> jax.Array:
-            params = self.model.constrain(self.order.unravel(point))
-            return self.model.log_likelihoods(params, rows)
+            return self.model.log_likelihoods(self.model.constrain(self.order.unravel(point)), rows)
 
-        return jax.jacfwd(logs)(self.order.ravel(self.at))
+        return np.asarray(jax.jit(jax.jacfwd(logs))(self.order.ravel(self.at)))
 
     def check_draws(self) -> None:
         """Where draws come from the density, the mean of its derivative over them is zero."""
@@ -148,9 +132,7 @@ class Sampling:
         if drawn is None or self.order.size == 0:
             return
         states, values = drawn
-        with jax.enable_x64(True):
-            scores = np.asarray(jax.jit(self._scores)(_observed(values)))[np.arange(len(states)), states]
-        names = [name for name, shape in self.order.shapes for _ in range(int(np.prod(shape, dtype=int)))]
+        scores = self._scores(_observed(values))[np.arange(len(states)), states]
         for state in range(self.model.n_states):
             mine = scores[states == state]
             mean, error = mine.mean(axis=0), mine.std(axis=0) / np.sqrt(DRAWS)
@@ -158,7 +140,7 @@ class Sampling:
             require(
                 bool(abs(mean[worst]) <= MOST_ERRORS * error[worst] + 1e-6),
                 f"sample must draw from log_density, and log_density must be normalised: over draws of state {state} "
-                f"the mean derivative with respect to '{names[worst]}' must be 0 (it is {mean[worst]:.3g} with "
+                f"the mean derivative with respect to '{self.names[worst]}' must be 0 (it is {mean[worst]:.3g} with "
                 f"standard error {error[worst]:.2g})",
             )
 
@@ -174,26 +156,22 @@ class Sampling:
             return
         prior_of = jax.hessian(lambda u: self.model.log_prior_unconstrained(self.order.unravel(u)))
         total_of = jax.hessian(lambda u: self._total(self.order.unravel(u), rows))
-        with jax.enable_x64(True):
-            flat = self.order.ravel(self.at)
-            scores = np.asarray(jax.jit(self._scores)(rows))
-            prior, curvature = (np.asarray(jax.jit(each)(flat)) for each in (prior_of, total_of))
-        require(bool(np.isfinite(curvature).all()), "second derivatives of log_density must be finite")
-        require(bool(np.isfinite(prior).all()), "second derivatives of the log prior density must be finite")
+        prior, curvature = (np.asarray(jax.jit(each)(self.order.ravel(self.at))) for each in (prior_of, total_of))
+        finite(curvature, "second derivatives of log_density must be finite")
+        finite(prior, "second derivatives of the log prior density must be finite")
+        scores = self._scores(rows)
         each = scores.reshape(-1, self.order.size) if owner is None else scores[np.arange(len(owner)), owner]
         self._require_determined(each.T @ each - prior)
 
     def _require_determined(self, information: np.ndarray) -> None:
-        names = [name for name, shape in self.order.shapes for _ in range(int(np.prod(shape, dtype=int)))]
-        emission = np.array([name != "transition" for name in names])  # rows without transitions have none
-        if not emission.any():
+        emission = [index for index, name in enumerate(self.names) if name != "transition"]  # rows alone have none
+        if not emission:
             return
         information = information[np.ix_(emission, emission)]
         scale = np.sqrt(np.maximum(np.diag(information), LEAST_INFORMATION * np.abs(information).max()))
         eigenvalues, vectors = np.linalg.eigh(information / scale / scale[:, None])
         weights = np.abs(vectors[:, 0])
-        named = [name for name, mine in zip(names, emission, strict=True) if mine]
-        guilty = sorted({name for name, weight in zip(named, weights, strict=True) if weight > 0.1 * weights.max()})
+        guilty = sorted({self.names[emission[at]] for at in np.flatnonzero(weights > 0.1 * weights.max())})
         what = ("a combination of " if len(guilty) > 1 else "") + " and ".join(map(repr, guilty))
         require(
             bool(eigenvalues[0] > LEAST_INFORMATION),
@@ -210,6 +188,17 @@ def require(holds: bool, identity: str) -> None:
     """What must hold, and the sentence that is said where it does not."""
     if not holds:
         raise AssertionError(f"{identity[0].upper()}{identity[1:]}.")
+
+
+def finite(values: Any, identity: str) -> None:
+    require(bool(np.isfinite(np.asarray(values)).all()), identity)
+
+
+def _finite_at(what: str, found: tuple[Any, Mapping[str, Any]], where: str) -> None:
+    """A value and its derivatives are numbers."""
+    finite(found[0], f"{what} must be a number {where}")
+    for name, derivative in found[1].items():
+        finite(derivative, f"the derivative of {what} with respect to '{name}' must be finite {where}")
 
 
 def close(found: Any, expected: Any, identity: str) -> None:

@@ -25,7 +25,7 @@ OPENERS: dict[str, Callable[..., Source]] = {}
 WITH_DATASETS: set[str] = set()  # endings of files in which `dataset` names an array
 # The libraries that only some formats need, by the extra that installs each.
 LIBRARIES = {"hdf5": "h5py", "nwb": "h5py", "parquet": "pyarrow", "abf": "pyabf", "edf": "pyedflib", "wfdb": "wfdb"}
-EXAMPLE = "example:"
+EXAMPLE = "example:"  # before the name of a recording that comes with the package
 
 Opener = TypeVar("Opener", bound=Callable[..., Source])
 
@@ -88,7 +88,11 @@ def open_source(obj: Any, *, dataset: str | None = None, columns: Columns = None
             raise DataError(f"{name} is a masked array of integers, which cannot hold NaN; pass it with mask= instead")
         return ArraySource(obj.filled(np.nan), name, columns)
     if isinstance(obj, np.ndarray):
-        return SlicedSource(obj, name, columns) if _is_mapped(obj) else ArraySource(obj, name, columns)
+        base: Any = obj
+        while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+            base = base.base
+        mapped = isinstance(base, np.memmap)  # the array, or one that it is a view of
+        return SlicedSource(obj, name, columns) if mapped else ArraySource(obj, name, columns)
     if _is_lazy(obj):
         return SlicedSource(obj, name, columns)
     if not isinstance(obj, (list, tuple)) and not hasattr(obj, "__array__"):
@@ -104,7 +108,14 @@ def open_source(obj: Any, *, dataset: str | None = None, columns: Columns = None
 
 def _open_path(given: str | Path, dataset: str | None, columns: Columns) -> Source:
     if str(given).startswith(EXAMPLE):
-        return _open_example(str(given), columns)
+        from longhmm import datasets
+
+        if str(given) != f"{EXAMPLE}nanopore":
+            raise DataError(f"{given!r} is no recording that comes with longhmm; the only one is 'example:nanopore'")
+        recording = datasets.nanopore()
+        source = ArraySource(recording.values, str(given), columns)
+        source.rate, source.unit = recording.rate_hz, recording.unit
+        return source
     if "://" in str(given):  # only Zarr reads from an address
         return openers()[".zarr"](str(given), columns, dataset)
     path = Path(given).expanduser()
@@ -122,29 +133,9 @@ def _open_path(given: str | Path, dataset: str | None, columns: Columns) -> Sour
     return OPENERS[ending](path, columns, *([dataset] if ending in WITH_DATASETS else []))
 
 
-def _open_example(given: str, columns: Columns) -> Source:
-    """A recording that comes with the package, by name: "example:nanopore"."""
-    from longhmm import datasets
-
-    if given.removeprefix(EXAMPLE) != "nanopore":
-        raise DataError(f"{given!r} is no recording that comes with longhmm; the only one is 'example:nanopore'")
-    recording = datasets.nanopore()
-    source = ArraySource(recording.values, given, columns)
-    source.rate, source.unit = recording.rate_hz, recording.unit
-    return source
-
-
 def is_dask(obj: Any) -> bool:
     """Whether something is an array of Dask's."""
     return type(obj).__module__.partition(".")[0] == "dask" and hasattr(obj, "chunks")
-
-
-def _is_mapped(array: np.ndarray) -> bool:
-    """Whether an array, or one it is a view of, is a memory-mapped file."""
-    base: Any = array
-    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
-        base = base.base
-    return isinstance(base, np.memmap)
 
 
 def _is_lazy(obj: Any) -> bool:

@@ -31,27 +31,21 @@ def open_npy(path: Path, columns: Columns = None) -> SlicedSource:
 
 
 def _map_npy(path: Path) -> np.ndarray:
+    """The map; a file cut short is reported when it is opened, with the last row it still holds."""
     with refusing(f"{path} is not a readable .npy file", "write it again with numpy.save, as an array of numbers"):
-        _check_npy_size(path)
+        with path.open("rb") as file:
+            version = np.lib.format.read_magic(file)
+            # Version 3 differs from 2 only in the encoding of field names, which numeric arrays do not have.
+            reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = reader(file)
+            held = path.stat().st_size - file.tell()
+        if dtype.hasobject:
+            raise DataError(f"{path} holds Python objects; save it as an array of numbers, with NaN for missing values")
+        row = dtype.itemsize * math.prod(shape[1:])
+        if shape and held < shape[0] * row:
+            early = f"after row {held // row} of {shape[0]} ({held:,} of {shape[0] * row:,} bytes)"
+            raise DataError(f"{path} ends early, {early}; copy or write the file again")
         return np.lib.format.open_memmap(path, mode="r")
-
-
-def _check_npy_size(path: Path) -> None:
-    """A file cut short must be reported when it is opened, with the last row it still holds."""
-    with path.open("rb") as file:
-        version = np.lib.format.read_magic(file)
-        # Version 3 differs from 2 only in the encoding of field names, which numeric arrays do not have.
-        reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = reader(file)
-        held = path.stat().st_size - file.tell()
-    if dtype.hasobject:
-        raise DataError(f"{path} holds Python objects; save it as an array of numbers, with NaN for missing values")
-    row = dtype.itemsize * math.prod(shape[1:])
-    if shape and held < shape[0] * row:
-        raise DataError(
-            f"{path} ends early, after row {held // row} of {shape[0]} ({held:,} of {shape[0] * row:,} bytes); "
-            "copy or write the file again"
-        )
 
 
 @opener(".npz", datasets=True)
@@ -113,29 +107,27 @@ def open_node(
     node: Any, name: str, columns: Columns = None, dataset: str | None = None, path: Path | None = None
 ) -> SlicedSource:
     """A Zarr or HDF5 array, or one array inside a group of either; with `path`, of a file that may be let go."""
-    if not hasattr(node, "shape"):
-        dataset = choose(dataset, *_arrays_in(node, name), name)
-    elif dataset is not None:
+    if hasattr(node, "shape") and dataset is not None:
         raise DataError(f"dataset={dataset!r} was given but {name} is itself an array; leave dataset out")
-    with refusing(f"{name} cannot be read", DAMAGED):
-        array = node if dataset is None else node[dataset]
-        reopen = None if path is None or dataset is None else functools.partial(_hdf5_dataset, path, dataset)
+    with refusing(f"{name} cannot be read", DAMAGED):  # libraries find damage only where they look
+        array, reopen, members = node, None, list[tuple[str, Any]]()
+        if not hasattr(node, "shape"):
+            if hasattr(node, "visititems"):
+                node.visititems(lambda each, item: members.append((each, item)))
+            else:
+                members.extend(node.members(max_depth=None))
+            arrays = {each: item for each, item in members if hasattr(item, "shape") and hasattr(item, "dtype")}
+            fit = [each for each, item in arrays.items() if is_numeric(item)]
+            dataset = choose(dataset, list(arrays), fit, name)
+            array, reopen = node[dataset], None if path is None else functools.partial(_hdf5_dataset, path, dataset)
         source = SlicedSource(array, name if dataset is None else f"{name}[{dataset}]", columns, reopen)
         source.rate = rate_among(array.attrs)
     return source
 
 
-def _arrays_in(group: Any, source: str) -> tuple[list[str], list[str]]:
-    """Names of all arrays below a group, and of those that could be observations: numeric with one or two axes."""
-    with refusing(f"{source} cannot be read", DAMAGED):  # in a place that is met only now
-        members: list[tuple[str, Any]] = []
-        if hasattr(group, "visititems"):
-            group.visititems(lambda name, item: members.append((name, item)))
-        else:
-            members.extend(group.members(max_depth=None))
-        arrays = [(name, item) for name, item in members if hasattr(item, "shape") and hasattr(item, "dtype")]
-        numeric = [name for name, item in arrays if np.dtype(item.dtype).kind in "biuf" and len(item.shape) in (1, 2)]
-    return [name for name, _ in arrays], numeric
+def is_numeric(array: Any) -> bool:
+    """Whether an array could be observations: numbers with one or two axes."""
+    return np.dtype(array.dtype).kind in "biuf" and len(array.shape) in (1, 2)
 
 
 def choose(dataset: str | None, names: list[str], candidates: list[str], source: str) -> str:
@@ -204,9 +196,9 @@ def _row_groups(path: Path, columns: list[str], dtype: np.dtype) -> Callable[[in
 def _column_dtype(file: Any, name: str, names: list[str], source: str) -> np.dtype:
     from pyarrow import types
 
-    kind = file.schema_arrow.field(name).type
+    kinds = {each: file.schema_arrow.field(each).type for each in names}
+    kind = kinds[name]
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
-        kinds = {other: file.schema_arrow.field(other).type for other in names}
         numeric = [other for other, k in kinds.items() if types.is_integer(k) or types.is_floating(k)]
         raise DataError(
             f"column {name!r} of {source} must be numeric but has type {kind}; "
@@ -215,15 +207,10 @@ def _column_dtype(file: Any, name: str, names: list[str], source: str) -> np.dty
     if types.is_floating(kind):
         return np.dtype(np.float64 if kind.bit_width == 64 else np.float32)
     # A null needs NaN, so an integer column stays integer only where the footer promises that it has none.
-    if _may_hold_nulls(file, name):
-        return np.dtype(np.float64)
+    if file.schema_arrow.field(name).nullable:
+        position = [file.schema.column(i).path for i in range(len(file.schema))].index(name)
+        for group in range(file.metadata.num_row_groups):
+            known = file.metadata.row_group(group).column(position).statistics
+            if known is None or not known.has_null_count or known.null_count > 0:
+                return np.dtype(np.float64)
     return np.dtype(np.uint8) if types.is_boolean(kind) else np.dtype(kind.to_pandas_dtype())
-
-
-def _may_hold_nulls(file: Any, name: str) -> bool:
-    if not file.schema_arrow.field(name).nullable:
-        return False
-    position = [file.schema.column(i).path for i in range(len(file.schema))].index(name)
-    groups = (file.metadata.row_group(group) for group in range(file.metadata.num_row_groups))
-    known = [group.column(position).statistics for group in groups]
-    return any(each is None or not each.has_null_count or each.null_count > 0 for each in known)

@@ -13,21 +13,17 @@ from typing import Any
 import numpy as np
 
 from longhmm.data.formats import library, opener
-from longhmm.data.formats.containers import DAMAGED, choose, hdf5_file
+from longhmm.data.formats.containers import DAMAGED, choose, hdf5_file, is_numeric
 from longhmm.data.source import Columns, Source, checked_shape, column_indices, refusing
 from longhmm.errors import DataError
 
 
 @dataclass
 class Channels:
-    """What the header of a recording says.
+    """What the header of a recording says: of every channel its samples, names, units, and samples per second.
 
-    Attributes:
-        length: samples per channel.
-        names, units: of every channel.
-        rate: samples per second.
-        fetch: `fetch(start, stop, channels)` reads rows of the chosen channels, `(stop - start, len(channels))`.
-        lengths: samples of each sweep, if the recording consists of several.
+    `fetch(start, stop, channels)` reads rows of the chosen channels, `(stop - start, len(channels))`; `lengths` are the
+    samples of each sweep, if the recording consists of several.
     """
 
     length: int
@@ -85,9 +81,8 @@ def _abf(path: Path, columns: Columns) -> Channels:
     held = (path.stat().st_size - int(header.dataByteStart)) // int(header.dataPointByteSize)
     if held < points:
         raise DataError(f"{path} ends early, after sample {held // count} of {points // count}; copy it again")
-    raw = np.memmap(
-        path, np.dtype("<i2") if integers else np.dtype("<f4"), "r", int(header.dataByteStart), (points // count, count)
-    )
+    kind = np.dtype("<i2" if integers else "<f4")
+    raw = np.memmap(path, kind, "r", int(header.dataByteStart), (points // count, count))
     gain = np.asarray(header._dataGain, np.float64) if integers else np.ones(count)
     offset = np.asarray(header._dataOffset, np.float64) if integers else np.zeros(count)
 
@@ -137,26 +132,21 @@ def open_nwb(path: Path, columns: Columns = None, dataset: str | None = None) ->
 
     `dataset` is the path of the series ("acquisition/current"), or its last part where that is unique.
     """
-    series = _series_of(path, dataset)
-    return RecordedSource(f"{path}[{series}]", functools.partial(_nwb, path, series), columns)
-
-
-def _series_of(path: Path, dataset: str | None) -> str:
-    file = hdf5_file(path, "nwb")
     found: list[str] = []
+
+    def visit(name: str, node: Any) -> None:
+        data = node.get("data") if hasattr(node, "visititems") else None
+        if data is not None and hasattr(data, "shape") and is_numeric(data):
+            found.append(name)
+
+    file = hdf5_file(path, "nwb")
     with refusing(f"{path} cannot be read", DAMAGED):  # the library finds damage only where it looks
-        file.visititems(lambda name, node: found.append(name) if _is_series(node) else None)
-    if dataset is None:
-        acquired = [name for name in found if name.startswith("acquisition/")]
-        return choose(None, found, acquired or found, str(path))
-    wanted = dataset.strip("/").removesuffix("/data")
-    ends = [name for name in found if name == wanted or name.rpartition("/")[2] == wanted]
-    return ends[0] if len(ends) == 1 else choose(dataset, found, found, str(path))
-
-
-def _is_series(node: Any) -> bool:
-    data = node.get("data") if hasattr(node, "get") and hasattr(node, "visititems") else None
-    return data is not None and hasattr(data, "shape") and data.dtype.kind in "biuf" and len(data.shape) in (1, 2)
+        file.visititems(visit)
+    wanted = "" if dataset is None else dataset.strip("/").removesuffix("/data")
+    ends = [name for name in found if wanted in (name, name.rpartition("/")[2])]
+    acquired = [name for name in found if name.startswith("acquisition/")]
+    series = ends[0] if len(ends) == 1 else choose(dataset, found, acquired or found, str(path))
+    return RecordedSource(f"{path}[{series}]", functools.partial(_nwb, path, series), columns)
 
 
 def _nwb(path: Path, series: str) -> Channels:

@@ -17,6 +17,7 @@ MISSING = frozenset({"", "nan", "na", "n/a", "null"})
 ROWS_PER_MARK = 256
 _CHUNK = 1 << 22
 _WHOLE = b"0123456789+-\r\n"
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 _BLANK_LINE = re.compile(rb'(?:\A|\n)[ \t\r"]*(?:\n|\Z)')
 
 
@@ -30,11 +31,6 @@ def parse_number(field: str) -> float | None:
         return float(field)
     except ValueError:
         return None
-
-
-def _is_header(fields: list[str]) -> bool:
-    # "2.0x" is a damaged number and must be reported, so only a field that does not begin like a number is a name.
-    return any(parse_number(field) is None and field[0] not in "0123456789+-." for field in fields)
 
 
 @opener(".csv", ".tsv", ".txt")
@@ -78,7 +74,8 @@ class TextSource(Source):
         found = next((mark for mark in "\t;,|" if mark in sample), None)  # None: runs of blanks
         self._delimiter = "\t" if path.suffix.lower() == ".tsv" else found
         self._names, self._start, self._line = self._split(first), start, line  # data begin at that byte, that line
-        if not _is_header(self._names):
+        # "2.0x" is a damaged number and must be reported, so only a field that does not begin like a number is a name.
+        if not any(parse_number(field) is None and field[0] not in "0123456789+-." for field in self._names):
             self._names = [str(i) for i in range(len(self._names))]
             return
         if len(self._split(sample)) == 1:
@@ -91,8 +88,7 @@ class TextSource(Source):
 
     def _scan(self) -> bool:
         """Find where rows begin, in one pass over the bytes; whether the chosen columns hold whole numbers only."""
-        integer = np.ones(len(self._names), bool)
-        marks = [np.array([self._start], np.int64)]
+        marks, whole = [np.array([self._start], np.int64)], True
         rows, position, rest = 0, self._start, b""
         ended_blank, has_content = 0, False
         with self._path.open("rb") as file:
@@ -105,46 +101,27 @@ class TextSource(Source):
                 body = chunk.rstrip(b"\r\n")
                 ended_blank = chunk.count(b"\n", len(body)) + (0 if body else ended_blank)
                 has_content = has_content or bool(body)
-                if integer[self._columns].all():  # one column that is not makes all of them floats
+                if whole:
                     # Only lines with another line after them: blank ones at the end of the file are not data.
                     text = rest + chunk
                     cut = text.rstrip(b"\r\n").rfind(b"\n") + 1
-                    if cut:
-                        self._rule_out(text[: cut - 1], integer)
-                    rest = text[cut:]
-        if has_content and integer[self._columns].all():
-            self._rule_out(rest.rstrip(b"\r\n"), integer)
+                    whole, rest = not cut or self._are_whole(text[: cut - 1]), text[cut:]
         self.length = rows + 1 - ended_blank if has_content else 0
         self._marks = np.concatenate(marks)
-        return bool(integer[self._columns].all())
+        return whole and has_content and self._are_whole(rest.rstrip(b"\r\n"))
 
-    def _rule_out(self, lines: bytes, integer: np.ndarray) -> None:
-        """Strike out the columns that hold a missing field or a character no whole number has; lines are complete."""
-        blank_line = _BLANK_LINE.search(lines) is not None
-        if self._delimiter is None:
-            # Runs of blanks cannot be counted per column from the bytes alone, so all columns share one verdict.
-            if lines.translate(None, _WHOLE + b' \t"') or blank_line:
-                integer[:] = False
-            return
-        mark = self._delimiter.encode()
-        gaps = (mark + mark, mark + b"\n", mark + b"\r", b"\n" + mark)
-        complete = not lines.startswith(mark) and not lines.endswith(mark) and not any(gap in lines for gap in gaps)
-        if complete and not blank_line and not lines.translate(None, _WHOLE + mark):
-            return
-        codes, width = np.frombuffer(lines, np.uint8), len(self._names)
-        separates = (codes == ord("\n")) | (codes == ord(mark))
-        ends = np.flatnonzero(separates)
-        is_line_end = codes[ends] == ord("\n")
-        if (len(ends) + 1) % width or not np.array_equal(is_line_end, np.arange(1, len(ends) + 1) % width == 0):
-            integer[:] = False  # a row with too few or too many fields, which `read` will report
-            return
-        allowed = np.zeros(256, bool)
-        allowed[list(_WHOLE + mark + b' "')] = True
-        field = np.cumsum(separates)  # number of the field each character is in
-        whole = np.zeros(len(ends) + 1, bool)
-        whole[field[(codes >= ord("0")) & (codes <= ord("9"))]] = True
-        whole[field[~allowed[codes]]] = False
-        integer &= whole.reshape(-1, width).all(axis=0)
+    def _are_whole(self, lines: bytes) -> bool:
+        """Whether the chosen columns of complete lines hold whole numbers only, and none is missing."""
+        mark = b" \t" if self._delimiter is None else self._delimiter.encode()
+        edges = (mark + mark, mark + b"\n", mark + b"\r", b"\n" + mark)
+        gaps = self._delimiter and (lines[:1] == mark or lines[-1:] == mark or any(edge in lines for edge in edges))
+        if not gaps and not _BLANK_LINE.search(lines) and not lines.translate(None, _WHOLE + mark):
+            return True  # every column does, seen at the speed of reading
+        for line in lines.decode("utf-8", "replace").split("\n"):
+            fields = self._split(line)
+            if len(fields) != len(self._names) or not all(_INTEGER.fullmatch(fields[each]) for each in self._columns):
+                return False  # a row with too few or too many fields is reported by `read`
+        return True
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         with self._path.open("rb") as file:
@@ -190,18 +167,14 @@ class TextSource(Source):
                     "mend or remove that line (a missing value is an empty field)"
                 )
             for j, column in enumerate(self._columns):
-                block[i, j] = self._number(fields[column], self._names[column], place)
+                field, what = fields[column], f"in column {self._names[column]!r}"
+                number = parse_number(field)
+                if number is None:
+                    raise DataError(
+                        f"{place} has {field!r} {what}, which must be a number; "
+                        "mend the field, leave it empty if missing, or choose numeric columns with columns=[...]"
+                    )
+                if self.dtype.kind == "i" and not -(2**63) <= int(field) < 2**63:
+                    raise DataError(f"{place} has {field} {what}, beyond 64-bit integers; write it as {field}.0")
+                block[i, j] = number if self.dtype.kind == "f" else int(field)
         return block
-
-    def _number(self, field: str, column: str, place: str) -> float | int:
-        number = parse_number(field)
-        if number is None:
-            raise DataError(
-                f"{place} has {field!r} in column {column!r}, which must be a number; "
-                "mend the field, leave it empty if missing, or choose numeric columns with columns=[...]"
-            )
-        if self.dtype.kind == "f":
-            return number
-        if not -(2**63) <= int(field) < 2**63:
-            raise DataError(f"{place} has {field} in column {column!r}, beyond 64-bit integers; write it as {field}.0")
-        return int(field)
