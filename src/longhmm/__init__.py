@@ -4,8 +4,6 @@ Names are resolved when they are first used, so that importing longhmm costs not
 are found by their registries: one that registers itself is `lh.ItsName` at once.
 """
 
-from __future__ import annotations
-
 import importlib
 from typing import TYPE_CHECKING, Any
 

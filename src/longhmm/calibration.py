@@ -6,8 +6,6 @@ to both ends, too wide a one to the middle, a shifted one to one end (Cook, Gelm
 2018).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

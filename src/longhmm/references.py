@@ -1,7 +1,5 @@
 """What to cite: the software with its version, the paper behind it, and the method of a run."""
 
-from __future__ import annotations
-
 import importlib
 import re
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The command line. Nothing heavy is imported until a command runs, so that help and completion answer at once."""
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

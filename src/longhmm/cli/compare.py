@@ -1,7 +1,5 @@
 """`longhmm compare`: how many states the data support."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Annotated
 

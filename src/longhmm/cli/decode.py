@@ -1,7 +1,5 @@
 """`longhmm decode`: the states of a recording, as tables and traces."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Annotated

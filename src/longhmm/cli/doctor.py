@@ -1,7 +1,5 @@
 """`longhmm doctor`: what longhmm finds on this machine."""
 
-from __future__ import annotations
-
 import platform
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version

@@ -1,7 +1,5 @@
 """`longhmm report` and `longhmm view`: the page of a run, in a file or live with every sample of the recording."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`longhmm reproduce` and `longhmm simulate`: the paper's experiments, and data from its models of any length."""
 
-from __future__ import annotations
-
 import shutil
 from importlib.util import find_spec
 from pathlib import Path

@@ -4,8 +4,6 @@ Keeping every hundredth sample would lose most short events; the smallest and th
 none.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

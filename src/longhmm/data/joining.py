@@ -1,7 +1,5 @@
 """Making one source out of many, and of the masks, states and covariates that run alongside."""
 
-from __future__ import annotations
-
 import numbers
 import threading
 from collections import OrderedDict

@@ -3,8 +3,6 @@
 Reference: A. Vehtari and others, Rank-normalization, folding, and localization (Bayesian Analysis 2021).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 

@@ -6,8 +6,6 @@ digest. It is written beside the old one and put in its place by renaming; the o
 damaged later. One process at a time works in a directory: the system's own lock ends with the process.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import hashlib

@@ -1,7 +1,5 @@
 """Compiled programs are kept on disk between runs, so that the second run starts at once."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ Written out in full it becomes a single piece of straight code.
 Reference: J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

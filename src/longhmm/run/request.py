@@ -6,8 +6,6 @@ bytes, are digested in full, so that no change is missed. Longer files are known
 change, and blocks of values spread over them; other long data by blocks alone.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -3,8 +3,6 @@
 An oracle in plain NumPy enumerates every path: it shares no code with what it judges, and costs `K ** T`.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from typing import Any, NamedTuple

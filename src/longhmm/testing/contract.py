@@ -1,7 +1,5 @@
 """Whether a sampler keeps its contract: inspected, tuned, and stepped on a small model."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Any

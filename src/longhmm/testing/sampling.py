@@ -4,8 +4,6 @@ Chains compute windows in single precision, wander away from where they begin, a
 the data have none, since short windows are filled up with such rows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -7,8 +7,6 @@ holds several arrays:
     def open_abc(path: Path, columns: Columns = None) -> Source: ...
 """
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import sys

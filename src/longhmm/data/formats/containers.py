@@ -1,7 +1,5 @@
 """Files of arrays: NumPy (.npy, .npz), Zarr, HDF5, Parquet. Opening reads the header only (an .npz is loaded whole)."""
 
-from __future__ import annotations
-
 import functools
 import math
 import threading

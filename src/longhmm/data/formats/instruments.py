@@ -1,7 +1,5 @@
 """Recordings in the formats of instruments: channels with names and units, at a known rate."""
 
-from __future__ import annotations
-
 import functools
 import threading
 import weakref

@@ -1,7 +1,5 @@
 """Columns of a delimited text file (.csv, .tsv, .txt): indexed once, then parsed only where rows are asked for."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path
