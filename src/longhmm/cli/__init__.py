@@ -46,7 +46,6 @@ def top(
 
 
 def main() -> None:
-    """Entry point of the command `longhmm`."""
     try:
         app()
     except SystemExit as end:

@@ -47,7 +47,6 @@ def doctor(as_json: options.Json = False) -> None:
 
 
 def devices() -> list[str]:
-    """What JAX would compute on, or why it cannot."""
     try:
         import jax
 
@@ -57,7 +56,6 @@ def devices() -> list[str]:
 
 
 def kernels() -> dict[str, str]:
-    """The compiled recursions that are there."""
     found = {"reference": "JAX, everywhere"}
     for name, module in (("native", "longhmm.backends.native"), ("pallas", "longhmm.backends.pallas.windows")):
         try:

@@ -165,7 +165,6 @@ def draw(run: RunDirectory, out: Output, time_limit: float | None, draws: int) -
 
 
 def model_of(run: RunDirectory) -> HMM:
-    """The model that the run was asked for."""
     from longhmm.model.serialise import model_from_config
 
     try:

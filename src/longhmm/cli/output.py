@@ -47,12 +47,10 @@ class Output:
         self.console.print(drawn)
 
     def frame(self, title: str, frame: pd.DataFrame) -> None:
-        """A data frame with its index in front."""
         named = frame.reset_index()
         self.table(title, [str(name) for name in named.columns], named.itertuples(index=False, name=None))
 
     def result(self, document: Any) -> None:
-        """The JSON document, if one was asked for."""
         if self.as_json:
             print(json.dumps(plain(document), allow_nan=False), flush=True)
 
@@ -93,14 +91,12 @@ def _tell(show: Callable[..., None], message: Any, category: type[Warning], *pla
 
 
 def shown(value: Any) -> str:
-    """A value as people like to read it."""
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.4g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def seconds(value: float) -> str:
-    """A time with the unit that suits it."""
     units = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
     unit, size = next(((unit, size) for unit, size in units.items() if value >= size), ("ns", 1e-9))
     return f"{value / size:.4g} {unit}"

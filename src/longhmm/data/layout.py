@@ -47,11 +47,9 @@ class Layout:
 
     @property
     def size(self) -> int:
-        """How many chunks there are, W."""
         return int(self.begin.shape[-1])
 
     def moved(self, rows: Any) -> Layout:
-        """The same chunks where the data begin `rows` later."""
         return replace(self, begin=self.begin - rows)
 
     def trimmed(self, left: Any, right: Any, spans: tuple[int, int, int]) -> Layout:
@@ -123,7 +121,6 @@ class Partition:
 
     @property
     def n_blocks(self) -> int:
-        """Number of blocks of all sequences together."""
         return int(self.block_offsets[-1])
 
     def width(self, buffer: int) -> int:

@@ -83,7 +83,6 @@ class Preprocessing:
         return np.exp(value) if self.log else value
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for storage."""
         return asdict(self)
 
     @staticmethod

@@ -51,7 +51,6 @@ def bulk_effective_size(draws: np.ndarray) -> np.ndarray:
 
 
 def notes_on(target: Target, state: RunState, stats: Mapping[str, np.ndarray], wanted: int) -> list[str]:
-    """Diverged chains, an early end, crowded windows, impossible windows."""
     found = []
     lost = int((~np.asarray(state.alive)).sum())
     if lost:
@@ -62,12 +61,10 @@ def notes_on(target: Target, state: RunState, stats: Mapping[str, np.ndarray], w
 
 
 def stopped_note(why: str, draws: int, wanted: int) -> str:
-    """What ended a run early."""
     return f"stopped early by {why}, with {draws} of {wanted} draws per chain"
 
 
 def stopped_by_user(notes: Iterable[str]) -> bool:
-    """Whether notes tell of Ctrl-C."""
     return any(note.startswith(f"stopped early by {CTRL_C}") for note in notes)
 
 

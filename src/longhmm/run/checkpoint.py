@@ -17,6 +17,7 @@ import threading
 import warnings
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -35,7 +36,7 @@ LOCK = ".lock"
 MAGIC = b"longhmm\0"
 Arrays = dict[str, np.ndarray]
 Contents = tuple[dict[str, Any], Arrays]
-_held: dict[Path, int] = {}  # directories that this process has locked, and how often
+_held: Counter[Path] = Counter()  # directories that this process has locked, and how often
 _guard = threading.Lock()
 CLASSES = {
     name: f"longhmm.{module}"
@@ -59,12 +60,9 @@ class CheckpointError(LongHMMError):
 
 
 def to_plain(value: Any, arrays: Arrays | None = None, at: str = "", known: Iterable[type] = ()) -> Any:
-    """A value as JSON values; its arrays go into `arrays`, by where they stand. A `ModelError` for what is not known.
+    """A value as JSON values; its arrays go into `arrays`, by where they stand (None refuses them).
 
-    Args:
-        arrays: None refuses arrays.
-        at: where the value stands in a larger tree.
-        known: classes beside longhmm's own.
+    `known` are classes beside longhmm's own; a `ModelError` for everything else.
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -111,7 +109,6 @@ def from_plain(plain: Any, arrays: Mapping[str, np.ndarray] | None = None, known
 
 
 def _names(kind: Any) -> tuple[str, ...]:
-    """Of the parts of a dataclass or NamedTuple."""
     return tuple(each.name for each in fields(kind)) if is_dataclass(kind) else tuple(kind._fields)
 
 
@@ -139,7 +136,12 @@ def save(directory: str | os.PathLike[str], header: Mapping[str, Any], arrays: M
         if (place / NAME).exists():
             os.replace(place / NAME, place / (NAME + BEFORE))
         os.replace(temporary, place / NAME)
-        _sync(place)
+        with contextlib.suppress(OSError):  # lasts through a loss of power, where a directory can be synchronised
+            descriptor = os.open(place, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -206,16 +208,6 @@ def _read(file: Path) -> Contents | None:
     return (header, arrays) if isinstance(header, dict) else None
 
 
-def _sync(place: Path) -> None:
-    """Make a renaming last through a loss of power, where the system lets a directory be synchronised."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
 class RunInUseError(LongHMMError):
     """Another process works in the same run directory."""
 
@@ -228,19 +220,13 @@ def locked(directory: str | os.PathLike[str] | None) -> Iterator[None]:
         return
     place = Path(directory).resolve()
     with _guard:
-        if place not in _held:
-            descriptor = _acquire(place)
-            _held[place] = 0
-        else:
-            descriptor = None
+        descriptor = None if _held[place] else _acquire(place)
         _held[place] += 1
     try:
         yield
     finally:
         with _guard:
             _held[place] -= 1
-            if not _held[place]:
-                del _held[place]
         if descriptor is not None:
             os.close(descriptor)
 

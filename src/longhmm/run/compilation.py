@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import jax
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
@@ -27,23 +28,22 @@ def cached_compilation() -> Iterator[None]:
 
     The environment variable LONGHMM_COMPILATION_CACHE names the directory; "0" switches it off.
     """
-    place = cache_directory()
-    if place is None or getattr(jax.config, "jax_compilation_cache_dir", None) is not None:
-        yield
-        return
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-    except OSError:  # a home that cannot be written to costs only the second start
-        yield
-        return
-    settings = {"jax_compilation_cache_dir": str(place), "jax_persistent_cache_min_compile_time_secs": SHORTEST}
+    place, settings = cache_directory(), dict[str, Any]()
+    # A home that cannot be written to costs only the second start.
+    with suppress(OSError):
+        if place is not None and getattr(jax.config, "jax_compilation_cache_dir", None) is None:
+            place.mkdir(parents=True, exist_ok=True)
+            settings = {"jax_compilation_cache_dir": str(place), "jax_persistent_cache_min_compile_time_secs": SHORTEST}
     before = {name: getattr(jax.config, name) for name in settings}
-    for name, value in settings.items():
-        jax.config.update(name, value)
-    reset_cache()  # JAX decides once whether it has a cache: let it look again
+    _set(settings)
     try:
         yield
     finally:
-        for name, value in before.items():
-            jax.config.update(name, value)
-        reset_cache()  # otherwise JAX would go on using the directory it has opened
+        _set(before)
+
+
+def _set(settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    if settings:
+        reset_cache()  # JAX decides once whether it has a cache, and goes on using the directory it has opened

@@ -48,7 +48,6 @@ class RunState:
     stopped: str | None = None
 
     def copy(self) -> RunState:
-        """The same state, to go on from."""
         return RunState(list(self.states), self.steps, list(self.recorded), list(self.alive))
 
     def leaves(self) -> dict[str, Any]:
@@ -75,7 +74,6 @@ class RunState:
 
     @property
     def draws(self) -> int:
-        """Draws recorded so far, of every chain."""
         return sum(jax.tree.leaves(block)[0].shape[1] for block in self.recorded)
 
     def joined(self) -> tuple[Any, dict[str, np.ndarray]]:
@@ -87,15 +85,13 @@ class Driver:
     """Runs the chains of one sampler on one target."""
 
     def __init__(self, sampler: Sampler, target: Target, seed: int, limit: Limit | None = None) -> None:
-        self.sampler, self.target = sampler, target
-        self.limit = limit or Limit()
-        self._block_steps = 1  # of the next block: as many as take a moment
+        self.sampler, self.target, self.limit = sampler, target, limit or Limit()
         self.key = generator_key(seed)
+        self._block_steps = 1  # of the next block: as many as take a moment
         self._compiled_once = False
         self._together = target.compiled and target.together and not target.on_host
 
     def chain_key(self, chain: int) -> jax.Array:
-        """The generator of one chain."""
         return jax.random.fold_in(self.key, chain)
 
     def start(
@@ -137,7 +133,7 @@ class Driver:
         *,
         record: bool = True,
         tick: Callable[[int], None] | None = None,
-        after_block: Callable[[RunState], None] | None = None,
+        after_block: Callable[[], None] | None = None,
     ) -> RunState:
         """Go on until `draws` more draws, `thin` steps apart, are recorded (or taken, with `record=False`).
 
@@ -154,7 +150,7 @@ class Driver:
                 if tick is not None:
                     tick(count * thin)
                 if after_block is not None:
-                    after_block(run)
+                    after_block()
                 if self.limit.left <= 0:
                     run.stopped = TIME_LIMIT
                     break
@@ -165,7 +161,6 @@ class Driver:
         return run
 
     def _blocks(self, run: RunState, count: int, thin: int) -> list[Any]:
-        """One block of every chain, outside this thread."""
         if self._together:
             return self.limit.run(partial(self._blocks_together, run, count, thin), DRAWING, GRACE)
         works = [partial(self._block, run, count, thin, chain) for chain in range(len(run.states))]
@@ -200,7 +195,6 @@ class Driver:
             return state, cut(kept), cut(stats)
 
     def _blocks_together(self, run: RunState, count: int, thin: int) -> list[tuple[Any, Any, dict[str, np.ndarray]]]:
-        """All chains as one program."""
         with jax.enable_x64(self.sampler.x64):
             # On the host: there are many small arrays, and every one would be a program to start.
             states = jax.tree.map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *run.states)

@@ -26,7 +26,6 @@ def generator_key(seed: int) -> jax.Array:
 
 
 def key_from(words: np.ndarray) -> jax.Array:
-    """The key that `jax.random.key_data` took apart."""
     return jax.random.wrap_key_data(jnp.asarray(words), impl=UNROLLED)
 
 
@@ -44,7 +43,6 @@ def _threefry(key: jax.Array, high: jax.Array, low: jax.Array) -> tuple[jax.Arra
 
 
 def _counters(shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-    """0, 1, 2, ... as two words each."""
     size = math.prod(shape)
     if size >= 2**32:
         raise NotImplementedError("more than 2^32 random numbers in one call")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TypeVar
 
 from longhmm.data.executor import Watched
@@ -38,7 +38,6 @@ class Limit:
 
     @property
     def left(self) -> float:
-        """Seconds until the end; infinite without a limit."""
         return float("inf") if self._end is None else self._end - self._clock()
 
     def sooner(self, share: float) -> Limit:
@@ -74,14 +73,11 @@ class Limit:
     ) -> list[Result]:
         """What several pieces of work return, each in a thread of its own, some of them at once.
 
-        Args:
-            what: what is being done, for the message when the time is over.
-            grace: seconds beyond the limit that are waited for them.
+        `grace` is for how many seconds beyond the limit they are waited for.
         """
         pool = ThreadPoolExecutor(at_once, thread_name_prefix="longhmm")
-        futures: list[Future[Result]] = []
         try:
-            futures += [pool.submit(work) for work in works]
+            futures = [pool.submit(work) for work in works]
             while True:
                 done, pending = wait(futures, timeout=LOOK, return_when=FIRST_EXCEPTION)
                 for each in done:

@@ -80,7 +80,6 @@ class Request:
         return WANTED_SHARE * self.chains * self.draws if self.spaced and self.thin is None else 0.0
 
     def fingerprint(self) -> Fingerprint:
-        """By which its checkpoint is known again."""
         settings = {name: getattr(self, name) for name in SETTINGS}
         return fingerprint(self.model, self.sequences, settings | ({"sampler": None} if self.automatic else {}))
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
@@ -56,32 +56,19 @@ WARM_UP_STEPS = 50  # of an exact sampler that begins in the posterior already
 
 @dataclass
 class Run:
-    """A request, and how far it has been carried out.
-
-    Attributes:
-        tuned: the sampler as it tuned itself; None before.
-        why_exact: why an exact sampler draws in its place; empty where it does not.
-        bound_at: coordinates at which buffers and gaps were last fixed.
-        buffer: the length of buffers there, where the sampler has any.
-        thin: steps between two draws.
-        rounds: how often that was doubled.
-        state: chains and draws; None before the warm-up is over.
-        notes: what the warm-up had to tell.
-        mark: fingerprint of what the checkpoint belongs to.
-        packed: states and draws as a checkpoint holds them, until their shapes are known.
-    """
+    """A request, and how far it has been carried out."""
 
     request: Request
-    tuned: Sampler | None = None
-    why_exact: str = ""
-    bound_at: Arrays | None = None
-    buffer: int | None = None
-    thin: int = 1
-    rounds: int = 0
-    state: RunState | None = None
-    notes: tuple[str, ...] = ()
-    mark: Fingerprint | None = None
-    packed: Mapping[str, Any] | None = field(default=None, repr=False)
+    tuned: Sampler | None = None  # the sampler as it tuned itself
+    why_exact: str = ""  # why an exact sampler draws in its place
+    bound_at: Arrays | None = None  # coordinates at which buffers and gaps were last fixed
+    buffer: int | None = None  # the length of buffers there, where the sampler has any
+    thin: int = 1  # steps between two draws
+    rounds: int = 0  # how often that was doubled
+    state: RunState | None = None  # chains and draws, after the warm-up
+    notes: tuple[str, ...] = ()  # what the warm-up had to tell
+    mark: Fingerprint | None = None  # of what the checkpoint belongs to
+    packed: Mapping[str, Any] | None = field(default=None, repr=False)  # the state, until its shapes are known
 
     @property
     def sampler(self) -> Sampler:
@@ -106,10 +93,9 @@ class Run:
         if request.checkpoint is None or self.mark is not None:
             return
         self.mark = request.fingerprint()
-        found = None if self.tuned is not None else checkpoint.load(request.checkpoint)
-        if found is None:
+        header, arrays = (None if self.tuned is not None else checkpoint.load(request.checkpoint)) or (None, {})
+        if header is None:
             return
-        header, arrays = found
         why = refusal(header.get("fingerprint"), self.mark)
         if why:
             raise checkpoint.CheckpointError(
@@ -210,7 +196,6 @@ class _Session:
         return self.sampler.name if buffer is None else f"{self.sampler.name}, buffer {buffer}"
 
     def begin(self) -> None:
-        """States to draw from: those that were kept, or new ones after a warm-up."""
         run = self.run
         if run.state is not None:
             run.state = run.state.copy()
@@ -239,7 +224,7 @@ class _Session:
             return self.advance(state, self.warmup)
         for phase in range(PHASES):
             state = self.advance(state, self.warmup * (phase + 1) // PHASES - self.warmup * phase // PHASES)
-            if state.stopped is not None:
+            if state.stopped:
                 break
             here = jax.tree.map(lambda each: np.asarray(each, np.float64), dict(state.states[0].coordinates))
             found = partial(self.target_at, here, self.request.buffer)
@@ -248,9 +233,13 @@ class _Session:
         return state
 
     def advance(self, state: RunState, draws: int, thin: int = 1, record: bool = False) -> RunState:
-        chains = self.request.chains
-        self.bar.phase(f"warming up, {self.name}", total=chains * draws * thin)
-        return self.driver.advance(state, draws, thin, record=record, tick=lambda n: self.bar.advance(n * chains))
+        tick = self.phase(f"warming up, {self.name}", draws, thin)
+        return self.driver.advance(state, draws, thin, record=record, tick=tick)
+
+    def phase(self, name: str, draws: int, thin: int) -> Callable[[float], None]:
+        """Show a new phase; what counts its steps, of every chain."""
+        self.bar.phase(name, total=self.request.chains * draws * thin)
+        return lambda steps: self.bar.advance(steps * self.request.chains)
 
     def retuned(self, state: RunState) -> RunState:
         """Warm up, and again as long as what was seen makes the sampler tune itself anew."""
@@ -287,14 +276,9 @@ class _Session:
         """Draw as many as were asked for; where they are too much alike, further apart."""
         run, request, state = self.run, self.request, self.state
         while True:
-            self.bar.phase(self.name, total=request.chains * (request.draws - state.draws) * run.thin)
-            self.driver.advance(
-                state,
-                request.draws - state.draws,
-                run.thin,
-                tick=lambda steps: self.bar.advance(steps * request.chains),
-                after_block=self.save_sometimes,
-            )
+            left = request.draws - state.draws
+            tick = self.phase(self.name, left, run.thin)
+            self.driver.advance(state, left, run.thin, tick=tick, after_block=partial(self.save, SAVE_EVERY))
             self.save()
             if state.stopped or request.thin is not None or run.rounds >= ROUNDS or not state.recorded:
                 break
@@ -312,14 +296,11 @@ class _Session:
         assert self.run.state is not None
         return self.run.state
 
-    def save(self) -> None:
-        self.run.save()
-        self.saved = time.monotonic()
-
-    def save_sometimes(self, state: RunState) -> None:
-        """Write a checkpoint if the last one is old."""
-        if time.monotonic() - self.saved > SAVE_EVERY:
-            self.save()
+    def save(self, older: float = 0.0) -> None:
+        """Write a checkpoint, if the last one is older than so many seconds."""
+        if time.monotonic() - self.saved >= older:
+            self.run.save()
+            self.saved = time.monotonic()
 
     def chains(self) -> Chains:
         """The draws of the chains that are alive, and how they came about."""
@@ -367,6 +348,5 @@ def _off_the_boundary(model: HMM, params: Mapping[str, Any]) -> Arrays:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what computed the draws."""
     here = {"python": platform.python_version(), "backend": jax.devices()[0].platform, "longhmm": __version__}
     return here | {name: version(name) for name in ("jax", "jaxlib", "numpyro", "numpy")}

@@ -183,7 +183,6 @@ class _Case:
                 )
 
     def _cut(self, values: Any) -> list[Any] | None:
-        """By sequences, where there are any."""
         return None if values is None else [values[piece] for piece in self.pieces]
 
     def check_likelihood(self) -> None:
@@ -269,7 +268,6 @@ class _Case:
 
     @staticmethod
     def _of(potentials: Potentials, piece: slice) -> Potentials:
-        """The potentials of one sequence."""
         transition = potentials.transition[piece] if potentials.transition.ndim == 3 else potentials.transition
         return Potentials(potentials.initial, transition, potentials.log_likelihood[piece])
 

@@ -38,14 +38,12 @@ class Sampling:
         self.names = [name for name, shape in self.order.shapes for _ in range(int(np.prod(shape, dtype=int)))]
 
     def check_basics(self) -> None:
-        """What the other identities lean on."""
         with jax.enable_x64(True):
             self.check_location()
             self._drawn()
             self.check_missing_rows()
 
     def check_chains(self) -> None:
-        """What chains lean on."""
         with jax.enable_x64(True):
             self.check_other_points()
             self.check_single_precision()

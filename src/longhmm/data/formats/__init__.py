@@ -47,7 +47,6 @@ def openers() -> dict[str, Callable[..., Source]]:
 
 
 def supported() -> str:
-    """The endings of files that can be opened, for messages."""
     return ", ".join(sorted(openers()))
 
 
@@ -132,7 +131,6 @@ def _open_path(given: str | Path, dataset: str | None, columns: Columns) -> Sour
 
 
 def is_dask(obj: Any) -> bool:
-    """Whether something is an array of Dask's."""
     return type(obj).__module__.partition(".")[0] == "dask" and hasattr(obj, "chunks")
 
 

@@ -24,7 +24,6 @@ DAMAGED = "it is damaged, so copy or write it again"
 
 @opener(".npy")
 def open_npy(path: Path, columns: Columns = None) -> SlicedSource:
-    """A memory-mapped .npy file."""
     return SlicedSource(_map_npy(path), str(path), columns, reopen=functools.partial(_map_npy, path))
 
 
@@ -86,7 +85,6 @@ def open_zarr(store: Any, columns: Columns = None, dataset: str | None = None, n
 
 @opener(".h5", ".hdf5", datasets=True)
 def open_hdf5(path: Path, columns: Columns = None, dataset: str | None = None) -> SlicedSource:
-    """A dataset of an HDF5 file: the one named, or the only numeric one."""
     return open_node(hdf5_file(path), str(path), columns, dataset, path)
 
 
@@ -129,7 +127,6 @@ def is_numeric(array: Any) -> bool:
 
 
 def choose(dataset: str | None, names: list[str], candidates: list[str], source: str) -> str:
-    """The array that was asked for, or the only candidate."""
     if dataset is not None:
         wanted = dataset.strip("/")
         if wanted not in names:
