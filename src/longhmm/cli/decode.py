@@ -62,10 +62,9 @@ def decode(
             raise DataError("--dwt needs the sampling rate, which the file does not say; fit again with --rate.")
         write_dwt(dwt, table, rate, spread_by_state(recording, path, posterior.model.n_states, found.preprocessing))
     if bed is not None:
-        if chromosome is not None and len(chromosome) != recording.n_sequences:
-            raise DataError(
-                f"--chromosome must name each of {recording.n_sequences} sequence(s), got {len(chromosome)} name(s)."
-            )
+        wanted = recording.n_sequences
+        if chromosome is not None and len(chromosome) != wanted:
+            raise DataError(f"--chromosome must name each of {wanted} sequence(s), got {len(chromosome)} name(s).")
         write_bed(bed, table, names=chromosome, bin_size=bin_size)
     length = table["end"] - table["start"]
     rows = table.groupby("state").agg(level=("level", "first"), visits=("state", "size"))

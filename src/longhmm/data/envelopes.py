@@ -42,9 +42,8 @@ def envelope(sequences: Sequences, start: int = 0, stop: int | None = None, *, b
     """Smallest and largest values of `[start, stop)` in at most `bins` bins; reads blocks, never the whole."""
     stop = sequences.length if stop is None else stop
     if not 0 <= start < stop <= sequences.length:
-        raise DataError(
-            f"start and stop must satisfy 0 <= start < stop <= {sequences.length}, got start {start} and stop {stop}."
-        )
+        bounds = f"0 <= start < stop <= {sequences.length}"
+        raise DataError(f"start and stop must satisfy {bounds}, got start {start} and stop {stop}.")
     if bins < 1:
         raise DataError(f"bins must be at least 1, got {bins!r}.")
     step = step_for(stop - start, bins)

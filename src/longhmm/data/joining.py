@@ -144,24 +144,21 @@ def alongside(
     if is_many(given):
         if len(given) != len(wanted):
             raise DataError(
-                f"{what} lists {len(given)} sequences but {source.name} has {len(wanted)}; give one entry for each"
+                f"{what} lists {len(given)} sequences but {source.name} has {len(wanted)}; give one for each"
             )
         found, starts = join(_same_width(list(given), wanted, source.dim, unmarked), what)
         wrong = np.flatnonzero(np.diff(starts) != wanted)
         if wrong.size:
             i = int(wrong[0])
-            raise DataError(
-                f"{what} of sequence {i} must have the {wanted[i]} rows of its data but has "
-                f"{starts[i + 1] - starts[i]}; give one row for each observation"
-            )
+            rows = f"the {wanted[i]} rows of its data but has {starts[i + 1] - starts[i]}"
+            raise DataError(f"{what} of sequence {i} must have {rows}; give one row for each observation")
     else:
         found = open_source(given, name=what)
     if found.length != source.length or (dims and found.dim not in dims):
         shapes = " or ".join(str((source.length,) if dim == 1 else (source.length, dim)) for dim in sorted(set(dims)))
-        raise DataError(
-            f"{what} must have shape {shapes or f'({source.length}, any)'} to match {source.name} but has shape "
-            f"{(found.length, found.dim)}; give one row for each observation"
-        )
+        fitting = f"{shapes or f'({source.length}, any)'} to match {source.name}"
+        held = (found.length, found.dim)
+        raise DataError(f"{what} must have shape {fitting} but has shape {held}; give one row for each observation")
     if dims and np.dtype(found.dtype).kind not in "iu":
         kind = "integers, with -1 for unknown" if what == "states" else "True (missing) or False"
         raise DataError(f"{what} must hold {kind}, but {found.name} has dtype {found.dtype}; convert it")

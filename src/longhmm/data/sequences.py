@@ -296,9 +296,8 @@ def open_data(
     """
     if isinstance(data, Sequences):
         if any(option is not None for option in (mask, states, covariates, lengths, dataset, columns)):
-            raise DataError(
-                f"{data.name} is open already; give mask, states, covariates, lengths, dataset and columns on opening"
-            )
+            options = "mask, states, covariates, lengths, dataset and columns"
+            raise DataError(f"{data.name} is open already; give {options} on opening")
         return data
     many = is_many(data)
     if many and lengths is not None:

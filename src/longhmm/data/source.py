@@ -67,9 +67,8 @@ def checked_shape(shape: Iterable[Any], name: str) -> tuple[int, int]:
     try:
         length, dim = operator.index(shape[0]), operator.index(shape[1]) if len(shape) == 2 else 1
     except TypeError:
-        raise DataError(
-            f"{name} has unknown shape {shape}; make its length known first (for a Dask array: compute_chunk_sizes())"
-        ) from None
+        remedy = "make its length known first (for a Dask array: compute_chunk_sizes())"
+        raise DataError(f"{name} has unknown shape {shape}; {remedy}") from None
     if length == 0 or dim == 0:
         raise DataError(f"{name} is empty (shape {shape}); pass at least one observation of at least one feature")
     return length, dim
@@ -142,18 +141,15 @@ class Source:
         with refusing(where, "the data may be damaged or cut short, so write or copy them again"):
             block = self.fetch(start, stop)
         if len(block) != stop - start:
-            raise DataError(
-                f"{self.name} ended early: rows {start} to {stop} were asked for but only {len(block)} came; "
-                "write or copy the data again"
-            )
+            came = f"rows {start} to {stop} were asked for but only {len(block)} came"
+            raise DataError(f"{self.name} ended early: {came}; write or copy the data again")
         return block
 
     def check_range(self, start: int, stop: int) -> None:
         """Refuse rows that do not exist: slicing would silently hand back fewer."""
         if not 0 <= start <= stop <= self.length:
-            raise DataError(
-                f"rows {start} to {stop} of {self.name} were asked for, but it has rows 0 to {self.length}; ask within"
-            )
+            asked = f"rows {start} to {stop} of {self.name} were asked for"
+            raise DataError(f"{asked}, but it has rows 0 to {self.length}; ask within")
 
     @property
     def opened(self) -> Any:

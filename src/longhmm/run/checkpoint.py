@@ -13,6 +13,7 @@ import importlib
 import io
 import json
 import os
+import re
 import threading
 import warnings
 import zipfile
@@ -59,10 +60,13 @@ class CheckpointError(LongHMMError):
     """A checkpoint that cannot be used; the text says what to do."""
 
 
-def to_plain(value: Any, arrays: Arrays | None = None, at: str = "", known: Iterable[type] = ()) -> Any:
+def to_plain(
+    value: Any, arrays: Arrays | None = None, at: str = "", known: Iterable[type] = (), described: bool = False
+) -> Any:
     """A value as JSON values; its arrays go into `arrays`, by where they stand (None refuses them).
 
-    `known` are classes beside longhmm's own; a `ModelError` for everything else.
+    `known` are classes beside longhmm's own; a `ModelError` for everything else, unless it may be `described`: in words
+    that are the same in every process, from which nothing can be made again.
     """
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -72,7 +76,8 @@ def to_plain(value: Any, arrays: Arrays | None = None, at: str = "", known: Iter
 
     def inside(names: Iterable[Any], parts: Iterable[Any]) -> list[Any]:
         where = f"{at}/" if at else ""
-        return [to_plain(part, arrays, f"{where}{name}", known) for name, part in zip(names, parts, strict=True)]
+        pairs = zip(names, parts, strict=True)
+        return [to_plain(part, arrays, f"{where}{name}", known, described) for name, part in pairs]
 
     kind, name = type(value), getattr(value, "__name__", type(value).__name__)
     if callable(value) and value is _find(FUNCTIONS, name):
@@ -85,6 +90,12 @@ def to_plain(value: Any, arrays: Arrays | None = None, at: str = "", known: Iter
         return inside(range(len(value)), value)
     if isinstance(value, Mapping) and all(isinstance(each, str) for each in value):
         return {"mapping": dict(zip(value, inside(value, value.values()), strict=True))}
+    if described and is_dataclass(value):
+        names = _names(kind)
+        return [f"{kind.__module__}.{kind.__qualname__}", *inside(names, (getattr(value, each) for each in names))]
+    if described:
+        arraylike = isinstance(value, (np.ndarray, np.generic, jax.Array))
+        return np.asarray(value).tolist() if arraylike else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
     raise ModelError(f"a stored value must be plain or one of longhmm's own, got {value!r}.")
 
 

@@ -152,9 +152,8 @@ class Cluster(Executor):
                 what, instead = "model", "make its emission of functions and arrays"
                 if isinstance(thing, Sequences):
                     what, instead = f"data ({thing.name})", "give the path of a file rather than an open one"
-                raise LongHMMError(
-                    f"{what} must be fit to be sent to the workers, but cannot be ({one_line(error)}): {instead}."
-                ) from error
+                why = f"must be fit to be sent to the workers, but cannot be ({one_line(error)})"
+                raise LongHMMError(f"{what} {why}: {instead}.") from error
             self._packed[id(thing)] = thing, Sent(self.client, content)
         return self._packed[id(thing)][1]
 
@@ -232,9 +231,8 @@ def driver_for(request: Request, sampler: Sampler, target: Target, limit: Limit)
 def check_client(client: Any) -> None:
     """Refuse what is not a client of Dask."""
     if client is not None and not all(callable(getattr(client, name, None)) for name in ("submit", "gather")):
-        raise LongHMMError(
-            f"client must be a dask.distributed.Client, got {type(client).__name__}: pip install 'longhmm[cluster]'."
-        )
+        given = type(client).__name__
+        raise LongHMMError(f"client must be a dask.distributed.Client, got {given}: pip install 'longhmm[cluster]'.")
 
 
 def losses() -> tuple[type[BaseException], ...]:

@@ -17,7 +17,6 @@ from jax.extend.random import define_prng_impl
 
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 PARITY = np.uint32(0x1BD11BDA)
-WIDTHS = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32, 64: jnp.uint64}
 
 
 def generator_key(seed: int) -> jax.Array:
@@ -66,7 +65,7 @@ def _random_bits(key: jax.Array, width: int, shape: tuple[int, ...]) -> jax.Arra
     high, low = _threefry(key, *_counters(shape))
     if width == 64:
         return (high.astype(jnp.uint64) << 32) | low.astype(jnp.uint64)
-    return (high ^ low).astype(WIDTHS[width])
+    return (high ^ low).astype(f"uint{width}")
 
 
 @jax.jit

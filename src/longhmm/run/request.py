@@ -9,9 +9,8 @@ change, and blocks of values spread over them; other long data by blocks alone.
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +96,11 @@ class Request:
 
 def fingerprint(model: HMM, sequences: Sequences, settings: Mapping[str, Any]) -> Fingerprint:
     """Digests of every part of a model with numbers for all its priors, of its data, and of the settings."""
-    parts = {"model": _described_model(model, sequences), "settings": {k: plain(v) for k, v in settings.items()}}
-    hashes = {kind: {name: _hash(value) for name, value in part.items()} for kind, part in parts.items()}
-    return {**hashes, "data": digest(sequences)}
+    return {
+        "model": {name: _hash(value) for name, value in _described_model(model, sequences).items()},
+        "settings": {name: _hash(to_plain(value, described=True)) for name, value in settings.items()},
+        "data": digest(sequences),
+    }
 
 
 def differences(stored: Mapping[str, Mapping[str, str]], now: Fingerprint) -> list[str]:
@@ -121,31 +122,13 @@ def refusal(stored: Any, now: Fingerprint) -> str:
     return " and ".join(found) + how
 
 
-def plain(value: Any) -> Any:
-    """A setting as JSON values, the same in every process."""
-    try:
-        return to_plain(value)
-    except ModelError:
-        pass
-    if isinstance(value, Mapping):
-        return {str(name): plain(value[name]) for name in sorted(value)}
-    if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
-    if is_dataclass(value):
-        parts = {each.name: plain(getattr(value, each.name)) for each in fields(value)}
-        return {"class": f"{type(value).__module__}.{type(value).__qualname__}", **parts}
-    if isinstance(value, (np.ndarray, np.generic, jax.Array)):
-        return np.asarray(value).tolist()
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
-
-
 def _hash(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _described_model(model: HMM, sequences: Sequences) -> dict[str, Any]:
     """Its parts as names and numbers; a user's own code has none, and is known by what it computes."""
-    found: dict[str, Any] = {"n_states": model.n_states, "initial": plain(model.initial)}
+    found: dict[str, Any] = {"n_states": model.n_states, "initial": to_plain(model.initial, described=True)}
     try:
         found["emission"] = emission_to_config(model.emission)
     except ModelError:
