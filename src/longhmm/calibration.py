@@ -1,9 +1,7 @@
 """Simulation-based calibration: is a sampler right on data whose parameters were drawn from its own prior?
 
-Parameters are drawn from the prior, data from the parameters, and draws from the posterior of the data. If those are
-right, the true value is as likely to rank first among the draws as anywhere else. Too narrow a posterior pushes ranks
-to both ends, too wide a one to the middle, a shifted one to one end (Cook, Gelman and Rubin 2006; Talts and others
-2018).
+If so, the true value is as likely to rank first among the draws as anywhere else. Too narrow a posterior pushes ranks
+to both ends, too wide a one to the middle, a shifted one to one end (Cook and others 2006; Talts and others 2018).
 """
 
 from collections.abc import Callable
@@ -29,19 +27,12 @@ BINS = 10
 
 
 class Ranks(NamedTuple):
-    """Where true values lie among posterior draws.
+    """Where true values lie among posterior draws."""
 
-    Attributes:
-        names: of the P numbers that were ranked, `transition[0, 1]` and the like.
-        ranks: `(replication, P)`, how many draws lie below the true value.
-        draws: L; ranks go from 0 to L.
-        failed: sentences of replications that gave no draws; they are not in `ranks`.
-    """
-
-    names: tuple[str, ...]
-    ranks: np.ndarray
-    draws: int
-    failed: tuple[str, ...]
+    names: tuple[str, ...]  # of the P numbers that were ranked, `transition[0, 1]` and the like
+    ranks: np.ndarray  # `(replication, P)`, how many draws lie below the true value
+    draws: int  # L; ranks go from 0 to L
+    failed: tuple[str, ...]  # sentences of replications that gave no draws; they are not in `ranks`
 
     def p_values(self) -> np.ndarray:
         """`(P,)`, chance of ranks at least as uneven over ten bins if the sampler is right."""

@@ -1,8 +1,4 @@
-"""Min-max envelopes: a long record reduced to a few points that still show every spike.
-
-Keeping every hundredth sample would lose most short events; the smallest and the largest value of every hundred lose
-none.
-"""
+"""Min-max envelopes: a long record reduced to the smallest and largest value of every bin, which show every spike."""
 
 from typing import NamedTuple
 
@@ -15,19 +11,13 @@ READ_AT_ONCE = 1 << 20  # rows
 
 
 class Envelope(NamedTuple):
-    """Bin `i` covers the positions from `start + i * step` to the next bin's, or to `stop`.
-
-    Attributes:
-        start, stop: the positions covered, `stop` exclusive.
-        step: positions per bin; the last bin may have fewer.
-        low, high: `(bins, D)` float64, the smallest and largest observed value; NaN where nothing was observed.
-    """
+    """Bin `i` covers the positions from `start + i * step` to the next bin's, or to `stop` (exclusive)."""
 
     start: int
     stop: int
     step: int
-    low: np.ndarray
-    high: np.ndarray
+    low: np.ndarray  # `(bins, D)` float64, the smallest observed value; NaN where nothing was observed
+    high: np.ndarray  # the largest
 
 
 def step_for(length: int, bins: int) -> int:

@@ -1,7 +1,6 @@
 """Who works through the data: this process, or others of which nothing on the left needs to know.
 
-A pass cuts the data into tasks. What a task gives depends on nothing but the work, the model, the data and its own
-argument, so that it may run where its rows lie, and once more where it was lost.
+What a task of a pass gives depends on nothing but the work, the model, the data and its own argument.
 """
 
 from __future__ import annotations

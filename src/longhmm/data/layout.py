@@ -27,23 +27,17 @@ _MOST_AT_ONCE = 1 << 22  # rows taken from a memory map in one call: their posit
 )
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """W chunks of consecutive rows, `(W,)` integers each. A chunk without a core at the end of the list is padding.
+    """W chunks of consecutive rows. A chunk without a core at the end of the list is padding.
 
-    Attributes:
-        begin: row of the first core time.
-        left, right: rows before and behind the core that only carry messages; fewer than in other chunks only where
-            a sequence begins or ends.
-        core: rows whose marginals are asked for.
-        opens: 1 where the row `begin - left` is the first of its sequence.
-        spans: the longest `left`, `core` and `right`, for backends whose programs have fixed shapes.
+    Fewer rows than in other chunks lie before or behind a core only where a sequence begins or ends.
     """
 
-    begin: Integer[Any, " W"]
-    left: Integer[Any, " W"]
-    core: Integer[Any, " W"]
-    right: Integer[Any, " W"]
-    opens: Shaped[Any, " W"]
-    spans: tuple[int, int, int] = (0, 0, 0)
+    begin: Integer[Any, " W"]  # row of the first core time
+    left: Integer[Any, " W"]  # rows before the core that only carry messages
+    core: Integer[Any, " W"]  # rows whose marginals are asked for
+    right: Integer[Any, " W"]  # rows behind the core that only carry messages
+    opens: Shaped[Any, " W"]  # 1 where the row `begin - left` is the first of its sequence
+    spans: tuple[int, int, int] = (0, 0, 0)  # the longest left, core and right, for programs of fixed shapes
 
     @property
     def size(self) -> int:

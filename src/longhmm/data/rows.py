@@ -11,33 +11,24 @@ if TYPE_CHECKING:
 
 
 class Rows(NamedTuple):
-    """Rows of data; leading axes are shared by all fields, None where there is no such thing.
-
-    Attributes:
-        values: `(n, D)`.
-        observed: `(n, D)`, False where missing.
-        states: `(n,)`, known states, -1 where unknown.
-        lags: `(n, p, D)`, the rows before each, the nearest first; NaN where its sequence does not reach back so far.
-        covariates: `(n, C)`.
-    """
+    """Rows of data; leading axes are shared by all fields, None where there is no such thing."""
 
     values: Shaped[Any, "*rows D"]
-    observed: Bool[Any, "*rows D"]
-    states: Integer[Any, "*rows"] = None
-    lags: Float[Any, "*rows p D"] = None
+    observed: Bool[Any, "*rows D"]  # False where missing
+    states: Integer[Any, "*rows"] = None  # known states, -1 where unknown
+    lags: Float[Any, "*rows p D"] = None  # rows before each, the nearest first; NaN where its sequence has no such row
     covariates: Float[Any, "*rows C"] = None
 
     def padded(self, size: int) -> Rows:
         """The same rows on the host, filled up to `size` with some that were not observed."""
 
-        def more(values: np.ndarray | None, fill: int = 0) -> np.ndarray | None:
-            if values is None:
-                return None
+        def more(values: np.ndarray, fill: int) -> np.ndarray:
             filled = np.full((size, *values.shape[1:]), fill, values.dtype)
             filled[: len(values)] = values
             return filled
 
-        return Rows(*(more(values, fill) for values, fill in zip(self, BLANK, strict=True)))
+        pairs = zip(self, BLANK, strict=True)
+        return Rows(*(None if values is None else more(values, fill) for values, fill in pairs))
 
 
 BLANK = Rows(0, 0, -1, 0, 0)  # what stands in rows that fill up others: not observed, in an unknown state

@@ -26,39 +26,29 @@ Stored = dict[str, np.ndarray]
 class Sequences:
     """Positions 0 to `length`: sequence `i` is [offsets[i], offsets[i+1]). Made by `open_data`, read by `rows`.
 
-    `mask` (nonzero = missing) has one feature or as many as the data, `states` has one, `covariates` any number; they
-    are sources themselves, all in `parts`, so that they may be as long as the data. What lies in memory is checked
-    here, once; the rest whenever it is read.
+    Beside the values may run a `mask` (nonzero = missing) of one feature or as many, `states` and `covariates`, sources
+    themselves, all in `parts`. What lies in memory is checked here, once; the rest whenever it is read.
     `rate` (samples per second) and `unit` are what the files say, or None. `executor` runs passes over all of it.
     """
 
     executor: Executor = HERE
     context: np.ndarray | None = None  # rows before the first, the nearest first: lags of data that go on from others
 
-    def __init__(
-        self,
-        source: Source,
-        offsets: np.ndarray,
-        mask: Source | None = None,
-        states: Source | None = None,
-        covariates: Source | None = None,
-    ) -> None:
-        given = {"values": source, "mask": mask, "states": states, "covariates": covariates}
-        self.parts = {name: part for name, part in given.items() if part is not None}
-        self.source = source
-        self.offsets = np.asarray(offsets, np.int64)
+    def __init__(self, source: Source, offsets: np.ndarray, **beside: Source | None) -> None:
+        self.parts = {"values": source} | {name: part for name, part in beside.items() if part is not None}
+        self.source, self.offsets = source, np.asarray(offsets, np.int64)
         self.length, self.dim, self.dtype, self.name = source.length, source.dim, np.dtype(source.dtype), source.name
         self.rate, self.unit = source.rate, source.unit
         self.n_sequences = len(self.offsets) - 1
-        self.has_mask, self.has_states = mask is not None, states is not None
-        self.n_covariates = 0 if covariates is None else covariates.dim
+        self.has_mask, self.has_states = "mask" in self.parts, "states" in self.parts
+        self.n_covariates = self.parts["covariates"].dim if "covariates" in self.parts else 0
         self.in_memory = all(isinstance(part, ArraySource) for part in self.parts.values())
         # One memory map, and nothing beside it: scattered rows can be taken from it in one call.
         self.mapped = isinstance(source, SlicedSource) and source.mapped and not self.in_memory and len(self.parts) == 1
         # Whether another process can read the data by itself, once it knows of them.
         self.portable = not any(isinstance(part, DaskSource) for part in self.parts.values())
         # True where every value is known to be there: in memory, with no mask and no NaN.
-        self.complete = self.in_memory and mask is None
+        self.complete = self.in_memory and not self.has_mask
         rows = max(1, _CHECKED_AT_ONCE // self.dim)
         for start in range(0, self.length if self.in_memory else 0, rows):
             self.complete &= self._check(start, self.stored(start, min(start + rows, self.length)))
@@ -68,8 +58,7 @@ class Sequences:
 
         Values keep the dtype of the data, with NaN left in place; `observed` is False where missing (NaN or masked).
         """
-        context = min(lags, start)
-        return self._rows(start, stop, lags, self.stored(start - context, stop))
+        return self._rows(start, stop, lags, self.stored(start - min(lags, start), stop))
 
     def rows_of(self, spans: list[tuple[int, int]], lags: int = 0) -> Iterator[Rows]:
         """What `rows` gives for each span; a Dask array is asked once, a store far away by several readers."""
@@ -133,9 +122,8 @@ class Sequences:
                 return ArraySource(source.values[start:stop], source.name, like=source)
             return ShiftedSource(source, start, stop - start, source)
 
-        values, *others = (cut_out(self.parts[name]) if name in self.parts else None for name in PARTS)
-        assert values is not None
-        return Sequences(values, np.asarray(offsets) - start, *others)
+        parts = {name: cut_out(part) for name, part in self.parts.items()}
+        return Sequences(parts.pop("values"), np.asarray(offsets) - start, **parts)
 
     def split(self, held_out: float) -> tuple[Sequences, Sequences, bool]:
         """Training data, held-out data, and whether the second continue the first; nothing is read.
@@ -317,4 +305,5 @@ def open_data(
         own = beside(own_masks if many else own_masks[0], "the mask of the masked array", 1, source.dim)
         both = [each.read(0, each.length) != 0 for each in (own, masks) if each is not None]
         masks = ArraySource(np.logical_or(both[0], both[-1]), "mask")
-    return Sequences(source, offsets, masks, beside(states, "states", 1, unmarked=-1), beside(covariates, "covariates"))
+    known, further = beside(states, "states", 1, unmarked=-1), beside(covariates, "covariates")
+    return Sequences(source, offsets, mask=masks, states=known, covariates=further)

@@ -101,30 +101,21 @@ def touched(starts: np.ndarray, start: int, stop: int) -> Iterator[tuple[int, in
 
 
 class Source:
-    """Observations shaped (time, feature) that are read by rows. A kind of source says how it fetches some.
+    """Observations shaped (time, feature) that are read by rows. A kind of source says how it fetches some."""
 
-    Attributes:
-        name: what errors call it.
-        length, dim, dtype: number of rows and of features, and the type of the values.
-        in_memory: whether all of it lies in memory.
-        concurrent: whether several reads at once hide one another's latency.
-        rate, unit, lengths: samples per second, unit, and lengths of the sequences it consists of, where a file says.
-        path, parts: the file it was opened from; the sources it was made of.
-        reopen: gives what rows are fetched from, such as an open file, which may then be let go by `close` or left out
-            of a pickle: thousands of files never exhaust the file handles.
-    """
-
-    name: str
+    name: str  # what errors call it
     length: int
     dim: int
     dtype: np.dtype
     in_memory = False
-    concurrent = False
-    rate: float | None = None
+    concurrent = False  # whether several reads at once hide one another's latency
+    rate: float | None = None  # samples per second, where a file says
     unit: str | None = None
-    lengths: Sequence[int] | None = None
-    path: Path | None = None
-    parts: Sequence[Source] = ()
+    lengths: Sequence[int] | None = None  # of the sequences it consists of
+    path: Path | None = None  # the file it was opened from
+    parts: Sequence[Source] = ()  # the sources it was made of
+    # Gives what rows are fetched from, such as an open file, which may then be let go by `close` or left out of a
+    # pickle: thousands of files never exhaust the file handles.
     reopen: Callable[[], Any] | None = None
     _opened: Any = None
 
@@ -201,9 +192,7 @@ class ArraySource(SlicedSource):
 
     in_memory = True
 
-    def __init__(
-        self, array: Any, name: str = "the array", columns: Columns = None, like: Source | None = None
-    ) -> None:
+    def __init__(self, array: Any, name: str = "the array", columns: Columns = None, like: Any = None) -> None:
         super().__init__(np.asarray(array), name, columns)
         # A view, so that making it read-only leaves the caller's own array as it was.
         self.values = self._opened = self._shaped(self._opened, 1).astype(self.dtype, copy=False).view()

@@ -17,24 +17,16 @@ from longhmm.target.target import Target
 
 
 class Chains(NamedTuple):
-    """Draws of several chains in unconstrained coordinates.
+    """Draws of several chains in unconstrained coordinates."""
 
-    Attributes:
-        coordinates: by name, `(chain, draw, *shape)`, float64.
-        stats: by name, `(chain, draw)`, one number per kept draw (for instance "log_likelihood", "finite").
-        settings: everything needed to tell how the draws came about: sampler, windows, buffer, step size, thinning,
-            seeds, versions; plain JSON values.
-        information: `(P, P)` observed information at the mode in flat coordinates (names sorted), or None.
-        mode: coordinates of the mode by name, or None.
-        notes: sentences for the user, such as "another mode is as good" or "stopped by the time limit".
-    """
-
-    coordinates: dict[str, np.ndarray]
-    stats: dict[str, np.ndarray]
-    settings: dict[str, Any]
-    information: np.ndarray | None
-    mode: dict[str, np.ndarray] | None
-    notes: tuple[str, ...]
+    coordinates: dict[str, np.ndarray]  # by name, `(chain, draw, *shape)`, float64
+    stats: dict[str, np.ndarray]  # by name, `(chain, draw)`, such as "log_likelihood" and "finite"
+    settings: dict[
+        str, Any
+    ]  # plain JSON values that tell how the draws came about: sampler, step size, seeds, versions
+    information: np.ndarray | None  # `(P, P)`, observed at the mode in flat coordinates (names sorted)
+    mode: dict[str, np.ndarray] | None  # its coordinates by name
+    notes: tuple[str, ...]  # sentences for the user, such as "stopped by the time limit"
 
 
 def bulk_effective_size(draws: np.ndarray) -> np.ndarray:

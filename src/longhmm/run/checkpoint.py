@@ -1,9 +1,7 @@
 """Checkpoints: the state of a run on disk, written so that being killed at any moment loses nothing already saved.
 
-Trees of arrays, numbers and longhmm's own objects become JSON beside arrays in NumPy's own format, never pickled:
-nothing but allow-listed names is ever called, beside classes that the caller trusts. One file holds all of it under one
-digest. It is written beside the old one and put in its place by renaming; the one before is kept, should the newest be
-damaged later. One process at a time works in a directory: the system's own lock ends with the process.
+Trees become JSON beside NumPy's arrays under one digest, never pickled; only allow-listed names, and classes that the
+caller trusts, are ever called. The checkpoint before is kept, and one process at a time works in a directory.
 """
 
 import contextlib

@@ -1,10 +1,8 @@
 """Chains and full passes on the workers of a Dask cluster.
 
-A block of steps depends on nothing but the sampler, the model, the data, the state of its chain and the number of its
-first step; a task of a pass on nothing but the model and its rows. So what is lost with its worker is simply run again
-elsewhere, and nothing in the result changes. Data in files are opened by the workers, data in memory are sent to each
-once, and of a Dask array the rows are put together by the worker that has most of them: nothing of the size of the data
-passes through the process that asks.
+What a block of steps, or a task of a pass, gives depends on its arguments alone, so that what is lost with a worker is
+run again elsewhere and nothing changes. Nothing of the size of the data passes through the process that asks: files are
+opened by the workers, data in memory are sent once, rows of a Dask array are put together where most of them are.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The only loop: compiled blocks of steps, chains together or side by side, progress, interruption, checkpoints.
 
-Where the fused kernel serves all chains in one call, they run together as one program; otherwise each has a thread.
-
 The random numbers of a step depend on the seed, the chain and the number of the step alone, so that neither the length
 of a block nor an interruption changes a draw.
 """

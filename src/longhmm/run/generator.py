@@ -1,10 +1,7 @@
-"""Random numbers for compiled loops: the numbers of JAX's Threefry generator, bit for bit, at a fraction of its cost.
+"""Random numbers for compiled loops: those of JAX's Threefry-2x32 bit for bit, at a fraction of its cost on CPUs.
 
-On CPUs JAX compiles the twenty rounds of Threefry-2x32 into a loop inside the program, to save time in compilation. In
-a sampler, which draws a handful of numbers a dozen times in every step, that inner loop costs more than all the rest.
-Written out in full it becomes a single piece of straight code.
-
-Reference: J. K. Salmon, M. A. Moraes, R. O. Dror and D. E. Shaw, Parallel random numbers: as easy as 1, 2, 3 (SC 2011).
+JAX compiles its twenty rounds into a loop inside the program, which costs more than all the rest of a sampler's step;
+written out in full they are straight code (Salmon, Moraes, Dror and Shaw, Parallel random numbers, SC 2011).
 """
 
 import math

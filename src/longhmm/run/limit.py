@@ -1,7 +1,7 @@
 """When a call ends before its work is done: at its time limit, or on Ctrl-C, whatever runs at that moment.
 
-Work runs in threads while the thread of the caller waits, so that it can go at once: neither a compilation nor a long
-compiled loop can be interrupted from within. What is left behind ends by itself, at its next look (`check`).
+Work runs in threads, which end by themselves at their next look (`check`), while the thread of the caller waits:
+neither a compilation nor a long compiled loop can be interrupted from within.
 """
 
 from __future__ import annotations

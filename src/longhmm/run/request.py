@@ -1,9 +1,7 @@
 """What the user asked of a run, and by what its checkpoint is known again: all that decides which draws it makes.
 
 The parts of a fingerprint are digests under the words of a user, so that a refusal can say what differs. The number of
-draws and the time limit are no part: with more of them the same run goes on. Data in memory, and files up to `WHOLE`
-bytes, are digested in full, so that no change is missed. Longer files are known by their size, the time of their last
-change, and blocks of values spread over them; other long data by blocks alone.
+draws and the time limit are no part: with more of them the same run goes on.
 """
 
 import hashlib
@@ -37,20 +35,17 @@ WORDS = {"model": "the model differs", "data": "the data differ", "settings": "t
 SETTINGS = ("sampler", "windows", "buffer", "chains", "warmup", "thin", "init", "seed")  # that decide about draws
 WANTED_SHARE = 0.5  # effective draws per draw, where draws are to be spaced
 LEAST = {"chains": 1, "draws": 1, "warmup": 0, "thin": 1}
-WHOLE = 1 << 30  # bytes of values in files up to which all of them are digested: about a second
-BLOCKS, BLOCK_ROWS = 64, 4096  # of longer ones
+# Bytes of values in files up to which all are digested, in about a second, so that no change is missed. Longer files
+# are known by their size, the time of their last change, and blocks spread over them; other long data by blocks alone.
+WHOLE = 1 << 30
+BLOCKS, BLOCK_ROWS = 64, 4096
 AT_ONCE = 1 << 20  # values digested at a time
 COLUMNS = {"values": "values", "mask": "mask", "states": "known states", "covariates": "covariates"}
 
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for, with data that are open and a model that has numbers for all its priors.
-
-    Attributes:
-        automatic: whether the sampler was left to us.
-        spaced: whether draws are to be moved apart until they are nearly independent.
-    """
+    """What the user asked for, with data that are open and a model that has numbers for all its priors."""
 
     model: HMM
     sequences: Sequences
@@ -65,8 +60,8 @@ class Request:
     seed: int = 0
     checkpoint: str | os.PathLike[str] | None = None
     client: Any = None
-    automatic: bool = False
-    spaced: bool = False
+    automatic: bool = False  # whether the sampler was left to us
+    spaced: bool = False  # whether draws are to be moved apart until they are nearly independent
 
     def __post_init__(self) -> None:
         for name, least in LEAST.items():

@@ -25,25 +25,16 @@ FEW_PATHS = 100_000  # up to this many the oracle is asked
 
 
 class Enumerated(NamedTuple):
-    """Exact answers for one short sequence.
+    """Exact answers for one short sequence."""
 
-    Attributes:
-        log_likelihood: `log p(y)`.
-        gamma: `(T, K)`, `P(x_t = k | y)`.
-        filtered: `(T, K)`, `P(x_t = k | y_0 .. y_t)`.
-        xi: `(T - 1, K, K)`, `P(x_{t-1} = i, x_t = j | y)` for t = 1 .. T - 1.
-        best_path: `(T,)`, the most probable path; `best_score`, its `log p(x, y)`.
-        paths: `(K ** T, T)` and `probabilities` `(K ** T,)`, `P(x | y)` of every path.
-    """
-
-    log_likelihood: float
-    gamma: np.ndarray
-    filtered: np.ndarray
-    xi: np.ndarray
-    best_path: np.ndarray
-    best_score: float
-    paths: np.ndarray
-    probabilities: np.ndarray
+    log_likelihood: float  # `log p(y)`
+    gamma: np.ndarray  # `(T, K)`, `P(x_t = k | y)`
+    filtered: np.ndarray  # `(T, K)`, `P(x_t = k | y_0 .. y_t)`
+    xi: np.ndarray  # `(T - 1, K, K)`, `P(x_{t-1} = i, x_t = j | y)` for t = 1 .. T - 1
+    best_path: np.ndarray  # `(T,)`, the most probable path
+    best_score: float  # its `log p(x, y)`
+    paths: np.ndarray  # `(K ** T, T)`, every path
+    probabilities: np.ndarray  # `(K ** T,)`, `P(x | y)` of every path
 
 
 def enumerate_paths(initial: np.ndarray, transition: np.ndarray, log_likelihoods: np.ndarray) -> Enumerated:

@@ -1,8 +1,4 @@
-"""What sampling needs of an emission, beyond densities that are right: derivatives, curvature, draws, a location.
-
-Chains compute windows in single precision, wander away from where they begin, and meet rows that are missing even where
-the data have none, since short windows are filled up with such rows.
-"""
+"""What sampling needs of an emission, beyond densities that are right: derivatives, curvature, draws, a location."""
 
 from collections.abc import Mapping
 from typing import Any
