@@ -42,9 +42,9 @@ def stuck():
 def test_results_and_errors_come_back():
     limit = Limit(100.0)
     assert limit.run(lambda: 3, "counting") == 3
-    assert limit.run_all([lambda n=n: n for n in range(5)], 2, "counting") == [0, 1, 2, 3, 4]
+    assert limit.run_all([lambda n=n: n for n in range(5)], "counting") == [0, 1, 2, 3, 4]
     with pytest.raises(ZeroDivisionError):
-        limit.run_all([lambda: 1, lambda: 1 // 0], 2, "dividing")
+        limit.run_all([lambda: 1, lambda: 1 // 0], "dividing")
     assert Limit().left == float("inf")
 
 

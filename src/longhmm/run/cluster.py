@@ -23,7 +23,7 @@ from longhmm.data.executor import Executor, Task, Work
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.source import DaskSource, one_line
 from longhmm.errors import LongHMMError
-from longhmm.run.driver import DRAWING, GRACE, Driver, RunState
+from longhmm.run.driver import DRAWING, GRACE, Driver, Outcome, RunState
 from longhmm.run.generator import key_from
 from longhmm.run.limit import Limit
 from longhmm.samplers.contract import Sampler
@@ -275,13 +275,11 @@ class ClusterDriver(Driver):
         return self.limit.run(functools.partial(self._recipe.persevere, once), DRAWING, GRACE)
 
 
-def run_block(
-    name: str, recipe: bytes, state: Any, chain: int, steps: int, count: int, thin: int
-) -> tuple[Any, Any, dict[str, np.ndarray]]:
+def run_block(name: str, recipe: bytes, state: Any, chain: int, steps: int, count: int, thin: int) -> Outcome:
     """On a worker: one block of one chain, beginning after `steps` steps."""
     sampler, target, key = _opened(name, recipe)
     driver = Driver(sampler, target, 0)
     driver.key = key_from(key)
     # The state is put where the driver looks for it; other chains are elsewhere.
-    state, kept, stats = driver._block(RunState([state] * (chain + 1), steps), count, thin, chain)
-    return jax.tree.map(np.asarray, state), kept, stats
+    found: Outcome = jax.tree.map(np.asarray, driver._block(RunState([state] * (chain + 1), steps), count, thin, chain))
+    return found

@@ -7,7 +7,6 @@ of a block nor an interruption changes a draw.
 from __future__ import annotations
 
 import operator
-import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +27,7 @@ from longhmm.target.target import Target
 
 BLOCK_STEPS = 2000  # steps between two looks at the clock, at most
 BLOCK_DRAWS = 100
+Outcome = tuple[Any, tuple[Any, dict[str, Any]]]  # of a block: the state behind it, draws and their statistics
 CTRL_C, TIME_LIMIT = "Ctrl-C", "the time limit"
 GRACE = 1.0  # seconds beyond the time limit that a block under way is waited for
 DRAWING = "drawing"
@@ -120,7 +120,7 @@ class Driver:
                 compiled.set()
 
         works = [partial(one, chain) for chain in range(len(starts))]
-        states = self.limit.run_all(works, _at_once(len(starts)), "adapting the sampler" if adapt else "starting")
+        states = self.limit.run_all(works, "adapting the sampler" if adapt else "starting")
         return RunState(states, alive=[True] * len(starts))
 
     def advance(
@@ -164,13 +164,12 @@ class Driver:
         works = [partial(self._block, run, count, thin, chain) for chain in range(len(run.states))]
         # The first time, the first chain runs alone: compiling the same program in several threads would be a waste,
         # and JAX's store of compiled programs does not bear it.
-        alone = [] if self._compiled_once else [self.limit.run(works[0], DRAWING, GRACE)]
+        alone = [] if self._compiled_once else [self.limit.run(works.pop(0), DRAWING, GRACE)]
         self._compiled_once = True
-        rest = works[len(alone) :]
-        return alone + (self.limit.run_all(rest, _at_once(len(rest)), DRAWING, GRACE) if rest else [])
+        return alone + self.limit.run_all(works, DRAWING, GRACE)
 
     def _take(self, run: RunState, outcome: list[Any], steps: int, record: bool) -> None:
-        for chain, (state, _, stats) in enumerate(outcome):
+        for chain, (state, (_, stats)) in enumerate(outcome):
             run.alive[chain] = run.alive[chain] and bool(np.all(stats["finite"]))
             if run.alive[chain]:
                 run.states[chain] = state
@@ -181,28 +180,27 @@ class Driver:
             )
         run.steps += steps
         if record:
-            run.recorded.append(jax.tree.map(lambda *parts: np.stack(parts), *(each[1:] for each in outcome)))
+            run.recorded.append(jax.tree.map(lambda *parts: np.stack(parts), *(recorded for _, recorded in outcome)))
 
-    def _block(self, run: RunState, count: int, thin: int, chain: int) -> tuple[Any, Any, dict[str, np.ndarray]]:
+    def _block(self, run: RunState, count: int, thin: int, chain: int) -> Outcome:
         state, key = run.states[chain], self.chain_key(chain)
         with jax.enable_x64(self.sampler.x64):
             if not self.target.compiled or self.target.on_host:
                 return self._by_draws(state, key, run.steps, count, thin)
-            state, kept, stats = _compiled(self.sampler, self.target, state, key, run.steps, thin, count)
-            cut = partial(jax.tree.map, lambda each: np.asarray(each)[:count])
-            return state, cut(kept), cut(stats)
+            state, recorded = _compiled(self.sampler, self.target, state, key, run.steps, thin, count)
+            return state, jax.tree.map(lambda each: np.asarray(each)[:count], recorded)
 
-    def _blocks_together(self, run: RunState, count: int, thin: int) -> list[tuple[Any, Any, dict[str, np.ndarray]]]:
+    def _blocks_together(self, run: RunState, count: int, thin: int) -> list[Outcome]:
         with jax.enable_x64(self.sampler.x64):
             # On the host: there are many small arrays, and every one would be a program to start.
             states = jax.tree.map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *run.states)
             keys = _chain_keys(self.key, jnp.arange(len(run.states)))
             found = _compiled_together(self.sampler, self.target, states, keys, run.steps, thin, count)
-            state, kept, stats = jax.tree.map(np.asarray, found)
-            kept, stats = jax.tree.map(lambda each: each[:, :count], (kept, stats))
-        return [jax.tree.map(operator.itemgetter(chain), (state, kept, stats)) for chain in range(len(run.states))]
+            state, recorded = jax.tree.map(np.asarray, found)
+        recorded = jax.tree.map(lambda each: each[:, :count], recorded)
+        return [jax.tree.map(operator.itemgetter(chain), (state, recorded)) for chain in range(len(run.states))]
 
-    def _by_draws(self, state: Any, key: jax.Array, first: int, count: int, thin: int) -> tuple[Any, Any, Any]:
+    def _by_draws(self, state: Any, key: jax.Array, first: int, count: int, thin: int) -> Outcome:
         """Draw by draw: steps that are not compiled, or on windows of files, while those of the next draw are read."""
 
         def read(draw: int) -> tuple[jax.Array, Any]:
@@ -210,20 +208,12 @@ class Driver:
                 draw_keys, step_keys = _step_keys(key, first + draw * thin, thin)
                 return step_keys, self.target.minibatches(draw_keys)
 
-        take = _given if self.target.compiled else partial(_by_hand, self.limit.check)
-        kept, stats = [], []
+        take, recorded = _given if self.target.compiled else partial(_by_hand, self.limit.check), []
         for step_keys, stacked in ahead(read, count):
             self.limit.check()
-            state, record, stat = take(self.sampler, self.target, state, step_keys, stacked)
-            kept.append(record)
-            stats.append(stat)
-        gather = partial(jax.tree.map, lambda *parts: np.stack([np.asarray(part) for part in parts]))
-        return state, gather(*kept), gather(*stats)
-
-
-def _at_once(count: int) -> int:
-    """Threads for so many chains: compiled code runs outside Python's lock."""
-    return min(count, os.cpu_count() or 1)
+            state, found = take(self.sampler, self.target, state, step_keys, stacked)
+            recorded.append(found)
+        return state, jax.tree.map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *recorded)
 
 
 _chain_keys = jax.jit(jax.vmap(jax.random.fold_in, (None, 0)))
@@ -237,14 +227,14 @@ def _step_keys(key: jax.Array, first: jax.Array, thin: int) -> tuple[jax.Array, 
 
 
 def _scalars(info: Any) -> dict[str, jax.Array]:
-    fields = {name: getattr(info, name) for name in info._fields}
-    return {name: value for name, value in fields.items() if not isinstance(value, dict) and jnp.ndim(value) == 0}
+    fields = info._asdict().items()
+    return {name: value for name, value in fields if not isinstance(value, dict) and jnp.ndim(value) == 0}
 
 
 @jax.jit
 def _compiled(
     sampler: Sampler, target: Target, state: Any, key: jax.Array, first: jax.Array, thin: jax.Array, count: jax.Array
-) -> tuple[Any, Any, Any]:
+) -> Outcome:
     """`count` draws, at most `BLOCK_DRAWS`, `thin` steps apart, beginning with step number `first`.
 
     There is room for `BLOCK_DRAWS` in what comes back, so that one program serves blocks of every length.
@@ -272,8 +262,7 @@ def _compiled(
 
     kinds = jax.eval_shape(sampler.record, state), shapes
     room = jax.tree.map(lambda each: jnp.zeros((BLOCK_DRAWS, *each.shape), each.dtype), kinds)
-    state, (kept, stats) = jax.lax.fori_loop(0, count, one_draw, (state, room))
-    return state, kept, stats
+    return jax.lax.fori_loop(0, count, one_draw, (state, room))
 
 
 # All chains, stacked along the leading axis.
@@ -281,7 +270,7 @@ _compiled_together = jax.jit(jax.vmap(_compiled, (None, None, 0, 0, None, None, 
 
 
 @jax.jit
-def _given(sampler: Sampler, target: Target, state: Any, keys: jax.Array, minibatches: Any) -> tuple[Any, Any, Any]:
+def _given(sampler: Sampler, target: Target, state: Any, keys: jax.Array, minibatches: Any) -> Outcome:
     """The steps of one draw on minibatches that were read before."""
 
     def one_step(state: Any, inputs: tuple[jax.Array, Any]) -> tuple[Any, dict[str, jax.Array]]:
@@ -290,16 +279,16 @@ def _given(sampler: Sampler, target: Target, state: Any, keys: jax.Array, miniba
 
     state, stats = jax.lax.scan(one_step, state, (keys, minibatches))
     last = {name: value[-1] for name, value in stats.items()}
-    return state, sampler.record(state), {**last, "finite": jnp.all(stats["finite"])}
+    return state, (sampler.record(state), {**last, "finite": jnp.all(stats["finite"])})
 
 
 def _by_hand(
     check: Callable[[], None], sampler: Sampler, target: Target, state: Any, keys: jax.Array, minibatches: None
-) -> tuple[Any, Any, Any]:
+) -> Outcome:
     """The steps of one draw, for samplers whose steps are not compiled as a whole."""
     finite = True
     for key in keys:
         check()
         state, info = sampler.step(target, key, state, None)
         finite = finite and bool(info.finite)
-    return state, sampler.record(state), {**_scalars(info), "finite": finite}
+    return state, (sampler.record(state), {**_scalars(info), "finite": finite})

@@ -6,6 +6,7 @@ neither a compilation nor a long compiled loop can be interrupted from within.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -66,16 +67,14 @@ class Limit:
 
     def run(self, work: Callable[[], Result], what: str, grace: float = 0.0) -> Result:
         """What a piece of work returns. `TimeIsOver` tells `what` was being done; Ctrl-C is raised as ever."""
-        return self.run_all([work], 1, what, grace)[0]
+        return self.run_all([work], what, grace)[0]
 
-    def run_all(
-        self, works: Sequence[Callable[[], Result]], at_once: int, what: str, grace: float = 0.0
-    ) -> list[Result]:
-        """What several pieces of work return, each in a thread of its own, some of them at once.
+    def run_all(self, works: Sequence[Callable[[], Result]], what: str, grace: float = 0.0) -> list[Result]:
+        """What several pieces of work return, in threads: compiled code runs outside Python's lock.
 
         `grace` is for how many seconds beyond the limit they are waited for.
         """
-        pool = ThreadPoolExecutor(at_once, thread_name_prefix="longhmm")
+        pool = ThreadPoolExecutor(min(len(works), os.cpu_count() or 1) or 1, thread_name_prefix="longhmm")
         try:
             futures = [pool.submit(work) for work in works]
             while True:
