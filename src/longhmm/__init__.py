@@ -69,14 +69,8 @@ _PUBLIC = {
     }.items()
     for name in names.split()
 }
-_MODULES = {
-    "datasets": "longhmm.datasets",
-    "errors": "longhmm.errors",
-    "estimators": "longhmm.target.buffered",
-    "plots": "longhmm.report.plots",
-    "samplers": "longhmm.samplers",
-    "testing": "longhmm.testing",
-}
+_MODULES = {name: f"longhmm.{name}" for name in ("datasets", "errors", "samplers", "testing")}
+_MODULES |= {"estimators": "longhmm.target.buffered", "plots": "longhmm.report.plots"}
 __all__ = [*sorted(_PUBLIC), *_MODULES]
 
 

@@ -87,33 +87,25 @@ class BayesianHMM(BaseEstimator):
         if not isinstance(emission, Emission):
             emission = registry.emission_from_name(emission, sequences)
         model = HMM(self.n_states, emission, transition_prior=self.transition_prior)
-        self.posterior_: Posterior = sample(
-            model,
-            sequences,
-            sampler=self.sampler,
-            chains=self.chains,
-            draws=self.draws,
-            seed=seed,
-            time_limit=self.time_limit,
-            progress=self.progress,
-        )
+        how = {name: getattr(self, name) for name in ("sampler", "chains", "draws", "time_limit", "progress")}
+        self.posterior_: Posterior = sample(model, sequences, seed=seed, **how)
         self.transition_ = self.posterior_.mean_params()["transition"]
         return self
 
     def predict(self, X: Any, *, lengths: Any = None) -> np.ndarray:
         """`(n_samples,)`, the most probable path of states at the posterior mean."""
-        check_is_fitted(self)
-        return self.posterior_.decode(self._sequences(X, lengths)).astype(np.int64)
+        data = self._sequences(X, lengths)
+        return self.posterior_.decode(data).astype(np.int64)
 
     def predict_proba(self, X: Any, *, lengths: Any = None) -> np.ndarray:
         """`(n_samples, n_states)`, the probability of every state given all of `X`, averaged over draws."""
-        check_is_fitted(self)
-        return self.posterior_.state_probabilities(self._sequences(X, lengths), draws=self.predict_draws)
+        data = self._sequences(X, lengths)
+        return self.posterior_.state_probabilities(data, draws=self.predict_draws)
 
     def score(self, X: Any, y: Any = None, *, lengths: Any = None) -> float:
         """Log predictive density of `X` per observation, averaged over draws; larger is better."""
-        check_is_fitted(self)
-        return self.posterior_.score(self._sequences(X, lengths), draws=self.predict_draws).per_observation
+        data = self._sequences(X, lengths)
+        return self.posterior_.score(data, draws=self.predict_draws).per_observation
 
     def sample(self, n_samples: int = 1, *, random_state: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """`X (n_samples, n_features)` and `states (n_samples,)`, simulated with one draw of the parameters."""
@@ -126,15 +118,11 @@ class BayesianHMM(BaseEstimator):
         return values, states
 
     def _sequences(self, X: Any, lengths: Any, *, reset: bool = False) -> Sequences:
-        values = validate_data(
-            self,
-            X,
-            reset=reset,
-            dtype=[np.float64, np.float32, np.int64, np.int32],
-            ensure_all_finite="allow-nan",
-            ensure_min_samples=2 if reset else 1,
-        )
-        return open_data(values, lengths=lengths)
+        if not reset:
+            check_is_fitted(self)
+        kinds, least = [np.float64, np.float32, np.int64, np.int32], 2 if reset else 1
+        how: dict[str, Any] = {"dtype": kinds, "ensure_all_finite": "allow-nan", "ensure_min_samples": least}
+        return open_data(validate_data(self, X, reset=reset, **how), lengths=lengths)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

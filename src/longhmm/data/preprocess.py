@@ -60,14 +60,12 @@ class Preprocessing:
         if self.changes_nothing and (beside or _bytes(sequences) > IN_MEMORY):
             return sequences
         if beside:
-            raise DataError(
-                f"{sequences.name} has a mask, known states or covariates, which are not preprocessed; leave them out."
-            )
+            what = "a mask, known states or covariates, which are not preprocessed"
+            raise DataError(f"{sequences.name} has {what}; leave them out.")
         if self.normalise and (self.centre is None or len(self.centre) != sequences.dim):
-            raise DataError(
-                f"{sequences.name} has {sequences.dim} features, but it is to be normalised like one with "
-                f"{0 if self.centre is None else len(self.centre)}; choose columns like those of the fit."
-            )
+            like = f"like one with {0 if self.centre is None else len(self.centre)}"
+            few = f"{sequences.name} has {sequences.dim} features, but it is to be normalised {like}"
+            raise DataError(f"{few}; choose columns like those of the fit.")
         prepared = Prepared(sequences, self)
         if _bytes(prepared) > IN_MEMORY:
             return Sequences(prepared, prepared.offsets)
@@ -143,10 +141,9 @@ class Prepared(Source):
         wrong = values <= 0
         if wrong.any():
             row = int(np.argmax(wrong.any(axis=1)))
-            raise DataError(
-                f"{self._raw.describe(first + (start + row) * every)} is {values[row][wrong[row]][0]:g}, which has no "
-                "logarithm; leave out log, or mark such values as missing (NaN)."
-            )
+            place, value = self._raw.describe(first + (start + row) * every), values[row][wrong[row]][0]
+            remedy = "leave out log, or mark such values as missing (NaN)"
+            raise DataError(f"{place} is {value:g}, which has no logarithm; {remedy}.")
         return np.log(values.astype(np.float64))
 
 

@@ -135,9 +135,9 @@ def carry_out(run: Run, bar: Bar | None = None, limit: Limit | None = None, rese
         limit = limit.sooner(reserve)
         bar.phase("getting ready")
         session = limit.run(partial(_Session, run, watched, bar, limit), "getting ready")
-        session.begin()
-        session.draw()
-        return session.chains()
+        state = session.begin()
+        session.draw(state)
+        return session.chains(state)
 
 
 def tune(run: Run, request: Request, bar: Bar, limit: Limit) -> None:
@@ -195,18 +195,19 @@ class _Session:
         buffer = self.sampler.describe(self.target).get("buffer")
         return self.sampler.name if buffer is None else f"{self.sampler.name}, buffer {buffer}"
 
-    def begin(self) -> None:
+    def begin(self) -> RunState:
+        """The state to draw from: the one that was kept, or a new one after a warm-up."""
         run = self.run
         if run.state is not None:
             run.state = run.state.copy()
-            return
+            return run.state
         self.bar.phase(f"starting {self.name}", total=self.request.chains, unit="chains")
         state = self.driver.start(self.starts, adapt=run.packed is None, tick=self.bar.advance)
         if run.packed is not None:
             with jax.enable_x64(self.sampler.x64):
                 record = self.sampler.record(jax.tree.map(jnp.asarray, state.states[0]))
             run.state, run.packed = state.like(run.packed, record), None
-            return
+            return run.state
         state = self.warm_up(state)
         if state.stopped == CTRL_C:
             raise KeyboardInterrupt  # there is nothing to return yet
@@ -214,6 +215,7 @@ class _Session:
             raise self.limit.over("warming up")
         run.state = state
         self.save()
+        return state
 
     # Steps that are thrown away, and what is learnt from them
 
@@ -272,9 +274,9 @@ class _Session:
 
     # Draws
 
-    def draw(self) -> None:
+    def draw(self, state: RunState) -> None:
         """Draw as many as were asked for; where they are too much alike, further apart."""
-        run, request, state = self.run, self.request, self.state
+        run, request = self.run, self.request
         while True:
             left = request.draws - state.draws
             tick = self.phase(self.name, left, run.thin)
@@ -291,20 +293,15 @@ class _Session:
         if not state.recorded:
             raise KeyboardInterrupt if state.stopped == CTRL_C else self.limit.over("drawing")
 
-    @property
-    def state(self) -> RunState:
-        assert self.run.state is not None
-        return self.run.state
-
     def save(self, older: float = 0.0) -> None:
         """Write a checkpoint, if the last one is older than so many seconds."""
         if time.monotonic() - self.saved >= older:
             self.run.save()
             self.saved = time.monotonic()
 
-    def chains(self) -> Chains:
+    def chains(self, state: RunState) -> Chains:
         """The draws of the chains that are alive, and how they came about."""
-        run, request, sampler, state = self.run, self.request, self.sampler, self.state
+        run, request, sampler = self.run, self.request, self.sampler
         alive = np.asarray(state.alive)
         record, stats = jax.tree.map(lambda each: each[alive], state.joined())
         settings = {

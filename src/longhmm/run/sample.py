@@ -121,21 +121,16 @@ def requested(model: HMM, data: Any, *, sampler: Sampler | None, client: Any = N
 
 def drawn(request: Request, limit: Limit, *, progress: bool = True, reserve: float = 0.0) -> Posterior:
     """What `sample` draws, without a verdict; `reserve` is the share of the time that the chains leave for it."""
-    posterior = _posterior(Run(request), progress, limit, reserve)
-    why = contradicted(posterior, limit)
-    if why:
-        assert posterior.run is not None
-        posterior = _posterior(posterior.run.again_exactly(why), progress, limit, reserve)
-    return posterior
-
-
-def _posterior(run: Run, progress: bool, limit: Limit, reserve: float) -> Posterior:
     from longhmm.posterior.posterior import Posterior
 
-    with Bar(progress) as bar:
-        chains = carry_out(run, bar, limit, reserve)
-    posterior = Posterior.from_chains(run.request.model, chains, run.request.sequences)
-    posterior.run = run
+    run: Run | None = Run(request)
+    while run is not None:
+        with Bar(progress) as bar:
+            chains = carry_out(run, bar, limit, reserve)
+        posterior = Posterior.from_chains(request.model, chains, request.sequences)
+        posterior.run = run
+        why = contradicted(posterior, limit)
+        run = run.again_exactly(why) if why else None
     return posterior
 
 
