@@ -66,10 +66,9 @@ def decode(
         if chromosome is not None and len(chromosome) != wanted:
             raise DataError(f"--chromosome must name each of {wanted} sequence(s), got {len(chromosome)} name(s).")
         write_bed(bed, table, names=chromosome, bin_size=bin_size)
-    length = table["end"] - table["start"]
-    rows = table.groupby("state").agg(level=("level", "first"), visits=("state", "size"))
-    rows["mean_length"] = length.groupby(table["state"]).mean()
-    rows["occupancy"] = length.groupby(table["state"]).sum() / length.sum()
+    lengths = table.assign(length=table["end"] - table["start"]).groupby("state")
+    rows = lengths.agg(level=("level", "first"), visits=("state", "size"), mean_length=("length", "mean"))
+    rows["occupancy"] = lengths["length"].sum() / lengths["length"].sum().sum()
     people = rows.rename(columns={"mean_length": "mean length (samples)"})
     if rate is not None:
         rows["mean_length_s"] = rows["mean_length"] / rate

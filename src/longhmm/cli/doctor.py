@@ -8,6 +8,7 @@ from typing import Any
 
 from longhmm.cli import options
 from longhmm.cli.output import Output, guarded
+from longhmm.data.source import one_line
 
 VERSIONED = ("longhmm", "jax", "jaxlib", "numpyro", "blackjax", "numpy", "scipy", "xarray", "zarr", "arviz", "pandas")
 EXTRAS = {"remote": "fsspec", "cluster": "distributed", "sklearn": "sklearn"}  # beside those of formats
@@ -36,10 +37,8 @@ def doctor(as_json: options.Json = False) -> None:
     for name, state in document["kernels"].items():
         said.say(f"Kernel {name}: {state}")
     said.table("Versions", ("library", "version"), [(k, v or "not installed") for k, v in document["versions"].items()])
-    rows = [
-        (extra, extras[extra], "yes" if there else f"no: pip install 'longhmm[{extra}]'")
-        for extra, there in document["extras"].items()
-    ]
+    missing = {extra: f"no: pip install 'longhmm[{extra}]'" for extra, there in document["extras"].items() if not there}
+    rows = [(extra, module, missing.get(extra, "yes")) for extra, module in extras.items()]
     said.table("Optional", ("extra", "library", "installed"), rows)
     said.say(f"Files it reads: {', '.join(document['formats'])}")
     said.say(f"Cache of compiled programs: {document['cache']}")
@@ -52,7 +51,7 @@ def devices() -> list[str]:
 
         return [f"{device.platform} {device.device_kind}" for device in jax.devices()]
     except Exception as error:  # a broken driver must be shown, not stop the doctor
-        return [f"none: {' '.join(str(error).split())}"]
+        return [f"none: {one_line(error)}"]
 
 
 def kernels() -> dict[str, str]:
@@ -61,7 +60,7 @@ def kernels() -> dict[str, str]:
         try:
             found[name] = str(import_module(module).status())
         except Exception as error:  # as above: JAX may find a GPU that it cannot use
-            found[name] = f"not used: {' '.join(str(error).split())}"
+            found[name] = f"not used: {one_line(error)}"
     return found
 
 

@@ -58,10 +58,9 @@ def fit(
     from longhmm.model.serialise import model_to_config
     from longhmm.posterior.run_directory import RunDirectory
 
-    if time_limit is not None and not time_limit > 0:
-        raise LongHMMError(f"--time-limit must be a positive number of seconds, got {time_limit:g}.")
-    if rate is not None and not rate > 0:
-        raise DataError(f"--rate must be a positive number of samples per second, got {rate:g}.")
+    for name, value, unit in (("--time-limit", time_limit, "seconds"), ("--rate", rate, "samples per second")):
+        if value is not None and not value > 0:
+            raise LongHMMError(f"{name} must be a positive number of {unit}, got {value:g}.")
     said = Output(as_json)
     recording, steps, data, guess = options.opened(
         recordings, dataset, column, emission, dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise)

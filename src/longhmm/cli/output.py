@@ -27,8 +27,7 @@ class Output:
     def __init__(self, as_json: bool) -> None:
         from rich.console import Console
 
-        self.as_json = as_json
-        self.console = Console(stderr=as_json, highlight=False)
+        self.as_json, self.console = as_json, Console(stderr=as_json, highlight=False)
 
     def say(self, text: str, style: str | None = None) -> None:
         """One line; brackets in it are not markup."""

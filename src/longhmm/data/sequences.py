@@ -34,8 +34,11 @@ class Sequences:
     executor: Executor = HERE
     context: np.ndarray | None = None  # rows before the first, the nearest first: lags of data that go on from others
 
-    def __init__(self, source: Source, offsets: np.ndarray, **beside: Source | None) -> None:
-        self.parts = {"values": source} | {name: part for name, part in beside.items() if part is not None}
+    def __init__(
+        self, source: Source, offsets: np.ndarray, mask: Any = None, states: Any = None, covariates: Any = None
+    ) -> None:
+        given = {"values": source, "mask": mask, "states": states, "covariates": covariates}
+        self.parts: dict[str, Source] = {name: part for name, part in given.items() if part is not None}
         self.source, self.offsets = source, np.asarray(offsets, np.int64)
         self.length, self.dim, self.dtype, self.name = source.length, source.dim, np.dtype(source.dtype), source.name
         self.rate, self.unit = source.rate, source.unit

@@ -110,8 +110,8 @@ def from_plain(plain: Any, arrays: Mapping[str, np.ndarray] | None = None, known
     if "function" in plain and _find(FUNCTIONS, plain["function"]) is not None:
         return _find(FUNCTIONS, plain["function"])
     if isinstance(plain.get("with"), dict):
-        kind: Any = next((each for each in known if each.__name__ == plain.get("class")), None)
-        kind = kind or _find(CLASSES, plain.get("class"))
+        named: Any = [each for each in known if each.__name__ == plain.get("class")]
+        kind = named[0] if named else _find(CLASSES, plain.get("class"))
         if kind is not None and set(plain["with"]) <= set(_names(kind)):
             return kind(**{name: from_plain(value, arrays, known) for name, value in plain["with"].items()})
     raise ModelError(f"a stored value must have a known name and known arguments, got {plain!r}.")
@@ -166,12 +166,11 @@ def load(directory: str | os.PathLike[str]) -> Contents | None:
     If the newest is damaged, the one before is taken, with a warning: the run goes on from there to the same draws.
     """
     newest = Path(directory) / NAME
-    before = newest.with_name(NAME + BEFORE)
-    found = [file for file in (newest, before) if file.is_file()]
+    found = [file for file in (newest, newest.with_name(NAME + BEFORE)) if file.is_file()]
     for file in found:
         contents = _read(file)
         if contents is not None:
-            if file is before and newest.is_file():
+            if file is not found[0]:
                 warnings.warn(f"{newest} is damaged; going on from the checkpoint before it.", stacklevel=2)
             return contents
     if found:

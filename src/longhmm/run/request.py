@@ -7,7 +7,7 @@ draws and the time limit are no part: with more of them the same run goes on.
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.data.source import Source
 from longhmm.errors import ModelError, check_whole
@@ -129,25 +128,23 @@ def _described_model(model: HMM, sequences: Sequences) -> dict[str, Any]:
     except ModelError:
         table = model.emission.parameters(model.n_states)
         fixed = {name: each.value.tolist() for name, each in table.items() if each.value is not None}
-        found["emission"] = [model.emission.name, fixed, _computed(model, sequences, _emission_at)]
+        found["emission"] = [model.emission.name, fixed, _computed(model, sequences, "emission")]
     try:
         found["transitions"] = transitions_to_config(model.transitions)
     except ModelError:
-        found["transitions"] = _computed(model, sequences, _transitions_at)
+        found["transitions"] = _computed(model, sequences, "transitions")
     return found
 
 
-def _emission_at(model: HMM, params: dict[str, jax.Array], rows: Rows) -> tuple[Any, ...]:
-    return model.log_likelihoods(params, rows), model.emission.log_prior(params)
+def _computed(model: HMM, sequences: Sequences, part: str) -> list[str]:
+    """What a part of the model gives at some fixed parameters and at rows spread over the data."""
 
+    def at_params(params: dict[str, jax.Array]) -> tuple[Any, ...]:
+        if part == "emission":
+            return model.log_likelihoods(params, rows), model.emission.log_prior(params)
+        coefficients = params[model.transitions.parameter]
+        return model.transitions.matrices(coefficients, rows.covariates), model.transitions.log_prior(coefficients)
 
-def _transitions_at(model: HMM, params: dict[str, jax.Array], rows: Rows) -> tuple[Any, ...]:
-    coefficients = params[model.transitions.parameter]
-    return model.transitions.matrices(coefficients, rows.covariates), model.transitions.log_prior(coefficients)
-
-
-def _computed(model: HMM, sequences: Sequences, what: Callable[..., tuple[Any, ...]]) -> list[str]:
-    """Numbers at some fixed parameters and at rows spread over the data."""
     shapes = {**coordinate_shapes(model.emission.parameters(model.n_states)), "transition": (model.transitions.n_free,)}
     starts = np.linspace(0, sequences.length - 1, ROWS).astype(np.int64)
     single = [sequences.rows(int(start), int(start) + 1, model.lags) for start in starts]
@@ -156,7 +153,7 @@ def _computed(model: HMM, sequences: Sequences, what: Callable[..., tuple[Any, .
     with jax.enable_x64(True):
         for _ in range(POINTS):
             at = {name: jnp.asarray(rng.normal(0, 0.5, shape)) for name, shape in shapes.items()}
-            seen += [number for part in what(model, model.constrain(at), rows) for number in np.ravel(part)]
+            seen += [number for each in at_params(model.constrain(at)) for number in np.ravel(each)]
     return [f"{float(each):.{DIGITS}g}" for each in seen]
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import logsumexp
 
 from longhmm.backends.answers import decode, log_likelihood, sample_states
 from longhmm.backends.stream import stream, totals
@@ -49,7 +50,7 @@ def enumerate_paths(initial: np.ndarray, transition: np.ndarray, log_likelihoods
         log_initial, log_transition = np.log(initial), np.log(transition)
     paths = np.array(list(itertools.product(range(n_states), repeat=length)))
     scores = path_scores(log_initial, log_transition, log_likelihoods, paths)
-    total = _log_sum(scores)
+    total = float(logsumexp(scores))
     probabilities = np.exp(scores - total) if np.isfinite(total) else np.zeros(len(paths))
     gamma = np.array([[probabilities[paths[:, t] == k].sum() for k in range(n_states)] for t in range(length)])
     xi, filtered = np.zeros((length - 1, n_states, n_states)), np.zeros((length, n_states))
@@ -58,7 +59,7 @@ def enumerate_paths(initial: np.ndarray, transition: np.ndarray, log_likelihoods
     for t in range(length):
         short = np.array(list(itertools.product(range(n_states), repeat=t + 1)))
         partial = path_scores(log_initial, log_transition, log_likelihoods[: t + 1], short)
-        seen = _log_sum(partial)
+        seen = logsumexp(partial)
         np.add.at(filtered[t], short[:, t], np.exp(partial - seen) if np.isfinite(seen) else 0.0)
     best = int(np.argmax(scores))
     return Enumerated(total, gamma, filtered, xi, paths[best], float(scores[best]), paths, probabilities)
@@ -72,11 +73,6 @@ def path_scores(
         into = log_transition[t] if log_transition.ndim == 3 else log_transition
         scores = scores + into[paths[:, t - 1], paths[:, t]] + log_likelihoods[t, paths[:, t]]
     return scores
-
-
-def _log_sum(scores: np.ndarray) -> float:
-    peak = scores.max()
-    return float(peak + np.log(np.exp(scores - peak).sum())) if np.isfinite(peak) else float("-inf")
 
 
 def check_coherence(model: HMM, params: Mapping[str, Any], data: Any, *, seed: int = 0) -> None:
@@ -160,11 +156,9 @@ class _Case:
             value, gradient = jax.jit(weighted), jax.jit(jax.grad(weighted))(at)
             for name in at:
                 direction = jnp.asarray(self.rng.normal(size=at[name].shape))
-                slope = float(jnp.sum(gradient[name] * direction))
-                step = 1e-4
-                ahead, back, far, further = (
-                    float(value({**at, name: at[name] + size * step * direction})) for size in (1, -1, 2, -2)
-                )
+                slope, step = float(jnp.sum(gradient[name] * direction)), 1e-4
+                moved = ({**at, name: at[name] + size * step * direction} for size in (1, -1, 2, -2))
+                ahead, back, far, further = (float(value(each)) for each in moved)
                 expected = (8 * (ahead - back) - (far - further)) / (12 * step)  # error of order step ** 4
                 scale = 1.0 + abs(expected) + float(jnp.sum(jnp.abs(gradient[name] * direction)))
                 require(
