@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.serialise import model_from_config, model_to_config
@@ -66,9 +67,11 @@ class Posterior(Summarising, Decoding, Forecasting, Scoring, Timing, Judging, Ex
             unit: of the observations.
             title: of the page; by default the name of the data.
         """
-        from longhmm.report.page import report
+        from longhmm.report.page import write_page
+        from longhmm.report.subject import Subject, data_name
 
-        return report(self, data, path, rate, unit, title)
+        sequences, name = None if data is None else open_data(data), title or data_name(self) or "A posterior"
+        return write_page(Subject(self, sequences, name, rate, unit), Path(path))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write everything to the directory `path`, all or nothing: Zarr arrays and JSON, no pickle."""

@@ -22,7 +22,7 @@ from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError
 from longhmm.posterior.posterior import INSIDE_RUN, Posterior, load
-from longhmm.posterior.store import DOCUMENT, damaged
+from longhmm.posterior.store import DOCUMENT, damaged, write_text
 from longhmm.run.checkpoint import locked
 
 if TYPE_CHECKING:
@@ -86,13 +86,7 @@ class RunDirectory:
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
             raise DataError(f"{place} exists already; choose another directory for the run, or remove it first.")
         document = {"format": FORMAT, "version": VERSION, **request}
-        temporary = place / f".{REQUEST}.new"
-        try:
-            place.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(document, indent=1), encoding="utf-8")
-            os.replace(temporary, place / REQUEST)
-        except OSError as error:
-            raise DataError(f"{place} cannot be written ({error.strerror}); choose another directory.") from None
+        write_text(place / REQUEST, json.dumps(document, indent=1), "choose another directory")
         return cls(place, document)
 
     @classmethod

@@ -32,6 +32,17 @@ def damaged(what: str) -> DataError:
     return DataError(f"{what}; the run is damaged, restore a copy of it.")
 
 
+def write_text(file: Path, text: str, remedy: str) -> None:
+    """Write a file beside its place, and move it there when it is whole."""
+    fresh = file.with_name(f".{file.name}.new")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        fresh.write_text(text, encoding="utf-8")
+        os.replace(fresh, file)
+    except OSError as error:
+        raise DataError(f"{file} cannot be written ({error.strerror}); {remedy}.") from None
+
+
 def write_run(path: str | os.PathLike[str], document: Mapping[str, Any], groups: Mapping[str, xr.Dataset]) -> None:
     """Write datasets and a JSON document as the directory `path`; an older run there is replaced."""
     place = Path(path)

@@ -5,20 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from longhmm.posterior.summary import level_draws
-from longhmm.report import plots
-from longhmm.report.html import (
-    Safe,
-    duration,
-    element,
-    hint,
-    join,
-    picture,
-    state_label,
-    swatch,
-    table,
-    text,
-    with_interval,
-)
+from longhmm.report import html, plots
+from longhmm.report.html import Safe, duration, element, hint, join, picture, state_label, table, with_interval
 from longhmm.report.plots.style import digits_for, number, with_unit
 from longhmm.report.subject import MOST_EVENTS, Subject
 
@@ -29,18 +17,17 @@ FIRST_ROWS = 15  # of the table of visits
 
 
 def cards(subject: Subject) -> Safe:
-    posterior = subject.posterior
-    facts: list[tuple[str, str]] = [(str(posterior.model.n_states), "states")]
+    posterior, facts = subject.posterior, {"states": str(subject.posterior.model.n_states)}
     length = posterior.settings.get("data", {}).get("length") if subject.data is None else subject.data.length
     if length:
-        facts.append((f"{int(length):,}", "observations"))
+        facts["observations"] = f"{int(length):,}"
         if subject.rate:
-            facts.append((duration(int(length) / subject.rate), "of recording"))
+            facts["of recording"] = duration(int(length) / subject.rate)
     if subject.events is not None:
-        facts.append((f"{len(subject.events):,}", "visits to states"))
-    facts.append((f"{posterior.n_chains * posterior.n_draws:,}", f"draws in {posterior.n_chains} chains"))
-    shown = (element("li", Safe(f"<b>{text(a)}</b><span>{text(b)}</span>")) for a, b in facts)
-    return element("ul", join(shown), class_="cards")
+        facts["visits to states"] = f"{len(subject.events):,}"
+    facts[f"draws in {posterior.n_chains} chains"] = f"{posterior.n_chains * posterior.n_draws:,}"
+    shown = (join([element("b", value), element("span", name)], "") for name, value in facts.items())
+    return element("ul", join(element("li", each) for each in shown), class_="cards")
 
 
 def in_words(subject: Subject) -> Safe:
@@ -51,13 +38,13 @@ def in_words(subject: Subject) -> Safe:
     levels = subject.in_file_units(subject.levels[:, 0])
     dwell = subject.posterior.dwell(rate=subject.rate)
     shares = dwell["stationary"] if subject.found is None else subject.found.occupancy
-    said = []
-    for state in range(n_states):
-        level = f"{number(levels[state])} {subject.unit}".rstrip()
-        lasts = duration(dwell["dwell_s"][state]) if subject.rate else f"{number(dwell['dwell'][state], 3)} samples"
-        said.append(
-            f"State {state} lies at {level}, takes {percent(shares[state])} of the time and lasts {lasts} on average."
-        )
+    lasts = [duration(each) for each in dwell["dwell_s"]] if subject.rate else list(map(samples, dwell["dwell"]))
+    places = [f"{number(level)} {subject.unit}".rstrip() for level in levels]
+    said = (
+        f"State {state} lies at {places[state]}, takes {percent(shares[state])} of the time and lasts {lasts[state]} "
+        "on average."
+        for state in range(n_states)
+    )
     return element("p", " ".join(said))
 
 
@@ -65,18 +52,14 @@ def state_table(subject: Subject) -> Safe:
     posterior, n_states = subject.posterior, subject.posterior.model.n_states
     level = np.quantile(subject.in_file_units(level_draws(posterior)), [0.5, *INTERVAL], axis=0)
     dwell = posterior.dwell(rate=subject.rate)
-    column, shown = ("dwell_s", duration) if subject.rate else ("dwell", lambda value: f"{number(value, 3)} samples")
+    column, shown = ("dwell_s", duration) if subject.rate else ("dwell", samples)
     rows: list[list[object]] = []
     for state in range(n_states):
         digits = digits_for(*level[1:, state])
-        rows.append(
-            [
-                state_label(state),
-                with_interval(*(number(each, digits) for each in level[:, state])),
-                with_interval(*(percent(dwell[f"stationary{end}"][state]) for end in ENDS)),
-                with_interval(*(shown(dwell[f"{column}{end}"][state]) for end in ENDS)),
-            ]
-        )
+        cells: list[object] = [state_label(state), with_interval(*(number(each, digits) for each in level[:, state]))]
+        for name, form in (("stationary", percent), (column, shown)):
+            cells.append(with_interval(*(form(dwell[f"{name}{end}"][state]) for end in ENDS)))
+        rows.append(cells)
     head = ["state", with_unit("level", subject.unit), "share of time, long run", "mean dwell time"]
     if subject.found is not None and subject.events is not None:
         head += ["share of this recording", "visits"]
@@ -107,30 +90,12 @@ def transition_table(subject: Subject) -> Safe:
 def pictures_found(subject: Subject) -> Safe:
     posterior, data, events, found = subject.posterior, subject.data, subject.events, []
     if data is not None and subject.found is not None:
-        found.append(
-            picture(
-                lambda: plots.amplitudes(posterior, data, unit=subject.model_unit), "amplitudes",
-                "All observations (grey) and what the model expects of each state, on a logarithmic scale.",
-            )
-        )  # fmt: skip
-    found.append(
-        picture(
-            lambda: plots.transition_graph(posterior), "graph",
-            "Where each state goes: circles by share of time, arrows by share of departures, numbers are probabilities "
-            "per sample.",
-        )
-    )  # fmt: skip
+        found.append(picture("amplitudes", lambda: plots.amplitudes(posterior, data, unit=subject.model_unit)))
+    found.append(picture("graph", lambda: plots.transition_graph(posterior)))
     if posterior.model.dim == 1:  # small enough to stand side by side
         found = [element("div", join(found), class_="pair")]
     if events is not None:
-        found.append(
-            picture(
-                lambda: plots.dwell_times(posterior, events, rate=subject.rate), "dwell",
-                "How long visits last (bars) and the fitted geometric distribution (line), in logarithmic bins. Bars "
-                "above the line at the short end point to missed or spurious events, two humps to a state that hides "
-                "two.",
-            )
-        )  # fmt: skip
+        found.append(picture("dwell", lambda: plots.dwell_times(posterior, events, rate=subject.rate)))
     return join(found)
 
 
@@ -156,7 +121,7 @@ def trace_block(subject: Subject) -> Safe:
     if subject.found is not None:
         bar += [button("previous", "‹ event", "previous event"), choose, button("next", "event ›", "next event")]
     names = (f"state {state}: {number(level)} {subject.model_unit}".rstrip() for state, level in enumerate(levels))
-    legend = (element("li", Safe(swatch(state) + text(name))) for state, name in enumerate(names))
+    legend = (element("li", join([html.swatch(state), name], "")) for state, name in enumerate(names))
     parts = [
         element("div", join(bar), class_="bar"),
         element(
@@ -212,3 +177,7 @@ def _options(subject: Subject, chosen: int) -> Safe:
 
 def percent(share: float) -> str:
     return f"{number(100 * share, 3)} %"
+
+
+def samples(length: float) -> str:
+    return f"{number(length, 3)} samples"

@@ -22,6 +22,20 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SCRIPTS = ("trace_data.js", "trace_view.js", "event_table.js")
+CAPTIONS = {
+    "amplitudes": "All observations (grey) and what the model expects of each state, on a logarithmic scale.",
+    "graph": "Where each state goes: circles by share of time, arrows by share of departures, numbers are "
+    "probabilities per sample.",
+    "dwell": "How long visits last (bars) and the fitted geometric distribution (line), in logarithmic bins. Bars "
+    "above the line at the short end point to missed or spurious events, two humps to a state that hides two.",
+    "forest": "Median (dot), 50 % (thick) and 90 % (thin) intervals, with mean ± sd in numbers.",
+    "chains": "The parameters on which the chains agree least: every chain in its colour, and on the right its ranks "
+    "among all draws. Chains that agree overlap on the left and stay near the dotted line on the right.",
+    "residuals": "Each observation against its prediction from those before. If the model is right the points lie on "
+    "the line, and neighbouring residuals have nothing in common.",
+    "buffers": "What a window loses by not seeing the whole recording, by the length of its margin (the buffer).",
+}
+WIDE = {"forest", "chains", "residuals", "buffers"}
 
 
 class Safe(str):
@@ -49,15 +63,14 @@ def hint(words: str) -> Safe:
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], caption: str) -> Safe:
     """A table that scrolls by itself on a narrow screen; cells that are `<td>` or `<th>` already stay as they are."""
+
+    def cell(value: object) -> Safe:
+        return value if isinstance(value, Safe) and value.startswith(("<td", "<th")) else element("td", value)
+
     top = element("tr", join((element("th", each, scope="col") for each in head), ""))
-    body = join((element("tr", join(map(_cell, row), "")) for row in rows), "\n")
+    body = join(element("tr", join(map(cell, row), "")) for row in rows)
     whole = element("table", join([element("thead", top), element("tbody", body)]), aria_label=caption)
     return element("div", whole, class_="scroll", tabindex="0", role="group", aria_label=caption)
-
-
-def _cell(value: object) -> Safe:
-    ready = isinstance(value, Safe) and value.startswith(("<td", "<th"))
-    return text(value) if ready else element("td", value)
 
 
 def row_head(content: object) -> Safe:
@@ -84,16 +97,21 @@ def duration(seconds: float) -> str:
     return f"{number(seconds / 3600, 3)} h"
 
 
-def picture(draw: Callable[[], Figure], name: str, caption: str, *, wide: bool = False) -> Safe:
+def section(level: str, title: str, *content: object) -> Safe:
+    return join([element(level, title), *content])
+
+
+def picture(name: str, draw: Callable[[], Figure]) -> Safe:
     """A picture with its caption, or the sentence that says why there is none."""
     try:
-        drawing = Safe(inline_svg(draw(), name, caption))
+        drawing = inline_svg(draw(), name, CAPTIONS[name])
     except LongHMMError as error:
         return hint(f"Not drawn: {error}")
-    return element("figure", join([drawing, element("figcaption", caption)]), class_="wide" if wide else "plain")
+    inside = join([drawing, element("figcaption", CAPTIONS[name])])
+    return element("figure", inside, class_="wide" if name in WIDE else "plain")
 
 
-def inline_svg(figure: Figure, name: str, description: str) -> str:
+def inline_svg(figure: Figure, name: str, description: str) -> Safe:
     """The drawing itself, without file header; `name` keeps its internal references apart from those of others."""
     import matplotlib
 
@@ -101,13 +119,12 @@ def inline_svg(figure: Figure, name: str, description: str) -> str:
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     drawing = file.getvalue()
-    drawing = drawing[drawing.index("<svg") :]
+    drawing = drawing[drawing.index("<svg") :].replace(INK, "currentColor").replace("#000000", "currentColor")
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
     drawing = re.sub(r'(\bid="|url\(#|xlink:href="#)', rf"\g<1>{name}-", drawing)
-    drawing = drawing.replace(INK, "currentColor").replace("#000000", "currentColor")
     # The font of the page is narrower or wider than the one matplotlib measured; the size stays.
     drawing = re.sub(r"font: (\d+(?:\.\d+)?)px [^;\"]*", r"font-size: \1px", drawing)
-    return drawing.replace("<svg ", f'<svg role="img" aria-label="{escape(description)}" ', 1)
+    return Safe(drawing.replace("<svg ", f'<svg role="img" aria-label="{escape(description)}" ', 1))
 
 
 def document(title: str, body: Safe, recording: Any, live: bool) -> str:

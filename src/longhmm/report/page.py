@@ -6,33 +6,32 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from longhmm.data.sequences import open_data
-from longhmm.errors import DataError
+from longhmm.posterior.store import write_text
 from longhmm.report import findings, plots
-from longhmm.report.html import Safe, document, element, hint, join, picture, row_head, table
+from longhmm.report.html import Safe, document, element, hint, join, picture, row_head, section, table
 from longhmm.report.plots.style import digits_for, number
-from longhmm.report.subject import Subject, data_name, pack_recording
-
-if TYPE_CHECKING:
-    from longhmm.posterior.posterior import Posterior
+from longhmm.report.subject import Subject, pack_recording
 
 MOST_ROWS = 60
 BLOCKS = 400
+INTERVALS = (
+    "Every number comes with the interval that holds it with 90 % probability, given the model. Intervals know nothing "
+    "of a wrong model: that is what the verdict is for."
+)
 
 
 class Advice(NamedTuple):
-    """How a verdict is shown: "good", "care" or "bad", its sign, its title, and what to do."""
+    """How a verdict is shown."""
 
-    tone: str
+    tone: str  # "good", "care" or "bad"
     sign: str
     title: str
-    meaning: str
+    meaning: str  # and what to do
 
 
 ADVICE = {
@@ -81,65 +80,46 @@ DETAILS = {
 }
 
 
-def report(
-    posterior: Posterior, data: Any, path: str | os.PathLike[str], rate: float | None, unit: str, title: str | None
-) -> Path:
-    """See `Posterior.report`."""
-    sequences = None if data is None else open_data(data)
-    name = title or data_name(posterior) or "A posterior"
-    return write_page(Subject(posterior, sequences, name, rate, unit), Path(path))
-
-
 def write_page(subject: Subject, place: Path) -> Path:
-    """Write the page beside its place and move it there when it is whole."""
-    page = build_page(subject)
-    fresh = place.with_name(f".{place.name}.new")
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(page, encoding="utf-8")
-        os.replace(fresh, place)
-    except OSError as error:
-        raise DataError(f"{place} cannot be written ({error.strerror}); choose another place for the page.") from None
+    """Write the page, and return where it is."""
+    write_text(place, build_page(subject), "choose another place for the page")
     return place
 
 
 def build_page(subject: Subject, *, live: bool = False) -> str:
     """The page as HTML. A live one asks its own server for a closer look at the recording, and nobody else."""
-    model, sampler, stored = subject.posterior.model, subject.posterior.settings.get("sampler"), None
+    posterior, data = subject.posterior, subject.data
+    model, sampler, stored = posterior.model, posterior.settings.get("sampler"), None
     facts = [f"Hidden Markov model with {model.n_states} states, {model.emission.name} emission"]
     facts += [sampler] if isinstance(sampler, str) else []
     facts += [f"{subject.rate:,.6g} samples per second"] if subject.rate else []
+    notes = [element("p", note) for note in subject.notes]
+    moves = "Transition probabilities per sample"
     body = [
         element("h1", subject.title),
         element("p", " · ".join(facts), class_="facts"),
         verdict_box(subject),
-        element("h2", "What was found"),
-        findings.cards(subject),
-        findings.in_words(subject),
-        *(element("p", note) for note in subject.notes),
+        section("h2", "What was found", findings.cards(subject), findings.in_words(subject), *notes),
     ]
-    if subject.data is not None:
-        stored = pack_recording(
-            subject.data, subject.found, subject.levels, rate=subject.rate, unit=subject.model_unit, live=live
-        )
-        body += [element("h3", "The recording"), findings.trace_block(subject)]
+    if data is not None:
+        stored = pack_recording(data, subject.found, subject.levels, subject.rate, subject.model_unit, live)
+        body.append(section("h3", "The recording", findings.trace_block(subject)))
     body += [
-        element("h3", "States"),
-        findings.state_table(subject),
-        hint("Small numbers are 90 % intervals."),
-        element("h3", "Transition probabilities per sample"),
-        findings.transition_table(subject),
-        findings.pictures_found(subject),
+        section("h3", "States", findings.state_table(subject), hint("Small numbers are 90 % intervals.")),
+        section("h3", moves, findings.transition_table(subject), findings.pictures_found(subject)),
     ]
     if subject.events is not None:
-        body += [element("h3", "Events"), findings.event_block(subject)]
+        body.append(section("h3", "Events", findings.event_block(subject)))
+    checks = [section("h3", "Chains", picture("chains", lambda: plots.chain_traces(posterior, entries=4)))]
+    if data is not None and subject.found is not None:
+        buffers = picture("buffers", lambda: plots.buffer_report(posterior, data, blocks=BLOCKS))
+        residuals = picture("residuals", lambda: plots.residual_check(posterior, data))
+        checks += [section("h3", "Predictive check", residuals), section("h3", "Buffer report", buffers)]
     body += [
-        element("h2", "How sure"),
-        sure(subject),
-        element("h2", "Diagnostics"),
-        diagnostics(subject),
-        element("h2", "How it was made"),
-        made(subject),
+        section("h2", "How sure", element("p", INTERVALS), picture("forest", lambda: plots.forest(posterior))),
+        section("h3", "All parameters", parameter_table(subject)),
+        section("h2", "Diagnostics", section("h3", "The checks behind the verdict", checks_table(subject)), *checks),
+        section("h2", "How it was made", made(subject)),
         element("footer", "Made by longhmm. This file is complete: it loads nothing from elsewhere."),
     ]
     return document(subject.title, join(body), stored, live)
@@ -179,53 +159,15 @@ def _flagged(value: float, form: str, wrong: bool) -> Safe:
     return element("td", Safe(f"{shown} <span aria-label='outside the limit'>▲</span>"), class_="flag")
 
 
-def sure(subject: Subject) -> Safe:
-    words = (
-        "Every number comes with the interval that holds it with 90 % probability, given the model. Intervals "
-        "know nothing of a wrong model: that is what the verdict is for."
-    )
-    caption = "Median (dot), 50 % (thick) and 90 % (thin) intervals, with mean ± sd in numbers."
-    forest = picture(lambda: plots.forest(subject.posterior), "forest", caption, wide=True)
-    return join([element("p", words), forest, element("h3", "All parameters"), parameter_table(subject)])
-
-
 def checks_table(subject: Subject) -> Safe:
-    details = subject.verdict.details
-    rows = []
-    for key, (meaning, limit) in DETAILS.items():
-        if key in details:
-            error = details.get(f"{key}_error")
-            shown = number(float(details[key]), 3) + (f" ± {number(float(error), 2)}" if error is not None else "")
-            rows.append([row_head(meaning), shown, limit, str(details.get(f"{key}_of", ""))])
+    details, rows = subject.verdict.details, []
+    for key in filter(details.__contains__, DETAILS):
+        (meaning, limit), error = DETAILS[key], details.get(f"{key}_error")
+        shown = number(float(details[key]), 3) + (f" ± {number(float(error), 2)}" if error is not None else "")
+        rows.append([row_head(meaning), shown, limit, str(details.get(f"{key}_of", ""))])
     if not rows:
         return hint("The checks left no numbers.")
     return table(["check", "value", "should be", "worst for"], rows, "checks behind the verdict")
-
-
-def diagnostics(subject: Subject) -> Safe:
-    posterior, data = subject.posterior, subject.data
-    pictures = {
-        "Chains": picture(
-            lambda: plots.chain_traces(posterior, entries=4), "chains",
-            "The parameters on which the chains agree least: every chain in its colour, and on the right its ranks "
-            "among all draws. Chains that agree overlap on the left and stay near the dotted line on the right.",
-            wide=True,
-        )
-    }  # fmt: skip
-    if data is not None and subject.found is not None:
-        pictures["Predictive check"] = picture(
-            lambda: plots.residual_check(posterior, data), "residuals",
-            "Each observation against its prediction from those before. If the model is right the points lie on "
-            "the line, and neighbouring residuals have nothing in common.",
-            wide=True,
-        )  # fmt: skip
-        pictures["Buffer report"] = picture(
-            lambda: plots.buffer_report(posterior, data, blocks=BLOCKS), "buffers",
-            "What a window loses by not seeing the whole recording, by the length of its margin (the buffer).",
-            wide=True,
-        )  # fmt: skip
-    parts = [element("h3", "The checks behind the verdict"), checks_table(subject)]
-    return join([*parts, *(each for title, drawn in pictures.items() for each in (element("h3", title), drawn))])
 
 
 def made(subject: Subject) -> Safe:

@@ -43,15 +43,10 @@ MISSING = 65535  # the code of a bin in which nothing was observed; others go fr
 
 
 class Scan(NamedTuple):
-    """What every observation is taken for.
+    """What every observation is taken for."""
 
-    Attributes:
-        path: `(T,)` most probable path at the posterior mean, in the smallest integers that hold it.
-        shares: `(T, K)` uint8, `P(x_t = k | y)` in units of 1/255.
-    """
-
-    path: np.ndarray
-    shares: np.ndarray
+    path: np.ndarray  # (T,) most probable path at the posterior mean, in the smallest integers that hold it
+    shares: np.ndarray  # (T, K) uint8, P(x_t = k | y) in units of 1/255
 
     @property
     def occupancy(self) -> np.ndarray:
@@ -77,27 +72,16 @@ def _bytes(probabilities: np.ndarray) -> np.ndarray:
 
 @dataclass
 class Subject:
-    """Everything the sections of the page draw from.
-
-    Attributes:
-        data: the observations as the model sees them, or None.
-        title: what the page is called, usually the name of the recording.
-        rate: samples per second as the model sees them, or None.
-        unit: of the observations, or "".
-        undo: from the model's units to those of the file, where the recording was changed before it was fitted.
-        notes: sentences about the data: why they are missing, what was done to them.
-        found: decoded path and probabilities; None where the data cannot be decoded, and a note says so.
-        events: the table of visits, or None.
-    """
+    """Everything the sections of the page draw from."""
 
     posterior: Posterior
-    data: Sequences | None
+    data: Sequences | None  # as the model sees them
     title: str
-    rate: float | None = None
-    unit: str = ""
-    undo: Callable[[np.ndarray], Any] | None = None
-    notes: list[str] = field(default_factory=list)
-    found: Scan | None = None
+    rate: float | None = None  # samples per second as the model sees them
+    unit: str = ""  # of the observations
+    undo: Callable[[np.ndarray], Any] | None = None  # from the model's units to those of the file, where they differ
+    notes: list[str] = field(default_factory=list)  # about the data: why they are missing, what was done to them
+    found: Scan | None = None  # None where the data cannot be decoded; a note says so
     events: pd.DataFrame | None = None
 
     def __post_init__(self) -> None:
@@ -190,7 +174,7 @@ def pack_stretch(
 
 
 def pack_recording(
-    sequences: Sequences, found: Scan | None, levels: np.ndarray, *, rate: float | None, unit: str, live: bool = False
+    sequences: Sequences, found: Scan | None, levels: np.ndarray, rate: float | None, unit: str, live: bool = False
 ) -> dict[str, Any]:
     """Everything the page needs to draw the recording."""
     scales, ends = ranges(sequences, levels), sequences.offsets[1:-1]

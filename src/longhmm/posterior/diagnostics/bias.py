@@ -1,15 +1,11 @@
-"""Whether the draws are biased: identities that exact draws and exact gradients must satisfy together (Stein).
+"""Whether the draws are biased: identities that exact draws and exact gradients g must satisfy together (Stein),
 
-With g the gradient of the log posterior in unconstrained coordinates u, integration by parts gives, for draws of the
-posterior and of nothing else, for every constant direction v and every parameter f(u),
+    E[v . g] = 0        and        E[(f - mean) v . g] = -E[v . grad f],
 
-    E[v . g] = 0        and        E[(f - mean) v . g] = -E[v . grad f].
-
-With v the covariance of u and f, both are read in units that mean something. `E[v . g]` is how far the mean of f in the
-target lies from its mean in the draws, and the second identity compares variances. If f is a linear function of u and
-the target is Gaussian, or f is an entry of a Dirichlet row, then `f + v . g` is constant: few gradients suffice, and
-what is left is the Monte Carlo error of the chains. That is why natural parameters are compared rather than
-coordinates: the logarithm of a nearly exponential variable, as a rare transition has it, is neither.
+for every constant direction v and every parameter f of the coordinates. With v the covariance of the coordinates with
+f, the first says how far the mean of f is off, and the second compares variances. If f is linear and the target
+Gaussian, or f is an entry of a Dirichlet row, then `f + v . g` is constant, and few gradients suffice. Coordinates
+themselves would need many: the logarithm of a nearly exponential variable, as a rare transition has it, is neither.
 """
 
 from __future__ import annotations

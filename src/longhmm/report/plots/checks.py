@@ -33,16 +33,24 @@ def forest(posterior: Posterior) -> Figure:
 
     Transition probabilities are on a logarithmic scale and without the diagonal, which the others determine.
     """
-    panels = [_entries(posterior, str(name)) for name in posterior.draws]
-    panels = [panel for panel in panels if len(panel[1])]
-    heights = [len(panel[1]) + 2.2 for panel in panels]
+    panels = []
+    for name, values in posterior.draws.items():
+        index = list(np.ndindex(*values.shape[2:]))
+        labels, draws = entry_names(str(name), values.shape[2:]), np.asarray(values).reshape(-1, len(index))
+        keep = np.ptp(draws, axis=0) > 0
+        if name == "transition":
+            keep &= [a != b for a, b in index]
+        if keep.any():
+            panels.append((str(name), labels, draws, [(*each, 0)[0] for each in index], np.flatnonzero(keep)))
+    heights = [min(len(panel[-1]), MOST_ROWS) + 2.2 for panel in panels]
     figure = new_figure(8.5, 0.24 * sum(heights) + 0.3)
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axes, (name, labels, draws, states, left_out) in zip(grid, panels, strict=True):
-        rows = np.arange(len(labels))
+    for axes, (name, labels, draws, states, kept) in zip(grid, panels, strict=True):
+        shown, left_out = kept[:MOST_ROWS], len(kept[MOST_ROWS:])
+        draws, rows, colours = draws[:, shown], np.arange(len(shown)), [colour(states[each]) for each in shown]
         for share, width in INTERVALS:
-            axes.hlines(rows, *central(draws, share), color=[colour(state) for state in states], linewidth=width)
-        axes.scatter(np.median(draws, axis=0), rows, s=24, color=[colour(state) for state in states], zorder=3)
+            axes.hlines(rows, *central(draws, share), color=colours, linewidth=width)
+        axes.scatter(np.median(draws, axis=0), rows, s=24, color=colours, zorder=3)
         if name == "transition":
             axes.set_xscale("log")
             few_ticks(axes.xaxis)
@@ -51,25 +59,11 @@ def forest(posterior: Posterior) -> Figure:
                 with_sd(draws[:, row].mean(), draws[:, row].std(ddof=1)), (1.01, row), va="center",
                 xycoords=axes.get_yaxis_transform(), fontsize=FONT_SIZE - 1, color=INK, annotation_clip=False,
             )  # fmt: skip
-        axes.set_yticks(rows, [plain(label) for label in labels])
-        axes.set_ylim(len(labels) - 0.4, -0.6)
+        axes.set_yticks(rows, [plain(labels[each]) for each in shown])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
         tidy(axes, title=name + (f" (and {left_out} more)" if left_out else ""))
         axes.grid(axis="x", color=SOFT, alpha=0.2)
     return figure
-
-
-def _entries(posterior: Posterior, name: str) -> tuple[str, list[str], np.ndarray, list[int], int]:
-    """Name, labels, draws `(n, entries)`, states of the entries, and how many were left out."""
-    values = posterior.draws[name]
-    shape = values.shape[2:]
-    flat = np.asarray(values).reshape(-1, int(np.prod(shape, dtype=int)))
-    labels = entry_names(name, shape)
-    index = list(np.ndindex(*shape))
-    moving = flat.min(axis=0) < flat.max(axis=0)
-    keep = [i for i in range(len(labels)) if moving[i] and not (name == "transition" and index[i][0] == index[i][1])]
-    shown = keep[:MOST_ROWS]
-    states = [index[i][0] if index[i] else 0 for i in shown]
-    return name, [labels[i] for i in shown], flat[:, shown], states, len(keep) - len(shown)
 
 
 def chain_traces(posterior: Posterior, *, entries: int = 6) -> Figure:
@@ -79,29 +73,23 @@ def chain_traces(posterior: Posterior, *, entries: int = 6) -> Figure:
     """
     from scipy.stats import rankdata
 
-    picked = _worst(posterior, entries)
-    figure = new_figure(10, max(1.9 * len(picked), 2.0))
-    grid = figure.subplots(max(len(picked), 1), 2, squeeze=False, width_ratios=(2.2, 1))
-    n_chains, n_draws = posterior.n_chains, posterior.n_draws
-    for row, (label, values) in enumerate(picked):
-        left, right = grid[row]
+    table, r_hat = bias.entries(posterior), entry_table(convergence(posterior.draws)["r_hat"])
+    worst = np.argsort([-np.nan_to_num(r_hat[name]) for name in table.names], kind="stable")[:entries]
+    figure = new_figure(10, max(1.9 * len(worst), 2.0))
+    grid = figure.subplots(max(len(worst), 1), 2, squeeze=False, width_ratios=(2.2, 1))
+    expected = posterior.n_draws / BINS
+    for row, entry in enumerate(worst):
+        values, (left, right) = table.values[:, :, entry], grid[row]
         ranks = rankdata(values).reshape(values.shape) / values.size
-        for chain in range(n_chains):
+        for chain in range(posterior.n_chains):
             left.plot(*_thin(values[chain]), color=colour(chain), linewidth=0.6, alpha=0.85)
-            counts, edges = np.histogram(ranks[chain], BINS, range=(0, 1))
-            right.stairs(counts, edges, color=colour(chain), linewidth=1.2)
-        right.axhline(n_draws / BINS, color=SOFT, linestyle=":", linewidth=1)
-        right.set_ylim(0, max(2.2 * n_draws / BINS, right.get_ylim()[1]))
-        last = row == len(picked) - 1
-        tidy(left, title=label, x="draw" if last else None)
+            right.stairs(*np.histogram(ranks[chain], BINS, range=(0, 1)), color=colour(chain), linewidth=1.2)
+        right.axhline(expected, color=SOFT, linestyle=":", linewidth=1)
+        right.set_ylim(0, max(2.2 * expected, right.get_ylim()[1]))
+        last = row == len(worst) - 1
+        tidy(left, title=table.names[entry], x="draw" if last else None)
         tidy(right, title="ranks by chain" if row == 0 else None, x="rank among all draws" if last else None)
     return figure
-
-
-def _worst(posterior: Posterior, count: int) -> list[tuple[str, np.ndarray]]:
-    table, r_hat = bias.entries(posterior), entry_table(convergence(posterior.draws)["r_hat"])
-    order = np.argsort([-np.nan_to_num(r_hat[name]) for name in table.names], kind="stable")
-    return [(table.names[index], table.values[:, :, index]) for index in order[:count]]
 
 
 def _thin(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -131,28 +119,27 @@ def residual_check(posterior: Posterior, data: Any, *, found: Residuals | None =
             f"residuals need the distribution function of the emission, and {posterior.model.emission.name} has none."
         )
     together = sequences.n_sequences == 1  # neighbours in the table are neighbours in time
-    figure = new_figure(9.5, 3.7)
+    dim, figure = found.values.shape[1], new_figure(9.5, 3.7)
     left, right = figure.subplots(1, 2)
-    for feature in range(min(found.values.shape[1], MOST_FEATURES)):
+    for feature in range(min(dim, MOST_FEATURES)):
         column = found.values[:, feature]
         if np.isfinite(column).sum() < 2:
             continue
         expected, points, band = quantiles(found, feature)
         left.fill_between(expected, *band, color=SOFT, alpha=0.35, linewidth=0)
         left.plot(expected, points, ".", color=colour(feature), markersize=4)
-        lags = np.arange(1, LAGS + 1)
         if together:
-            label = f"feature {feature}" if found.values.shape[1] > 1 else None
+            label, lags = f"feature {feature}" if dim > 1 else None, np.arange(1, LAGS + 1)
             right.plot(lags, _correlations(column), "o-", color=colour(feature), markersize=3, linewidth=1, label=label)
     left.axline((0, 0), slope=1, color=SOFT, linewidth=1)
     right.axhline(0, color=SOFT, linewidth=1)
     tidy(left, title="pseudo-residuals", x="standard normal quantile", y="residual")
     tidy(right, title="correlation between residuals", x="observations apart", y="correlation")
     right.set_ylim(min(-0.25, right.get_ylim()[0]), max(0.5, right.get_ylim()[1]))
-    if together and found.values.shape[1] > 1:
-        legend(right)
     if not together:
         right.text(0.5, 0.5, "not drawn for many sequences", ha="center", transform=right.transAxes, color=SOFT)
+    elif dim > 1:
+        legend(right)
     return figure
 
 

@@ -6,28 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longhmm.data.envelopes import Envelope, envelope
+from longhmm.data.envelopes import envelope
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.inference.markov import stationary_law
 from longhmm.posterior.diagnostics.dwell_times import dwell_histogram
 from longhmm.posterior.diagnostics.observations import amplitudes as count_amplitudes
 from longhmm.posterior.summary import feature_levels
-from longhmm.report.plots.style import (
-    FONT_SIZE,
-    INK,
-    MOST_PANELS,
-    SOFT,
-    colour,
-    few_ticks,
-    legend,
-    new_figure,
-    panels,
-    plain,
-    tidy,
-    time_axis,
-    with_unit,
-)
+from longhmm.report.plots import style
+from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, legend, new_figure, tidy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,7 +43,7 @@ def amplitudes(posterior: Posterior, data: Any, *, unit: str = "", log: bool = T
     """
     sequences = open_data(data)
     features = min(sequences.dim, MOST_FEATURES)
-    figure, grid = panels(features, 2, 5.8 if features == 1 else 5.0, 3.8)
+    figure, grid = style.panels(features, 2, 5.8 if features == 1 else 5.0, 3.8)
     for feature, axes in enumerate(grid):
         found = count_amplitudes(posterior, sequences, feature=feature, bins=AMPLITUDE_BINS, draws=DRAWS)
         axes.stairs(found.counts, found.edges, fill=True, color=SOFT, alpha=0.45, label="observed")
@@ -69,7 +56,7 @@ def amplitudes(posterior: Posterior, data: Any, *, unit: str = "", log: bool = T
         if log:
             axes.set_yscale("log")
             axes.set_ylim(0.7, 2.0 * max(found.counts.max(initial=1), 1))
-        tidy(axes, x=with_unit("value" if sequences.dim == 1 else f"feature {feature}", unit), y="observations")
+        tidy(axes, x=style.with_unit("value" if sequences.dim == 1 else f"feature {feature}", unit), y="observations")
         if feature == 0:
             legend(axes)
     return figure
@@ -85,21 +72,21 @@ def dwell_times(posterior: Posterior, events: pd.DataFrame, *, rate: float | Non
         events: the table that `posterior.events(data)` returns.
         rate: samples per second.
     """
-    figure, grid = panels(min(posterior.model.n_states, MOST_PANELS), 3, 3.7, 2.7)
+    figure, grid = style.panels(min(posterior.model.n_states, style.MOST_PANELS), 3, 3.7, 2.7)
     whole = dwell_histogram(posterior, events)
     for state, axes in enumerate(grid):
         mine = whole[whole["state"] == state]
         counts, expected = mine["count"].to_numpy(), mine["expected"].to_numpy()
         shown = int(np.flatnonzero((counts > 0) | (expected > 0.5)).max(initial=0)) + 1
         edges = np.append(mine["lower"], mine["upper"].iloc[-1])[: shown + 1]
-        scale, label = time_axis(float(edges[-1]), rate)
+        scale, label = style.time_axis(float(edges[-1]), rate)
         # The bin (a, b] of whole numbers, drawn from a + 1/2 to b + 1/2: a logarithmic axis has no 0.
         edges = scale * (edges + 0.5)
         axes.stairs(counts[:shown], edges, fill=True, color=colour(state), alpha=0.35)
         axes.stairs(expected[:shown], edges, color=colour(state), linewidth=1.8, label="fitted")
         axes.set_xscale("log")
         axes.set_xlim(edges[0], edges[-1])
-        few_ticks(axes.xaxis)
+        style.few_ticks(axes.xaxis)
         axes.set_yscale("function", functions=(_root, np.square))
         axes.set_ylim(bottom=0)
         label = label.replace("time", "duration") if rate is not None else "duration (samples)"
@@ -122,8 +109,7 @@ def transition_graph(posterior: Posterior) -> Figure:
     from matplotlib.patches import Circle, FancyArrowPatch
 
     mean = posterior.transitions.mean(axis=0)
-    k = len(mean)
-    share = stationary_law(mean)
+    k, share = len(mean), stationary_law(mean)
     leaving = mean * (1 - np.eye(k))
     departures = leaving / np.maximum(leaving.sum(axis=1, keepdims=True), 1e-300)
     angle = np.pi - 2 * np.pi * np.arange(k) / k
@@ -134,55 +120,34 @@ def transition_graph(posterior: Posterior) -> Figure:
     figure = new_figure(5.6, 2.3 if k <= 2 else 4.1)
     axes = figure.subplots()
     axes.set_axis_off()
-    for a in range(k):
-        for b in range(k):
-            if a == b or departures[a, b] < FAINTEST:
-                continue
-            arrow = FancyArrowPatch(
-                *_ends(place[a], place[b], radius[a], radius[b]), connectionstyle="arc3,rad=-0.22",
-                arrowstyle="-|>", mutation_scale=13, linewidth=0.8 + 3.2 * departures[a, b], color=colour(a),
-                alpha=0.85, shrinkA=0, shrinkB=0,
-            )  # fmt: skip
-            axes.add_patch(arrow)
-            if k <= LABELLED_UP_TO:
-                between = place[b] - place[a]
-                aside = np.array([-between[1], between[0]]) / np.linalg.norm(between)
-                # Nearer to the start of the arrow: at the middle those of crossing arrows would meet.
-                x, y = place[a] + 0.36 * between + (0.11 * np.linalg.norm(between) + 0.19) * aside
-                axes.text(x, y, f"{mean[a, b]:.2g}", ha="center", va="center", fontsize=FONT_SIZE - 1, color=INK)
-    for state in range(k):
-        axes.add_patch(Circle(tuple(place[state]), radius[state], facecolor=colour(state), edgecolor="none"))
+    circles = [Circle(place[a].tolist(), radius[a], facecolor=colour(a)) for a in range(k)]
+    for a, b in np.argwhere((departures >= FAINTEST) & ~np.eye(k, dtype=bool)):
+        axes.add_patch(
+            FancyArrowPatch(
+                place[a], place[b], patchA=circles[a], patchB=circles[b], shrinkA=2, shrinkB=2,
+                connectionstyle="arc3,rad=-0.22", arrowstyle="-|>", mutation_scale=13,
+                linewidth=0.8 + 3.2 * departures[a, b], color=colour(a), alpha=0.85,
+            )
+        )  # fmt: skip
+        if k <= LABELLED_UP_TO:
+            between = place[b] - place[a]
+            aside = np.array([-between[1], between[0]]) / np.linalg.norm(between)
+            # Nearer to the start of the arrow: at the middle those of crossing arrows would meet.
+            x, y = place[a] + 0.36 * between + (0.11 * np.linalg.norm(between) + 0.19) * aside
+            axes.text(x, y, f"{mean[a, b]:.2g}", ha="center", va="center", fontsize=FONT_SIZE - 1, color=INK)
+    for state, circle in enumerate(circles):
+        axes.add_patch(circle)
         x, y = place[state]
-        axes.text(
-            x, y, str(state), ha="center", va="center", fontsize=FONT_SIZE + 3, fontweight="bold", color="#ffffff"
-        )
+        axes.text(x, y, str(state), ha="center", va="center", fontsize=FONT_SIZE + 3, weight="bold", color="#ffffff")
         outward = place[state] / max(float(np.linalg.norm(place[state])), 1e-9)
         x, y = place[state] + (radius[state] + 0.08) * outward
         side = "center" if abs(outward[0]) < 0.3 else "left" if outward[0] > 0 else "right"
         above = "center" if abs(outward[0]) >= 0.3 else "bottom" if outward[1] > 0 else "top"
-        axes.text(x, y, _share(share[state]), ha=side, va=above, fontsize=FONT_SIZE - 1, color=SOFT)
+        percent = f"{100 * share[state]:{'.1f' if share[state] >= 1e-3 else '.1g'}} %"
+        axes.text(x, y, percent, ha=side, va=above, fontsize=FONT_SIZE - 1, color=SOFT)
     tall = 0.95 if k <= 2 else 1.7
     axes.set(xlim=(-2.4, 2.4), ylim=(-tall, tall), aspect="equal")
     return figure
-
-
-Point = tuple[float, float]
-
-
-def _ends(a: np.ndarray, b: np.ndarray, from_radius: float, to_radius: float) -> tuple[Point, Point]:
-    """Where an arrow leaves one circle and meets the other: somewhat aside, since it is bent."""
-    toward = (b - a) / np.linalg.norm(b - a)
-    aside = np.array([-toward[1], toward[0]])
-
-    def edge(centre: np.ndarray, radius: float, sign: float) -> Point:
-        x, y = centre + (radius + 0.03) * (sign * np.cos(0.5) * toward + np.sin(0.5) * aside)
-        return float(x), float(y)
-
-    return edge(a, from_radius, 1.0), edge(b, to_radius, -1.0)
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.1f} %" if value >= 1e-3 else f"{100 * value:.1g} %"
 
 
 def segmentation(
@@ -206,30 +171,36 @@ def segmentation(
 
     Without `path` and `probabilities` the stretch and some observations on either side are decoded.
     """
-    sequences = open_data(data)
+    sequences, n_states = open_data(data), posterior.model.n_states
     stop = sequences.length if stop is None else stop
     bounds = envelope(sequences, start, stop, bins=BINS)
     states, chances = _states(posterior, sequences, start, stop, path, probabilities)
-    scale, label = time_axis(stop - start if start == 0 else stop, rate)
-    levels = feature_levels(posterior)
-    features = min(sequences.dim, MOST_FEATURES)
+    scale, label = style.time_axis(stop - start if start == 0 else stop, rate)
+    starts = np.arange(0, stop - start, bounds.step)
+    times = scale * np.append(start + starts, stop)  # ends of the bins, one more than there are bins
+    levels, features = feature_levels(posterior), min(sequences.dim, MOST_FEATURES)
     figure = new_figure(11, 1.6 + 2.1 * features)
     grid = figure.subplots(features + 1, 1, sharex=True, squeeze=False, height_ratios=[2.1] * features + [0.9])[:, 0]
-    for feature in range(features):
-        name = "value" if sequences.dim == 1 else f"feature {feature}"
-        _draw_trace(grid[feature], bounds, states, feature, scale)
-        if feature < levels.shape[1]:
-            _draw_levels(grid[feature], bounds, states, levels[:, feature], scale)
-        tidy(grid[feature], y=with_unit(name, unit))
-    _draw_probabilities(grid[-1], bounds, chances, scale)
+    for feature, axes in enumerate(grid[:-1]):
+        _draw_trace(axes, times, bounds.low[:, feature], bounds.high[:, feature], states, bounds.step)
+        for state in np.unique(states) if feature < levels.shape[1] else ():
+            visited = np.maximum.reduceat(states == state, starts).astype(np.int8)
+            edges = times[np.flatnonzero(np.diff(visited, prepend=0, append=0))]
+            level = np.full(len(edges) // 2, levels[state, feature])
+            axes.hlines(level, edges[::2], edges[1::2], color=colour(int(state)), linewidth=2.2, zorder=3)
+        tidy(axes, y=style.with_unit("value" if sequences.dim == 1 else f"feature {feature}", unit))
+    shares = np.add.reduceat(np.asarray(chances, np.float64), starts, axis=0)
+    shares = shares / np.diff(np.append(starts, len(chances)))[:, None]
+    colours = [colour(state) for state in range(n_states)]
+    # The last bin has an end of its own.
+    grid[-1].stackplot(times, np.append(shares, shares[-1:], axis=0).T, step="post", colors=colours, linewidth=0)
+    grid[-1].set_ylim(0, 1)
+    grid[-1].margins(x=0)
     tidy(grid[-1], x=label, y="probability")
-    for state in range(posterior.model.n_states):
+    for state in range(n_states):
         name = f"state {state}: {levels[state, 0]:.4g} {unit}".rstrip()
-        grid[0].plot([], [], "s", color=colour(state), label=plain(name))
-    grid[0].legend(
-        frameon=False, ncols=min(posterior.model.n_states, 6), loc="lower right", bbox_to_anchor=(1.0, 1.0),
-        fontsize=9, labelcolor=INK,
-    )  # fmt: skip
+        grid[0].plot([], [], "s", color=colour(state), label=style.plain(name))
+    legend(grid[0], ncols=min(n_states, 6), loc="lower right", bbox_to_anchor=(1.0, 1.0))
     return figure
 
 
@@ -260,54 +231,17 @@ def _states(
     return states, chances
 
 
-def _times(bounds: Envelope) -> np.ndarray:
-    """Ends of the bins, one more than there are bins."""
-    return np.append(np.arange(bounds.start, bounds.stop, bounds.step), bounds.stop).astype(np.float64)
-
-
-def _draw_trace(axes: Axes, bounds: Envelope, states: np.ndarray, feature: int, scale: float) -> None:
-    low, high = bounds.low[:, feature], bounds.high[:, feature]
-    if bounds.stop - bounds.start <= DOTS_BELOW:
-        times = scale * np.arange(bounds.start, bounds.stop)
-        axes.plot(times, low, color=SOFT, linewidth=0.6, zorder=1)
-        for state in np.unique(states):
+def _draw_trace(
+    axes: Axes, times: np.ndarray, low: np.ndarray, high: np.ndarray, states: np.ndarray, step: int
+) -> None:
+    """One feature: its samples, in the colours of states if they are few, or bins of several."""
+    if step == 1:
+        axes.plot(times[:-1], low, color=SOFT, linewidth=0.6, zorder=1)
+        for state in np.unique(states) if len(low) <= DOTS_BELOW else ():
             here = states == state
-            axes.plot(times[here], low[here], ".", markersize=3.5, color=colour(int(state)), zorder=2)
-        return
-    if bounds.step == 1:
-        axes.plot(scale * np.arange(bounds.start, bounds.stop), low, color=SOFT, linewidth=0.6, zorder=1)
+            axes.plot(times[:-1][here], low[here], ".", markersize=3.5, color=colour(int(state)), zorder=2)
         return
     # A bin reaches to the nearest end of the one before, so that neighbours always touch.
     low, high = low.copy(), high.copy()
     low[1:], high[1:] = np.fmin(low[1:], high[:-1]), np.fmax(high[1:], low[:-1])
-    axes.fill_between(
-        scale * _times(bounds)[:-1], low, high, step="post", color=SOFT, alpha=0.55, linewidth=0.4, zorder=1
-    )
-
-
-def _draw_levels(axes: Axes, bounds: Envelope, states: np.ndarray, levels: np.ndarray, scale: float) -> None:
-    """The level of every state that a bin visits, over the width of the bin."""
-    starts = np.arange(0, bounds.stop - bounds.start, bounds.step)
-    times = scale * _times(bounds)
-    for state in np.unique(states):
-        visited = np.maximum.reduceat(states == state, starts)
-        edges = np.flatnonzero(np.diff(np.concatenate([[False], visited, [False]]).astype(np.int8)))
-        axes.hlines(
-            np.full(len(edges) // 2, levels[state]), times[edges[::2]], times[edges[1::2]], color=colour(int(state)),
-            linewidth=2.2, zorder=3,
-        )  # fmt: skip
-
-
-def _draw_probabilities(axes: Axes, bounds: Envelope, chances: np.ndarray, scale: float) -> None:
-    """Mean probabilities of every bin, stacked."""
-    starts = np.arange(0, bounds.stop - bounds.start, bounds.step)
-    counts = np.diff(np.append(starts, len(chances)))[:, None]
-    shares = np.add.reduceat(np.asarray(chances, np.float64), starts, axis=0) / counts
-    edges = np.concatenate([np.zeros((len(starts), 1)), np.cumsum(shares, axis=1)], axis=1)
-    edges = np.concatenate([edges, edges[-1:]])  # the last bin has an end of its own
-    for state in range(chances.shape[1]):
-        axes.fill_between(
-            scale * _times(bounds), edges[:, state], edges[:, state + 1], step="post", color=colour(state), linewidth=0
-        )
-    axes.set_ylim(0, 1)
-    axes.margins(x=0)
+    axes.fill_between(times[:-1], low, high, step="post", color=SOFT, alpha=0.55, linewidth=0.4, zorder=1)

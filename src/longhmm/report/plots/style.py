@@ -49,17 +49,14 @@ def panels(count: int, columns: int, width: float, height: float) -> tuple[Figur
 def tidy(axes: Axes, *, title: str | None = None, x: str | None = None, y: str | None = None) -> None:
     """Plain axes: no box, one ink, labels as given."""
     axes.patch.set_alpha(0.0)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-    for side in ("left", "bottom"):
-        axes.spines[side].set_color(SOFT)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(SOFT)
     axes.tick_params(colors=INK, labelsize=FONT_SIZE - 1)
     if title is not None:
         axes.set_title(plain(title), loc="left", fontsize=FONT_SIZE + 1, color=INK)
-    if x is not None:
-        axes.set_xlabel(plain(x), fontsize=FONT_SIZE, color=INK)
-    if y is not None:
-        axes.set_ylabel(plain(y), fontsize=FONT_SIZE, color=INK)
+    for label, put in ((x, axes.set_xlabel), (y, axes.set_ylabel)):
+        if label is not None:
+            put(plain(label), fontsize=FONT_SIZE, color=INK)
 
 
 def legend(axes: Axes, **options: Any) -> None:
