@@ -127,8 +127,7 @@ class Draws:
 
     def iterate(self, n: int | None = None) -> Iterator[dict[str, np.ndarray]]:
         """Parameters of `n` draws, evenly spaced over all chains (all draws if None)."""
-        for chain, draw in self.thinned(n):
-            yield self.params_at(chain, draw)
+        return (self.params_at(*at) for at in self.thinned(n))
 
     def thinned(self, n: int | None = None) -> list[tuple[int, int]]:
         """Chain and draw of `n` draws, evenly spaced over all chains."""

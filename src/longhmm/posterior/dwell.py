@@ -25,21 +25,13 @@ class Rates:
     """Rates of transitions, per second (per sample without a sampling rate).
 
     Tables have one row per pair of states: `state`, `to_state`, and the `mean`, `lower` and `upper` end of the rate.
-
-    Attributes:
-        generator: `(K, K)` posterior mean of the generator Q of a process in continuous time, whose transition matrix
-            over one sample is `A = exp(Q / rate)`; rows sum to zero.
-        table: its entries with intervals.
-        switching: how often one state follows another in the long run.
-        embeddable: share of the draws for which such a process exists.
-        warning: a sentence where it does not exist for some draws, else None.
     """
 
-    generator: np.ndarray
-    table: pd.DataFrame
-    switching: pd.DataFrame
-    embeddable: float
-    warning: str | None
+    generator: np.ndarray  # (K, K) posterior mean of Q, rows sum to zero; over one sample, A = exp(Q / rate)
+    table: pd.DataFrame  # its entries with intervals
+    switching: pd.DataFrame  # how often one state follows another in the long run
+    embeddable: float  # share of the draws for which there is such a process in continuous time
+    warning: str | None  # a sentence where there is none for some draws
 
 
 class Timing(Draws):
@@ -91,19 +83,18 @@ class Timing(Draws):
         """
         check_rate(rate)
         transition, scale = self.stacked(draws)["transition"], rate or 1.0
-        found = [generator_of(each) for each in transition]
-        share = float(np.mean([embeddable for _, embeddable in found]))
-        warning = None
+        generators, valid = zip(*map(generator_of, transition), strict=True)
+        share, warning = float(np.mean(valid)), None
         if share < 1.0:
             warning = (
                 f"for {1 - share:.0%} of the draws no process in continuous time has the transition matrix of the "
                 "model, so rates are approximations: sample faster, or read the transition matrix itself."
             )
             warnings.warn(warning, stacklevel=2)
-        generators = np.stack([generator for generator, _ in found]) * scale
+        generator = np.stack(generators) * scale
         switching = stationary_law(transition)[:, :, None] * transition * scale
-        tables = (_pairs(generators, interval, diagonal=True), _pairs(switching, interval, diagonal=False))
-        return Rates(generators.mean(axis=0), *tables, share, warning)
+        tables = (_pairs(generator, interval, diagonal=True), _pairs(switching, interval, diagonal=False))
+        return Rates(generator.mean(axis=0), *tables, share, warning)
 
 
 def generator_of(transition: np.ndarray) -> tuple[np.ndarray, bool]:

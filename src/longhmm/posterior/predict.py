@@ -131,20 +131,13 @@ def _last_states(model: HMM, at_start: bool, params: Mapping[str, jax.Array], ro
 
 @dataclass(frozen=True)
 class Forecast:
-    """Predictions of the `steps` observations after the last one; row h is h + 1 steps ahead.
+    """Predictions of the `steps` observations after the last one; row h is h + 1 steps ahead."""
 
-    Attributes:
-        state_probabilities: `(steps, K)`, `P(x = k | y)`, averaged over draws of the parameters.
-        mean, sd: `(steps, D)`, of the observation, over parameters, states and noise.
-        quantiles: `{level: (steps, D)}`.
-        samples: `(paths, steps, D)`, sample paths of observations, from which the three above are computed.
-    """
-
-    state_probabilities: np.ndarray
-    mean: np.ndarray
+    state_probabilities: np.ndarray  # (steps, K), P(x = k | y), averaged over draws of the parameters
+    mean: np.ndarray  # (steps, D), of the observation, over parameters, states and noise
     sd: np.ndarray
-    quantiles: dict[float, np.ndarray]
-    samples: np.ndarray
+    quantiles: dict[float, np.ndarray]  # {level: (steps, D)}
+    samples: np.ndarray  # (paths, steps, D), sample paths of observations, from which the three above are computed
 
 
 class Forecasting(Draws):

@@ -24,23 +24,14 @@ BLOCKS = 100
 
 @dataclass(frozen=True)
 class Score:
-    """Held-out log predictive density, `log p(y_test | y_train)`.
+    """Held-out log predictive density, `log p(y_test | y_train)`."""
 
-    Attributes:
-        log_density: `log mean_s p(y_test | theta_s)` over the draws.
-        per_observation: the same divided by the number of rows in which something was observed.
-        error: its Monte Carlo standard error, from the spread of the draws, taken as independent.
-        blocks: `(B,)` what each stretch of the data adds, given the stretches before; they sum to `log_density`.
-        by_draw: `(draws,)` the log likelihood of each draw.
-        n_observations: rows in which something was observed.
-    """
-
-    log_density: float
-    per_observation: float
-    error: float
-    blocks: np.ndarray
-    by_draw: np.ndarray
-    n_observations: int
+    log_density: float  # log mean_s p(y_test | theta_s) over the draws
+    per_observation: float  # the same divided by the number of rows in which something was observed
+    error: float  # its Monte Carlo standard error, from the spread of the draws, taken as independent
+    blocks: np.ndarray  # (B,) what each stretch of the data adds, given those before; they sum to log_density
+    by_draw: np.ndarray  # (draws,) the log likelihood of each draw
+    n_observations: int  # rows in which something was observed
 
     def __str__(self) -> str:
         return (
@@ -51,17 +42,11 @@ class Score:
 
 @dataclass(frozen=True)
 class PredictiveScore:
-    """Mean over times of `log p(y_{t+steps} | y_0 .. y_t)`.
+    """Mean over times of `log p(y_{t+steps} | y_0 .. y_t)`."""
 
-    Attributes:
-        mean: the score, per observation.
-        error: its standard error over the data, from the spread of means of up to 100 stretches.
-        n_observations: how many predictions were made.
-    """
-
-    mean: float
-    error: float
-    n_observations: int
+    mean: float  # the score, per observation
+    error: float  # its standard error over the data, from the spread of means of up to 100 stretches
+    n_observations: int  # how many predictions were made
 
 
 class Scoring(Draws):

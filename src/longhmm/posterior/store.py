@@ -130,19 +130,17 @@ def _check_group(folder: Path) -> None:
     for file in sorted(folder.rglob("zarr.json")):
         try:
             metadata = json.loads(file.read_text(encoding="utf-8"))
-            if metadata.get("node_type") == "group" and file.parent == folder:
-                continue
-            valid = (
+            plain = metadata["node_type"] == "group" and file.parent == folder
+            plain = plain or (
                 metadata["node_type"] == "array"
-                and isinstance(metadata["data_type"], str)
                 and metadata["data_type"] in DTYPES
                 and {codec["name"] for codec in metadata["codecs"]} <= CODECS
                 and set(metadata.get("attributes", {})) <= ATTRIBUTES
                 and not metadata.get("storage_transformers")
             )
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            valid = False
-        if not valid:
+            plain = False
+        if not plain:
             raise DataError(f"{file} does not describe plain numbers as save(...) writes them; the run is not opened.")
 
 

@@ -14,13 +14,14 @@ from longhmm.errors import DataError, ModelError
 from longhmm.inference.markov import stationary_law
 from longhmm.model.hmm import HMM
 from longhmm.model.summary import subsample
-from longhmm.posterior.draws import Draws, central, in_float64
+from longhmm.posterior.draws import Draws, central, evenly_spaced, in_float64
 from longhmm.posterior.predict import predictions
 
 EDGE = 1e-12  # keeps the normal quantile finite
 FAR = 4.0  # standard deviations: beyond lie the tails, 6 of 100,000 normal numbers
 PLACES = 10  # stretches of long data that are looked at
 BURN = 100  # rows at the start of each, while the distribution of the first state is a guess
+POINTS = 200  # of a QQ plot
 FEWEST = 20  # pairs of neighbours from which anything is said
 ROWS_AT_ONCE = 1 << 20
 
@@ -47,11 +48,11 @@ def excerpts(sequences: Sequences, most: int) -> tuple[Sequences, np.ndarray]:
     if sequences.length <= most:
         return sequences, np.ones(sequences.length, bool)
     size = max(1, most // PLACES)
-    starts = np.maximum((2 * np.arange(PLACES) + 1) * sequences.length // (2 * PLACES) - size // 2, 0)
-    stops = np.minimum(starts + size, sequences.length)
-    found = sequences.gathered(list(zip(starts.tolist(), stops.tolist(), strict=True)))
+    starts = np.maximum(evenly_spaced(sequences.length, PLACES) - size // 2, 0)
+    spans = [(start, min(start + size, sequences.length)) for start in starts.tolist()]
+    found = sequences.gathered(spans)
     counts, at = np.ones(found.length, bool), 0
-    for start, stop in zip(starts, stops, strict=True):
+    for start, stop in spans:
         if start not in sequences.offsets:
             counts[at : min(at + BURN, found.offsets[np.searchsorted(found.offsets, at, side="right")])] = False
         at += stop - start
@@ -109,7 +110,7 @@ def _judged(column: np.ndarray, follows: np.ndarray) -> tuple[float, ...]:
     return correlation, both.sum() ** -0.5, distance.statistic, distance.pvalue, far / len(known), p_value
 
 
-def quantiles(left: Residuals, feature: int = 0, points: int = 200) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def quantiles(left: Residuals, feature: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The points of a QQ plot of one feature, `(n,)` each: quantiles of the standard normal distribution, the same of
     the residuals, and `(2, n)` where those of a right model lie with probability 95 % at each point."""
     from scipy.special import ndtri
@@ -119,7 +120,7 @@ def quantiles(left: Residuals, feature: int = 0, points: int = 200) -> tuple[np.
     values = np.sort(values[np.isfinite(values)])
     n = len(values)
     tails = np.arange(1, min(10, n) + 1)  # more points where a wrong emission shows first
-    spaced = np.rint(np.linspace(1, n, min(points, n))).astype(np.int64)
+    spaced = np.rint(np.linspace(1, n, min(POINTS, n))).astype(np.int64)
     ranks = np.unique(np.concatenate([spaced, tails, n + 1 - tails]))
     band = ndtri(beta.ppf([[0.025], [0.975]], ranks, n + 1 - ranks))
     return ndtri((ranks - 0.5) / max(n, 1)), values[ranks - 1], band
@@ -160,14 +161,12 @@ def amplitudes(
         block = sequences.rows(start, min(start + ROWS_AT_ONCE, sequences.length))
         known = block.values[:, feature][block.observed[:, feature]]
         counts, seen = counts + np.histogram(known, edges)[0], seen + len(known)
-    shares = [
-        stationary_law(params["transition"])[:, None] * bin_probabilities(model, params, edges, feature)
-        for params in posterior.iterate(draws)
-    ]
-    by_draw = seen * np.stack(shares)
+    several = list(posterior.iterate(draws))
+    shares = np.stack([stationary_law(params["transition"]) for params in several])
+    by_draw = seen * shares[..., None] * [bin_probabilities(model, params, edges, feature) for params in several]
     total = by_draw.sum(axis=1)
-    interval_ends = central(total, interval)
-    return Amplitudes(edges, counts, int(seen - counts.sum()), total.mean(axis=0), *interval_ends, by_draw.mean(axis=0))
+    ends = central(total, interval)
+    return Amplitudes(edges, counts, int(seen - counts.sum()), total.mean(axis=0), *ends, by_draw.mean(axis=0))
 
 
 def bin_probabilities(model: HMM, params: Mapping[str, Any], edges: np.ndarray, feature: int = 0) -> np.ndarray:
