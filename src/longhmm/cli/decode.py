@@ -60,7 +60,8 @@ def decode(
     if dwt is not None:
         if rate is None:
             raise DataError("--dwt needs the sampling rate, which the file does not say; fit again with --rate.")
-        write_dwt(dwt, table, rate, spread_by_state(recording, path, posterior.model.n_states, found.preprocessing))
+        spread = spread_by_state(recording, path, posterior.model.n_states, found.preprocessing.decimate)
+        write_dwt(dwt, table, rate, spread)
     if bed is not None:
         wanted = recording.n_sequences
         if chromosome is not None and len(chromosome) != wanted:

@@ -118,10 +118,9 @@ class Draws:
 
     def params_at(self, chain: int, draw: int) -> dict[str, np.ndarray]:
         """Complete natural parameters of one draw, constants and the initial distribution included."""
-        if not (-self.n_chains <= chain < self.n_chains and -self.n_draws <= draw < self.n_draws):
-            raise ModelError(
-                f"chain and draw must be below {self.n_chains} and {self.n_draws}, got chain {chain} and draw {draw}."
-            )
+        chains, draws = self.n_chains, self.n_draws
+        if not (-chains <= chain < chains and -draws <= draw < draws):
+            raise ModelError(f"chain and draw must be below {chains} and {draws}, got chain {chain} and draw {draw}.")
         picked = self.draws.isel(chain=chain, draw=draw)
         return self.model.validate({str(name): np.asarray(value) for name, value in picked.items()})
 
@@ -235,18 +234,16 @@ def _constrained(model: HMM, coordinates: Mapping[str, jax.Array]) -> Any:
 
 def mean_of(model: HMM, natural: Mapping[str, np.ndarray], axes: tuple[int, ...] = (0,)) -> dict[str, np.ndarray]:
     """Posterior mean as complete natural parameters: rows of `transition` sum to one, angles average as angles."""
-    angles = angle_names(model)
-    found = {
-        name: mean_direction(value, axes) if name in angles else value.mean(axes) for name, value in natural.items()
-    }
+    found = {name: value.mean(axes) for name, value in natural.items()}
+    found |= {name: mean_direction(natural[name], axes) for name in angle_names(model)}
     found["transition"] = found["transition"] / found["transition"].sum(axis=1, keepdims=True)
     return model.validate(found)
 
 
-def angle_names(model: HMM) -> set[str]:
-    """Parameters that are angles."""
+def angle_names(model: HMM) -> list[str]:
+    """Inferred parameters that are angles."""
     table = model.emission.parameters(model.n_states)
-    return {name for name, parameter in table.items() if isinstance(parameter.support, Turn)}
+    return [name for name in free_names(table) if isinstance(table[name].support, Turn)]
 
 
 def _check_shapes(model: HMM, coordinates: Mapping[str, np.ndarray]) -> None:

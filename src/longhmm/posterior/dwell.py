@@ -11,7 +11,7 @@ import numpy as np
 from longhmm.backends.stream import totals
 from longhmm.data.sequences import open_data
 from longhmm.inference.markov import stationary_law
-from longhmm.posterior.draws import Draws, central, check_rate
+from longhmm.posterior.draws import Draws, central, check_rate, labelled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -46,8 +46,6 @@ class Timing(Draws):
         seconds where `rate` (samples per second) is given; `stationary`, the share of time in the long run; and, where
         `data` are given, `occupancy`, the share of their observations, averaged over `draws` draws.
         """
-        import pandas as pd
-
         check_rate(rate)
         transition = self.transitions
         with np.errstate(divide="ignore"):
@@ -67,7 +65,7 @@ class Timing(Draws):
             table[name] = values.mean(axis=0)
             # A value that occurs, not one between two: a state that is never left lasts for ever.
             table[f"{name}_lower"], table[f"{name}_upper"] = central(values, interval, "inverted_cdf")
-        return pd.DataFrame(table, index=pd.RangeIndex(self.model.n_states, name="state"))
+        return labelled(table, {}, ("state",)).to_dataframe()
 
     def rates(self, *, rate: float | None = None, interval: float = 0.9, draws: int = 200) -> Rates:
         """Rates of transitions: the generator of a process in continuous time, and how often states switch.
@@ -115,10 +113,7 @@ def generator_of(transition: np.ndarray) -> tuple[np.ndarray, bool]:
 
 
 def _pairs(values: np.ndarray, interval: float, *, diagonal: bool) -> pd.DataFrame:
-    import pandas as pd
-
     lower, upper = central(values, interval)
-    shown = np.ones(lower.shape, bool) if diagonal else ~np.eye(len(lower), dtype=bool)
     columns = {"mean": values.mean(axis=0), "lower": lower, "upper": upper}
-    pairs = dict(zip(("state", "to_state"), np.nonzero(shown), strict=True))
-    return pd.DataFrame(pairs | {name: each[shown] for name, each in columns.items()})
+    table = labelled(columns, {}, ("state", "to_state")).to_dataframe().reset_index()
+    return table if diagonal else table[table["state"] != table["to_state"]].reset_index(drop=True)

@@ -15,7 +15,8 @@ from longhmm.backends.stream import stream
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.posterior.draws import Draws, check_rate
+from longhmm.posterior.draws import Draws, check_rate, labelled
+from longhmm.posterior.store import Place
 from longhmm.posterior.summary import levels
 from longhmm.run.cluster import on_cluster
 
@@ -84,15 +85,11 @@ class Decoding(Draws):
             preprocessing: what was done to a recording to make `data` of it. Samples, rate and levels are then those of
                 the recording: with every n-th sample kept, an event covers n times as many samples of the file.
         """
-        import pandas as pd
-
         check_rate(rate)
         sequences = open_data(data)
         states = self.decode(sequences) if path is None else np.asarray(path)
         if states.shape != (sequences.length,):
-            raise DataError(
-                f"path must hold one state for each of {sequences.length} observations, got {states.shape}."
-            )
+            raise DataError(f"path must hold one state for each of {sequences.length} rows, got {states.shape}.")
         starts = visit_starts(states, sequences.offsets)
         number = np.searchsorted(sequences.offsets, starts, side="right") - 1
         every = 1 if preprocessing is None else preprocessing.decimate
@@ -102,8 +99,9 @@ class Decoding(Draws):
         if rate is not None:
             table |= {f"{name}_s": table[name] / rate for name in ("start", "end")}
         table["state"] = states[starts].astype(np.int64)
-        level = levels(self, interval=interval, preprocessing=preprocessing).iloc[table["state"]]
-        return pd.concat([pd.DataFrame(table), level.reset_index(drop=True)], axis=1)
+        for name, level in levels(self, interval=interval, preprocessing=preprocessing).items():
+            table[str(name)] = level.to_numpy()[table["state"]]
+        return labelled(table, {}, ("event",)).to_dataframe().reset_index(drop=True)
 
 
 def visit_starts(path: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -129,7 +127,7 @@ def array_for(out: Any, shape: tuple[int, ...]) -> np.ndarray:
     return out
 
 
-def idealised(events: pd.DataFrame, *, column: str = "level", out: str | os.PathLike[str] | None = None) -> np.ndarray:
+def idealised(events: pd.DataFrame, *, column: str = "level", out: Place | None = None) -> np.ndarray:
     """`(T,)` float32: the level of every sample, sequences end to end.
 
     Args:
@@ -145,9 +143,7 @@ def idealised(events: pd.DataFrame, *, column: str = "level", out: str | os.Path
     return trace
 
 
-def write_dwt(
-    file: str | os.PathLike[str], events: pd.DataFrame, rate: float | None, spread: np.ndarray | None = None
-) -> None:
+def write_dwt(file: Place, events: pd.DataFrame, rate: float | None, spread: np.ndarray | None = None) -> None:
     """QuB's list of dwells: one segment per sequence, a line "class, milliseconds" per visit, classes from 0.
 
     Args:
@@ -175,7 +171,7 @@ def write_dwt(
 
 
 def write_bed(
-    file: str | os.PathLike[str],
+    file: Place,
     events: pd.DataFrame,
     *,
     names: list[str] | None = None,
@@ -200,7 +196,7 @@ def write_bed(
             stream.write(f"{chromosome}\t{origin + start * bin_size}\t{origin + end * bin_size}\tstate{state}\t0\n")
 
 
-def write_events(file: str | os.PathLike[str], events: pd.DataFrame) -> None:
+def write_events(file: Place, events: pd.DataFrame) -> None:
     """A table of events as CSV, TSV or Parquet, by the ending of the name."""
     path, separators = Path(file), {".csv": ",", ".tsv": "\t"}
     kind = path.suffix.lower()
@@ -217,11 +213,9 @@ def write_events(file: str | os.PathLike[str], events: pd.DataFrame) -> None:
         raise DataError(f"{path} cannot be written ({error.strerror or error}); choose another place.") from None
 
 
-def spread_by_state(
-    recording: Sequences, path: np.ndarray, n_states: int, preprocessing: Preprocessing | None = None
-) -> np.ndarray:
+def spread_by_state(recording: Sequences, path: np.ndarray, n_states: int, decimate: int = 1) -> np.ndarray:
     """`(K,)`, standard deviation of the first feature of the samples that were kept, by decoded state."""
-    kept = Preprocessing(decimate=1 if preprocessing is None else preprocessing.decimate).apply(recording)
+    kept = Preprocessing(decimate=decimate).apply(recording)
     moments, shift = np.zeros((3, n_states)), np.nan
     for start in range(0, kept.length, ROWS_AT_ONCE):
         block = kept.rows(start, min(start + ROWS_AT_ONCE, kept.length))

@@ -65,9 +65,7 @@ def _stored_run(posterior: Draws, data: Any, sampler: Sampler | None) -> Run:
             "before saving."
         )
     if data is None:
-        raise ModelError(
-            "data must be the data of the run where a posterior was loaded, got None: extend(draws, data)."
-        )
+        raise ModelError("data must be the data of the run where a posterior was loaded, got None: extend(n, data).")
     given = {name: from_plain(asked.get(name)) for name in ("sampler", "windows", "buffer")}
     given |= {name: asked[name] for name in ("chains", "draws", "warmup", "thin", "init", "seed")}
     given["automatic"] = given["spaced"] = bool(asked["automatic"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,7 @@ class Posterior(Summarising, Decoding, Forecasting, Scoring, Timing, Judging, Ex
     def report(
         self,
         data: Any = None,
-        path: str | os.PathLike[str] = "report.html",
+        path: store.Place = "report.html",
         *,
         rate: float | None = None,
         unit: str = "",
@@ -73,7 +72,7 @@ class Posterior(Summarising, Decoding, Forecasting, Scoring, Timing, Judging, Ex
         sequences, name = None if data is None else open_data(data), title or data_name(self) or "A posterior"
         return write_page(Subject(self, sequences, name, rate, unit), Path(path))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: store.Place) -> None:
         """Write everything to the directory `path`, all or nothing: Zarr arrays and JSON, no pickle."""
         try:
             config: dict[str, Any] | None = model_to_config(self.model)
@@ -97,7 +96,7 @@ class Posterior(Summarising, Decoding, Forecasting, Scoring, Timing, Judging, Ex
         store.write_run(path, document, groups)
 
 
-def load(path: str | os.PathLike[str], model: HMM | None = None) -> Posterior:
+def load(path: store.Place, model: HMM | None = None) -> Posterior:
     """Read what `Posterior.save` or `longhmm fit` wrote. Nothing in the directory can run code.
 
     Args:
@@ -127,7 +126,7 @@ def load(path: str | os.PathLike[str], model: HMM | None = None) -> Posterior:
     same_names = set(map(str, unconstrained)) == set(coordinate_axes(model))
     if found != shapes or not same_names or draws["transition"].dims[0] != "chain":
         raise ModelError(
-            f"{path} holds parameters of shapes {found}, but {model!r} has {shapes}: pass the model of the run."
+            f"{path} holds parameters of shapes {found}, {model!r} has {shapes}: pass the model of the run."
         )
     mode, information = groups.get("mode"), groups.get("information")
     try:

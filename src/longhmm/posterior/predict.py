@@ -82,12 +82,6 @@ def transitions_into(model: HMM, params: Mapping[str, Any], covariates: np.ndarr
     return np.asarray(in_float64(_matrices, model, params[model.transitions.parameter], given))
 
 
-def next_state(model: HMM, params: Mapping[str, Any], before: Sequences, following: Sequences) -> np.ndarray:
-    """`(K,)`, distribution of the state at the first row of `following`, which goes on where `before` ends."""
-    matrix = transitions_into(model, params, following.rows(0, 1).covariates)[0]
-    return np.asarray(last_state(model, params, before) @ matrix)
-
-
 def last_state(model: HMM, params: Mapping[str, Any], sequences: Sequences, sequence: int = -1) -> np.ndarray:
     """`(K,)`, `P(x_{T-1} = k | y_0 .. y_{T-1})` at the end of one sequence.
 

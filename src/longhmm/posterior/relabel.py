@@ -19,19 +19,20 @@ from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import exchangeable, state_order
 
+Params = Mapping[str, Any]
 DRAWS_PER_STATE = 256
 MARGIN = 0.1  # by how much a matching must beat the default order, so that noise never renumbers states
 FARTHEST = 700.0  # logarithm of the largest divergence that is a number
 
 
-def permute(model: HMM, params: Mapping[str, Any], order: Any) -> dict[str, np.ndarray]:
+def permute(model: HMM, params: Params, order: Any) -> dict[str, np.ndarray]:
     """Natural parameters with states renumbered: new state s is old state `order[s]`; leading axes are kept."""
     order = _checked(model, order)
     transition = np.asarray(params["transition"])[..., order, :][..., :, order]
     return _permuted(model, params, order, transition, transition.ndim - 2)
 
 
-def permute_coordinates(model: HMM, coordinates: Mapping[str, Any], order: Any) -> dict[str, np.ndarray]:
+def permute_coordinates(model: HMM, coordinates: Params, order: Any) -> dict[str, np.ndarray]:
     """The same for unconstrained coordinates, without passing through natural parameters that could underflow.
 
     Log-ratio coordinates of permuted rows are an orthogonal transformation of the original ones, and an emission's
@@ -44,11 +45,9 @@ def permute_coordinates(model: HMM, coordinates: Mapping[str, Any], order: Any) 
     return _permuted(model, coordinates, order, transition, transition.ndim - 1)
 
 
-def _permuted(
-    model: HMM, arrays: Mapping[str, Any], order: np.ndarray, transition: np.ndarray, lead: int
-) -> dict[str, np.ndarray]:
+def _permuted(model: HMM, arrays: Params, order: np.ndarray, transition: np.ndarray, axis: int) -> dict[str, Any]:
     orders = dict.fromkeys(arrays, level_order(model, order)) | {"initial": order}
-    moved = {name: np.take(value, orders[name], axis=lead) for name, value in arrays.items() if name != "transition"}
+    moved = {name: np.take(value, orders[name], axis=axis) for name, value in arrays.items() if name != "transition"}
     return {name: moved.get(name, transition) for name in arrays}
 
 
@@ -81,9 +80,7 @@ def level_order(model: HMM, order: np.ndarray) -> np.ndarray:
     return moved
 
 
-def match_states(
-    model: HMM, reference: Mapping[str, Any], params: Mapping[str, Any], *, otherwise: np.ndarray | None = None
-) -> np.ndarray:
+def match_states(model: HMM, reference: Params, params: Params, *, otherwise: np.ndarray | None = None) -> np.ndarray:
     """The order in which the states of `params` come closest to those of `reference`.
 
     Closeness is the Kullback-Leibler divergence between the emissions of two states, on a logarithmic scale, with the
@@ -101,9 +98,7 @@ def match_states(
     return np.asarray(matched)
 
 
-def chain_orders(
-    model: HMM, means: Sequence[Mapping[str, np.ndarray]], mode: Mapping[str, np.ndarray] | None
-) -> list[np.ndarray]:
+def chain_orders(model: HMM, means: Sequence[Params], mode: Params | None) -> list[np.ndarray]:
     """One order per chain, given the mean parameters of each: all agree with the mode, or with the first chain."""
     if model.n_states == 1 or not exchangeable(model):
         return [np.arange(model.n_states)] * len(means)
@@ -116,7 +111,7 @@ def chain_orders(
     ]
 
 
-def _divergences(model: HMM, reference: Mapping[str, Any], params: Mapping[str, Any]) -> np.ndarray:
+def _divergences(model: HMM, reference: Params, params: Params) -> np.ndarray:
     """`(K, K)`, divergence of state j of `params` from state i of `reference`, over draws of the latter."""
     states = np.repeat(np.arange(model.n_states), DRAWS_PER_STATE)
     both = ({name: np.asarray(value) for name, value in each.items()} for each in (reference, params))
@@ -140,7 +135,7 @@ def _log_likelihoods_of_draws(model: HMM, one: Any, other: Any, states: jax.Arra
     return model.log_likelihoods(one, rows), model.log_likelihoods(other, rows)
 
 
-def _distances(model: HMM, reference: Mapping[str, Any], params: Mapping[str, Any]) -> np.ndarray:
+def _distances(model: HMM, reference: Params, params: Params) -> np.ndarray:
     """`(K, K)`, squared distance between the emission parameters of states, each parameter on its own scale."""
     levels = model.emission.state_levels(model.n_states)
     total = np.zeros((model.n_states, model.n_states))

@@ -10,7 +10,6 @@ The request is there before computing begins, so that a run that was killed can 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,7 +21,7 @@ from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError
 from longhmm.posterior.posterior import INSIDE_RUN, Posterior, load
-from longhmm.posterior.store import DOCUMENT, damaged, write_text
+from longhmm.posterior.store import DOCUMENT, Place, damaged, write_text
 from longhmm.run.checkpoint import locked
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ class RunDirectory:
         preprocessing: what was done to it.
     """
 
-    def __init__(self, path: str | os.PathLike[str], request: Mapping[str, Any]) -> None:
+    def __init__(self, path: Place, request: Mapping[str, Any]) -> None:
         self.path, self.request = Path(path), dict(request)
         self.rate: float | None = self.request.get("rate")
         self.unit: str | None = self.request.get("unit")
@@ -74,9 +73,7 @@ class RunDirectory:
             raise damaged(f"{self.path / REQUEST} has no sound entry 'preprocessing'") from None
 
     @classmethod
-    def create(
-        cls, path: str | os.PathLike[str], request: Mapping[str, Any], *, overwrite: bool = False
-    ) -> RunDirectory:
+    def create(cls, path: Place, request: Mapping[str, Any], *, overwrite: bool = False) -> RunDirectory:
         """Make the directory with its request; it must not hold anything yet, or a run that may be overwritten."""
         place = Path(path)
         if overwrite and (place / REQUEST).is_file():
@@ -90,7 +87,7 @@ class RunDirectory:
         return cls(place, document)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> RunDirectory:
+    def open(cls, path: Place) -> RunDirectory:
         """An existing run, its request checked."""
         place, file = Path(path), Path(path) / REQUEST
         if not place.exists():

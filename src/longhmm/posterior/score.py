@@ -16,7 +16,7 @@ from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ImpossibleObservationError, ModelError
 from longhmm.model.hmm import HMM
 from longhmm.posterior.draws import Draws
-from longhmm.posterior.predict import last_rows, next_state, predictions
+from longhmm.posterior.predict import last_rows, last_state, predictions, transitions_into
 from longhmm.run.cluster import on_cluster
 
 BLOCKS = 100
@@ -67,16 +67,15 @@ class Scoring(Draws):
         before = None if after is None else on_cluster(after, client)
         if before is not None:
             if sequences.n_sequences > 1:
-                raise DataError(
-                    f"after= goes with one sequence, but {sequences.name} has {sequences.n_sequences}; leave it out."
-                )
+                raise DataError(f"after= goes with one sequence, but {sequences.name} has {sequences.n_sequences}.")
             if model.emission.couples:
                 raise ModelError(f"after= must be left out where observations depend on two states, as of {model!r}.")
             sequences = sequences.following(last_rows(model, before))
         stretches, by_block = Stretches(model, sequences, blocks), []
         for params in self.iterate(draws):
             if before is not None:
-                params["initial"] = next_state(model, params, before, sequences)
+                matrix = transitions_into(model, params, sequences.rows(0, 1).covariates)[0]
+                params["initial"] = last_state(model, params, before) @ matrix
             try:
                 by_block.append(stretches.log_likelihoods(params))
             except ImpossibleObservationError:
@@ -138,8 +137,6 @@ def predictive_log_prob(
     return PredictiveScore(mean, error, n)
 
 
-def _densities(
-    model: HMM, params: Mapping[str, jax.Array], rows: Rows, weights: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+def _densities(model: HMM, params: Mapping[str, Any], rows: Rows, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Log likelihoods of every row, and whether anything was observed in it."""
     return model.log_likelihoods(params, rows), jnp.any(jnp.asarray(rows.observed), axis=1)

@@ -19,6 +19,7 @@ import xarray as xr
 
 from longhmm.errors import DataError
 
+Place = str | os.PathLike[str]
 DOCUMENT, ARRAYS = "longhmm.json", "arrays.zarr"
 FORMAT, VERSION = "longhmm posterior", 1
 # Array metadata may name any codec that is installed; only these plain compressors are ever opened.
@@ -43,7 +44,7 @@ def write_text(file: Path, text: str, remedy: str) -> None:
         raise DataError(f"{file} cannot be written ({error.strerror}); {remedy}.") from None
 
 
-def write_run(path: str | os.PathLike[str], document: Mapping[str, Any], groups: Mapping[str, xr.Dataset]) -> None:
+def write_run(path: Place, document: Mapping[str, Any], groups: Mapping[str, xr.Dataset]) -> None:
     """Write datasets and a JSON document as the directory `path`; an older run there is replaced."""
     place = Path(path)
     if place.exists() and not _is_run(place) and not (place.is_dir() and not any(place.iterdir())):
@@ -75,7 +76,7 @@ def write_run(path: str | os.PathLike[str], document: Mapping[str, Any], groups:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def read_run(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, xr.Dataset]]:
+def read_run(path: Place) -> tuple[dict[str, Any], dict[str, xr.Dataset]]:
     """The JSON document and the datasets of a saved run, checked before anything is opened."""
     place = Path(path)
     if not place.exists() and place.parent.is_dir():

@@ -82,15 +82,12 @@ def levels(posterior: Draws, *, interval: float = 0.9, preprocessing: Preprocess
     Args:
         preprocessing: what was done to the recording; levels are then given in the units of its file.
     """
-    import pandas as pd
-
     undo = (preprocessing or Preprocessing()).in_file_units
     lower, upper = central(level_draws(posterior), interval)
     mean = {name: value[None] for name, value in posterior.mean_params().items()}
     level = in_float64(_locations, posterior.model, mean)[0]
-    table = {"level": level, "level_lower": lower, "level_upper": upper}
-    states = pd.RangeIndex(posterior.model.n_states, name="state")
-    return pd.DataFrame({name: undo(each) for name, each in table.items()}, index=states)
+    table = {"level": undo(level), "level_lower": undo(lower), "level_upper": undo(upper)}
+    return labelled(table, {}, ("state",)).to_dataframe()
 
 
 def level_draws(posterior: Draws, draws: int = MOST_DRAWS) -> np.ndarray:

@@ -110,9 +110,8 @@ def trace_block(subject: Subject) -> Safe:
     def button(do: str, sign: str, label: str) -> Safe:
         return element("button", sign, type="button", data_do=do, aria_label=label, title=label)
 
-    choose = element(
-        "select", _options(subject, rarest), class_="trace-state", aria_label="state of the event to go to"
-    )
+    options = _options(subject, rarest)
+    choose = element("select", options, class_="trace-state", aria_label="state of the event to go to")
     bar = [
         button("out", "−", "zoom out"), button("in", "+", "zoom in"), button("left", "←", "move left"),
         button("right", "→", "move right"), button("whole", "whole", "show the whole recording"),

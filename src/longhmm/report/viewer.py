@@ -8,7 +8,6 @@ that name another host: a page from elsewhere cannot make a browser read the rec
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -21,6 +20,7 @@ from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, LongHMMError
 from longhmm.posterior.posterior import load
 from longhmm.posterior.run_directory import REQUEST, RunDirectory
+from longhmm.posterior.store import Place
 from longhmm.report.page import build_page, write_page
 from longhmm.report.subject import Subject, data_name, pack_stretch, ranges
 
@@ -37,7 +37,7 @@ HEADERS = {
 }
 
 
-def write_report(run_dir: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, data: Any = None) -> Path:
+def write_report(run_dir: Place, out: Place | None = None, data: Any = None) -> Path:
     """Write the page of a run, by default to `report.html` in its directory, and return where it is.
 
     Args:
@@ -48,7 +48,7 @@ def write_report(run_dir: str | os.PathLike[str], out: str | os.PathLike[str] | 
     return write_page(open_run(run_dir, data), Path(run_dir) / PAGE if out is None else Path(out))
 
 
-def open_run(run_dir: str | os.PathLike[str], data: Any = None) -> Subject:
+def open_run(run_dir: Place, data: Any = None) -> Subject:
     """A run and its recording, decoded; a recording that was asked for by name must be there.
 
     A directory of `Posterior.save` knows no more of its data than the name they had.
@@ -167,7 +167,7 @@ def _numbers(query: str) -> dict[str, int]:
 
 
 def serve(
-    run_dir: str | os.PathLike[str],
+    run_dir: Place,
     recording: Any = None,
     port: int = 0,
     open_browser: bool = True,

@@ -27,10 +27,11 @@ from longhmm.posterior.summary import effective_sizes, sd_errors
 from longhmm.target.coordinates import Flat, constrain
 from longhmm.target.target import exact
 
+Details = dict[str, Any]
 Gradient = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
 
 FALSE_ALARMS = 0.002  # share of right results that one kind of check may call wrong, over all parameters at once
-MOST_SHIFT, MOST_WIDTH = 0.1, 0.1  # posterior sd, and relative error of the sd: beyond, biased
+MOST = {"shift": 0.1, "sd_ratio": 0.1}  # posterior sd, and relative error of the sd: beyond, biased
 AT_ONCE = 64  # derivatives in one go
 
 
@@ -75,7 +76,7 @@ def bias(
     posterior: Draws,
     sequences: Sequences,
     count: int,
-    details: dict[str, Any],
+    details: Details,
     gradient: Gradient | None = None,
     progress: Progress | None = None,
 ) -> str | None:
@@ -83,9 +84,7 @@ def bias(
     table, model, coordinates = entries(posterior), posterior.model, posterior.coordinates
     if not table.names:
         return None
-    points, gradients = exact_gradients(
-        model, coordinates, sequences, max(count, 3), gradient=gradient, progress=progress
-    )
+    points, gradients = exact_gradients(model, coordinates, sequences, max(count, 3), gradient, progress)
     derivatives = in_float64(derivatives_along, model, layout(coordinates), points, table.columns, table.directions)
     return complaint(
         stein(table.values, table.directions, gradients, derivatives), table.names, details, "",
@@ -94,20 +93,18 @@ def bias(
     )  # fmt: skip
 
 
-def complaint(
-    found: Compared, names: list[str], details: dict[str, Any], prefix: str, shifted: str, widened: str
-) -> str | None:
+def complaint(found: Compared, names: list[str], details: Details, prefix: str, *sentences: str) -> str | None:
     """A sentence on the entry whose mean, or else whose sd, is off by most beyond chance, if by enough to matter; the
     numbers of both entries go into `details`."""
     limit = errors_allowed(len(names), found.freedom)
     said = []
-    for name, right, most, sentence in (("shift", 0.0, MOST_SHIFT, shifted), ("sd_ratio", 1.0, MOST_WIDTH, widened)):
+    for name, sentence in zip(("shift", "sd_ratio"), sentences, strict=True):
         values, errors = getattr(found, name), getattr(found, f"{name}_error")
-        excess = np.abs(values - right) - limit * errors
+        excess = np.abs(values - (name == "sd_ratio")) - limit * errors
         worst = int(np.argmax(excess))
         numbers = {name: float(values[worst]), f"{name}_error": float(errors[worst]), f"{name}_of": names[worst]}
         details.update({prefix + key: value for key, value in numbers.items()})
-        if excess[worst] > most:
+        if excess[worst] > MOST[name]:
             said.append(sentence.format(name=names[worst], **numbers))
     return said[0] if said else None
 
@@ -127,7 +124,6 @@ def exact_gradients(
     unconstrained: Mapping[str, np.ndarray],
     sequences: Sequences,
     n: int = 32,
-    *,
     gradient: Gradient | None = None,
     progress: Progress | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -147,9 +143,7 @@ def exact_gradients(
 
 
 @partial(jax.jit, static_argnames=("order",))
-def derivatives_along(
-    model: HMM, order: Flat, points: jax.Array, columns: jax.Array, directions: jax.Array
-) -> jax.Array:
+def derivatives_along(model: HMM, order: Flat, points: jax.Array, columns: jax.Array, directions: jax.Array) -> Any:
     """`(n, Q)`: at each of the points `(n, P)`, by how much each entry rises along its own direction, `(P, Q)`."""
 
     def natural(point: jax.Array) -> jax.Array:

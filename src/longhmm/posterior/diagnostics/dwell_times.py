@@ -21,7 +21,7 @@ from longhmm.errors import ModelError
 from longhmm.model.emissions.categorical import Categorical
 from longhmm.model.hmm import HMM
 from longhmm.posterior.diagnostics.observations import excerpts
-from longhmm.posterior.draws import Draws, central, check_rate
+from longhmm.posterior.draws import Draws, central, check_rate, labelled
 from longhmm.posterior.predict import predictions, transitions_into
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ class DwellTimes(NamedTuple):
 
     level: int
     p_value: float  # of the hypothesis that it is left as the model says
-    size: (
-        float  # relative error of chances to leave: root of the mean square over ages, beyond what chance accounts for
-    )
+    size: float  # relative error of chances to leave: root of the mean square over ages, beyond chance
     interval: float  # how wide the interval of the dwell time should be, relative to what it is
     longer_than: int  # a number of samples; `seen` visits lasted longer, where the model `expected` so many
     seen: int
@@ -65,9 +63,7 @@ def dwell_times(model: HMM, params: Mapping[str, Any], sequences: Sequences, *, 
     return [one for one in judged if one is not None]
 
 
-def exits(
-    model: HMM, params: Mapping[str, np.ndarray], path: np.ndarray, sequences: Sequences, counts: np.ndarray
-) -> Exits:
+def exits(model: HMM, params: Mapping[str, Any], path: np.ndarray, sequences: Sequences, counts: np.ndarray) -> Exits:
     """Departures along a path and their chances; `counts` says which rows do."""
     levels = model.emission.state_levels(model.n_states)
     level = levels[path]
@@ -189,27 +185,23 @@ def dwell_histogram(
         rate: samples per second of the recording whose samples `events` counts.
         every: samples of the recording per observation of the model, if it was decimated.
     """
-    import pandas as pd
-
     check_rate(rate)
     if per_decade < 1 or every < 1:
         raise ModelError(f"per_decade and every must be at least 1, got {per_decade!r} and {every!r}.")
-    whole = complete_visits(events)
+    whole, states = complete_visits(events), range(posterior.model.n_states)
     lengths = np.maximum(np.rint((whole["end"] - whole["start"]).to_numpy() / every), 1).astype(np.int64)
-    longest, unit, tables = int(lengths.max(initial=1)), every if rate is None else every / rate, []
+    longest, unit = int(lengths.max(initial=1)), every if rate is None else every / rate
     # Whole numbers of samples, about equally spaced on a logarithmic axis; (0, 1] is the first bin.
     grid = np.unique(np.floor(10 ** (np.arange(np.log10(longest) * per_decade) / per_decade) + 1e-9).astype(np.int64))
     edges = np.concatenate([[0], grid[grid < longest], [longest]])
-    for state in range(posterior.model.n_states):
-        mine = lengths[whole["state"].to_numpy() == state]
-        # P(length > n) = stay^n, so the bin (a, b] has probability stay^a - stay^b.
-        expected = -len(mine) * np.diff(posterior.transitions[:, state, state, None] ** edges)
-        table = {"state": state, "lower": edges[:-1] * unit, "upper": edges[1:] * unit}
-        table["count"] = np.bincount(np.searchsorted(edges, mine) - 1, minlength=len(edges) - 1)
-        table["expected"] = expected.mean(axis=0)
-        table["expected_lower"], table["expected_upper"] = central(expected, interval)
-        tables.append(pd.DataFrame(table))
-    return pd.concat(tables, ignore_index=True)
+    counts = np.stack([np.histogram(lengths[whole["state"] == state], edges + 0.5)[0] for state in states])
+    # P(length > n) = stay^n, so the bin (a, b] has probability stay^a - stay^b.
+    stay = np.diagonal(posterior.transitions, axis1=1, axis2=2)[..., None]
+    expected = -counts.sum(axis=1, keepdims=True) * np.diff(stay**edges)
+    bins = np.broadcast_to(edges * unit, (len(counts), len(edges)))
+    table = {"lower": bins[:, :-1], "upper": bins[:, 1:], "count": counts, "expected": expected.mean(axis=0)}
+    table["expected_lower"], table["expected_upper"] = central(expected, interval)
+    return labelled(table, {}, ("state", "bin")).to_dataframe().reset_index().drop(columns="bin")
 
 
 def complete_visits(events: pd.DataFrame) -> pd.DataFrame:

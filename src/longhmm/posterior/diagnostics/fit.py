@@ -19,8 +19,8 @@ from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.registry import EMISSIONS
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, entries, errors_allowed
-from longhmm.posterior.diagnostics.dwell_times import DwellTimes, dwell_times
-from longhmm.posterior.diagnostics.observations import Residuals, residuals
+from longhmm.posterior.diagnostics.dwell_times import DwellTimes
+from longhmm.posterior.diagnostics.observations import Residuals
 from longhmm.posterior.draws import Draws
 from longhmm.target.buffer_report import block_scores
 
@@ -36,17 +36,6 @@ OFF = (
     "percentage points"
 )
 BEYOND = "{percent:.2g} % of observations{of} lie beyond 4 standard deviations, where the model expects 0.006 %"
-
-
-def misfits(posterior: Draws, sequences: Sequences, blocks: int, details: dict[str, Any]) -> list[str]:
-    """One sentence for every way in which the model does not fit; the numbers go into `details`."""
-    model = posterior.model
-    params = posterior.params_at(*posterior.thinned(1)[0])  # one draw: see `residuals` and `dwell_times`
-    return [
-        *judge_residuals(model, residuals(model, params, sequences), details),
-        *judge_dwell_times(model, dwell_times(model, params, sequences), details),
-        *_judge_scatter(posterior, sequences, blocks, details),
-    ]
 
 
 def judge_residuals(model: HMM, left: Residuals | None, details: dict[str, Any]) -> list[str]:
@@ -126,7 +115,7 @@ def sandwich(
     return ratio, 0.5 * ratio * relative
 
 
-def _judge_scatter(posterior: Draws, sequences: Sequences, blocks: int, details: dict[str, Any]) -> list[str]:
+def judge_scatter(posterior: Draws, sequences: Sequences, blocks: int, details: dict[str, Any]) -> list[str]:
     table = entries(posterior)
     if not table.names:
         return []

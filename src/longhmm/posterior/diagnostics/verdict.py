@@ -19,7 +19,9 @@ from longhmm.backends.stream import Progress
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
 from longhmm.posterior.diagnostics.bias import Gradient, bias
-from longhmm.posterior.diagnostics.fit import misfits
+from longhmm.posterior.diagnostics.dwell_times import dwell_times
+from longhmm.posterior.diagnostics.fit import judge_dwell_times, judge_residuals, judge_scatter
+from longhmm.posterior.diagnostics.observations import residuals
 from longhmm.posterior.draws import Draws, entry_table
 from longhmm.posterior.extend import step_bias
 from longhmm.posterior.summary import convergence
@@ -107,9 +109,7 @@ class Judging(Draws):
         found = _modes(self, numbers) or _chains(self, numbers, details)
         if found is None and data is None:
             r_hat, ess = details["r_hat"], details["ess"]
-            reason = (
-                f"R-hat is at most {r_hat:.3f} and ESS at least {ess:.0f}; pass the data to check for bias and fit."
-            )
+            reason = f"R-hat is at most {r_hat:.3f}, ESS at least {ess:.0f}; pass the data to check for bias and fit."
             found = "chains agree, rest unchecked", reason
         if found is None:
             sequences = open_data(data)
@@ -121,11 +121,15 @@ class Judging(Draws):
                 biased = step_bias(self, sequences, details)
             if biased is not None:
                 found = "biased", f"{biased.rstrip('.')}. Draw more, or use sampler=lh.NUTS()."
-            elif reasons := misfits(self, sequences, blocks, details):
+        if found is None:
+            model, params = self.model, self.params_at(*self.thinned(1)[0])  # of one draw, these need no correction
+            reasons = judge_residuals(model, residuals(model, params, sequences), details)
+            reasons += judge_dwell_times(model, dwell_times(model, params, sequences), details)
+            reasons += judge_scatter(self, sequences, blocks, details)
+            checked = "no bias was found" if "shift" in details else "bias was not checked"
+            found = "trust", f"the chains agree, {checked}, and the model fits."
+            if reasons:
                 found = "the model does not fit", f"{'. Also, '.join(reasons)}."
-            else:
-                checked = "no bias was found" if "shift" in details else "bias was not checked"
-                found = "trust", f"the chains agree, {checked}, and the model fits."
         assert found is not None
         self.verdict = Verdict(*found, details)
         return self.verdict
@@ -165,9 +169,7 @@ def _chains(posterior: Draws, numbers: Mapping[str, Any], details: dict[str, Any
         complaints.append(f"R-hat of {where} is {r_hat:.3f}, above {MOST_R_HAT}")
     if ess < LEAST_ESS:
         factor = int(np.ceil(LEAST_ESS / max(ess, 1.0)))
-        complaints.append(
-            f"ESS of {poorest} is {ess:.0f}, below {LEAST_ESS:.0f} (at least {factor} times the draws are needed)"
-        )
+        complaints.append(f"ESS of {poorest} is {ess:.0f}, below {LEAST_ESS:.0f} (it needs {factor} times the draws)")
     return ("run longer", f"{'; '.join(complaints)}.") if complaints else None
 
 

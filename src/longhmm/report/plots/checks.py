@@ -115,9 +115,7 @@ def residual_check(posterior: Posterior, data: Any, *, found: Residuals | None =
     if found is None:
         found = residuals(posterior.model, posterior.centre, sequences, most=most)
     if found is None:
-        raise ModelError(
-            f"residuals need the distribution function of the emission, and {posterior.model.emission.name} has none."
-        )
+        raise ModelError(f"residuals need a distribution function, and {posterior.model.emission.name} has none.")
     together = sequences.n_sequences == 1  # neighbours in the table are neighbours in time
     dim, figure = found.values.shape[1], new_figure(9.5, 3.7)
     left, right = figure.subplots(1, 2)

@@ -87,17 +87,13 @@ def dwell_times(posterior: Posterior, events: pd.DataFrame, *, rate: float | Non
         axes.set_xscale("log")
         axes.set_xlim(edges[0], edges[-1])
         style.few_ticks(axes.xaxis)
-        axes.set_yscale("function", functions=(_root, np.square))
+        axes.set_yscale("function", functions=(lambda count: np.sqrt(np.maximum(count, 0)), np.square))
         axes.set_ylim(bottom=0)
         label = label.replace("time", "duration") if rate is not None else "duration (samples)"
         tidy(axes, title=f"state {state}, {counts.sum():,} whole visits", x=label, y="visits")
         axes.grid(axis="y", color=SOFT, alpha=0.2)
         legend(axes)
     return figure
-
-
-def _root(values: np.ndarray) -> np.ndarray:
-    return np.sqrt(np.maximum(values, 0))
 
 
 def transition_graph(posterior: Posterior) -> Figure:
@@ -182,7 +178,7 @@ def segmentation(
     figure = new_figure(11, 1.6 + 2.1 * features)
     grid = figure.subplots(features + 1, 1, sharex=True, squeeze=False, height_ratios=[2.1] * features + [0.9])[:, 0]
     for feature, axes in enumerate(grid[:-1]):
-        _draw_trace(axes, times, bounds.low[:, feature], bounds.high[:, feature], states, bounds.step)
+        _trace(axes, times, bounds.low[:, feature], bounds.high[:, feature], states, bounds.step)
         for state in np.unique(states) if feature < levels.shape[1] else ():
             visited = np.maximum.reduceat(states == state, starts).astype(np.int8)
             edges = times[np.flatnonzero(np.diff(visited, prepend=0, append=0))]
@@ -217,9 +213,7 @@ def _states(
         if given is not None and len(given) != sequences.length:
             raise DataError(f"{name} must have {sequences.length} rows, one per observation, got {len(given)}.")
     if probabilities is not None and probabilities.shape[1:] != (posterior.model.n_states,):
-        raise ModelError(
-            f"probabilities must have one column per state ({posterior.model.n_states}), got {probabilities.shape}."
-        )
+        raise ModelError(f"probabilities must have one column per state of the model, got {probabilities.shape}.")
     states, chances = (None if each is None else np.asarray(each[start:stop]) for each in (path, probabilities))
     if states is None or chances is None:
         first, last = max(0, start - MARGIN), min(sequences.length, stop + MARGIN)
@@ -231,9 +225,7 @@ def _states(
     return states, chances
 
 
-def _draw_trace(
-    axes: Axes, times: np.ndarray, low: np.ndarray, high: np.ndarray, states: np.ndarray, step: int
-) -> None:
+def _trace(axes: Axes, times: np.ndarray, low: np.ndarray, high: np.ndarray, states: np.ndarray, step: int) -> None:
     """One feature: its samples, in the colours of states if they are few, or bins of several."""
     if step == 1:
         axes.plot(times[:-1], low, color=SOFT, linewidth=0.6, zorder=1)
