@@ -6,8 +6,8 @@ from scipy.linalg import expm
 
 from longhmm.errors import ModelError
 from longhmm.posterior.diagnostics.dwell_times import complete_visits, dwell_histogram
-from longhmm.posterior.dwell import generator_of
 from longhmm.posterior.posterior import Posterior
+from longhmm.posterior.summary import generator_of
 from posterior.fakes import chains_of, gaussian_model
 
 

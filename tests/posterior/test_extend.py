@@ -5,7 +5,7 @@ import pytest
 
 import longhmm as lh
 from longhmm.errors import ModelError
-from longhmm.posterior.extend import compare_halved, compared
+from longhmm.posterior.diagnostics.bias import compare_halved, compared
 from longhmm.run import driver
 from longhmm.samplers.preconditioning import InverseInformation
 from posterior.fakes import gaussian_model

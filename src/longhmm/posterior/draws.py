@@ -11,18 +11,21 @@ import jax
 import numpy as np
 import xarray as xr
 
-from longhmm.data.sequences import Sequences
+from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import coordinate_shapes, free_names
 from longhmm.model.support import Turn, mean_direction, unwrapped
 from longhmm.posterior.relabel import chain_orders, permute, permute_coordinates
 from longhmm.run.chains import Chains
+from longhmm.run.checkpoint import from_plain
+from longhmm.run.request import Request
+from longhmm.run.run import Run
+from longhmm.samplers.contract import Sampler
 from longhmm.target.coordinates import Flat, constrain
 
 if TYPE_CHECKING:
     from longhmm.posterior.diagnostics.verdict import Verdict
-    from longhmm.run.run import Run
 
 SAMPLE_DIMS = ("chain", "draw")
 DESCRIBED = ("name", "length", "n_sequences", "dim", "dtype", "has_states")  # what a run remembers of its data
@@ -146,6 +149,24 @@ class Draws:
         """Posterior mean as complete natural parameters."""
         natural = {str(name): np.asarray(value) for name, value in self.draws.items()}
         return mean_of(self.model, natural, axes=(0, 1))
+
+    def stored_run(self, data: Any, sampler: Sampler | None = None) -> Run:
+        """The run of a posterior that was read from disk: what it asked for; the rest is in its checkpoint."""
+        asked, place = self.settings.get("request"), self.settings.get("checkpoint")
+        if not isinstance(asked, dict) or place is None:
+            raise ModelError(
+                "This posterior cannot go on, since its run kept no checkpoint: sample with checkpoint='folder', or "
+                "extend before saving."
+            )
+        if data is None:
+            raise ModelError("data must be the data of the run where a posterior was loaded, got None.")
+        given = {name: from_plain(asked.get(name)) for name in ("sampler", "windows", "buffer")}
+        given |= {name: asked[name] for name in ("chains", "draws", "warmup", "thin", "init", "seed")}
+        given["automatic"] = given["spaced"] = bool(asked["automatic"])
+        given["sampler"] = sampler or given["sampler"]
+        if given["sampler"] is None:
+            raise ModelError("sampler must be given: the run used one of your own, which is not stored with it.")
+        return Run(Request(self.model, open_data(data), checkpoint=place, **given))
 
 
 def in_float64(function: Callable[..., Any], *arguments: Any) -> Any:

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import xarray as xr
 
 from longhmm.data.sequences import open_data
-from longhmm.errors import ModelError
+from longhmm.errors import ModelError, check_whole
 from longhmm.model.hmm import HMM
 from longhmm.model.serialise import model_from_config, model_to_config
 from longhmm.posterior import store
 from longhmm.posterior.diagnostics.verdict import Judging, Verdict
 from longhmm.posterior.draws import coordinate_axes, labelled, parameter_axes
-from longhmm.posterior.dwell import Timing
 from longhmm.posterior.events import Decoding
-from longhmm.posterior.extend import Extending
 from longhmm.posterior.predict import Forecasting
 from longhmm.posterior.score import Scoring
 from longhmm.posterior.summary import Summarising, to_arviz
+from longhmm.progress import Bar
+from longhmm.run.limit import Limit
+from longhmm.run.run import carry_out
+from longhmm.samplers.contract import Sampler
 from longhmm.version import __version__
 
 INSIDE_RUN = "posterior"  # where a run of the command line keeps its posterior
 
 
-class Posterior(Summarising, Decoding, Forecasting, Scoring, Timing, Judging, Extending):
+class Posterior(Summarising, Decoding, Forecasting, Scoring, Judging):
     """Draws from the posterior of a hidden Markov model, and what follows from them.
 
     Attributes:
@@ -47,6 +50,36 @@ class Posterior(Summarising, Decoding, Forecasting, Scoring, Timing, Judging, Ex
         """The draws in ArviZ's container: InferenceData, or from ArviZ 1 on an xarray DataTree."""
         groups = {"posterior": self.draws, "sample_stats": self.sample_stats}
         return to_arviz({**groups, "unconstrained_posterior": self.unconstrained})
+
+    def extend(
+        self,
+        draws: int,
+        data: Any = None,
+        *,
+        sampler: Sampler | None = None,
+        time_limit: float | None = None,
+        progress: bool = True,
+    ) -> Self:
+        """Go on from where the run stopped; this posterior then holds old and new draws, and is returned.
+
+        The chains are the same chains: with `thin` given, the draws are bit for bit those of one longer run. Where the
+        distance between draws was chosen automatically it is kept, and doubled only if all draws together are too much
+        alike, as one longer run would have done. What was diagnosed before no longer holds: `verdict` is None again.
+
+        Args:
+            draws: how many more, of each chain.
+            data: the data of the run, needed only if the posterior was loaded from disk; its run must have kept a
+                checkpoint, which is brought up to date.
+            sampler: needed only if the posterior was loaded and its sampler is your own.
+            time_limit, progress: as in `sample`.
+        """
+        check_whole("draws", draws, 1)
+        run = self.run or self.stored_run(data, sampler)
+        run = replace(run, request=replace(run.request, draws=self.n_draws + int(draws)))
+        with Bar(progress) as bar:
+            chains = carry_out(run, bar, Limit(time_limit))
+        vars(self).update(vars(self.from_chains(run.request.model, chains, run.request.sequences)), run=run)
+        return self
 
     def report(
         self,

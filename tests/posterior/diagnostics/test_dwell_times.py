@@ -10,8 +10,7 @@ from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.emissions.tied import Tied
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
-from longhmm.posterior.diagnostics.dwell_times import DwellTimes, dwell_times, exits, judge
-from longhmm.posterior.diagnostics.fit import judge_dwell_times
+from longhmm.posterior.diagnostics.dwell_times import DwellTimes, dwell_times, exits, judge, judge_dwell_times
 from posterior.fakes import gaussian_model
 from testdata.semi_markov import visits_of_given_lengths
 

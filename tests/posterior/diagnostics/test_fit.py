@@ -10,8 +10,7 @@ import pytest
 import longhmm as lh
 from longhmm.data.sequences import open_data
 from longhmm.model.simulate import simulate
-from longhmm.posterior.diagnostics.fit import judge_residuals
-from longhmm.posterior.diagnostics.observations import residuals
+from longhmm.posterior.diagnostics.observations import judge_residuals, residuals
 from posterior.fakes import gaussian_model
 from testdata.semi_markov import visits_of_given_lengths
 

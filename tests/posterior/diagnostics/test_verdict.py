@@ -11,8 +11,7 @@ from longhmm import Gaussian, GaussianMixture, Poisson, StudentT, Tied, VonMises
 from longhmm.data.sequences import open_data
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
-from longhmm.posterior.diagnostics.bias import errors_allowed, exact_gradients
-from longhmm.posterior.diagnostics.fit import sandwich
+from longhmm.posterior.diagnostics.bias import errors_allowed, exact_gradients, sandwich
 from longhmm.posterior.diagnostics.observations import residuals
 from longhmm.posterior.posterior import Posterior
 from longhmm.target.buffer_report import block_scores

@@ -11,6 +11,7 @@ themselves would need many: the logarithm of a nearly exponential variable, as a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,9 +22,12 @@ import numpy as np
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
+from longhmm.inference.markov import mixing_time
 from longhmm.model.hmm import HMM
 from longhmm.posterior.draws import Draws, entry_names, evenly_spaced, in_float64, parameter_axes
 from longhmm.posterior.summary import effective_sizes, sd_errors
+from longhmm.run.run import Run, carry_out
+from longhmm.target.buffer_report import block_scores
 from longhmm.target.coordinates import Flat, constrain
 from longhmm.target.target import exact
 
@@ -33,6 +37,10 @@ Gradient = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
 FALSE_ALARMS = 0.002  # share of right results that one kind of check may call wrong, over all parameters at once
 MOST = {"shift": 0.1, "sd_ratio": 0.1}  # posterior sd, and relative error of the sd: beyond, biased
 AT_ONCE = 64  # derivatives in one go
+HALVED_DRAWS = 500  # of every chain, with half the step
+MOST_SANDWICH = 1.5  # ratio of standard deviations
+SHORTEST_RUN, MIXING_TIMES = 128, 8  # a block is this many times as long as the chain's memory
+FEWEST_BLOCKS = 30  # blocks are shortened rather than let there be fewer
 
 
 class Compared(NamedTuple):
@@ -197,3 +205,88 @@ def _slopes(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     slope = np.sum(inside * y, axis=0) / np.sum(inside**2, axis=0)
     left = (y - y.mean(axis=0) - slope * inside) / (1.0 - 1.0 / len(x) - leverage)
     return slope, np.sqrt(np.sum((inside * left) ** 2, axis=0)) / np.sum(inside**2, axis=0)
+
+
+def step_bias(posterior: Draws, sequences: Sequences, details: Details) -> str | None:
+    """What a short run with half the step says against the draws, if anything; the numbers go into `details`."""
+    found = compare_halved(posterior, sequences)
+    if found is None:
+        details["half_step"] = "this sampler has no step to halve"
+        return None
+    return complaint(
+        found, entries(posterior).names, details, "half_step_",
+        "the mean of {name} lies {shift:+.2f} posterior sd from that with half the step",
+        "the interval of {name} is {sd_ratio:.2f} times as wide as with half the step",
+    )  # fmt: skip
+
+
+def compare_halved(posterior: Draws, sequences: Sequences) -> Compared | None:
+    """Run for a short while with half the step and compare; None for samplers without a step."""
+    run = posterior.run or posterior.stored_run(sequences)
+    run.find()
+    halved = None if run.tuned is None else run.sampler.halved()
+    if halved is None:
+        return None
+    short = replace(
+        run.request, sampler=halved, draws=min(run.request.draws, HALVED_DRAWS), thin=2 * run.thin,
+        seed=run.request.seed + 1, init=posterior.mean_params(), checkpoint=None, automatic=False,
+    )  # fmt: skip
+    chains = carry_out(Run(short, tuned=halved))  # which keeps its tuning but for the step
+    other = posterior.from_chains(posterior.model, chains, sequences)
+    return compared(entries(posterior).values, entries(other).values)
+
+
+def compared(draws: np.ndarray, halved: np.ndarray) -> Compared:
+    """Means and standard deviations of two sets of draws `(chain, draw, Q)`."""
+    both = (draws, halved)
+    means, sds = [each.mean(axis=(0, 1)) for each in both], [each.std(axis=(0, 1)) for each in both]
+    shift_error = np.sqrt(sum(1.0 / effective_sizes(each) for each in both))
+    ratio = sds[0] / sds[1]
+    ratio_error = ratio * np.hypot(*(sd_errors(each) for each in both))
+    return Compared((means[0] - means[1]) / sds[1], shift_error, ratio, ratio_error, np.inf)
+
+
+def sandwich(
+    model: HMM,
+    params: Mapping[str, Any],
+    directions: np.ndarray,
+    sd: np.ndarray,
+    sequences: Sequences,
+    blocks: int = 400,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sandwich standard deviations relative to the posterior's, `(Q,)` by entry of the natural parameters, and their
+    standard errors: the variance of the score, from blocks longer than the chain's memory, against its curvature.
+
+    If the model is right, the information in the curvature of the log likelihood and the variance of its score agree.
+    If the noise is coloured, or the states are not Markov, the scores of neighbouring observations are correlated, the
+    score varies more than the curvature says, and the posterior is too narrow by the ratio.
+
+    With J the variance of the score and v the posterior covariance of the coordinates with a parameter (one of the
+    `directions`, `(P, Q)`), its sandwich variance is `v' J v`: the delta method, in which the posterior covariance
+    stands for the inverse information. `params` are those at the mode or at the posterior mean.
+    """
+    memory = mixing_time(np.asarray(params["transition"]), cap=1e6)
+    wanted = max(SHORTEST_RUN, int(np.ceil(MIXING_TIMES * memory)))
+    length = max(1, min(wanted, sequences.length // FEWEST_BLOCKS))
+    scores, n_blocks = block_scores(model, params, sequences, length, blocks=blocks)
+    parts = scores @ directions / sd  # what one block contributes to each estimate, in posterior sd
+    parts = parts - parts.mean(axis=0)
+    # Standard error of a variance of heavy-tailed numbers, from their fourth moment.
+    relative = np.sqrt(np.maximum((parts**4).mean(axis=0) / (parts**2).mean(axis=0) ** 2 - 1.0, 0.0) / len(parts))
+    ratio = np.sqrt(n_blocks * parts.var(axis=0, ddof=1))
+    return ratio, 0.5 * ratio * relative
+
+
+def judge_scatter(posterior: Draws, sequences: Sequences, blocks: int, details: Details) -> list[str]:
+    table = entries(posterior)
+    if not table.names:
+        return []
+    sd = table.values.std(axis=(0, 1))
+    ratios, errors = sandwich(posterior.model, posterior.centre, table.directions, sd, sequences, blocks=blocks)
+    excess = ratios - errors_allowed(len(table.names)) * errors
+    worst = int(np.argmax(excess))
+    ratio, name = float(ratios[worst]), table.names[worst]
+    details.update(sandwich=ratio, sandwich_error=float(errors[worst]), sandwich_of=name)
+    if excess[worst] <= MOST_SANDWICH:
+        return []
+    return [f"the data scatter more than the model says: intervals of {name} should be about {ratio:.1f} times as wide"]

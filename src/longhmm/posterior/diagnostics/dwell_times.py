@@ -20,7 +20,9 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.emissions.categorical import Categorical
 from longhmm.model.hmm import HMM
-from longhmm.posterior.diagnostics.observations import excerpts
+from longhmm.model.registry import EMISSIONS
+from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details
+from longhmm.posterior.diagnostics.observations import emission_call, excerpts
 from longhmm.posterior.draws import Draws, central, check_rate, labelled
 from longhmm.posterior.predict import predictions, transitions_into
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_ROWS = 1_000_000
+MOST_HAZARD = 0.1  # relative error of the chance to leave: about that of the width of the dwell time's interval
 LEAST_VARIANCE = 8.0  # departures in a group of ages, about: fewer do not add up to a normal number
 
 
@@ -161,6 +164,34 @@ def _level_chances(model: HMM, params: Mapping[str, np.ndarray], level: np.ndarr
         before = level[np.maximum(np.arange(part.start, part.stop) - 1, 0)]
         stay[part.start : part.stop] = np.sum(part.states * (levels == before[:, None]), axis=1)
     return 1.0 - np.append(stay[1:], 1.0)
+
+
+def judge_dwell_times(model: HMM, found: list[DwellTimes], details: Details) -> list[str]:
+    """What dwell times say against the model."""
+    if not found:
+        return []
+    wrong = [one for one in found if one.p_value < FALSE_ALARMS / len(found) and one.size > MOST_HAZARD]
+    worst = max(wrong or found, key=lambda one: one.size)
+    what = f"{'state' if model.emission.untied is model.emission else 'level'} {worst.level}"
+    details.update(dwell=worst.size, dwell_p_value=worst.p_value, dwell_of=what, dwell_interval=worst.interval)
+    if not wrong:
+        return []
+    others = f" (and those to {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+    samples = "sample" if worst.longer_than == 1 else "samples"
+    expected = f"{worst.expected:.1f}" if worst.expected < 10 else f"{worst.expected:,.0f}"
+    return [
+        f"visits to {what}{others} do not last as the model says: {worst.seen:,} go on for more than "
+        f"{worst.longer_than:,} {samples}, where it expects {expected}; the interval of the dwell time "
+        f"should be about {worst.interval:.1f} times as wide: try {_more_states(model, worst.level)}"
+    ]
+
+
+def _more_states(model: HMM, level: int) -> str:
+    """The same model with one more state on a level, as a line of code."""
+    emission = model.emission.untied
+    levels = tuple(sorted([*model.emission.state_levels(model.n_states).tolist(), level]))
+    own = "emission" if EMISSIONS.name_of(type(emission)) is None else emission_call(emission.name, emission)
+    return f"lh.HMM({model.n_states + 1}, lh.Tied({own}, levels={levels})), in which two states share it"
 
 
 def dwell_histogram(

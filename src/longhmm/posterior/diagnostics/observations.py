@@ -7,13 +7,16 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from numpyro.distributions import constraints
 
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
 from longhmm.inference.markov import stationary_law
+from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.summary import subsample
+from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details, errors_allowed
 from longhmm.posterior.draws import Draws, central, evenly_spaced, in_float64
 from longhmm.posterior.predict import predictions
 
@@ -24,6 +27,14 @@ BURN = 100  # rows at the start of each, while the distribution of the first sta
 POINTS = 200  # of a QQ plot
 FEWEST = 20  # pairs of neighbours from which anything is said
 ROWS_AT_ONCE = 1 << 20
+MOST_AUTOCORRELATION = 0.1
+MOST_DISTANCE = 0.02  # error of a probability
+MOST_TAILS = 0.001  # share of observations beyond four standard deviations: sixteen times as many as there should be
+OFF = (
+    "observations{of} are not distributed as the model says: its probabilities are off by up to {percent:.1f} "
+    "percentage points"
+)
+BEYOND = "{percent:.2g} % of observations{of} lie beyond 4 standard deviations, where the model expects 0.006 %"
 
 _cdf_of_rows = jax.jit(lambda model, params, rows: model.emission.cdf_of_rows(params, rows))
 _cdf = jax.jit(lambda model, params, values: model.emission.cdf(params, values))
@@ -124,6 +135,50 @@ def quantiles(left: Residuals, feature: int = 0) -> tuple[np.ndarray, np.ndarray
     ranks = np.unique(np.concatenate([spaced, tails, n + 1 - tails]))
     band = ndtri(beta.ppf([[0.025], [0.975]], ranks, n + 1 - ranks))
     return ndtri((ranks - 0.5) / max(n, 1)), values[ranks - 1], band
+
+
+def judge_residuals(model: HMM, left: Residuals | None, details: Details) -> list[str]:
+    """What residuals say against the model."""
+    if left is None or not np.isfinite(left.autocorrelation).any():
+        return []
+    features, reasons = len(left.distance), []
+    of = [f" of feature {feature}" if features > 1 else "" for feature in range(features)]
+    feature = int(np.nanargmax(np.abs(left.autocorrelation)))
+    correlation, error = float(left.autocorrelation[feature]), left.autocorrelation_error[feature]
+    details["autocorrelation"] = correlation
+    if abs(correlation) - errors_allowed(3 * features) * error > MOST_AUTOCORRELATION:
+        wider = np.sqrt((1 + correlation) / (1 - correlation))  # the mean of autoregressive noise
+        reasons.append(
+            f"neighbouring residuals{of[feature]} are correlated ({correlation:+.2f}), and intervals should be about "
+            f"{wider:.1f} times as wide: take every second observation, or fewer"
+        )
+    for name, most, sentence in (("distance", MOST_DISTANCE, OFF), ("tails", MOST_TAILS, BEYOND)):
+        sizes, p_values = getattr(left, name), getattr(left, f"{name}_p_value")
+        feature = int(np.nanargmax(sizes))
+        details[f"residual_{name}"] = size = float(sizes[feature])
+        beyond_chance = p_values[feature] < FALSE_ALARMS / (3 * features)
+        if beyond_chance and size > most and not (sentence is BEYOND and reasons):
+            said = sentence.format(of=of[feature], percent=100 * size)
+            reasons.append(f"{said}: try {_other_emission(model, left, feature)}")
+    return reasons
+
+
+def _other_emission(model: HMM, left: Residuals, feature: int) -> str:
+    """An emission that may describe observations with such residuals."""
+    emission = model.emission.untied
+    offers = {
+        "NegativeBinomial": (emission.support is constraints.nonnegative_integer, "which scatters more"),
+        "Gamma": (emission.support is constraints.real and left.lowest[feature] > 0, "made for positive values"),
+        "StudentT": (emission.support is constraints.real and left.tails[feature] > MOST_TAILS, "with heavier tails"),
+    }
+    for name, (suits, why) in offers.items():
+        if suits and name != emission.name:
+            return f"{emission_call(name, emission)}, {why}, or more states"
+    return "more states" if emission.support.is_discrete else "another emission, or more states"
+
+
+def emission_call(name: str, emission: Emission) -> str:
+    return f"lh.{name}({f'dim={emission.dim}' if emission.dim > 1 else ''})"
 
 
 class Amplitudes(NamedTuple):

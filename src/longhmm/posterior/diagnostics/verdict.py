@@ -18,12 +18,10 @@ import numpy as np
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
-from longhmm.posterior.diagnostics.bias import Gradient, bias
-from longhmm.posterior.diagnostics.dwell_times import dwell_times
-from longhmm.posterior.diagnostics.fit import judge_dwell_times, judge_residuals, judge_scatter
-from longhmm.posterior.diagnostics.observations import residuals
+from longhmm.posterior.diagnostics.bias import Gradient, bias, judge_scatter, step_bias
+from longhmm.posterior.diagnostics.dwell_times import dwell_times, judge_dwell_times
+from longhmm.posterior.diagnostics.observations import judge_residuals, residuals
 from longhmm.posterior.draws import Draws, entry_table
-from longhmm.posterior.extend import step_bias
 from longhmm.posterior.summary import convergence
 
 Kind = Literal[
