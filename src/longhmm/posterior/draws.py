@@ -22,7 +22,7 @@ from longhmm.run.checkpoint import from_plain
 from longhmm.run.request import Request
 from longhmm.run.run import Run
 from longhmm.samplers.contract import Sampler
-from longhmm.target.coordinates import Flat, constrain
+from longhmm.target.coordinates import Arrays, Flat, constrain
 
 if TYPE_CHECKING:
     from longhmm.posterior.diagnostics.verdict import Verdict
@@ -42,7 +42,7 @@ class Draws:
     sample_stats: xr.Dataset
     settings: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    mode: dict[str, np.ndarray] | None = None
+    mode: Arrays | None = None
     information: np.ndarray | None = None
     verdict: Verdict | None = None
     run: Run | None = None
@@ -110,16 +110,16 @@ class Draws:
         return np.asarray(self.draws["transition"]).reshape(-1, *(self.model.n_states,) * 2)
 
     @property
-    def coordinates(self) -> dict[str, np.ndarray]:
+    def coordinates(self) -> Arrays:
         """The unconstrained coordinates by name, `(chain, draw, ...)`."""
         return {str(name): np.asarray(value) for name, value in self.unconstrained.items()}
 
     @property
-    def centre(self) -> dict[str, np.ndarray]:
+    def centre(self) -> Arrays:
         """The mode, or the posterior mean where there is none."""
         return self.mean_params() if self.mode is None else self.mode
 
-    def params_at(self, chain: int, draw: int) -> dict[str, np.ndarray]:
+    def params_at(self, chain: int, draw: int) -> Arrays:
         """Complete natural parameters of one draw, constants and the initial distribution included."""
         chains, draws = self.n_chains, self.n_draws
         if not (-chains <= chain < chains and -draws <= draw < draws):
@@ -127,7 +127,7 @@ class Draws:
         picked = self.draws.isel(chain=chain, draw=draw)
         return self.model.validate({str(name): np.asarray(value) for name, value in picked.items()})
 
-    def iterate(self, n: int | None = None) -> Iterator[dict[str, np.ndarray]]:
+    def iterate(self, n: int | None = None) -> Iterator[Arrays]:
         """Parameters of `n` draws, evenly spaced over all chains (all draws if None)."""
         return (self.params_at(*at) for at in self.thinned(n))
 
@@ -138,14 +138,14 @@ class Draws:
         total = self.n_chains * self.n_draws
         return [divmod(int(index), self.n_draws) for index in evenly_spaced(total, total if n is None else int(n))]
 
-    def stacked(self, n: int) -> dict[str, np.ndarray]:
+    def stacked(self, n: int) -> Arrays:
         """Parameters of `n` evenly spaced draws, `(n, ...)` each: what varies, and constants repeated."""
         chains, draws = np.array(self.thinned(n)).T
         found = {str(name): np.asarray(value)[chains, draws] for name, value in self.draws.items()}
         constants = {name: value for name, value in self.mean_params().items() if name not in (*found, "initial")}
         return found | {name: np.broadcast_to(value, (len(chains), *value.shape)) for name, value in constants.items()}
 
-    def mean_params(self) -> dict[str, np.ndarray]:
+    def mean_params(self) -> Arrays:
         """Posterior mean as complete natural parameters."""
         natural = {str(name): np.asarray(value) for name, value in self.draws.items()}
         return mean_of(self.model, natural, axes=(0, 1))
@@ -218,9 +218,7 @@ def coordinate_axes(model: HMM) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def labelled(
-    arrays: Mapping[str, np.ndarray], axes: Mapping[str, Iterable[str]], lead: tuple[str, ...] = SAMPLE_DIMS
-) -> xr.Dataset:
+def labelled(arrays: Arrays, axes: Mapping[str, Iterable[str]], lead: tuple[str, ...] = SAMPLE_DIMS) -> xr.Dataset:
     """Arrays as a dataset whose axes are named and numbered from 0; `lead` names their leading axes."""
     found = xr.Dataset({name: ((*lead, *axes.get(name, ())), np.asarray(value)) for name, value in arrays.items()})
     return found.assign_coords({axis: np.arange(size) for axis, size in found.sizes.items()})
@@ -239,7 +237,7 @@ def entry_table(values: Mapping[Any, Any]) -> dict[str, float]:
     return found
 
 
-def constrain_draws(model: HMM, coordinates: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def constrain_draws(model: HMM, coordinates: Mapping[str, np.ndarray]) -> Arrays:
     """Natural values `(chain, draw, ...)` of every inferred parameter; `initial` and constants are not among them."""
     lead = coordinates["transition"].shape[:2]
     flat = {name: value.reshape(lead[0] * lead[1], *value.shape[2:]) for name, value in coordinates.items()}
@@ -253,7 +251,7 @@ def _constrained(model: HMM, coordinates: Mapping[str, jax.Array]) -> Any:
     return jax.lax.map(model.constrain, dict(coordinates), batch_size=max(1, BATCH_ENTRIES // size))
 
 
-def mean_of(model: HMM, natural: Mapping[str, np.ndarray], axes: tuple[int, ...] = (0,)) -> dict[str, np.ndarray]:
+def mean_of(model: HMM, natural: Mapping[str, np.ndarray], axes: tuple[int, ...] = (0,)) -> Arrays:
     """Posterior mean as complete natural parameters: rows of `transition` sum to one, angles average as angles."""
     found = {name: value.mean(axes) for name, value in natural.items()}
     found |= {name: mean_direction(natural[name], axes) for name in angle_names(model)}

@@ -20,6 +20,7 @@ from longhmm.inference.recursions import Steps, filtered
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import Ahead, checked_covariates, extend_paths
 from longhmm.posterior.draws import Draws, in_float64
+from longhmm.target.coordinates import Arrays
 
 TAILS = (1 << 10, 1 << 14)  # observations before the end that are tried before the whole sequence is
 FORGOTTEN = 1e-12  # total variation between distributions whose starts no longer matter
@@ -61,9 +62,7 @@ def predictions(
         yield Predicted(own.start, own.stop, states, valid, own.collected)
 
 
-def _ahead(
-    model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences, states: np.ndarray, start: int, steps: int
-) -> np.ndarray:
+def _ahead(model: HMM, params: Arrays, sequences: Sequences, states: np.ndarray, start: int, steps: int) -> np.ndarray:
     """Distributions `(n, K)` of the rows `steps` before `[start, start + n)`, moved to these rows."""
     if not model.transitions.varies:
         return np.asarray(states @ np.linalg.matrix_power(params["transition"], steps))

@@ -79,7 +79,7 @@ class Subject:
     title: str
     rate: float | None = None  # samples per second as the model sees them
     unit: str = ""  # of the observations
-    undo: Callable[[np.ndarray], Any] | None = None  # from the model's units to those of the file, where they differ
+    in_file_units: Callable[[np.ndarray], Any] = np.asarray  # from the model's units, where they differ
     notes: list[str] = field(default_factory=list)  # about the data: why they are missing, what was done to them
     found: Scan | None = None  # None where the data cannot be decoded; a note says so
     events: pd.DataFrame | None = None
@@ -108,10 +108,7 @@ class Subject:
     @property
     def model_unit(self) -> str:
         """Values that were changed before the fit are no longer in the unit of the file."""
-        return self.unit if self.undo is None else ""
-
-    def in_file_units(self, levels: np.ndarray) -> np.ndarray:
-        return levels if self.undo is None else np.asarray(self.undo(levels))
+        return self.unit if self.in_file_units is np.asarray else ""
 
 
 def data_name(posterior: Posterior) -> str:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import numpy as np
+
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, LongHMMError
 from longhmm.posterior.posterior import load
@@ -82,7 +84,7 @@ def open_run(run_dir: Place, data: Any = None) -> Subject:
         changes = "; ".join(words for words, true in done.items() if true)
         notes.append(f"Before it was fitted the recording was changed: {changes}.")
     title = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-    undo = steps.in_file_units if steps.log or steps.normalise else None
+    undo = steps.in_file_units if steps.log or steps.normalise else np.asarray
     return Subject(posterior, sequences, title, run.model_rate, run.unit or "", undo, notes)
 
 

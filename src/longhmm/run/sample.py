@@ -140,7 +140,7 @@ def contradicted(posterior: Posterior, limit: Limit) -> str:
     Control variates and a step size by formula lean on a posterior that is not too far from Gaussian. Short data and
     states that are hardly ever visited can be far from it. Exact gradients at some of the draws show that.
     """
-    from longhmm.posterior.diagnostics.bias import bias
+    from longhmm.posterior.diagnostics.bias import bias, by_passes
 
     run = posterior.run
     if run is None or not run.request.automatic or run.why_exact:
@@ -152,7 +152,8 @@ def contradicted(posterior: Posterior, limit: Limit) -> str:
         return ""
     watched = limit.watch(request.sequences)
     try:
-        found = limit.run(lambda: bias(posterior, watched, CHECKED, {}), "checking the draws")
+        gradient = by_passes(posterior.model, watched)
+        found = limit.run(lambda: bias(posterior, gradient, CHECKED, {}), "checking the draws")
     except KeyboardInterrupt:
         posterior.notes = (*posterior.notes, stopped_note(CTRL_C, posterior.n_draws, request.draws))
         return ""

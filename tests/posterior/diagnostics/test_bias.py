@@ -10,6 +10,7 @@ from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.posterior.diagnostics.bias import (
     bias,
+    by_passes,
     complaint,
     derivatives_along,
     entries,
@@ -32,7 +33,7 @@ def check(known, natural, n=24):
     posterior = known.posterior(natural)
     coordinates = {name: np.asarray(value) for name, value in posterior.unconstrained.items()}
     table = entries(posterior)
-    points, gradients = exact_gradients(known.model, coordinates, known.sequences, n)
+    points, gradients = exact_gradients(coordinates, by_passes(known.model, known.sequences), n)
     slopes = in_float64(derivatives_along, known.model, layout(coordinates), points, table.columns, table.directions)
     return stein(table.values, table.directions, gradients, slopes)
 
@@ -162,7 +163,7 @@ def test_derivatives_are_those_of_natural_parameters(emission):
 def test_gradients_belong_to_their_draws(known):
     natural = known.draw(2, 10)
     coordinates = unconstrained(known.model, natural)
-    points, gradients = exact_gradients(known.model, coordinates, known.sequences, 5)
+    points, gradients = exact_gradients(coordinates, by_passes(known.model, known.sequences), 5)
     params = {name: value[0, 2] for name, value in natural.items()}
     assert points[0, :2] == pytest.approx(params["mean"])  # the draw in the middle of the first fifth
     gradient = exact(known.model, params, known.sequences)[1]
@@ -176,7 +177,7 @@ def test_gradients_belong_to_their_draws(known):
 def test_names_are_those_of_the_summary(known):
     posterior = known.posterior(distorted(known, shift=0.4))
     details = {}
-    reason = bias(posterior, known.sequences, 16, details)
+    reason = bias(posterior, by_passes(known.model, known.sequences), 16, details)
     assert details["shift_of"] == "mean[1]" and "mean[1]" in reason
     assert set(entries(posterior).names) == set(posterior.summary().index)
 

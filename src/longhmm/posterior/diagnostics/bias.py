@@ -28,13 +28,14 @@ from longhmm.posterior.draws import Draws, entry_names, evenly_spaced, in_float6
 from longhmm.posterior.summary import effective_sizes, sd_errors
 from longhmm.run.run import Run, carry_out
 from longhmm.target.buffer_report import block_scores
-from longhmm.target.coordinates import Flat, constrain
+from longhmm.target.coordinates import Arrays, Flat, constrain
 from longhmm.target.target import exact
 
 Details = dict[str, Any]
-Gradient = Callable[[dict[str, np.ndarray]], Mapping[str, np.ndarray]]
+Gradient = Callable[[Arrays], Mapping[str, np.ndarray]]
 
 FALSE_ALARMS = 0.002  # share of right results that one kind of check may call wrong, over all parameters at once
+RIGHT = {"shift": 0.0, "sd_ratio": 1.0}
 MOST = {"shift": 0.1, "sd_ratio": 0.1}  # posterior sd, and relative error of the sd: beyond, biased
 AT_ONCE = 64  # derivatives in one go
 HALVED_DRAWS = 500  # of every chain, with half the step
@@ -80,19 +81,12 @@ def layout(coordinates: Mapping[str, np.ndarray]) -> Flat:
     return Flat.like({name: value[0, 0] for name, value in coordinates.items()})
 
 
-def bias(
-    posterior: Draws,
-    sequences: Sequences,
-    count: int,
-    details: Details,
-    gradient: Gradient | None = None,
-    progress: Progress | None = None,
-) -> str | None:
+def bias(posterior: Draws, gradient: Gradient, count: int, details: Details) -> str | None:
     """What exact gradients at `count` draws say against the draws, if anything; the numbers go into `details`."""
     table, model, coordinates = entries(posterior), posterior.model, posterior.coordinates
     if not table.names:
         return None
-    points, gradients = exact_gradients(model, coordinates, sequences, max(count, 3), gradient, progress)
+    points, gradients = exact_gradients(coordinates, gradient, max(count, 3))
     derivatives = in_float64(derivatives_along, model, layout(coordinates), points, table.columns, table.directions)
     return complaint(
         stein(table.values, table.directions, gradients, derivatives), table.names, details, "",
@@ -108,7 +102,7 @@ def complaint(found: Compared, names: list[str], details: Details, prefix: str, 
     said = []
     for name, sentence in zip(("shift", "sd_ratio"), sentences, strict=True):
         values, errors = getattr(found, name), getattr(found, f"{name}_error")
-        excess = np.abs(values - (name == "sd_ratio")) - limit * errors
+        excess = np.abs(values - RIGHT[name]) - limit * errors
         worst = int(np.argmax(excess))
         numbers = {name: float(values[worst]), f"{name}_error": float(errors[worst]), f"{name}_of": names[worst]}
         details.update({prefix + key: value for key, value in numbers.items()})
@@ -127,27 +121,23 @@ def errors_allowed(count: int, freedom: float = np.inf) -> float:
     return float(t.isf(FALSE_ALARMS / 2 / max(count, 1), freedom))
 
 
-def exact_gradients(
-    model: HMM,
-    unconstrained: Mapping[str, np.ndarray],
-    sequences: Sequences,
-    n: int = 32,
-    gradient: Gradient | None = None,
-    progress: Progress | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Points and exact gradients of the log posterior, `(n, P)` each, at evenly spaced draws `(chain, draw, ...)`.
+def by_passes(model: HMM, sequences: Sequences, progress: Progress | None = None) -> Gradient:
+    """The exact gradient of the log posterior, by one pass over all data."""
 
-    Each gradient is one pass over all data, unless the function `gradient` knows it.
-    """
-    order = layout(unconstrained)
-    flat = order.ravel_numpy(unconstrained).reshape(-1, order.size)
-    points = flat[evenly_spaced(len(flat), n)]
-
-    def by_pass(coordinates: dict[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    def gradient(coordinates: Arrays) -> Mapping[str, np.ndarray]:
         return exact(model, constrain(model, coordinates), sequences, progress=progress)[1]
 
-    slope = gradient or by_pass
-    return points, np.stack([order.ravel_numpy(slope(order.unravel(point))) for point in points])
+    return gradient
+
+
+def exact_gradients(
+    coordinates: Mapping[str, np.ndarray], gradient: Gradient, n: int = 32
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points and gradients there, `(n, P)` each, at evenly spaced draws `(chain, draw, ...)`."""
+    order = layout(coordinates)
+    flat = order.ravel_numpy(coordinates).reshape(-1, order.size)
+    points = flat[evenly_spaced(len(flat), n)]
+    return points, np.stack([order.ravel_numpy(gradient(order.unravel(point))) for point in points])
 
 
 @partial(jax.jit, static_argnames=("order",))
@@ -247,12 +237,7 @@ def compared(draws: np.ndarray, halved: np.ndarray) -> Compared:
 
 
 def sandwich(
-    model: HMM,
-    params: Mapping[str, Any],
-    directions: np.ndarray,
-    sd: np.ndarray,
-    sequences: Sequences,
-    blocks: int = 400,
+    model: HMM, params: Arrays, directions: np.ndarray, sd: np.ndarray, sequences: Sequences, blocks: int = 400
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sandwich standard deviations relative to the posterior's, `(Q,)` by entry of the natural parameters, and their
     standard errors: the variance of the score, from blocks longer than the chain's memory, against its curvature.

@@ -18,7 +18,7 @@ import numpy as np
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
-from longhmm.posterior.diagnostics.bias import Gradient, bias, judge_scatter, step_bias
+from longhmm.posterior.diagnostics.bias import Gradient, bias, by_passes, judge_scatter, step_bias
 from longhmm.posterior.diagnostics.dwell_times import dwell_times, judge_dwell_times
 from longhmm.posterior.diagnostics.observations import judge_residuals, residuals
 from longhmm.posterior.draws import Draws, entry_table
@@ -114,7 +114,7 @@ class Judging(Draws):
             noted = (note.removeprefix("biased: ") for note in self.notes if note.startswith("biased: "))
             biased = next(noted, None)
             if biased is None and (gradients > 0 or gradient is not None):
-                biased = bias(self, sequences, gradients, details, gradient, progress)
+                biased = bias(self, gradient or by_passes(self.model, sequences, progress), gradients, details)
             if biased is None and half_step:
                 biased = step_bias(self, sequences, details)
             if biased is not None:

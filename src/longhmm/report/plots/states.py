@@ -201,28 +201,22 @@ def segmentation(
 
 
 def _states(
-    posterior: Posterior,
-    sequences: Sequences,
-    start: int,
-    stop: int,
-    path: np.ndarray | None,
-    probabilities: np.ndarray | None,
+    posterior: Posterior, data: Sequences, start: int, stop: int, path: np.ndarray | None, chances: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """States and their probabilities in the rows `[start, stop)`."""
-    for name, given in (("path", path), ("probabilities", probabilities)):
-        if given is not None and len(given) != sequences.length:
-            raise DataError(f"{name} must have {sequences.length} rows, one per observation, got {len(given)}.")
-    if probabilities is not None and probabilities.shape[1:] != (posterior.model.n_states,):
-        raise ModelError(f"probabilities must have one column per state of the model, got {probabilities.shape}.")
-    states, chances = (None if each is None else np.asarray(each[start:stop]) for each in (path, probabilities))
-    if states is None or chances is None:
-        first, last = max(0, start - MARGIN), min(sequences.length, stop + MARGIN)
-        whole, own = last - first == sequences.length, slice(start - first, stop - first)
-        near = sequences if whole else sequences.gathered([(first, last)])
-        states = posterior.decode(near)[own] if states is None else states
-        draws = int(np.clip(2_000_000 // (last - first), 1, 20))
+    for name, given in (("path", path), ("probabilities", chances)):
+        if given is not None and len(given) != data.length:
+            raise DataError(f"{name} must have {data.length} rows, one per observation, got {len(given)}.")
+    if chances is not None and chances.shape[1:] != (posterior.model.n_states,):
+        raise ModelError(f"probabilities must have one column per state of the model, got {chances.shape}.")
+    path, chances = (None if each is None else np.asarray(each[start:stop]) for each in (path, chances))
+    if path is None or chances is None:
+        first, last = max(0, start - MARGIN), min(data.length, stop + MARGIN)
+        near = data if last - first == data.length else data.gathered([(first, last)])
+        own, draws = slice(start - first, stop - first), int(np.clip(2_000_000 // (last - first), 1, 20))
+        path = posterior.decode(near)[own] if path is None else path
         chances = posterior.state_probabilities(near, draws=draws)[own] if chances is None else chances
-    return states, chances
+    return path, chances
 
 
 def _trace(axes: Axes, times: np.ndarray, low: np.ndarray, high: np.ndarray, states: np.ndarray, step: int) -> None:
