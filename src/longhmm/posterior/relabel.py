@@ -1,8 +1,5 @@
-"""The numbering of states: one permutation per chain, never one per draw.
-
-Where the prior does not tell states apart, their numbers mean nothing, and are made to mean something: states are
-numbered by rising first component of the emission's location, ties by self-transition. Everything here is exact: the
-numbers of a draw are moved, never recomputed.
+"""The numbering of states, by rising first component of the emission's location where the prior treats them alike: one
+permutation per chain, never one per draw. The numbers of a draw are moved, never recomputed.
 """
 
 from __future__ import annotations

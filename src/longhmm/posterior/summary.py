@@ -135,8 +135,7 @@ class Summarising(Draws):
         return f"Posterior({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        """Headline, verdict, notes, and one row per state. Every text is escaped: a loaded run may come from
-        anywhere."""
+        """Headline, verdict, notes, and one row per state; every text is escaped, wherever a run comes from."""
         import pandas as pd
 
         said = "not yet diagnosed: call diagnose(data)" if self.verdict is None else str(self.verdict)
@@ -208,9 +207,8 @@ def _columns(posterior: Draws) -> dict[str, list[str]]:
     }
     for name, values in posterior.draws.items():
         if name != "transition" and values.dims[2] == "state" and values.ndim <= 4:
-            flat = np.asarray(values).reshape(-1, values.shape[2], int(np.prod(values.shape[3:], dtype=int)))
-            label = str(name) if flat.shape[2] == 1 else f"{name} (first of {flat.shape[2]})"
-            columns[label] = flat[:, :, 0]
+            label = str(name) if values.ndim == 3 else f"{name} (first of {values.shape[3]})"
+            columns[label] = np.asarray(values).reshape(*transition.shape[:2], -1)[:, :, 0]
     return {
         name: [f"{mean:.4g} ± {sd:.1g}" for mean, sd in zip(each.mean(axis=0), each.std(axis=0), strict=True)]
         for name, each in columns.items()

@@ -1,7 +1,4 @@
-"""Pieces of HTML, and the document that holds them.
-
-Whatever comes from outside (names of files, units, notes, settings) goes through `text`.
-"""
+"""Pieces of HTML, and the document that holds them; whatever comes from outside goes through `text`."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from html import escape
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -53,12 +51,12 @@ def element(name: str, content: object = "", **attributes: str) -> Safe:
     return Safe(f"<{name}{given}>{text(content)}</{name}>")
 
 
+hint = partial(element, "p", class_="hint")
+row_head = partial(element, "th", scope="row")
+
+
 def join(parts: Iterable[object], between: str = "\n") -> Safe:
     return Safe(between.join(text(part) for part in parts))
-
-
-def hint(words: str) -> Safe:
-    return element("p", words, class_="hint")
 
 
 def table(head: Sequence[object], rows: Iterable[Sequence[object]], caption: str) -> Safe:
@@ -71,10 +69,6 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]], caption: str
     body = join(element("tr", join(map(cell, row), "")) for row in rows)
     whole = element("table", join([element("thead", top), element("tbody", body)]), aria_label=caption)
     return element("div", whole, class_="scroll", tabindex="0", role="group", aria_label=caption)
-
-
-def row_head(content: object) -> Safe:
-    return element("th", content, scope="row")
 
 
 def swatch(state: int) -> Safe:

@@ -1,7 +1,4 @@
-"""The page: one file that carries everything it shows, and asks nobody for anything.
-
-`findings` has what was found; here are the verdict in words, how sure it is, the diagnostics, and how it was made.
-"""
+"""The page, one file that carries all it shows: verdict, findings, how sure they are, and how they were made."""
 
 from __future__ import annotations
 

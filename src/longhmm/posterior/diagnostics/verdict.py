@@ -1,9 +1,7 @@
 """One verdict on a run: whether its draws can be trusted, and if not, why not.
 
-The checks run from the sampler to the model. Chains must agree and be long enough (R-hat, ESS); their draws must
-satisfy the identities that exact gradients impose (`bias`), which no agreement between chains can replace; and the
-model must fit (`fit`), since at millions of observations the posterior of a wrong model is
-absurdly narrow.
+The checks run from the sampler to the model: at millions of observations the posterior of a wrong model is absurdly
+narrow, and no agreement between chains can show that.
 """
 
 from __future__ import annotations

@@ -143,14 +143,11 @@ def residual_check(posterior: Posterior, data: Any, *, found: Residuals | None =
 
 def _correlations(column: np.ndarray) -> np.ndarray:
     """At lags 1 to `LAGS`; pairs with a missing partner do not count."""
-    centred = column - np.nanmean(column)
-    variance = np.nanmean(centred**2)
-    found = []
-    for lag in range(1, LAGS + 1):
-        products = centred[lag:] * centred[:-lag]
-        seen = np.isfinite(products)
-        found.append(products[seen].mean() / variance if seen.any() else np.nan)
-    return np.array(found)
+    seen = np.isfinite(column)
+    centred = np.where(seen, column - column[seen].mean(), 0.0)
+    counts = [max(np.sum(seen[lag:] & seen[:-lag]), 1) for lag in range(1, LAGS + 1)]
+    sums = [np.sum(centred[lag:] * centred[:-lag]) for lag in range(1, LAGS + 1)]
+    return np.divide(sums, counts) / (np.sum(centred**2) / seen.sum())
 
 
 def buffer_report(posterior: Posterior, data: Any, *, blocks: int = 2000) -> Figure:
