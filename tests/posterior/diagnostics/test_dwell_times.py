@@ -6,11 +6,20 @@ import pytest
 from scipy import stats
 
 from longhmm.data.sequences import open_data
+from longhmm.errors import ModelError
 from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.emissions.tied import Tied
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
-from longhmm.posterior.diagnostics.dwell_times import DwellTimes, dwell_times, exits, judge, judge_dwell_times
+from longhmm.posterior.diagnostics.dwell_times import (
+    DwellTimes,
+    complete_visits,
+    dwell_histogram,
+    dwell_times,
+    exits,
+    judge,
+    judge_dwell_times,
+)
 from posterior.fakes import gaussian_model
 from testdata.semi_markov import visits_of_given_lengths
 
@@ -176,3 +185,41 @@ def test_a_part_of_long_data_stands_for_all_of_them(monkeypatch):
     path = np.zeros(len(y), int)
     found = exits(model, model.validate(params), path[:10_000], cut(*[1000] * 10), np.ones(10_000, bool))
     assert len(found.age) == 10_000 - 10
+
+
+def test_dwell_histograms_count_complete_visits(known, posterior, table):
+    found = dwell_histogram(posterior, table, rate=1000.0)
+    whole = complete_visits(table)
+    assert len(whole) == len(table) - 2
+    for state, part in found.groupby("state"):
+        mine = whole[whole["state"] == state]
+        lengths = (mine["end"] - mine["start"]).to_numpy() / 1000.0
+        assert part["count"].sum() == len(mine)
+        for row in part.itertuples():
+            assert row.count == ((lengths > row.lower * (1 + 1e-9)) & (lengths <= row.upper * (1 + 1e-9))).sum()
+        stay = 1 - np.asarray(posterior.draws["transition"])[..., state, 1 - state].reshape(-1)
+        first = len(mine) * (1 - stay)  # visits of one sample
+        assert part["expected"].iloc[0] == pytest.approx(first.mean())
+        assert part["expected_lower"].iloc[0] == pytest.approx(np.quantile(first, 0.05))
+        assert part["expected_upper"].iloc[0] == pytest.approx(np.quantile(first, 0.95))
+        # The data come from the model: counts scatter around what it expects.
+        pooled = np.sum((part["count"] - part["expected"]) ** 2 / np.maximum(part["expected"], 1.0))
+        assert pooled < len(part) + 4 * np.sqrt(2 * len(part))
+    ratio = np.diff(np.log10(found[found["state"] == 0]["upper"].to_numpy()))
+    assert ratio[-3:].max() < 0.2  # ten per decade, once whole numbers are dense enough
+
+
+def test_dwell_histograms_of_a_decimated_recording_count_what_the_model_saw(posterior, table):
+    found = dwell_histogram(posterior, table)
+    scaled = table.assign(start=5 * table["start"], end=5 * table["end"])
+    file = dwell_histogram(posterior, scaled, every=5)
+    for name in ("lower", "upper"):
+        np.testing.assert_array_equal(file[name], 5 * found[name])
+    for name in ("count", "expected", "expected_lower", "expected_upper"):
+        np.testing.assert_array_equal(file[name], found[name])
+    narrow = dwell_histogram(posterior, table, interval=0.5)
+    assert (narrow["expected_upper"] <= found["expected_upper"]).all()
+    with pytest.raises(ModelError, match="rate must be a positive number"):
+        dwell_histogram(posterior, table, rate=0.0)
+    with pytest.raises(ModelError, match="per_decade and every must be at least 1, got 0 and 1"):
+        dwell_histogram(posterior, table, per_decade=0)
