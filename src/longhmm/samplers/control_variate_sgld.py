@@ -233,11 +233,8 @@ class Tuned:
         return ControlVariateTarget.of(plain, _narrow(self.centre), _narrow(self.slope), self.counts)
 
     def about(self, model: HMM, sequences: Sequences, centre: Arrays) -> Tuned:
-        """The same tuning with its control variates about another centre: three passes over the data.
-
-        The control-variate gradient is exact at its centre and noisier the further away it is asked for, so that this
-        changes the noise and never the target. The mode stays what it is.
-        """
+        """The same with control variates about another centre, which changes their noise and never the target: three
+        passes over the data."""
         params = constrain(model, centre)
         slope, counts = exact(model, params, sequences)[2], count_control(model, params, sequences)
         return replace(self, centre=centre, slope=slope, counts=counts, recentred=self.recentred + 1)

@@ -272,8 +272,7 @@ def _adaptation_steps(
 def curvature(posterior: ExactPosterior, coordinates: Coordinates) -> Iterator[tuple[np.ndarray, float]]:
     """A first guess of the posterior covariance: the inverse of the curvature here, every eigenvalue made positive.
 
-    Central differences of the exact gradient, two passes per coordinate; the share of them that is done comes along,
-    and only the last guess is one.
+    By central differences; the share of them that is done comes along, and only the last guess is one.
     """
     flat = Flat.like(coordinates)
     at = flat.ravel_numpy(coordinates)

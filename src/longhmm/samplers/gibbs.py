@@ -196,10 +196,9 @@ def _summed(posterior: ExactPosterior, states: Array, of_share: Callable[..., An
 
 
 class ConditionalDensity:
-    """Log density of the emission's flat coordinates `(P,)` given data and states, for any emission.
+    """Log density of any emission's flat coordinates `(P,)` given data and states, an ordinary sum over rows.
 
-    It is an ordinary sum over rows, `sum_t log p(y_t | x_t) + log prior`, and so are its derivatives. Hamiltonian steps
-    are preconditioned with its curvature, and a Metropolis test makes them exact.
+    Hamiltonian steps are preconditioned with its curvature, and a Metropolis test makes them exact.
     """
 
     def __init__(self, posterior: ExactPosterior, params: Params, states: Array) -> None:

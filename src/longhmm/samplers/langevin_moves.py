@@ -1,13 +1,8 @@
 """Langevin steps of SG-RLD, for the rows of the transition matrix and for the emission.
 
-Rows move in expanded-mean coordinates: `Ahat[i, j] > 0` with independent Gamma(a_ij, 1) priors,
-`A[i, j] = Ahat[i, j] / sum_j Ahat[i, j]`, so that row i of A is Dirichlet(a_i). With `D = diag(Ahat)`, for which
-Gamma = 1, and n_hat the scaled expected transitions, the drift is
-
-    a_ij - Ahat[i, j] + n_hat[i, j] - A[i, j] n_hat[i, .]
-
-It is `a`, not `a - 1`: Gamma cancels the one. Row i may move at its own constant pace `h_i`, which multiplies D. The
-row sums carry no information on A and need not mix.
+Rows move in expanded-mean coordinates (F25): `Ahat[i, j] > 0` with independent Gamma(a_ij, 1) priors, and row i of A is
+Ahat's divided by its sum, so Dirichlet(a_i). The drift has `a`, not `a - 1`: the correction of `D = diag(Ahat)` cancels
+the one. Row i may move at its own constant pace `h_i`. The row sums carry no information on A and need not mix.
 """
 
 from __future__ import annotations
@@ -60,10 +55,9 @@ def normalised(expanded: Array) -> Array:
 
 
 def slope(transitions: Transitions, gradient: Array) -> Array:
-    """`Ahat d/dAhat` of a function whose gradient in unconstrained coordinates is given; `(K, K)`.
+    """`Ahat d/dAhat` `(K, K)` from a gradient in coordinates: `n_hat[i, j] - A[i, j] n_hat[i, .]` for a likelihood.
 
-    For the log likelihood it is `n_hat[i, j] - A[i, j] n_hat[i, .]`. The coordinates are linear in log Ahat (F16), so
-    that the same transposed map serves at every point, and for every estimator of the gradient.
+    The coordinates are linear in log Ahat (F16), so that the same transposed map serves at every point.
     """
     origin = jnp.zeros(transitions.concentration.shape, gradient.dtype)
     slopes: Array = jax.vjp(lambda logs: transitions.unconstrain(jnp.exp(logs)), origin)[1](gradient)[0]
@@ -84,13 +78,8 @@ class Mirror:
     def move(
         self, key: Array, rows: Rows, expanded: Array, drift: Array, pace: Array, covariance: Any
     ) -> tuple[Array, Array]:
-        """Ahat after one step, and the share of directions whose noise was clipped.
-
-        Args:
-            drift: `(K, K)`, `n_hat[i, j] - A[i, j] n_hat[i, .]`.
-            pace: `(K,)`, h_i.
-            covariance: `(K, K, K)`, B_i for every row, or None.
-        """
+        """Ahat after one step, and the share of directions whose noise was clipped; `drift` comes from `slope`, `pace`
+        is h_i, and `covariance` `(K, K, K)` B_i for every row, or None."""
         scale, width = jnp.sqrt(expanded), pace[:, None]
         if covariance is None:
             noise = jnp.sqrt(2.0 * width) * jax.random.normal(key, expanded.shape, expanded.dtype)
@@ -131,8 +120,7 @@ class CoxIngersollRoss:
 def poisson(key: Array, mean: Array) -> Array:
     """Poisson draws of any mean, as floating-point numbers; where the mean is large they need not be whole.
 
-    JAX draws them from its own generator alone. That of compiled loops gives the same numbers (see `generator`), so
-    that its words may be taken for a key of JAX's.
+    JAX draws them from its own generator alone, to whose keys that of compiled loops is equal (see `generator`).
     """
     count_key, normal_key = jax.random.split(key)
     own = jax.random.wrap_key_data(jax.random.key_data(count_key), impl="threefry2x32")

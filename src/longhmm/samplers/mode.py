@@ -94,10 +94,9 @@ def find_mode(
 
 
 def _with_best_rows(model: HMM, coordinates: Params, sequences: Sequences, progress: Progress | None) -> Arrays:
-    """The same coordinates with the transition rows that are best for the expected transitions of these data.
+    """The same coordinates with the best rows for the expected transitions of these data, `(n + a) / sum (n + a)`.
 
-    In unconstrained coordinates that is `(n + a) / sum (n + a)`. A transition that is never seen moves with the length
-    of the data, and Newton steps would follow its logarithm by at most one unit at a time.
+    Newton steps would follow the logarithm of a transition that is never seen by at most one unit at a time.
     """
     if model.transitions.varies:
         return dict(coordinates)

@@ -230,10 +230,8 @@ class Given:
 
 @dataclass(frozen=True)
 class InverseInformation:
-    """D is the inverse of the complete-data information at the chain's first point, so that h near 0.1 suits any data.
-
-    Block diagonal: one block for the transitions, one for each state's emission.
-    """
+    """D is the inverse of the complete-data information at the chain's first point, so that h near 0.1 suits any data:
+    one block for the transitions, and one for each state's emission."""
 
     def factor(self, target: Target, u: Params) -> Array:
         blocks, flat = EmissionBlocks.like(u), Flat.like(u)

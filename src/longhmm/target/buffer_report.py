@@ -175,10 +175,7 @@ def buffer_report(
 def block_scores(
     model: HMM, params: Params, sequences: Sequences, core_length: int, *, blocks: int = 400, seed: int = 0
 ) -> tuple[np.ndarray, int]:
-    """Scores `(n, P)` of up to `blocks` blocks drawn at random, and how many blocks of this length the data have.
-
-    Coordinates are flat, names in sorted order. Buffers are so long that the scores are exact to rounding.
-    """
+    """Scores `(n, P)`, exact to rounding, of up to `blocks` random blocks, and how many of this length there are."""
     if core_length < 1:
         raise ModelError(f"core_length must be at least 1, got {core_length!r}.")
     model.check_dim(sequences)
@@ -223,10 +220,8 @@ def scores_of(
     start: StartDistribution,
     width: int | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores `(n, P)` of some blocks and the distributions entering them `(n, K)`, in float64, in bounded batches.
-
-    Windows are padded to `width` times, by default as many as core and buffers have.
-    """
+    """Scores `(n, P)` of some blocks and the distributions entering them `(n, K)`, in float64, in bounded batches of
+    windows that are padded to `width` times, by default as many as core and buffers have."""
     width = min(width or cut.width(buffer), int(np.diff(sequences.offsets).max()))
     batch = int(np.clip(BATCH_ENTRIES // (width * model.n_states), 1, len(numbers)))
     moves, statistics = model.given_initial(params) is None, WindowStatistics(start)

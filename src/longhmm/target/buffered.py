@@ -217,17 +217,15 @@ def window_estimate(
 def importance_of_groups(
     model: HMM, params: Params, sequences: Sequences, groups: Partition, buffer: int
 ) -> np.ndarray:
-    """`(G,)`, how much each group of blocks matters at `params`, from one look at all of them.
+    """`(G,)`, how much each group of blocks matters at `params`, from one look at all of them (F28).
 
-    Under control variates a block adds noise in proportion to its share of what is known about each parameter: about
-    the emission of a state, its share of all times spent there; about a transition, its share of all such transitions.
-    With expected visits `n_k`, transitions `n_ij` and the prior's concentration `a_ij`, a block matters by (F28)
+    Under control variates a block adds noise in proportion to its share of what is known about each parameter. With
+    expected visits `n_k`, transitions `n_ij` and the prior's concentration `a_ij`, it matters by
 
         sum over k of  n_c,k / (n_k + 1)    plus    sum over i != j of  n_c,ij / (n_ij + a_ij)
 
-    each scaled to sum to one over all blocks: every state, and every kind of transition, gets the same part of the
-    windows, however rare it is. A poor proposal costs noise, never bias. Rows are read on the host wherever the data
-    lie, so that the same data give the same table.
+    each scaled to sum to one over all blocks. A poor proposal costs noise, never bias. Rows are read on the host
+    wherever the data lie, so that the same data give the same table.
     """
     narrow = {name: jnp.asarray(value, jnp.float32) for name, value in params.items()}
     totals, moves = full_statistics(model, params, sequences), model.transitions

@@ -28,14 +28,11 @@ CONSTANTS = ("windows", "buffer", "partition", "scheme", "on_device", "lags")  #
 
 
 class Minibatch(NamedTuple):
-    """Windows, and the weight with which each one's core enters the sum over all data.
-
-    Inside compiled code only the one of `rows` and `numbers` that is used costs anything.
-    """
+    """Windows; inside compiled code only the one of `rows` and `numbers` that is used costs anything."""
 
     rows: Rows  # `(S, width, ...)`
     layout: Layout  # of the windows in `numbers`, or, without these, in `rows` laid end to end
-    weights: Any  # `(S,)`
+    weights: Any  # `(S,)`, with which each one's core enters the sum over all data
     numbers: Any = None  # `(n, w)`, what the emission's lowering made of rows; None where it has none
 
     def in_rows(self) -> Layout:

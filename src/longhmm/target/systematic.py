@@ -86,15 +86,12 @@ class Windows:
 
 @dataclass(frozen=True)
 class SystematicSampling:
-    """Draws `count` of `population` blocks (or places), neighbours at least `spacing` apart.
-
-    `shrunk` says that there was no room for the spacing that windows a mixing time apart would have needed.
-    """
+    """Draws `count` of `population` blocks (or places), neighbours at least `spacing` apart."""
 
     population: int
     count: int
     spacing: int
-    shrunk: bool = False
+    shrunk: bool = False  # there was no room for the spacing that windows a mixing time apart would have needed
 
     @staticmethod
     def plan(n_blocks: int, windows: Windows, buffer: int, mixing_time: float) -> SystematicSampling:
@@ -129,10 +126,7 @@ class SystematicSampling:
 @partial(jax.tree_util.register_dataclass, data_fields=("edges", "first", "size", "weight"), meta_fields=("scheme",))
 @dataclass(frozen=True, eq=False)
 class UnequalSampling:
-    """Unequal inclusion probabilities, the same for the blocks of each of G groups of neighbours.
-
-    There are groups where there are too many blocks for a table: its size never follows the length of the data.
-    """
+    """Unequal inclusion probabilities, the same for the blocks of each of G groups: a table of bounded size."""
 
     scheme: SystematicSampling  # draws places
     edges: Any  # `(G,)`, first place of each group
@@ -159,13 +153,8 @@ def groups_of(blocks: Partition) -> Partition:
 def plan_unequal(
     blocks: Partition, importance: np.ndarray, uniform: float, scheme: SystematicSampling
 ) -> UnequalSampling:
-    """Probabilities of which a share `uniform` is the same for all blocks, and the rest follows the importance.
-
-    Args:
-        importance: `(G,)`, of each group of `groups_of(blocks)` as a whole; nonnegative, and not all zero.
-        uniform: above 0, so that every block can be drawn, with a weight of at most `1 / uniform` times the usual one.
-        scheme: how blocks would be drawn with equal probabilities.
-    """
+    """Probabilities of which a share `uniform` is the same for all blocks, and the rest follows the importance `(G,)`
+    of groups as a whole, nonnegative and not all zero; `scheme` is how blocks would be drawn with equal ones."""
     groups = groups_of(blocks)
     per_group = groups.core_length // blocks.core_length
     sequence = np.repeat(np.arange(len(blocks.offsets) - 1), np.diff(groups.block_offsets))
@@ -191,15 +180,12 @@ def plan_unequal(
 
 
 def _limited(size: np.ndarray, counts: np.ndarray, count: int) -> np.ndarray:
-    """Sizes of which none takes more than a `count`-th part of all places; there are at least `count` blocks.
-
-    With the largest ones cut to the same size, there are fewer places, and others may become too large in turn.
-    """
+    """Sizes of which none takes more than a `count`-th part of all places; there are at least `count` blocks."""
     cut = np.zeros(len(size), bool)
     while True:
         rest, held = int(np.sum((size * counts)[~cut])), int(counts[cut].sum())
         largest = rest // (count - held)
-        over = ~cut & (size > largest)
+        over = ~cut & (size > largest)  # with these cut there are fewer places, and others may be too large in turn
         if not over.any():
             return np.where(cut, largest, size)
         cut |= over

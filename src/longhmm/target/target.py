@@ -120,11 +120,8 @@ class Estimator(Protocol):
 
 
 def impossible_windows(totals: Statistics, minibatch: Any) -> Array:
-    """At least how many windows hold observations that no state can produce, so that they were left out.
-
-    Every time in a core adds its window's weight to the expected first states or transitions, whatever was observed;
-    only windows whose likelihood is zero add nothing.
-    """
+    """At least how many windows hold observations that no state can produce, so that they were left out: every time in
+    a core adds its weight to the expected first states or transitions, unless the window's likelihood is zero."""
     expected, least = minibatch.weights * minibatch.layout.core, 0.5 * jnp.min(minibatch.weights)
     lost = jnp.sum(expected) - jnp.sum(totals.first) - jnp.sum(totals.transitions)
     return jnp.where(lost > least, jnp.ceil((lost - least) / jnp.max(expected)), 0.0).astype(jnp.int32)
