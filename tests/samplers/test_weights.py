@@ -39,7 +39,7 @@ def problem():
 
 
 def plain(bound):
-    return WindowTarget(bound.model, bound.statistics, bound.initial, bound.source)
+    return WindowTarget(bound.model, bound.start, bound.initial, bound.source)
 
 
 def same(left, right):

@@ -24,10 +24,10 @@ from longhmm.target.buffer_report import scores_of
 from longhmm.target.buffered import (
     IID,
     FullData,
-    WindowStatistics,
-    _only_row,
+    only_row,
     stationary_start,
     uniform_start,
+    windows_of,
 )
 from longhmm.target.control_variate import ControlVariate
 from longhmm.target.coordinates import score
@@ -180,7 +180,7 @@ def test_iid_against_finite_differences_of_a_mixture() -> None:
             return float(logsumexp(np.log(natural["transition"].mean(axis=0)) + logs, axis=1).sum())
 
     def mixture_score(params: dict, minibatch: Minibatch) -> dict:
-        found = WindowStatistics(_only_row, mixture=True)(MODEL, params, minibatch, minibatch.weights)
+        found = windows_of(MODEL, params, minibatch, minibatch.weights, only_row)
         return score(MODEL, MODEL.unconstrain(params), found)
 
     expected = differences(mixture, space.vector)

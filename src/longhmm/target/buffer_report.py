@@ -23,7 +23,7 @@ from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
 from longhmm.target.buffer_length import BufferEstimate, LyapunovBuffer
-from longhmm.target.buffered import StartDistribution, WindowStatistics, stationary_start, uniform_start
+from longhmm.target.buffered import StartDistribution, first_message, stationary_start, uniform_start, windows_of
 from longhmm.target.coordinates import Flat, interior, scores
 from longhmm.target.minibatch import Minibatch, with_numbers
 from longhmm.target.systematic import Windows
@@ -224,7 +224,7 @@ def scores_of(
     windows that are padded to `width` times, by default as many as core and buffers have."""
     width = min(width or cut.width(buffer), int(np.diff(sequences.offsets).max()))
     batch = int(np.clip(BATCH_ENTRIES // (width * model.n_states), 1, len(numbers)))
-    moves, statistics = model.given_initial(params) is None, WindowStatistics(start)
+    moves = model.given_initial(params) is None
     found = []
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in params.items()}
@@ -234,24 +234,24 @@ def scores_of(
             rows, layout = gather(sequences, cut.locate(padded, buffer), width, model.lags)
             layout = replace(layout, spans=(0, width, 0))  # the same program for all lengths
             minibatch = with_numbers(model, Minibatch(rows, layout, np.ones(batch)))
-            both = _batch_scores(model, statistics, moves, arrays, minibatch)
+            both = _batch_scores(model, start, moves, arrays, minibatch)
             found.append([np.asarray(each)[: len(some)] for each in both])
     of_blocks, entering = (np.concatenate(each) for each in zip(*found, strict=True))
     return of_blocks, entering
 
 
-@partial(jax.jit, static_argnames=("statistics", "moves"))
+@partial(jax.jit, static_argnames=("start", "moves"))
 def _batch_scores(
-    model: HMM, statistics: WindowStatistics, moves: bool, params: Params, minibatch: Minibatch
+    model: HMM, start: StartDistribution, moves: bool, params: Params, minibatch: Minibatch
 ) -> tuple[Array, Array]:
     """Scores, and the distribution of the state just before each core, given the rows of its window before it."""
     coordinates = model.unconstrain(params)
-    of_blocks = scores(model, coordinates, statistics(model, params, minibatch), initial_moves=moves)
+    of_blocks = scores(model, coordinates, windows_of(model, params, minibatch, start=start), initial_moves=moves)
     potentials, layout = lower(model, params, minibatch.rows), minibatch.in_rows()
     backend = choose(potentials.lowered.kind, model.n_states, model.transitions.varies, params["transition"].dtype)
     wanted = Wanted(per_chunk=True, forward_only=True, messages=True)
-    start = statistics.first_message(params)
-    found = chunk_statistics(backend, potentials, params["initial"], layout, start=start, wanted=wanted)
+    first = first_message(start, params)
+    found = chunk_statistics(backend, potentials, params["initial"], layout, start=first, wanted=wanted)
     assert found.messages is not None
     distribution = jax.nn.softmax(found.messages.forward_in, axis=1)
     # Nothing comes before a core that opens a sequence, whatever the start.

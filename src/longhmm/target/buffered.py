@@ -43,6 +43,11 @@ def uniform_start(params: Params) -> Array:
     return jnp.full(n_states, 1.0 / n_states, params["transition"].dtype)
 
 
+def only_row(params: Params) -> Array:
+    """That of a chain that forgets everything at every step: observations are taken as independent."""
+    return jnp.asarray(params["transition"])[0]
+
+
 @dataclass(frozen=True)
 class FullData:
     """The exact gradient, from one pass over everything."""
@@ -67,8 +72,17 @@ class Buffered:
     start: StartDistribution = stationary_start
 
     def bind(self, model: HMM, sequences: Sequences, params: Params) -> WindowTarget:
-        found = self.buffer.estimate(model, params, sequences)
-        return _bind_windows(model, sequences, params, self.windows, found, WindowStatistics(self.start))
+        buffer = self.buffer.estimate(model, params, sequences)
+        model.check_dim(sequences)
+        complete = model.validate(params)
+        if sequences.in_memory:
+            model.check_data(sequences)  # what lies in files is checked as it is read
+        source = MinibatchSource(sequences, self.windows, buffer.length, mixing_time(complete["transition"]), model)
+        if self.windows.proposal is not None:
+            importance = importance_of_groups(model, complete, sequences, groups_of(source.partition), buffer.length)
+            uniform = self.windows.proposal.uniform
+            source = source.with_unequal(plan_unequal(source.partition, importance, uniform, source.scheme))
+        return WindowTarget(model, self.start, model.given_initial(complete), source, buffer)
 
 
 @dataclass(frozen=True)
@@ -83,50 +97,28 @@ class IID:
                 f"IID() needs one transition matrix, got {type(model.transitions).__name__}, whose matrices follow "
                 "covariates: use Buffered(...)."
             )
-        found = FixedBuffer(0).estimate(model, params, sequences)
-        return _bind_windows(model, sequences, params, self.windows, found, WindowStatistics(_only_row, mixture=True))
+        return Buffered(self.windows, FixedBuffer(0), only_row).bind(model, sequences, params)
 
 
-def _bind_windows(
+def windows_of(
     model: HMM,
-    sequences: Sequences,
     params: Params,
-    windows: Windows,
-    found: BufferEstimate,
-    statistics: WindowStatistics,
-) -> WindowTarget:
-    model.check_dim(sequences)
-    complete = model.validate(params)
-    if sequences.in_memory:
-        model.check_data(sequences)  # what lies in files is checked as it is read
-    source = MinibatchSource(sequences, windows, found.length, mixing_time(complete["transition"]), model)
-    if windows.proposal is not None:
-        importance = importance_of_groups(model, complete, sequences, groups_of(source.partition), found.length)
-        source = source.with_unequal(
-            plan_unequal(source.partition, importance, windows.proposal.uniform, source.scheme)
-        )
-    return WindowTarget(model, statistics, model.given_initial(complete), source, found)
+    minibatch: Minibatch,
+    weights: Array | None = None,
+    start: StartDistribution = stationary_start,
+) -> Statistics:
+    """Statistics of every window of a minibatch, or, with weights, of all together."""
+
+    def at(params: Params) -> Statistics:
+        rows = minibatch.rows, minibatch.numbers, minibatch.layout
+        return window_statistics(model, params, *rows, first_message(start, params), weights)
+
+    return _mixture_statistics(params, at) if start is only_row else at(params)
 
 
-@dataclass(frozen=True)
-class WindowStatistics:
-    """Statistics of the windows of a minibatch. Compared by value, so that compiled code is shared."""
-
-    start: StartDistribution  # the distribution of the state before a window
-    mixture: bool = False  # take observations as independent
-
-    def __call__(self, model: HMM, params: Params, minibatch: Minibatch, weights: Array | None = None) -> Statistics:
-        """Of every window, or, with weights, of all together."""
-
-        def windows(at: Params) -> Statistics:
-            rows, start = (minibatch.rows, minibatch.numbers, minibatch.layout), self.first_message(at)
-            return window_statistics(model, at, *rows, start, weights)
-
-        return _mixture_statistics(params, windows) if self.mixture else windows(params)
-
-    def first_message(self, params: Params) -> Array | None:
-        """The distribution before windows; None for the stationary one, which backends find by themselves."""
-        return None if self.start is stationary_start else jax.lax.stop_gradient(self.start(params))
+def first_message(start: StartDistribution, params: Params) -> Array | None:
+    """The distribution before windows; None for the stationary one, which backends find by themselves."""
+    return None if start is stationary_start else jax.lax.stop_gradient(start(params))
 
 
 def _mixture_statistics(params: Params, find: Callable[[Params], Statistics]) -> Statistics:
@@ -147,18 +139,13 @@ def _mixture_statistics(params: Params, find: Callable[[Params], Statistics]) ->
     )
 
 
-def _only_row(params: Params) -> Array:
-    """Of a chain that forgets everything at every step."""
-    return jnp.asarray(params["transition"])[0]
-
-
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class WindowTarget(Target):
     """Minibatches of windows."""
 
     model: HMM
-    statistics: WindowStatistics = field(metadata={"static": True})
+    start: StartDistribution = field(metadata={"static": True})
     initial: Any
     source: MinibatchSource
     buffer: BufferEstimate | None = field(default=None, metadata={"static": True})
@@ -192,18 +179,18 @@ class WindowTarget(Target):
         return with_numbers(self.model, minibatch)
 
     def estimate(self, u: Params, minibatch: Minibatch, *, per_window: bool = False) -> Estimate:
-        found: Estimate = window_estimate(self.model, self.statistics, per_window, dict(u), self.initial, minibatch)
+        found: Estimate = window_estimate(self.model, self.start, per_window, dict(u), self.initial, minibatch)
         return found
 
 
-@partial(jax.jit, static_argnames=("statistics", "per_window"))
+@partial(jax.jit, static_argnames=("start", "per_window"))
 def window_estimate(
-    model: HMM, statistics: WindowStatistics, per_window: bool, u: Coordinates, initial: Any, minibatch: Minibatch
+    model: HMM, start: StartDistribution, per_window: bool, u: Coordinates, initial: Any, minibatch: Minibatch
 ) -> Estimate:
     params, pull = natural(model, u)
     if initial is not None:
         params = {**params, "initial": jnp.asarray(initial, params["transition"].dtype)}
-    found = statistics(model, params, minibatch, None if per_window else minibatch.weights)
+    found = windows_of(model, params, minibatch, None if per_window else minibatch.weights, start)
     totals = found.total(minibatch.weights) if per_window else found
     likelihood = pull(natural_score(params, totals, initial_moves=initial is None))
     gradient = add(likelihood, prior_gradient(model, u))
@@ -260,6 +247,6 @@ def _few_bits(values: np.ndarray) -> np.ndarray:
 @jax.jit
 def _shares(model: HMM, params: Params, per_visit: Array, per_move: Array, minibatch: Minibatch) -> Array:
     """`(2, W)`, each window's shares of the visits of every state and of every kind of transition, summed."""
-    found = WindowStatistics(stationary_start)(model, params, minibatch)
+    found = windows_of(model, params, minibatch)
     visits = found.first + jnp.sum(found.transitions, axis=1)
     return jnp.stack([jnp.sum(visits * per_visit, axis=1), jnp.sum(found.transitions * per_move, axis=(1, 2))])

@@ -22,14 +22,7 @@ from longhmm.inference.scaling import safe_log
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
-from longhmm.target.buffered import (
-    Buffered,
-    StartDistribution,
-    WindowStatistics,
-    WindowTarget,
-    stationary_start,
-    window_estimate,
-)
+from longhmm.target.buffered import Buffered, StartDistribution, WindowTarget, stationary_start, window_estimate
 from longhmm.target.coordinates import Arrays, Coordinates, add, interior, prior_gradient, unconstrain
 from longhmm.target.minibatch import Minibatch
 from longhmm.target.systematic import Windows
@@ -113,19 +106,17 @@ class ControlVariateTarget(WindowTarget):
     @staticmethod
     def of(plain: WindowTarget, centre: Any, exact: Any, rare: CountControl | None = None) -> ControlVariateTarget:
         """The same windows with control variates."""
-        return ControlVariateTarget(
-            plain.model, plain.statistics, plain.initial, plain.source, None, centre, exact, rare
-        )
+        return ControlVariateTarget(plain.model, plain.start, plain.initial, plain.source, None, centre, exact, rare)
 
     def estimate(self, u: Params, minibatch: Minibatch, *, per_window: bool = False) -> Estimate:
         fixed = (self.centre, self.exact, self.rare, self.initial)
-        return _controlled(self.model, self.statistics, dict(u), *fixed, minibatch)
+        return _controlled(self.model, self.start, dict(u), *fixed, minibatch)
 
 
-@partial(jax.jit, static_argnames=("statistics",))
+@partial(jax.jit, static_argnames=("start",))
 def _controlled(
     model: HMM,
-    statistics: WindowStatistics,
+    start: StartDistribution,
     u: Coordinates,
     centre: Coordinates,
     exact: Coordinates,
@@ -134,7 +125,7 @@ def _controlled(
     minibatch: Minibatch,
 ) -> Estimate:
     def at(point: Coordinates) -> tuple[Coordinates, Array, Array]:
-        seen = window_estimate(model, statistics, False, point, initial, minibatch)
+        seen = window_estimate(model, start, False, point, initial, minibatch)
         assert seen.totals is not None
         return seen.likelihood, seen.totals.transitions, seen.impossible
 

@@ -19,7 +19,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
 from longhmm.model.summary import subsample_data
-from longhmm.target.buffered import WindowStatistics, stationary_start
+from longhmm.target.buffered import windows_of
 from longhmm.target.control_variate import count_score
 from longhmm.target.coordinates import Flat, constrain, log_prior_gradient, natural_score, scores
 from longhmm.target.minibatch import Minibatch, with_numbers
@@ -146,7 +146,7 @@ def score_differences(
 @partial(jax.jit, static_argnames=("flat",))
 def _differences(model: HMM, flat: Flat, centre: Any, points: Any, minibatches: Minibatch, elasticity: Array) -> Array:
     def at(coordinates: Any, minibatch: Minibatch) -> tuple[Array, Array]:
-        found = WindowStatistics(stationary_start)(model, model.constrain(coordinates), minibatch)
+        found = windows_of(model, model.constrain(coordinates), minibatch)
         return flat.ravel(scores(model, coordinates, found)), found.transitions
 
     def moved(inputs: tuple[Any, Minibatch]) -> Array:
