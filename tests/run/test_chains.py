@@ -41,7 +41,7 @@ def test_windows_without_a_possible_path_are_counted(sampler, policy, contradict
         sampler = tuned_by_hand(start, 1.0)
     state = sampler.init(bound, jax.random.key(0), coordinates_of(model, PARAMS))
     _, info = sampler.step(bound, jax.random.key(1), state, bound.minibatch(jax.random.key(2)))
-    assert int(info.impossible) == 1
+    assert int(info.stats["impossible"]) == 1
 
 
 def test_impossible_windows_are_reported_and_the_verdict_says_biased(contradiction):

@@ -137,8 +137,8 @@ def test_one_step_is_the_textbook_one():
     np.testing.assert_allclose(new.params["mean"], mean, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(new.params["covariance"], covariance, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(new.params["transition"], counts / counts.sum(1, keepdims=True), rtol=1e-5)
-    assert info.halvings == 0
-    assert info.gain > 0
+    assert info.stats["halvings"] == 0
+    assert info.stats["gain"] > 0
 
 
 @pytest.mark.slow

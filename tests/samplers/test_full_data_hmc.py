@@ -20,8 +20,8 @@ def test_nuts_on_one_state_gives_the_conjugate_posterior() -> None:
     sampler = NUTS(inverse_mass=[[sd**2]])
     draws, info = run(sampler, target.model, target.data, target.params, 2000)
     assert_moments(draws["mean"][..., 0], mean, sd)
-    assert 0.7 < float(info.acceptance.mean()) < 0.97
-    assert not bool(info.diverged.any())
+    assert 0.7 < float(info.stats["acceptance"].mean()) < 0.97
+    assert not bool(info.stats["diverged"].any())
     bound = sampler.estimator(None, None).bind(target.model, target.data, target.params)
     with pytest.raises(ModelError, match=r"inverse_mass must be a positive definite matrix of shape \(1, 1\)"):
         start = lh.unconstrain(target.model, target.params)
@@ -64,6 +64,6 @@ def test_nuts_and_gibbs_agree_on_a_gaussian_model_with_missing_values() -> None:
     y[np.random.default_rng(0).random(y.shape) < 0.15] = np.nan
     exact, _ = run(NUTS(), model, y, params, 3000)
     gibbs, info = run(Gibbs(), model, y, params, 8000)
-    assert float(info.acceptance.mean()) > 0.6
+    assert float(info.stats["acceptance"].mean()) > 0.6
     for name in ("transition", "mean", "covariance"):
         assert_same_law(gibbs[name], exact[name])

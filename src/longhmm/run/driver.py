@@ -227,8 +227,7 @@ def _step_keys(key: jax.Array, first: jax.Array, thin: int) -> tuple[jax.Array, 
 
 
 def _scalars(info: Any) -> dict[str, jax.Array]:
-    fields = info._asdict().items()
-    return {name: value for name, value in fields if not isinstance(value, dict) and jnp.ndim(value) == 0}
+    return {"finite": info.finite, **info.stats}
 
 
 @jax.jit

@@ -1,8 +1,8 @@
 """The contract every sampler keeps, so that one driver, one checkpoint and one result type serve all.
 
 A sampler is a small frozen dataclass, derived from `Sampler`, with two pure functions, `init` and `step`. A State is a
-NamedTuple of arrays with a field `coordinates`, the unconstrained parameters by name; an Info has the fields of `Info`,
-at least. A sampler that finds its own settings returns, from `tune`, a copy of itself that holds them.
+NamedTuple of arrays with a field `coordinates`, the unconstrained parameters by name; an `Info` says what a step did.
+A sampler that finds its own settings returns, from `tune`, a copy of itself that holds them.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Info(NamedTuple):
 
     gradient: Coordinates  # of the log posterior, as the step used it, at the coordinates before the step; or zeros
     finite: Array  # False if the step met a number that is not finite; the driver then stops the chain
+    stats: dict[str, Any] = {}  # noqa: RUF012 numbers to be kept with the draw, by name; a tree for JAX, never changed
 
 
 class Start(NamedTuple):

@@ -19,7 +19,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
-from longhmm.samplers.contract import Coordinates, Sampler, Start
+from longhmm.samplers.contract import Coordinates, Info, Sampler, Start
 from longhmm.samplers.mode import Mode, find_mode
 from longhmm.target.buffer_length import FixedBuffer
 from longhmm.target.buffered import Buffered, FullData, WindowTarget
@@ -49,15 +49,6 @@ class ControlVariateState(NamedTuple):
     coordinates: Coordinates
     offset: Array
     noise: Array
-
-
-class ControlVariateInfo(NamedTuple):
-    """The gradient used, whether all was finite, the length of the drift when whitened, and impossible windows."""
-
-    gradient: Coordinates
-    finite: Array
-    drift: Array
-    impossible: Array
 
 
 @dataclass(frozen=True)
@@ -133,7 +124,7 @@ class ControlVariateSGLD(Sampler):
 
     def step(
         self, target: ControlVariateTarget, key: Array, state: ControlVariateState, minibatch: Any
-    ) -> tuple[ControlVariateState, ControlVariateInfo]:
+    ) -> tuple[ControlVariateState, Info]:
         factor, step_size = (jnp.asarray(each, jnp.float32) for each in (self.found.factor, self.found.step_size))
         spread = jnp.sqrt(2.0 * step_size) * jnp.asarray(self.found.noise_factor, jnp.float32)
         seen = target.estimate(state.coordinates, minibatch)
@@ -141,8 +132,8 @@ class ControlVariateSGLD(Sampler):
         drift = jnp.clip(asked, -LONGEST_DRIFT, LONGEST_DRIFT)
         noise = jax.random.normal(key, state.offset.shape, state.offset.dtype)
         offset = state.offset + drift + spread @ (0.5 * (state.noise + noise))
-        length = jnp.sqrt(jnp.sum(drift**2))
-        info = ControlVariateInfo(seen.gradient, jnp.all(jnp.isfinite(offset)), length, seen.impossible)
+        stats = {"drift": jnp.sqrt(jnp.sum(drift**2)), "impossible": seen.impossible}  # its length when whitened
+        info = Info(seen.gradient, jnp.all(jnp.isfinite(offset)), stats)
         return ControlVariateState(self._place(target, offset), offset, noise), info
 
     def _place(self, target: ControlVariateTarget, offset: Array) -> Coordinates:

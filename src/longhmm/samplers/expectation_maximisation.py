@@ -19,7 +19,7 @@ from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.parameters import Params
 from longhmm.model.summary import subsample_data
 from longhmm.progress import Bar
-from longhmm.samplers.contract import Coordinates, Sampler
+from longhmm.samplers.contract import Coordinates, Info, Sampler
 from longhmm.samplers.em_steps import Expected, between, expect, log_prior, maximise, sums_suffice
 from longhmm.target.buffered import FullData
 from longhmm.target.coordinates import Arrays, constrain, unconstrain
@@ -40,17 +40,6 @@ class EMState(NamedTuple):
     expected: Expected
     log_posterior: float  # with the log prior density of natural parameters, if there is a prior
     by_sums: bool  # whether sufficient statistics are used
-
-
-class EMInfo(NamedTuple):
-    """What a step achieved: the values after it, the gain, and how often the step was halved; a gradient of zeros."""
-
-    gradient: Arrays
-    finite: bool
-    log_likelihood: float
-    log_posterior: float
-    gain: float
-    halvings: int
 
 
 @dataclass(frozen=True)
@@ -98,7 +87,7 @@ class ExpectationMaximisation(Sampler):
         start = complete if given is None else {**complete, "initial": own}
         return self._at(start, target, sums_suffice(target))
 
-    def step(self, target: Target, key: Any, state: EMState, minibatch: None = None) -> tuple[EMState, EMInfo]:
+    def step(self, target: Target, key: Any, state: EMState, minibatch: None = None) -> tuple[EMState, Info]:
         """Move to better parameters."""
         model = target.model
         given = {name: value for name, value in state.params.items() if name == "initial"}
@@ -121,10 +110,11 @@ class ExpectationMaximisation(Sampler):
         return EMState(_coordinates(data.model, params), params, expected, value, by_sums)
 
 
-def _report(state: EMState, gain: float, halvings: int) -> EMInfo:
-    nothing = {name: np.zeros_like(value) for name, value in state.coordinates.items()}
-    finite = bool(np.isfinite(state.log_posterior))
-    return EMInfo(nothing, finite, state.expected.log_likelihood, state.log_posterior, gain, halvings)
+def _report(state: EMState, gain: float, halvings: int) -> Info:
+    """What a step achieved: the values after it, the gain, and how often the step was halved."""
+    nothing: Any = {name: np.zeros_like(value) for name, value in state.coordinates.items()}
+    stats = {"log_likelihood": state.expected.log_likelihood, "log_posterior": state.log_posterior}
+    return Info(nothing, np.isfinite(state.log_posterior), {**stats, "gain": gain, "halvings": halvings})
 
 
 def _coordinates(model: HMM, params: Params) -> Arrays:
@@ -201,9 +191,9 @@ def fit_em(
         target, state = _started(em, resolved, sequences, start)
         trace, converged = [state.log_posterior], False
         while not converged and len(trace) <= max_iterations:
-            state, info = em.step(target, None, state)
-            trace.append(info.log_posterior)
-            bar.describe(f"EM iteration {len(trace) - 1}, log posterior {info.log_posterior:,.1f}")
+            state, _ = em.step(target, None, state)
+            trace.append(state.log_posterior)
+            bar.describe(f"EM iteration {len(trace) - 1}, log posterior {state.log_posterior:,.1f}")
             converged = left_to_gain(trace) < max(tolerance, 1e-11 * abs(trace[-1]))
     complete = resolved.validate(state.params)
     params = complete if init is not None or sequences.has_states else in_rising_order(resolved, complete)

@@ -17,7 +17,7 @@ import numpy as np
 from jax import Array
 
 from longhmm.errors import LongHMMError, ModelError
-from longhmm.samplers.contract import Coordinates, Sampler, in_blocks
+from longhmm.samplers.contract import Coordinates, Info, Sampler, in_blocks
 from longhmm.target.coordinates import Flat
 from longhmm.target.resident_data import ExactPosterior, ResidentData
 from longhmm.target.target import Estimator
@@ -37,17 +37,6 @@ class HMCState(NamedTuple):
     step_size: Array
     inverse_mass: Array  # `(P, P)`, an estimate of the posterior covariance in flat coordinates
     level: Array  # the overlap with which passes begin; kept here so that a resumed chain is the same chain
-
-
-class HMCInfo(NamedTuple):
-    """What a step reports beside the gradient before it."""
-
-    gradient: Coordinates
-    finite: Array
-    acceptance: Array  # mean Metropolis probability over the trajectory
-    diverged: Array  # whether the energy error passed 1000 somewhere on it
-    leapfrogs: Array  # passes over the data
-    log_posterior: Array  # at the new coordinates
 
 
 class _Hamiltonian(Sampler):
@@ -84,20 +73,20 @@ class _Hamiltonian(Sampler):
             numbers = jnp.asarray(step_size, jnp.float64), jnp.asarray(mass)
             return HMCState(wide, value, flat.ravel(gradient), *numbers, posterior.level)
 
-    def step(self, target: ExactPosterior, key: Array, state: HMCState, minibatch: None) -> tuple[HMCState, HMCInfo]:
+    def step(self, target: ExactPosterior, key: Array, state: HMCState, minibatch: None) -> tuple[HMCState, Info]:
         flat = Flat.like(state.coordinates)
         posterior = target.at_level(state.level)
         start = _blackjax().mcmc.hmc.HMCState(flat.ravel(state.coordinates), state.log_posterior, state.gradient)
         new, info = self.move(flat, posterior, key, start, state.step_size, state.inverse_mass)
         place = {"coordinates": flat.unravel(new.position), "log_posterior": new.logdensity}
-        return state._replace(**place, gradient=new.logdensity_grad), HMCInfo(
-            gradient=flat.unravel(state.gradient),
-            finite=jnp.isfinite(new.logdensity) & jnp.all(jnp.isfinite(new.position)),
-            acceptance=info.acceptance_rate,
-            diverged=info.is_divergent,
-            leapfrogs=jnp.asarray(info.num_integration_steps),
-            log_posterior=new.logdensity,
-        )
+        finite = jnp.isfinite(new.logdensity) & jnp.all(jnp.isfinite(new.position))
+        stats = {
+            "acceptance": info.acceptance_rate,  # mean Metropolis probability over the trajectory
+            "diverged": info.is_divergent,  # whether the energy error passed 1000 somewhere on it
+            "leapfrogs": jnp.asarray(info.num_integration_steps),  # passes over the data
+            "log_posterior": new.logdensity,  # at the new coordinates
+        }
+        return state._replace(**place, gradient=new.logdensity_grad), Info(flat.unravel(state.gradient), finite, stats)
 
     def move(
         self, flat: Flat, posterior: ExactPosterior, key: Array, start: Any, step_size: Array, mass: Array
@@ -258,7 +247,7 @@ def _adaptation_steps(
     def one(number: Array, adapting: Adapting) -> Adapting:
         slow, ends = schedule[number]
         chain, info = sampler.step(target, keys[number], adapting.chain, None)
-        averaging = update_size(adapting.averaging, info.acceptance)
+        averaging = update_size(adapting.averaging, info.stats["acceptance"])
         position = Flat.like(chain.coordinates).ravel(chain.coordinates)
         metric = jax.lax.cond(slow, lambda each: update_mass(each, position), lambda each: each, adapting.metric)
         averaging, metric = jax.lax.cond(ends, begun_anew, lambda *both: both, averaging, metric)

@@ -19,7 +19,7 @@ from longhmm.model import parameters
 from longhmm.model.conjugate import Conjugate, draw_dirichlet
 from longhmm.model.emission_fit import Coordinates as FlatEmission
 from longhmm.model.parameters import Params
-from longhmm.samplers.contract import Coordinates, Sampler, all_finite, in_blocks
+from longhmm.samplers.contract import Coordinates, Info, Sampler, all_finite, in_blocks
 from longhmm.target.resident_data import ExactPosterior, ResidentData
 from longhmm.target.target import Estimator
 
@@ -42,16 +42,6 @@ class GibbsState(NamedTuple):
     metric: Metric | None
 
 
-class GibbsInfo(NamedTuple):
-    """What a sweep reports; a gradient of zeros, since none is used."""
-
-    gradient: Coordinates
-    finite: Array
-    log_likelihood: Array  # with the states summed out, at the parameters before the sweep
-    acceptance: Array  # of the emission's Hamiltonian steps; 1 where it has a closed form
-    transitions_accepted: Array  # 1 unless `initial` is stationary, which a Dirichlet draw leaves out
-
-
 @dataclass(frozen=True)
 class Gibbs(Sampler):
     """Blocked Gibbs sampling on all data.
@@ -71,6 +61,9 @@ class Gibbs(Sampler):
         >>> import longhmm as lh
         >>> lh.Gibbs().name
         'Gibbs'
+
+    Stats: `log_likelihood` at the parameters before the sweep, the states summed out; `acceptance` of Hamiltonian
+    steps; `transitions_accepted`, 1 unless `initial` is stationary, which a Dirichlet draw leaves out.
 
     Closed forms: Gaussian (normal or flat mean; inverse-Wishart or flat covariance, inverse-gamma variance), Poisson
     (gamma, exponential or flat), Bernoulli (beta or uniform), Categorical (Dirichlet or flat), tied or not.
@@ -98,9 +91,7 @@ class Gibbs(Sampler):
             step_size = 0.9 * size**-0.25  # accepted about as often as wanted where the density is normal
             return GibbsState(dict(u), Metric(jnp.eye(size), jnp.asarray(step_size)))
 
-    def step(
-        self, target: ExactPosterior, key: Array, state: GibbsState, minibatch: None
-    ) -> tuple[GibbsState, GibbsInfo]:
+    def step(self, target: ExactPosterior, key: Array, state: GibbsState, minibatch: None) -> tuple[GibbsState, Info]:
         """States, transitions, emission, in this order."""
         path_key, transition_key, emission_key = jax.random.split(key, 3)
         model, params = target.model, target.params(state.coordinates)
@@ -122,8 +113,8 @@ class Gibbs(Sampler):
         }
         nothing = jax.tree.map(jnp.zeros_like, coordinates)
         finite = jnp.isfinite(paths.log_likelihood) & all_finite(coordinates)
-        info = GibbsInfo(nothing, finite, paths.log_likelihood, acceptance, accepted)
-        return GibbsState(coordinates, state.metric), info
+        stats = {"log_likelihood": paths.log_likelihood, "acceptance": acceptance, "transitions_accepted": accepted}
+        return GibbsState(coordinates, state.metric), Info(nothing, finite, stats)
 
     def adapt(self, target: ExactPosterior, key: Array, state: GibbsState) -> Iterator[tuple[GibbsState, float]]:
         """Sweeps that find the step size, with the metric measured anew after a third and two thirds of them."""
@@ -287,7 +278,7 @@ def _sweeps(
         state, info = sampler.step(posterior, keys[number], state, None)
         assert state.metric is not None
         # Robbins and Monro (1951).
-        size = state.metric.step_size * jnp.exp((info.acceptance - ACCEPTANCE) / jnp.sqrt(number + 1.0))
+        size = state.metric.step_size * jnp.exp((info.stats["acceptance"] - ACCEPTANCE) / jnp.sqrt(number + 1.0))
         return state._replace(metric=state.metric._replace(step_size=jnp.clip(size, 1e-4, np.pi / 2)))
 
     last: GibbsState = jax.lax.fori_loop(first, first + count, one, state)

@@ -215,7 +215,7 @@ def local_optima(
             state = em.at(start, target)
             for _ in range(EM_STEPS):
                 state, info = em.step(target, None, state)
-                if info.gain < 0.01:
+                if info.stats["gain"] < 0.01:
                     break
         except ImpossibleObservationError:
             continue

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from longhmm.samplers import recipe
-from longhmm.samplers.contract import Coordinates, all_finite
+from longhmm.samplers.contract import Coordinates, Info, all_finite
 from longhmm.samplers.preconditioning import Identity, InverseInformation, Preconditioner
 from longhmm.samplers.schedules import Schedule, Stepped, positive
 from longhmm.target.coordinates import Flat
@@ -25,27 +25,6 @@ class SGLDState(NamedTuple):
     steps: Array
     noise: Array | None  # moving average of `L^T V L`, or of its diagonal for SGHMC; None without correction
     momentum: Array | None = None  # `(P,)`, r of SGHMC in scaled coordinates; standard normal in equilibrium
-
-
-class SGLDInfo(NamedTuple):
-    """Beside gradient and finiteness: the share of directions whose noise was clipped, h, and impossible windows."""
-
-    gradient: Coordinates
-    finite: Array
-    clipped: Array
-    step_size: Array
-    impossible: Array
-
-
-class SGHMCInfo(NamedTuple):
-    """The same, and the mean of r^2, which is 1 at rest."""
-
-    gradient: Coordinates
-    finite: Array
-    clipped: Array
-    step_size: Array
-    impossible: Array
-    temperature: Array
 
 
 class _Scaled(Stepped):
@@ -99,6 +78,8 @@ class SGLD(_Scaled):
         >>> bool(info.finite)
         True
 
+    Stats: `clipped`, the share of directions whose noise was; `step_size`; `impossible` windows.
+
     Reference: M. Welling and Y. W. Teh, Bayesian learning via stochastic gradient Langevin dynamics, ICML 2011. Differs
     by the preconditioner, by the correction of the noise, and by step sizes that need not decay.
     """
@@ -114,13 +95,14 @@ class SGLD(_Scaled):
         noise = jnp.zeros((factor.shape[0],) * 2, factor.dtype) if self.noise_correction else None
         return SGLDState(dict(u), factor, jnp.zeros((), jnp.int32), noise)
 
-    def step(self, target: Any, key: Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, SGLDInfo]:
+    def step(self, target: Any, key: Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, Info]:
         flat = Flat.like(state.coordinates)
         seen, noise, size = self.look(target, state, minibatch, recipe.covariance)
         theta, gradient = flat.ravel(state.coordinates), flat.ravel(seen.gradient)
         theta, clipped = recipe.step(key, theta, gradient, state.factor, size, noise)
         after = SGLDState(flat.unravel(theta), state.factor, state.steps + 1, noise)
-        return after, SGLDInfo(seen.gradient, all_finite((theta, gradient)), clipped, size, seen.impossible)
+        stats = {"clipped": clipped, "step_size": size, "impossible": seen.impossible}
+        return after, Info(seen.gradient, all_finite((theta, gradient)), stats)
 
 
 @dataclass(frozen=True)
@@ -149,6 +131,8 @@ class SGHMC(_Scaled):
         >>> lh.SGHMC(step_size=0.1).name
         'SGHMC'
 
+    Stats: as for `SGLD`, and `temperature`, the mean of r^2, which is 1 at rest.
+
     Reference: T. Chen, E. B. Fox and C. Guestrin, Stochastic gradient Hamiltonian Monte Carlo, ICML 2014. Differs by
     the scaled coordinates, the order of the updates, and the noise estimate taken from windows.
     """
@@ -170,7 +154,7 @@ class SGHMC(_Scaled):
         noise = jnp.zeros_like(momentum) if self.noise_correction else None
         return SGLDState(dict(u), factor, jnp.zeros((), jnp.int32), noise, momentum)
 
-    def step(self, target: Any, key: Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, SGHMCInfo]:
+    def step(self, target: Any, key: Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, Info]:
         flat, factor, momentum = Flat.like(state.coordinates), state.factor, state.momentum
         assert momentum is not None
         seen, noise, size = self.look(target, state, minibatch, recipe.variance)
@@ -182,5 +166,6 @@ class SGHMC(_Scaled):
         theta = flat.ravel(state.coordinates) + recipe.scaled(factor, size * momentum)
         after = SGLDState(flat.unravel(theta), factor, state.steps + 1, noise, momentum)
         finite = all_finite((theta, momentum, slope))
-        clipped = jnp.mean(jnp.asarray(left < 0, slope.dtype))
-        return after, SGHMCInfo(seen.gradient, finite, clipped, size, seen.impossible, jnp.mean(momentum**2))
+        stats = {"clipped": jnp.mean(jnp.asarray(left < 0, slope.dtype)), "step_size": size}
+        stats |= {"impossible": seen.impossible, "temperature": jnp.mean(momentum**2)}
+        return after, Info(seen.gradient, finite, stats)

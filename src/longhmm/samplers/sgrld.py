@@ -17,7 +17,7 @@ from jax import Array
 from longhmm.errors import ModelError, check_whole
 from longhmm.model.hmm import HMM
 from longhmm.samplers import recipe
-from longhmm.samplers.contract import Coordinates, all_finite, chosen
+from longhmm.samplers.contract import Coordinates, Info, all_finite, chosen
 from longhmm.samplers.langevin_moves import (
     CoxIngersollRoss,
     EmissionMove,
@@ -50,17 +50,6 @@ class SGRLDState(NamedTuple):
     factor: Array  # `(n, p, p)`, L of each emission block, `D = L L^T`, constant
     steps: Array
     noise: Noise | None  # None without correction
-
-
-class SGRLDInfo(NamedTuple):
-    """What a step reports."""
-
-    gradient: Coordinates
-    finite: Array
-    clipped: Array  # share of directions in which the gradient's noise alone exceeds what should be injected
-    refused: Array  # share of covariance proposals that were not positive definite (`GaussianMetric` only)
-    step_size: Array
-    impossible: Array  # windows left out, since no state can have produced what they hold
 
 
 @dataclass(frozen=True)
@@ -107,7 +96,7 @@ class _Riemannian(Stepped):
             noise = Noise(jnp.zeros((model.n_states,) * 3, expanded.dtype), jnp.zeros_like(factor))
         return SGRLDState(dict(u), expanded, pace, factor, jnp.zeros((), jnp.int32), noise)
 
-    def step(self, target: Any, key: Array, state: SGRLDState, minibatch: Any) -> tuple[SGRLDState, SGRLDInfo]:
+    def step(self, target: Any, key: Array, state: SGRLDState, minibatch: Any) -> tuple[SGRLDState, Info]:
         size = self.size_at(state.steps, state.expanded.dtype)
 
         def look(state: SGRLDState) -> Estimate:
@@ -127,7 +116,8 @@ class _Riemannian(Stepped):
             clipped, seen = 0.5 * (rows_clipped + clipped), (seen.gradient, seen.impossible)
         gradient, impossible = seen
         finite = all_finite(moved.coordinates)  # what is not finite elsewhere ends there
-        return moved._replace(steps=state.steps + 1), SGRLDInfo(gradient, finite, clipped, refused, size, impossible)
+        stats = {"clipped": clipped, "refused": refused, "step_size": size, "impossible": impossible}
+        return moved._replace(steps=state.steps + 1), Info(gradient, finite, stats)
 
     # Parts of a step ------------------------------------------------------------------------------------------------
 
@@ -237,6 +227,8 @@ class SGRLD(_Riemannian):
         >>> import longhmm as lh
         >>> lh.SGRLD(step_size=0.05, transitions=lh.samplers.CoxIngersollRoss()).name
         'SG-RLD'
+
+    Stats: as for `SGLD`, and `refused`, the share of covariance proposals that were (`GaussianMetric` only).
 
     Reference: Ma, Foti and Fox (2017), as above; Patterson and Teh (NeurIPS 2013) for the expanded mean.
 

@@ -26,7 +26,7 @@ from longhmm.model.conjugate import Conjugate, draw_dirichlet
 from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Parameters
-from longhmm.samplers.contract import Coordinates, Sampler, all_finite
+from longhmm.samplers.contract import Coordinates, Info, Sampler, all_finite
 from longhmm.target.minibatch import Minibatch
 
 
@@ -39,15 +39,6 @@ class SVIState(NamedTuple):
     emission: Any  # `q` of the emission's parameters
     centre: Array  # `(D,)`, what Gaussian observations are measured from
     steps: Array
-
-
-class SVIInfo(NamedTuple):
-    """Zeros for the gradient, whether all is finite, the learning rate of the step, and impossible windows."""
-
-    gradient: Coordinates
-    finite: Array
-    rate: Array
-    impossible: Array
 
 
 @dataclass(frozen=True)
@@ -100,7 +91,7 @@ class StochasticVariational(Sampler):
         state: SVIState = _start(target.model, float(target.source.partition.offsets[-1]), dict(u))
         return state
 
-    def step(self, target: Any, key: Array, state: SVIState, minibatch: Minibatch) -> tuple[SVIState, SVIInfo]:
+    def step(self, target: Any, key: Array, state: SVIState, minibatch: Minibatch) -> tuple[SVIState, Info]:
         model = target.model
         family = _approximation(model, state.centre)
         transitions, sums, lost = _expect(model, family, target.initial, state, minibatch)
@@ -110,7 +101,7 @@ class StochasticVariational(Sampler):
         new = state._replace(transitions=moved[0], sums=moved[1], steps=state.steps + 1)
         new = _settled(model, family, new)
         nothing = jax.tree.map(jnp.zeros_like, new.coordinates)
-        return new, SVIInfo(nothing, all_finite(new.coordinates), rate, lost)
+        return new, Info(nothing, all_finite(new.coordinates), {"rate": rate, "impossible": lost})
 
 
 @jax.jit
