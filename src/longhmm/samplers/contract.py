@@ -56,6 +56,7 @@ class Sampler:
         name: short, for tables and progress bars.
         cites: keys of its references.
         x64: whether it runs in double precision.
+        sees: what it sees of the data, where windows and buffer play no part.
         varying: whether it serves transitions that follow covariates.
         coupled: whether it serves emissions that depend on the state before.
         learned: fields that hold what `tune` found, as trees of arrays. Other fields are constants of compiled code.
@@ -68,6 +69,7 @@ class Sampler:
     name: ClassVar[str]
     cites: ClassVar[tuple[str, ...]] = ()
     x64: ClassVar[bool] = False
+    sees: ClassVar[Estimator | None] = None
     varying: ClassVar[bool] = True
     coupled: ClassVar[bool] = True
     learned: ClassVar[tuple[str, ...]] = ()
@@ -104,7 +106,7 @@ class Sampler:
 
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
         """What it sees of the data, with the user's choice of windows and buffer (None: default)."""
-        return Buffered(**chosen(windows, buffer))
+        return self.sees or Buffered(**chosen(windows, buffer))
 
     def tune(self, target: Target, start: Start) -> Sampler:
         """The same sampler with the settings that suit all data, which `target` passes over."""

@@ -68,11 +68,8 @@ class ExpectationMaximisation(Sampler):
     name: ClassVar[str] = "EM"
     cites: ClassVar[tuple[str, ...]] = ("dempster1977",)
     x64: ClassVar[bool] = True
+    sees: ClassVar[Estimator] = FullData()
     varying: ClassVar[bool] = False
-
-    def estimator(self, windows: Any, buffer: Any) -> Estimator:
-        """All data; windows and buffer play no part."""
-        return FullData()
 
     def init(self, target: Target, key: Any, u: Coordinates) -> EMState:
         self.check(target.model)

@@ -75,12 +75,9 @@ class Gibbs(Sampler):
     name: ClassVar[str] = "Gibbs"
     cites: ClassVar[tuple[str, ...]] = ("scott2002",)
     x64: ClassVar[bool] = True
+    sees: ClassVar[Estimator] = ResidentData()
     varying: ClassVar[bool] = False
     coupled: ClassVar[bool] = False
-
-    def estimator(self, windows: Any, buffer: Any) -> Estimator:
-        """All data; windows and buffer play no part."""
-        return ResidentData()
 
     def init(self, target: ExactPosterior, key: Array, u: Coordinates) -> GibbsState:
         self.check(target.model)
