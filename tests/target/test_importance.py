@@ -11,7 +11,7 @@ from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.samplers import recipe
 from longhmm.target.control_variate import ControlVariate
-from longhmm.target.coordinates import Flat
+from longhmm.target.coordinates import Flat, scores
 
 BUFFER = lh.FixedBuffer(8)
 PARAMS = {
@@ -109,7 +109,7 @@ def test_the_noise_read_off_the_windows_is_that_of_the_gradient(problem):
     def one(key):
         minibatch = bound.minibatch(key)
         seen = bound.estimate(at, minibatch, per_window=True)
-        found = recipe.window_scores(bound, at, seen.windows)
+        found = scores(bound.model, at, seen.windows, initial_moves=bound.initial is None)
         guess = {name: recipe.variance(value, minibatch) for name, value in found.items()}
         return seen.likelihood, guess
 

@@ -83,7 +83,6 @@ class ControlVariateSGLD(Sampler):
 
     @property
     def found(self) -> Tuned:
-        """What `tune` found."""
         if self.tuned is None:
             raise ModelError(f"{self.name} must be tuned before it runs: sample(...) does, or sampler.tune(...).")
         return self.tuned

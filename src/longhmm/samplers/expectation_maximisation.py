@@ -85,7 +85,6 @@ class ExpectationMaximisation(Sampler):
         return self._at(start, target, sums_suffice(target))
 
     def step(self, target: Target, key: Any, state: EMState, minibatch: None = None) -> tuple[EMState, Info]:
-        """Move to better parameters."""
         model = target.model
         given = {name: value for name, value in state.params.items() if name == "initial"}
         moves_initial = isinstance(model.initial, str) and not given

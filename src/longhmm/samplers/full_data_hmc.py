@@ -194,7 +194,6 @@ class HMC(_Hamiltonian):
     def move(
         self, flat: Flat, posterior: ExactPosterior, key: Array, start: Any, step_size: Array, mass: Array
     ) -> tuple[Any, Any]:
-        """One move, with a step size of its own."""
         key, jitter = jax.random.split(key)
         step_size = step_size * jax.random.uniform(jitter, (), mass.dtype, 1 - JITTER, 1 + JITTER)
         return super().move(flat, posterior, key, start, step_size, mass)

@@ -175,7 +175,6 @@ class GaussianMetric:
     """
 
     def move(self, key: Array, model: HMM, state: Any, seen: Estimate, step_size: Any) -> EmissionMove:
-        """One step, from expected statistics scaled to all data."""
         if not model.emission.has_full_covariance:
             return Preconditioned().move(key, model, state, seen, step_size)
         assert seen.totals is not None

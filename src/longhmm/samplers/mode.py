@@ -143,7 +143,6 @@ class _Newton:
         self.move(start)
 
     def move(self, point: np.ndarray) -> None:
-        """Go on from another point."""
         self.here, (self.value, self.slope) = point, self.look(point)
         self.information, self.measured_at = self.curvature(point), point
         self.decrement = np.inf

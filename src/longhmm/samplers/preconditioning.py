@@ -41,7 +41,6 @@ class EmissionBlocks(NamedTuple):
 
     @staticmethod
     def like(coordinates: Params) -> EmissionBlocks:
-        """The layout for given coordinates."""
         whole = Flat.like({name: value for name, value in coordinates.items() if name != "transition"})
         leading = {shape[:1] for _, shape in whole.shapes}
         if len(leading) != 1 or leading == {()}:
@@ -60,7 +59,6 @@ class EmissionBlocks(NamedTuple):
         return vectors[..., None, :] if self.alone else vectors
 
     def unravel(self, blocks: Any) -> dict[str, Any]:
-        """The inverse of `ravel`."""
         return self.each.unravel(blocks[..., 0, :] if self.alone else blocks)
 
 

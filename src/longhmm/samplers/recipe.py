@@ -20,12 +20,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from longhmm.backends.evaluate import Statistics
 from longhmm.errors import ModelError
 from longhmm.inference.scaling import product
-from longhmm.model.parameters import Params
-from longhmm.target.buffered import WindowTarget
-from longhmm.target.coordinates import scores
 from longhmm.target.minibatch import Minibatch
 
 FORGETTING = 0.01  # share of the newest estimate of V once the average has seen 1 / FORGETTING steps
@@ -88,11 +84,6 @@ def check_noise_known(target: Any, name: str) -> None:
         raise ModelError(
             "noise_correction needs at least 2 windows per minibatch to see their spread, got 1: use more windows."
         )
-
-
-def window_scores(target: WindowTarget, coordinates: Params, statistics: Statistics) -> dict[str, Any]:
-    """The score `g_c` of every window, by name, with a leading axis S."""
-    return scores(target.model, coordinates, statistics, initial_moves=target.initial is None)
 
 
 def _deviations(values: Array, minibatch: Minibatch) -> Array:

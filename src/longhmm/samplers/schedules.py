@@ -30,7 +30,6 @@ class Constant:
         positive("step", self.step)
 
     def at(self, step_index: Any) -> Any:
-        """The same size, whatever the index."""
         return self.step
 
 
@@ -55,7 +54,6 @@ class PolynomialDecay:
             positive(name, getattr(self, name))
 
     def at(self, step_index: Any) -> Any:
-        """The size of step `step_index`."""
         return self.step * (1.0 + step_index / self.offset) ** (-self.power)
 
 
@@ -66,7 +64,6 @@ class Halved:
     schedule: Schedule
 
     def at(self, step_index: Any) -> Any:
-        """The size of step `step_index`."""
         return 0.5 * self.schedule.at(step_index)
 
 
@@ -79,7 +76,6 @@ class Stepped(Sampler):
         as_schedule(self.step_size)
 
     def size_at(self, step_index: Any, dtype: Any) -> Array:
-        """h of a step."""
         return jnp.asarray(as_schedule(self.step_size).at(step_index), dtype)
 
     def halved(self) -> Sampler:

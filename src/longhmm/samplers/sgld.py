@@ -13,7 +13,7 @@ from longhmm.samplers import recipe
 from longhmm.samplers.contract import Coordinates, Info, all_finite
 from longhmm.samplers.preconditioning import Identity, InverseInformation, Preconditioner
 from longhmm.samplers.schedules import Schedule, Stepped, positive
-from longhmm.target.coordinates import Flat
+from longhmm.target.coordinates import Flat, scores
 from longhmm.target.target import Estimate, Target
 
 
@@ -44,10 +44,10 @@ class _Scaled(Stepped):
         seen: Estimate = target.estimate(state.coordinates, minibatch, per_window=self.noise_correction)
         noise = None
         if state.noise is not None and seen.windows is not None:
-            of_windows = Flat.like(state.coordinates).ravel(
-                recipe.window_scores(target, state.coordinates, seen.windows)
-            )
-            now = spread(recipe.scaled_back(state.factor, of_windows), minibatch)
+            moves = target.initial is None
+            of_windows = scores(target.model, state.coordinates, seen.windows, initial_moves=moves)
+            flat = Flat.like(state.coordinates).ravel(of_windows)
+            now = spread(recipe.scaled_back(state.factor, flat), minibatch)
             noise = recipe.averaged(state.noise, now, state.steps)
         return seen, noise, self.size_at(state.steps, state.factor.dtype)
 

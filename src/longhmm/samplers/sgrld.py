@@ -31,6 +31,7 @@ from longhmm.samplers.langevin_moves import (
 from longhmm.samplers.preconditioning import EmissionBlocks, information, inverse_factor, pilot
 from longhmm.samplers.schedules import Schedule, Stepped
 from longhmm.target.buffered import Buffered, FullData, StartDistribution, stationary_start, uniform_start
+from longhmm.target.coordinates import scores
 from longhmm.target.target import Estimate, Estimator, Target
 
 
@@ -183,7 +184,7 @@ class _Riemannian(Stepped):
 
     def _learn_noise(self, target: Any, state: SGRLDState, seen: Estimate, minibatch: Any) -> Noise:
         assert state.noise is not None and seen.windows is not None
-        of_windows = recipe.window_scores(target, state.coordinates, seen.windows)
+        of_windows = scores(target.model, state.coordinates, seen.windows, initial_moves=target.initial is None)
         drifts = jax.vmap(partial(slope, target.model.transitions))(of_windows["transition"])
         blocks, emission = EmissionBlocks.like(state.coordinates), state.noise.emission
         if blocks.size:
@@ -263,7 +264,6 @@ class SGRLD(_Riemannian):
         return cls(step_size, emission=GaussianMetric(), blocks=blocks, per_observation=True, start=uniform_start)
 
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
-        """Buffered windows that begin from `start`."""
         return Buffered(**chosen(windows, buffer), start=self.start)
 
 

@@ -45,7 +45,6 @@ class FixedBuffer:
         check_whole("length", self.length, 0)
 
     def estimate(self, model: HMM, params: Params, sequences: Sequences) -> BufferEstimate:
-        """The given length, whatever the data."""
         return BufferEstimate(self.length, None, self.length, False)
 
 

@@ -105,7 +105,6 @@ class ControlVariateTarget(WindowTarget):
 
     @staticmethod
     def of(plain: WindowTarget, centre: Any, exact: Any, rare: CountControl | None = None) -> ControlVariateTarget:
-        """The same windows with control variates."""
         return ControlVariateTarget(plain.model, plain.start, plain.initial, plain.source, None, centre, exact, rare)
 
     def estimate(self, u: Params, minibatch: Minibatch, *, per_window: bool = False) -> Estimate:

@@ -44,7 +44,6 @@ class Flat(NamedTuple):
         return np.asarray(self.ravel(coordinates, np, np.float64))
 
     def unravel(self, vector: Any) -> dict[str, Any]:
-        """From a vector `(..., P)`."""
         found, at = {}, 0
         for name, shape in self.shapes:
             size = int(np.prod(shape, dtype=int))

@@ -93,7 +93,6 @@ def _reparametrisation(
 
 @partial(jax.jit, static_argnames=("flat",))
 def _second_derivative(model: HMM, flat: Flat, weights: Params, centre: Array) -> Array:
-    """Of `weights . params` along the coordinates."""
 
     def weighted(vector: Array) -> Array:
         at = model.constrain(flat.unravel(vector))

@@ -127,7 +127,6 @@ class MinibatchSource:
 
     @classmethod
     def tree_unflatten(cls, constants: tuple[Any, ...], leaves: Any) -> MinibatchSource:
-        """The inverse of `tree_flatten`."""
         source = object.__new__(cls)
         vars(source).update(zip(CONSTANTS, constants[1:], strict=True))
         source.sequences, unequal = constants[0]
@@ -135,7 +134,6 @@ class MinibatchSource:
         return source
 
     def draw(self, key: Array) -> Minibatch:
-        """A minibatch of `windows.count` windows."""
         if self.data is not None:
             core_length = self.windows.core_length
             return _draw_on_device(self.scheme, core_length, self.buffer, self.data, self.unequal, key)

@@ -58,7 +58,6 @@ class ExactPosterior(Target):
             return value, gradient
 
     def estimate(self, u: Params, minibatch: None, *, per_window: bool = False) -> Estimate:
-        """The exact gradient."""
         _, gradient = self.log_density_and_gradient(u)
         with jax.enable_x64(True):
             likelihood = jax.tree.map(jnp.subtract, gradient, prior_gradient(self.model, _wide(u)))
