@@ -92,7 +92,7 @@ def exact_chain(job: tuple[str, dict[str, np.ndarray], np.ndarray, int, int]) ->
     from numpyro.infer import MCMC, NUTS
 
     from longhmm.target.coordinates import Flat
-    from longhmm.target.resident_data import ExactPosterior
+    from longhmm.target.target import ExactPosterior
 
     model, sequences = data_of(name)
     with jax.enable_x64(True):

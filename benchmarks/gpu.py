@@ -29,8 +29,7 @@ from longhmm.backends.pallas.plan import Config
 from longhmm.backends.read import Reader
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.target.minibatch import MinibatchSource
-from longhmm.target.resident_data import ExactPosterior
-from longhmm.target.target import full_statistics
+from longhmm.target.target import ExactPosterior, full_statistics
 
 OTHERS = [  # layouts beside the one that is used
     Config(held=True, fused_counts=True),

@@ -11,8 +11,7 @@ import longhmm as lh
 from longhmm.backends import native, resident, stream
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
-from longhmm.target.resident_data import ExactPosterior
-from longhmm.target.target import exact
+from longhmm.target.target import ExactPosterior, exact
 from model.configurations import named, names, observations
 
 

@@ -13,7 +13,7 @@ import pytest
 import longhmm as lh
 from longhmm.model.initialise import initial_params
 from longhmm.model.parameters import constrain, unconstrain
-from longhmm.target.resident_data import ExactPosterior
+from longhmm.target.target import ExactPosterior
 from model.configurations import named, names, observations
 
 FINISHED = re.compile(r"Finished XLA compilation of jit\((\w+)\)")

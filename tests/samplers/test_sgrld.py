@@ -8,7 +8,7 @@ import pytest
 
 import longhmm as lh
 from longhmm.errors import ModelError
-from longhmm.samplers import recipe
+from longhmm.samplers import langevin_moves as recipe
 from longhmm.samplers.langevin_moves import CoxIngersollRoss, GaussianMetric, normalised
 from longhmm.samplers.sgld import SGHMC, SGLD
 from longhmm.samplers.sgrld import SGRLD, Alternating, BatchRLD

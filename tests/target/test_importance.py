@@ -9,7 +9,7 @@ import longhmm as lh
 from longhmm.backends import reference
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
-from longhmm.samplers import recipe
+from longhmm.samplers import langevin_moves as langevin
 from longhmm.target.control_variate import ControlVariate
 from longhmm.target.coordinates import Flat, scores
 
@@ -110,7 +110,7 @@ def test_the_noise_read_off_the_windows_is_that_of_the_gradient(problem):
         minibatch = bound.minibatch(key)
         seen = bound.estimate(at, minibatch, per_window=True)
         found = scores(bound.model, at, seen.windows, initial_moves=bound.initial is None)
-        guess = {name: recipe.variance(value, minibatch) for name, value in found.items()}
+        guess = {name: langevin.variance(value, minibatch) for name, value in found.items()}
         return seen.likelihood, guess
 
     gradients, guesses = jax.lax.map(one, jax.random.split(jax.random.key(0), 3000), batch_size=20)

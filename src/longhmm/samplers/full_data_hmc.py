@@ -19,8 +19,7 @@ from jax import Array
 from longhmm.errors import LongHMMError, ModelError
 from longhmm.samplers.contract import Coordinates, Info, Sampler, in_blocks
 from longhmm.target.coordinates import Flat
-from longhmm.target.resident_data import ExactPosterior, ResidentData
-from longhmm.target.target import Estimator
+from longhmm.target.target import Estimator, ExactPosterior, ResidentData
 
 JITTER = 0.2  # HMC: the step size varies by this share, so that no period of the dynamics resonates with its length
 STEP_SIZE_STEPS = 100  # for the step size alone, where the mass matrix is given

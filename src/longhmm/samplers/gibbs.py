@@ -20,8 +20,7 @@ from longhmm.model.conjugate import Conjugate, draw_dirichlet
 from longhmm.model.emission_fit import Coordinates as FlatEmission
 from longhmm.model.parameters import Params
 from longhmm.samplers.contract import Coordinates, Info, Sampler, all_finite, in_blocks
-from longhmm.target.resident_data import ExactPosterior, ResidentData
-from longhmm.target.target import Estimator
+from longhmm.target.target import Estimator, ExactPosterior, ResidentData
 
 PHASES = 3  # of the adaptation
 LEAPFROGS, MOVES = 4, 2  # of each trajectory, and trajectories per sweep, where the emission has no closed form

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from longhmm.samplers import recipe
+from longhmm.samplers import langevin_moves as langevin
 from longhmm.samplers.contract import Coordinates, Info, all_finite
 from longhmm.samplers.preconditioning import Identity, InverseInformation, Preconditioner
 from longhmm.samplers.schedules import Schedule, Stepped, positive
@@ -36,7 +36,7 @@ class _Scaled(Stepped):
     def scale(self, target: Target, u: Coordinates) -> Array:
         """L, for a target whose noise can be known if it has to be."""
         if self.noise_correction:
-            recipe.check_noise_known(target, self.name)
+            langevin.check_noise_known(target, self.name)
         return self.preconditioner.factor(target, u)
 
     def look(self, target: Any, state: SGLDState, minibatch: Any, spread: Any) -> tuple[Estimate, Any, Array]:
@@ -47,8 +47,8 @@ class _Scaled(Stepped):
             moves = target.initial is None
             of_windows = scores(target.model, state.coordinates, seen.windows, initial_moves=moves)
             flat = Flat.like(state.coordinates).ravel(of_windows)
-            now = spread(recipe.scaled_back(state.factor, flat), minibatch)
-            noise = recipe.averaged(state.noise, now, state.steps)
+            now = spread(langevin.scaled_back(state.factor, flat), minibatch)
+            noise = langevin.averaged(state.noise, now, state.steps)
         return seen, noise, self.size_at(state.steps, state.factor.dtype)
 
 
@@ -97,9 +97,9 @@ class SGLD(_Scaled):
 
     def step(self, target: Any, key: Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, Info]:
         flat = Flat.like(state.coordinates)
-        seen, noise, size = self.look(target, state, minibatch, recipe.covariance)
+        seen, noise, size = self.look(target, state, minibatch, langevin.covariance)
         theta, gradient = flat.ravel(state.coordinates), flat.ravel(seen.gradient)
-        theta, clipped = recipe.step(key, theta, gradient, state.factor, size, noise)
+        theta, clipped = langevin.step(key, theta, gradient, state.factor, size, noise)
         after = SGLDState(flat.unravel(theta), state.factor, state.steps + 1, noise)
         stats = {"clipped": clipped, "step_size": size, "impossible": seen.impossible}
         return after, Info(seen.gradient, all_finite((theta, gradient)), stats)
@@ -157,13 +157,13 @@ class SGHMC(_Scaled):
     def step(self, target: Any, key: Array, state: SGLDState, minibatch: Any) -> tuple[SGLDState, Info]:
         flat, factor, momentum = Flat.like(state.coordinates), state.factor, state.momentum
         assert momentum is not None
-        seen, noise, size = self.look(target, state, minibatch, recipe.variance)
-        slope = recipe.scaled_back(factor, flat.ravel(seen.gradient))
+        seen, noise, size = self.look(target, state, minibatch, langevin.variance)
+        slope = langevin.scaled_back(factor, flat.ravel(seen.gradient))
         left = 2.0 * size * self.friction - (0.0 if noise is None else size**2 * noise)
         normal = jax.random.normal(key, (2 * flat.size,), slope.dtype)[flat.size :]  # of the recipe for (z, r)
         drift = self.friction * -momentum + slope
         momentum = momentum + size * drift + jnp.sqrt(jnp.maximum(left, 0.0)) * normal
-        theta = flat.ravel(state.coordinates) + recipe.scaled(factor, size * momentum)
+        theta = flat.ravel(state.coordinates) + langevin.scaled(factor, size * momentum)
         after = SGLDState(flat.unravel(theta), factor, state.steps + 1, noise, momentum)
         finite = all_finite((theta, momentum, slope))
         stats = {"clipped": jnp.mean(jnp.asarray(left < 0, slope.dtype)), "step_size": size}

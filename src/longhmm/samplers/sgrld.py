@@ -16,18 +16,8 @@ from jax import Array
 
 from longhmm.errors import ModelError, check_whole
 from longhmm.model.hmm import HMM
-from longhmm.samplers import recipe
+from longhmm.samplers import langevin_moves as langevin
 from longhmm.samplers.contract import Coordinates, Info, all_finite, chosen
-from longhmm.samplers.langevin_moves import (
-    CoxIngersollRoss,
-    EmissionMove,
-    GaussianMetric,
-    Mirror,
-    Preconditioned,
-    Rows,
-    normalised,
-    slope,
-)
 from longhmm.samplers.preconditioning import EmissionBlocks, information, inverse_factor, pilot
 from longhmm.samplers.schedules import Schedule, Stepped
 from longhmm.target.buffered import Buffered, FullData, StartDistribution, stationary_start, uniform_start
@@ -79,8 +69,8 @@ class _Riemannian(Stepped):
     """What SGRLD and BatchRLD share: all but where gradients come from."""
 
     step_size: float | Schedule = 0.05
-    transitions: Mirror | CoxIngersollRoss = field(default_factory=Mirror)
-    emission: Preconditioned | GaussianMetric = field(default_factory=Preconditioned)
+    transitions: langevin.Mirror | langevin.CoxIngersollRoss = field(default_factory=langevin.Mirror)
+    emission: langevin.Preconditioned | langevin.GaussianMetric = field(default_factory=langevin.Preconditioned)
     per_observation: bool = False
     blocks: ClassVar[Any] = Joint()
     noise_correction: ClassVar[Any] = False
@@ -90,7 +80,7 @@ class _Riemannian(Stepped):
     def init(self, target: Target, key: Array, u: Coordinates) -> SGRLDState:
         self._check(target)
         model = target.model
-        expanded = Rows.of(model.transitions).expand(model.constrain(u)["transition"])
+        expanded = langevin.Rows.of(model.transitions).expand(model.constrain(u)["transition"])
         pace, factor = self._scales(target, u, expanded)
         noise = None
         if self.noise_correction:
@@ -145,7 +135,7 @@ class _Riemannian(Stepped):
 
         _, (expanded, clipped, seen) = _repeat(target.compiled, move_rows, state, rows_keys)
         expanded = jnp.mean(expanded, axis=0)
-        state = with_rows(state, expanded, model.transitions.unconstrain(normalised(expanded)))
+        state = with_rows(state, expanded, model.transitions.unconstrain(langevin.normalised(expanded)))
         _, (natural, refused) = _repeat(target.compiled, move_emission, state, emission_keys)
         # Natural parameters are averaged, as in the paper; supports are convex, so that the mean lies inside.
         natural = {name: jnp.mean(values, axis=0) for name, values in natural.items()}
@@ -153,13 +143,13 @@ class _Riemannian(Stepped):
         return state, (jax.tree.map(lambda values: values[0], seen), jnp.mean(clipped), jnp.mean(refused))
 
     def _in_gaussian_metric(self, model: HMM) -> bool:
-        return isinstance(self.emission, GaussianMetric) and model.emission.has_full_covariance
+        return isinstance(self.emission, langevin.GaussianMetric) and model.emission.has_full_covariance
 
     def _check(self, target: Target) -> None:
-        model, by_roots = target.model, isinstance(self.transitions, CoxIngersollRoss)
+        model, by_roots = target.model, isinstance(self.transitions, langevin.CoxIngersollRoss)
         self.check(model)
         if self.noise_correction:
-            recipe.check_noise_known(target, self.name)
+            langevin.check_noise_known(target, self.name)
         if (by_roots or self._in_gaussian_metric(model)) and not target.counts:
             raise ModelError(
                 f"{'CoxIngersollRoss' if by_roots else 'GaussianMetric'} needs expected counts, which control variates "
@@ -185,12 +175,12 @@ class _Riemannian(Stepped):
     def _learn_noise(self, target: Any, state: SGRLDState, seen: Estimate, minibatch: Any) -> Noise:
         assert state.noise is not None and seen.windows is not None
         of_windows = scores(target.model, state.coordinates, seen.windows, initial_moves=target.initial is None)
-        drifts = jax.vmap(partial(slope, target.model.transitions))(of_windows["transition"])
+        drifts = jax.vmap(partial(langevin.slope, target.model.transitions))(of_windows["transition"])
         blocks, emission = EmissionBlocks.like(state.coordinates), state.noise.emission
         if blocks.size:
-            emission = recipe.covariance(blocks.ravel(of_windows), minibatch)
-        now = Noise(recipe.covariance(drifts, minibatch), emission)
-        noise: Noise = jax.tree.map(partial(recipe.averaged, index=state.steps), state.noise, now)
+            emission = langevin.covariance(blocks.ravel(of_windows), minibatch)
+        now = Noise(langevin.covariance(drifts, minibatch), emission)
+        noise: Noise = jax.tree.map(partial(langevin.averaged, index=state.steps), state.noise, now)
         return noise
 
 
@@ -245,7 +235,7 @@ class SGRLD(_Riemannian):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        plain = isinstance(self.transitions, Mirror) and isinstance(self.emission, Preconditioned)
+        plain = isinstance(self.transitions, langevin.Mirror) and isinstance(self.emission, langevin.Preconditioned)
         if self.noise_correction and not (plain and isinstance(self.blocks, Joint)):
             raise ModelError(
                 "noise_correction must go with Mirror(), Preconditioned() and Joint(), got "
@@ -261,7 +251,9 @@ class SGRLD(_Riemannian):
         distribution.
         """
         blocks = Alternating(inner_steps)
-        return cls(step_size, emission=GaussianMetric(), blocks=blocks, per_observation=True, start=uniform_start)
+        return cls(
+            step_size, emission=langevin.GaussianMetric(), blocks=blocks, per_observation=True, start=uniform_start
+        )
 
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
         return Buffered(**chosen(windows, buffer), start=self.start)
@@ -297,22 +289,22 @@ def _move_rows(
     sampler: _Riemannian, model: HMM, size: Array, key: Array, state: SGRLDState, seen: Estimate
 ) -> tuple[Array, Array, Array]:
     """Ahat, its unconstrained coordinates, and the share of clipped directions."""
-    rows, pace, how = Rows.of(model.transitions), size * state.pace, sampler.transitions
-    if isinstance(how, CoxIngersollRoss):
+    rows, pace, how = langevin.Rows.of(model.transitions), size * state.pace, sampler.transitions
+    if isinstance(how, langevin.CoxIngersollRoss):
         assert seen.totals is not None
         counts = jnp.asarray(seen.totals.transitions, state.expanded.dtype)
         expanded, clipped = how.move(key, rows, state.expanded, counts, pace)
     else:
-        drift = slope(model.transitions, jnp.asarray(seen.likelihood["transition"]))
+        drift = langevin.slope(model.transitions, jnp.asarray(seen.likelihood["transition"]))
         noise = None if state.noise is None else state.noise.rows
         expanded, clipped = how.move(key, rows, state.expanded, drift, pace, noise)
-    return expanded, model.transitions.unconstrain(normalised(expanded)), clipped
+    return expanded, model.transitions.unconstrain(langevin.normalised(expanded)), clipped
 
 
 @jax.jit
 def _move_emission(
     sampler: _Riemannian, model: HMM, size: Array, key: Array, state: SGRLDState, seen: Estimate
-) -> EmissionMove:
+) -> langevin.EmissionMove:
     return sampler.emission.move(key, model, state, seen, size)
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longhmm.samplers import recipe
+from longhmm.samplers import langevin_moves as langevin
 
 FACTORS = {"matrix": jnp.array([[1.0, 0.0], [0.4, 0.5]]), "diagonal": jnp.array([1.5, 0.7])}
 
@@ -20,7 +20,7 @@ def test_the_drift_is_preconditioned(form):
         at, gradient, factor = jnp.array([0.3, -0.8]), jnp.array([1.0, -3.0]), FACTORS[form].astype(float)
         matrix = as_matrix(factor)
         with_drift, without = (
-            recipe.step(jax.random.key(0), at, each, factor, 0.1).theta for each in (gradient, 0 * at)
+            langevin.step(jax.random.key(0), at, each, factor, 0.1).theta for each in (gradient, 0 * at)
         )
         np.testing.assert_allclose(with_drift - without, 0.1 * matrix @ matrix.T @ gradient, rtol=1e-12)
 
@@ -34,14 +34,14 @@ def test_noise_has_the_promised_covariance(form, corrected):
     inner = 2 * size * np.eye(2) - (size**2 * np.asarray(whitened) if corrected else 0.0)
     expected = matrix @ inner @ matrix.T
     zero, keys = jnp.zeros(2), jax.random.split(jax.random.key(0), 40_000)
-    moved = jax.vmap(lambda key: recipe.step(key, zero, zero, factor, size, whitened))(keys)
+    moved = jax.vmap(lambda key: langevin.step(key, zero, zero, factor, size, whitened))(keys)
     assert float(moved.clipped.max()) == 0.0
     np.testing.assert_allclose(np.cov(np.asarray(moved.theta).T), expected, atol=0.02 * float(np.max(expected)))
 
 
 def test_too_much_gradient_noise_is_clipped_and_reported():
     zero, noisy = jnp.zeros(2), jnp.diag(jnp.array([100.0, 0.0]))
-    moved = recipe.step(jax.random.key(0), zero, zero, jnp.ones(2), 0.5, noisy)
+    moved = langevin.step(jax.random.key(0), zero, zero, jnp.ones(2), 0.5, noisy)
     assert float(moved.clipped) == 0.5
     assert float(moved.theta[0]) == 0.0 and float(moved.theta[1]) != 0.0
 
@@ -52,7 +52,7 @@ def test_chains_keep_a_normal_target():
     precision = jnp.asarray(np.linalg.inv(covariance), jnp.float32)
 
     def one(x, key):
-        x = recipe.step(key, x, -precision @ x, factor, size).theta
+        x = langevin.step(key, x, -precision @ x, factor, size).theta
         return x, x
 
     def chain(key):
@@ -69,6 +69,6 @@ def test_rounding_does_not_choose_the_noise():
     few = rng.normal(size=(7, 2))
     covariance = jnp.asarray(np.eye(7) - 0.01 * few @ few.T, jnp.float32)
     rounding = jnp.asarray(1e-7 * rng.normal(size=(7, 7)), jnp.float32)
-    draw, _ = recipe.normal_with(jax.random.key(1), covariance)
-    again, _ = recipe.normal_with(jax.random.key(1), covariance + rounding + rounding.T)
+    draw, _ = langevin.normal_with(jax.random.key(1), covariance)
+    again, _ = langevin.normal_with(jax.random.key(1), covariance + rounding + rounding.T)
     np.testing.assert_allclose(again, draw, atol=1e-5)
