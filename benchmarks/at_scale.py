@@ -71,7 +71,7 @@ def exact_draws(
 
     def posterior(z: np.ndarray) -> tuple[float, np.ndarray]:
         params = constrain(model, flat.unravel(home + factor @ z))
-        value, gradient, *_ = exact(model, params, sequences)
+        value, gradient, *_ = exact(model, model.validate(params), sequences)
         return value, np.asarray(factor.T @ flat.ravel_numpy(gradient))
 
     rng = np.random.default_rng(seed)

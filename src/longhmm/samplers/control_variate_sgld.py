@@ -225,7 +225,7 @@ class Tuned:
     def about(self, model: HMM, sequences: Sequences, centre: Arrays) -> Tuned:
         """The same with control variates about another centre, which changes their noise and never the target: three
         passes over the data."""
-        params = constrain(model, centre)
+        params = model.validate(constrain(model, centre))
         slope, counts = exact(model, params, sequences)[2], count_control(model, params, sequences)
         return replace(self, centre=centre, slope=slope, counts=counts, recentred=self.recentred + 1)
 

@@ -264,7 +264,7 @@ def objective(model: HMM, flat: Flat, sequences: Sequences, progress: Progress |
     """The log posterior and its gradient as functions of flat coordinates."""
 
     def look(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        params = constrain(model, flat.unravel(vector))
+        params = model.validate(constrain(model, flat.unravel(vector)))
         value, slope, *_ = exact(model, params, sequences, progress=progress)
         return value, flat.ravel_numpy(slope)
 

@@ -158,11 +158,10 @@ def _finish(model: HMM, moves: bool, u: Coordinates, totals: Statistics) -> tupl
 
 
 def exact(
-    model: HMM, params: Params, sequences: Sequences, *, u: Params | None = None, progress: Progress | None = None
+    model: HMM, complete: Params, sequences: Sequences, *, u: Params | None = None, progress: Progress | None = None
 ) -> tuple[float, Arrays, Arrays, Statistics]:
     """One pass over all data, in float64: log posterior density of the coordinates (up to the evidence), its gradient,
-    that of the log likelihood, and expected statistics; `u` are the coordinates of `params`, where they are known."""
-    complete = model.validate(params)
+    that of the log likelihood, and expected statistics, at checked parameters, whose coordinates may be given."""
     totals = full_statistics(model, complete, sequences, progress)
     with jax.enable_x64(True):
         wide = {name: np.asarray(value, np.float64) for name, value in (complete if u is None else u).items()}

@@ -125,7 +125,7 @@ def by_passes(model: HMM, sequences: Sequences, progress: Progress | None = None
     """The exact gradient of the log posterior, by one pass over all data."""
 
     def gradient(coordinates: Arrays) -> Mapping[str, np.ndarray]:
-        return exact(model, constrain(model, coordinates), sequences, progress=progress)[1]
+        return exact(model, model.validate(constrain(model, coordinates)), sequences, progress=progress)[1]
 
     return gradient
 
