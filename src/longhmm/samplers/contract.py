@@ -74,18 +74,9 @@ class Sampler:
     coupled: ClassVar[bool] = True
     learned: ClassVar[tuple[str, ...]] = ()
     retunes: ClassVar[int] = 0
-
-    @property
-    def warmup(self) -> int:
-        return 1000
-
-    @property
-    def spacing(self) -> int:
-        return 1
-
-    @property
-    def cost(self) -> float:
-        return 0.0
+    warmup: Any = 1000
+    spacing: Any = 1
+    cost: Any = 0.0
 
     def __init_subclass__(cls) -> None:
         jax.tree_util.register_pytree_node(cls, _flatten, partial(_unflatten, cls))
