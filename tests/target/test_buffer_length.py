@@ -15,7 +15,7 @@ from longhmm.data.layout import Partition, ladder
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.target.buffer_length import LyapunovBuffer, contractions
-from longhmm.target.buffer_report import scores_of
+from longhmm.target.buffer_report import Blocks
 from longhmm.target.buffered import stationary_start
 from target.references import AWAY, OVERLAPPING, normal_model, overlapping_data
 
@@ -32,7 +32,7 @@ def errors() -> dict[int, tuple[np.ndarray, np.ndarray]]:
     complete = OVERLAPPING.validate(AWAY)
 
     def look(buffer: int) -> tuple[np.ndarray, np.ndarray]:
-        return scores_of(OVERLAPPING, complete, overlapping_data(), cells, picked, buffer, stationary_start, 133)
+        return Blocks(OVERLAPPING, complete, overlapping_data(), cells, picked).scores(buffer, stationary_start, 133)
 
     exact, laws = look(64)
     found = {buffer: look(buffer) for buffer in BUFFERS}

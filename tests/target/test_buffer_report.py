@@ -14,7 +14,7 @@ import longhmm as lh
 from longhmm.data.layout import Partition
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
-from longhmm.target.buffer_report import BufferReport, scores_of
+from longhmm.target.buffer_report import Blocks, BufferReport
 from longhmm.target.buffered import stationary_start, uniform_start
 from target.references import AWAY, OVERLAPPING, flat, overlapping_data
 
@@ -50,9 +50,9 @@ def test_bias_is_the_distance_to_the_full_gradient_in_posterior_deviations() -> 
     complete = OVERLAPPING.validate(AWAY)
     exact = flat(lh.gradient(OVERLAPPING, AWAY, small(), prior=False))
     every = np.arange(cells.n_blocks)
-    spread = scores_of(OVERLAPPING, complete, small(), cells, every, 64, stationary_start, 133)[0].std(axis=0)
+    spread = Blocks(OVERLAPPING, complete, small(), cells, every).scores(64, stationary_start, 133)[0].std(axis=0)
     for row in of_everything().rows[:3]:
-        found = scores_of(OVERLAPPING, complete, small(), cells, every, row.buffer, uniform_start, 133)[0]
+        found = Blocks(OVERLAPPING, complete, small(), cells, every).scores(row.buffer, uniform_start, 133)[0]
         apart = (found.sum(axis=0) - exact) / spread
         assert row.bias == pytest.approx(np.abs(apart).max() / np.sqrt(cells.n_blocks), rel=1e-6)
         assert row.mean_error == pytest.approx(np.linalg.norm(apart) / cells.n_blocks, rel=1e-6)

@@ -20,7 +20,7 @@ from longhmm.data.layout import Partition, gather
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.target.buffer_report import scores_of
+from longhmm.target.buffer_report import Blocks
 from longhmm.target.buffered import (
     IID,
     FullData,
@@ -75,7 +75,7 @@ def test_all_cells_with_long_buffers_give_the_full_gradient(half_width: int, buf
     cells = Partition(ragged().offsets, 2 * half_width + 1)
     complete = MODEL.validate(PARAMS)
     every = np.arange(cells.n_blocks)
-    found, _ = scores_of(MODEL, complete, ragged(), cells, every, buffer, stationary_start, width=300)
+    found, _ = Blocks(MODEL, complete, ragged(), cells, every).scores(buffer, stationary_start, width=300)
     close(found.sum(axis=0), flat(lh.gradient(MODEL, PARAMS, ragged(), prior=False)), tolerance)
 
 
@@ -256,7 +256,7 @@ def slow_data() -> Sequences:
 def cell_scores(params: dict, buffer: int, start: Callable) -> np.ndarray:
     cells = Partition(slow_data().offsets, 5)
     every = np.arange(cells.n_blocks)
-    return scores_of(PAIR, PAIR.validate(params), slow_data(), cells, every, buffer, start, width=125)[0]
+    return Blocks(PAIR, PAIR.validate(params), slow_data(), cells, every).scores(buffer, start, width=125)[0]
 
 
 def test_stationary_starts_have_scores_of_mean_zero_at_the_truth_without_any_buffer() -> None:

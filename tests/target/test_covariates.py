@@ -8,7 +8,7 @@ import pytest
 import longhmm as lh
 from longhmm.data.layout import Partition
 from longhmm.errors import ModelError
-from longhmm.target.buffer_report import scores_of
+from longhmm.target.buffer_report import Blocks
 from longhmm.target.buffered import IID, stationary_start, uniform_start
 from longhmm.target.coordinates import interior
 from toys.leaving import MODEL, PARAMS, simulated
@@ -17,7 +17,7 @@ CORE = 21
 
 
 def scores(data, numbers, buffer, start=stationary_start):
-    return scores_of(MODEL, interior(MODEL, PARAMS), data, Partition(data.offsets, CORE), numbers, buffer, start)
+    return Blocks(MODEL, interior(MODEL, PARAMS), data, Partition(data.offsets, CORE), numbers).scores(buffer, start)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ The score of a block is what it adds to the gradient of the log likelihood (F9).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -144,15 +144,15 @@ def buffer_report(
         buffers = lengths
     if not len(buffers) or min(buffers) < 0:
         raise ModelError(f"buffers must be lengths of at least 0, got {list(buffers)!r}.")
-    cut, look = _some_blocks(model, complete, sequences, windows.core_length, blocks, seed)
-    exact, entering = _exact(look, max(max(buffers), chosen.length, 8), int(np.diff(sequences.offsets).max()))
-    count, scale = len(exact), np.sqrt(cut.n_blocks)
+    some = Blocks.some(model, complete, sequences, windows.core_length, blocks, seed)
+    exact, entering = some.exact(max(max(buffers), chosen.length, 8))
+    count, scale, cut = len(exact), np.sqrt(some.cut.n_blocks), some.cut
     spread = exact.std(axis=0)
     spread = np.where(spread > 0, spread, 1.0)
     rows = []
     for buffer in map(int, buffers):
         # One shape, and one compiled program, for all lengths.
-        found, messages = look(buffer, start, cut.width(max(buffers)))
+        found, messages = some.scores(buffer, start, cut.width(max(buffers)))
         error = (found - exact) / spread
         mean = error.mean(axis=0)
         worst = int(np.argmax(np.abs(mean)))
@@ -179,65 +179,59 @@ def block_scores(
     if core_length < 1:
         raise ModelError(f"core_length must be at least 1, got {core_length!r}.")
     model.check_dim(sequences)
-    cut, look = _some_blocks(model, interior(model, params), sequences, core_length, blocks, seed)
-    return _exact(look, 16, int(np.diff(sequences.offsets).max()))[0], cut.n_blocks
+    some = Blocks.some(model, interior(model, params), sequences, core_length, blocks, seed)
+    return some.exact(16)[0], some.cut.n_blocks
 
 
-Look = Callable[..., tuple[np.ndarray, np.ndarray]]
+class Blocks(NamedTuple):
+    """Some of the blocks into which data are cut, at checked parameters."""
 
+    model: HMM
+    params: Params
+    sequences: Sequences
+    cut: Partition
+    numbers: np.ndarray
 
-def _some_blocks(
-    model: HMM, params: Params, sequences: Sequences, core_length: int, blocks: int, seed: int
-) -> tuple[Partition, Look]:
-    """All blocks of this length, and what looks at up to `blocks` of them, drawn at random."""
-    if blocks < 1:
-        raise ModelError(f"blocks must be at least 1, got {blocks!r}.")
-    cut = Partition(sequences.offsets, core_length)
-    numbers = np.arange(cut.n_blocks)
-    if blocks < cut.n_blocks:
-        numbers = np.sort(np.random.default_rng(seed).choice(cut.n_blocks, blocks, replace=False))
-    return cut, partial(scores_of, model, params, sequences, cut, numbers)
+    @staticmethod
+    def some(model: HMM, params: Params, sequences: Sequences, core_length: int, blocks: int, seed: int) -> Blocks:
+        """Up to `blocks` of them, drawn at random."""
+        if blocks < 1:
+            raise ModelError(f"blocks must be at least 1, got {blocks!r}.")
+        cut = Partition(sequences.offsets, core_length)
+        numbers = np.arange(cut.n_blocks)
+        if blocks < cut.n_blocks:
+            numbers = np.sort(np.random.default_rng(seed).choice(cut.n_blocks, blocks, replace=False))
+        return Blocks(model, params, sequences, cut, numbers)
 
+    def exact(self, shortest: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scores with buffers so long that two different starts give the same ones."""
+        buffer = ladder(4 * shortest)
+        while True:
+            found, entering = self.scores(buffer, stationary_start)
+            apart = np.abs(found - self.scores(buffer, uniform_start)[0]).max()
+            if apart <= AGREEMENT * max(1.0, np.abs(found).max()) or buffer >= np.diff(self.sequences.offsets).max():
+                return found, entering
+            buffer *= 4
 
-def _exact(look: Look, shortest: int, longest: int) -> tuple[np.ndarray, np.ndarray]:
-    """Scores with buffers so long that two different starts give the same ones."""
-    buffer = ladder(4 * shortest)
-    while True:
-        found, entering = look(buffer, stationary_start)
-        other, _ = look(buffer, uniform_start)
-        if np.abs(found - other).max() <= AGREEMENT * max(1.0, np.abs(found).max()) or buffer >= longest:
-            return found, entering
-        buffer *= 4
-
-
-def scores_of(
-    model: HMM,
-    params: Params,
-    sequences: Sequences,
-    cut: Partition,
-    numbers: np.ndarray,
-    buffer: int,
-    start: StartDistribution,
-    width: int | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Scores `(n, P)` of some blocks and the distributions entering them `(n, K)`, in float64, in bounded batches of
-    windows that are padded to `width` times, by default as many as core and buffers have."""
-    width = min(width or cut.width(buffer), int(np.diff(sequences.offsets).max()))
-    batch = int(np.clip(BATCH_ENTRIES // (width * model.n_states), 1, len(numbers)))
-    moves = model.given_initial(params) is None
-    found = []
-    with jax.enable_x64(True):
-        arrays = {name: jnp.asarray(value) for name, value in params.items()}
-        for first in range(0, len(numbers), batch):
-            some = numbers[first : first + batch]
-            padded = np.concatenate([some, np.repeat(some[-1:], batch - len(some))])
-            rows, layout = gather(sequences, cut.locate(padded, buffer), width, model.lags)
-            layout = replace(layout, spans=(0, width, 0))  # the same program for all lengths
-            minibatch = with_numbers(model, Minibatch(rows, layout, np.ones(batch)))
-            both = _batch_scores(model, start, moves, arrays, minibatch)
-            found.append([np.asarray(each)[: len(some)] for each in both])
-    of_blocks, entering = (np.concatenate(each) for each in zip(*found, strict=True))
-    return of_blocks, entering
+    def scores(self, buffer: int, start: StartDistribution, width: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Scores `(n, P)` and the distributions entering the blocks `(n, K)`, in float64, in bounded batches of windows
+        that are padded to `width` times, by default as many as core and buffers have."""
+        model, numbers = self.model, self.numbers
+        width = min(width or self.cut.width(buffer), int(np.diff(self.sequences.offsets).max()))
+        batch = int(np.clip(BATCH_ENTRIES // (width * model.n_states), 1, len(numbers)))
+        moves, found = model.given_initial(self.params) is None, []
+        with jax.enable_x64(True):
+            arrays = {name: jnp.asarray(value) for name, value in self.params.items()}
+            for first in range(0, len(numbers), batch):
+                some = numbers[first : first + batch]
+                padded = np.concatenate([some, np.repeat(some[-1:], batch - len(some))])
+                rows, layout = gather(self.sequences, self.cut.locate(padded, buffer), width, model.lags)
+                layout = replace(layout, spans=(0, width, 0))  # the same program for all lengths
+                minibatch = with_numbers(model, Minibatch(rows, layout, np.ones(batch)))
+                both = _batch_scores(model, start, moves, arrays, minibatch)
+                found.append([np.asarray(each)[: len(some)] for each in both])
+        of_blocks, entering = (np.concatenate(each) for each in zip(*found, strict=True))
+        return of_blocks, entering
 
 
 @partial(jax.jit, static_argnames=("start", "moves"))
