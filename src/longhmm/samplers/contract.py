@@ -59,7 +59,8 @@ class Sampler:
         sees: what it sees of the data, where windows and buffer play no part.
         varying: whether it serves transitions that follow covariates.
         coupled: whether it serves emissions that depend on the state before.
-        learned: fields that hold what `tune` found, as trees of arrays. Other fields are constants of compiled code.
+        learned: fields that compiled code takes as arguments, trees of arrays such as what `tune` found; other fields
+            are its constants.
         retunes: how often, at most, `retune` is asked for another sampler after the warm-up.
         warmup: steps of the warm-up, where the user does not say.
         spacing: steps between two draws, where the user does not say.

@@ -47,6 +47,7 @@ class _Hamiltonian(Sampler):
     adaptation_steps: int
     x64: ClassVar[bool] = True
     sees: ClassVar[Estimator] = ResidentData()
+    learned: ClassVar[tuple[str, ...]] = ("step_size",)  # one program serves all step sizes
 
     def __post_init__(self) -> None:
         if self.inverse_mass is not None:  # can be compared and hashed, so that equal samplers share compiled programs
