@@ -40,7 +40,7 @@ def test_a_newton_step_that_leaves_all_sense_is_shortened(climbs, monkeypatch):
     """As steps into the void do: parameters overflow, and checking them fails."""
     model, data, params = climbs
     here = lh.unconstrain(model, {**params, "rate": np.array([1.1, 7.5])})
-    steps = (model, here, data, lh.Windows(), 4, 0, Bar(False))
+    steps = (model, here, data, Bar(False))
     wanted, real, asked = mode._newton(*steps), mode.exact, []
 
     def sometimes(*given, **options):

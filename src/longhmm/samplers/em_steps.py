@@ -56,9 +56,6 @@ def _emission(model: HMM) -> Coordinates:
     return Coordinates(model.emission.parameters(model.n_states))
 
 
-# E step -----------------------------------------------------------------------------------------------------------
-
-
 def expect(data: Target, params: Params, *, by_sums: bool, progress: Progress | None = None) -> Expected:
     """One exact pass over the data; `by_sums` asks for sufficient statistics, which only some emissions have."""
     model, complete = data.model, data.model.validate(params)
@@ -122,9 +119,6 @@ def collect_slopes(model: HMM, params: Params, rows: Rows, weights: Array) -> Sl
     slopes = coordinates.derivatives(weighted, vector)
     squares = coordinates.squared_slopes(logs, vector, weights, model.emission.state_levels(model.n_states))
     return Slopes(slopes.gradient, slopes.hessian, squares)
-
-
-# M step -----------------------------------------------------------------------------------------------------------
 
 
 def maximise(model: HMM, params: Arrays, expected: Expected, *, prior: bool, moves_initial: bool) -> Arrays:

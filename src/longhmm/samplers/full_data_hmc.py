@@ -207,9 +207,6 @@ def _blackjax() -> Any:
     return blackjax
 
 
-# Adaptation ---------------------------------------------------------------------------------------------------------
-
-
 class Adapting(NamedTuple):
     """The state of the chain, and BlackJAX's of the dual averaging and of the mass matrix."""
 

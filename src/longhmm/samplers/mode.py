@@ -56,9 +56,9 @@ class Mode(NamedTuple):
     information: np.ndarray  # `(P, P)`, observed information, positive definite
     decrement: float  # squared distance to the exact mode in posterior standard deviations, as the last step saw it
     passes: int  # over all data
-    competing: float | None  # log posterior, relative to this one, of another mode as good as this one, or None
-    windows: Windows
-    buffer: int
+    competing: float | None = None  # log posterior, relative to this one, of another mode as good as this one
+    windows: Windows = Windows()
+    buffer: int = 0
 
 
 def find_mode(
@@ -68,7 +68,6 @@ def find_mode(
     windows: Windows | None = None,
     buffer: LyapunovBuffer | FixedBuffer | None = None,
     init: Params | None = None,
-    restarts: int | None = None,
     seed: int = 0,
     bar: Bar | None = None,
 ) -> Mode:
@@ -76,17 +75,15 @@ def find_mode(
     bar = bar or Bar(False)
     stages = [part_of(sequences, size) for size in STAGES if sequences.length > 2 * size]
     stages.append(sequences)
-    tries = max(STARTS, 2 + model.n_states) if restarts is None else restarts
-    optima = local_optima(model, stages[0], sequences, init, tries, seed, bar)
-    policy = buffer or BUFFER
+    optima = local_optima(model, stages[0], sequences, init, max(STARTS, 2 + model.n_states), seed, bar)
     mode: Mode | None = None
     for stage in stages:
         if mode is not None:  # those that the last stage could not tell apart
             optima = again(model, optima, stage, bar)
         coordinates = unconstrain(model, inside(model, optima[0].params, stage.length))
-        length = policy.estimate(model, constrain(model, coordinates), stage).length
+        length = (buffer or BUFFER).estimate(model, constrain(model, coordinates), stage).length
         shape = windows or Windows(half_width=int(np.clip(length, 10, 250)))
-        mode = _newton(model, coordinates, stage, shape, length, seed, bar)
+        mode = _newton(model, coordinates, stage, bar)._replace(windows=shape, buffer=length)
         optima[0] = Optimum(mode.log_posterior, constrain(model, mode.coordinates))
     assert mode is not None
     second = None if len(optima) < 2 else optima[1].log_posterior - optima[0].log_posterior
@@ -109,9 +106,7 @@ def _with_best_rows(model: HMM, coordinates: Params, sequences: Sequences, progr
     return unconstrain(model, {**params, "transition": np.where(free, rows, params["transition"])})
 
 
-def _newton(
-    model: HMM, coordinates: Params, sequences: Sequences, windows: Windows, buffer: int, seed: int, bar: Bar
-) -> Mode:
+def _newton(model: HMM, coordinates: Params, sequences: Sequences, bar: Bar) -> Mode:
     """Newton steps with exact gradients; where they do not settle, BFGS, and Newton steps again."""
     flat = Flat.like(coordinates)
     look = objective(model, flat, sequences, bar.advance)
@@ -132,7 +127,7 @@ def _newton(
         scale = np.linalg.inv(np.linalg.cholesky(search.information)).T
         search.move(ascend(look, search.here, factor=scale, tolerance=SETTLED**0.5 / 2, steps=STEPS))
     end = flat.unravel(search.here), search.value, flat.unravel(search.slope), search.information
-    return Mode(*end, search.decrement, search.passes, None, windows, buffer)
+    return Mode(*end, search.decrement, search.passes)
 
 
 class _Newton:

@@ -110,8 +110,6 @@ class _Riemannian(Stepped):
         stats = {"clipped": clipped, "refused": refused, "step_size": size, "impossible": impossible}
         return moved._replace(steps=state.steps + 1), Info(gradient, finite, stats)
 
-    # Parts of a step ------------------------------------------------------------------------------------------------
-
     def _in_turn(
         self, target: Any, key: Array, state: SGRLDState, look: Callable[[SGRLDState], Estimate], size: Array
     ) -> tuple[SGRLDState, tuple[Any, Array, Array]]:

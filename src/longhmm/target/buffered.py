@@ -198,9 +198,6 @@ def window_estimate(
     return Estimate(gradient, likelihood, totals, found if per_window else None, lost)
 
 
-# Importance ---------------------------------------------------------------------------------------------------------
-
-
 def importance_of_groups(
     model: HMM, params: Params, sequences: Sequences, groups: Partition, buffer: int
 ) -> np.ndarray:

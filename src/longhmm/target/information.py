@@ -101,9 +101,6 @@ def _second_derivative(model: HMM, flat: Flat, weights: Params, centre: Array) -
     return jax.hessian(weighted)(centre)
 
 
-# Noise ---------------------------------------------------------------------------------------------------------
-
-
 def score_differences(
     model: HMM,
     centre: Params,

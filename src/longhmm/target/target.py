@@ -128,9 +128,6 @@ def impossible_windows(totals: Statistics, minibatch: Any) -> Array:
     return jnp.where(lost > least, jnp.ceil((lost - least) / jnp.max(expected)), 0.0).astype(jnp.int32)
 
 
-# All data -----------------------------------------------------------------------------------------------------------
-
-
 def full_statistics(model: HMM, complete: Params, sequences: Sequences, progress: Progress | None = None) -> Statistics:
     """Expected statistics of all data at checked parameters, summed in float64."""
     found = stream.totals(model, complete, sequences, progress=progress)
