@@ -15,7 +15,7 @@ SCRIPT = """
     import sys
     import longhmm as lh
     from longhmm.posterior.diagnostics import verdict
-    from longhmm.samplers import full_data_hmc, mode
+    from longhmm.samplers import contract, mode
 
     def announced(module, name, forever=True):
         real = getattr(module, name)
@@ -36,7 +36,7 @@ SCRIPT = """
     if phase == "mode":
         announced(mode, "_newton")
     elif phase == "adaptation":
-        announced(full_data_hmc, "_adaptation_steps", forever=False)
+        announced(contract, "_block", forever=False)
         options |= {"sampler": lh.NUTS(adaptation_steps=1_000_000), "init": params}
     else:
         verdict.LEAST_ESS, verdict.MOST_R_HAT = 0.0, 100.0

@@ -11,8 +11,8 @@ import longhmm as lh
 from longhmm.posterior.diagnostics import bias, verdict
 from longhmm.run import driver, run, sample
 from longhmm.run.limit import Abandoned, Limit, TimeIsOver
+from longhmm.samplers import contract
 from longhmm.samplers import control_variate_sgld as tuning
-from longhmm.samplers import full_data_hmc
 
 PARAMS = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
 SOON = 20.0  # seconds: far less than what the slow phases below would take, on a busy machine too
@@ -136,7 +136,7 @@ def test_while_getting_ready(counts, stuck, monkeypatch):
 
 
 def test_in_the_adaptation_of_nuts(counts, stuck, monkeypatch, warm):
-    monkeypatch.setattr(full_data_hmc, "_adaptation_steps", stuck)
+    monkeypatch.setattr(contract, "_block", stuck)
     nuts = lh.NUTS(adaptation_steps=20)
     refused(counts[:500], "while (adapting the sampler|getting ready)", sampler=nuts, init=PARAMS)
 
@@ -207,7 +207,7 @@ def test_ctrl_c_once_before_the_first_draw(counts, stuck, monkeypatch, phase):
 
 
 def test_ctrl_c_once_in_the_adaptation(counts, stuck, monkeypatch):
-    monkeypatch.setattr(full_data_hmc, "_adaptation_steps", interrupting(stuck))
+    monkeypatch.setattr(contract, "_block", interrupting(stuck))
     with pytest.raises(KeyboardInterrupt):
         fit(counts[:500], sampler=lh.NUTS(), init=PARAMS)
 

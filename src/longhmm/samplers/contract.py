@@ -186,17 +186,24 @@ def block_size(count: int, seconds: float) -> int:
 
 
 def in_blocks(
-    run: Callable[[State, int, int], State], state: State, steps: int, clock: Callable[[], float] = time.monotonic
+    step: Callable[..., State], key: Array, state: State, steps: int, *given: Any
 ) -> Iterator[tuple[State, int]]:
-    """States after blocks of steps `run(state, first, count)`, with the number of steps behind each.
+    """States after blocks of steps `step(number, key, state, *given)`, with the number of steps behind each.
 
-    What a step does must depend on its number alone, so that blocks, which depend on the clock, change nothing.
+    What a step does depends on its number alone, so that blocks, which depend on the clock, change nothing.
     """
+    with jax.enable_x64(True):
+        keys = jax.random.split(key, steps)
     done, count = 0, 1
     while done < steps:
-        began = clock()
+        began = time.monotonic()
         with jax.enable_x64(True):
-            state = jax.block_until_ready(run(state, done, count))
+            state = jax.block_until_ready(_block(step, keys, state, done, count, given))
         done += count
         yield state, done
-        count = min(block_size(count, clock() - began), steps - done)
+        count = min(block_size(count, time.monotonic() - began), steps - done)
+
+
+@partial(jax.jit, static_argnums=0)
+def _block(step: Callable[..., State], keys: Array, state: State, first: int, count: int, given: Any) -> State:
+    return jax.lax.fori_loop(first, first + count, lambda number, at: step(number, keys[number], at, *given), state)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -102,6 +101,8 @@ class _Hamiltonian(Sampler):
         given, behind = self.inverse_mass is not None, 0.0
         if given and self.step_size is not None:
             return
+        from blackjax.adaptation.window_adaptation import build_schedule
+
         if not given:
             behind = CURVATURE
             with jax.enable_x64(True):
@@ -115,7 +116,8 @@ class _Hamiltonian(Sampler):
             averaging, metric = (each[0] for each in _pieces(self))
             chain = state._replace(step_size=size, inverse_mass=mass)
             adapting = Adapting(chain, averaging(size), metric(mass.shape[0], mass))
-        blocks = in_blocks(partial(_adaptation_steps, steps, self, target, key), adapting, steps)
+            schedule = jnp.zeros((steps, 2), int) if given else build_schedule(steps)
+        blocks = in_blocks(_adapting_step, key, adapting, steps, self, target, schedule)
         for adapting, done in blocks:
             yield adapting.chain, behind + (1 - behind) * done / steps
         with jax.enable_x64(True):
@@ -223,32 +225,22 @@ def _pieces(sampler: Any) -> tuple[Any, Any]:
     return dual_averaging_adaptation(sampler.target_acceptance), mass_matrix_adaptation(is_diagonal_matrix=False)
 
 
-@partial(jax.jit, static_argnums=0)
-def _adaptation_steps(
-    steps: int, sampler: Any, target: ExactPosterior, key: Array, adapting: Adapting, first: int, count: int
+def _adapting_step(
+    number: Array, key: Array, adapting: Adapting, sampler: Any, target: ExactPosterior, schedule: Array
 ) -> Adapting:
-    """`count` of the `steps` steps, beginning with number `first`."""
-    from blackjax.adaptation.window_adaptation import build_schedule
-
     (begin_size, update_size, final_size), (_, update_mass, final_mass) = _pieces(sampler)
-    keys = jax.random.split(key, steps)
-    schedule = jnp.zeros((steps, 2), int) if sampler.inverse_mass is not None else build_schedule(steps)
 
     def begun_anew(averaging: Any, metric: Any) -> tuple[Any, Any]:
         return begin_size(final_size(averaging)), final_mass(metric)
 
-    def one(number: Array, adapting: Adapting) -> Adapting:
-        slow, ends = schedule[number]
-        chain, info = sampler.step(target, keys[number], adapting.chain, None)
-        averaging = update_size(adapting.averaging, info.stats["acceptance"])
-        position = Flat.like(chain.coordinates).ravel(chain.coordinates)
-        metric = jax.lax.cond(slow, lambda each: update_mass(each, position), lambda each: each, adapting.metric)
-        averaging, metric = jax.lax.cond(ends, begun_anew, lambda *both: both, averaging, metric)
-        chain = chain._replace(step_size=jnp.exp(averaging.log_step_size), inverse_mass=metric.inverse_mass_matrix)
-        return Adapting(chain, averaging, metric)
-
-    last: Adapting = jax.lax.fori_loop(first, first + count, one, adapting)
-    return last
+    slow, ends = schedule[number]
+    chain, info = sampler.step(target, key, adapting.chain, None)
+    averaging = update_size(adapting.averaging, info.stats["acceptance"])
+    position = Flat.like(chain.coordinates).ravel(chain.coordinates)
+    metric = jax.lax.cond(slow, lambda each: update_mass(each, position), lambda each: each, adapting.metric)
+    averaging, metric = jax.lax.cond(ends, begun_anew, lambda *both: both, averaging, metric)
+    chain = chain._replace(step_size=jnp.exp(averaging.log_step_size), inverse_mass=metric.inverse_mass_matrix)
+    return Adapting(chain, averaging, metric)
 
 
 def curvature(posterior: ExactPosterior, coordinates: Coordinates) -> Iterator[tuple[np.ndarray, float]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -122,7 +121,7 @@ class Gibbs(Sampler):
         for phase, (metric_key, sweep_key) in enumerate(pairs):
             with jax.enable_x64(True):
                 metric = _measured(target, metric_key, state)
-            sweeps = in_blocks(partial(_sweeps, each, self, target, sweep_key), state._replace(metric=metric), each)
+            sweeps = in_blocks(_adapting_sweep, sweep_key, state._replace(metric=metric), each, self, target)
             for state, done in sweeps:
                 yield state, (phase + done / each) / PHASES
 
@@ -263,19 +262,11 @@ def _measured(posterior: ExactPosterior, key: Array, state: GibbsState) -> Metri
     return density.metric(density.coordinates.flatten(params), state.metric.step_size)
 
 
-@partial(jax.jit, static_argnums=0)
-def _sweeps(
-    steps: int, sampler: Gibbs, posterior: ExactPosterior, key: Array, state: GibbsState, first: int, count: int
+def _adapting_sweep(
+    number: Array, key: Array, state: GibbsState, sampler: Gibbs, posterior: ExactPosterior
 ) -> GibbsState:
-    """`count` of the `steps` sweeps of a phase, beginning with number `first`."""
-    keys = jax.random.split(key, steps)
-
-    def one(number: Array, state: GibbsState) -> GibbsState:
-        state, info = sampler.step(posterior, keys[number], state, None)
-        assert state.metric is not None
-        # Robbins and Monro (1951).
-        size = state.metric.step_size * jnp.exp((info.stats["acceptance"] - ACCEPTANCE) / jnp.sqrt(number + 1.0))
-        return state._replace(metric=state.metric._replace(step_size=jnp.clip(size, 1e-4, np.pi / 2)))
-
-    last: GibbsState = jax.lax.fori_loop(first, first + count, one, state)
-    return last
+    state, info = sampler.step(posterior, key, state, None)
+    assert state.metric is not None
+    # Robbins and Monro (1951).
+    size = state.metric.step_size * jnp.exp((info.stats["acceptance"] - ACCEPTANCE) / jnp.sqrt(number + 1.0))
+    return state._replace(metric=state.metric._replace(step_size=jnp.clip(size, 1e-4, np.pi / 2)))
