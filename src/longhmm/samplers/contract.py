@@ -98,7 +98,8 @@ class Sampler:
 
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
         """What it sees of the data, with the user's choice of windows and buffer (None: default)."""
-        return self.sees or Buffered(**chosen(windows, buffer))
+        given = {"windows": windows, "buffer": buffer}
+        return self.sees or Buffered(**{name: value for name, value in given.items() if value is not None})
 
     def tune(self, target: Target, start: Start) -> Sampler:
         """The same sampler with the settings that suit all data, which `target` passes over."""
@@ -164,12 +165,6 @@ def _unflatten(cls: Any, constants: tuple[tuple[str, Any], ...], children: tuple
     for name, value in (*constants, *zip(cls.learned, children, strict=True)):
         object.__setattr__(sampler, name, value)
     return sampler
-
-
-def chosen(windows: Any, buffer: Any) -> dict[str, Any]:
-    """The user's choice of windows and buffer as arguments of an estimator; what is None keeps its default."""
-    given = {"windows": windows, "buffer": buffer}
-    return {name: value for name, value in given.items() if value is not None}
 
 
 def all_finite(tree: Any) -> Array:

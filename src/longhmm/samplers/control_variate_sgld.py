@@ -184,12 +184,9 @@ class ControlVariateSGLD(Sampler):
         return chosen | ({"recentred": found.recentred} if found.recentred else {})
 
     def notes(self) -> list[str]:
-        if np.isnan(self.found.competing):
-            return []
-        return [
-            "another mode is as good: a search from another start ended elsewhere, "
-            f"{-self.found.competing:.1f} below in log posterior on a part of the data"
-        ]
+        below = f"{-self.found.competing:.1f} below in log posterior on a part of the data"
+        note = f"another mode is as good: a search from another start ended elsewhere, {below}"
+        return [] if np.isnan(self.found.competing) else [note]
 
 
 # Everything it needs, found without help: mode, information, noise, number of windows, step size ----------------------

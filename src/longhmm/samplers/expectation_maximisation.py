@@ -79,10 +79,9 @@ class ExpectationMaximisation(Sampler):
     def at(self, params: Params, target: Target) -> EMState:
         """Run the first pass at given natural parameters."""
         complete = target.model.validate(params)
-        given = target.model.given_initial(complete)
-        own = complete.pop("initial")
-        start = complete if given is None else {**complete, "initial": own}
-        return self._at(start, target, sums_suffice(target))
+        if target.model.given_initial(complete) is None:
+            del complete["initial"]
+        return self._at(complete, target, sums_suffice(target))
 
     def step(self, target: Target, key: Any, state: EMState, minibatch: None = None) -> tuple[EMState, Info]:
         model = target.model

@@ -6,7 +6,7 @@ Reference: Y.-A. Ma, N. J. Foti and E. B. Fox, Stochastic gradient MCMC methods 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,10 +17,10 @@ from jax import Array
 from longhmm.errors import ModelError, check_whole
 from longhmm.model.hmm import HMM
 from longhmm.samplers import langevin_moves as langevin
-from longhmm.samplers.contract import Coordinates, Info, all_finite, chosen
+from longhmm.samplers.contract import Coordinates, Info, all_finite
 from longhmm.samplers.preconditioning import EmissionBlocks, information, inverse_factor, pilot
 from longhmm.samplers.schedules import Schedule, Stepped
-from longhmm.target.buffered import Buffered, FullData, StartDistribution, stationary_start, uniform_start
+from longhmm.target.buffered import FullData, StartDistribution, stationary_start, uniform_start
 from longhmm.target.coordinates import scores
 from longhmm.target.target import Estimate, Estimator, Target
 
@@ -254,7 +254,8 @@ class SGRLD(_Riemannian):
         )
 
     def estimator(self, windows: Any, buffer: Any) -> Estimator:
-        return Buffered(**chosen(windows, buffer), start=self.start)
+        buffered: Any = super().estimator(windows, buffer)
+        return replace(buffered, start=self.start)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,7 @@ from longhmm.errors import ModelError
 from longhmm.inference.markov import stationary
 from longhmm.inference.scaling import safe_log
 from longhmm.model.conjugate import Conjugate, draw_dirichlet
-from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM
-from longhmm.model.parameters import Parameters
 from longhmm.samplers.contract import Coordinates, Info, Sampler, all_finite
 from longhmm.target.minibatch import Minibatch
 
@@ -127,9 +125,8 @@ def draw_from_posterior(model: HMM, key: Array, state: SVIState, n: int) -> Coor
     def one(key: Array) -> Coordinates:
         transition_key, emission_key = jax.random.split(key)
         rows = draw_dirichlet(transition_key, concentration, model.transitions.allowed)
-        return model.unconstrain(
-            {"transition": model.transitions.with_known_rows(rows), **family.draw(emission_key, state.emission)}
-        )
+        emission = family.draw(emission_key, state.emission)
+        return model.unconstrain({"transition": model.transitions.with_known_rows(rows), **emission})
 
     return jax.vmap(one)(jax.random.split(key, n))
 
@@ -138,30 +135,22 @@ def _approximation(model: HMM, centre: Any) -> Conjugate:
     """The family of `q` for a model's emission; `centre` `(D,)` is subtracted from Gaussian observations."""
     emission, n_levels = model.emission.untied, int(model.emission.state_levels(model.n_states).max()) + 1
     table = emission.parameters(n_levels)
-    if not emission.free_names:
-        fixed: Conjugate = _nothing_to_approximate(emission, table)
-        return fixed
-    found = emission.conjugate(n_levels, centre) if len(emission.free_names) == len(table) else None
-    if found is None or found.start is None:
+    found: Any = emission.conjugate(n_levels, centre) if len(emission.free_names) == len(table) else None
+    if not emission.free_names:  # nothing to approximate
+
+        def expected(q: Any, values: Array, observed: Array) -> Array:
+            params = {name: jnp.asarray(parameter.value, jnp.result_type(float)) for name, parameter in table.items()}
+            return emission.log_likelihoods(params, Rows(values, observed))
+
+        sums = dict.fromkeys(("statistics", "pretend", "update"), lambda *_: ())
+        found = SimpleNamespace(**sums, start=(), expected=expected, mean=lambda q: {}, draw=lambda *_: {})
+    elif found is None or found.start is None:
         raise ModelError(
             "Stochastic variational inference needs an emission whose parameters all have conjugate priors, such as a "
             f"Gaussian with full covariance and default priors, got {emission!r}: choose such priors, or a sampler."
         )
-    return found
-
-
-def _nothing_to_approximate(emission: Emission, table: Parameters) -> Any:
-    """All parameters are fixed."""
-
-    def expected(q: Any, values: Array, observed: Array) -> Array:
-        params = {name: jnp.asarray(parameter.value, jnp.result_type(float)) for name, parameter in table.items()}
-        return emission.log_likelihoods(params, Rows(values, observed))
-
-    def nothing(*_: Any) -> Any:
-        return ()
-
-    sums = {"statistics": nothing, "pretend": nothing, "update": nothing}
-    return SimpleNamespace(**sums, start=(), expected=expected, mean=lambda q: {}, draw=lambda *_: {})
+    family: Conjugate = found
+    return family
 
 
 def _weights(model: HMM, state: SVIState) -> Array:

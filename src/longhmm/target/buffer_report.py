@@ -29,6 +29,7 @@ from longhmm.target.minibatch import Minibatch, with_numbers
 from longhmm.target.systematic import Windows
 
 BATCH_ENTRIES = 1 << 21  # numbers in one (window, time, state) array
+HEAD = "buffer    bias/sd        +-   noise   typical      mean  share   cost"
 AGREEMENT = 1e-10  # two starts that differ by less, relative to the scores' size, have been forgotten
 
 
@@ -70,14 +71,10 @@ class BufferReport:
     blocks_used: int
 
     def __str__(self) -> str:
-        head = (
-            f"{'buffer':>6} {'bias/sd':>10} {'+-':>9} {'noise':>7} {'typical':>9} {'mean':>9} {'share':>6} {'cost':>6}"
-        )
         gap = "not measured" if self.chosen.gap is None else f"{self.chosen.gap:.3g} per step"
         used = f"{self.blocks_used:,} of {self.n_blocks:,} blocks"
-        return "\n".join(
-            [head, *map(str, self.rows), f"Lyapunov gap {gap}; chosen buffer {self.chosen.length}; {used}."]
-        )
+        foot = f"Lyapunov gap {gap}; chosen buffer {self.chosen.length}; {used}."
+        return "\n".join([HEAD, *map(str, self.rows), foot])
 
     def plot(self, path: str | None = None) -> Any:
         """Draw bias and typical error against the buffer length; saved to `path`, or returned as a figure."""
