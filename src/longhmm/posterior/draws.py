@@ -58,7 +58,11 @@ class Draws:
             data = {name: getattr(data, name) for name in DESCRIBED} | {"dtype": str(data.dtype)}
         described = dict(data or {})
         coordinates = {name: np.array(value, np.float64) for name, value in chains.coordinates.items()}  # own copies
-        _check_shapes(model, coordinates)
+        names, leads = coordinate_axes(model), {value.shape[:2] for value in coordinates.values()}
+        if set(coordinates) != set(names):
+            raise ModelError(f"chains must hold coordinates named {sorted(names)}, got {sorted(coordinates)}.")
+        if len(leads) != 1 or 0 in next(iter(leads)):
+            raise ModelError(f"chains must hold draws of every coordinate, (chain, draw, ...), got {leads}.")
         natural = constrain_draws(model, coordinates)
         mode = None if chains.mode is None else constrain(model, chains.mode)
         n_chains = natural["transition"].shape[0]
@@ -87,7 +91,7 @@ class Draws:
         return cls(
             model,
             labelled(natural, parameter_axes(model)),
-            labelled(coordinates, coordinate_axes(model)),
+            labelled(coordinates, names),
             labelled(chains.stats, {}),
             {**about, **copy.deepcopy(dict(chains.settings)), "state_order": [order.tolist() for order in orders]},
             chains.notes,
@@ -263,12 +267,3 @@ def angle_names(model: HMM) -> list[str]:
     """Inferred parameters that are angles."""
     table = model.emission.parameters(model.n_states)
     return [name for name in free_names(table) if isinstance(table[name].support, Turn)]
-
-
-def _check_shapes(model: HMM, coordinates: Mapping[str, np.ndarray]) -> None:
-    names = coordinate_axes(model)
-    if set(coordinates) != set(names):
-        raise ModelError(f"chains must hold coordinates named {sorted(names)}, got {sorted(coordinates)}.")
-    leads = {value.shape[:2] for value in coordinates.values()}
-    if len(leads) != 1 or 0 in next(iter(leads)):
-        raise ModelError(f"chains must hold at least one draw of every coordinate, (chain, draw, ...), got {leads}.")

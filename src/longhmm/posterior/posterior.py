@@ -19,7 +19,7 @@ from longhmm.posterior.draws import coordinate_axes, labelled, parameter_axes
 from longhmm.posterior.events import Decoding
 from longhmm.posterior.predict import Forecasting
 from longhmm.posterior.score import Scoring
-from longhmm.posterior.summary import Summarising, to_arviz
+from longhmm.posterior.summary import Summarising
 from longhmm.progress import Bar
 from longhmm.run.limit import Limit
 from longhmm.run.run import carry_out
@@ -45,11 +45,6 @@ class Posterior(Summarising, Decoding, Forecasting, Scoring, Judging):
         verdict: what the checks say, or None before `diagnose`.
         run: what is needed to go on, or None after loading.
     """
-
-    def to_arviz(self) -> Any:
-        """The draws in ArviZ's container: InferenceData, or from ArviZ 1 on an xarray DataTree."""
-        groups = {"posterior": self.draws, "sample_stats": self.sample_stats}
-        return to_arviz({**groups, "unconstrained_posterior": self.unconstrained})
 
     def extend(
         self,

@@ -137,8 +137,7 @@ def _distances(model: HMM, reference: Params, params: Params) -> np.ndarray:
     levels = model.emission.state_levels(model.n_states)
     total = np.zeros((model.n_states, model.n_states))
     for name in model.emission.names:
-        both = (np.asarray(each[name], np.float64)[levels] for each in (reference, params))
-        one, other = (each.reshape(len(levels), -1) for each in both)
-        gaps = ((one[:, None] - other[None]) ** 2).sum(axis=2)
+        one, other = (np.asarray(each[name], np.float64)[levels] for each in (reference, params))
+        gaps = ((one[:, None] - other[None]) ** 2).reshape(*total.shape, -1).sum(axis=2)
         total += gaps / max(float(gaps.mean()), np.finfo(float).tiny)
     return total

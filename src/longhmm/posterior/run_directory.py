@@ -55,12 +55,8 @@ ENTRIES: dict[str, Callable[[Any], bool]] = {
 class RunDirectory:
     """One run on disk.
 
-    Attributes:
-        path: the directory.
-        request: what was asked for, plain values: "recordings" (absolute paths), "dataset", "columns", "rate" (samples
-            per second of the file, or None), "unit", "preprocessing", "held_out", "model", "sample".
-        rate, unit: of the recording as it lies in its file.
-        preprocessing: what was done to it.
+    `request` is what was asked for, plain values: "recordings" (absolute paths), "dataset", "columns", "rate" (samples
+    per second), "unit", "preprocessing", "held_out", "model", "sample"; rate and unit are those of the file.
     """
 
     def __init__(self, path: Place, request: Mapping[str, Any]) -> None:

@@ -123,6 +123,14 @@ class Summarising(Draws):
         tables = (_pairs(generator, interval, diagonal=True), _pairs(switching, interval, diagonal=False))
         return Rates(generator.mean(axis=0), *tables, share, warning)
 
+    def to_arviz(self) -> Any:
+        """The draws in ArviZ's container: InferenceData, or from ArviZ 1 on an xarray DataTree."""
+        groups = {"posterior": self.draws, "sample_stats": self.sample_stats}
+        groups["unconstrained_posterior"] = self.unconstrained
+        with arviz() as az:
+            before_one = int(az.__version__.split(".")[0]) < 1
+            return az.InferenceData(**groups) if before_one else xr.DataTree.from_dict(groups)
+
     @property
     def _headline(self) -> str:
         plural = "s" if self.n_chains > 1 else ""
@@ -259,10 +267,3 @@ def sd_errors(draws: np.ndarray) -> np.ndarray:
     squares = (draws - draws.mean(axis=(0, 1))) ** 2
     spread = squares.std(axis=(0, 1)) / squares.mean(axis=(0, 1))
     return np.asarray(0.5 * spread / np.sqrt(effective_sizes(squares)))
-
-
-def to_arviz(groups: dict[str, xr.Dataset]) -> Any:
-    """ArviZ's own container: InferenceData before version 1, an xarray DataTree since."""
-    with arviz() as az:
-        before_one = int(az.__version__.split(".")[0]) < 1
-        return az.InferenceData(**groups) if before_one else xr.DataTree.from_dict(dict(groups))
