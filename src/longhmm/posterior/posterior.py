@@ -1,7 +1,5 @@
 """The result of a run: labelled draws, and the answers that are computed from them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """What the past says: the state at every row given the rows before, and what comes after the end of the data."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -2,8 +2,6 @@
 permutation per chain, never one per draw. The numbers of a draw are moved, never recomputed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

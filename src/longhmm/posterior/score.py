@@ -1,7 +1,5 @@
 """How well a posterior predicts data it has not seen."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

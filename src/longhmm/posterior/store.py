@@ -3,8 +3,6 @@
 A directory is written under another name beside its place and then renamed, so that it is whole or not there at all.
 """
 
-from __future__ import annotations
-
 import glob
 import json
 import os

@@ -1,7 +1,5 @@
 """The first half of the page: what was found."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from longhmm.posterior.summary import level_draws

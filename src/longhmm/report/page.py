@@ -1,7 +1,5 @@
 """The page, one file that carries all it shows: verdict, findings, how sure they are, and how they were made."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import NamedTuple

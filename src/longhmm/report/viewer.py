@@ -5,8 +5,6 @@ when it is zoomed in. The server listens on 127.0.0.1, answers two addresses (`/
 that name another host: a page from elsewhere cannot make a browser read the recording under a name of its own.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from contextlib import suppress

@@ -8,8 +8,6 @@ Gaussian, or f is an entry of a Dirichlet row, then `f + v . g` is constant, and
 themselves would need many: the logarithm of a nearly exponential variable, as a rare transition has it, is neither.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Observations against the model: residuals of one-step predictions, and histograms with their expectations."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

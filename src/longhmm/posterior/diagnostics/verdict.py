@@ -4,12 +4,10 @@ The checks run from the sampler to the model: at millions of observations the po
 narrow, and no agreement between chains can show that.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from html import escape
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
@@ -56,12 +54,12 @@ class Verdict:
         """Plain values, for storage."""
         return asdict(self)
 
-    @staticmethod
-    def from_dict(stored: Mapping[str, Any]) -> Verdict:
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Self:
         """Inverse of `to_dict`."""
         if stored.get("kind") not in get_args(Kind) or not isinstance(stored.get("details"), dict):
             raise DataError(f"The stored verdict must be of a known kind, got {stored.get('kind')!r}.")
-        return Verdict(stored["kind"], str(stored["reason"]), dict(stored["details"]))
+        return cls(stored["kind"], str(stored["reason"]), dict(stored["details"]))
 
 
 class Judging(Draws):
