@@ -15,7 +15,7 @@ from longhmm.backends.stream import stream
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.posterior.draws import Draws, check_rate, labelled
+from longhmm.posterior.draws import Draws, check_rate
 from longhmm.posterior.store import Place
 from longhmm.posterior.summary import levels
 from longhmm.run.cluster import on_cluster
@@ -85,6 +85,8 @@ class Decoding(Draws):
             preprocessing: what was done to a recording to make `data` of it. Samples, rate and levels are then those of
                 the recording: with every n-th sample kept, an event covers n times as many samples of the file.
         """
+        import pandas as pd
+
         check_rate(rate)
         sequences = open_data(data)
         states = self.decode(sequences) if path is None else np.asarray(path)
@@ -101,7 +103,7 @@ class Decoding(Draws):
         table["state"] = states[starts].astype(np.int64)
         for name, level in levels(self, interval=interval, preprocessing=preprocessing).items():
             table[str(name)] = level.to_numpy()[table["state"]]
-        return labelled(table, {}, ("event",)).to_dataframe().reset_index(drop=True)
+        return pd.DataFrame(table)
 
 
 def visit_starts(path: np.ndarray, offsets: np.ndarray) -> np.ndarray:
