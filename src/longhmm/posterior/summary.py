@@ -146,9 +146,18 @@ class Summarising(Draws):
         """Headline, verdict, notes, and one row per state; every text is escaped, wherever a run comes from."""
         import pandas as pd
 
+        transition = self.transitions
+        columns = {"share of time": stationary_law(transition)}
+        columns["stays with probability"] = np.diagonal(transition, axis1=1, axis2=2)
+        for name, values in self.draws.items():
+            if name != "transition" and values.dims[2] == "state" and values.ndim <= 4:
+                label = str(name) if values.ndim == 3 else f"{name} (first of {values.shape[3]})"
+                columns[label] = np.asarray(values).reshape(*transition.shape[:2], -1)[:, :, 0]
+        pairs = {name: zip(each.mean(axis=0), each.std(axis=0), strict=True) for name, each in columns.items()}
+        shown = {name: [f"{mean:.4g} ± {sd:.1g}" for mean, sd in each] for name, each in pairs.items()}
+        table = pd.DataFrame(shown).rename_axis("state")
         said = "not yet diagnosed: call diagnose(data)" if self.verdict is None else str(self.verdict)
         notes = "".join(f"<li>{escape(note)}</li>" for note in self.notes)
-        table = pd.DataFrame(_columns(self)).rename_axis("state")
         more = f"<p>and {len(table) - MOST_ROWS} more states</p>" if len(table) > MOST_ROWS else ""
         return (
             f"<div class='longhmm-posterior'><p><b>Posterior</b>: {escape(self._headline)}, {escape(repr(self.model))}"
@@ -204,23 +213,6 @@ def level_draws(posterior: Draws, draws: int = MOST_DRAWS) -> np.ndarray:
 def feature_levels(posterior: Draws) -> np.ndarray:
     """`(K, D)` at the posterior mean; `(K, 1)` where only the level of the first feature is known."""
     return np.asarray(in_float64(_means, posterior.model, posterior.mean_params()), np.float64)
-
-
-def _columns(posterior: Draws) -> dict[str, list[str]]:
-    """Posterior mean and sd of what has one number per state, and of the first feature of vectors."""
-    transition = posterior.transitions
-    columns = {
-        "share of time": stationary_law(transition),
-        "stays with probability": np.diagonal(transition, axis1=1, axis2=2),
-    }
-    for name, values in posterior.draws.items():
-        if name != "transition" and values.dims[2] == "state" and values.ndim <= 4:
-            label = str(name) if values.ndim == 3 else f"{name} (first of {values.shape[3]})"
-            columns[label] = np.asarray(values).reshape(*transition.shape[:2], -1)[:, :, 0]
-    return {
-        name: [f"{mean:.4g} ± {sd:.1g}" for mean, sd in zip(each.mean(axis=0), each.std(axis=0), strict=True)]
-        for name, each in columns.items()
-    }
 
 
 @contextmanager

@@ -110,10 +110,7 @@ def complaint(found: Compared, names: list[str], details: Details, prefix: str, 
 
 
 def errors_allowed(count: int, freedom: float = np.inf) -> float:
-    """Standard errors by which the worst of `count` numbers may be off by chance, in either direction.
-
-    Student's t with `freedom` degrees of freedom, where the errors themselves come from few numbers.
-    """
+    """Standard errors by which the worst of `count` numbers may be off by chance, in either direction (Student's t)."""
     from scipy.stats import t
 
     return float(t.isf(FALSE_ALARMS / 2 / max(count, 1), freedom))
@@ -128,9 +125,7 @@ def by_passes(model: HMM, sequences: Sequences, progress: Progress | None = None
     return gradient
 
 
-def exact_gradients(
-    coordinates: Mapping[str, np.ndarray], gradient: Gradient, n: int = 32
-) -> tuple[np.ndarray, np.ndarray]:
+def exact_gradients(coordinates: Arrays, gradient: Gradient, n: int = 32) -> tuple[np.ndarray, np.ndarray]:
     """Points and gradients there, `(n, P)` each, at evenly spaced draws `(chain, draw, ...)`."""
     order = layout(coordinates)
     flat = order.ravel_numpy(coordinates).reshape(-1, order.size)

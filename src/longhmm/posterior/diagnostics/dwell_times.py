@@ -87,8 +87,7 @@ def exits(model: HMM, params: Mapping[str, Any], path: np.ndarray, sequences: Se
 def judge(rows: Exits, level: int) -> DwellTimes | None:
     """The visits to one level; None where there are too few to say anything.
 
-    Chances are first scaled to the number of departures that there were: how often a level is left on the whole is the
-    business of its transition probabilities, how that depends on age is judged here.
+    Chances are first scaled to the number of departures that there were: judged is how they depend on age.
     """
     from scipy.stats import chi2
 
