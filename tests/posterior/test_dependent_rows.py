@@ -19,8 +19,7 @@ from longhmm.model.transitions import TransitionModel
 from longhmm.posterior.diagnostics.dwell_times import dwell_times
 from longhmm.posterior.diagnostics.observations import residuals
 from longhmm.posterior.posterior import Posterior
-from longhmm.posterior.predict import last_state, predictions
-from longhmm.posterior.score import predictive_log_prob
+from longhmm.posterior.predict import last_state, predictions, predictive_log_prob
 from posterior.fakes import chains_of
 
 

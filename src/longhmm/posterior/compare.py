@@ -11,7 +11,7 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.posterior.posterior import Posterior
-from longhmm.posterior.score import Score
+from longhmm.posterior.predict import Score
 from longhmm.run.sample import sample
 
 if TYPE_CHECKING:

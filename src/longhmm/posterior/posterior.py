@@ -15,8 +15,7 @@ from longhmm.posterior import store
 from longhmm.posterior.diagnostics.verdict import Judging, Verdict
 from longhmm.posterior.draws import coordinate_axes, labelled, parameter_axes
 from longhmm.posterior.events import Decoding
-from longhmm.posterior.predict import Forecasting
-from longhmm.posterior.score import Scoring
+from longhmm.posterior.predict import Predicting
 from longhmm.posterior.summary import Summarising
 from longhmm.progress import Bar
 from longhmm.run.limit import Limit
@@ -27,7 +26,7 @@ from longhmm.version import __version__
 INSIDE_RUN = "posterior"  # where a run of the command line keeps its posterior
 
 
-class Posterior(Summarising, Decoding, Forecasting, Scoring, Judging):
+class Posterior(Summarising, Decoding, Predicting, Judging):
     """Draws from the posterior of a hidden Markov model, and what follows from them.
 
     Attributes:

@@ -13,8 +13,7 @@ from longhmm.errors import DataError, ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.posterior import Posterior
-from longhmm.posterior.predict import last_state, predictions
-from longhmm.posterior.score import predictive_log_prob
+from longhmm.posterior.predict import last_state, predictions, predictive_log_prob
 from longhmm.testing import enumerate_paths
 from posterior.fakes import chains_of, gaussian_model, small_posterior
 
