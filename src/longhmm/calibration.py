@@ -60,14 +60,12 @@ def rank_truth(truth: np.ndarray, draws: np.ndarray, keep: int) -> np.ndarray:
     return np.asarray((kept < truth).sum(axis=0))
 
 
-def simulated_ranks(
-    model: HMM, method: Method, *, length: int, replications: int, keep: int = 99, seed: int = 0
-) -> Ranks:
+def simulated_ranks(model: HMM, by: Method, *, length: int, replications: int, keep: int = 99, seed: int = 0) -> Ranks:
     """Ranks over data sets simulated from the prior of a model.
 
     Args:
         model: with proper priors of its own, different between states so that their numbers mean something.
-        method: what is to be judged; see `by_sampler`.
+        by: the method that is judged; see `by_sampler`.
         length: observations in every data set.
         replications: number of data sets.
         keep: draws among which the truth is ranked; with BINS bins, one less than a multiple of 10.
@@ -78,7 +76,7 @@ def simulated_ranks(
         params = prior_params(model, jax.random.key(1_000_003 * seed + index))
         sequences = open_data(simulate(model, params, length, seed=1_000_003 * seed + index)[1])
         try:
-            coordinates = method(model, sequences, params, index)
+            coordinates = by(model, sequences, params, index)
         except LongHMMError as error:
             failed.append(str(error))
             continue

@@ -17,14 +17,11 @@ _PICOAMPERE_PER_AMPERE = 1e12
 class Recording(NamedTuple):
     """One measured series."""
 
-    values: np.ndarray
-    """(T,) float32, in `unit`."""
-    rate_hz: float
-    """Samples per second."""
+    values: np.ndarray  # (T,) float32, in `unit`
+    rate_hz: float  # samples per second
     unit: str
     description: str
-    licence: str
-    """The notice that must stay with the data."""
+    licence: str  # the notice that must stay with the data
 
 
 def nanopore() -> Recording:
@@ -40,25 +37,16 @@ def nanopore() -> Recording:
     """
     folder = files("longhmm") / "recordings"
     with np.load(io.BytesIO((folder / "nanopore.npz").read_bytes()), allow_pickle=False) as stored:
-        first_count, planes = stored["first_count"], stored["count_steps"]
+        # Stored are steps between neighbouring counts, low bytes and high bytes apart since that packs better.
+        steps = np.ascontiguousarray(stored["count_steps"].T).view("<i2")[:, 0]
+        counts = int(stored["first_count"]) + np.concatenate([[0], np.cumsum(steps, dtype=np.int64)])
+    # Current = -(V / R + C dV/dt). The order of the operations is part of the record: it fixes the last bit.
+    volts = counts / _COUNTS_PER_VOLT
+    leak, charging = -1.0 * volts[1:] / _FEEDBACK_OHM, _FEEDBACK_FARAD * np.diff(volts) / _SAMPLE_INTERVAL_S
     return Recording(
-        values=_current_pA(_counts(int(first_count), planes)),
+        values=((leak - charging) * _PICOAMPERE_PER_AMPERE).astype(np.float32),
         rate_hz=500_000.0,
         unit="pA",
         description="PEG28 blockades of a single nanopore at 500 kHz (NIST MOSAIC, SingleChan-0001.qdf)",
         licence=(folder / "nanopore.LICENSE.rst").read_text(encoding="utf-8"),
     )
-
-
-def _counts(first_count: int, planes: np.ndarray) -> np.ndarray:
-    """Undo the storage: steps between neighbouring counts, low bytes and high bytes apart since that packs better."""
-    steps = np.ascontiguousarray(planes.T).view("<i2")[:, 0]
-    return first_count + np.concatenate([[0], np.cumsum(steps, dtype=np.int64)])
-
-
-def _current_pA(counts: np.ndarray) -> np.ndarray:
-    """Current = -(V / R + C dV/dt). The order of the operations is part of the record: it fixes the last bit."""
-    volts = counts / _COUNTS_PER_VOLT
-    leak = -1.0 * volts[1:] / _FEEDBACK_OHM
-    charging = _FEEDBACK_FARAD * np.diff(volts) / _SAMPLE_INTERVAL_S
-    return ((leak - charging) * _PICOAMPERE_PER_AMPERE).astype(np.float32)

@@ -6,6 +6,7 @@ import threading
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from longhmm.cli.compare import compare
 from longhmm.cli.decode import decode
@@ -36,7 +37,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def top(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
+        bool, Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
     ] = False,
 ) -> None:
     """Bayesian hidden Markov models for very long recordings.

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from longhmm import samplers
 from longhmm.cli import options
@@ -14,11 +14,9 @@ from longhmm.errors import ModelError
 @guarded
 def compare(
     recordings: options.Recordings,
-    states: Annotated[
-        str, typer.Option(help="Numbers of states: a range such as 1..5, or a list such as 2,3,5.", show_default=False)
-    ],
+    states: Annotated[str, Option(help="Numbers of states: a range 1..5 or a list 2,3,5.", show_default=False)],
     held_out: Annotated[
-        float, typer.Option(min=0.01, max=0.9, help="Share of the recording, at its end, on which models are judged.")
+        float, Option(min=0.01, max=0.9, help="Share of the recording, at its end, on which models are judged.")
     ] = 0.1,
     column: options.Columns = None,
     dataset: options.Dataset = None,

@@ -4,13 +4,13 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from longhmm.cli import options
 from longhmm.cli.output import Output, guarded, seconds
 from longhmm.errors import DataError
 
-further = partial(typer.Option, rich_help_panel="Further outputs")
+further = partial(Option, rich_help_panel="Further outputs")
 
 
 @guarded
@@ -18,15 +18,13 @@ def decode(
     run: options.Run,
     recordings: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="The recording; by default that of the fit. It is preprocessed like that.", metavar="RECORDING..."
+        Argument(
+            help="The recording, preprocessed like that of the fit, which is the default.", metavar="RECORDING..."
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Table of events: .csv, .tsv or .parquet.")] = Path("events.csv"),
+    out: Annotated[Path, Option(help="Table of events: .csv, .tsv or .parquet.")] = Path("events.csv"),
     idealised: Annotated[Path | None, further(help="The level of every sample, as .npy.")] = None,
-    probabilities: Annotated[
-        Path | None, further(help="The probability of every state at every sample the model saw, as .npy.")
-    ] = None,
+    probabilities: Annotated[Path | None, further(help="Probability of every state at every sample, as .npy.")] = None,
     dwt: Annotated[Path | None, further(help="QuB's list of dwells.")] = None,
     bed: Annotated[Path | None, further(help="Genome browsers' BED.")] = None,
     bin_size: Annotated[int, further(min=1, help="Base pairs per sample, for --bed.")] = 1,

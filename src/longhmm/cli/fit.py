@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
 from longhmm import samplers
 from longhmm.cli import options
@@ -25,9 +26,9 @@ LEAST = {"chains": 1, "draws": 1, "seed": 0}  # settings of a run, with the smal
 @guarded
 def fit(
     recordings: options.Recordings,
-    states: Annotated[int, typer.Option(min=1, max=1000, help="Number of hidden states.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="Directory for the run; it must not exist yet.")] = Path("run"),
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an older run in that directory.")] = False,
+    states: Annotated[int, Option(min=1, max=1000, help="Number of hidden states.", show_default=False)],
+    out: Annotated[Path, Option(help="Directory for the run; it must not exist yet.")] = Path("run"),
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace an older run in that directory.")] = False,
     column: options.Columns = None,
     dataset: options.Dataset = None,
     rate: options.Rate = None,
@@ -90,9 +91,7 @@ def fit(
 @guarded
 def resume(
     run: options.Run,
-    draws: Annotated[
-        int | None, typer.Option(min=1, help="Draws of each chain in all, if more are wanted than at first.")
-    ] = None,
+    draws: Annotated[int | None, Option(min=1, help="Draws of each chain in all, if more are wanted.")] = None,
     time_limit: options.TimeLimit = None,
     as_json: options.Json = False,
 ) -> None:

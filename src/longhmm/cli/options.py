@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from longhmm import samplers
 from longhmm.errors import DataError, ModelError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 AUTO = "auto"
 reading, modelling, sampling = (
-    partial(typer.Option, rich_help_panel=panel) for panel in ("Reading the recording", "The model", "Sampling")
+    partial(Option, rich_help_panel=panel) for panel in ("Reading the recording", "The model", "Sampling")
 )
 
 
@@ -43,26 +44,20 @@ def sampler_names() -> list[str]:
 
 Recordings = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         help="Files: npy, zarr, csv, abf and more (`longhmm doctor` lists them). Several are several sequences. "
         "'example:nanopore' is the one that comes with longhmm.",
         show_default=False,
         metavar="RECORDING...",
     ),
 ]
-Run = Annotated[Path, typer.Argument(help="The directory that `longhmm fit --out` made.", show_default=False)]
-Moved = Annotated[
-    list[str] | None, typer.Argument(help="The recording, if it is no longer where it was.", metavar="RECORDING...")
-]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON document on standard output, all else on standard error.")
-]
-Seed = Annotated[int, typer.Option(help="Equal seeds give equal results.", min=0)]
+Run = Annotated[Path, Argument(help="The directory that `longhmm fit --out` made.", show_default=False)]
+Moved = Annotated[list[str] | None, Argument(help="The recording, if it was moved since.", metavar="RECORDING...")]
+Json = Annotated[bool, Option("--json", help="Print one JSON document on standard output, all else on standard error.")]
+Seed = Annotated[int, Option(help="Equal seeds give equal results.", min=0)]
 Columns = Annotated[
     list[str] | None,
-    reading(
-        "--column", "--channel", help="Column or channel to use, by name or by number from 0; repeat it for several."
-    ),
+    reading("--column", "--channel", help="Column or channel to use, by name or number from 0; repeat it for several."),
 ]
 Dataset = Annotated[str | None, reading(help="Array to use inside a file that holds several.")]
 Rate = Annotated[float | None, reading(help="Samples per second, where the file does not say (or is wrong).")]
@@ -92,9 +87,7 @@ Priors = Annotated[
         "lists give one number per state. Repeat it for several.",
     ),
 ]
-Stay = Annotated[
-    float | None, modelling(help="Prior weight of staying in a state, in observations (moving has 1); by default 1.")
-]
+Stay = Annotated[float | None, modelling(help="Prior weight of staying in a state, in observations (moving has 1).")]
 Chains = Annotated[int, sampling(min=1, help="Independent chains.")]
 Draws = Annotated[int, sampling(min=1, help="Draws kept of each chain.")]
 Sampler = Annotated[
@@ -147,9 +140,7 @@ def opened(
     return recording, measured, data, guess
 
 
-def build_model(
-    name: str, n_states: int, data: Sequences, *, priors: list[str], stay: float | None, held_out: float = 0.0
-) -> HMM:
+def build_model(name: str, n_states: int, data: Sequences, *, priors: list[str], stay: Any, held_out: float = 0) -> HMM:
     """The model that was asked for, unless it cannot have produced the data or has more states than observations."""
     from longhmm.model.hmm import HMM
     from longhmm.model.transitions.dirichlet import Sticky

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
 from longhmm.cli import options
 from longhmm.cli.output import Output, guarded
@@ -18,18 +18,16 @@ PUBLISHED = ["rc", "dd", "rc-hard", "lognormal"]
 
 @guarded
 def reproduce(
-    name: Annotated[
-        str, typer.Argument(**options.one_of(EXPERIMENTS.copy), help="Which experiment.", show_default=False)
-    ],
+    name: Annotated[str, Argument(**options.one_of(EXPERIMENTS.copy), help="Which experiment.", show_default=False)],
     scale: Annotated[
         str,
-        typer.Option(
+        Option(
             **options.one_of(SCALES.copy),
             help="paper: the published sizes; small: minutes; tiny: seconds, only to see that it runs.",
         ),
     ] = "paper",
     out: Annotated[
-        Path | None, typer.Option(help="Folder for figures, table and curves.", show_default="./runs/NAME-SCALE")
+        Path | None, Option(help="Folder for figures, table and curves.", show_default="./runs/NAME-SCALE")
     ] = None,
     seed: options.Seed = 0,
     as_json: options.Json = False,
@@ -73,10 +71,10 @@ def reproduce(
 
 @guarded
 def simulate(
-    name: Annotated[str, typer.Argument(**options.one_of(PUBLISHED.copy), help="Which model.", show_default=False)],
-    length: Annotated[int, typer.Option(min=1, help="Number of observations.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="File for the observations, .npy.", show_default=False)],
-    states: Annotated[Path | None, typer.Option(help="File for the true states, .npy.")] = None,
+    name: Annotated[str, Argument(**options.one_of(PUBLISHED.copy), help="Which model.", show_default=False)],
+    length: Annotated[int, Option(min=1, help="Number of observations.", show_default=False)],
+    out: Annotated[Path, Option(help="File for the observations, .npy.", show_default=False)],
+    states: Annotated[Path | None, Option(help="File for the true states, .npy.")] = None,
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:

@@ -22,10 +22,7 @@ class Envelope(NamedTuple):
 
 def step_for(length: int, bins: int) -> int:
     """The smallest power of two of positions per bin that needs no more than `bins` bins."""
-    step = 1
-    while -(-length // step) > bins:
-        step *= 2
-    return step
+    return 1 << (-(-length // bins) - 1).bit_length()
 
 
 def envelope(sequences: Sequences, start: int = 0, stop: int | None = None, *, bins: int = 2000) -> Envelope:

@@ -143,9 +143,7 @@ def alongside(
     wanted = np.diff(offsets)
     if is_many(given):
         if len(given) != len(wanted):
-            raise DataError(
-                f"{what} lists {len(given)} sequences but {source.name} has {len(wanted)}; give one for each"
-            )
+            raise DataError(f"{what} lists {len(given)} sequences but {source.name} has {len(wanted)}; give as many")
         found, starts = join(_same_width(list(given), wanted, source.dim, unmarked), what)
         wrong = np.flatnonzero(np.diff(starts) != wanted)
         if wrong.size:

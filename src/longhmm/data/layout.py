@@ -19,12 +19,11 @@ from longhmm.errors import DataError, check_whole
 if TYPE_CHECKING:
     from jaxtyping import Integer, Shaped
 
+SIDES = ("begin", "left", "core", "right", "opens")
 _MOST_AT_ONCE = 1 << 22  # rows taken from a memory map in one call: their positions are held too
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=("begin", "left", "core", "right", "opens"), meta_fields=("spans",)
-)
+@partial(jax.tree_util.register_dataclass, data_fields=SIDES, meta_fields=("spans",))
 @dataclass(frozen=True, eq=False)
 class Layout:
     """W chunks of consecutive rows. A chunk without a core at the end of the list is padding.

@@ -21,22 +21,15 @@ IN_MEMORY = 1 << 28  # bytes; longer recordings are read on demand
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Steps in the order in which they are applied.
+    """Steps in the order in which they are applied."""
 
-    Attributes:
-        decimate: keep every n-th sample. The others are left out rather than averaged: an average over a change of
-            state lies between the levels, where no state is.
-        log: take natural logarithms; all values must be positive.
-        detrend: subtract a straight line through medians of the recording, which keeps its middle level.
-        normalise: subtract `centre` and divide by `scale`.
-        centre, scale: by feature, measured on the first recording and kept for the others.
-    """
-
+    # Keep every n-th sample. The others are left out rather than averaged: an average over a change of state lies
+    # between the levels, where no state is.
     decimate: int = 1
-    log: bool = False
-    detrend: bool = False
-    normalise: bool = False
-    centre: tuple[float, ...] | None = None
+    log: bool = False  # take natural logarithms; all values must be positive
+    detrend: bool = False  # subtract a straight line through medians of the recording, which keeps its middle level
+    normalise: bool = False  # subtract `centre` and divide by `scale`
+    centre: tuple[float, ...] | None = None  # by feature, measured on the first recording and kept for the others
     scale: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:

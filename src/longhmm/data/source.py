@@ -146,9 +146,8 @@ class Source:
     def opened(self) -> Any:
         """What rows are fetched from, opened again where it was let go."""
         if self._opened is None and self.reopen is not None:
-            with refusing(
-                f"{self.name} cannot be read", "it may be cut short or of another kind, so copy or write it again"
-            ):
+            remedy = "it may be cut short or of another kind, so copy or write it again"
+            with refusing(f"{self.name} cannot be read", remedy):
                 self._opened = self.reopen()
         return self._opened
 

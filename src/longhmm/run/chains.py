@@ -21,9 +21,7 @@ class Chains(NamedTuple):
 
     coordinates: dict[str, np.ndarray]  # by name, `(chain, draw, *shape)`, float64
     stats: dict[str, np.ndarray]  # by name, `(chain, draw)`, such as "log_likelihood" and "finite"
-    settings: dict[
-        str, Any
-    ]  # plain JSON values that tell how the draws came about: sampler, step size, seeds, versions
+    settings: dict[str, Any]  # plain JSON values that tell how the draws came about: sampler, seeds, versions
     information: np.ndarray | None  # `(P, P)`, observed at the mode in flat coordinates (names sorted)
     mode: dict[str, np.ndarray] | None  # its coordinates by name
     notes: tuple[str, ...]  # sentences for the user, such as "stopped by the time limit"

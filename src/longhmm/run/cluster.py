@@ -54,7 +54,9 @@ def on_cluster(data: Any, client: Any) -> Sequences:
         >>> lh.on_cluster([1.0, 2.0], client=None).length
         2
     """
-    check_client(client)
+    if client is not None and not all(callable(getattr(client, name, None)) for name in ("submit", "gather")):
+        given = type(client).__name__
+        raise LongHMMError(f"client must be a dask.distributed.Client, got {given}: pip install 'longhmm[cluster]'.")
     sequences = open_data(data)
     return sequences if client is None else sequences.run_by(Cluster(client))
 
@@ -169,18 +171,15 @@ def packed(tasks: Iterable[Task], sequences: Sequences, threads: int) -> Iterato
     for task in tasks:
         if held:
             rows = max(task.stop, held[-1].stop) - min(task.start, held[0].start)
-            chunks = np.searchsorted(edges, [_middle(held[0]), _middle(task)], side="right")
+            # Where most rows of a task are: its ends may lie in neighbouring chunks.
+            middles = [(each.start + each.stop) // 2 for each in (held[0], task)]
+            chunks = np.searchsorted(edges, middles, side="right")
             if rows > min(share, PARCEL_ROWS if task.gives_rows else SUM_ROWS) or chunks[0] != chunks[1]:
                 yield _parcel(held)
                 held = []
         held.append(task)
     if held:
         yield _parcel(held)
-
-
-def _middle(task: Task) -> int:
-    """Where most of a task's rows are: its ends may lie in neighbouring chunks."""
-    return (task.start + task.stop) // 2
 
 
 def _parcel(tasks: list[Task]) -> Parcel:
@@ -224,13 +223,6 @@ def driver_for(request: Request, sampler: Sampler, target: Target, limit: Limit)
     if request.client is None or not request.sequences.portable:
         return Driver(sampler, target, request.seed, limit)
     return ClusterDriver(request.client, sampler, target, request.seed, limit)
-
-
-def check_client(client: Any) -> None:
-    """Refuse what is not a client of Dask."""
-    if client is not None and not all(callable(getattr(client, name, None)) for name in ("submit", "gather")):
-        given = type(client).__name__
-        raise LongHMMError(f"client must be a dask.distributed.Client, got {given}: pip install 'longhmm[cluster]'.")
 
 
 def losses() -> tuple[type[BaseException], ...]:

@@ -27,6 +27,7 @@ from longhmm.target.target import Target
 
 BLOCK_STEPS = 2000  # steps between two looks at the clock, at most
 BLOCK_DRAWS = 100
+Tick = Callable[[float], None] | None
 Outcome = tuple[Any, tuple[Any, dict[str, Any]]]  # of a block: the state behind it, draws and their statistics
 CTRL_C, TIME_LIMIT = "Ctrl-C", "the time limit"
 GRACE = 1.0  # seconds beyond the time limit that a block under way is waited for
@@ -92,9 +93,7 @@ class Driver:
     def chain_key(self, chain: int) -> jax.Array:
         return jax.random.fold_in(self.key, chain)
 
-    def start(
-        self, starts: Sequence[Mapping[str, Any]], *, adapt: bool = True, tick: Callable[[float], None] | None = None
-    ) -> RunState:
+    def start(self, starts: Sequence[Mapping[str, Any]], *, adapt: bool = True, tick: Tick = None) -> RunState:
         """Initial states, one per chain, adapted unless they are to be replaced; `tick` counts adapted chains."""
         compiled = threading.Event()
 
@@ -124,18 +123,11 @@ class Driver:
         return RunState(states, alive=[True] * len(starts))
 
     def advance(
-        self,
-        run: RunState,
-        draws: int,
-        thin: int,
-        *,
-        record: bool = True,
-        tick: Callable[[int], None] | None = None,
-        after_block: Callable[[], None] | None = None,
+        self, run: RunState, draws: int, thin: int, *, record: bool = True, tick: Tick = None, after_block: Any = None
     ) -> RunState:
         """Go on until `draws` more draws, `thin` steps apart, are recorded (or taken, with `record=False`).
 
-        Ctrl-C and the time limit end it early, with all draws of the blocks so far.
+        Ctrl-C and the time limit end it early, with all draws of the blocks so far. `after_block()` follows each.
         """
         remaining = draws
         try:

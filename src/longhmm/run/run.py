@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
@@ -27,7 +27,7 @@ from longhmm.run.chains import Chains, bulk_effective_size, notes_on
 from longhmm.run.checkpoint import from_plain, locked, to_plain
 from longhmm.run.cluster import driver_for
 from longhmm.run.compilation import cached_compilation
-from longhmm.run.driver import CTRL_C, RunState
+from longhmm.run.driver import CTRL_C, RunState, Tick
 from longhmm.run.limit import Limit
 from longhmm.run.request import Fingerprint, Request, refusal
 from longhmm.samplers.contract import Sampler, Start
@@ -238,7 +238,7 @@ class _Session:
         tick = self.phase(f"warming up, {self.name}", draws, thin)
         return self.driver.advance(state, draws, thin, record=record, tick=tick)
 
-    def phase(self, name: str, draws: int, thin: int) -> Callable[[float], None]:
+    def phase(self, name: str, draws: int, thin: int) -> Tick:
         """Show a new phase; what counts its steps, of every chain."""
         self.bar.phase(name, total=self.request.chains * draws * thin)
         return lambda steps: self.bar.advance(steps * self.request.chains)

@@ -65,13 +65,12 @@ def enumerate_paths(initial: np.ndarray, transition: np.ndarray, log_likelihoods
     return Enumerated(total, gamma, filtered, xi, paths[best], float(scores[best]), paths, probabilities)
 
 
-def path_scores(
-    log_initial: np.ndarray, log_transition: np.ndarray, log_likelihoods: np.ndarray, paths: np.ndarray
-) -> np.ndarray:
-    scores = log_initial[paths[:, 0]] + log_likelihoods[0, paths[:, 0]]
+def path_scores(initial: np.ndarray, transition: np.ndarray, likelihood: np.ndarray, paths: np.ndarray) -> np.ndarray:
+    """`log p(x, y)` of every path, out of logarithms."""
+    scores = initial[paths[:, 0]] + likelihood[0, paths[:, 0]]
     for t in range(1, paths.shape[1]):
-        into = log_transition[t] if log_transition.ndim == 3 else log_transition
-        scores = scores + into[paths[:, t - 1], paths[:, t]] + log_likelihoods[t, paths[:, t]]
+        into = transition[t] if transition.ndim == 3 else transition
+        scores = scores + into[paths[:, t - 1], paths[:, t]] + likelihood[t, paths[:, t]]
     return scores
 
 

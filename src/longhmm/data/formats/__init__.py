@@ -137,9 +137,8 @@ def is_dask(obj: Any) -> bool:
 def _is_lazy(obj: Any) -> bool:
     """Whether something slices like an array of NumPy's types, and is none of JAX's, which lie in memory."""
     jax = sys.modules.get("jax")  # not imported: an object can only be a JAX array where JAX has been imported already
-    if not all(hasattr(obj, each) for each in ("shape", "dtype", "__getitem__")) or (
-        jax and isinstance(obj, jax.Array)
-    ):
+    sliced = all(hasattr(obj, each) for each in ("shape", "dtype", "__getitem__"))
+    if not sliced or (jax and isinstance(obj, jax.Array)):
         return False
     try:
         return isinstance(np.dtype(obj.dtype), np.dtype)

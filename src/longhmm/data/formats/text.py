@@ -3,6 +3,7 @@
 import itertools
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -145,9 +146,8 @@ class TextSource(Source):
         if not complete:
             return None
         try:
-            return np.loadtxt(
-                lines, self.dtype, comments=None, delimiter=delimiter, usecols=self._columns, ndmin=2, quotechar='"'
-            )
+            form: Any = {"comments": None, "delimiter": delimiter, "quotechar": '"', "ndmin": 2}
+            return np.loadtxt(lines, self.dtype, usecols=self._columns, **form)
         except (ValueError, OverflowError):
             return None
 
