@@ -18,9 +18,7 @@ def decode(
     run: options.Run,
     recordings: Annotated[
         list[str] | None,
-        Argument(
-            help="The recording, preprocessed like that of the fit, which is the default.", metavar="RECORDING..."
-        ),
+        Argument(help="The recording, preprocessed like that of the fit (the default).", metavar="RECORDING..."),
     ] = None,
     out: Annotated[Path, Option(help="Table of events: .csv, .tsv or .parquet.")] = Path("events.csv"),
     idealised: Annotated[Path | None, further(help="The level of every sample, as .npy.")] = None,

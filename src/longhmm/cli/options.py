@@ -57,7 +57,7 @@ Json = Annotated[bool, Option("--json", help="Print one JSON document on standar
 Seed = Annotated[int, Option(help="Equal seeds give equal results.", min=0)]
 Columns = Annotated[
     list[str] | None,
-    reading("--column", "--channel", help="Column or channel to use, by name or number from 0; repeat it for several."),
+    reading("--column", "--channel", help="Column or channel, by name or number from 0; repeat it for several."),
 ]
 Dataset = Annotated[str | None, reading(help="Array to use inside a file that holds several.")]
 Rate = Annotated[float | None, reading(help="Samples per second, where the file does not say (or is wrong).")]
@@ -72,12 +72,12 @@ Decimate = Annotated[
 Log = Annotated[bool, reading("--log", help="Take logarithms; values must be positive.")]
 Detrend = Annotated[
     bool,
-    reading("--detrend", help="Subtract a straight line, laid through medians so that short events do not bend it."),
+    reading("--detrend", help="Subtract a straight line, laid through medians."),
 ]
 Normalise = Annotated[bool, reading("--normalise", help="Subtract the mean and divide by the standard deviation.")]
 Emission = Annotated[
     str | None,
-    modelling(**one_of(registry.EMISSIONS.names), help="Noise around each state; by default guessed from the data."),
+    modelling(**one_of(registry.EMISSIONS.names), help="Noise around each state; else guessed."),
 ]
 Priors = Annotated[
     list[str] | None,
@@ -92,10 +92,7 @@ Chains = Annotated[int, sampling(min=1, help="Independent chains.")]
 Draws = Annotated[int, sampling(min=1, help="Draws kept of each chain.")]
 Sampler = Annotated[
     str,
-    sampling(
-        **one_of(sampler_names),
-        help="auto chooses between windows and exact passes by cost; the others need no tuning by hand.",
-    ),
+    sampling(**one_of(sampler_names), help="auto chooses by cost; the others need no tuning by hand, either."),
 ]
 TimeLimit = Annotated[
     float | None, sampling(help="Seconds after which drawing stops with the draws so far; `resume` goes on from there.")

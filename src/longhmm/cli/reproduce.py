@@ -57,10 +57,8 @@ def reproduce(
         write_report(found, folder)
         if keep is not None:
             shutil.rmtree(keep, ignore_errors=True)  # another run is to begin from the beginning
-        rows = [
-            [method, *(metrics.get(key, float("nan")) for key in COLUMNS)]
-            for method, metrics in found["results"].items()
-        ]
+        results = found["results"].items()
+        rows = [[method, *(metrics.get(key, float("nan")) for key in COLUMNS)] for method, metrics in results]
         said.table(f"{each}, {scale}", ["method", *COLUMNS.values()], rows)
         for claim in claims.judge(found):
             said.say(f"{claim.verdict}: {claim.sentence} ({claim.evidence})")
@@ -102,7 +100,7 @@ def simulate(
 def needs_reproduction() -> None:
     """A clear sentence where the paper's models and experiments, a package of their own, were not installed."""
     if find_spec("longhmm_reproduction") is None:
-        raise LongHMMError(
-            "the paper's models and experiments are in the package longhmm_reproduction, which is not installed here; "
-            "install longhmm from its wheel or from a checkout."
+        missing = (
+            "the paper's models and experiments are in the package longhmm_reproduction, which is not installed here"
         )
+        raise LongHMMError(f"{missing}; install longhmm from its wheel or from a checkout.")

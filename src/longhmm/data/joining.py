@@ -26,10 +26,9 @@ class ConcatenatedSource(Source):
         self.length, self.dim = int(self.starts[-1]), self.parts[0].dim
         for number, part in enumerate(self.parts):
             if part.dim != self.dim:
-                raise DataError(
-                    f"sequence {number} ({part.name}) has {part.dim} features but sequence 0 ({self.parts[0].name}) "
-                    f"has {self.dim}; give every sequence the same features, for example with columns=[...]"
-                )
+                first = f"sequence 0 ({self.parts[0].name}) has {self.dim}"
+                unlike = f"sequence {number} ({part.name}) has {part.dim} features but {first}"
+                raise DataError(f"{unlike}; give every sequence the same features, for example with columns=[...]")
         self.dtype = np.result_type(*{part.dtype for part in self.parts})
         rates, units = {part.rate for part in self.parts}, {part.unit for part in self.parts}
         self.rate = rates.pop() if len(rates) == 1 else None
@@ -110,10 +109,8 @@ def join(items: list[Any], what: str, dataset: str | None = None, columns: Colum
             raise DataError(f"{title} must all have the same features, but are shaped {sorted(widths)} beyond time")
         whole: Any = dask.array.concatenate(items, axis=0)  # whose chunks stay where they are
         return DaskSource(whole, title, columns), offsets_of([len(item) for item in items])
-    parts = [
-        open_source(item, dataset=dataset, columns=columns, name=f"sequence {number} of {what}")
-        for number, item in enumerate(items)
-    ]
+    named = ((f"sequence {number} of {what}", item) for number, item in enumerate(items))
+    parts = [open_source(item, dataset=dataset, columns=columns, name=name) for name, item in named]
     joined = ConcatenatedSource(parts)
     in_memory = [part.values for part in parts if isinstance(part, ArraySource)]
     if len(in_memory) == len(parts):

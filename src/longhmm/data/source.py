@@ -60,10 +60,8 @@ def checked_shape(shape: Iterable[Any], name: str) -> tuple[int, int]:
     """`(length, dim)` of data shaped (time,) or (time, feature)."""
     shape = tuple(shape)
     if len(shape) not in (1, 2):
-        raise DataError(
-            f"{name} must have shape (time,) or (time, feature) but has {len(shape)} dimensions, shape {shape}; "
-            "reshape it, or pass a list of 2-D arrays for many sequences"
-        )
+        wrong = f"{name} must have shape (time,) or (time, feature) but has {len(shape)} dimensions, shape {shape}"
+        raise DataError(f"{wrong}; reshape it, or pass a list of 2-D arrays for many sequences")
     try:
         length, dim = operator.index(shape[0]), operator.index(shape[1]) if len(shape) == 2 else 1
     except TypeError:

@@ -154,10 +154,8 @@ def save(directory: str | os.PathLike[str], header: Mapping[str, Any], arrays: M
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise CheckpointError(
-            f"The checkpoint in {place} could not be written ({error.strerror}): free some space or choose another "
-            "directory; what was saved before is untouched."
-        ) from None
+        remedy = "free some space or choose another directory; what was saved before is untouched"
+        raise CheckpointError(f"The checkpoint in {place} could not be written ({error.strerror}): {remedy}.") from None
 
 
 def load(directory: str | os.PathLike[str]) -> Contents | None:
@@ -174,10 +172,8 @@ def load(directory: str | os.PathLike[str]) -> Contents | None:
                 warnings.warn(f"{newest} is damaged; going on from the checkpoint before it.", stacklevel=2)
             return contents
     if found:
-        raise CheckpointError(
-            f"{newest} is damaged, and there is no whole one before it: delete {' and '.join(map(str, found))} to "
-            "start this run over."
-        )
+        files, damaged = " and ".join(map(str, found)), f"{newest} is damaged, and there is no whole one before it"
+        raise CheckpointError(f"{damaged}: delete {files} to start this run over.")
     return None
 
 
@@ -203,10 +199,8 @@ def _read(file: Path) -> Contents | None:
         return None
     version, size = (int.from_bytes(raw[start : start + 8], "little") for start in (8, 16))
     if version != VERSION:
-        raise CheckpointError(
-            f"{file} was written by another version of longhmm (format {version}, this is {VERSION}): finish it with "
-            "that version, or delete it to start over."
-        )
+        other = f"another version of longhmm (format {version}, this is {VERSION})"
+        raise CheckpointError(f"{file} was written by {other}: finish it with that, or delete it to start over.")
     try:
         header = json.loads(rest[:size])
         with np.load(io.BytesIO(rest[size:]), allow_pickle=False) as stored:
@@ -272,7 +266,7 @@ def _lock(descriptor: int, place: Path) -> None:
         if error.errno in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
             return  # a file system without locks
         os.close(descriptor)
+        who = f"another process ({holder})" if holder.isdigit() else "another process"
         raise RunInUseError(
-            f"{place} is in use by another process{f' ({holder})' if holder.isdigit() else ''}: wait until it is done, "
-            "or choose another directory."
+            f"{place} is in use by {who}: wait until it is done, or choose another directory."
         ) from None

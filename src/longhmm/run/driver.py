@@ -62,10 +62,8 @@ class RunState:
 
     def like(self, leaves: Mapping[str, Any], record: Any) -> RunState:
         """The state that `leaves` came from; this one, and one record, give the shapes of its trees."""
-        states = [
-            jax.tree.unflatten(jax.tree.structure(state), each)
-            for state, each in zip(self.states, leaves["states"], strict=True)
-        ]
+        pairs = zip(self.states, leaves["states"], strict=True)
+        states = [jax.tree.unflatten(jax.tree.structure(state), each) for state, each in pairs]
         found = RunState(states, leaves["steps"], alive=list(leaves["alive"]))
         if leaves["draws"] is not None:
             found.recorded = [(jax.tree.unflatten(jax.tree.structure(record), leaves["draws"]), leaves["stats"])]
@@ -166,10 +164,8 @@ class Driver:
             if run.alive[chain]:
                 run.states[chain] = state
         if not any(run.alive):
-            raise LongHMMError(
-                "The chain left the region where the model is finite: use a smaller step size, more windows per step, "
-                "or the default sampler."
-            )
+            remedy = "use a smaller step size, more windows per step, or the default sampler"
+            raise LongHMMError(f"The chain left the region where the model is finite: {remedy}.")
         run.steps += steps
         if record:
             run.recorded.append(jax.tree.map(lambda *parts: np.stack(parts), *(recorded for _, recorded in outcome)))

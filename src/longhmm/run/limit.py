@@ -51,10 +51,8 @@ class Limit:
 
     def over(self, what: str) -> TimeIsOver:
         """What to raise where the time is over before there is anything to return."""
-        return TimeIsOver(
-            f"time_limit must leave time for the first draw, but {self.seconds:g} seconds were over while {what}: "
-            "allow more."
-        )
+        over = f"{self.seconds:g} seconds were over while {what}"
+        return TimeIsOver(f"time_limit must leave time for the first draw, but {over}: allow more.")
 
     def check(self) -> None:
         """To be called by work, often: it ends here if nobody waits for it any more."""

@@ -98,10 +98,8 @@ class Run:
             return
         why = refusal(header.get("fingerprint"), self.mark)
         if why:
-            raise checkpoint.CheckpointError(
-                f"The checkpoint in {request.checkpoint} belongs to another run, since {why}: choose another "
-                "directory, or delete it to start over."
-            )
+            other = f"The checkpoint in {request.checkpoint} belongs to another run, since {why}"
+            raise checkpoint.CheckpointError(f"{other}: choose another directory, or delete it to start over.")
         kept = from_plain(header["run"], arrays, known=(type(request.sampler),))
         self.tuned = request.sampler if kept["tuned"] is None else kept["tuned"]
         self.packed = kept["state"]

@@ -177,8 +177,6 @@ def judge(posterior: Posterior, limit: Limit) -> None:
     except KeyboardInterrupt:
         why = "Ctrl-C"
     if why:
-        posterior.notes = (
-            *posterior.notes,
-            f"{why} left no time to check the draws for bias and the model for its fit: posterior.diagnose(y) does",
-        )
+        left = "left no time to check the draws for bias and the model for its fit: posterior.diagnose(y) does"
+        posterior.notes = (*posterior.notes, f"{why} {left}")
         posterior.diagnose()

@@ -19,7 +19,7 @@ from longhmm.errors import DataError, LongHMMError, ModelError
 from longhmm.model.emissions.base import Emission
 from longhmm.model.hmm import HMM, Potentials
 from longhmm.model.simulate import simulate
-from longhmm.testing.sampling import Sampling, close, require
+from longhmm.testing.sampling import Sampling, close, finite, require
 
 LONGEST = 20_000  # observations; more would say nothing more
 FEW_PATHS = 100_000  # up to this many the oracle is asked
@@ -243,10 +243,8 @@ class _Case:
         with jax.enable_x64(True):
             potentials = jax.tree.map(np.asarray, jax.jit(self.model.potentials)(self.arrays, block))
         truth = np.concatenate(states)
-        require(
-            bool(np.isfinite(potentials.log_likelihood[np.arange(len(truth)), truth]).all()),
-            "log_density must be finite for what sample draws, in the state that drew it",
-        )
+        own = potentials.log_likelihood[np.arange(len(truth)), truth]
+        finite(own, "log_density must be finite for what sample draws, in the state that drew it")
         best, true = (self._score(path, potentials) for path in (decode(self.model, self.params, drawn), truth))
         require(true <= best + 1e-9 * (1 + abs(best)), "the true path may not score higher than the most probable one")
 

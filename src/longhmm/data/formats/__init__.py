@@ -155,10 +155,8 @@ def _table_values(table: Any, columns: Columns, name: str) -> np.ndarray:
     dtypes = []
     for position, (label, dtype) in enumerate(zip(table.columns, table.dtypes, strict=True)):
         if dtype.kind not in "biuf":
-            raise DataError(
-                f"column {label!r} of {name} must be numeric but has dtype {dtype}; "
-                f"choose the observations with columns=[...] from {numeric}"
-            )
+            wrong = f"column {label!r} of {name} must be numeric but has dtype {dtype}"
+            raise DataError(f"{wrong}; choose the observations with columns=[...] from {numeric}")
         missing = dtype.kind != "f" and bool(table.iloc[:, position].isna().any())
         dtypes.append(np.dtype(np.float64) if missing else np.dtype(getattr(dtype, "numpy_dtype", dtype)))
     if not dtypes:

@@ -195,10 +195,8 @@ def _column_dtype(file: Any, name: str, names: list[str], source: str) -> np.dty
     kind = kinds[name]
     if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
         numeric = [other for other, k in kinds.items() if types.is_integer(k) or types.is_floating(k)]
-        raise DataError(
-            f"column {name!r} of {source} must be numeric but has type {kind}; "
-            f"choose the observations with columns=[...] from {numeric}"
-        )
+        wrong = f"column {name!r} of {source} must be numeric but has type {kind}"
+        raise DataError(f"{wrong}; choose the observations with columns=[...] from {numeric}")
     if types.is_floating(kind):
         return np.dtype(np.float64 if kind.bit_width == 64 else np.float32)
     # A null needs NaN, so an integer column stays integer only where the footer promises that it has none.

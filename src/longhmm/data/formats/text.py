@@ -127,10 +127,8 @@ class TextSource(Source):
             file.seek(int(self._marks[start // ROWS_PER_MARK]))
             raw = list(itertools.islice(file, start % ROWS_PER_MARK, start % ROWS_PER_MARK + stop - start))
         if len(raw) < stop - start:
-            raise DataError(
-                f"{self.name} ended early, at row {start + len(raw)} of {self.length}: it was changed while in use; "
-                "open it again when it is complete"
-            )
+            early = f"{self.name} ended early, at row {start + len(raw)} of {self.length}"
+            raise DataError(f"{early}: it was changed while in use; open it again when it is complete")
         lines = [line.decode("utf-8", "replace").rstrip("\r\n") for line in raw]
         block = self._parse_fast(lines)
         return self._parse_with_care(lines, start) if block is None else block
@@ -160,18 +158,14 @@ class TextSource(Source):
                 fields = [""]  # a blank line in a file of one column is a missing value
             place = f"row {start + i} (line {self._line + start + i}) of {self.name}"
             if len(fields) != len(self._names):
-                raise DataError(
-                    f"{place} has {len(fields)} fields but must have {len(self._names)}, as the first row; "
-                    "mend or remove that line (a missing value is an empty field)"
-                )
+                wrong = f"{place} has {len(fields)} fields but must have {len(self._names)}, as the first row"
+                raise DataError(f"{wrong}; mend or remove that line (a missing value is an empty field)")
             for j, column in enumerate(self._columns):
                 field, what = fields[column], f"in column {self._names[column]!r}"
                 number = parse_number(field)
                 if number is None:
-                    raise DataError(
-                        f"{place} has {field!r} {what}, which must be a number; "
-                        "mend the field, leave it empty if missing, or choose numeric columns with columns=[...]"
-                    )
+                    remedy = "mend the field, leave it empty if missing, or choose numeric columns with columns=[...]"
+                    raise DataError(f"{place} has {field!r} {what}, which must be a number; {remedy}")
                 if self.dtype.kind == "i" and not -(2**63) <= int(field) < 2**63:
                     raise DataError(f"{place} has {field} {what}, beyond 64-bit integers; write it as {field}.0")
                 block[i, j] = number if self.dtype.kind == "f" else int(field)
