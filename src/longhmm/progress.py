@@ -21,18 +21,15 @@ class Bar:
     """
 
     def __init__(self, wanted: bool = True) -> None:
-        self._wanted = wanted
         self._text, self.unit, self._done = "", "steps", 0.0
         self._total: float | None = None
         self._phase_began = time.monotonic()
         self._lock = threading.Lock()
-        self._timer: threading.Timer | None = None
+        self._timer = threading.Timer(QUIET_SECONDS, self._show) if wanted else None
         self._shown: Any = None
-        self._task: Any = None
 
     def __enter__(self) -> Bar:
-        if self._wanted:
-            self._timer = threading.Timer(QUIET_SECONDS, self._show)
+        if self._timer is not None:
             self._timer.daemon = True
             self._timer.start()
         return self
@@ -43,23 +40,24 @@ class Bar:
             self._text, self.unit, self._total, self._done = text, unit, total, 0.0
             self._phase_began = time.monotonic()
             if self._shown is not None:
-                self._shown.reset(self._task, total=total, description=text)
+                self._shown.reset(self._shown.task_ids[0], total=total, description=text)
 
     def describe(self, text: str) -> None:
         """Another text for the same phase."""
         with self._lock:
             self._text = text
-            if self._shown is not None:
-                self._shown.update(self._task, description=text)
+            self._update(text)
 
     def advance(self, amount: float) -> None:
         """Count `amount` units as done."""
         with self._lock:
             self._done += amount
-            if self._shown is not None:
-                rate = self._done / max(time.monotonic() - self._phase_began, 1e-9)
-                text = f"{self._text}, {rate:,.0f} {self.unit}/s"
-                self._shown.update(self._task, completed=self._done, description=text)
+            rate = self._done / max(time.monotonic() - self._phase_began, 1e-9)
+            self._update(f"{self._text}, {rate:,.0f} {self.unit}/s")
+
+    def _update(self, text: str) -> None:
+        if self._shown is not None:
+            self._shown.update(self._shown.task_ids[0], completed=self._done, description=text)
 
     def _show(self) -> None:
         from rich.console import Console
@@ -70,7 +68,7 @@ class Bar:
             if self._timer is None:  # it is over already
                 return
             self._shown = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._task = self._shown.add_task(self._text, total=self._total, completed=self._done)
+            self._shown.add_task(self._text, total=self._total, completed=self._done)
             self._shown.start()
 
     def __exit__(self, *error: object) -> None:

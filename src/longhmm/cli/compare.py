@@ -1,5 +1,6 @@
 """`longhmm compare`: how many states the data support."""
 
+import contextlib
 from functools import partial
 from typing import Annotated
 
@@ -65,15 +66,11 @@ def compare(
 
 def parse_states(text: str) -> list[int]:
     """`1..5` or `2,3,5` as numbers of states."""
-    wrong = ModelError(f"--states must be a range such as 1..5 or a list such as 2,3,5, got {text!r}.")
-    try:
+    with contextlib.suppress(ValueError):
+        found = [int(part) for part in text.replace("..", ",").split(",")]
         if ".." in text:
-            first, last = (int(part) for part in text.split(".."))
+            first, last = found
             found = list(range(first, last + 1))
-        else:
-            found = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise wrong from None
-    if not found or min(found) < 1 or len(set(found)) < len(found) or max(found) > 1000:
-        raise wrong
-    return found
+        if found and min(found) >= 1 and max(found) <= 1000 and len(set(found)) == len(found):
+            return found
+    raise ModelError(f"--states must be a range such as 1..5 or a list such as 2,3,5, got {text!r}.")

@@ -169,14 +169,12 @@ def parse_prior(text: str) -> tuple[str, Any]:
     )
     try:
         tree = ast.parse(right.strip(), mode="eval").body
-        if not name.isidentifier():
-            raise wrong
-        if not isinstance(tree, ast.Call):
+        if not isinstance(tree, ast.Call) and name.isidentifier():
             return name, _numbers(tree)
-        kind = tree.func.id if isinstance(tree.func, ast.Name) else ""
-        names = PRIORS.get(kind)
-        if names is None:
+        kind = getattr(getattr(tree, "func", None), "id", "")
+        if not isinstance(tree, ast.Call) or not name.isidentifier() or kind not in PRIORS:
             raise wrong
+        names = PRIORS[kind]
         args = dict(zip(names, (_numbers(each) for each in tree.args), strict=False))
         args |= {str(each.arg): _numbers(each.value) for each in tree.keywords}
         if len(tree.args) > len(names) or set(args) != set(names):

@@ -215,8 +215,6 @@ class _Session:
         self.save()
         return state
 
-    # Steps that are thrown away, and what is learnt from them
-
     def warm_up(self, state: RunState) -> RunState:
         if self.sampler.retunes:
             return self.retuned(state)
@@ -269,8 +267,6 @@ class _Session:
             return None
         seen, state.recorded = state.joined()[0], []
         return seen
-
-    # Draws
 
     def draw(self, state: RunState) -> None:
         """Draw as many as were asked for; where they are too much alike, further apart."""
