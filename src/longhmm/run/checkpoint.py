@@ -72,28 +72,25 @@ def to_plain(
         arrays[at] = np.asarray(value)
         return {"array": at}
 
-    def inside(names: Iterable[Any], parts: Iterable[Any]) -> list[Any]:
+    def inside(parts: Mapping[Any, Any]) -> dict[Any, Any]:
         where = f"{at}/" if at else ""
-        pairs = zip(names, parts, strict=True)
-        return [to_plain(part, arrays, f"{where}{name}", known, described) for name, part in pairs]
+        return {name: to_plain(part, arrays, f"{where}{name}", known, described) for name, part in parts.items()}
 
     kind, name = type(value), getattr(value, "__name__", type(value).__name__)
     if callable(value) and value is _find(FUNCTIONS, name):
         return {"function": name}
-    if kind in known or kind is _find(CLASSES, name):
-        names = _names(kind)
-        parts = inside(names, (getattr(value, each) for each in names))
-        return {"class": name, "with": dict(zip(names, parts, strict=True))}
+    own = kind in known or kind is _find(CLASSES, name)
+    if own or (described and is_dataclass(value)):
+        parts = inside({each: getattr(value, each) for each in _names(kind)})
+        return {"class": name if own else f"{kind.__module__}.{kind.__qualname__}", "with": parts}
     if kind in (list, tuple):
-        return inside(range(len(value)), value)
+        return list(inside(dict(enumerate(value))).values())
     if isinstance(value, Mapping) and all(isinstance(each, str) for each in value):
-        return {"mapping": dict(zip(value, inside(value, value.values()), strict=True))}
-    if described and is_dataclass(value):
-        names = _names(kind)
-        return [f"{kind.__module__}.{kind.__qualname__}", *inside(names, (getattr(value, each) for each in names))]
+        return {"mapping": inside(value)}
+    if described and isinstance(value, (np.ndarray, np.generic, jax.Array)):
+        return np.asarray(value).tolist()
     if described:
-        arraylike = isinstance(value, (np.ndarray, np.generic, jax.Array))
-        return np.asarray(value).tolist() if arraylike else re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+        return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
     raise ModelError(f"a stored value must be plain or one of longhmm's own, got {value!r}.")
 
 
