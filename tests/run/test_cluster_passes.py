@@ -16,7 +16,7 @@ from longhmm.data.sequences import open_data
 from longhmm.data.source import DaskSource
 from longhmm.posterior.posterior import Posterior
 from longhmm.run import cluster
-from longhmm.run.cluster import Cluster, packed
+from longhmm.run.cluster import Cluster, Sent, packed
 from posterior.fakes import chains_of
 
 MODEL = lh.HMM(2, lh.Poisson())
@@ -167,16 +167,16 @@ def test_a_worker_killed_in_the_middle_changes_nothing(
     if kind == "dask":
         data = open_data(client.persist(data.source.opened), lengths=LENGTHS)  # type: ignore[attr-defined]
     expected = lh.state_probabilities(MODEL, PARAMS, data), lh.decode(MODEL, PARAMS, data)
-    fetch, seen, killed = Cluster._fetch, [], []
+    persevere, seen, killed = Sent.persevere, [], []
 
     def with_a_kill(*given: Any) -> list[Any]:
         seen.append(given)
         if len(seen) == 3:  # others are under way, or done and not yet fetched
             killed.append(next(iter(client.run(os.getpid).values())))
             os.kill(killed[0], signal.SIGKILL)
-        return fetch(*given)
+        return persevere(*given)
 
-    monkeypatch.setattr(Cluster, "_fetch", staticmethod(with_a_kill))
+    monkeypatch.setattr(Sent, "persevere", with_a_kill)
     there = lh.on_cluster(data, client)
     np.testing.assert_array_equal(lh.state_probabilities(MODEL, PARAMS, there), expected[0])
     np.testing.assert_array_equal(lh.decode(MODEL, PARAMS, there), expected[1])

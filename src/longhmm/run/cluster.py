@@ -135,9 +135,9 @@ class Cluster(Executor):
             for parcel in packed(tasks, sequences, threads):
                 waiting.append((parcel, begun(parcel)))
                 if len(waiting) >= AHEAD * threads:
-                    yield from self._fetch(data, functools.partial(result, *waiting.popleft()))
+                    yield from data.persevere(functools.partial(result, *waiting.popleft()))
             while waiting:
-                yield from self._fetch(data, functools.partial(result, *waiting.popleft()))
+                yield from data.persevere(functools.partial(result, *waiting.popleft()))
         finally:  # left early: what is still in hand is of no use
             self.client.cancel([future for _, futures in waiting for future in futures])
 
@@ -156,11 +156,6 @@ class Cluster(Executor):
                 raise LongHMMError(f"{what} {why}: {instead}.") from error
             self._packed[id(thing)] = thing, Sent(self.client, content)
         return self._packed[id(thing)][1]
-
-    @staticmethod
-    def _fetch(data: Sent, result: Callable[[], list[Any]]) -> list[Any]:
-        """What came of a parcel; after a loss it is sent off again."""
-        return data.persevere(result)
 
 
 def packed(tasks: Iterable[Task], sequences: Sequences, threads: int) -> Iterator[Parcel]:
