@@ -1,7 +1,5 @@
 """A progress bar that appears only when it is worth looking at: phase, rate and time left."""
 
-from __future__ import annotations
-
 import threading
 import time
 from typing import Any
@@ -28,7 +26,7 @@ class Bar:
         self._timer = threading.Timer(QUIET_SECONDS, self._show) if wanted else None
         self._shown: Any = None
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> "Bar":
         if self._timer is not None:
             self._timer.daemon = True
             self._timer.start()

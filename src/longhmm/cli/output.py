@@ -1,7 +1,5 @@
 """What commands print: tables and sentences for people, or exactly one JSON document for programs."""
 
-from __future__ import annotations
-
 import functools
 import json
 import math
@@ -45,7 +43,7 @@ class Output:
             drawn.add_row(*map(shown, row))
         self.console.print(drawn)
 
-    def frame(self, title: str, frame: pd.DataFrame) -> None:
+    def frame(self, title: str, frame: "pd.DataFrame") -> None:
         named = frame.reset_index()
         self.table(title, [str(name) for name in named.columns], named.itertuples(index=False, name=None))
 

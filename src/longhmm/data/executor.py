@@ -3,8 +3,6 @@
 What a task of a pass gives depends on nothing but the work, the model, the data and its own argument.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,7 +33,7 @@ class Executor:
 
     here = True  # whether tasks run in this process
 
-    def run(self, work: Work, model: Any, sequences: Sequences, tasks: Iterable[Task]) -> Iterator[Any]:
+    def run(self, work: Work, model: Any, sequences: "Sequences", tasks: Iterable[Task]) -> Iterator[Any]:
         """What the tasks give, in their order; some behind the one last asked for may have been run already."""
         one = work(model, sequences)
         for task in tasks:
@@ -48,7 +46,7 @@ class Watched(Executor):
     def __init__(self, executor: Executor, check: Callable[[], None]) -> None:
         self.executor, self.check, self.here = executor, check, executor.here
 
-    def run(self, work: Work, model: Any, sequences: Sequences, tasks: Iterable[Task]) -> Iterator[Any]:
+    def run(self, work: Work, model: Any, sequences: "Sequences", tasks: Iterable[Task]) -> Iterator[Any]:
         for each in self.executor.run(work, model, sequences, tasks):
             self.check()
             yield each

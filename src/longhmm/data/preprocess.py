@@ -1,7 +1,5 @@
 """What is done to a recording before it is modelled, as a description that can be stored and applied again."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -39,7 +37,7 @@ class Preprocessing:
     def changes_nothing(self) -> bool:
         return self.decimate == 1 and not (self.log or self.detrend or self.normalise)
 
-    def measured(self, sequences: Sequences) -> Preprocessing:
+    def measured(self, sequences: Sequences) -> "Preprocessing":
         """With `centre` and `scale` taken from these data, where normalising needs them."""
         if not self.normalise or self.centre is not None:
             return self
@@ -77,7 +75,7 @@ class Preprocessing:
         return asdict(self)
 
     @staticmethod
-    def from_dict(stored: Mapping[str, Any]) -> Preprocessing:
+    def from_dict(stored: Mapping[str, Any]) -> "Preprocessing":
         """Inverse of `to_dict`."""
         known = {each.name for each in fields(Preprocessing)}
         if set(stored) - known:

@@ -5,8 +5,6 @@ run again elsewhere and nothing changes. Nothing of the size of the data passes 
 opened by the workers, data in memory are sent once, rows of a Dask array are put together where most of them are.
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import hashlib
@@ -212,7 +210,7 @@ def _opened(name: str, content: bytes) -> Any:
         return _known[name]
 
 
-def driver_for(request: Request, sampler: Sampler, target: Target, limit: Limit) -> Driver:
+def driver_for(request: "Request", sampler: Sampler, target: Target, limit: Limit) -> Driver:
     """The driver of a request: on the cluster if it names one, else in this process."""
     # Windows of a Dask array are fetched from here: a worker that asked others for rows could wait for itself.
     if request.client is None or not request.sequences.portable:

@@ -4,8 +4,6 @@ The random numbers of a step depend on the seed, the chain and the number of the
 of a block nor an interruption changes a draw.
 """
 
-from __future__ import annotations
-
 import operator
 import threading
 import time
@@ -46,7 +44,7 @@ class RunState:
     alive: list[bool] = field(default_factory=list)
     stopped: str | None = None
 
-    def copy(self) -> RunState:
+    def copy(self) -> "RunState":
         return RunState(list(self.states), self.steps, list(self.recorded), list(self.alive))
 
     def leaves(self) -> dict[str, Any]:
@@ -60,7 +58,7 @@ class RunState:
             "stats": stats,
         }
 
-    def like(self, leaves: Mapping[str, Any], record: Any) -> RunState:
+    def like(self, leaves: Mapping[str, Any], record: Any) -> "RunState":
         """The state that `leaves` came from; this one, and one record, give the shapes of its trees."""
         pairs = zip(self.states, leaves["states"], strict=True)
         states = [jax.tree.unflatten(jax.tree.structure(state), each) for state, each in pairs]

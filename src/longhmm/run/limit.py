@@ -4,8 +4,6 @@ Work runs in threads, which end by themselves at their next look (`check`), whil
 neither a compilation nor a long compiled loop can be interrupted from within.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -41,7 +39,7 @@ class Limit:
     def left(self) -> float:
         return float("inf") if self._end is None else self._end - self._clock()
 
-    def sooner(self, share: float) -> Limit:
+    def sooner(self, share: float) -> "Limit":
         """Another limit, which leaves this share of the time that is left now."""
         if self._end is None:
             return self

@@ -4,8 +4,6 @@ What a run needs to go on, after being killed or when more draws are wanted, is 
 states and the draws. Nothing else influences a draw, so that a run that goes on is the same run.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import time
@@ -81,7 +79,7 @@ class Run:
         mode = self.tuned.mode()
         return NUTS(inverse_mass=np.linalg.inv(mode[1]) if mode is not None and self.why_exact == CHEAPER else None)
 
-    def again_exactly(self, why: str) -> Run:
+    def again_exactly(self, why: str) -> "Run":
         """The same request from its start by the exact sampler, which the checkpoint holds from now on."""
         run = Run(self.request, self.tuned, why, mark=self.mark)
         run.save()

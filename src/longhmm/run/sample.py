@@ -4,8 +4,6 @@ Open the data, tune the sampler, draw, check the draws against exact gradients, 
 these contradict them.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 from collections.abc import Mapping
@@ -54,7 +52,7 @@ def sample(
     checkpoint: str | os.PathLike[str] | None = None,
     client: Any = None,
     verdict: bool = True,
-) -> Posterior:
+) -> "Posterior":
     """Draw from the posterior of a hidden Markov model, at any length of data.
 
     With no options this finds the mode, measures curvature and gradient noise there, chooses windows, buffer and step
@@ -119,7 +117,7 @@ def requested(model: HMM, data: Any, *, sampler: Sampler | None, client: Any = N
     return request
 
 
-def drawn(request: Request, limit: Limit, *, progress: bool = True, reserve: float = 0.0) -> Posterior:
+def drawn(request: Request, limit: Limit, *, progress: bool = True, reserve: float = 0.0) -> "Posterior":
     """What `sample` draws, without a verdict; `reserve` is the share of the time that the chains leave for it."""
     from longhmm.posterior.posterior import Posterior
 
@@ -134,7 +132,7 @@ def drawn(request: Request, limit: Limit, *, progress: bool = True, reserve: flo
     return posterior
 
 
-def contradicted(posterior: Posterior, limit: Limit) -> str:
+def contradicted(posterior: "Posterior", limit: Limit) -> str:
     """Why draws from windows should be made again by an exact sampler, in words; empty where they should not.
 
     Control variates and a step size by formula lean on a posterior that is not too far from Gaussian. Short data and
@@ -160,7 +158,7 @@ def contradicted(posterior: Posterior, limit: Limit) -> str:
     return "" if found is None else f"exact gradients contradicted the draws from windows, {found}"
 
 
-def judge(posterior: Posterior, limit: Limit) -> None:
+def judge(posterior: "Posterior", limit: Limit) -> None:
     """Give a posterior its verdict; what there was no time for, or Ctrl-C ended, is left out, and a note says so."""
     assert posterior.run is not None
     sequences = posterior.run.request.sequences
