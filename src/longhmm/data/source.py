@@ -45,11 +45,9 @@ def stored_dtype(dtype: Any, name: str) -> np.dtype:
     dtype = np.dtype(dtype)
     if dtype.kind == "b":
         return np.dtype(np.uint8)
-    if dtype.name == "bfloat16":
-        return np.dtype(np.float32)
     if dtype.kind in "iu":
         return dtype.newbyteorder("=")
-    if dtype.kind == "f":
+    if dtype.kind == "f" or dtype.name == "bfloat16":
         # float16 has too few digits for densities; wider than float64 is supported by no accelerator.
         return np.dtype(np.float32 if dtype.itemsize <= 4 else np.float64)
     hint = _HINTS.get(dtype.kind, "convert it to float64")
