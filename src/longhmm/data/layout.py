@@ -52,10 +52,10 @@ class Layout:
 
     def padded(self, size: int) -> Layout:
         """The same chunks on the host, filled up to `size` with some that have no rows."""
-        spare = (0, size - self.size)
-        arrays = (np.pad(np.asarray(each), spare) for each in (self.begin, self.left, self.core, self.right))
-        begin, left, core, right = (each.astype(np.int32) for each in arrays)
-        opens = np.pad(np.asarray(self.opens), spare, constant_values=1).astype(np.int32)
+        filled = np.zeros((5, size), np.int32)
+        filled[:, : self.size] = self.begin, self.left, self.core, self.right, self.opens
+        filled[4, self.size :] = 1
+        begin, left, core, right, opens = filled
         return Layout(begin, left, core, right, opens, self.spans)
 
 
