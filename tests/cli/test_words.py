@@ -10,7 +10,7 @@ import typer
 
 import longhmm as lh
 from longhmm import samplers
-from longhmm.cli.compare import parse_states
+from longhmm.cli.fit import parse_states
 from longhmm.cli.options import build_model, chosen_columns, located, one_of, parse_prior, sampler_names
 from longhmm.cli.output import guarded, plain, seconds, shown
 from longhmm.data.sequences import open_data

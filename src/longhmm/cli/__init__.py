@@ -8,11 +8,9 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from longhmm.cli.compare import compare
-from longhmm.cli.decode import decode
+from longhmm.cli.decode import decode, report, view
 from longhmm.cli.doctor import doctor
-from longhmm.cli.fit import fit, resume
-from longhmm.cli.report import report, view
+from longhmm.cli.fit import compare, fit, resume
 from longhmm.cli.reproduce import reproduce, simulate
 
 app = typer.Typer(
