@@ -8,7 +8,6 @@ from typing import Any
 
 from longhmm.cli import options
 from longhmm.cli.output import Output, guarded
-from longhmm.data.source import one_line
 
 VERSIONED = ("longhmm", "jax", "jaxlib", "numpyro", "blackjax", "numpy", "scipy", "xarray", "zarr", "arviz", "pandas")
 EXTRAS = {"remote": "fsspec", "cluster": "distributed", "sklearn": "sklearn"}  # beside those of formats
@@ -51,7 +50,7 @@ def devices() -> list[str]:
 
         return [f"{device.platform} {device.device_kind}" for device in jax.devices()]
     except Exception as error:  # a broken driver must be shown, not stop the doctor
-        return [f"none: {one_line(error)}"]
+        return [f"none: {' '.join(str(error).split())}"]
 
 
 def kernels() -> dict[str, str]:
@@ -60,7 +59,7 @@ def kernels() -> dict[str, str]:
         try:
             found[name] = str(import_module(module).status())
         except Exception as error:  # as above: JAX may find a GPU that it cannot use
-            found[name] = f"not used: {one_line(error)}"
+            found[name] = f"not used: {' '.join(str(error).split())}"
     return found
 
 
