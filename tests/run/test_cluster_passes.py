@@ -257,11 +257,11 @@ def test_parcels_hold_consecutive_tasks_of_one_chunk() -> None:
 
     tasks = [Task(n, max(0, 100 * n - 10), min(100 * n + 110, 2_000)) for n in range(20)]
     plain = list(packed(tasks, open_data(np.arange(2_000)), threads=1))
-    assert [each for parcel in plain for each in parcel.arguments] == list(range(20))
-    assert {len(parcel.arguments) for parcel in plain} == {4}  # 2,000 rows, four parcels, room for the ends
-    assert all(parcel.stop - parcel.start <= 500 for parcel in plain)
+    assert [task for parcel in plain for task in parcel] == tasks
+    assert {len(parcel) for parcel in plain} == {4}  # 2,000 rows, four parcels, room for the ends
+    assert all(parcel[-1].stop - parcel[0].start <= 500 for parcel in plain)
     chunked = open_data(dask.array.arange(2_000, chunks=250))
-    starts = [parcel.arguments[0] for parcel in packed(tasks, chunked, threads=1)]
+    starts = [parcel[0].argument for parcel in packed(tasks, chunked, threads=1)]
     assert starts == [0, 2, 5, 7, 10, 12, 15, 17]
 
 

@@ -12,13 +12,13 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import jax
 import numpy as np
 
 from longhmm.data.executor import Executor, Task, Work
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import Sequences, Stored, open_data
 from longhmm.data.source import DaskSource, one_line
 from longhmm.errors import LongHMMError
 from longhmm.run.driver import DRAWING, GRACE, Driver, Outcome, RunState
@@ -57,14 +57,6 @@ def on_cluster(data: Any, client: Any) -> Sequences:
         raise LongHMMError(f"client must be a dask.distributed.Client, got {given}: pip install 'longhmm[cluster]'.")
     sequences = open_data(data)
     return sequences if client is None else sequences.run_by(Cluster(client))
-
-
-class Parcel(NamedTuple):
-    """Arguments of consecutive tasks, and the rows `[start, stop)` that they read together."""
-
-    arguments: list[Any]
-    start: int
-    stop: int
 
 
 class Sent:
@@ -113,22 +105,24 @@ class Cluster(Executor):
         threads = max(1, sum(self.client.nthreads().values()))
         data, kind, function = self._pack(sequences), self._pack(model), cloudpickle.dumps(work)
 
-        def submit(parcel: Parcel) -> Any:
+        def submit(parcel: list[Task]) -> Any:
+            start, stop = min(task.start for task in parcel), max(task.stop for task in parcel)
             # Rows of a Dask array are asked for as futures: they go from worker to worker, never here.
-            lazy = {} if sequences.portable else sequences.lazy(parcel.start, parcel.stop)
+            lazy = {} if sequences.portable else sequences.lazy(start, stop)
             rows = {name: self.client.compute(part) for name, part in lazy.items()}
-            given = (data.name, data.there, kind.name, kind.content, function, parcel, rows)
+            arguments = [task.argument for task in parcel]
+            given = (data.name, data.there, kind.name, kind.content, function, arguments, start, rows)
             return self.client.submit(run_parcel, *given, pure=False)
 
-        def begun(parcel: Parcel) -> list[Any]:
+        def begun(parcel: list[Task]) -> list[Any]:
             with contextlib.suppress(*losses()):
                 return [submit(parcel)]
             return []  # it is sent when its result is asked for
 
-        def result(parcel: Parcel, futures: list[Any]) -> list[Any]:
+        def result(parcel: list[Task], futures: list[Any]) -> list[Any]:
             return list((futures.pop() if futures else submit(parcel)).result())
 
-        waiting: deque[tuple[Parcel, list[Any]]] = deque()
+        waiting: deque[tuple[list[Task], list[Any]]] = deque()
         try:
             for parcel in packed(tasks, sequences, threads):
                 waiting.append((parcel, begun(parcel)))
@@ -156,8 +150,8 @@ class Cluster(Executor):
         return self._packed[id(thing)][1]
 
 
-def packed(tasks: Iterable[Task], sequences: Sequences, threads: int) -> Iterator[Parcel]:
-    """Consecutive tasks together: about so many rows, and of a Dask array those that begin in one chunk."""
+def packed(tasks: Iterable[Task], sequences: Sequences, threads: int) -> Iterator[list[Task]]:
+    """Parcels of consecutive tasks: about so many rows, and of a Dask array those that begin in one chunk."""
     share = max(1, sequences.length // (PARCELS_EACH * threads))
     edges = sequences.source.edges if isinstance(sequences.source, DaskSource) else np.zeros(1)
     held: list[Task] = []
@@ -168,16 +162,11 @@ def packed(tasks: Iterable[Task], sequences: Sequences, threads: int) -> Iterato
             middles = [(each.start + each.stop) // 2 for each in (held[0], task)]
             chunks = np.searchsorted(edges, middles, side="right")
             if rows > min(share, PARCEL_ROWS if task.gives_rows else SUM_ROWS) or chunks[0] != chunks[1]:
-                yield _parcel(held)
+                yield held
                 held = []
         held.append(task)
     if held:
-        yield _parcel(held)
-
-
-def _parcel(tasks: list[Task]) -> Parcel:
-    bounds = min(task.start for task in tasks), max(task.stop for task in tasks)
-    return Parcel([task.argument for task in tasks], *bounds)
+        yield held
 
 
 _known: OrderedDict[str, Any] = OrderedDict()
@@ -185,16 +174,16 @@ _looking = threading.Lock()
 
 
 def run_parcel(
-    data_name: str, data: bytes, kind: str, model: bytes, work: bytes, parcel: Parcel, rows: dict[str, np.ndarray]
+    name: str, data: bytes, kind: str, model: bytes, work: bytes, arguments: list[Any], start: int, rows: Stored
 ) -> list[Any]:
     """On a worker: the tasks of one parcel, one after the other."""
     import cloudpickle
 
-    sequences: Sequences = _opened(data_name, data)
+    sequences: Sequences = _opened(name, data)
     if rows:
-        sequences = sequences.holding(parcel.start, rows)
+        sequences = sequences.holding(start, rows)
     one = cloudpickle.loads(work)(_opened(kind, model), sequences)
-    return [one(argument) for argument in parcel.arguments]
+    return [one(argument) for argument in arguments]
 
 
 def _opened(name: str, content: bytes) -> Any:
