@@ -61,15 +61,10 @@ def rank_truth(truth: np.ndarray, draws: np.ndarray, keep: int) -> np.ndarray:
 
 
 def simulated_ranks(model: HMM, by: Method, *, length: int, replications: int, keep: int = 99, seed: int = 0) -> Ranks:
-    """Ranks over data sets simulated from the prior of a model.
+    """Ranks over data sets simulated from the prior of a model; data set i of one seed is the same for all methods.
 
-    Args:
-        model: with proper priors of its own, different between states so that their numbers mean something.
-        by: the method that is judged; see `by_sampler`.
-        length: observations in every data set.
-        replications: number of data sets.
-        keep: draws among which the truth is ranked; with BINS bins, one less than a multiple of 10.
-        seed: data set i of one seed is the same whatever the method.
+    The model has proper priors of its own, different between states so that their numbers mean something. The truth is
+    ranked among `keep` draws: with ten bins, one less than a multiple of 10.
     """
     rows, failed, names = [], [], columns(model)
     for index in range(replications):
