@@ -48,13 +48,9 @@ def main() -> None:
     try:
         app()
     except SystemExit as end:
-        _leave(end.code if isinstance(end.code, int) else 1)
+        # At once, if work was left behind in other threads, such as a compilation that no one can interrupt.
+        if any(thread.name.startswith("longhmm") and thread.is_alive() for thread in threading.enumerate()):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(end.code if isinstance(end.code, int) else 1)
         raise
-
-
-def _leave(code: int) -> None:
-    """End at once if work was left behind in other threads, such as a compilation that no one can interrupt."""
-    if any(thread.name.startswith("longhmm") and thread.is_alive() for thread in threading.enumerate()):
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)

@@ -32,7 +32,6 @@ POINTS, ROWS = 3, 64  # parameters and observations at which a density of the us
 DIGITS = 9  # of its logarithm that are compared: the last ones differ between machines
 WORDS = {"model": "the model differs", "data": "the data differ", "settings": "the settings differ"}
 SETTINGS = ("sampler", "windows", "buffer", "chains", "warmup", "thin", "init", "seed")  # that decide about draws
-WANTED_SHARE = 0.5  # effective draws per draw, where draws are to be spaced
 LEAST = {"chains": 1, "draws": 1, "warmup": 0, "thin": 1}
 # Bytes of values in files up to which all are digested, in about a second, so that no change is missed. Longer files
 # are known by their size, the time of their last change, and blocks spread over them; other long data by blocks alone.
@@ -66,11 +65,6 @@ class Request:
         for name, least in LEAST.items():
             if getattr(self, name) is not None or name in ("chains", "draws"):
                 check_whole(name, getattr(self, name), least)
-
-    @property
-    def wanted_size(self) -> float:
-        """Effective draws that the run should reach by spacing its draws."""
-        return WANTED_SHARE * self.chains * self.draws if self.spaced and self.thin is None else 0.0
 
     def fingerprint(self) -> Fingerprint:
         settings = {name: getattr(self, name) for name in SETTINGS}

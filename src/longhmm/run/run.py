@@ -35,6 +35,7 @@ from longhmm.target.target import StreamedPosterior, Target
 from longhmm.version import __version__
 
 SAVE_EVERY = 30.0  # seconds between two checkpoints
+WANTED_SHARE = 0.5  # effective draws per draw, where draws are to be spaced
 ROUNDS = 4  # how often the distance between draws is doubled to reach the wanted effective size
 PHASES = 5  # of the warm-up on windows: buffer and gap are measured anew after each
 LOOKS = 100  # states of every chain in the second half of the warm-up that a sampler may see, at most
@@ -78,12 +79,6 @@ class Run:
 
         mode = self.tuned.mode()
         return NUTS(inverse_mass=np.linalg.inv(mode[1]) if mode is not None and self.why_exact == CHEAPER else None)
-
-    def again_exactly(self, why: str) -> "Run":
-        """The same request from its start by the exact sampler, which the checkpoint holds from now on."""
-        run = Run(self.request, self.tuned, why, mark=self.mark)
-        run.save()
-        return run
 
     def find(self) -> None:
         """Go on from the checkpoint, where there is one; refused if it was saved by a run of another problem."""
@@ -274,10 +269,11 @@ class _Session:
             tick = self.phase(self.name, left, run.thin)
             self.driver.advance(state, left, run.thin, tick=tick, after_block=partial(self.save, SAVE_EVERY))
             self.save()
-            if state.stopped or request.thin is not None or run.rounds >= ROUNDS or not state.recorded:
+            fixed = request.thin is not None or not request.spaced or run.rounds >= ROUNDS
+            if fixed or state.stopped or not state.recorded:
                 break
             flat = Flat.like(self.starts[0]).ravel_numpy(self.sampler.coordinates(state.joined()[0]))
-            if bulk_effective_size(flat).min() >= request.wanted_size:
+            if bulk_effective_size(flat).min() >= WANTED_SHARE * request.chains * request.draws:
                 break
             # Every second draw goes, and the rest is filled up with draws twice as far apart.
             state.recorded = [jax.tree.map(lambda each: each[:, 1::2], state.joined())]

@@ -121,15 +121,17 @@ def drawn(request: Request, limit: Limit, *, progress: bool = True, reserve: flo
     """What `sample` draws, without a verdict; `reserve` is the share of the time that the chains leave for it."""
     from longhmm.posterior.posterior import Posterior
 
-    run: Run | None = Run(request)
-    while run is not None:
+    run = Run(request)
+    while True:
         with Bar(progress) as bar:
             chains = carry_out(run, bar, limit, reserve)
         posterior = Posterior.from_chains(request.model, chains, request.sequences)
         posterior.run = run
         why = contradicted(posterior, limit)
-        run = run.again_exactly(why) if why else None
-    return posterior
+        if not why:
+            return posterior
+        run = Run(request, run.tuned, why, mark=run.mark)  # from its start, by the exact sampler
+        run.save()
 
 
 def contradicted(posterior: "Posterior", limit: Limit) -> str:
