@@ -10,12 +10,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jaxlib
 import numpy as np
+import numpyro
 
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import initial_params
@@ -334,4 +335,4 @@ def _off_the_boundary(model: HMM, params: Mapping[str, Any]) -> Arrays:
 
 def versions() -> dict[str, str]:
     here = {"python": platform.python_version(), "backend": jax.devices()[0].platform, "longhmm": __version__}
-    return here | {name: version(name) for name in ("jax", "jaxlib", "numpyro", "numpy")}
+    return here | {library.__name__: library.__version__ for library in (jax, jaxlib, numpyro, np)}
