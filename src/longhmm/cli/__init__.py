@@ -34,9 +34,7 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def top(
-    version: Annotated[
-        bool, Option("--version", callback=_version, is_eager=True, help="Show the version and stop.")
-    ] = False,
+    version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
 ) -> None:
     """Bayesian hidden Markov models for very long recordings.
 

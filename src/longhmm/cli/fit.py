@@ -123,9 +123,7 @@ def resume(
 def compare(
     recordings: options.Recordings,
     states: Annotated[str, Option(help="Numbers of states: a range 1..5 or a list 2,3,5.", show_default=False)],
-    held_out: Annotated[
-        float, Option(min=0.01, max=0.9, help="Share of the recording, at its end, on which models are judged.")
-    ] = 0.1,
+    held_out: Annotated[float, Option(min=0.01, max=0.9, help="Share, at its end, on which models are judged.")] = 0.1,
     column: options.Columns = None,
     dataset: options.Dataset = None,
     decimate: options.Decimate = 1,

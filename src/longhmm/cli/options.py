@@ -94,9 +94,7 @@ Sampler = Annotated[
     str,
     sampling(**one_of(sampler_names), help="auto chooses by cost; the others need no tuning by hand, either."),
 ]
-TimeLimit = Annotated[
-    float | None, sampling(help="Seconds after which drawing stops with the draws so far; `resume` goes on from there.")
-]
+TimeLimit = Annotated[float | None, sampling(help="Seconds after which drawing stops; `resume` goes on from there.")]
 
 
 def located(recordings: list[str]) -> list[str]:

@@ -26,9 +26,7 @@ def reproduce(
             help="paper: the published sizes; small: minutes; tiny: seconds, only to see that it runs.",
         ),
     ] = "paper",
-    out: Annotated[
-        Path | None, Option(help="Folder for figures, table and curves.", show_default="./runs/NAME-SCALE")
-    ] = None,
+    out: Annotated[Path | None, Option(help="Folder for figures and tables.", show_default="./runs/NAME-SCALE")] = None,
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:
@@ -100,7 +98,5 @@ def simulate(
 def needs_reproduction() -> None:
     """A clear sentence where the paper's models and experiments, a package of their own, were not installed."""
     if find_spec("longhmm_reproduction") is None:
-        missing = (
-            "the paper's models and experiments are in the package longhmm_reproduction, which is not installed here"
-        )
+        missing = "the paper's models and runs are in the package longhmm_reproduction, which is not installed here"
         raise LongHMMError(f"{missing}; install longhmm from its wheel or from a checkout.")

@@ -264,6 +264,4 @@ def _lock(descriptor: int, place: Path) -> None:
             return  # a file system without locks
         os.close(descriptor)
         who = f"another process ({holder})" if holder.isdigit() else "another process"
-        raise RunInUseError(
-            f"{place} is in use by {who}: wait until it is done, or choose another directory."
-        ) from None
+        raise RunInUseError(f"{place} is in use by {who}: wait until it is done, or choose another place.") from None
