@@ -170,9 +170,7 @@ class HMC(_Hamiltonian):
     Args:
         step_size: None: adapted.
         leapfrogs: steps of each trajectory.
-        inverse_mass: as for `NUTS`.
-        target_acceptance: as for `NUTS`.
-        adaptation_steps: as for `NUTS`.
+        inverse_mass, target_acceptance, adaptation_steps: as for `NUTS`.
 
     Example:
         >>> import longhmm as lh

@@ -40,15 +40,11 @@ FORGETTING = 0.01  # share of the newest estimate of V once the average has seen
 MANY = 1e4
 
 
-class Moved(NamedTuple):
-    """The next point, and the share of directions in which the gradient's noise alone was too much already."""
-
-    theta: Array
-    clipped: Array
-
-
-def step(key: Array, theta: Array, gradient: Array, factor: Array, step_size: Any, covariance: Any = None) -> Moved:
-    """One step from a flat vector; `factor` is L, a matrix or the diagonal of one, `covariance` `L^T V L`, or None."""
+def step(
+    key: Array, theta: Array, gradient: Array, factor: Array, step_size: Any, covariance: Any = None
+) -> tuple[Array, Array]:
+    """The next point, and the share of directions in which the gradient's noise alone was too much already; `factor` is
+    L, a matrix or the diagonal of one, `covariance` `L^T V L`, or None."""
     if covariance is None:
         noise = jnp.sqrt(2.0 * step_size) * jax.random.normal(key, theta.shape, theta.dtype)
         clipped = jnp.zeros((), theta.dtype)
@@ -56,7 +52,7 @@ def step(key: Array, theta: Array, gradient: Array, factor: Array, step_size: An
         identity = jnp.eye(theta.shape[0], dtype=theta.dtype)
         noise, clipped = normal_with(key, 2.0 * step_size * identity - step_size**2 * covariance)
     drift = scaled(factor, scaled_back(factor, gradient))
-    return Moved(theta + step_size * drift + scaled(factor, noise), clipped)
+    return theta + step_size * drift + scaled(factor, noise), clipped
 
 
 def normal_with(key: Array, covariance: Array) -> tuple[Array, Array]:
@@ -255,12 +251,12 @@ class Preconditioned:
         if state.noise is not None:
             noise = jnp.einsum("nij,nik,nkl->njl", state.factor, state.noise.emission, state.factor)
 
-        def one(key: Array, at: Array, slope: Array, root: Array, known: Any) -> Moved:
+        def one(key: Array, at: Array, slope: Array, root: Array, known: Any) -> tuple[Array, Array]:
             return step(key, at, slope, root, step_size, known)
 
         points = blocks.ravel(state.coordinates), blocks.ravel(seen.gradient)
-        moved = jax.vmap(one)(jax.random.split(key, blocks.n_blocks), *points, state.factor, noise)
-        return blocks.unravel(moved.theta), jnp.mean(moved.clipped), nothing
+        moved, clipped = jax.vmap(one)(jax.random.split(key, blocks.n_blocks), *points, state.factor, noise)
+        return blocks.unravel(moved), jnp.mean(clipped), nothing
 
 
 @dataclass(frozen=True)
