@@ -18,10 +18,10 @@ MODEL = given_model(K)
 
 def cut(patch: pytest.MonkeyPatch, *, chunk: int = CHUNK, per_block: int = PER_BLOCK, overlaps: Any = (8, 40)) -> None:
     """Chunks and blocks of a few rows, and how far chunks start early."""
-    patch.setattr(stream, "CHUNK", chunk)
-    patch.setattr(stream, "LEAST_CHUNK", chunk)
-    for module, name in ((read, "COPIED_ROWS"), (stream, "COPIED_ROWS"), (read, "IN_PLACE_ROWS")):
-        patch.setattr(module, name, chunk * per_block)
+    for name in ("CHUNK", "LEAST_CHUNK"):
+        patch.setattr(read, name, chunk)
+    for name in ("COPIED_ROWS", "IN_PLACE_ROWS"):
+        patch.setattr(read, name, chunk * per_block)
     patch.setattr(stream, "OVERLAPS", overlaps)
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from backends.oracle import enumerate_paths
-from longhmm.backends import cpp, reference
-from longhmm.backends.protocol import PAIR, PRECOMPUTED, Boundary, Lowered, Varying, Wanted
+from longhmm.backends import native, reference
+from longhmm.backends.protocol import PAIR, PRECOMPUTED, Boundary, Potentials, Varying, Wanted
 from longhmm.data.layout import Layout
 
 LENGTH = 5
@@ -21,7 +21,7 @@ def _rows(rng: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def _backends(kind: int, k: int, varying: bool) -> list:
-    return [each for each in (cpp, reference) if each.supports(kind, k, varying, np.dtype(np.float64))]
+    return [each for each in (native, reference) if each.supports(kind, k, varying, np.dtype(np.float64))]
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
@@ -41,23 +41,15 @@ def test_chunk_equals_enumeration(k: int, varying: bool, pair: bool, opens: bool
     truth = enumerate_paths(initial if opens else before, matrices[index], logs, opens, after)
     kind = PAIR if pair else PRECOMPUTED
     with jax.enable_x64(True):
-        boundary = Boundary(jnp.log(before)[None], jnp.log(after)[None]) if after is not None else Boundary()
+        ends = (None, None) if after is None else (jnp.log(before)[None], jnp.log(after)[None])
+        boundary = Boundary(*ends, start=jnp.asarray(start))
         transition = Varying(jnp.asarray(matrices), jnp.asarray(index)) if varying else jnp.asarray(matrices[0])
         layout = Layout(*(np.array([v], np.int32) for v in (0, 0, LENGTH, 0, opens)), (0, LENGTH, 0))
-        lowered = Lowered(jnp.asarray(logs), None, kind, k, 0)
+        potentials = Potentials(jnp.asarray(logs), None, transition, jnp.asarray(initial), kind, k)
         backends = _backends(kind, k, varying)
         assert reference in backends
         for backend in backends:
-            found = backend.statistics(
-                lowered,
-                transition,
-                jnp.asarray(initial),
-                layout,
-                boundary,
-                None,
-                start=jnp.asarray(start),
-                wanted=Wanted(gamma=LENGTH, messages=True),
-            )
+            found = backend.statistics(potentials, layout, boundary, None, Wanted(gamma=LENGTH, messages=True))
             check = dict(rtol=1e-11, atol=1e-13)
             np.testing.assert_allclose(found.gamma, truth.pairs if pair else truth.gamma, **check)
             np.testing.assert_allclose(found.first, truth.first, **check)
@@ -90,20 +82,10 @@ def test_cores_with_buffers_are_parts_of_the_whole(pair: bool, varying: bool) ->
         layout = Layout(begin + left, left, core, right, opens, (3, 3, 3))
         transition = Varying(jnp.asarray(matrices), jnp.asarray(index)) if varying else jnp.asarray(matrices[0])
         weights = np.array([2.0, 3.0, 5.0, 7.0])
+        potentials = Potentials(jnp.asarray(logs), None, transition, jnp.asarray(initial), kind, k)
+        given = (layout, Boundary(start=jnp.asarray(start)), jnp.asarray(weights))
         for backend in _backends(kind, k, varying):
-            results = [
-                backend.statistics(
-                    Lowered(jnp.asarray(logs), None, kind, k, 0),
-                    transition,
-                    jnp.asarray(initial),
-                    layout,
-                    Boundary(),
-                    jnp.asarray(weights),
-                    start=jnp.asarray(start),
-                    wanted=Wanted(per_chunk=per_chunk),
-                )
-                for per_chunk in (True, False)
-            ]
+            results = [backend.statistics(potentials, *given, Wanted(per_chunk=each)) for each in (True, False)]
             for w, (first, lead, size, tail, at_start) in enumerate(spans):
                 rows = slice(first, first + lead + size + tail)
                 truth = enumerate_paths(
@@ -126,14 +108,6 @@ def test_an_impossible_row_is_named() -> None:
     with jax.enable_x64(True):
         layout = Layout(*(np.array([v], np.int32) for v in (0, 0, 6, 0, 1)), (0, 6, 0))
         for backend in _backends(PRECOMPUTED, 2, False):
-            found = backend.statistics(
-                Lowered(jnp.asarray(logs), None, PRECOMPUTED, 2, 0),
-                jnp.full((2, 2), 0.5),
-                jnp.full(2, 0.5),
-                layout,
-                Boundary(),
-                None,
-                start=None,
-                wanted=Wanted(),
-            )
+            given = Potentials(jnp.asarray(logs), None, jnp.full((2, 2), 0.5), jnp.full(2, 0.5), PRECOMPUTED, 2)
+            found = backend.statistics(given, layout, Boundary(), None, Wanted())
             assert int(found.impossible) == 4

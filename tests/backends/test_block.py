@@ -25,7 +25,8 @@ from backends.chains import CHUNK, CYCLE, HARD, MODEL, PER_BLOCK, K, T, cut, row
 from backends.references import given_model, given_params, random_chain, reference
 from longhmm.backends import read, stream
 from longhmm.backends.answers import decode, log_likelihood, state_probabilities
-from longhmm.backends.stream import Stream, totals
+from longhmm.backends.block import Blocks, How
+from longhmm.backends.stream import totals
 from longhmm.data.executor import Executor, Task
 from longhmm.data.sequences import Sequences, open_data
 
@@ -40,7 +41,7 @@ def test_every_row_lies_in_one_block(lengths: list[int], chunk: int, per_block: 
     data = open_data(np.zeros((sum(lengths), K)), lengths=lengths)
     with pytest.MonkeyPatch.context() as patch:
         cut(patch, chunk=chunk, per_block=per_block)
-        blocks = Stream(MODEL, MODEL.validate(given_params(np.full(K, 1 / K), CYCLE)), data).blocks
+        blocks = Blocks(How(MODEL.validate(given_params(np.full(K, 1 / K), CYCLE))), MODEL, data)
     begins = [start for s, e in pairwise(data.offsets) for start in range(s, e, chunk)]
     bounds = [blocks.bounds(index) for index in range(blocks.n_blocks)]
     assert [start for start, _ in bounds] == begins[::per_block]
@@ -68,8 +69,7 @@ def test_collectors_give_sums_or_rows(backend: str, monkeypatch: pytest.MonkeyPa
     exact = reference(params["initial"], params["transition"], [logs])
     for rows in (1 << 18, 2):
         monkeypatch.setattr(read, "COPIED_ROWS", rows)
-        monkeypatch.setattr(stream, "COPIED_ROWS", rows)
-        monkeypatch.setattr(stream, "LEAST_CHUNK", 2)
+        monkeypatch.setattr(read, "LEAST_CHUNK", 2)
         found = totals(model, params, open_data(logs), collect_sums)
         np.testing.assert_allclose(found.collected, exact.gamma.T @ logs, atol=1e-11)
         owns = list(stream.stream(model, params, open_data(logs), collect_rows))
@@ -141,7 +141,6 @@ class Recording:
 def test_a_pass_reads_little_more_than_the_data(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     length, rows = 100_000, 16 * 1024
     monkeypatch.setattr(read, "COPIED_ROWS", rows)
-    monkeypatch.setattr(stream, "COPIED_ROWS", rows)
     model, rng = lh.HMM(2, NORMAL), np.random.default_rng(0)
     params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "loc": [0.0, 2.0]}
     for ask, passes in ((log_likelihood, 1), (state_probabilities, 1), (decode, 3)):

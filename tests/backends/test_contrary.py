@@ -18,8 +18,8 @@ import longhmm as lh
 from backends.contrary import TRANSITIONS, TURNS, Chain, cases, contrary, random_structure, random_turns
 from backends.references import given_model, given_params, path_score, reference
 from longhmm.backends import native
-from longhmm.backends.drawn_path import draw_path
 from longhmm.backends.evaluate import Statistics
+from longhmm.backends.paths import draw_path
 from longhmm.backends.resident import exact_statistics, lay_out
 from longhmm.data.sequences import open_data
 from longhmm.target.target import full_statistics

@@ -15,7 +15,7 @@ import longhmm as lh
 from backends.contrary import TRANSITIONS, TURNS, Chain, cases, contrary, random_structure, random_turns
 from backends.references import given_model, given_params
 from backends.references import reference as plain
-from longhmm.backends import cpp, native, reference
+from longhmm.backends import native, reference
 from longhmm.backends.evaluate import Statistics, window_statistics
 from longhmm.backends.pallas import full, windows
 from longhmm.backends.pallas.plan import Config
@@ -97,18 +97,18 @@ def compare(found: Statistics, expected: Statistics, tolerance: dict[str, float]
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-@pytest.mark.parametrize("backend", [cpp, reference], ids=lambda each: each.name)
+@pytest.mark.parametrize("backend", [native, reference], ids=lambda each: each.name)
 @pytest.mark.parametrize(("chain", "turns"), CASES)
 def test_windows_of_every_chain(chain: str, turns: str, backend: Any, kind: Any) -> None:
-    if backend is cpp and not native.usable():
+    if backend is native and not native.usable():
         pytest.skip("the C++ kernel was not built here")
     check_windows(contrary(TRANSITIONS[chain], TURNS[turns]), kind, backend)
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-@pytest.mark.parametrize("backend", [cpp, reference], ids=lambda each: each.name)
+@pytest.mark.parametrize("backend", [native, reference], ids=lambda each: each.name)
 def test_windows_of_random_chains(backend: Any, kind: Any) -> None:
-    if backend is cpp and not native.usable():
+    if backend is native and not native.usable():
         pytest.skip("the C++ kernel was not built here")
     rng = np.random.default_rng(5)
     for seed in range(60):
@@ -131,8 +131,8 @@ def test_the_gpu_kernel_flags_what_it_may_have_lost(chain: str, held: bool, monk
     flags: list[np.ndarray] = []
 
     def keep(*given: Any) -> Any:
-        jax.debug.callback(lambda lost: flags.append(np.asarray(lost)), given[5])
-        return given[6]
+        jax.debug.callback(lambda lost: flags.append(np.asarray(lost)), given[3])
+        return given[4]
 
     monkeypatch.setattr(windows, "_redo_lost", keep)
     monkeypatch.setattr(windows, "config_for", lambda n: Config(held=held, fused_counts=held))

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from longhmm.backends.lanes import expected_sums, log_likelihoods
 from longhmm.backends.protocol import GAUSSIAN, LINEAR, TABLE
+from longhmm.backends.reference import expected_sums, log_likelihoods
 from model.configurations import configurations, log_law, named, observations
 
 LOWERED = [each.name for each in configurations() if each.emission.lowering is not None]

@@ -14,15 +14,16 @@ import longhmm as lh
 from backends.references import Given, given_model, given_params, path_score, random_chain
 from backends.references import reference as recursion
 from backends.test_paths import counts, draw, hard, hard_pair, layout_of, make
-from longhmm.backends import cpp, evaluate, paths, reference, resident, stream
-from longhmm.backends.drawn_path import draw_path
+from longhmm.backends import evaluate, native, paths, read, reference, resident, stream
+from longhmm.backends.block import Blocks
+from longhmm.backends.paths import draw_path
 from longhmm.backends.protocol import GAUSSIAN
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import open_data
 from longhmm.errors import ImpossibleObservationError
 
 K = 3
-SERVED = [each for each in (cpp, reference) if each.supports(GAUSSIAN, K, False, np.float64)]
+SERVED = [each for each in (native, reference) if each.supports(GAUSSIAN, K, False, np.float64)]
 GIVEN, NORMAL = given_model(K), lh.HMM(K, lh.Gaussian())
 
 
@@ -30,10 +31,8 @@ GIVEN, NORMAL = given_model(K), lh.HMM(K, lh.Gaussian())
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Chunks of 8 rows, ten to a block."""
     monkeypatch.setattr(evaluate, "BACKENDS", (request.param, reference))
-    monkeypatch.setattr(stream, "CHUNK", 8)
-    monkeypatch.setattr(stream, "LEAST_CHUNK", 8)
-    monkeypatch.setattr("longhmm.backends.read.COPIED_ROWS", 80)
-    monkeypatch.setattr("longhmm.backends.read.IN_PLACE_ROWS", 80)
+    for name, rows in (("CHUNK", 8), ("LEAST_CHUNK", 8), ("COPIED_ROWS", 80), ("IN_PLACE_ROWS", 80)):
+        monkeypatch.setattr(read, name, rows)
     return request.param
 
 
@@ -41,10 +40,8 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def transfers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows by one whenever transfer operators of a block are asked for."""
     calls: list[int] = []
-    run = paths.PathBlocks.run
-    monkeypatch.setattr(
-        paths.PathBlocks, "run", lambda self, asked: calls.extend(asked.operators * [1]) or run(self, asked)
-    )
+    run = Blocks.run
+    monkeypatch.setattr(Blocks, "run", lambda self, asked: calls.extend(asked.operators * [1]) or run(self, asked))
     return calls
 
 
@@ -74,13 +71,13 @@ def test_reducible_and_slow_chains(name: str, transfers: list[int]) -> None:
 
 def test_without_the_comparison_of_scores_the_best_path_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a single chunk in each block, all comparisons are between blocks."""
-    monkeypatch.setattr("longhmm.backends.read.COPIED_ROWS", 8)
+    monkeypatch.setattr(read, "COPIED_ROWS", 8)
     initial, logs = np.full(K, 1 / K), np.zeros((400, K))
     logs[:200, 0], logs[200:, 1] = 5.0, 4.0
     best = recursion(initial, np.eye(K), [logs]).best_score
     for blind in (False, True):
         if blind:
-            monkeypatch.setattr(paths._Paths, "_agree", lambda *given: True)
+            monkeypatch.setattr(stream, "block_gap", lambda *given: 0.0)
         path = paths.best_path(GIVEN, given_params(initial, np.eye(K)), open_data(logs))
         assert (path_score(initial, np.eye(K), logs, path) < best - 100) == blind
 

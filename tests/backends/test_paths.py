@@ -13,21 +13,21 @@ import pytest
 from scipy import stats
 
 from backends.oracle import Truth, enumerate_paths
-from longhmm.backends import cpp, reference
-from longhmm.backends.drawn_path import DrawnPath, chunk_run, draw_chunks, path_operators
-from longhmm.backends.evaluate import Potentials
+from longhmm.backends import native, reference
+from longhmm.backends.paths import DrawnPath, draw_chunks
 from longhmm.backends.protocol import (
     GAUSSIAN,
     LINEAR,
     PAIR,
     PRECOMPUTED,
     TABLE,
-    Lowered,
+    PathsGiven,
     PathsWanted,
-    Uniforms,
+    Potentials,
     Varying,
 )
 from longhmm.backends.reference import row_uniforms
+from longhmm.backends.stitch import find_paths, propagate_forward, transfer_operators
 from longhmm.data.layout import Layout, Partition
 
 KINDS = ("constant", "varying", "pair", "varying pair")
@@ -53,11 +53,11 @@ class Case(NamedTuple):
         kind, k = PAIR if self.pair else PRECOMPUTED, len(self.initial)
         matrices = jnp.asarray(self.matrices)
         transition = Varying(matrices, jnp.asarray(self.index)) if len(matrices) > 1 else matrices[0]
-        return Potentials(Lowered(jnp.asarray(self.logs), None, kind, k, 0), transition, lambda found: {})
+        return Potentials(jnp.asarray(self.logs), None, transition, jnp.asarray(self.initial), kind, k)
 
     def backends(self) -> list[Any]:
         served = (PAIR if self.pair else PRECOMPUTED, len(self.initial), len(self.matrices) > 1)
-        return [each for each in (cpp, reference) if each.supports(*served, np.float64)]
+        return [each for each in (native, reference) if each.supports(*served, np.float64)]
 
 
 def make(kind: str, k: int, n: int, seed: int, forbid: bool = False) -> Case:
@@ -74,14 +74,12 @@ def make(kind: str, k: int, n: int, seed: int, forbid: bool = False) -> Case:
 
 
 @partial(jax.jit, static_argnames=("backend", "wanted"))
-def _find(backend: Any, lowered: Any, transition: Any, initial: Any, layout: Layout, wanted: Any, given: Any) -> Any:
-    options = dict(start=None, log_space=0, forward=None, following=None, uniforms=Uniforms(np.zeros(2, np.uint32), 0))
-    return backend.paths(lowered, transition, initial, layout, wanted=wanted, **{**options, **given})
+def _find(backend: Any, potentials: Potentials, layout: Layout, wanted: Any, given: PathsGiven) -> Any:
+    return backend.paths(potentials, layout, given, wanted)
 
 
 def find(backend: Any, case: Any, layout: Layout, wanted: PathsWanted, **given: Any) -> Any:
-    potentials = case.potentials()
-    return _find(backend, potentials.lowered, potentials.transition, case.initial, layout, wanted, given)
+    return _find(backend, case.potentials(), layout, wanted, PathsGiven(log_space=0, **given))
 
 
 # One call of a backend ----------------------------------------------------------------------------------------------
@@ -122,15 +120,14 @@ def test_best_paths_of_ragged_chunks_equal_enumeration(kind: str, forbid: bool) 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("drawn", [False, True])
-def test_messages_and_log_likelihoods_make_transfer_operators(kind: str, drawn: bool) -> None:
+def test_transfer_operators_equal_enumeration(kind: str, drawn: bool) -> None:
     """From each state alone: the weight of all paths, or of the best one, to each state at the last row."""
     case = make(kind, 3, 6, 5, forbid=True)
-    layout = Layout(*(np.array(each, np.int32) for each in ([0, 2], [0, 0], [2, 3], [1, 1], [1, 0])), (0, 3, 1))
+    layout = Layout(*(np.array(each, np.int32) for each in ([0, 3], [0, 0], [3, 3], [0, 0], [1, 0])), (0, 3, 0))
     with jax.enable_x64(True):
         for backend in case.backends():
-            run = chunk_run(backend, case.potentials(), case.initial, Uniforms(np.zeros(2, np.uint32), 0))
-            operators = np.asarray(path_operators(run, layout, 3, drawn=drawn))
-            for w, (rows, opens) in enumerate([(slice(0, 2), True), (slice(2, 5), False)]):
+            operators = np.asarray(transfer_operators(backend, case.potentials(), layout, best=not drawn))
+            for w, (rows, opens) in enumerate([(slice(0, 3), True), (slice(3, 6), False)]):
                 for i, j in np.ndindex(3, 3):
                     truth = case.truth(rows, case.initial if opens else np.eye(3)[i], opens, np.eye(3)[j])
                     expected = truth.best_score
@@ -150,19 +147,25 @@ def layout_of(lengths: list[int], chunk: int, backend: Any, overlap: int = 512) 
 
 
 @partial(jax.jit, static_argnames="backend")
-def _draw(backend: Any, lowered: Any, transition: Any, initial: Any, layout: Layout, keys: jax.Array) -> DrawnPath:
+def _draw(backend: Any, potentials: Potentials, layout: Layout, keys: jax.Array) -> DrawnPath:
+    n, (_, longest, _) = len(potentials.initial), layout.spans
+
     def one(key: jax.Array) -> DrawnPath:
-        potentials = Potentials(lowered, transition, lambda found: {})
-        run = chunk_run(backend, potentials, initial, Uniforms(jax.random.key_data(key), 0))
-        return draw_chunks(run, layout, len(initial), lowered.rows.shape[0], underflows=backend.underflows)
+        def run(chunks: Layout, given: PathsGiven, wanted: PathsWanted) -> Any:
+            return find_paths(backend, potentials, chunks, given._replace(key=jax.random.key_data(key)), wanted)
+
+        def exact() -> jax.Array:
+            operators = transfer_operators(backend, potentials, layout.trimmed(0, 0, (0, longest, 0)))
+            return propagate_forward(jnp.full(n, -jnp.log(n)), operators)[0]
+
+        return draw_chunks(run, exact, layout, n, potentials.rows.shape[0], backend.underflows)
 
     return jax.vmap(one)(keys)
 
 
 def draw(backend: Any, case: Any, layout: Layout, keys: jax.Array) -> DrawnPath:
     """A path for each key."""
-    lowered, transition, _ = case.potentials()
-    return jax.tree.map(np.asarray, _draw(backend, lowered, transition, jnp.asarray(case.initial), layout, keys))
+    return jax.tree.map(np.asarray, _draw(backend, case.potentials(), layout, keys))
 
 
 def counts(path: np.ndarray, lengths: list[int], k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -176,7 +179,7 @@ def counts(path: np.ndarray, lengths: list[int], k: int) -> tuple[np.ndarray, np
 DRAWS = 20_000
 
 
-@pytest.mark.parametrize("backend", [cpp, reference], ids=lambda each: each.name)
+@pytest.mark.parametrize("backend", [native, reference], ids=lambda each: each.name)
 @pytest.mark.parametrize("kind", KINDS)
 def test_drawn_paths_have_their_posterior_distribution(kind: str, backend: Any) -> None:
     """Two sequences in chunks of 2 rows; every path as often as it should be."""
@@ -259,7 +262,7 @@ def test_reducible_and_slow_chains_are_drawn_exactly(name: str) -> None:
         for backend in case.backends():
             found = draw(backend, case, layout_of([1400], 100, backend), keys)
             np.testing.assert_array_equal(found.states, whole.states)
-            np.testing.assert_allclose(found.log_likelihood, whole.log_likelihood, rtol=1e-12)
+            np.testing.assert_allclose(found.log_likelihood, whole.log_likelihood, rtol=1e-12, atol=1e-12)
     if name == "identity":
         assert all(len(np.unique(path)) == 1 for path in whole.states)
     if name == "beyond plain numbers":
@@ -269,15 +272,13 @@ def test_reducible_and_slow_chains_are_drawn_exactly(name: str) -> None:
 class Numbers(NamedTuple):
     """Rows as numbers with natural parameters."""
 
-    lowered: Lowered
-    transition: np.ndarray
-    initial: np.ndarray
+    given: Potentials
 
     def potentials(self) -> Potentials:
-        return Potentials(self.lowered, jnp.asarray(self.transition), lambda found: {})
+        return self.given
 
 
-@pytest.mark.skipif(not cpp.supports(GAUSSIAN, 2, False, np.float64), reason="the C++ kernel was not built")
+@pytest.mark.skipif(not native.supports(GAUSSIAN, 2, False, np.float64), reason="the C++ kernel was not built")
 @pytest.mark.parametrize("kind", [GAUSSIAN, LINEAR, TABLE])
 @pytest.mark.parametrize("k", [2, 5])
 def test_backends_read_rows_alike(kind: int, k: int) -> None:
@@ -290,16 +291,17 @@ def test_backends_read_rows_alike(kind: int, k: int) -> None:
         natural[:, 0] = 0.0
     sticky = 0.5 * np.eye(k) + 0.5 * rng.dirichlet(np.ones(k), k)
     with jax.enable_x64(True):
-        case = Numbers(Lowered(jnp.asarray(rows), jnp.asarray(natural), kind, width, 0), sticky, np.full(k, 1 / k))
+        given = (jnp.asarray(each) for each in (rows, natural, sticky, np.full(k, 1 / k)))
+        case = Numbers(Potentials(*given, kind, width, natural.shape[1]))
         keys = jax.random.split(jax.random.key(1), 2)
-        one, other = (draw(each, case, layout_of([250, 150], 64, each), keys) for each in (cpp, reference))
+        one, other = (draw(each, case, layout_of([250, 150], 64, each), keys) for each in (native, reference))
         np.testing.assert_array_equal(one.states, other.states)
         np.testing.assert_allclose(one.log_likelihood, other.log_likelihood, rtol=1e-12)
         assert len(np.unique(one.states)) > 1
         layout = Layout(*(np.array([each], np.int32) for each in (0, 0, n, 0, 1)), (0, n, 0))
         following = np.array([-1], np.int32)
         best = [
-            find(each, case, layout, PathsWanted(False, states=n), following=following) for each in (cpp, reference)
+            find(each, case, layout, PathsWanted(False, states=n), following=following) for each in (native, reference)
         ]
     np.testing.assert_array_equal(best[0].states, best[1].states)
     assert len(np.unique(best[0].states)) > 1

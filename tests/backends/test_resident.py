@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.backends import native, resident, stream
+from longhmm.backends import native, read, resident
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
 from longhmm.target.target import ExactPosterior, exact
@@ -104,7 +104,7 @@ COMBINATIONS = [
 @pytest.fixture
 def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks of few chunks each, of data that are read on the host in every pass."""
-    monkeypatch.setattr(stream, "CHUNK", 64)
+    monkeypatch.setattr(read, "CHUNK", 64)
     monkeypatch.setattr(resident, "BLOCK_ENTRIES", 3 * 64 * 4)
     monkeypatch.setattr(resident, "RESIDENT_BYTES", 0)
 

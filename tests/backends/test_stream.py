@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import longhmm as lh
 from backends.chains import (
     CHUNK,
     FORGETS_BY_SEEING,
@@ -26,7 +28,7 @@ from backends.chains import (
 from backends.references import Reference, given_model, given_params, random_chain, reference
 from longhmm.backends import block, native, stitch, stream
 from longhmm.backends.block import Asked, Blocks
-from longhmm.backends.stream import totals
+from longhmm.backends.stream import Stretches, totals
 from longhmm.data.sequences import Sequences, open_data
 
 
@@ -174,7 +176,7 @@ def test_operators_begin_where_boundaries_first_disagree(
     [
         ("forward_gap", np.zeros(PER_BLOCK - 1), PER_BLOCK, list(HARD.values())),
         ("posterior_gap", np.zeros(PER_BLOCK - 1), PER_BLOCK, [(0.97 * np.eye(K) + 0.01, quiet_beginnings())]),
-        ("blocks_agree", True, 1, list(HARD.values())),
+        ("block_gap", 0.0, 1, list(HARD.values())),
         ("open_gap", np.zeros(()), 1, [(IDENTITY, late_evidence())]),
     ],
 )
@@ -188,7 +190,7 @@ def test_every_comparison_of_boundaries_is_needed(
     """All is well with it and not without it, so these tests can fail."""
     monkeypatch.setattr(native, "_switched_off", True)
     cut(monkeypatch, per_block=per_block, overlaps=(4,) if broken == "posterior_gap" else (8, 40))
-    forward_only = broken in ("forward_gap", "blocks_agree")  # what these alone see is the likelihood
+    forward_only = broken in ("forward_gap", "block_gap")  # what these alone see is the likelihood
 
     def wrong() -> int:
         block._run.clear_cache()
@@ -202,7 +204,7 @@ def test_every_comparison_of_boundaries_is_needed(
         return count
 
     assert wrong() == 0
-    at = {"blocks_agree": stream, "open_gap": block}.get(broken, stitch)
+    at = {"block_gap": stream, "open_gap": block}.get(broken, stitch)
     monkeypatch.setattr(at, broken, lambda *arguments: nothing)
     assert wrong() > 0
     block._run.clear_cache()
@@ -236,3 +238,31 @@ def test_any_shape(
         patch.setattr(native, "_switched_off", off)
         cut(patch, chunk=4, overlaps=(12,))
         check(MODELS[n_states], given_params(initial, transition), open_data(values, lengths=lengths), exact)
+
+
+# Stretches -----------------------------------------------------------------------------------------------------------
+
+STRETCHED = lh.HMM(2, lh.Gaussian(sd=1.0, mean=dist.Normal(0.0, 5.0)))
+STRETCHED_PARAMS = STRETCHED.validate({"transition": [[0.95, 0.05], [0.1, 0.9]], "mean": [-1.0, 1.0]})
+
+
+@pytest.mark.parametrize(("length", "count"), [(1, 5), (7, 3), (1000, 10), (5000, 7)])
+def test_stretches_end_where_the_data_up_to_there_do(length: int, count: int) -> None:
+    values = np.random.default_rng(0).normal(size=length)
+    stretches = Stretches(STRETCHED, open_data(values), count)
+    found = stretches.log_likelihoods(STRETCHED_PARAMS)
+    assert len(found) == min(count, length) and stretches.seen == length and np.all(found < 0)
+    assert found.sum() == pytest.approx(lh.log_likelihood(STRETCHED, STRETCHED_PARAMS, values), rel=1e-11)
+    if length % count == 0:
+        first = values[: length // count]
+        assert found[0] == pytest.approx(lh.log_likelihood(STRETCHED, STRETCHED_PARAMS, first), rel=1e-11)
+
+
+def test_stretches_of_many_sequences_with_missing_rows() -> None:
+    rng = np.random.default_rng(1)
+    values = [rng.normal(size=n) for n in (3, 400, 1, 96)]
+    values[1][10:20] = np.nan
+    stretches = Stretches(STRETCHED, open_data(values), 5)
+    found = stretches.log_likelihoods(STRETCHED_PARAMS)
+    assert found.sum() == pytest.approx(lh.log_likelihood(STRETCHED, STRETCHED_PARAMS, values), rel=1e-11)
+    assert stretches.seen == 490

@@ -136,7 +136,7 @@ def test_scores_follow_covariates(moved):
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_predictions_follow_covariates(moved, steps, monkeypatch):
-    monkeypatch.setattr("longhmm.backends.stream.COPIED_ROWS", 128)  # several blocks
+    monkeypatch.setattr("longhmm.backends.read.COPIED_ROWS", 128)  # several blocks
     data, matrices, logs, states, normalisers = moved
     parts = list(predictions(MOVED, MOVED_PARAMS, data, steps))
     assert len(parts) > 2

@@ -113,7 +113,7 @@ def test_predictions_ahead_against_enumeration(posterior, steps):
 
 def test_one_step_predictions_add_up_over_many_blocks(monkeypatch):
     """Long enough for several blocks: what is carried over their edges is checked too."""
-    monkeypatch.setattr("longhmm.backends.stream.COPIED_ROWS", 1 << 10)
+    monkeypatch.setattr("longhmm.backends.read.COPIED_ROWS", 1 << 10)
     model = gaussian_model(2)
     params = {"transition": np.array([[0.95, 0.05], [0.1, 0.9]]), "mean": np.array([-0.5, 0.5])}
     _, values = simulate(model, params, 6000, seed=1)

@@ -50,9 +50,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some ten blocks, in as many parcels, for data as short as these; how they are cut travels with the work."""
-    for module in (read, stream):
-        monkeypatch.setattr(module, "COPIED_ROWS", 1 << 11)
-    monkeypatch.setattr(read, "IN_PLACE_ROWS", 1 << 11)
+    for name in ("COPIED_ROWS", "IN_PLACE_ROWS"):
+        monkeypatch.setattr(read, name, 1 << 11)
     for name in ("PARCEL_ROWS", "SUM_ROWS"):
         monkeypatch.setattr(cluster, name, 1 << 11)
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import special
 
 import longhmm as lh
-from longhmm.backends import stream
+from longhmm.backends import read
 from longhmm.model.conjugate import RootInverseGamma
 from longhmm.samplers.gibbs import Gibbs
 from samplers.exact_chains import assert_moments, joint_chain, run
@@ -75,8 +75,8 @@ def assert_rows_have_the_prior(transition: np.ndarray) -> None:
 
 
 def in_chunks_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "CHUNK", 8)
-    monkeypatch.setattr(stream, "LEAST_CHUNK", 8)
+    monkeypatch.setattr(read, "CHUNK", 8)
+    monkeypatch.setattr(read, "LEAST_CHUNK", 8)
 
 
 def test_geweke_poisson(monkeypatch: pytest.MonkeyPatch) -> None:

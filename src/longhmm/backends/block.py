@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.evaluate import Potentials, choose, chunk_statistics, lower
-from longhmm.backends.protocol import Backend, Boundary, ChunkStatistics, Lowered, Wanted
-from longhmm.backends.read import Reader
-from longhmm.backends.stitch import inner_disagreement, one_step, open_gap, transfer_operators, warm_start
+from longhmm.backends.evaluate import Pull, choose, chunk_statistics, lower
+from longhmm.backends.protocol import NO_KEY, Backend, Boundary, PathsGiven, PathsWanted, Potentials, Wanted
+from longhmm.backends.read import Read, Reader, chunk_length
+from longhmm.backends.stitch import boundary_steps, find_paths, inner_gap, open_gap, transfer_operators, warm_start
 from longhmm.data.executor import Task
 from longhmm.data.layout import Layout, Partition, ladder
 from longhmm.data.rows import Rows
@@ -29,12 +28,8 @@ Collector = Callable[[HMM, Mapping[str, jax.Array], Rows, jax.Array], Any]
 
 
 class Own(NamedTuple):
-    """What a reducer is told of a block that owns the rows `[start, stop)`.
-
-    Attributes:
-        probabilities: `(rows, K)`, smoothed or filtered, where they were asked for.
-        collected: what the collector returned of these rows, or its sums over them.
-    """
+    """What a reducer is told of a block that owns the rows `[start, stop)`: probabilities `(rows, K)`, smoothed or
+    filtered, where they were asked for, and what the collector returned of these rows, or its sums over them."""
 
     start: int
     stop: int
@@ -49,77 +44,77 @@ Reducer = Callable[[Own], Any]
 class How(NamedTuple):
     """What is constant in a pass: checked parameters, what is asked for, how data are cut into chunks and blocks."""
 
-    params: dict[str, np.ndarray]
-    forward_only: bool
-    probabilities: bool
-    collect: Collector | None
-    reduce: Reducer | None
-    chunk: int
-    per_block: int
+    params: Mapping[str, np.ndarray]
+    collect: Collector | None = None
+    reduce: Reducer | None = None
+    forward_only: bool = False
+    probabilities: bool = False
     per_chunk: bool = False  # log likelihoods of every chunk, without base measure, instead of their sums
+    chunk: int = 0  # rows of a chunk; 0: as suits the data
+    per_block: int = 0  # chunks of a block; 0: as suits the data
 
 
 class Asked(NamedTuple):
-    """One block: which, by how many rows its chunks start early, the messages at their boundaries, if known, and
-    whether transfer operators `(W, K, K)` are asked for instead."""
+    """One block: which, by how many rows its chunks start early, the messages at their boundaries, if known, whether
+    transfer operators `(W, K, K)` are asked for instead of marginals; and of paths, what (see `PathsGiven`)."""
 
-    block: int
+    block: int = 0
     overlap: int = 0
     boundary: Boundary | None = None
     operators: bool = False
+    paths: PathsWanted | None = None
+    following: np.ndarray | None = None
+    log_space: bool = False
+    key: np.ndarray = NO_KEY
+
+    @property
+    def around(self) -> int:
+        """Rows on either side of the block that are needed; a path is followed from the row behind a chunk."""
+        return self.overlap if self.paths is None else max(self.overlap, 1)
 
 
 class Outcome(NamedTuple):
-    """Of one block, on the host.
+    """Of one block, on the host."""
 
-    Attributes:
-        statistics: sums over its rows, without probabilities and messages.
-        natural: derivatives with respect to natural parameters, where the emission has no lowering.
-        own: what the reducer made of the block's rows, or these as they are.
-        gap: the largest disagreement of its chunks, and how far what lies behind them may still change the last.
-        forward_in, forward_out: messages `(K,)` with which its first chunk began, and that left its last.
-        impossible: a row of the data that no reachable state can have produced, or -1.
-    """
-
-    statistics: ChunkStatistics
-    natural: dict[str, np.ndarray]
-    own: Any
-    gap: float
-    forward_in: np.ndarray
+    found: Any  # sums over its rows, without probabilities and messages; or paths, with the states of its rows
+    natural: dict[str, np.ndarray]  # derivatives, where the emission has no lowering and no rows are asked for
+    own: Any  # what the reducer made of the block's rows, or these as they are
+    gap: float  # the largest disagreement of its chunks, and how far what lies behind may still change the last
+    step: np.ndarray  # log weights `(K, K)` of the step into its first row
+    forward_in: np.ndarray  # messages `(K,)` with which its first chunk began, and that left its last
     forward_out: np.ndarray
-    impossible: int
+    impossible: int  # a row of the data that no reachable state can have produced, or -1
 
 
 class Blocks:
     """Everything that many blocks of one pass need."""
 
-    least_overlap = 0
-
     def __init__(self, how: How, model: HMM, sequences: Sequences) -> None:
-        self.how, self.model, self.sequences = how, model, sequences
+        self.model, self.sequences = model, sequences
         self.reader = Reader(model, sequences)
-        self.partition = Partition(sequences.offsets, how.chunk)
-        self.n_blocks = -(-self.partition.n_blocks // how.per_block)
+        chunk = how.chunk or chunk_length(sequences)
+        rows = self.reader.block_rows(copied=how.probabilities or how.collect is not None)
+        self.how = how._replace(chunk=chunk, per_block=how.per_block or max(1, rows // chunk))
+        self.partition = Partition(sequences.offsets, chunk)
+        self.n_blocks = -(-self.partition.n_blocks // self.how.per_block)
         self.backend = choose(self.reader.kind, model.n_states, model.transitions.varies)
         self.borrow = self.backend.name == "cpp" and self.reader.lowering is not None
         with jax.enable_x64(True):
-            self.params = {name: jnp.asarray(value) for name, value in how.params.items()}
+            self.params = {name: np.asarray(value) for name, value in how.params.items()}
             self.natural = None if self.reader.lowering is None else _natural(model, self.params)
 
-    def each(self, asked: Iterable[Any]) -> Iterator[Any]:
+    def each(self, asked: Iterable[Asked]) -> Iterator[Any]:
         """What `run` gives of some blocks, in order, wherever the executor of the data runs them."""
         executor = self.sequences.executor
-        work = (lambda model, sequences: self.run) if executor.here else partial(_elsewhere, type(self), self.how)
+        work = (lambda model, sequences: self.run) if executor.here else partial(_elsewhere, self.how)
         return executor.run(work, self.model, self.sequences, map(self._task, asked))
 
-    def _task(self, asked: Any) -> Task:
+    def _task(self, asked: Asked) -> Task:
         start, stop = self.bounds(asked.block)
-        around = max(asked.overlap, self.least_overlap)
-        return Task(asked, max(0, start - around), min(stop + around, self.sequences.length), self.gives_rows(asked))
-
-    def gives_rows(self, asked: Any) -> bool:
-        """Whether what `run` gives is as long as the block's rows."""
-        return self.how.probabilities and self.how.reduce is None and not asked.operators
+        around = asked.around
+        gives_rows = self.how.probabilities and self.how.reduce is None and not asked.operators
+        gives_rows = gives_rows if asked.paths is None else asked.paths.states > 0
+        return Task(asked, max(0, start - around), min(stop + around, self.sequences.length), gives_rows)
 
     def chunks(self, index: int) -> np.ndarray:
         """The numbers of a block's chunks."""
@@ -135,116 +130,130 @@ class Blocks:
         """`(W,)`, True where a chunk of a block continues the chunk before it, in whatever block."""
         chunks = self.chunks(index)
         size = ladder(len(chunks)) if self.n_blocks == 1 else self.how.per_block
-        return np.pad(~np.asarray(self.partition.locate(chunks, 0).opens), (0, size - len(chunks)))
+        joined = np.zeros(size, bool)
+        joined[: len(chunks)] = ~np.asarray(self.partition.locate(chunks, 0).opens)
+        return joined
 
     def run(self, asked: Asked) -> Any:
         """An `Outcome`, or transfer operators."""
-        how = self.how
         with jax.enable_x64(True):
-            placed = self._placed(asked)  # what it lends to the kernel lives as long as this name
-            model = self.model if placed.rows is not None else None
-            given = (self.params, placed.lowered, placed.rows, placed.layout)
+            block, read = self._read(asked)  # what it lends to the kernel lives as long as this name
             if asked.operators:
-                return np.asarray(_transfers(model, self.backend, *given))
-            gamma = placed.size if how.probabilities or how.collect is not None else 0
-            wanted = Wanted(per_chunk=how.per_chunk, forward_only=how.forward_only, gamma=gamma, messages=True)
-            ending = self._ending(asked, placed.layout)
-            joined = self.joined(asked.block)
-            found = _run(model, self.backend, wanted, how.collect, *given, joined, asked.boundary, ending)
-            found = jax.tree.map(np.asarray, found)
-        statistics, natural, collected, gap, undefined = found
-        self._refuse_undefined(int(undefined), placed.origin)
-        start, stop = self.bounds(asked.block)
-        rows = slice(start - placed.origin, stop - placed.origin)
-        messages = statistics.messages
-        forward_in, forward_out = messages.forward_in[0], messages.forward_out[_last(placed.layout)]
-        probabilities = statistics.gamma[rows] if how.probabilities else None
+                best = asked.paths is not None and not asked.paths.drawn
+                return np.asarray(_transfers(block, self.backend, best))
+            if asked.paths is None:
+                return self._marginals(asked, block, read)
+            return self._paths(asked, asked.paths, block, read)
+
+    def _read(self, asked: Asked) -> tuple[_Block, Read]:
+        around = asked.around
+        place = self.partition.locate(self.chunks(asked.block), around)
+        lo, hi = int(place.begin[0] - place.left[0]), int(np.max(place.begin + place.core + place.right))
+        joined = self.joined(asked.block)
+        layout = place.moved(lo).padded(len(joined))
+        behind = 1 if asked.paths is not None else around
+        spans = (0, 0, 0) if self.backend.name == "cpp" else (asked.overlap, self.how.chunk, behind)
+        layout = layout.trimmed(asked.overlap, behind, spans)
+        # Lengths from a ladder: data of similar size share compiled programs.
+        most = self.how.per_block * self.how.chunk + 2 * around
+        size = ladder(hi - lo) if self.n_blocks == 1 else max(hi - lo, most)
+        own, whole = self.bounds(asked.block), self.how.collect is not None
+        read = self.reader.read(lo, hi, size, own, borrow=self.borrow, whole=whole)
+        potentials = None
+        if read.numbers is not None:
+            lowering, given = self.reader.lowering, (self.natural, self.params["transition"], self.params["initial"])
+            assert lowering is not None
+            potentials = Potentials(read.numbers, *given, lowering.kind, lowering.width, lowering.sums)
+        source = () if read.rows is None else (self.model, self.params, read.rows)
+        return _Block(potentials, layout, joined, *source), read
+
+    def _marginals(self, asked: Asked, block: _Block, read: Read) -> Outcome:
+        how, (start, stop) = self.how, self.bounds(asked.block)
+        gamma = read.size if how.probabilities or how.collect is not None else 0
+        wanted = Wanted(per_chunk=how.per_chunk, forward_only=how.forward_only, gamma=gamma, messages=True)
+        ending = self._ending(asked, block.layout)
+        results = _run(block, asked.boundary, ending, backend=self.backend, wanted=wanted, collect=how.collect)
+        found, natural, collected, gap, step, undefined = jax.tree.map(np.asarray, results)
+        self._refuse_undefined(read.start, int(undefined))
+        rows = slice(start - read.start, stop - read.start)
+        probabilities = found.gamma[rows] if how.probabilities else None
         if probabilities is not None and self.model.emission.couples:
             probabilities = probabilities.sum(axis=1)  # over the states before
-        collected = jax.tree.map(lambda each: each[rows], collected) if how.probabilities else collected
         own: Any = Own(start, stop, probabilities, collected)
-        impossible = int(statistics.impossible)
-        statistics = statistics._replace(gamma=None, messages=None, impossible=None)
+        if how.probabilities:
+            own = own._replace(collected=jax.tree.map(lambda each: each[rows], collected))
+        likelihood = found.log_likelihood + (0.0 if how.per_chunk else read.log_base_measure)
         return Outcome(
-            statistics._replace(
-                log_likelihood=statistics.log_likelihood + (0.0 if how.per_chunk else placed.log_base_measure)
-            ),
+            found._replace(log_likelihood=likelihood, gamma=None, pairs=None, messages=None, impossible=None),
             natural,
             own if how.reduce is None else how.reduce(own),
             float(gap),
-            forward_in,
-            forward_out,
-            impossible if impossible < 0 else placed.origin + impossible,
+            step,
+            found.messages.forward_in[0],
+            found.messages.forward_out[len(self.chunks(asked.block)) - 1],
+            -1 if found.impossible < 0 else read.start + int(found.impossible),
         )
 
-    def _placed(self, asked: Asked) -> _Placed:
-        place = self.partition.locate(self.chunks(asked.block), asked.overlap)
-        lo, hi = int(place.begin[0] - place.left[0]), int(np.max(place.begin + place.core + place.right))
-        spans = (0, 0, 0) if self.backend.name == "cpp" else (asked.overlap, self.how.chunk, asked.overlap)
-        layout = replace(place.moved(lo), spans=spans).padded(len(self.joined(asked.block)))
-        # Lengths from a ladder: data of similar size share compiled programs.
-        size = hi - lo if self.n_blocks > 1 else ladder(hi - lo)
-        size = max(size, self.how.per_block * self.how.chunk + 2 * asked.overlap) if self.n_blocks > 1 else size
+    def _paths(self, asked: Asked, paths: PathsWanted, block: _Block, read: Read) -> Outcome:
+        wanted = paths._replace(states=read.size if paths.states else 0)
+        forward = None if asked.boundary is None else asked.boundary.forward
+        given = PathsGiven(forward, asked.following, asked.log_space, asked.key, np.int64(read.start))
+        results = _find(block, given, backend=self.backend, wanted=wanted)
+        found, gap, step, undefined = jax.tree.map(np.asarray, results)
+        self._refuse_undefined(read.start, int(undefined))
         start, stop = self.bounds(asked.block)
-        read = self.reader.read(lo, hi, size, (start, stop), borrow=self.borrow, whole=self.how.collect is not None)
-        lowered = None
-        if read.numbers is not None:
-            lowering = self.reader.lowering
-            assert lowering is not None
-            lowered = Lowered(read.numbers, self.natural, lowering.kind, lowering.width, lowering.sums)
-        return _Placed(lowered, read.rows, layout, lo, size, read.log_base_measure, read.memory)
+        last, impossible = len(self.chunks(asked.block)) - 1 if paths.messages else 0, -1
+        if paths.messages and np.any(np.all(np.isneginf(found.forward_out), axis=1)):
+            impossible = max(start, self.run(asked._replace(paths=None)).impossible)
+        found = found._replace(states=found.states[start - read.start : stop - read.start])
+        ends = (found.forward_in[0], found.forward_out[last])
+        return Outcome(found, {}, None, float(gap), step, *ends, impossible)
 
-    def _ending(self, asked: Asked, layout: Layout) -> _Ending | None:
-        """What lies behind the last chunk, where that may be cut off."""
+    def _ending(self, asked: Asked, layout: Layout) -> tuple[Layout, bool] | None:
+        """The rows behind the last chunk as a chunk of their own, where they may be cut off, and whether they were."""
         if asked.boundary is not None or self.how.forward_only or self.n_blocks == 1:
             return None
-        last = _last(layout)
-        chunk = asked.block * self.how.per_block + last
-        open_end = int(self.partition.locate([chunk], asked.overlap + 1).right[0]) > asked.overlap
-        stop = int(layout.begin[last] + layout.core[last])
+        chunks = self.chunks(asked.block)
+        open_end = int(self.partition.locate(chunks[-1:], asked.overlap + 1).right[0]) > asked.overlap
+        stop = int(layout.begin[len(chunks) - 1] + layout.core[len(chunks) - 1])
         # Where the sequence ends, any row will do.
         begin, core = (stop, asked.overlap) if open_end else (stop - 1, 1)
         spans = (0, asked.overlap, 0) if any(layout.spans) else (0, 0, 0)
-        nothing = np.zeros(1, np.int32)
-        rows = Layout(np.array([begin], np.int32), nothing, np.array([core], np.int32), nothing, nothing, spans)
-        return _Ending(rows, open_end)
+        at, rows, none = (np.array([each], np.int32) for each in (begin, core, 0))
+        return Layout(at, none, rows, none, none, spans), open_end
 
-    def _refuse_undefined(self, row: int, origin: int) -> None:
+    def _refuse_undefined(self, start: int, row: int) -> None:
         if row >= 0:
             raise ModelError(
-                f"params gave a log density that is not a number for {self.sequences.describe(origin + row)}: every "
+                f"params gave a log density that is not a number for {self.sequences.describe(start + row)}: every "
                 "parameter must be finite and inside its support."
             )
 
 
-class _Ending(NamedTuple):
-    """The rows behind the last chunk of a block as a chunk of their own, and whether their sequence goes on."""
-
-    layout: Layout
-    open_end: Any
-
-
-def _last(layout: Layout) -> int:
-    """The last chunk that is none of the padding."""
-    return int(np.count_nonzero(layout.core)) - 1
-
-
-class _Placed(NamedTuple):
-    """A block that has been read: its potentials or rows, its chunks in them, the row of the data at which it begins,
-    how many rows there is room for, what was left out of the likelihood, and memory that is in use meanwhile."""
-
-    lowered: Lowered | None
-    rows: Rows | None
-    layout: Layout
-    origin: int
-    size: int
-    log_base_measure: float
-    memory: Any
-
-
-def _elsewhere(kind: type[Blocks], how: How, model: HMM, sequences: Sequences) -> Callable[[Any], Any]:
+def _elsewhere(how: How, model: HMM, sequences: Sequences) -> Callable[[Asked], Any]:
     """What runs blocks, for an executor."""
-    return kind(how, model, sequences).run
+    return Blocks(how, model, sequences).run
+
+
+class _Block(NamedTuple):
+    """A block as compiled functions see it: potentials, where the emission has a lowering; its chunks, and which of
+    them go on from the one before; without potentials, or for a collector, rows with the model and its parameters."""
+
+    potentials: Potentials | None
+    layout: Layout
+    joined: Any
+    model: HMM | None = None
+    params: Mapping[str, jax.Array] | None = None
+    rows: Rows | None = None
+
+    def evaluated(self) -> tuple[Potentials, Pull, jax.Array]:
+        """Potentials, their pull-back, and the first row whose density is not a number, or -1."""
+        if self.potentials is not None:
+            return self.potentials, lambda found: {}, jnp.asarray(-1)
+        assert self.model is not None and self.params is not None
+        potentials, pull = lower(self.model, self.params, self.rows)
+        undefined = jnp.any(jnp.isnan(potentials.rows), axis=tuple(range(1, potentials.rows.ndim)))
+        return potentials, pull, jnp.where(jnp.any(undefined), jnp.argmax(undefined), -1)
 
 
 _natural = jax.jit(lambda model, params: model.emission.lowering.natural(params))
@@ -252,75 +261,49 @@ _natural = jax.jit(lambda model, params: model.emission.lowering.natural(params)
 
 @partial(jax.jit, static_argnames=("backend", "wanted", "collect"))
 def _run(
-    model: HMM | None,
+    block: _Block,
+    boundary: Boundary | None,
+    ending: tuple[Layout, Any] | None,
+    *,
     backend: Backend,
     wanted: Wanted,
     collect: Collector | None,
-    params: Mapping[str, jax.Array],
-    lowered: Lowered | None,
-    rows: Rows | None,
-    layout: Layout,
-    joined: Any,
-    boundary: Boundary | None,
-    ending: _Ending | None,
-) -> tuple[ChunkStatistics, dict[str, jax.Array], Any, jax.Array, jax.Array]:
-    """Statistics, derivatives and what was collected, the disagreement of chunks, and a row without a density or -1."""
-    potentials, undefined = block_potentials(model, params, lowered, rows)
-    start = warm_start(params["transition"]) if boundary is None else None
-    found = chunk_statistics(
-        backend, potentials, params["initial"], layout, boundary=boundary or Boundary(), start=start, wanted=wanted
-    )
-    natural = {} if lowered is not None or wanted.forward_only else potentials.pull(found)
+) -> tuple[Any, dict[str, jax.Array], Any, jax.Array, jax.Array, jax.Array]:
+    """Statistics, derivatives and what was collected, the disagreement of chunks, the step into the first, and a row
+    without a density or -1."""
+    potentials, pull, undefined = block.evaluated()
+    ends = Boundary(start=warm_start(potentials.transition)) if boundary is None else boundary
+    found = chunk_statistics(potentials, block.layout, wanted, ends, backend=backend)
+    natural = {} if wanted.forward_only or wanted.gamma else pull(found)
     collected = None
     if collect is not None:
-        assert model is not None and rows is not None
-        collected = collect(model, params, rows, found.gamma)
+        assert block.model is not None and block.params is not None and block.rows is not None
+        collected = collect(block.model, block.params, block.rows, found.gamma)
     assert found.messages is not None
-    step = params["transition"] if model is None else one_step(model, params["transition"])
-    gap = jnp.zeros(())
+    steps, gap = boundary_steps(potentials, block.layout), jnp.zeros(())
     if boundary is None:
-        gap = inner_disagreement(step, found.messages, joined, wanted.forward_only)
+        gap = inner_gap(steps, block.joined, found.messages[: 2 if wanted.forward_only else 4])
     if ending is not None:
-        behind = chunk_transfers(backend, potentials, params["initial"], ending.layout)[0]
-        leaving = found.messages.forward_out[jnp.sum(jnp.asarray(layout.core) > 0) - 1]
-        gap = jnp.maximum(gap, jnp.where(ending.open_end, open_gap(leaving, behind), 0.0))
-    return found, natural, collected, gap, undefined
+        rows, open_end = ending
+        behind = transfer_operators(backend, potentials, rows)[0]
+        leaving = found.messages.forward_out[jnp.sum(jnp.asarray(block.layout.core) > 0) - 1]  # the rest is padding
+        gap = jnp.maximum(gap, jnp.where(open_end, open_gap(leaving, behind), 0.0))
+    return found, natural, collected, gap, steps[0], undefined
 
 
-@partial(jax.jit, static_argnames=("backend",))
-def _transfers(
-    model: HMM | None,
-    backend: Backend,
-    params: Mapping[str, jax.Array],
-    lowered: Lowered | None,
-    rows: Rows | None,
-    layout: Layout,
-) -> jax.Array:
-    potentials, _ = block_potentials(model, params, lowered, rows)
-    return chunk_transfers(backend, potentials, params["initial"], layout)
+@partial(jax.jit, static_argnames=("backend", "wanted"))
+def _find(
+    block: _Block, given: PathsGiven, *, backend: Backend, wanted: PathsWanted
+) -> tuple[Any, jax.Array, jax.Array, jax.Array]:
+    """Paths, the disagreement of chunks, the step into the first, and a row without a density or -1."""
+    potentials, _, undefined = block.evaluated()
+    found, steps = find_paths(backend, potentials, block.layout, given, wanted)
+    gap = jnp.zeros(())
+    if wanted.messages:
+        gap = inner_gap(steps, block.joined, found[:2], best=not wanted.drawn)
+    return found, gap, steps[0], undefined
 
 
-def chunk_transfers(backend: Backend, potentials: Potentials, initial: jax.Array, layout: Layout) -> jax.Array:
-    """Transfer operators `(W, K, K)` of chunks without overlap; where one opens its sequence, the same for all."""
-
-    def forward(before: jax.Array) -> tuple[jax.Array, jax.Array]:
-        found = chunk_statistics(
-            backend, potentials, initial, layout,
-            boundary=Boundary(before), wanted=Wanted(per_chunk=True, forward_only=True, messages=True),
-        )  # fmt: skip
-        assert found.messages is not None
-        return found.log_likelihood, found.messages.forward_out
-
-    return transfer_operators(forward, initial.shape[-1], layout.size, initial.dtype)
-
-
-def block_potentials(
-    model: HMM | None, params: Mapping[str, jax.Array], lowered: Lowered | None, rows: Rows | None
-) -> tuple[Potentials, jax.Array]:
-    """Potentials, and the first row whose density is not a number, or -1."""
-    if lowered is not None:
-        return Potentials(lowered, params["transition"], lambda found: {}), jnp.asarray(-1)
-    assert model is not None and rows is not None
-    potentials = lower(model, params, rows)
-    undefined = jnp.any(jnp.isnan(potentials.lowered.rows), axis=tuple(range(1, potentials.lowered.rows.ndim)))
-    return potentials, jnp.where(jnp.any(undefined), jnp.argmax(undefined), -1)
+@partial(jax.jit, static_argnames=("backend", "best"))
+def _transfers(block: _Block, backend: Backend, best: bool) -> jax.Array:
+    return transfer_operators(backend, block.evaluated()[0], block.layout, best)

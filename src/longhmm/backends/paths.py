@@ -1,56 +1,38 @@
-"""Whole paths of states over data of any length: the most probable one, or draws from their posterior.
+"""Whole paths of states: the most probable one, or draws from their posterior (F7).
 
 A path is fixed from the end backwards, so it takes two sweeps (see `ChunkPaths`), after one that makes the messages
-before all chunks exact. Memory holds a few numbers per chunk, and the path.
+before all chunks exact. From the host, over data of any length, memory holds a few numbers per chunk, and the path; or
+all is done inside one program (`draw_path`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.block import Asked, Blocks, block_potentials
-from longhmm.backends.drawn_path import chunk_run, path_operators
-from longhmm.backends.protocol import NO_STATE, Backend, ChunkPaths, Lowered, PathsWanted, Uniforms
-from longhmm.backends.stitch import (
-    OVERLAPS,
-    SCORE_TOLERANCE,
-    TOLERANCE,
-    forward_gap,
-    inner_forward_gap,
-    propagate_forward,
-)
+from longhmm.backends.block import Asked, Blocks, How
+from longhmm.backends.evaluate import Params
+from longhmm.backends.protocol import NO_KEY, NO_STATE, Boundary, ChunkPaths, PathsGiven, PathsWanted, Potentials
+from longhmm.backends.resident import Data, Program, by_blocks, defined, propagated
+from longhmm.backends.stitch import OVERLAPS, TOLERANCE, find_paths, inner_gap
 from longhmm.backends.stream import Progress, Stream
 from longhmm.data.layout import Layout
-from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
-from longhmm.errors import ImpossibleObservationError
 from longhmm.model.hmm import HMM
-
-NO_KEY = np.zeros(2, np.uint32)
-
-
-class FilteredMessages(NamedTuple):
-    """What many draws at the same parameters share: log messages `(W, K)` before every chunk of each block, and whether
-    they were found in log space throughout."""
-
-    before: list[np.ndarray]
-    log_space: bool
 
 
 def best_path(
     model: HMM, params: Mapping[str, Any], sequences: Sequences, progress: Progress | None = None
 ) -> np.ndarray:
     """The most probable path of states (Viterbi), `(T,)`, exact for every sequence."""
-    paths = _Paths(model, params, sequences, drawn=False)
-    path = paths.join(paths.messages(), NO_KEY, progress)
-    assert path is not None
-    return path
+    blocks = _blocks(model, params, sequences)
+    return _join(blocks, False, _messages(blocks, False), NO_KEY, progress)
 
 
 def sampled_path(
@@ -60,189 +42,160 @@ def sampled_path(
     key: jax.Array,
     progress: Progress | None = None,
     *,
-    messages: FilteredMessages | None = None,
+    messages: list[np.ndarray] | None = None,
 ) -> np.ndarray:
     """One path of states drawn from `P(x | all y)`, `(T,)`. `messages`, from `filtered_messages`, serve many draws."""
-    paths, words = _Paths(model, params, sequences, drawn=True), np.asarray(jax.random.key_data(key)).ravel()[:2]
-    path = paths.join(paths.messages() if messages is None else messages, words, progress)
-    if path is None:
-        path = paths.join(paths.messages(log_space=True), words, progress)
-    assert path is not None
+    blocks, words = _blocks(model, params, sequences), np.asarray(jax.random.key_data(key)).ravel()[:2]
+    return _join(blocks, True, messages or _messages(blocks, True), words, progress)
+
+
+def filtered_messages(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> list[np.ndarray]:
+    """Log distributions `(W, K)` of the state before every chunk of each block, given the rows before it."""
+    return _messages(_blocks(model, params, sequences), True)
+
+
+def _blocks(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> Blocks:
+    return Blocks(How(model.validate(params), forward_only=True), model, sequences)
+
+
+def _messages(blocks: Blocks, drawn: bool) -> list[np.ndarray]:
+    """Messages before every chunk of each block (scores, for the best path), exact."""
+    run = Stream(blocks, Asked(paths=PathsWanted(drawn, messages=True)))
+    return [outcome.found.forward_in for outcome in run.outcomes()]
+
+
+def _join(
+    blocks: Blocks, drawn: bool, messages: list[np.ndarray], key: np.ndarray, progress: Progress | None
+) -> np.ndarray:
+    """The path, from the messages before every chunk."""
+    asked = [Asked(index, boundary=Boundary(before), key=key) for index, before in enumerate(messages)]
+    following = _following(blocks, drawn, asked)
+    path = np.empty(blocks.sequences.length, np.int8 if blocks.model.n_states <= 127 else np.int16)
+    states = PathsWanted(drawn, states=1)
+    filled = blocks.each(each._replace(paths=states, following=following[each.block]) for each in asked)
+    for index, outcome in enumerate(filled):
+        start, stop = blocks.bounds(index)
+        path[start:stop] = outcome.found.states
+        if progress is not None:
+            progress(stop - start)
     return path
 
 
-def filtered_messages(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> FilteredMessages:
-    """Distribution of the state before every chunk given the rows before it, for `sampled_path`."""
-    return _Paths(model, params, sequences, drawn=True).messages()
+def _following(blocks: Blocks, drawn: bool, asked: list[Asked]) -> dict[int, np.ndarray]:
+    """States of the rows behind all chunks of each block, -1 where a sequence ends."""
+    maps = PathsWanted(drawn, messages=True, maps=True)
+    found = blocks.each(each._replace(paths=maps) for each in reversed(asked))
+    following: dict[int, np.ndarray] = {}
+    state, onward = -1, False  # of the chunk to the right: its first state, and whether it goes on from this one
+    for index, outcome in zip(reversed(range(blocks.n_blocks)), found, strict=True):
+        joined = blocks.joined(index)
+        after = following[index] = np.full(len(joined), -1, np.int32)
+        for chunk in range(len(blocks.chunks(index)) - 1, -1, -1):
+            after[chunk] = state if onward else -1
+            state, onward = int(outcome.found.maps[chunk, after[chunk]]), joined[chunk]
+            if state == NO_STATE and not asked[0].log_space and blocks.backend.underflows:
+                return _following(blocks, drawn, [each._replace(log_space=True) for each in asked])
+    return following
 
 
-class Told(NamedTuple):
-    """What a backend is told of the chunks of a block, see `Backend.paths`."""
-
-    log_space: bool
-    forward: Any = None
-    following: Any = None
-    key: Any = NO_KEY
+# Runs chunks once; returns, beside paths, the steps between chunks.
+Run = Callable[[Layout, PathsGiven, PathsWanted], tuple[ChunkPaths, jax.Array]]
 
 
-class PathAsked(NamedTuple):
-    """One block: which, what is wanted, what is told of its chunks, by how many rows they start early, and whether
-    transfer operators are asked for instead."""
+class DrawnPath(NamedTuple):
+    """One path through all data, with its counts."""
 
-    block: int
-    wanted: PathsWanted
-    told: Told
-    overlap: int = 0
-    operators: bool = False
+    states: jax.Array  # `(T,)`, the state at every row
+    first: jax.Array  # `(K,)`, number of sequences that begin in each state
+    transitions: jax.Array  # `(K, K)`, number of steps from i to j
+    log_likelihood: jax.Array  # `log p(y)`, the states summed out
 
 
-class PathBlock(NamedTuple):
-    """Of one block: paths through its chunks, their largest disagreement, and the log step `(K, K)` into the first."""
+def draw_path(program: Program, data: Data, params: Params, key: jax.Array) -> DrawnPath:
+    """A draw from `P(x | all y)`, under `jax.enable_x64(True)`; where an emission has no lowering, block by block."""
+    spans = (0, 0, 0) if program.backend.name == "cpp" else (program.overlaps[-1], program.chunk, 1)
+    layout, words = replace(data.layout, spans=spans), jax.random.key_data(key).ravel()[:2]
+    small = jnp.uint8 if program.model.n_states <= NO_STATE else jnp.int32
 
-    paths: ChunkPaths
-    gap: float
-    step: np.ndarray
+    def run(layout: Layout, given: PathsGiven, wanted: PathsWanted) -> Any:
+        room = program.length if data.numbers is not None else program.block_rows
+        wanted = wanted._replace(states=room if wanted.states else 0)
 
+        def one(potentials: Potentials, _: Any, origin: Any, chunks: Layout, forward: Any, following: Any) -> Any:
+            own = PathsGiven(forward, following, given.log_space, words, origin)
+            found, steps = find_paths(program.backend, potentials, chunks, own, wanted)
+            likelihood = defined(data, potentials, found.log_likelihood)
+            return found._replace(log_likelihood=likelihood), steps, origin
 
-class PathBlocks(Blocks):
-    """Blocks through whose chunks paths are found."""
+        found, steps, origins = by_blocks(program, data, params, one, layout, given.forward, given.following)
 
-    least_overlap = 1  # a path is followed from the row behind a chunk
+        def fill(states: jax.Array, block: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+            origin, own = block  # 0 in rows that belong to other blocks
+            here = jax.lax.dynamic_slice_in_dim(states, origin, room) + own
+            return jax.lax.dynamic_update_slice_in_dim(states, here, origin, 0), None
 
-    def gives_rows(self, asked: PathAsked) -> bool:
-        return asked.wanted.states > 0
+        states = found.states[0]
+        if data.numbers is None and wanted.states:
+            states, _ = jax.lax.scan(fill, jnp.zeros(program.length, small), (origins, found.states))
+        rest = (found._replace(states=None), steps)
+        paths, steps = jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), rest)
+        return paths._replace(states=states), steps
 
-    def run(self, asked: PathAsked) -> Any:  # type: ignore[override]
-        """A `PathBlock`, with states of the block's own rows; or transfer operators `(W, K, K)`."""
-        with jax.enable_x64(True):
-            placed = self._placed(Asked(asked.block, max(asked.overlap, self.least_overlap)))
-            fixed = any(placed.layout.spans)
-            layout = placed.layout.trimmed(asked.overlap, 1, (asked.overlap, self.how.chunk, 1) if fixed else (0, 0, 0))
-            wanted = asked.wanted._replace(states=placed.size if asked.wanted.states else 0)
-            found = _find(
-                self.model if placed.rows is not None else None, self.backend, wanted, asked.operators, self.params,
-                placed.lowered, placed.rows, layout, self.joined(asked.block), asked.told, np.int64(placed.origin),
-            )  # fmt: skip
-            found = jax.tree.map(np.asarray, found)
-        if asked.operators:
-            return found
-        paths, gap, step, undefined = found
-        self._refuse_undefined(int(undefined), placed.origin)
-        start, stop = self.bounds(asked.block)
-        states = paths.states[start - placed.origin : stop - placed.origin] if wanted.states else None
-        return PathBlock(paths._replace(states=states), float(gap), step)
+    exact, underflows = partial(propagated, program, data, params), program.backend.underflows
+    drawn = draw_chunks(run, lambda: exact().forward, layout, program.model.n_states, program.length, underflows)
+    return drawn._replace(log_likelihood=drawn.log_likelihood + data.log_base_measure)
 
 
-@partial(jax.jit, static_argnames=("backend", "wanted", "operators"))
-def _find(
-    model: HMM | None,
-    backend: Backend,
-    wanted: PathsWanted,
-    operators: bool,
-    params: Mapping[str, jax.Array],
-    lowered: Lowered | None,
-    rows: Rows | None,
-    layout: Layout,
-    joined: Any,
-    told: Told,
-    origin: Any,
-) -> Any:
-    """Paths, the disagreement of chunks, the step into the first, and a row without a density or -1; or operators."""
-    potentials, undefined = block_potentials(model, params, lowered, rows)
-    run = chunk_run(backend, potentials, params["initial"], Uniforms(told.key, origin))
-    if operators:
-        return path_operators(run, layout, params["initial"].shape[-1], drawn=wanted.drawn)
-    found, steps = run(layout, told.forward, told.following, told.log_space, wanted)
-    gap = jnp.zeros(())
-    if wanted.messages:
-        gap = inner_forward_gap(steps, found.forward_out, found.forward_in, joined, best=not wanted.drawn)
-    return found, gap, steps[0], undefined
+def draw_chunks(
+    run: Run, exact: Callable[[], jax.Array], layout: Layout, n_states: int, n_rows: int, underflows: bool
+) -> DrawnPath:
+    """A path through chunks whose cores are all rows, in order; `exact` finds the messages before them by operators.
+    `left` holds the rows of the same sequence before each, as many as may be of use; `spans` zeros, or the longest
+    left, the longest core and 1."""
+    lead, longest, behind = layout.spans
+    overlaps = (lead,) if longest else OVERLAPS
+    joined, own = layout.left > 0, layout.trimmed(0, 1, (0, longest, behind))
+
+    def longer(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        chunks = layout.trimmed(jnp.asarray(overlaps, jnp.int32)[carry[0]], 1, layout.spans)
+        found, steps = run(chunks, PathsGiven(), PathsWanted(True, messages=True))
+        return carry[0] + 1, found.forward_in, inner_gap(steps, joined, found[:2])
+
+    def disagree(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        return (carry[0] < len(overlaps)) & ~(carry[2] <= TOLERANCE)
+
+    def follow(state: jax.Array, chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        firsts, onward = chunk
+        following = jnp.where(onward, state, -1)
+        return firsts[following].astype(jnp.int32), following
+
+    def followed(log_space: bool) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """States behind all chunks, whether all of them are known, and the log likelihood."""
+        found, _ = run(own, PathsGiven(before, log_space=log_space), PathsWanted(True, messages=True, maps=True))
+        maps = (found.maps, jnp.append(joined[1:], False))
+        _, following = jax.lax.scan(follow, jnp.asarray(-1, jnp.int32), maps, reverse=True)
+        return following, log_space | ~jnp.any(following == NO_STATE), jnp.sum(found.log_likelihood)
+
+    nothing = (jnp.zeros((), jnp.int32), jnp.zeros((layout.size, n_states)), jnp.asarray(jnp.inf))
+    _, before, gap = jax.lax.while_loop(disagree, longer, nothing)
+    # Loops of one turn at most: unlike conditions, they cost nothing where chains share a program and none needs them.
+    before, _ = jax.lax.while_loop(
+        lambda carry: ~(carry[1] <= TOLERANCE), lambda _: (exact(), jnp.zeros(())), (before, gap)
+    )
+    found = followed(False)
+    if underflows:  # in log space, all are
+        found = jax.lax.while_loop(lambda carry: ~carry[1], lambda _: followed(True), found)
+    following, _, log_likelihood = found
+    filled, _ = run(own, PathsGiven(before, following), PathsWanted(True, states=n_rows))
+    return DrawnPath(filled.states, *_counts(filled.states, layout, n_states), log_likelihood)
 
 
-class _Paths:
-    """Work on the blocks of some data at some parameters."""
-
-    def __init__(self, model: HMM, params: Mapping[str, Any], sequences: Sequences, *, drawn: bool) -> None:
-        self.model, self.sequences, self.drawn = model, sequences, drawn
-        self.stream = Stream(model, model.validate(params), sequences, forward_only=True)
-        self.blocks = PathBlocks(self.stream.how, model, sequences)
-        self.underflows = drawn and self.blocks.backend.underflows
-
-    def messages(self, *, log_space: bool = False) -> FilteredMessages:
-        """Messages before every chunk of each block (scores, for the best path), exact."""
-        log_space = log_space or not self.underflows
-        wanted, told = PathsWanted(self.drawn, messages=True), Told(log_space)
-        found: list[np.ndarray] = []
-        last = np.zeros(self.model.n_states)
-        for overlap in OVERLAPS:
-            for block in self._run(PathAsked(i, wanted, told, overlap) for i in self._from(len(found))):
-                if not self._agree(len(found), last, block):
-                    break
-                last = block.paths.forward_out[len(self.blocks.chunks(len(found))) - 1]
-                found.append(block.paths.forward_in)
-            if len(found) == self.blocks.n_blocks:
-                return FilteredMessages(found, log_space)
-            if overlap >= np.diff(self.sequences.offsets).max():
-                break
-        if not log_space:  # what plain numbers have lost shows as disagreement too
-            return self.messages(log_space=True)
-        for operators in self._run(PathAsked(i, wanted, told, operators=True) for i in self._from(len(found))):
-            with jax.enable_x64(True):
-                propagated = propagate_forward(jnp.asarray(last), jnp.asarray(operators), best=not self.drawn)
-            before, last = map(np.asarray, propagated)
-            found.append(before)
-        return FilteredMessages(found, log_space)
-
-    def join(self, messages: FilteredMessages, key: np.ndarray, progress: Progress | None) -> np.ndarray | None:
-        """The path, from the messages before every chunk; None where these have to be found in log space."""
-        before, log_space = messages
-        wanted, backwards = PathsWanted(self.drawn, messages=True, maps=True), self._from(0)[::-1]
-        asked = (PathAsked(i, wanted, Told(log_space, before[i], None, key)) for i in backwards)
-        following: dict[int, np.ndarray] = {}
-        state, onward = -1, False  # of the chunk to the right: its first state, and whether it goes on from this one
-        for index, block in zip(backwards, self._run(asked), strict=True):
-            joined = self.blocks.joined(index)
-            after = following[index] = np.full(len(joined), -1, np.int32)
-            for chunk in range(len(self.blocks.chunks(index)) - 1, -1, -1):
-                after[chunk] = state if onward else -1
-                state, onward = int(block.paths.maps[chunk, after[chunk]]), joined[chunk]
-                if not log_space and (state == NO_STATE or block.paths.redone):
-                    return None
-        path = np.empty(self.sequences.length, np.int8 if self.model.n_states <= 127 else np.int16)
-        wanted = PathsWanted(self.drawn, states=1)
-        asked = (PathAsked(i, wanted, Told(log_space, before[i], following[i], key)) for i in self._from(0))
-        for index, block in enumerate(self._run(asked)):
-            if not log_space and block.paths.redone:
-                return None
-            start, stop = self.blocks.bounds(index)
-            path[start:stop] = block.paths.states
-            if progress is not None:
-                progress(stop - start)
-        return path
-
-    def _from(self, begin: int) -> range:
-        return range(begin, self.blocks.n_blocks)
-
-    def _run(self, asked: Iterable[PathAsked]) -> Iterator[Any]:
-        for block in self.blocks.each(asked):
-            if isinstance(block, PathBlock) and np.any(np.all(np.isneginf(block.paths.forward_out), axis=1)):
-                self._refuse()
-            yield block
-
-    def _agree(self, index: int, last: np.ndarray, block: PathBlock) -> bool:
-        """Whether the chunks of a block agree with one another and with the last one of the block before."""
-        gap, best = block.gap, not self.drawn
-        if self.blocks.joined(index)[0]:
-            with jax.enable_x64(True):
-                step, out, into = map(jnp.asarray, (block.step, last[None], block.paths.forward_in[:1]))
-                between = forward_gap(step, out, into, best)
-            gap = max(gap, float(between[0]))
-        return gap <= (SCORE_TOLERANCE if best else TOLERANCE)
-
-    def _refuse(self) -> NoReturn:
-        for _ in self.stream.outcomes():  # raises, and names the row
-            pass
-        raise ImpossibleObservationError(
-            f"No path of states has a positive probability for {self.sequences.name}: mark impossible observations as "
-            "missing (NaN), or use an emission or transitions that allow them."
-        )
+def _counts(states: jax.Array, layout: Layout, n_states: int) -> tuple[jax.Array, jax.Array]:
+    """First states of sequences, and steps inside them."""
+    n_rows, begins = states.shape[0], (layout.left == 0) & (layout.core > 0)
+    starts = jnp.zeros(n_rows, bool).at[jnp.where(begins, layout.begin, n_rows)].set(True, mode="drop")
+    inside = jnp.arange(1, n_rows) < jnp.sum(layout.core)
+    steps = jnp.where(~starts[1:] & inside, states[:-1].astype(jnp.int32) * n_states + states[1:], n_states**2)
+    opened = jnp.where(begins, states[layout.begin], n_states)
+    first, moves = jnp.bincount(opened, length=n_states + 1), jnp.bincount(steps, length=n_states**2 + 1)
+    return first[:-1].astype(float), moves[:-1].reshape(n_states, n_states).astype(float)

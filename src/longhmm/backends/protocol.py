@@ -13,43 +13,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from longhmm.data.layout import Layout
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Integer
 
+NO_STATE = 255
+NO_KEY = np.zeros(2, np.uint32)
+FAINTEST = -523 * math.log(2.0)  # see native/log_space.h
 # How log likelihoods of a row follow from its numbers; see native/call.h.
 GAUSSIAN, LINEAR, TABLE, PRECOMPUTED, PAIR = range(5)
-
-
-def kind_of(emission: Any, lowering: Any) -> int:
-    """How a backend is given rows of an emission, by its lowering or, where that is None, without one."""
-    if lowering is not None:
-        return int(lowering.kind)
-    return PAIR if emission.couples else PRECOMPUTED
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=("rows", "natural"), meta_fields=("kind", "width", "sums"))
-@dataclass(frozen=True, eq=False)
-class Lowered:
-    """Potentials of emissions as a backend reads them.
-
-    Attributes:
-        rows: `(n, width)` numbers of every row, NaN where it is missing; log likelihoods `(n, K)` of PRECOMPUTED and
-            `(n, K, K)` of PAIR (`[t, i, j]`: of row t given states i before it and j at it); or what `borrowed` gives.
-        natural: `(K, p)` natural parameters of every state; None where there are none.
-        kind: GAUSSIAN, LINEAR, TABLE, PRECOMPUTED or PAIR.
-        width: numbers of a row.
-        sums: expected sufficient statistics of a state.
-    """
-
-    rows: Any
-    natural: Float[Any, "K p"]
-    kind: int
-    width: int
-    sums: int
 
 
 class Varying(NamedTuple):
@@ -59,18 +34,39 @@ class Varying(NamedTuple):
     index: Integer[Any, " n"]
 
 
-class Boundary(NamedTuple):
-    """Logarithms of messages at the ends of every chunk, `(W, K)` each: `forward`, the distribution of the state before
-    its first row; `backward`, what lies behind its last, of chunks that fill their spans, unless it is uniform.
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=("rows", "natural", "transition", "initial"),
+    meta_fields=("kind", "width", "sums"),
+)
+@dataclass(frozen=True, eq=False)
+class Potentials:
+    """Potentials as a backend reads them.
 
-    None: the chunk starts from `start`; nothing lies behind.
+    Attributes:
+        rows: `(n, width)` numbers of every row, NaN where it is missing; log likelihoods `(n, K)` of PRECOMPUTED and
+            `(n, K, K)` of PAIR (`[t, i, j]`: of row t given states i before it and j at it); or what `borrowed` gives.
+        natural: `(K, p)` natural parameters of every state; None where there are none.
+        transition: `(K, K)`, or `Varying`.
+        initial: `(K,)`, the distribution of the first state of a sequence; of PAIR, of the state before it.
+        kind, width, sums: GAUSSIAN and so on; numbers of a row; expected sufficient statistics of a state.
     """
 
-    forward: Float[Any, "W K"] = None
-    backward: Float[Any, "W K"] = None
+    rows: Any
+    natural: Float[Any, "K p"]
+    transition: Any
+    initial: Float[Any, " K"]
+    kind: int
+    width: int
+    sums: int = 0
 
 
-FAINTEST = -523 * math.log(2.0)  # see native/log_space.h
+class Boundary(NamedTuple):
+    """How chunks begin and end: logarithms of messages at their ends, or one distribution for all."""
+
+    forward: Float[Any, "W K"] = None  # of the state before the first row; None: `start`, inside a sequence
+    backward: Float[Any, "W K"] = None  # of what lies behind the last row, of chunks that fill their spans; or nothing
+    start: Float[Any, " K"] = None  # the distribution before chunks inside a sequence; None: the stationary one
 
 
 class Messages(NamedTuple):
@@ -78,18 +74,12 @@ class Messages(NamedTuple):
 
     Of chunks that warmed up, entries of forward messages below `FAINTEST` may be given as that, and so agree with those
     of their neighbours: then the backend has made sure that they make no difference to the chunk, or gives NaN.
-
-    Attributes:
-        forward_in: of the state before the first core row, given the rows before it.
-        forward_out: of the state at the last core row, given the rows up to it.
-        backward_in: likelihood of the rows behind the core, by the state at its last row.
-        backward_out: likelihood of the core and the rows behind it, by the state before its first row.
     """
 
-    forward_in: Float[Any, "W K"]
-    forward_out: Float[Any, "W K"]
-    backward_in: Float[Any, "W K"]
-    backward_out: Float[Any, "W K"]
+    forward_in: Float[Any, "W K"]  # of the state before the first core row, given the rows before it
+    forward_out: Float[Any, "W K"]  # of the state at the last core row, given the rows up to it
+    backward_in: Float[Any, "W K"]  # likelihood of the rows behind the core, by the state at its last row
+    backward_out: Float[Any, "W K"]  # of the core and the rows behind it, by the state before its first row
 
 
 class Wanted(NamedTuple):
@@ -103,36 +93,28 @@ class Wanted(NamedTuple):
 
 
 class ChunkStatistics(NamedTuple):
-    """Marginals of the cores, summed with weights or with a leading axis W.
+    """Marginals of the cores, summed with weights or with a leading axis W."""
 
-    Attributes:
-        log_likelihood: sum over core rows of `log p(y_t | rows of the chunk before it)`, without the base measure.
-        first: `(K,)`, expected first states of sequences.
-        transitions: `(K, K)`, expected transitions.
-        centred: the same less `A_ij n_i.`, precise also where large counts cancel; zeros where matrices vary.
-        sums: `(K, sums)`, expected sufficient statistics.
-        gamma: `(n, K)`, probabilities of the states of core rows, 0 elsewhere; `(n, K, K)` of pairs for PAIR.
-        pairs: `(n, K, K)`, probabilities of transitions into core rows, where matrices vary; else None.
-        messages: at the ends of cores, or None.
-        impossible: a row that no reachable state can have produced, or -1.
-    """
-
-    log_likelihood: Float[Any, "*each"]
-    first: Float[Any, "*each K"]
-    transitions: Float[Any, "*each K K"]
-    centred: Float[Any, "*each K K"]
-    sums: Float[Any, "*each K s"]
-    gamma: Float[Any, "asked K"] | Float[Any, "asked K K"]
-    pairs: Float[Any, "asked K K"]
+    log_likelihood: Float[Any, "*each"]  # of core rows, given those of the chunk before them, without the base measure
+    first: Float[Any, "*each K"]  # expected first states of sequences
+    transitions: Float[Any, "*each K K"]  # expected transitions
+    centred: Float[Any, "*each K K"]  # less `A_ij n_i.`, precise where large counts cancel; 0 where matrices vary
+    sums: Float[Any, "*each K s"]  # expected sufficient statistics
+    gamma: Float[Any, "asked K"] | Float[Any, "asked K K"]  # `P(x_t = k)` of core rows, else 0; for PAIR, of pairs
+    pairs: Float[Any, "asked K K"]  # probabilities of transitions into core rows, where matrices vary; else None
     messages: Messages | None
-    impossible: Integer[Any, "*any"]
+    impossible: Integer[Any, "*any"]  # a row that no reachable state can have produced, or -1
 
 
-class Uniforms(NamedTuple):
-    """Random numbers that depend on nothing but a `key` `(2,)` and the number of a row, `first_row` that of row 0."""
+class PathsGiven(NamedTuple):
+    """What is told of chunks through which paths are to be found."""
 
-    key: Any
-    first_row: Any
+    forward: Float[Any, "W K"] = None  # as in `Boundary`
+    following: Integer[Any, " W"] = None  # states of the rows behind cores, -1 where a sequence ends, to fill them in
+    log_space: Any = False  # whether to draw in log space throughout, and not only where plain numbers do not do
+    key: Any = NO_KEY  # `(2,)`; random numbers depend on nothing but this and the number of their row
+    first_row: Any = 0  # the number of row 0
+    start: Float[Any, " K"] = None  # as in `Boundary`; without either, chunks begin from the initial distribution
 
 
 class PathsWanted(NamedTuple):
@@ -157,9 +139,8 @@ class ChunkPaths(NamedTuple):
         log_likelihood: `(W,)`, of the core given the rows before it; of best paths, how much `forward_out` has gained
             over `forward_in`, each summed over its states.
         maps: `(W, K + 1)`, the first state of a core for each state of the row behind it; the last: nothing follows.
-            `NO_STATE` where plain numbers underflow.
+            `NO_STATE` where one is so unlikely that plain numbers underflow.
         states: `(n,)`, states of core rows, 0 elsewhere.
-        redone: how often plain numbers underflowed here. They may then have done so in the given messages too.
     """
 
     forward_in: Float[Any, "each K"]
@@ -167,10 +148,6 @@ class ChunkPaths(NamedTuple):
     log_likelihood: Float[Any, " each"]
     maps: Integer[Any, "maps K+1"]
     states: Integer[Any, " asked"]
-    redone: Integer[Any, ""]
-
-
-NO_STATE = 255
 
 
 class Backend(Protocol):
@@ -178,50 +155,16 @@ class Backend(Protocol):
 
     name: str
     many_points: bool  # whether under `jax.vmap` one call serves many sets of parameters
-    underflows: bool  # whether it draws paths on plain numbers where it is not told to use log space
+    underflows: bool  # whether maps may hold `NO_STATE` where it is not told to use log space
 
     def supports(self, kind: int, n_states: int, time_varying: bool, precision: Any) -> bool:
         """Whether it can serve potentials of this kind here, with messages in this precision."""
 
     def statistics(
-        self,
-        lowered: Lowered,
-        transition: Any,
-        initial: Any,
-        layout: Layout,
-        boundary: Boundary,
-        weights: Any,
-        *,
-        start: Any,
-        wanted: Wanted,
+        self, potentials: Potentials, layout: Layout, boundary: Boundary, weights: Any, wanted: Wanted
     ) -> ChunkStatistics:
-        """Marginals of the cores. `start` `(K,)`: the distribution before chunks that begin inside a sequence, None for
-        the stationary one of `transition`."""
+        """Marginals of the cores, in the precision of the transition matrix."""
 
-    def paths(
-        self,
-        lowered: Lowered,
-        transition: Any,
-        initial: Any,
-        layout: Layout,
-        forward: Any,
-        following: Any,
-        uniforms: Uniforms,
-        *,
-        start: Any,
-        log_space: Any,
-        wanted: PathsWanted,
-    ) -> ChunkPaths:
-        """Paths through the cores, in double precision. A chunk that does not end its sequence has the row behind it.
-
-        `forward` as in `Boundary`, else chunks inside a sequence begin from `start`; `following` `(W,)`, the states of
-        the rows behind cores, -1 where a sequence ends, for `wanted.states`.
-        """
-
-
-def weighted_sum(weights: Any, parts: jax.Array) -> jax.Array:
-    """`sum_w weights[w] parts[w]` in float64, whatever comes in and wherever it runs."""
-    with jax.enable_x64(True):
-        # No matrix product: under `jax.vmap` its type would be chosen anew, outside of this scope.
-        by = jnp.asarray(weights).astype(jnp.float64).reshape(-1, *[1] * (parts.ndim - 1))
-        return jnp.sum(by * parts.astype(jnp.float64), axis=0)
+    def paths(self, potentials: Potentials, layout: Layout, given: PathsGiven, wanted: PathsWanted) -> ChunkPaths:
+        """Paths through the cores, under `jax.enable_x64(True)`. A chunk that does not end its sequence has the row
+        behind it. What was not asked for is of no use."""

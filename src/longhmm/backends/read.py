@@ -11,13 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import constraints
 
-from longhmm.backends import cpp
-from longhmm.backends.protocol import kind_of
+from longhmm.backends import native
+from longhmm.backends.evaluate import kind_of
+from longhmm.data.layout import ladder
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.model.lowering import Lowering
 
+CHUNK, LEAST_CHUNK = 512, 64  # rows of a chunk: its messages stay in the second cache
 COPIED_ROWS = 1 << 18  # rows of a block that is copied
 IN_PLACE_ROWS = 1 << 22  # rows of a block that needs no copy
 
@@ -27,18 +29,14 @@ _base: WeakKeyDictionary[Sequences, dict[Any, float]] = WeakKeyDictionary()
 
 
 class Read(NamedTuple):
-    """Rows `[start, stop)` of the data, filled up to a length that programs share.
+    """Rows of the data from `start` on, filled up to a `size` that programs share."""
 
-    Attributes:
-        rows: for emissions without a lowering (of these data), else None.
-        numbers: of the emission's lowering, else None; `memory` must be kept as long as they are used.
-        log_base_measure: sum of `log h(y)` over the rows asked for, where it is not known of all data.
-    """
-
-    rows: Rows | None
-    numbers: Any
-    memory: Any
-    log_base_measure: float
+    start: int
+    size: int
+    rows: Rows | None  # for emissions without a lowering (of these data), or where they were asked for
+    numbers: Any = None  # of the emission's lowering
+    memory: Any = None  # must be kept as long as the numbers are used
+    log_base_measure: float = 0.0  # sum of `log h(y)` over the rows asked for, where it is not known of all data
 
 
 class Reader:
@@ -52,43 +50,41 @@ class Reader:
         in_memory = sequences.in_memory and not sequences.has_mask and sequences.dtype.kind == "f"
         # NaN says by itself what is missing, and the values were checked when the data were opened.
         self.in_place = lowering is not None and lowering.rows_are_values and in_memory
-        self.block_rows = IN_PLACE_ROWS if self.in_place else COPIED_ROWS
+
+    def block_rows(self, *, copied: bool) -> int:
+        """How many rows a block should have; `copied`: as many numbers come back."""
+        return IN_PLACE_ROWS if self.in_place and not copied else COPIED_ROWS
 
     def read(self, start: int, stop: int, size: int, own: tuple[int, int], *, borrow: bool, whole: bool) -> Read:
         """Rows `[start, stop)` filled up to `size`; with `borrow` the C++ kernel reads the caller's memory.
 
         `own`: the rows among them whose base measure is asked for. `whole`: observations beside their numbers.
         """
+        rows, base = None, 0.0
         if self.in_place and borrow and not whole:
-            memory = np.ascontiguousarray(self.sequences.source.read(start, stop))
-            return Read(None, cpp.borrowed(memory), memory, 0.0)
-        block = self.sequences.rows(start, stop, self.model.lags)
-        if not self.sequences.in_memory:
-            self.model.check_rows(self.sequences, block.values, block.observed, start, block.states)
-        spare = size - (stop - start)
-        rows = block.padded(size) if self.lowering is None or whole else None
-        if self.lowering is None:
-            return Read(rows, None, None, 0.0)
-        numbers = np.asarray(self.lowering.rows(block.values, block.observed))
-        base = 0.0
-        if self.lowering.has_base_measure and not self.sequences.in_memory:
-            mine = slice(own[0] - start, own[1] - start)
-            with jax.enable_x64(True):
-                base = float(self.lowering.log_base_measure(block.values[mine], block.observed[mine]))
+            numbers = self.sequences.source.read(start, stop)
+        else:
+            block = self.sequences.rows(start, stop, self.model.lags)
+            if not self.sequences.in_memory:
+                self.model.check_rows(self.sequences, block.values, block.observed, start, block.states)
+            rows = block.padded(size) if self.lowering is None or whole else None
+            if self.lowering is None:
+                return Read(start, size, rows)
+            numbers = np.asarray(self.lowering.rows(block.values, block.observed))
+            if self.lowering.has_base_measure and not self.sequences.in_memory:
+                mine = slice(own[0] - start, own[1] - start)
+                base = self._base(Rows(block.values[mine], block.observed[mine]))
         if borrow:
             memory = np.ascontiguousarray(numbers)
-            return Read(rows, cpp.borrowed(memory), memory, base)
-        return Read(rows, np.pad(numbers, ((0, spare), (0, 0)), constant_values=np.nan), None, base)
+            return Read(start, size, rows, native.borrowed(memory), memory, base)
+        spare = size - (stop - start)
+        return Read(start, size, rows, np.pad(numbers, ((0, spare), (0, 0)), constant_values=np.nan), None, base)
 
     def numbers(self, start: int, stop: int) -> np.ndarray:
         """Numbers `(n, width)` of rows of the emission's lowering, NaN where missing."""
         assert self.lowering is not None
         block = self.sequences.rows(start, stop)
         return np.asarray(self.lowering.rows(block.values, block.observed))
-
-    def check_all(self) -> bool:
-        """Look at all data once: refuse what the emission cannot have produced; True if a row is observed in part."""
-        return _checked(self.model, self.sequences)
 
     def log_base_measure(self) -> float:
         """Sum of `log h(y)` over all data, where they lie in memory; computed once."""
@@ -98,18 +94,26 @@ class Reader:
         known = _base.setdefault(self.sequences, {})
         key = jax.tree.structure(self.model.emission)
         if key not in known:
-            with jax.enable_x64(True):
-                parts = (lowering.log_base_measure(each.values, each.observed) for _, each in _blocks(self.sequences))
-                known[key] = sum(map(float, parts))
+            known[key] = sum(self._base(block) for _, block in _blocks(self.sequences))
         return known[key]
+
+    def _base(self, rows: Rows) -> float:
+        with jax.enable_x64(True):
+            filled = rows.padded(ladder(len(rows.values)))  # few lengths, and so few programs
+            return float(_log_base_measure(self.model.emission, filled.values, filled.observed))
+
+
+_log_base_measure = jax.jit(lambda emission, *rows: emission.lowering.log_base_measure(*rows))
+
+
+def chunk_length(sequences: Sequences) -> int:
+    """Long enough that the overlap costs little, short enough that every lane of every thread has a chunk."""
+    return int(np.clip(sequences.length // (8 * native.threads()), LEAST_CHUNK, CHUNK))
 
 
 def lowering_for(model: HMM, sequences: Sequences) -> Lowering | None:
-    """The lowering of the emission, where it serves these data.
-
-    A row that is seen in part may have a density of its own, a known state rules others out, and matrices that vary
-    need rows beside numbers.
-    """
+    """The lowering of the emission, where it serves these data: a row that is seen in part may have a density of its
+    own, a known state rules others out, and matrices that vary need rows beside numbers."""
     lowering = model.emission.lowering
     if lowering is None or (partly_observed(model, sequences) and not lowering.partial_rows):
         return None
@@ -126,7 +130,7 @@ def partly_observed(model: HMM, sequences: Sequences) -> bool:
     known = _partly.setdefault(sequences, {})
     key = (jax.tree.structure(emission), model.n_states if sequences.has_states else 0)
     if key not in known:
-        known[key] = _checked(model, sequences)
+        known[key] = check_all(model, sequences)
     return known[key]
 
 
@@ -135,7 +139,8 @@ def _blocks(sequences: Sequences) -> Iterator[tuple[int, Any]]:
         yield start, sequences.rows(start, min(start + COPIED_ROWS, sequences.length))
 
 
-def _checked(model: HMM, sequences: Sequences) -> bool:
+def check_all(model: HMM, sequences: Sequences) -> bool:
+    """Look at all data once: refuse what the emission cannot have produced; True if a row is observed in part."""
     found = False
     for start, block in _blocks(sequences):
         model.check_rows(sequences, block.values, block.observed, start, block.states)

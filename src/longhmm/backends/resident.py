@@ -17,20 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.block import chunk_transfers
-from longhmm.backends.evaluate import Potentials, Statistics, choose, chunk_statistics, lower
-from longhmm.backends.protocol import Backend, Boundary, ChunkStatistics, Messages, Wanted
-from longhmm.backends.read import Reader
-from longhmm.backends.stitch import (
-    OVERLAPS,
-    TOLERANCE,
-    inner_disagreement,
-    one_step,
-    propagate_backward,
-    propagate_forward,
-    warm_start,
-)
-from longhmm.backends.stream import chunk_length
+from longhmm.backends import stitch
+from longhmm.backends.evaluate import Pull, Statistics, choose, chunk_statistics, lower
+from longhmm.backends.protocol import Backend, Boundary, Potentials, Wanted
+from longhmm.backends.read import Reader, check_all, chunk_length
 from longhmm.data.layout import Layout, Partition
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
@@ -45,20 +35,12 @@ FIXED_OVERLAPS = (64,)
 
 
 class Data(NamedTuple):
-    """All data on the device.
+    """All data on the device."""
 
-    Attributes:
-        rows: all of them, without `observed`: NaN says what is missing; None where they are read in every pass.
-        numbers: `(T, width)` of the emission's lowering, or None.
-        layout: all chunks, `left` and `right` the rows of the same sequence on either side, up to one more than the
-            longest overlap.
-        log_base_measure: sum of `log h(y)`.
-    """
-
-    rows: Rows | None
-    numbers: Any
-    layout: Layout
-    log_base_measure: Any
+    rows: Rows | None  # without `observed`: NaN says what is missing; None where they are read in every pass
+    numbers: Any  # `(T, width)` of the emission's lowering, or None
+    layout: Layout  # all chunks, with the rows around each up to one more than the longest overlap
+    log_base_measure: Any  # sum of `log h(y)`
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +60,7 @@ class Program(Tree):
     @property
     def overlaps(self) -> tuple[int, ...]:
         """Rows by which chunks start early, in the order in which they are tried."""
-        return OVERLAPS if self.backend.name == "cpp" else FIXED_OVERLAPS
+        return stitch.OVERLAPS if self.backend.name == "cpp" else FIXED_OVERLAPS
 
     def trimmed(self, layout: Layout, overlap: Any, around: int) -> Layout:
         """The chunks as they start `overlap` rows early, in spans with `around` rows on either side."""
@@ -127,7 +109,7 @@ def lay_out(model: HMM, sequences: Sequences) -> tuple[Program, Data]:
     fits = sequences.length * sequences.dim * 8 <= RESIDENT_BYTES
     per_block = int(np.clip(BLOCK_ENTRIES // (model.n_states * chunk), 1, partition.n_blocks))
     n_blocks = -(-partition.n_blocks // per_block)
-    partial_rows = reader.check_all()
+    partial_rows = check_all(model, sequences)
     program = Program(
         model, backend, chunk, per_block, n_blocks, sequences.length, partial_rows, None if fits else sequences
     )
@@ -144,112 +126,97 @@ def lay_out(model: HMM, sequences: Sequences) -> tuple[Program, Data]:
     return program, Data(rows, numbers, layout, base)
 
 
-class Pass(NamedTuple):
-    """One attempt: sums over all data, derivatives by natural parameters, messages at the boundaries of all chunks, and
-    whether a density was not a number."""
-
-    sums: ChunkStatistics
-    natural: dict[str, jax.Array]
-    messages: Messages
-    undefined: jax.Array
+Carry = tuple[jax.Array, Statistics, jax.Array]
 
 
 def exact_statistics(program: Program, data: Data, params: Params, level: jax.Array) -> tuple[Statistics, jax.Array]:
     """Statistics of all data, beginning with overlap number `level`; and the number at which all was exact."""
     last = len(program.overlaps)
     overlaps = jnp.asarray(program.overlaps, jnp.int32)
-    joined = data.layout.left > 0
-    transition = one_step(program.model, params["transition"])
 
-    def attempt(level: jax.Array) -> Pass:
-        return run_chunks(program, data, params, overlaps[jnp.minimum(level, last - 1)], None)
-
-    def again(carry: tuple[jax.Array, jax.Array, Pass]) -> jax.Array:
-        level, gap, found = carry
+    def again(carry: Carry) -> jax.Array:
+        level, found, gap = carry
         # Without a log likelihood there is nothing to compare.
-        return (level < last - 1) & ~(gap <= TOLERANCE) & jnp.isfinite(found.sums.log_likelihood)
+        return (level < last - 1) & ~(gap <= stitch.TOLERANCE) & jnp.isfinite(found.log_likelihood)
 
-    def run(carry: tuple[jax.Array, jax.Array, Pass]) -> tuple[jax.Array, jax.Array, Pass]:
+    def attempt(carry: Carry) -> Carry:
         level = carry[0] + 1
-        found = attempt(level)
-        return level, inner_disagreement(transition, found.messages, joined, False), found
+        return level, *run_chunks(program, data, params, overlaps[jnp.minimum(level, last - 1)], None)
 
-    nothing = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), jax.eval_shape(attempt, level))
-    begin = jnp.minimum(level, last).astype(jnp.int32) - 1
-    # What was not exact with the longest overlap need not be tried again: such programs begin with operators.
-    start = (begin, jnp.asarray(jnp.inf), nothing)
-    level, gap, found = jax.lax.while_loop(lambda carry: again(carry), run, start)
-    settled = (gap <= TOLERANCE) | ~(jnp.isfinite(found.sums.log_likelihood) | jnp.isinf(gap))
-
-    def propagate(carry: tuple[jax.Array, jax.Array, Pass]) -> tuple[jax.Array, jax.Array, Pass]:
-        boundary = propagated(program, data, params)
-        exact = run_chunks(program, data, params, jnp.zeros((), jnp.int32), boundary)
+    def propagate(carry: tuple[jax.Array, jax.Array, Statistics]) -> tuple[jax.Array, jax.Array, Statistics]:
+        exact, _ = run_chunks(program, data, params, jnp.zeros((), jnp.int32), propagated(program, data, params))
         return jnp.asarray(True), jnp.asarray(last, jnp.int32), exact
 
+    # What was not exact with the longest overlap need not be tried again: such programs begin with operators.
+    begin = jnp.minimum(level, last).astype(jnp.int32) - 1
+    shapes = jax.eval_shape(attempt, (begin, None, None))[1]
+    nothing = jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype), shapes)
+    level, found, gap = jax.lax.while_loop(again, attempt, (begin, nothing, jnp.asarray(jnp.inf)))
+    settled = (gap <= stitch.TOLERANCE) | ~(jnp.isfinite(found.log_likelihood) | jnp.isinf(gap))
     # A loop of one turn at most: unlike a condition, it costs nothing where chains share a program and none needs it.
     _, level, found = jax.lax.while_loop(lambda carry: ~carry[0], propagate, (settled, level, found))
-    sums = found.sums
-    likelihood = jnp.where(found.undefined, jnp.nan, sums.log_likelihood + data.log_base_measure)
-    return Statistics(likelihood, sums.first, sums.transitions, sums.centred, found.natural), level
+    return found._replace(log_likelihood=found.log_likelihood + data.log_base_measure), level
 
 
 def by_blocks(
     program: Program, data: Data, params: Params, run: Callable[..., Any], layout: Layout, *others: Any
 ) -> Any:
-    """What `run(potentials, origin, chunks, *others)` makes of all chunks at once where the emission has numbers, else
-    block by block; with a leading axis of blocks. `origin` is the row of the data at which the potentials begin."""
+    """What `run(potentials, pull, origin, chunks, *others)` makes of all chunks at once where the emission has numbers,
+    else block by block; with a leading axis of blocks. `origin` is the row at which the potentials begin."""
     if data.numbers is not None:
-        found = run(lower(program.model, params, None, data.numbers), jnp.zeros((), jnp.int32), layout, *others)
+        found = run(*lower(program.model, params, None, data.numbers), jnp.zeros((), jnp.int32), layout, *others)
         return jax.tree.map(lambda each: each[None], found)
 
     def one(block: tuple[Any, ...]) -> Any:
         index, chunks, *rest = block
         rows, origin = program.block(data, index)
         moved = chunks.moved(jnp.where(chunks.core > 0, origin, 0))
-        return run(lower(program.model, params, rows), origin, moved, *rest)
+        return run(*lower(program.model, params, rows), origin, moved, *rest)
 
     shape = (program.n_blocks, program.per_block)
     blocks = jax.tree.map(lambda each: each.reshape(*shape, *each.shape[1:]), (layout, *others))
     return jax.lax.map(one, (jnp.arange(program.n_blocks), *blocks))
 
 
-def run_chunks(program: Program, data: Data, params: Params, overlap: jax.Array, boundary: Boundary | None) -> Pass:
-    """All chunks once: each starts `overlap` rows early, or from its boundary messages."""
+def defined(data: Data, potentials: Potentials, log_likelihood: jax.Array) -> jax.Array:
+    """Log likelihoods, not a number where a density was none."""
+    if data.numbers is not None:
+        return log_likelihood
+    return jnp.where(jnp.any(jnp.isnan(potentials.rows)), jnp.nan, log_likelihood)
+
+
+def run_chunks(
+    program: Program, data: Data, params: Params, overlap: jax.Array, boundary: Boundary | None
+) -> tuple[Statistics, jax.Array]:
+    """All chunks once, each from `overlap` rows before it or from its boundary messages: statistics of all data
+    without base measure, and how far the chunks disagree."""
     layout = program.trimmed(data.layout, overlap if boundary is None else 0, 0 if boundary else program.overlaps[-1])
-    start = warm_start(params["transition"]) if boundary is None else None
+    wanted, warm = Wanted(messages=True), Boundary(start=stitch.warm_start(params["transition"]))
 
-    def one(potentials: Potentials, _: Any, chunks: Layout, ends: Boundary | None) -> Pass:
-        found = chunk_statistics(
-            program.backend, potentials, params["initial"], chunks, boundary=ends or Boundary(), start=start,
-            wanted=Wanted(messages=True),
-        )  # fmt: skip
-        assert found.messages is not None
-        undefined = jnp.asarray(False)
-        if data.numbers is None:
-            undefined = jnp.any(jnp.isnan(potentials.lowered.rows))
-        sums = found._replace(gamma=jnp.zeros(()), messages=None)
-        return Pass(sums, potentials.pull(found), found.messages, undefined)
+    def one(potentials: Potentials, pull: Pull, _: Any, chunks: Layout, ends: Boundary | None) -> Any:
+        found = chunk_statistics(potentials, chunks, wanted, ends or warm, backend=program.backend)
+        likelihood = defined(data, potentials, found.log_likelihood)
+        steps = stitch.boundary_steps(potentials, chunks)
+        return Statistics(likelihood, *found[1:4], pull(found)), (steps, found.messages)
 
-    found = by_blocks(program, data, params, one, layout, boundary)
-    messages = Messages(*(each.reshape(-1, each.shape[-1]) for each in found.messages))
-    sums, natural = jax.tree.map(lambda each: jnp.sum(each, axis=0), (found.sums, found.natural))
-    return Pass(sums, natural, messages, jnp.any(found.undefined))
+    found, joints = by_blocks(program, data, params, one, layout, boundary)
+    steps, messages = jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), joints)
+    gap = stitch.inner_gap(steps, data.layout.left > 0, messages)
+    return jax.tree.map(lambda each: jnp.sum(each, axis=0), found), gap
 
 
 def propagated(program: Program, data: Data, params: Params) -> Boundary:
     """Exact messages at the boundaries of all chunks, by transfer operators."""
     n = program.model.n_states
 
-    def one(potentials: Potentials, _: Any, chunks: Layout) -> jax.Array:
-        return chunk_transfers(program.backend, potentials, params["initial"], chunks)
+    def one(potentials: Potentials, _: Any, origin: Any, chunks: Layout) -> jax.Array:
+        return stitch.transfer_operators(program.backend, potentials, chunks)
 
     # In spans of their own length: a message from behind belongs to the last row of a span.
-    found = by_blocks(program, data, params, one, program.trimmed(data.layout, 0, 0))
-    operators = found.reshape(-1, n, n)
-    forward, _ = propagate_forward(jnp.full(n, -jnp.log(float(n))), operators)
+    operators = by_blocks(program, data, params, one, program.trimmed(data.layout, 0, 0)).reshape(-1, n, n)
+    forward, _ = stitch.propagate_forward(jnp.full(n, -jnp.log(float(n))), operators)
     ends = jnp.append(data.layout.left[1:] == 0, True)
-    backward, _ = propagate_backward(jnp.zeros(n), operators, ends)
-    return Boundary(forward, backward)
+    return Boundary(forward, stitch.propagate_backward(jnp.zeros(n), operators, ends)[0])
 
 
 def _with_gaps(rows: Rows) -> Rows:

@@ -14,7 +14,7 @@ message is its transfer operator, found by running it from every state, and oper
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.protocol import PAIR, Lowered, Messages, Varying
+from longhmm.backends.protocol import PAIR, Backend, Boundary, PathsGiven, PathsWanted, Potentials, Varying, Wanted
 from longhmm.data.layout import Layout
 from longhmm.inference.markov import stationary
 from longhmm.inference.scaling import at_zero, log_sum_exp, safe_log
@@ -33,13 +33,7 @@ SCORE_TOLERANCE = 1e-8  # the same for scores of best paths: sums of thousands o
 # Share of the uniform distribution in the one that chunks warm up from. Every state that is possible in truth is then
 # possible in the warm-up, and an observation that is impossible there is so in truth.
 UNIFORM_SHARE = 1e-3
-
-
-def one_step(model: Any, transition: jax.Array) -> jax.Array:
-    """The matrix by which boundary messages are moved before they are compared; none where it does not say all that the
-    next row makes of the state before it."""
-    constant = not (model.transitions.varies or model.emission.couples)
-    return transition if constant else jnp.eye(transition.shape[-1], dtype=transition.dtype)
+ROUNDING = 64  # units in the last place that a logarithm may be wrong by
 
 
 def warm_start(transition: Any) -> jax.Array:
@@ -48,28 +42,26 @@ def warm_start(transition: Any) -> jax.Array:
     return (1 - UNIFORM_SHARE) * stationary(matrix) + UNIFORM_SHARE / matrix.shape[-1]
 
 
-def boundary_steps(lowered: Lowered, transition: Any, layout: Layout) -> jax.Array:
+def boundary_steps(potentials: Potentials, layout: Layout) -> jax.Array:
     """Log weights `(W, K, K)` of the step into the first core row of every chunk, up to what its new state decides."""
-    begin = jnp.asarray(layout.begin)
+    begin, transition = jnp.asarray(layout.begin), potentials.transition
     matrices = transition.matrices[transition.index[begin]] if isinstance(transition, Varying) else transition
-    steps = safe_log(jnp.broadcast_to(matrices, (layout.size, *matrices.shape[-2:])))
-    if lowered.kind == PAIR:
-        logs = jnp.asarray(lowered.rows)[begin]
+    steps = jnp.broadcast_to(safe_log(matrices), (layout.size, *matrices.shape[-2:]))
+    if potentials.kind == PAIR:
+        logs = jnp.asarray(potentials.rows)[begin]
         steps = steps + jnp.where(jnp.isnan(logs), 0.0, logs)
     return steps
 
 
 def forward_gap(log_step: jax.Array, forward_out: jax.Array, forward_in: jax.Array, best: bool = False) -> jax.Array:
-    """Largest difference of log odds `(W,)` of the messages that left chunks and those the next ones began with.
-
-    One step on, with `log_step` `(K, K)` or `(W, K, K)`: what is too small to matter is gone after the step. `best`:
-    messages are scores of best paths.
-    """
+    """Largest difference of log odds `(W,)` of the messages that left chunks and those the next ones began with, one
+    step on, `(K, K)` or `(W, K, K)`, after which what is too small to matter is gone. `best`: they are scores of best
+    paths."""
     total = jnp.max if best else log_sum_exp
     one, other = (at_zero(total(each[:, :, None] + log_step, 1).T)[0] for each in (forward_out, forward_in))
     impossible = jnp.isneginf(one) & jnp.isneginf(other)
-    gap = jnp.abs(one - other) - _rounding(one) * jnp.abs(one)
-    return _or_infinite(jnp.max(jnp.where(impossible, 0.0, gap), axis=0))
+    gap = jnp.abs(one - other) - ROUNDING * jnp.finfo(one.dtype).eps * jnp.abs(one)
+    return jnp.nan_to_num(jnp.max(jnp.where(impossible, 0.0, gap), axis=0), nan=jnp.inf, posinf=jnp.inf)
 
 
 def posterior_gap(forward_out: jax.Array, backward_in: jax.Array, backward_out: jax.Array) -> jax.Array:
@@ -87,49 +79,51 @@ def open_gap(forward_out: jax.Array, behind: jax.Array) -> jax.Array:
     return jnp.max(jnp.where(reached, _total_variation(given_end, jnp.broadcast_to(one, given_end.shape)), 0.0))
 
 
-def inner_disagreement(transition: jax.Array, messages: Messages, joined: Any, forward_only: bool) -> jax.Array:
-    """The largest disagreement between neighbours; `joined` `(W,)`: whether a chunk continues the one before it."""
-    left, right = (Messages(*(each[part] for each in messages)) for part in (slice(None, -1), slice(1, None)))
-    step = transition[1:] if transition.ndim == 3 else transition
-    gaps = forward_gap(safe_log(step), left.forward_out, right.forward_in)
-    if not forward_only:
-        gaps = jnp.maximum(gaps, posterior_gap(left.forward_out, left.backward_in, right.backward_out))
-    return jnp.max(jnp.where(jnp.asarray(joined)[1:], gaps, 0.0), initial=0.0)
-
-
-def inner_forward_gap(
-    steps: jax.Array, forward_out: jax.Array, forward_in: jax.Array, joined: Any, *, best: bool
-) -> Any:
-    """The same for forward messages alone, with the steps `(W, K, K)` into chunks."""
+def inner_gap(steps: jax.Array, joined: Any, messages: Sequence[jax.Array], best: bool = False) -> jax.Array:
+    """The largest disagreement between neighbours, by `Messages` of both directions or the forward ones alone; `joined`
+    `(W,)`: whether a chunk continues the one before it."""
+    forward_in, forward_out, *backward = messages
     gaps = forward_gap(steps[1:], forward_out[:-1], forward_in[1:], best)
+    if backward:
+        gaps = jnp.maximum(gaps, posterior_gap(forward_out[:-1], backward[0][:-1], backward[1][1:]))
     return jnp.max(jnp.where(jnp.asarray(joined)[1:], gaps, 0.0), initial=0.0)
 
 
-# From every state: the boundary message `(W, K)` to log likelihoods `(W,)` and what leaves the chunks, `(W, K)`.
-Forward = Callable[[jax.Array], tuple[jax.Array, jax.Array]]
-
-
-def transfer_operators(forward: Forward, n_states: int, n_chunks: int, dtype: Any) -> jax.Array:
-    """What each chunk does to any message: at `[w, i, j]` the log weight of all its paths from state i just before it
-    to state j at its last row. Where a chunk opens its sequence it is the same for all i."""
+def transfer_operators(backend: Backend, potentials: Potentials, layout: Layout, best: bool = False) -> jax.Array:
+    """What each chunk does to any message: at `[w, i, j]` the log weight of all its paths (or of the `best` one) from
+    state i just before it to state j at its last row. Where a chunk opens its sequence it is the same for all i."""
+    n, dtype = potentials.initial.shape[-1], potentials.initial.dtype
 
     def from_state(state: jax.Array) -> jax.Array:
-        alone = safe_log((jnp.arange(n_states) == state).astype(dtype))
-        log_likelihood, out = forward(jnp.broadcast_to(alone, (n_chunks, n_states)))
-        possible = jnp.isfinite(log_likelihood)
-        out = out - log_sum_exp(jnp.where(possible[:, None], out, 0.0), 1)[:, None]
-        return jnp.where(possible[:, None], out + log_likelihood[:, None], -jnp.inf)
+        before = jnp.broadcast_to(safe_log((jnp.arange(n) == state).astype(dtype)), (layout.size, n))
+        found: Any
+        if best:
+            found = ends = backend.paths(potentials, layout, PathsGiven(before), PathsWanted(False, messages=True))
+        else:
+            wanted = Wanted(per_chunk=True, forward_only=True, messages=True)
+            found = backend.statistics(potentials, layout, Boundary(before), None, wanted)
+            ends = found.messages
+        possible = jnp.isfinite(found.log_likelihood)[:, None]
+        out = ends.forward_out - log_sum_exp(jnp.where(possible, ends.forward_out, 0.0), 1)[:, None]
+        return jnp.where(possible, out + found.log_likelihood[:, None], -jnp.inf)
 
     # One at a time: all at once would multiply the memory by K.
-    return jnp.moveaxis(jax.lax.map(from_state, jnp.arange(n_states)), 0, 1)
+    return jnp.moveaxis(jax.lax.map(from_state, jnp.arange(n)), 0, 1)
+
+
+def find_paths(
+    backend: Backend, potentials: Potentials, layout: Layout, given: PathsGiven, wanted: PathsWanted
+) -> tuple[Any, jax.Array]:
+    """Paths through chunks, warm-started where no message before them is given; and the steps between chunks."""
+    if given.forward is None:
+        given = given._replace(start=warm_start(potentials.transition))
+    return backend.paths(potentials, layout, given, wanted), boundary_steps(potentials, layout)
 
 
 @partial(jax.jit, static_argnames=("best",))
 def propagate_forward(carry: jax.Array, operators: jax.Array, best: bool = False) -> tuple[jax.Array, jax.Array]:
-    """Messages before consecutive chunks, `(W, K)`, from the one before the first; and the one behind the last.
-
-    `best`: messages are scores of best paths.
-    """
+    """Messages (scores, of `best` paths) before consecutive chunks, `(W, K)`, from the one before the first; and the
+    one behind the last."""
     total = jnp.max if best else log_sum_exp
 
     def step(message: jax.Array, operator: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -144,10 +138,8 @@ def propagate_forward(carry: jax.Array, operators: jax.Array, best: bool = False
 
 @jax.jit
 def propagate_backward(carry: jax.Array, operators: jax.Array, ends: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Messages behind consecutive chunks, `(W, K)`, from the one behind the last; and the one before the first.
-
-    `ends` `(W,)`: whether a chunk ends its sequence.
-    """
+    """Messages behind consecutive chunks, `(W, K)`, from the one behind the last; and the one before the first. `ends`
+    `(W,)`: whether a chunk ends its sequence."""
 
     def step(message: jax.Array, inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         operator, last = inputs
@@ -159,27 +151,17 @@ def propagate_backward(carry: jax.Array, operators: jax.Array, ends: jax.Array) 
     return behind, first
 
 
-_forward_gap = jax.jit(forward_gap)
+_forward_gap = jax.jit(forward_gap, static_argnums=3)
 
 
-def blocks_agree(transition: Any, forward_out: np.ndarray, forward_in: np.ndarray) -> bool:
-    """On the host: whether a block began with the message `(K,)` that left the one before it."""
+def block_gap(step: np.ndarray, forward_out: np.ndarray, forward_in: np.ndarray, best: bool) -> float:
+    """On the host: how far the message `(K,)` that a block began with is from the one that left the block before."""
     with jax.enable_x64(True):
-        step = safe_log(jnp.asarray(transition))
-        return bool(_forward_gap(step, jnp.asarray(forward_out)[None], jnp.asarray(forward_in)[None])[0] <= TOLERANCE)
+        return float(_forward_gap(*map(jnp.asarray, (step, forward_out[None], forward_in[None])), best)[0])
 
 
 def _total_variation(one: jax.Array, other: jax.Array) -> jax.Array:
     """Between distributions given as log weights `(W, K)`, less what rounding explains."""
     distance = 0.5 * jnp.sum(jnp.abs(jax.nn.softmax(one) - jax.nn.softmax(other)), axis=1)
     size = jnp.max(jnp.where(jnp.isneginf(one), 0.0, jnp.abs(one)), axis=1)
-    return _or_infinite(distance - _rounding(one) * size)
-
-
-def _rounding(messages: jax.Array) -> float:
-    """What a logarithm may be wrong by, relative to its size."""
-    return 64 * float(jnp.finfo(messages.dtype).eps)
-
-
-def _or_infinite(gap: jax.Array) -> jax.Array:
-    return jnp.where(jnp.isnan(gap), jnp.inf, gap)
+    return jnp.nan_to_num(distance - ROUNDING * jnp.finfo(one.dtype).eps * size, nan=jnp.inf, posinf=jnp.inf)

@@ -3,39 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.block import Asked, Blocks, Collector, How, Outcome, Reducer
-from longhmm.backends.cpp import kernel_threads
+from longhmm.backends.block import Asked, Blocks, Collector, How, Outcome, Own, Reducer
 from longhmm.backends.pallas.full import gpu_totals
 from longhmm.backends.protocol import FAINTEST, Boundary
-from longhmm.backends.read import COPIED_ROWS
-from longhmm.backends.stitch import OVERLAPS, TOLERANCE, blocks_agree, one_step, propagate_backward, propagate_forward
+from longhmm.backends.read import chunk_length
+from longhmm.backends.stitch import (
+    OVERLAPS,
+    SCORE_TOLERANCE,
+    TOLERANCE,
+    block_gap,
+    propagate_backward,
+    propagate_forward,
+)
+from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
-from longhmm.errors import ImpossibleObservationError
+from longhmm.errors import ImpossibleObservationError, ModelError
 from longhmm.model.hmm import HMM
 
 Progress = Callable[[int], None]
-CHUNK, LEAST_CHUNK = 512, 64  # rows of a chunk: its messages stay in the second cache
+EVERYTHING = Asked()
 PROBE = 16  # chunks with which an overlap is tried before all data are run, where that is a small part of them
 MOST_KEPT = 1 << 24  # numbers in transfer operators; where there are more, they are computed a second time
 
 
 class Totals(NamedTuple):
-    """Sums over all data.
-
-    Attributes:
-        log_likelihood: `log p(y)`.
-        first: `(K,)`, expected first states.
-        transitions: `(K, K)`, expected transitions.
-        sums: `(K, sums)`, expected sufficient statistics of the emission's lowering; None where it has none.
-        natural: derivatives with respect to the emission's free natural parameters; empty where there are sums.
-        collected: sum of what the collector returned.
-    """
+    """Sums over all data: `log p(y)`, expected first states and transitions, those of the emission's lowering if it has
+    one, else derivatives by its free natural parameters, and of what the collector returned."""
 
     log_likelihood: float
     first: np.ndarray
@@ -59,17 +59,14 @@ def totals(
         on_gpu = gpu_totals(model, params, sequences, progress)
         if on_gpu is not None:
             return Totals(*on_gpu, {}, None)
-    run = Stream(model, params, sequences, collect, forward_only=forward_only, progress=progress)
-    parts = []
-    for outcome in run.outcomes():
-        found = outcome.statistics
-        parts.append((found.log_likelihood, found.first, found.transitions, found.sums, outcome.natural,
-                      outcome.own.collected))  # fmt: skip
-    total = jax.tree.map(lambda *each: np.sum(np.stack(each), axis=0), *parts)
-    likelihood, first, transitions, sums, natural, collected = total
-    has_sums = run.blocks.reader.lowering is not None
-    base = run.blocks.reader.log_base_measure()
-    return Totals(float(likelihood) + base, first, transitions, sums if has_sums else None, natural, collected)
+    blocks = Blocks(How(params, collect, forward_only=forward_only), model, sequences)
+    parts = [
+        (*outcome.found[:3], outcome.found.sums, outcome.natural, outcome.own.collected)
+        for outcome in Stream(blocks, progress=progress).outcomes()
+    ]
+    likelihood, *total = jax.tree.map(lambda *each: np.sum(np.stack(each), axis=0), *parts)
+    found = Totals(float(likelihood) + blocks.reader.log_base_measure(), *total)
+    return found if blocks.reader.lowering is not None else found._replace(sums=None)
 
 
 def stream(
@@ -86,113 +83,93 @@ def stream(
 
     Their probabilities are `P(x_t = k | all y)`, or given y up to t with `forward_only`.
     """
-    run = Stream(
-        model, params, sequences, collect, reduce=reduce, forward_only=forward_only, probabilities=True,
-        progress=progress,
-    )  # fmt: skip
+    how = How(params, collect, reduce, forward_only=forward_only, probabilities=True)
+    run = Stream(Blocks(how, model, sequences), progress=progress)
     return (outcome.own for outcome in run.outcomes())
 
 
 class Stream:
-    """One pass over all blocks at checked parameters."""
+    """One pass over all blocks, each asked for the same; `begin` is the first that has not gone out."""
 
-    def __init__(
-        self,
-        model: HMM,
-        params: Mapping[str, np.ndarray],
-        sequences: Sequences,
-        collect: Collector | None = None,
-        *,
-        reduce: Reducer | None = None,
-        forward_only: bool = False,
-        probabilities: bool = False,
-        progress: Progress | None = None,
-        chunk: int | None = None,
-        per_chunk: bool = False,
-    ) -> None:
-        self.model, self.sequences, self.progress = model, sequences, progress
-        chunk = min(chunk_length(sequences), chunk or CHUNK)
-        how = How(dict(params), forward_only, probabilities, collect, reduce, chunk, 1, per_chunk)
-        rows = Blocks(how, model, sequences).reader.block_rows
-        rows = min(rows, COPIED_ROWS) if probabilities or collect is not None else rows
-        self.how = how._replace(per_block=max(1, rows // chunk))
-        self.blocks = Blocks(self.how, model, sequences)
+    def __init__(self, blocks: Blocks, asked: Asked = EVERYTHING, progress: Progress | None = None) -> None:
+        self.blocks, self.asked, self.progress = blocks, asked, progress
+        self.best = asked.paths is not None and not asked.paths.drawn
+        self.tolerance = SCORE_TOLERANCE if self.best else TOLERANCE
+        self.begin = 0
+        self._before: Outcome | None = None
 
     def outcomes(self) -> Iterator[Outcome]:
-        """Blocks in order, each exact before it goes out."""
-        begin, before = 0, None
-        longest = int(np.diff(self.sequences.offsets).max())
+        """Blocks in order, each exact before it goes out: its chunks agree with one another and with the block before,
+        or, from the first on where none of the overlaps suffices, messages are propagated."""
+        longest = int(np.diff(self.blocks.sequences.offsets).max())
         for overlap in OVERLAPS:
-            if self._probe(begin, overlap):
-                for outcome in self.blocks.each(Asked(i, overlap) for i in self._from(begin)):
+            if self._probe(overlap):
+                asked = (self.asked._replace(block=i, overlap=overlap) for i in range(self.begin, self.blocks.n_blocks))
+                for outcome in self.blocks.each(asked):
                     self._refuse_impossible(outcome)
-                    if not outcome.gap <= TOLERANCE or not self._follows(begin, before, outcome):
+                    if not self._gap(outcome) <= self.tolerance:
                         break
-                    yield self._out(outcome, begin)
-                    before, begin = outcome, begin + 1
-                if begin == self.blocks.n_blocks:
-                    return
+                    yield self._out(outcome)
+            if self.begin == self.blocks.n_blocks:
+                return
             if overlap >= longest:
                 break
-        yield from self._propagated(begin, before)
+        yield from self._propagated()
 
-    def _from(self, begin: int) -> range:
-        return range(begin, self.blocks.n_blocks)
+    def _propagated(self) -> Iterator[Outcome]:
+        """The rest of the pass with messages propagated by transfer operators: always exact."""
+        n, indices = self.blocks.model.n_states, range(self.begin, self.blocks.n_blocks)
+        carry, first, before = np.full(n, -np.log(n)), 0, self._before
+        if before is not None and np.min(before.forward_out) > FAINTEST + 1:
+            carry, first = before.forward_out, self.begin  # otherwise it is exact for what came before only
+        forward: dict[int, np.ndarray] = {}
+        backward: dict[int, np.ndarray | None] = dict.fromkeys(indices)
+        keep = len(indices) * self.blocks.how.per_block * n**2 <= MOST_KEPT
+        kept: dict[int, np.ndarray] = {}
+        for index, operators in self._operators(range(first, self.blocks.n_blocks)):
+            forward[index], carry = _on_host(propagate_forward, carry, operators, best=self.best)
+            if keep and index >= self.begin:
+                kept[index] = operators
+        if not self.blocks.how.forward_only:
+            carry = np.zeros(n)
+            found = ((i, kept.pop(i)) for i in reversed(indices)) if keep else self._operators(reversed(indices))
+            for index, operators in found:
+                backward[index], carry = _on_host(propagate_backward, carry, operators, self._ends(index))
+        boundaries = ((i, Boundary(forward.pop(i), backward.pop(i))) for i in indices)
+        for outcome in self.blocks.each(self.asked._replace(block=i, boundary=each) for i, each in boundaries):
+            self._refuse_impossible(outcome)
+            yield self._out(outcome)
 
-    def _probe(self, begin: int, overlap: int) -> bool:
-        """Whether the first chunks agree, which is cheap to find out."""
-        if self.blocks.partition.n_blocks <= 64 * PROBE:
+    def _probe(self, overlap: int) -> bool:
+        """Whether the first chunks agree, which is cheap to find out where they are a small part of all."""
+        how = self.blocks.how
+        if self.asked.paths is not None or self.blocks.partition.n_blocks <= 64 * PROBE:
             return True
-        small = Blocks(self.how._replace(per_block=PROBE, collect=None, reduce=None, probabilities=False),
-                       self.model, self.sequences)  # fmt: skip
-        first = min(begin * self.how.per_block // PROBE, small.n_blocks - 1)
-        return small.run(Asked(first, overlap)).gap <= TOLERANCE
+        small = how._replace(per_block=PROBE, collect=None, reduce=None, probabilities=False)
+        blocks = Blocks(small, self.blocks.model, self.blocks.sequences)
+        first = min(self.begin * how.per_block // PROBE, blocks.n_blocks - 1)
+        return bool(blocks.run(Asked(first, overlap)).gap <= self.tolerance)
 
-    def _follows(self, index: int, left: Outcome | None, right: Outcome) -> bool:
-        """Whether a block goes on where the one before it ended."""
-        if left is None or not self.blocks.joined(index)[0]:
-            return True
-        transition = one_step(self.model, jnp.asarray(self.how.params["transition"]))
-        return blocks_agree(transition, left.forward_out, right.forward_in)
+    def _gap(self, outcome: Outcome) -> float:
+        """How far the chunks of a block disagree with one another and with the block before."""
+        if self._before is None or not self.blocks.joined(self.begin)[0]:
+            return outcome.gap
+        return max(outcome.gap, block_gap(outcome.step, self._before.forward_out, outcome.forward_in, self.best))
 
     def _refuse_impossible(self, outcome: Outcome) -> None:
         if outcome.impossible >= 0:
             raise ImpossibleObservationError(
-                f"No reachable state can have produced {self.sequences.describe(outcome.impossible)}: its likelihood "
-                "is zero under the parameters; mark it as missing (NaN), or use an emission or transitions that allow "
-                "it."
+                f"No reachable state can have produced {self.blocks.sequences.describe(outcome.impossible)}: its "
+                "likelihood is zero under the parameters; mark it as missing (NaN), or use an emission or transitions "
+                "that allow it."
             )
 
-    def _out(self, outcome: Outcome, index: int) -> Outcome:
+    def _out(self, outcome: Outcome) -> Outcome:
         if self.progress is not None:
-            start, stop = self.blocks.bounds(index)
+            start, stop = self.blocks.bounds(self.begin)
             self.progress(stop - start)
+        self.begin, self._before = self.begin + 1, outcome
         return outcome
-
-    def _propagated(self, begin: int, before: Outcome | None) -> Iterator[Outcome]:
-        """The rest of the pass with messages propagated by transfer operators: always exact."""
-        n, indices = self.model.n_states, self._from(begin)
-        carry, first = np.full(n, -np.log(n)), 0
-        if before is not None and np.min(before.forward_out) > FAINTEST + 1:
-            carry, first = before.forward_out, begin  # otherwise it is exact for what came before only
-        forward: dict[int, np.ndarray] = {}
-        backward: dict[int, np.ndarray | None] = {index: None for index in indices}
-        keep = len(indices) * self.how.per_block * n**2 <= MOST_KEPT
-        kept: dict[int, np.ndarray] = {}
-        for index, operators in self._operators(self._from(first)):
-            forward[index], carry = _on_host(propagate_forward, carry, operators)
-            if keep and index >= begin:
-                kept[index] = operators
-        if not self.how.forward_only:
-            carry = np.zeros(n)
-            found = ((i, kept.pop(i)) for i in reversed(indices)) if keep else self._operators(reversed(indices))
-            for index, operators in found:
-                ends = self._ends(index)
-                backward[index], carry = _on_host(propagate_backward, carry, operators, ends)
-        asked = (Asked(i, 0, Boundary(forward.pop(i), backward.pop(i))) for i in indices)
-        for index, outcome in zip(indices, self.blocks.each(asked), strict=True):
-            self._refuse_impossible(outcome)
-            yield self._out(outcome, index)
 
     def _ends(self, index: int) -> np.ndarray:
         """`(W,)`, whether each chunk of a block ends its sequence."""
@@ -202,15 +179,72 @@ class Stream:
 
     def _operators(self, indices: Iterable[int]) -> Iterator[tuple[int, np.ndarray]]:
         asked = list(indices)
-        return zip(asked, self.blocks.each(Asked(index, operators=True) for index in asked), strict=True)
+        found = self.blocks.each(self.asked._replace(block=index, operators=True) for index in asked)
+        return zip(asked, found, strict=True)
 
 
-def chunk_length(sequences: Sequences) -> int:
-    """Long enough that the overlap costs little, short enough that every lane of every thread has a chunk."""
-    lanes = 8 * kernel_threads()
-    return int(np.clip(sequences.length // lanes, LEAST_CHUNK, CHUNK))
-
-
-def _on_host(run: Callable[..., Any], *arguments: Any) -> Any:
+def _on_host(run: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, run(*map(jnp.asarray, arguments)))
+        return jax.tree.map(np.asarray, run(*map(jnp.asarray, arguments), **options))
+
+
+class Stretches:
+    """Log likelihoods of up to `count` stretches of about equal length, each given all rows before it.
+
+    Attributes:
+        seen: rows in which something was observed, known after the first log likelihoods.
+    """
+
+    def __init__(self, model: HMM, sequences: Sequences, count: int) -> None:
+        if count < 1:
+            raise ModelError(f"blocks must be at least 1, got {count!r}.")
+        self.model, self.sequences = model, sequences
+        self.edges = np.linspace(0, sequences.length, min(count, sequences.length) + 1).astype(np.int64)
+        length = sequences.length / count
+        # A stretch has a whole number of chunks, about.
+        self.chunk = max(1, int(length / np.ceil(length / chunk_length(sequences))))
+        self.seen = sequences.length
+        self._base: np.ndarray | None = None
+
+    def log_likelihoods(self, params: Mapping[str, np.ndarray]) -> np.ndarray:
+        """`(B,)`, `log p(rows of the stretch | all rows before)`; stretches are cut where chunks are."""
+        how = How(params, forward_only=True, chunk=self.chunk, per_chunk=True)
+        blocks = Blocks(how, self.model, self.sequences)
+        outcomes = enumerate(Stream(blocks).outcomes())
+        found = [each.found.log_likelihood[: len(blocks.chunks(index))] for index, each in outcomes]  # the rest pads
+        begins = blocks.partition.locate(np.arange(blocks.partition.n_blocks), 0).begin
+        if self._base is None:
+            self._base = self._row_sums(params, begins, blocks.reader.lowering is not None)
+        return self._base + np.bincount(self._stretch(begins), np.concatenate(found), minlength=len(self.edges) - 1)
+
+    def _stretch(self, rows: np.ndarray) -> np.ndarray:
+        return np.searchsorted(self.edges, rows, side="right") - 1
+
+    def _row_sums(self, params: Mapping[str, np.ndarray], begins: np.ndarray, lowered: bool) -> np.ndarray:
+        """`(B,)`, what a lowering leaves out of log likelihoods; rows that were observed are counted on the way."""
+        lowering, total = self.model.emission.lowering, np.zeros(len(self.edges) - 1)
+        has_base = lowered and lowering is not None and lowering.has_base_measure
+        if self.sequences.complete and not has_base:
+            return total
+        sums = partial(_sums, self._stretch(begins), begins)
+        parts = stream(self.model, params, self.sequences, _row_facts, reduce=sums, forward_only=True)
+        self.seen = 0
+        for first, base, seen in parts:
+            total[first : first + len(base)] += base if has_base else 0.0
+            self.seen += seen
+        return total
+
+
+def _sums(stretch: np.ndarray, begins: np.ndarray, own: Own) -> tuple[int, np.ndarray, int]:
+    """Of one block: its first stretch, sums of base measures there and in those that follow, and rows observed."""
+    seen, base = own.collected
+    which = stretch[np.searchsorted(begins, np.arange(own.start, own.stop), side="right") - 1]
+    return int(which[0]), np.bincount(which - which[0], base), int(seen.sum())
+
+
+def _row_facts(model: HMM, params: Any, rows: Rows, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Whether anything was observed, and what a lowering leaves out."""
+    base, lowering = jnp.zeros(len(rows.values)), model.emission.lowering
+    if lowering is not None and lowering.has_base_measure:
+        base = jax.vmap(lowering.log_base_measure)(rows.values, rows.observed)
+    return jnp.any(jnp.asarray(rows.observed), axis=1), base

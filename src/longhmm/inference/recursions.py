@@ -15,6 +15,7 @@ Arrays are shaped (time, state, chunk) or (time, from, to, chunk).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -30,57 +31,42 @@ BROADCAST_STATES = 16
 
 
 class Steps(NamedTuple):
-    """What leads from row to row of W chunks.
-
-    Attributes:
-        matrices: `(K, K)`, `A[i, j] = P(x_t = j | x_{t-1} = i)`; or `(time, K, K, W)`, those of the steps into rows.
-        log_likelihoods: `(time, K, W)`, `log p(y_t | x_t = k)`, or `(time, K, K, W)` of pairs of states; 0 where the
-            observation is missing or padding.
-        initial: `(K,)`, distribution of the state at a sequence's first row; of pairs, of the state before it.
-        opens: `(W,)`, True where a chunk begins at the first row of its sequence.
-    """
+    """What leads from row to row of W chunks: `A[i, j] = P(x_t = j | x_{t-1} = i)`, one matrix or those of the steps
+    into rows; and `log p(y_t | x_t = k)`, or of pairs of states, 0 where the observation is missing or padding."""
 
     matrices: Float[jax.Array, "K K"] | Float[jax.Array, "time K K W"]
     log_likelihoods: Float[jax.Array, "time K W"] | Float[jax.Array, "time K K W"]
-    initial: Float[jax.Array, " K"]
-    opens: Bool[jax.Array, " W"]
+    initial: Float[jax.Array, " K"]  # distribution of the state at a sequence's first row; of pairs, before it
+    opens: Bool[jax.Array, " W"]  # True where a chunk begins at the first row of its sequence
 
     @property
     def pairs(self) -> bool:
         return self.log_likelihoods.ndim == 4
 
+    @property
+    def varying(self) -> jax.Array | None:
+        return self.matrices if self.matrices.ndim == 4 else None
 
-class Filtered(NamedTuple):
-    """The outcome of the forward recursion.
+    @property
+    def each_matrix(self) -> jax.Array:
+        """`(time, K, K, W)`, or ones in the place of what they do not depend on."""
+        return self.matrices if self.matrices.ndim == 4 else self.matrices[None, :, :, None]
 
-    Attributes:
-        log_forward: `(time + 1, K, W)`, logarithm of `P(x_t = k | y_0 .. y_t)`; the first is the one before the chunk.
-        log_normaliser: `(time, W)`, `log p(y_t | y_0 .. y_{t-1})`; its sum over time is the log likelihood.
-        impossible_at: `(W,)`, the first time whose observation no reachable state allows, or -1.
-    """
-
-    log_forward: Float[jax.Array, "time+1 K W"]
-    log_normaliser: Float[jax.Array, "time W"]
-    impossible_at: Integer[jax.Array, " W"]
+    @property
+    def by_pair(self) -> bool:
+        return self.pairs or self.varying is not None
 
 
 class Smoothed(NamedTuple):
-    """The outcome of both recursions, with what `Filtered` has.
+    """The outcome of both recursions; of the forward one alone, probabilities given the rows so far, and no pairs."""
 
-    Attributes:
-        gamma: `(time, K, W)`, `P(x_t = k | all y of the chunk)`.
-        transitions: `(K, K, W)`, the sum over core times of `xi_t(i, j) = P(x_{t-1} = i, x_t = j | all y)`.
-        pairs: `(time, K, K, W)`, `xi_t` of core times where matrices vary or pairs have likelihoods; else None.
-        log_backward: `(time + 1, K, W)`, `log p(y_t .. | x_{t-1} = k)` up to a constant; the last is the one behind.
-    """
-
-    gamma: Float[jax.Array, "time K W"]
-    transitions: Float[jax.Array, "K K W"]
-    pairs: Float[jax.Array, "time K K W"] | None
-    log_normaliser: Float[jax.Array, "time W"]
-    log_forward: Float[jax.Array, "time+1 K W"]
-    log_backward: Float[jax.Array, "time+1 K W"]
-    impossible_at: Integer[jax.Array, " W"]
+    gamma: Float[jax.Array, "time K W"]  # `P(x_t = k | all y of the chunk)`
+    transitions: Float[jax.Array, "K K W"]  # sum over core times of `xi_t(i, j) = P(x_{t-1} = i, x_t = j | all y)`
+    pairs: Float[jax.Array, "time K K W"] | None  # `xi_t` of core times, where matrices vary or likelihoods couple
+    log_normaliser: Float[jax.Array, "time W"]  # `log p(y_t | y_0 .. y_{t-1})`; together, the log likelihood
+    log_forward: Float[jax.Array, "time+1 K W"]  # of `P(x_t = k | y_0 .. y_t)`; the first is the one before the chunk
+    log_backward: Float[jax.Array, "time+1 K W"]  # `log p(y_t .. | x_{t-1} = k) + constant`; the last is the one behind
+    impossible_at: Integer[jax.Array, " W"]  # the first time whose observation no reachable state allows, or -1
 
 
 class Ring(NamedTuple):
@@ -100,33 +86,27 @@ LOG = Ring(jnp.add, log_sum_exp, _less)
 BEST = Ring(jnp.add, jnp.max, _less)
 
 
-def filtered(log_before: jax.Array, steps: Steps) -> Filtered:
+def filtered(log_before: jax.Array, steps: Steps) -> Smoothed:
     """The forward recursion (F3, F4), from the log distribution `(K, W)` of the state just before each chunk."""
     log_before, steps = _opened(log_before, steps)
     likelihoods, peak = peak_scaled(steps.log_likelihoods)
     alpha, normaliser = _forward(LINEAR, jnp.exp(log_before), steps._replace(log_likelihoods=likelihoods))
-    least = jnp.inf if steps.pairs else least_normaliser(steps.matrices, len(likelihoods))
-    log_alpha, log_normaliser = jax.lax.cond(
-        jnp.all(normaliser > least),
-        lambda: (safe_log(alpha).at[0].set(log_before), safe_log(normaliser) + peak),
-        lambda: _forward(LOG, log_before, _in_logs(steps)),
-    )
-    return Filtered(log_alpha, log_normaliser, _first_impossible(log_normaliser))
+    log_alpha, log_normaliser = _unless_lost(log_before, steps, normaliser, _logs(log_before, alpha, normaliser, peak))
+    gamma, (n, size) = jnp.exp(log_alpha[1:]), log_before.shape
+    none = jnp.zeros((n, n, size), gamma.dtype)
+    pairs = jnp.zeros((len(gamma), *none.shape), gamma.dtype) if steps.by_pair else None
+    uniform, impossible_at = jnp.zeros_like(log_alpha), _first_impossible(log_normaliser)
+    return Smoothed(gamma, none, pairs, log_normaliser, log_alpha, uniform, impossible_at)
 
 
 def smoothed(
     log_before: jax.Array, log_after: jax.Array, steps: Steps, core: jax.Array, *, messages: bool = False
 ) -> Smoothed:
-    """Both recursions (F3, F5).
+    """Both recursions (F3, F5), from the log distribution `(K, W)` of the state just before each chunk and the log
+    likelihood `(K, W)` of what lies behind it, up to a constant.
 
-    Args:
-        log_before: `(K, W)`, log distribution of the state just before each chunk.
-        log_after: `(K, W)`, logarithm, up to a constant, of `p(y behind the chunk | x_last = k)`; zeros at the end of a
-            sequence or where nothing is known.
-        steps: what leads from row to row.
-        core: `(time, W)`, True in the core.
-        messages: whether forward messages serve what follows the chunk: what makes no difference here may make one
-            there, so that their small entries are kept.
+    `core` `(time, W)`: True in the core. `messages`: whether forward messages serve what follows the chunk: what makes
+    no difference here may make one there, so that their small entries are kept.
     """
     log_before, steps = _opened(log_before, steps)
     # A sequence's first observation has no transition into it: the initial-state term stands in its place.
@@ -137,7 +117,7 @@ def smoothed(
 
 
 def path_messages(log_before: jax.Array, steps: Steps, *, best: bool) -> tuple[jax.Array, jax.Array]:
-    """In log space, as in `Filtered`: messages and normalisers; or scores of the best path into each state, the best of
+    """In log space, as in `Smoothed`: messages and normalisers; or scores of the best path into each state, the best of
     them moved to 0, and by how much."""
     log_before, steps = _opened(log_before, steps)
     return _forward(BEST if best else LOG, log_before, _in_logs(steps))
@@ -146,11 +126,8 @@ def path_messages(log_before: jax.Array, steps: Steps, *, best: bool) -> tuple[j
 def path_origins(messages: jax.Array, steps: Steps, uniforms: jax.Array | None) -> jax.Array:
     """`origins[t, j, w]`: the state before time t of the best path into state j; or, with `uniforms` `(time, W)`, drawn
     in proportion to `alpha(i) M_t(i, j)`, with one number for all j (F7)."""
-    log_matrices, logs = safe_log(steps.matrices), steps.log_likelihoods
-    operators = (log_matrices if log_matrices.ndim == 4 else log_matrices[None, :, :, None]) + (
-        logs if steps.pairs else logs[:, None]
-    )
-    weights = messages[:-1, :, None, :] + operators
+    logs = steps.log_likelihoods if steps.pairs else steps.log_likelihoods[:, None]
+    weights = messages[:-1, :, None, :] + (safe_log(steps.each_matrix) + logs)
     return jnp.argmax(weights, axis=1).astype(jnp.int32) if uniforms is None else drawn(weights, uniforms[:, None, :])
 
 
@@ -175,10 +152,6 @@ def _in_logs(steps: Steps) -> Steps:
     return steps._replace(matrices=safe_log(steps.matrices), initial=safe_log(steps.initial))
 
 
-def _by_row(steps: Steps) -> jax.Array | None:
-    return steps.matrices if steps.matrices.ndim == 4 else None
-
-
 def _moved(ring: Ring, steps: Steps, matrix: Any, likelihood: jax.Array, message: jax.Array, axis: int) -> jax.Array:
     """`sum_i message[i] A[i, j]` for axis 0, `sum_j A[i, j] message[j]` for axis 1; of pairs with their likelihoods."""
     if ring is LINEAR and matrix is None and not steps.pairs and len(steps.matrices) > BROADCAST_STATES:
@@ -200,9 +173,23 @@ def _forward(ring: Ring, before: jax.Array, steps: Steps) -> tuple[jax.Array, ja
         message = ring.over(joint, normaliser)
         return message, (message, normaliser)
 
-    rows = (_by_row(steps), steps.log_likelihoods, jnp.arange(len(steps.log_likelihoods)) == 0)
+    rows = (steps.varying, steps.log_likelihoods, jnp.arange(len(steps.log_likelihoods)) == 0)
     _, (messages, normalisers) = jax.lax.scan(step, before, rows)
     return jnp.concatenate([before[None], messages]), normalisers
+
+
+Logs = tuple[jax.Array, jax.Array]  # messages and normalisers
+
+
+def _logs(log_before: jax.Array, forward: jax.Array, normaliser: jax.Array, peak: jax.Array) -> Logs:
+    return safe_log(forward).at[0].set(log_before), safe_log(normaliser) + peak
+
+
+def _unless_lost(log_before: jax.Array, steps: Steps, normaliser: jax.Array, found: Logs) -> Logs:
+    """What a linear recursion has found, unless underflow may have taken something; else it is done in log space."""
+    least = jnp.inf if steps.pairs else least_normaliser(steps.matrices, len(normaliser))
+    again = partial(_forward, LOG, log_before, _in_logs(steps))
+    return jax.lax.cond(jnp.all(normaliser > least), lambda: found, again)
 
 
 def _smoothed_linear(
@@ -226,37 +213,28 @@ def _smoothed_linear(
         return _moved(LINEAR, linear, matrix, weight, onward, 1) + taken, beta
 
     entering, beta = jax.lax.scan(
-        step, last, (_by_row(steps), jnp.maximum(likelihoods, limits.tiny) * scale), reverse=True
+        step, last, (steps.varying, jnp.maximum(likelihoods, limits.tiny) * scale), reverse=True
     )
     weighted = likelihoods * scale
     pairs = None
-    if steps.pairs or steps.matrices.ndim == 4:
+    if steps.by_pair:
         onward = weighted * beta[:, None] if steps.pairs else (weighted * beta)[:, None]
-        matrices = steps.matrices if steps.matrices.ndim == 4 else steps.matrices[None, :, :, None]
-        pairs = forward[:-1, :, None] * matrices * onward * into[:, None, None]
+        pairs = forward[:-1, :, None] * steps.each_matrix * onward * into[:, None, None]
         transitions = jnp.sum(pairs, axis=0)
     else:
         made = jnp.einsum("tiw,tjw->ijw", forward[:-1], weighted * beta * into[:, None])
         transitions = steps.matrices[:, :, None] * made
     bound = limits.eps / (length * n_states * taken)
     sound = jnp.all(jnp.max(beta, axis=1) < bound * normaliser) & jnp.all(jnp.max(entering, axis=0) < bound)
-    log_forward = safe_log(forward).at[0].set(log_before)
-    if messages:
-        least = jnp.inf if steps.pairs else least_normaliser(steps.matrices, length)
-        log_forward = jax.lax.cond(
-            jnp.all(normaliser > least),
-            lambda: log_forward,
-            lambda: _forward(LOG, log_before, _in_logs(steps))[0],
-        )
+    logs = _logs(log_before, forward, normaliser, peak)
+    log_forward, log_normaliser = _unless_lost(log_before, steps, normaliser, logs) if messages else logs
     log_backward = safe_log(jnp.concatenate([entering[None], beta]))
     never = jnp.full(log_before.shape[1:], -1, jnp.int32)
-    log_normaliser = safe_log(normaliser) + peak
-    gamma = forward[1:] * beta
-    return Smoothed(gamma, transitions, pairs, log_normaliser, log_forward, log_backward, never), sound
+    return Smoothed(forward[1:] * beta, transitions, pairs, log_normaliser, log_forward, log_backward, never), sound
 
 
 def _smoothed_in_logs(log_before: jax.Array, log_after: jax.Array, steps: Steps, into: jax.Array) -> Smoothed:
-    logs, varies = _in_logs(steps), steps.pairs or steps.matrices.ndim == 4
+    logs = _in_logs(steps)
     log_forward, log_normaliser = _forward(LOG, log_before, logs)
     Carry = tuple[jax.Array, jax.Array]
 
@@ -272,11 +250,11 @@ def _smoothed_in_logs(log_before: jax.Array, log_after: jax.Array, steps: Steps,
         onward = (logs.matrices[:, :, None] if matrix is None else matrix) + behind
         earlier, size = scaled(log_sum_exp(onward, 1), before)
         pairs = counted * jnp.exp(before[:, None, :] + onward - size)
-        return (earlier, transitions + pairs), (log_beta, pairs if varies else None)
+        return (earlier, transitions + pairs), (log_beta, pairs if steps.by_pair else None)
 
     shape = (log_before.shape[0], *log_before.shape)
     carry = (scaled(log_after, log_forward[-1])[0], jnp.zeros(shape, log_forward.dtype))
-    rows = (_by_row(logs), logs.log_likelihoods, log_forward[:-1], into)
+    rows = (logs.varying, logs.log_likelihoods, log_forward[:-1], into)
     (entering, transitions), (log_beta, pairs) = jax.lax.scan(step, carry, rows, reverse=True)
     impossible_at = _first_impossible(log_normaliser)
     # An impossible chunk counts nothing, and passes a uniform message on, so that what comes before it is not NaN.

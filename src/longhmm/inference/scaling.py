@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 
 def peak_scaled(log_likelihoods: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Likelihoods `(time, K, W)`, or of pairs, divided by the largest one at each time, and its logarithm `(time, W)`.
-
-    Where every state is impossible (all minus infinity) the peak is 0, so that the likelihoods become zeros and
-    never NaN.
-    """
+    """Likelihoods `(time, K, W)`, or of pairs, divided by the largest one at each time, and its logarithm `(time, W)`;
+    zeros and 0, never NaN, where every state is impossible."""
     states = tuple(range(1, log_likelihoods.ndim - 1))
     peak = jnp.max(log_likelihoods, axis=states)
     peak = jax.lax.stop_gradient(jnp.where(jnp.isneginf(peak), 0.0, peak))
@@ -58,3 +57,11 @@ def least_normaliser(transition: jax.Array, length: int) -> jax.Array:
     """
     n_states, limits = transition.shape[1], jnp.finfo(transition.dtype)
     return length * n_states * (n_states + 2) * (limits.tiny / limits.eps) / jnp.min(transition)
+
+
+def weighted_sum(weights: Any, parts: jax.Array) -> jax.Array:
+    """`sum_w weights[w] parts[w]` in float64, whatever comes in and wherever it runs."""
+    with jax.enable_x64(True):
+        # No matrix product: under `jax.vmap` its type would be chosen anew, outside of this scope.
+        by = jnp.asarray(weights).astype(jnp.float64).reshape(-1, *[1] * (parts.ndim - 1))
+        return jnp.sum(by * parts.astype(jnp.float64), axis=0)

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.backends.block import Collector
-from longhmm.backends.stream import stream
-from longhmm.backends.stretches import Stretches
+from longhmm.backends.stream import Stretches, stream
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ImpossibleObservationError, ModelError

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from longhmm.backends.drawn_path import DrawnPath, draw_path
+from longhmm.backends.paths import DrawnPath, draw_path
 from longhmm.data.rows import Rows
 from longhmm.inference.scaling import safe_log
 from longhmm.model import parameters

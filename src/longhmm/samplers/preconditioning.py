@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from longhmm.backends.evaluate import choose, chunk_statistics, lower
+from longhmm.backends.evaluate import chunk_statistics, lower
 from longhmm.backends.protocol import Wanted
 from longhmm.data.layout import Partition
 from longhmm.data.rows import Rows
@@ -88,10 +88,8 @@ def pilot(target: Target) -> Minibatch:
 def information(model: HMM, blocks: EmissionBlocks, coordinates: Params, minibatch: Minibatch) -> Information:
     """Complete-data information at `coordinates`, scaled from a minibatch to all data."""
     rows, weights, params = minibatch.rows, minibatch.weights, model.constrain(coordinates)
-    potentials = lower(model, params, rows)
-    backend = choose(potentials.lowered.kind, model.n_states, model.transitions.varies, params["transition"].dtype)
-    wanted = Wanted(per_chunk=True)
-    found = chunk_statistics(backend, potentials, params["initial"], minibatch.layout, wanted=wanted)
+    potentials, _ = lower(model, params, rows)
+    found = chunk_statistics(potentials, minibatch.layout, Wanted(per_chunk=True))
     gamma = found.gamma.reshape(*rows.values.shape[:2], *found.gamma.shape[1:])
     gamma = gamma * weights.reshape(-1, *(1,) * (gamma.ndim - 1))
     visits = jnp.sum(gamma, axis=tuple(range(gamma.ndim - 1)))

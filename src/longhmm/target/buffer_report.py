@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from longhmm.backends.evaluate import choose, chunk_statistics, lower
-from longhmm.backends.protocol import Wanted
+from longhmm.backends.evaluate import chunk_statistics, lower
+from longhmm.backends.protocol import Boundary, Wanted
 from longhmm.data.layout import Partition, gather, ladder
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
@@ -238,11 +238,9 @@ def _batch_scores(
     """Scores, and the distribution of the state just before each core, given the rows of its window before it."""
     coordinates = model.unconstrain(params)
     of_blocks = scores(model, coordinates, windows_of(model, params, minibatch, start=start), initial_moves=moves)
-    potentials, layout = lower(model, params, minibatch.rows), minibatch.in_rows()
-    backend = choose(potentials.lowered.kind, model.n_states, model.transitions.varies, params["transition"].dtype)
+    (potentials, _), layout = lower(model, params, minibatch.rows), minibatch.in_rows()
     wanted = Wanted(per_chunk=True, forward_only=True, messages=True)
-    first = first_message(start, params)
-    found = chunk_statistics(backend, potentials, params["initial"], layout, start=first, wanted=wanted)
+    found = chunk_statistics(potentials, layout, wanted, Boundary(start=first_message(start, params)))
     assert found.messages is not None
     distribution = jax.nn.softmax(found.messages.forward_in, axis=1)
     # Nothing comes before a core that opens a sequence, whatever the start.

@@ -168,7 +168,8 @@ def with_numbers(model: HMM, minibatch: Minibatch) -> Minibatch:
     """Windows that were read on the host, also as the numbers of the emission's lowering, where it can read them."""
     lowering, rows = model.emission.lowering, minibatch.rows
     seen = rows.observed.any(axis=-1)
-    if lowering is None or rows.states is not None or not np.array_equal(seen, rows.observed.all(axis=-1)):
+    partly = not np.array_equal(seen, rows.observed.all(axis=-1))
+    if lowering is None or rows.states is not None or partly or model.transitions.varies:
         return minibatch
     numbers = np.asarray(lowering.rows(rows.values, rows.observed))
     if rows.values.dtype != np.float64:

@@ -12,7 +12,7 @@ import numpy as np
 
 import longhmm as lh
 from longhmm.backends import reference
-from longhmm.backends.protocol import Boundary, ChunkStatistics, Lowered, Wanted
+from longhmm.backends.protocol import Boundary, ChunkStatistics, Potentials, Wanted
 from longhmm.data.layout import Layout, Partition
 
 CORE, BUFFER = 6, 3
@@ -23,9 +23,7 @@ QUICK = {"xla_backend_optimization_level": 0}  # these programs run once: compil
 class Problem(NamedTuple):
     """Potentials in double precision, and the distribution before windows."""
 
-    lowered: Lowered
-    transition: np.ndarray
-    initial: np.ndarray
+    potentials: Potentials
     start: np.ndarray
 
     def narrow(self) -> Problem:
@@ -51,8 +49,7 @@ def quickly(run: Callable[..., Any]) -> Callable[..., Any]:
 def statistics_by(
     backend: Any, problem: Problem, layout: Layout, wanted: Wanted, weights: Any = None
 ) -> ChunkStatistics:
-    how = (problem.lowered, problem.transition, problem.initial, layout, Boundary(), weights)
-    return backend.statistics(*how, start=problem.start, wanted=wanted)
+    return backend.statistics(problem.potentials, layout, Boundary(start=problem.start), weights, wanted)
 
 
 def windows(cells: np.ndarray | None = None) -> Layout:
@@ -74,9 +71,8 @@ def lowered_problem(emission: lh.Emission, params: dict[str, np.ndarray], y: np.
     with jax.enable_x64(True):
         natural = np.asarray(lowering.natural({name: jnp.asarray(value) for name, value in params.items()}))
     rows = np.asarray(lowering.rows(y, observed), np.float64)
-    lowered = Lowered(rows, natural, lowering.kind, lowering.width, lowering.sums)
-    uniform = np.full(n, 1 / n)
-    return Problem(lowered, matrix(n, np.random.default_rng(n)), uniform, uniform)
+    uniform, kind = np.full(n, 1 / n), (lowering.kind, lowering.width, lowering.sums)
+    return Problem(Potentials(rows, natural, matrix(n, np.random.default_rng(n)), uniform, *kind), uniform)
 
 
 def gaussian(n: int, dim: int, *, kind: str = "full", missing: bool = True) -> Problem:

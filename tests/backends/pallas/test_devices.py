@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import longhmm as lh
 from longhmm.data.sequences import open_data
 from longhmm.backends import native
-from longhmm.backends.pallas import devices, full as gpu_pass, windows as pallas_windows
+from longhmm.backends.read import Reader
+from longhmm.backends.pallas import full as gpu_pass, windows as pallas_windows
 
 assert len(jax.devices()) == 4
 native.usable = lambda: False  # as on a GPU; the kernel itself is interpreted
@@ -32,7 +33,7 @@ y = (params["mean"][rng.integers(2, size=5_000)][:, None] + rng.normal(size=(5_0
 y[[3, 500]] = np.nan
 
 def on(count, run):
-    devices.mesh = lambda: Mesh(np.array(jax.devices()[:count]), (devices.WINDOWS,))
+    pallas_windows.mesh = lambda: Mesh(np.array(jax.devices()[:count]), (pallas_windows.AXIS,))
     jax.clear_caches()
     return run()
 """
@@ -43,7 +44,7 @@ gpu_pass.BLOCK_ENTRIES = 32 * 80 * 2 * 2  # two programs of a block on each devi
 sequences = open_data([y[:3_000], y[3_000:3_001], y[3_001:]])
 
 def totals():
-    laid = gpu_pass.Laid(gpu_pass._reader(model, sequences), 32)
+    laid = gpu_pass.Laid(Reader(model, sequences), 32)
     shards = [{shard.device.id for shard in block.rows.addressable_shards} for block in laid.blocks]
     return laid.totals(model, params), shards
 
@@ -58,16 +59,16 @@ for found, expected in zip(four, one, strict=True):
 slow = model.validate({
     "transition": [[0.9999, 1e-4], [1e-4, 0.9999]], "mean": [40.0, 40.01], "sd": np.ones(2)
 })
-laid = gpu_pass.Laid(gpu_pass._reader(model, open_data(y[:64])), 8, chunk=1)
+laid = gpu_pass.Laid(Reader(model, open_data(y[:64])), 8, chunk=1)
 assert laid.totals(model, slow) is None
 """
 
 MINIBATCH = """
 from longhmm.target.buffered import Buffered
-devices.LARGE = 16  # 4 devices share from 64 windows on
+pallas_windows.LARGE = 16  # 4 devices share from 64 windows on
 sequences = open_data(y)
-shared, calls = pallas_windows._shared, []
-pallas_windows._shared = lambda plan: calls.append(1) or shared(plan)
+shared, calls = pallas_windows.on_each, []
+pallas_windows.on_each = lambda *given: calls.append(1) or shared(*given)
 
 def estimates():
     bound = Buffered(lh.Windows(2, 66), lh.FixedBuffer(3)).bind(model.resolve(sequences), sequences, params)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -24,8 +25,8 @@ from backends.pallas.problems import (
 )
 from longhmm import Gaussian, Poisson
 from longhmm.backends.pallas import windows as pallas
-from longhmm.backends.pallas.plan import Config, Form
-from longhmm.backends.protocol import PRECOMPUTED, ChunkStatistics, Lowered, Wanted
+from longhmm.backends.pallas.plan import Config
+from longhmm.backends.protocol import PRECOMPUTED, Boundary, ChunkStatistics, Potentials, Wanted
 from longhmm.data.layout import Layout
 
 # Float32 recursions over a dozen rows, and sums of at most that many terms.
@@ -60,12 +61,9 @@ def test_every_window_equals_the_reference(made: Callable[[], Problem], config: 
 
     @quickly
     def run(narrow: Problem, layout: Layout) -> ChunkStatistics:
-        lowered = narrow.lowered
-        form = Form(lowered.kind, lowered.width, lowered.natural.shape[-1], lowered.sums)
-        laws = (narrow.transition, narrow.initial, narrow.start)
-        how = {"weights": None, "config": config, "interpret": True}
-        found = pallas.window_sums(form, lowered.rows, layout, laws, lowered.natural, **how)
-        return ChunkStatistics(*found, None, None, None)
+        return pallas.statistics(
+            narrow.potentials, layout, Boundary(start=narrow.start), None, PER_CHUNK, config=config
+        )
 
     check(run(problem.narrow(), layout), problem.expected(layout, PER_CHUNK))
 
@@ -76,7 +74,8 @@ def jumping() -> Problem:
     y[8:10] += 60.0
     params = {"mean": np.array([0.0, 8.0]), "sd": np.ones(2)}
     found = lowered_problem(Gaussian(), params, y.astype(np.float64), missing=False)
-    return found._replace(transition=np.array([[1 - 1e-30, 1e-30], [1e-30, 1 - 1e-30]]))
+    transition = np.array([[1 - 1e-30, 1e-30], [1e-30, 1 - 1e-30]])
+    return found._replace(potentials=replace(found.potentials, transition=transition))
 
 
 def test_chains_share_a_call_and_lost_windows_are_redone() -> None:
@@ -106,11 +105,12 @@ def test_common_transitions_leave_no_rounding_for_those_that_are_never_seen() ->
     rows = np.array([[0.99 - 6e-7, 0.01, 3e-7, 3e-7], [0.01, 0.99 - 6e-7, 3e-7, 3e-7], [0.25] * 4, [0.25] * 4])
     problem = lowered_problem(Poisson(), {"rate": rate}, y, missing=False)
     # Numbers that both precisions hold alike.
-    problem = problem._replace(transition=rows, start=np.array([0.5, 0.5, 0.0, 0.0]))
+    potentials = replace(problem.potentials, transition=rows)
+    problem = problem._replace(potentials=potentials, start=np.array([0.5, 0.5, 0.0, 0.0]))
     problem = jax.tree.map(lambda each: np.float32(each).astype(np.float64), problem)
     layout = windows()
     exact = weight * problem.expected(layout, PER_CHUNK).transitions.sum(0)
-    wide = problem.transition / problem.transition.sum(1, keepdims=True)
+    wide = problem.potentials.transition / problem.potentials.transition.sum(1, keepdims=True)
     expected = exact - wide * exact.sum(1, keepdims=True)
     weights = jnp.full(layout.size, weight, jnp.float32)
     found = quickly(lambda narrow: statistics_by(pallas, narrow, layout, Wanted(), weights))(problem.narrow()).centred
@@ -124,7 +124,7 @@ def precomputed() -> Problem:
     rng = np.random.default_rng(3)
     logs = 2.0 * rng.normal(size=(40, 2))
     logs[7] = np.nan
-    return Problem(Lowered(logs, None, PRECOMPUTED, 2, 0), matrix(2, rng), np.array([0.4, 0.6]), np.array([0.3, 0.7]))
+    return Problem(Potentials(logs, None, matrix(2, rng), np.array([0.4, 0.6]), PRECOMPUTED, 2), np.array([0.3, 0.7]))
 
 
 def test_precomputed_log_likelihoods_and_posteriors_of_their_rows() -> None:

@@ -1,7 +1,7 @@
-"""The fused kernel, compiled from the C++ files beside this one when the package was installed.
+"""The C++ kernel as a backend, compiled from the files beside this one when the package was installed.
 
-Windows go in and expected statistics come out: rows are read, turned into likelihoods, filtered, smoothed and summed
-by one function that never writes anything of the size of the data. `LONGHMM_NATIVE=0` switches it off.
+Rows are read, turned into likelihoods, filtered, smoothed and summed by one function that never writes anything of the
+size of the data. Under `jax.vmap` all chains share one call. `LONGHMM_NATIVE=0` switches it off.
 """
 
 from __future__ import annotations
@@ -12,7 +12,28 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.backends.protocol import (
+    PRECOMPUTED,
+    Boundary,
+    ChunkPaths,
+    ChunkStatistics,
+    Messages,
+    PathsGiven,
+    PathsWanted,
+    Potentials,
+    Wanted,
+)
+from longhmm.data.layout import Layout
+
+name = "cpp"
+many_points = True
+underflows = True
 MOST_STATES = 255  # of a model whose paths it can find: a state is a byte, and one value means none
 
 OPERATIONS = ("longhmm_windows_f32", "longhmm_windows_f64", "longhmm_find_paths")
@@ -40,7 +61,7 @@ def library() -> ctypes.CDLL | None:
         found = ctypes.CDLL(str(Path(__file__).with_name("library.so")))
     except OSError:
         return None
-    if not all(hasattr(found, name) for name in OPERATIONS):  # a library of another version
+    if not all(hasattr(found, each) for each in OPERATIONS):  # a library of another version
         return None
     found.longhmm_instruction_set.restype = ctypes.c_char_p
     return found
@@ -53,8 +74,6 @@ def available() -> bool:
 
 def usable() -> bool:
     """Whether compiled JAX programs may call the kernel: it is built, and they run on the CPU."""
-    import jax
-
     return available() and jax.default_backend() == "cpu"
 
 
@@ -76,14 +95,109 @@ def status() -> str:
     return "fused kernel: not built; install again where a C++ compiler is present (pure JAX runs instead)"
 
 
-@cache
-def register() -> bool:
-    """Make the kernel's operations known to JAX; False where there is none."""
-    found = library()
-    if found is None:
-        return False
-    import jax
+def supports(kind: int, n_states: int, time_varying: bool, precision: np.dtype) -> bool:
+    """Whether it was built, programs run on the CPU, one matrix serves all rows, and a state fits into a byte."""
+    return not time_varying and kind <= PRECOMPUTED and n_states <= MOST_STATES and usable()
 
-    for name in OPERATIONS:
-        jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(getattr(found, name)), platform="cpu")
-    return True
+
+def borrowed(rows: np.ndarray) -> np.ndarray:
+    """Rows of the caller's memory, contiguous floats, by address: not copied, and of any number in one program.
+
+    The caller keeps the memory until the results are there.
+    """
+    return np.array([rows.ctypes.data, rows.dtype == np.float64], np.uint64)
+
+
+def statistics(
+    potentials: Potentials, layout: Layout, boundary: Boundary, weights: Any, wanted: Wanted
+) -> ChunkStatistics:
+    """Marginals of the cores; rows keep their own precision."""
+    transition = potentials.transition
+    kind, n, size = transition.dtype, transition.shape[-1], layout.size
+    lead = (size,) if wanted.per_chunk else ()
+    shapes: tuple[tuple[int, ...], ...] = (
+        lead,
+        (*lead, n),
+        (*lead, n, n),
+        (*lead, n, n),
+        (*lead, n, potentials.sums),
+        (wanted.gamma or 1, n),
+        (4, size, n) if wanted.messages else (1, 1),
+    )
+    results = [*(jax.ShapeDtypeStruct(shape, kind) for shape in shapes), jax.ShapeDtypeStruct((), jnp.int32)]
+    # One call serves many points, unless something belongs to a single one of them.
+    alone = boundary.forward is not None or boundary.backward is not None
+    alone = alone or (wanted.gamma > 0 and potentials.kind != PRECOMPUTED)
+    start = potentials.initial if boundary.start is None else boundary.start
+    given = (potentials.initial, start, potentials.natural, boundary.forward, boundary.backward)
+    operation = "longhmm_windows_f64" if kind == jnp.float64 else "longhmm_windows_f32"
+    *sums, gamma, edges, impossible = _call(operation, results, "sequential" if alone else "expand_dims")(
+        potentials.rows,
+        *_integers(layout.begin, layout.left, layout.core, layout.right, layout.opens),
+        jnp.ones(size, kind) if weights is None else weights.astype(kind),
+        transition,
+        *_numbers(kind, *given),
+        kind=np.int32(potentials.kind),
+        width=np.int32(potentials.width),
+        per_window=np.int32(wanted.per_chunk),
+        stationary_start=np.int32(boundary.start is None),
+        given_before=np.int32(boundary.forward is not None),
+        given_after=np.int32(boundary.backward is not None),
+        gamma_wanted=np.int32(wanted.gamma > 0),
+        edges_wanted=np.int32(wanted.messages),
+        forward_only=np.int32(wanted.forward_only),
+        threads=np.int32(threads()),
+    )
+    messages = Messages(*edges) if wanted.messages else None
+    return ChunkStatistics._make((*sums, gamma, None, messages, impossible))
+
+
+def paths(potentials: Potentials, layout: Layout, given: PathsGiven, wanted: PathsWanted) -> ChunkPaths:
+    """Paths through the cores."""
+    n, size = potentials.initial.shape[-1], layout.size
+    messages, maps = (size if each else 1 for each in (wanted.messages, wanted.maps))
+    results = (
+        *(jax.ShapeDtypeStruct(shape, jnp.float64) for shape in ((messages, n), (messages, n), (messages,))),
+        jax.ShapeDtypeStruct((maps, n + 1), jnp.uint8),
+        jax.ShapeDtypeStruct((max(wanted.states, 1),), jnp.uint8),
+        jax.ShapeDtypeStruct((), jnp.int64),
+    )
+    start = potentials.initial if given.start is None else given.start
+    found = _call("longhmm_find_paths", results, "sequential")(
+        potentials.rows,
+        *_integers(layout.begin, layout.left, layout.core, layout.opens),
+        *_numbers(jnp.float64, potentials.transition, potentials.initial, start, potentials.natural, given.forward),
+        *_integers(jnp.zeros(size) if given.following is None else given.following),
+        jnp.asarray(given.key, jnp.uint32),
+        jnp.asarray(given.first_row, jnp.int64),
+        *_integers(given.log_space),
+        kind=np.int32(potentials.kind),
+        width=np.int32(potentials.width),
+        drawn=np.int32(wanted.drawn),
+        given_before=np.int32(given.forward is not None),
+        messages_wanted=np.int32(wanted.messages),
+        maps_wanted=np.int32(wanted.maps),
+        states_wanted=np.int32(wanted.states > 0),
+        threads=np.int32(threads()),
+    )
+    return ChunkPaths(*found[:5])
+
+
+def _call(operation: str, results: Any, vmap_method: str) -> Any:
+    _register()
+    return jax.ffi.ffi_call(operation, results, vmap_method=vmap_method)
+
+
+def _integers(*given: Any) -> list[jax.Array]:
+    return [jnp.asarray(each, jnp.int32) for each in given]
+
+
+def _numbers(kind: Any, *given: Any) -> list[jax.Array]:
+    """What is not given has a place all the same."""
+    return [jnp.zeros((1, 1), kind) if each is None else jnp.asarray(each, kind) for each in given]
+
+
+@cache
+def _register() -> None:
+    for operation in OPERATIONS:
+        jax.ffi.register_ffi_target(operation, jax.ffi.pycapsule(getattr(library(), operation)), platform="cpu")

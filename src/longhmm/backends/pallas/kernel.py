@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import jax
@@ -21,7 +21,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from longhmm.backends.pallas.plan import UNKNOWN, Found, Lanes, Parameters, Plan
-from longhmm.backends.pallas.rows import Reader, add_sums, split, sum_of, table_code
+from longhmm.backends.pallas.rows import Reader, sum_of
 from longhmm.inference.scaling import least_normaliser
 
 TINY = float(np.finfo(np.float32).tiny)
@@ -29,39 +29,28 @@ NEGLIGIBLE = 8 * float(np.finfo(np.float32).eps)
 
 
 def run_windows(plan: Plan, rows: jax.Array, lanes: Lanes, parameters: Parameters) -> Found:
-    """Carry out both passes over all windows; `rows` is flat."""
+    """Carry out both passes over all windows."""
     n, count = plan.states, lanes.origin.shape[0]
     matrix = parameters.transition.reshape(n, n)
     least_allowed = least_normaliser(matrix, plan.left + plan.core + plan.right)
     watched = ~(least_allowed < jnp.min(matrix))
     parameters = parameters._replace(watched=watched.astype(jnp.int32)[None])
-    one = jax.ShapeDtypeStruct
-    call = partial(_call, plan, count)
-    each, flag = one((count,), jnp.float32), one((count,), jnp.int32)
-    alpha, log_likelihood, gone, least, lost_forward = call(
-        _forward,
-        (
-            one(((plan.core + 1) * n, count), jnp.float32),
-            each,
-            one((n, count), jnp.float32),
-            each,
-            flag,
-        ),
-    )(rows, *lanes, *parameters)
-    fused = plan.config.fused_counts
-    weighted = (n * n if fused else plan.core * n, count)
-    first, result, sums, edges, least_back, lost, gamma = call(
-        _backward,
-        (
-            one((n, count), jnp.float32),
-            one(weighted, jnp.float32),
-            one((max(1, n * plan.form.sums * count),), jnp.float32),
-            one((2 * n, count), jnp.float32),
-            each,
-            flag,
-            one(((plan.gamma + plan.config.lanes) * n,), jnp.float32),
-        ),
-    )(rows, *lanes, *parameters, alpha, gone)
+    each, by_state, flag = _floats(count), _floats(n, count), jax.ShapeDtypeStruct((count,), jnp.int32)
+    grid, given = (count // plan.config.lanes,), (rows.reshape(-1), *lanes, *parameters)
+    forward = (_floats((plan.core + 1) * n, count), each, by_state, each, flag)
+    alpha, log_likelihood, gone, least, lost_forward = _call(plan, partial(_forward, plan), forward, grid)(*given)
+    fused, n_sums = plan.config.fused_counts, n * plan.sums * count
+    backward = (
+        by_state,
+        _floats(n * n if fused else plan.core * n, count),
+        _floats(max(1, n_sums)),
+        _floats(2 * n, count),
+        each,
+        flag,
+        _floats((plan.gamma + plan.config.lanes) * n),
+    )
+    run = _call(plan, partial(_backward, plan, count), backward, grid)
+    first, result, sums, edges, least_back, lost, gamma = run(*given, alpha, gone)
     sound = jnp.minimum(least, least_back) > jnp.where(watched, TINY, least_allowed)  # false where it is no number
     counts = result.reshape(n, n, count) if fused else count_transitions(plan, count, alpha, result)
     own = alpha.reshape(plan.core + 1, n, count)
@@ -69,41 +58,40 @@ def run_windows(plan: Plan, rows: jax.Array, lanes: Lanes, parameters: Parameter
         log_likelihood,
         first,
         counts,
-        sums[: n * plan.form.sums * count].reshape(n, plan.form.sums, count),
+        sums[:n_sums].reshape(n, plan.sums, count),
         jnp.concatenate([own[:1], own[-1:], edges.reshape(2, n, count)]),
         ~sound | (lost_forward + lost > 0),
         gamma[: plan.gamma * n].reshape(plan.gamma, n),
     )
 
 
-def _call(plan: Plan, count: int, body: Callable[..., None], shapes: Sequence[jax.ShapeDtypeStruct]) -> Any:
+def _floats(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def _call(plan: Plan, body: Callable[..., None], shapes: Any, grid: tuple[int, ...]) -> Any:
+    """Without a GPU it is interpreted: slow, for tests."""
     return pl.pallas_call(
-        partial(body, plan, count),
+        body,
         out_shape=shapes,
-        grid=(count // plan.config.lanes,),
+        grid=grid,
         compiler_params=triton.CompilerParams(num_warps=plan.config.warps, num_stages=1),
-        interpret=plan.interpret,
+        interpret=jax.default_backend() != "gpu",
     )
 
 
-def _forward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
+def _forward(plan: Plan, rows: Any, *references: Any) -> None:
     lanes, parameters = Lanes(*references[:5]), Parameters(*references[5:10])
     alpha, log_likelihood, gone_out, least_out, lost_out = references[10:]
     read = Reader(plan, rows, lanes, parameters)
-    n, width, size = plan.states, plan.form.width, plan.config.lanes
-    zero = jnp.zeros((size,), jnp.float32)
+    n, zero = plan.states, read.zero
     initial = [parameters.initial[k] for k in range(n)]
     message = [zero + parameters.start[k] for k in range(n)]
     taken = (2 * n + 4) * TINY
 
-    def store(message: Sequence[jax.Array], at: Any) -> None:
-        for k in range(n):
-            alpha[at + k, read.own] = message[k]
-
     def carried(gone: list[jax.Array]) -> list[jax.Array]:
         """What was lost, one step on, and its sum."""
-        for k in range(n):
-            gone_out[k, read.own] = gone[k]
+        read.put(gone_out, 0, gone)
         return [*read.forward(gone, gone_out, 0), sum_of(gone)]
 
     def step(r: Any, at: Any, moved: Any, row: Any, risen: Any, bounds: Any) -> Any:
@@ -117,12 +105,12 @@ def _forward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
         c = jnp.maximum(c, TINY)
         scale = 1.0 / c
         message = [each * scale for each in joint]
-        store(message, at)
+        read.put(alpha, at, message)
         if risen:
             lost = lambda: carried([((risen[k] + taken) * b[k] + taken) * scale for k in range(n)])  # noqa: E731
             *risen, size = read.if_watched(lost, n + 1)
             excess = jnp.maximum(excess, size)
-        return (*read.forward(message, alpha, at), *following, *risen, least, excess), c, peak
+        return (read.forward(message, alpha, at), following, risen, (least, excess)), c, peak
 
     def opened(r: Any, moved: Sequence[jax.Array], values: Sequence[Any]) -> list[jax.Array]:
         here = (read.begin == r) & read.opens
@@ -131,26 +119,24 @@ def _forward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
     in_margin = 0 if plan.joined else n  # where chunks are compared, what is unknown comes in at their beginning
 
     def margin(r: Any, carry: Any) -> Any:
-        moved, row, risen, bounds = split(carry, (n, width, in_margin, 2))
+        moved, row, risen, bounds = carry
         return step(r, 0, opened(r, moved, initial), row, opened(r, risen, [zero] * n), bounds)[0]
 
     def core(r: Any, carry: Any) -> Any:
-        moved, row, risen, bounds, (logs, peaks) = split(carry, (n, width, n, 2, 2))
-        carry, c, peak = step(plan.left + r, (r + 1) * n, moved, row, risen, bounds)
+        state, (logs, peaks) = carry
+        state, c, peak = step(plan.left + r, (r + 1) * n, *state)
         mine = r < read.core
-        return (*carry, logs + jnp.where(mine, jnp.log(c), 0.0), peaks + jnp.where(mine, peak, 0.0))
+        return state, (logs + jnp.where(mine, jnp.log(c), 0.0), peaks + jnp.where(mine, peak, 0.0))
 
-    store(message, 0)
-    for k in range(n):
-        gone_out[k, read.own] = zero
-    carry = (*read.forward(message, alpha, 0), *read.row(0), *[zero] * in_margin, zero + 1.0, zero)
-    carry = jax.lax.fori_loop(0, plan.left, margin, carry)
-    moved, row, risen, bounds = split(carry, (n, width, in_margin, 2))
+    read.put(alpha, 0, message)
+    read.put(gone_out, 0, [zero] * n)
+    begin = (read.forward(message, alpha, 0), read.row(0), [zero] * in_margin, (zero + 1.0, zero))
+    moved, row, risen, bounds = jax.lax.fori_loop(0, plan.left, margin, begin)
     if plan.joined:
         risen = [jnp.where(read.watched & (NEGLIGIBLE * each < UNKNOWN), UNKNOWN, zero) for each in moved]
     moved, risen = opened(plan.left, moved, initial), opened(plan.left, risen, [zero] * n)
-    carry = jax.lax.fori_loop(0, plan.core, core, (*moved, *row, *risen, *bounds, zero, zero))
-    moved, _, risen, (least, excess), (logs, peaks) = split(carry, (n, width, n, 2, 2))
+    state, (logs, peaks) = jax.lax.fori_loop(0, plan.core, core, ((moved, row, risen, bounds), (zero, zero)))
+    moved, _, risen, (least, excess) = state
     log_likelihood[read.own] = logs + peaks * math.log(2.0)
     sound = excess < NEGLIGIBLE
     for k in range(n if plan.joined else 0):
@@ -163,34 +149,32 @@ def _backward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
     lanes, parameters, (alpha, gone) = Lanes(*references[:5]), Parameters(*references[5:10]), references[10:12]
     first_out, result, sums_out, edges, least_out, lost_out, gamma_out = references[12:]
     read = Reader(plan, rows, lanes, parameters)
-    n, width, size, form = plan.states, plan.form.width, plan.config.lanes, plan.form
+    n, size = plan.states, plan.config.lanes
     fused, total = plan.config.fused_counts, plan.left + plan.core + plan.right
-    zero = jnp.zeros((size,), jnp.float32)
+    zero = read.zero
     lane = read.lane + jnp.arange(size, dtype=jnp.int32)
-    kept = 0 if read.table else n * form.sums  # a table's sums are added where they lie, each lane in its own column
+    kept = 0 if read.table else n * plan.sums  # a table's sums are added where they lie, each lane in its own column
     if read.table:
 
         def clear(i: Any, _: Any) -> Any:
             sums_out[pl.ds(i * count + read.lane, size)] = zero
             return _
 
-        jax.lax.fori_loop(0, n * form.sums, clear, 0)
+        jax.lax.fori_loop(0, n * plan.sums, clear, 0)
 
     def keep(weighted: Sequence[jax.Array], at: Any) -> None:
-        for k in range(0 if plan.config.held else n):
-            result[at + k, read.own] = weighted[k]
+        if not plan.config.held:
+            read.put(result, at, weighted)
 
     def margin(i: Any, carry: Any) -> Any:
         r = total - 1 - i
-        beta, row, (least,), risen = split(carry, (n, width, 1, n))
+        beta, row, least, risen = carry
         following = read.row(r - 1)
         _, _, b, _ = read.seen(row)
         weighted = [beta[k] * b[k] for k in range(n)]
         keep(weighted, 0)  # where the core's first row will go, in the end
         beta = read.back(weighted, result, 0)
-        top = beta[0]
-        for each in beta[1:]:
-            top = jnp.maximum(top, each)
+        top = reduce(jnp.maximum, beta)
         scale = 1.0 / jnp.maximum(top, TINY)
 
         def lost() -> list[jax.Array]:
@@ -199,12 +183,11 @@ def _backward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
             return [(each + (2 * n + 4) * TINY) * scale for each in read.back(weighted, result, 0)]
 
         risen = read.if_watched(lost, n)
-        return (*[each * scale for each in beta], *following, jnp.minimum(least, top), *risen)
+        return [each * scale for each in beta], following, jnp.minimum(least, top), risen
 
     def core(i: Any, carry: Any) -> Any:
         r = plan.core - 1 - i
-        parts = split(carry, (n, n, width, 1, kept, n * n if fused else 0, n))
-        beta, a, row, (least,), sums, counts, _ = parts
+        beta, a, row, least, sums, counts, _ = carry
         before = [alpha[r * n + k, read.own] for k in range(n)]
         following = read.row(plan.left + r - 1)
         filled, present, b, _ = read.seen(row)
@@ -224,8 +207,7 @@ def _backward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
         if fused:
             counts = [counts[i * n + j] + before[i] * weighted[j] for i in range(n) for j in range(n)]
         else:
-            for k in range(n):
-                result[r * n + k, read.own] = weighted[k]
+            read.put(result, r * n, weighted)
         if plan.gamma:
             # Rows of the margins go to rows behind the last, one for each lane.
             nowhere = plan.gamma + lane - read.lane
@@ -235,17 +217,16 @@ def _backward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
         weight = jnp.where(mine & present, 1.0, 0.0)
         observed = [each * weight for each in gamma]
         if read.table:
-            code = table_code(form, filled[0])[0]
+            code = read.code(filled[0])[0]
             for k in range(n):
-                place = sums_out.at[(code + k * form.sums) * count + lane]
+                place = sums_out.at[(code + k * plan.sums) * count + lane]
                 triton.store(place, triton.load(place) + observed[k])
         elif kept:
-            sums = add_sums(form, n, read.pack, filled, observed, sums)
-        return (*beta, *before, *following, least, *sums, *counts, *gamma)
+            sums = read.add_sums(filled, observed, sums)
+        return beta, before, following, least, sums, counts, gamma
 
-    carry = (*[zero + 1.0] * n, *read.row(total - 1), zero + 1.0, *[zero] * n)
-    carry = jax.lax.fori_loop(0, plan.right, margin, carry)
-    beta, row, (least,), risen = split(carry, (n, width, 1, n))
+    end = ([zero + 1.0] * n, read.row(total - 1), zero + 1.0, [zero] * n)
+    beta, row, least, risen = jax.lax.fori_loop(0, plan.right, margin, end)
     leaving = [alpha[plan.core * n + k, read.own] for k in range(n)]
     agreed = sum_of(leaving[k] * beta[k] for k in range(n))
     least = jnp.minimum(least, agreed)
@@ -253,18 +234,14 @@ def _backward(plan: Plan, count: int, rows: Any, *references: Any) -> None:
     disputed = zero
     for k, each in enumerate(risen):
         disputed += gone[k, read.own] * (beta[k] + each) + leaving[k] * each
-    for k in range(n):
-        edges[k, read.own] = beta[k]
-    inner = n * n if fused else 0
-    carry = (*[each * scale for each in beta], *leaving, *row, least, *[zero] * (kept + inner + n))
-    carry = jax.lax.fori_loop(0, plan.core, core, carry)
-    beta, _, _, (least,), sums, counts, gamma = split(carry, (n, n, width, 1, kept, inner, n))
+    read.put(edges, 0, beta)
+    nothing = ([zero] * kept, [zero] * (n * n if fused else 0), [zero] * n)
+    carry = ([each * scale for each in beta], leaving, row, least, *nothing)
+    beta, _, _, least, sums, counts, gamma = jax.lax.fori_loop(0, plan.core, core, carry)
     opening = read.opens & (read.begin == plan.left) & (read.core > 0)
-    for k in range(n):
-        edges[n + k, read.own] = beta[k]
-        first_out[k, read.own] = jnp.where(opening, gamma[k], 0.0)
-    for at, each in enumerate(counts):
-        result[at, read.own] = each
+    read.put(edges, n, beta)
+    read.put(first_out, 0, [jnp.where(opening, each, 0.0) for each in gamma])
+    read.put(result, 0, counts)
     for at, each in enumerate(sums):
         sums_out[pl.ds(at * count + read.lane, size)] = each
     least_out[read.own] = least
@@ -278,13 +255,9 @@ def count_transitions(plan: Plan, count: int, alpha: jax.Array, weighted: jax.Ar
     side = min(plan.config.tile, n)
     tiles = -(-n // side)
     splits = min(plan.config.splits, plan.core)
-    found = pl.pallas_call(
-        partial(_count_tile, plan, side, tiles, splits),
-        out_shape=jax.ShapeDtypeStruct((splits * tiles * tiles * side * side, count), jnp.float32),
-        grid=(count // plan.config.lanes, splits, tiles * tiles),
-        compiler_params=triton.CompilerParams(num_warps=plan.config.warps, num_stages=1),
-        interpret=plan.interpret,
-    )(alpha, weighted)
+    shape = _floats(splits * tiles * tiles * side * side, count)
+    grid = (count // plan.config.lanes, splits, tiles * tiles)
+    found = _call(plan, partial(_count_tile, plan, side, tiles, splits), shape, grid)(alpha, weighted)
     found = found.reshape(splits, tiles, tiles, side, side, count).sum(axis=0)
     return found.transpose(0, 2, 1, 3, 4).reshape(tiles * side, tiles * side, count)[:n, :n]
 

@@ -4,64 +4,37 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-
-class Form(NamedTuple):
-    """Kind of the rows, numbers of a row, natural parameters of a state, and expected statistics of a state."""
-
-    kind: int
-    width: int
-    pack: int
-    sums: int
-
-
 UNKNOWN = 2.0**-63  # what predictions may differ by where chunks meet, in single precision
 COMPARED = UNKNOWN / 4096  # the smallest entry of a message that is compared there
 
 
 class Config(NamedTuple):
-    """How the work is laid out on the device.
+    """How the work is laid out on the device."""
 
-    Attributes:
-        lanes, warps: windows and warps of a program.
-        held: keep the transition matrix and the packs in registers, and write its products out; else they are read for
-            every row.
-        fused_counts: count transitions in the backward pass, rather than in a pass of their own; only where `held`.
-        splits: programs that share the rows of a window in that pass of its own.
-        tile: states on each side of the tile of transitions that a program of it keeps in registers.
-    """
-
-    lanes: int = 32
+    lanes: int = 32  # windows of a program
     warps: int = 1
-    held: bool = True
-    fused_counts: bool = False
-    splits: int = 8
-    tile: int = 8
+    held: bool = True  # keep the transition matrix and the packs in registers; else they are read for every row
+    fused_counts: bool = False  # count transitions in the backward pass, not in one of their own; only where `held`
+    splits: int = 8  # programs that share the rows of a window in that pass of its own
+    tile: int = 8  # states on each side of the tile of transitions that a program of it keeps in registers
 
 
 class Plan(NamedTuple):
-    """What is constant in a compiled kernel.
+    """What is constant in a compiled kernel."""
 
-    Attributes:
-        form, states: the emission, and K.
-        left, core, right: the longest margins and core.
-        row_stride, number_stride: distance, in the flat rows, of the next time and of the next number of a row.
-        gamma: rows of posteriors that are asked for, or 0.
-        config: how to run it.
-        interpret: run it without a GPU, slowly.
-        joined: windows are chunks that warmed up and whose messages are compared (see native/group.h).
-    """
-
-    form: Form
+    kind: int
+    width: int  # numbers of a row
+    pack: int  # natural parameters of a state
+    sums: int  # expected statistics of a state
     states: int
-    left: int
+    left: int  # the longest margins and core
     core: int
     right: int
-    row_stride: int
+    row_stride: int  # distance, in the flat rows, of the next time and of the next number of a row
     number_stride: int
-    gamma: int
+    gamma: int  # rows of posteriors that are asked for, or 0
     config: Config
-    interpret: bool
-    joined: bool = False
+    joined: bool = False  # windows are chunks that warmed up and whose messages are compared (see native/group.h)
 
 
 class Lanes(NamedTuple):

@@ -1,32 +1,38 @@
 """Statistics of windows by the fused GPU kernel, in the same terms as the C++ kernel; see `kernel`.
 
 Windows that underflow may have harmed are done again by the reference, one at a time: a loop that usually has nothing
-to do, which stays true when many chains share the call.
+to do, which stays true when many chains share the call. Many windows are spread over all devices of this host: the mesh
+is their row, and each runs an equal share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
+from functools import cache, partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from longhmm.backends import reference
-from longhmm.backends.pallas import devices
 from longhmm.backends.pallas.kernel import run_windows
-from longhmm.backends.pallas.plan import Config, Form, Found, Lanes, Parameters, Plan
-from longhmm.backends.pallas.rows import scaled_packs
-from longhmm.backends.protocol import PRECOMPUTED, Boundary, ChunkStatistics, Lowered, Wanted, weighted_sum
+from longhmm.backends.pallas.plan import Config, Found, Lanes, Plan
+from longhmm.backends.pallas.rows import flat_parameters
+from longhmm.backends.protocol import PRECOMPUTED, Boundary, ChunkStatistics, Potentials, Wanted
 from longhmm.data.layout import Layout
 from longhmm.inference.markov import stationary
+from longhmm.inference.scaling import weighted_sum
 
 name = "pallas"
 many_points = True
 MOST_STATES = 32
 HELD_STATES = 8  # up to here the transition matrix and the counts of transitions stay in registers
+AXIS = "windows"  # of the mesh
+# Windows of a minibatch for each device, below which a device more saves nothing: on an H200 a step takes as long with
+# 10,000 windows as with 16.
+LARGE = 1 << 15
 
 
 def usable() -> bool:
@@ -41,16 +47,6 @@ def status() -> str:
     return "not used: JAX sees no NVIDIA GPU"
 
 
-def interpreted() -> bool:
-    """Whether the kernel must do without a GPU: slow, for tests."""
-    return jax.default_backend() != "gpu"
-
-
-def serves(n_states: int) -> bool:
-    """Whether the kernel can run models with so many states."""
-    return n_states <= MOST_STATES
-
-
 def config_for(n_states: int) -> Config:
     """The layout that was fastest for so many states."""
     return Config(held=n_states <= HELD_STATES, fused_counts=n_states <= HELD_STATES)
@@ -58,88 +54,61 @@ def config_for(n_states: int) -> Config:
 
 def supports(kind: int, n_states: int, time_varying: bool, precision: Any) -> bool:
     """Whether programs run on a GPU, in single precision, with few states and one matrix for all rows."""
-    return usable() and precision == jnp.float32 and not time_varying and kind <= PRECOMPUTED and serves(n_states)
+    served = not time_varying and kind <= PRECOMPUTED and n_states <= MOST_STATES
+    return usable() and precision == jnp.float32 and served
 
 
 def statistics(
-    lowered: Lowered,
-    transition: Any,
-    initial: Any,
+    potentials: Potentials,
     layout: Layout,
     boundary: Boundary,
     weights: Any,
-    *,
-    start: Any,
     wanted: Wanted,
-) -> ChunkStatistics:
-    """Marginals of the cores of windows, in single precision; sums over windows are taken in double."""
-    if boundary.forward is not None or wanted.forward_only or wanted.messages:
-        how = (lowered, transition, initial, layout, boundary, weights)
-        return reference.statistics(*how, start=start, wanted=wanted)
-    message = jax.lax.stop_gradient(stationary(transition)) if start is None else start
-    natural = jnp.zeros((transition.shape[-1], 1)) if lowered.natural is None else lowered.natural
-    form = Form(lowered.kind, lowered.width, 0 if lowered.natural is None else natural.shape[-1], lowered.sums)
-    by = None if wanted.per_chunk else (jnp.ones(layout.size) if weights is None else weights)
-    found = window_sums(form, lowered.rows, layout, (transition, initial, message), natural, by, gamma=wanted.gamma)
-    logs, first, counts, centred, sums, posteriors = (each.astype(transition.dtype) for each in found)
-    none = jnp.asarray(-1, jnp.int32)
-    return ChunkStatistics(logs, first, counts, centred, sums, posteriors, None, None, none)
-
-
-def window_sums(
-    form: Form,
-    rows: jax.Array,
-    layout: Layout,
-    parameters: tuple[jax.Array, jax.Array, jax.Array],
-    packs: jax.Array,
-    weights: jax.Array | None,
     *,
-    gamma: int = 0,
     config: Config | None = None,
-    interpret: bool | None = None,
-) -> Sequence[jax.Array]:
-    """Log likelihood, first states, transitions, their excess, sums, and posteriors of core rows (others are 0).
+) -> ChunkStatistics:
+    """Marginals of the cores of windows, in single precision.
 
-    All in float32; sums over windows, and the excess, in which large counts cancel, are taken in float64.
-
-    Args:
-        rows: `(n, width)`.
-        layout: W windows in them.
-        parameters: transition matrix, message of first states, and message of the state before a window.
-        packs: `(K, pack)`, natural parameters.
-        weights: `(W,)`, with which windows are summed up; None for the results of each window (leading axis W).
-        gamma: number of rows whose posteriors are asked for, or 0.
-        config: the layout on the device; the fastest known where None.
-        interpret: run without a GPU, slowly; where None, if there is none.
+    Sums over windows, and centred counts, in which large ones cancel, are taken in double precision. `config`: the
+    layout on the device, where it is not the fastest known.
     """
-    interpret = interpreted() if interpret is None else interpret
+    if boundary.forward is not None or wanted.forward_only or wanted.messages:
+        return reference.statistics(potentials, layout, boundary, weights, wanted)
+    dtype, n, count = potentials.transition.dtype, potentials.initial.shape[-1], layout.size
+    start = jax.lax.stop_gradient(stationary(potentials.transition)) if boundary.start is None else boundary.start
+    config = config or config_for(n)
     with jax.enable_x64(False):
-        parameters = tuple(each.astype(jnp.float32) for each in parameters)  # type: ignore[assignment]
-        packs = packs.astype(jnp.float32)
-        n = parameters[0].shape[-1]
-        config = config_for(n) if config is None else config
-        rows, spans = rows.astype(jnp.float32), layout.spans
-        plan = Plan(form, n, *spans, form.width, 1, gamma, config, interpret)
-        count = layout.size
-        shared = gamma == 0 and devices.shares_pay(count)
-        spare = -count % (config.lanes * (devices.mesh().size if shared else 1))
+        potentials, start = jax.tree.map(lambda each: each.astype(jnp.float32), (potentials, start))
+        natural, width, (lead, *_) = potentials.natural, potentials.width, layout.spans
+        form = (potentials.kind, width, 0 if natural is None else natural.shape[-1], potentials.sums)
+        plan = Plan(*form, n, *layout.spans, width, 1, wanted.gamma, config)
+        shared = wanted.gamma == 0 and shares_pay(count)
+        spare = -count % (config.lanes * (mesh().size if shared else 1))
         begin, left, core, right, opens = (
             jnp.pad(jnp.asarray(each).astype(jnp.int32), (0, spare))
             for each in (layout.begin, layout.left, layout.core, layout.right, layout.opens)
         )  # a lane without a window has no rows
-        lanes = Lanes((begin - spans[0]) * form.width, spans[0] - left, spans[0] + core + right, core, opens)
-        run = _shared(plan) if shared else partial(run_windows, plan)
-        found = run(rows.reshape(-1), lanes, flat_parameters(form, parameters, packs))
-        results = _by_window(found, parameters[0], count)
-        results = (*results, _only_cores(found.gamma, begin[:count], core[:count]))
-        lost = found.lost[:count]
-        results = _redo_lost(form, rows, layout, parameters, packs, lost, results)
-    *parts, posteriors = results
-    if weights is not None:
-        parts = [weighted_sum(weights, each) for each in parts]
+        lanes = Lanes((begin - lead) * width, lead - left, lead + core + right, core, opens)
+        run: Callable[..., Found] = partial(run_windows, plan)
+        run = on_each(run, PartitionSpec()) if shared else run
+        transition = potentials.transition
+        parameters = flat_parameters(plan, transition, potentials.initial, start, natural)
+        found = run(potentials.rows, lanes, parameters)
+        results = (
+            found.log_likelihood[:count],
+            found.first[:, :count].T,
+            jnp.moveaxis(found.transitions[..., :count], -1, 0) * transition,
+            jnp.moveaxis(found.sums[..., :count], -1, 0),
+            _only_cores(found.gamma, begin[:count], core[:count]),
+        )
+        *parts, gamma = _redo_lost(potentials, layout, start, found.lost[:count], results)
+    if not wanted.per_chunk:
+        by = jnp.ones(count) if weights is None else weights
+        parts = [weighted_sum(by, each) for each in parts]
     logs, first, counts, sums = parts
-    wide = (logs, first, counts, _excess(counts, parameters[0]), sums)
-    return (*(each.astype(jnp.float32) for each in wide), posteriors)
+    wide = (logs, first, counts, _excess(counts, transition), sums, gamma)
+    narrow = (each.astype(jnp.float32).astype(dtype) for each in wide)
+    return ChunkStatistics._make((*narrow, None, None, jnp.asarray(-1, jnp.int32)))
 
 
 def _excess(counts: jax.Array, transition: jax.Array) -> jax.Array:
@@ -150,29 +119,6 @@ def _excess(counts: jax.Array, transition: jax.Array) -> jax.Array:
         return made - wide * jnp.sum(made, axis=-1, keepdims=True)
 
 
-def flat_parameters(form: Form, parameters: tuple[jax.Array, jax.Array, jax.Array], packs: jax.Array) -> Parameters:
-    """Parameters as the kernel reads them."""
-    transition, initial, start = parameters
-    flat = scaled_packs(form, packs).reshape(-1) if form.pack else jnp.zeros(1, jnp.float32)
-    return Parameters(transition.reshape(-1), initial, start, flat)
-
-
-def _shared(plan: Plan) -> Callable[[jax.Array, Lanes, Parameters], Found]:
-    """The kernel with every device at its share of the windows; all of them have all the rows."""
-    given = (PartitionSpec(), devices.along(0), PartitionSpec())
-    run, results = partial(run_windows, plan), devices.found_by_window()
-    return jax.shard_map(run, mesh=devices.mesh(), in_specs=given, out_specs=results, check_vma=False)
-
-
-def _by_window(found: Found, transition: jax.Array, count: int) -> tuple[jax.Array, ...]:
-    return (
-        found.log_likelihood[:count],
-        found.first[:, :count].T,
-        jnp.moveaxis(found.transitions[..., :count], -1, 0) * transition,
-        jnp.moveaxis(found.sums[..., :count], -1, 0),
-    )
-
-
 def _only_cores(gamma: jax.Array, begin: jax.Array, core: jax.Array) -> jax.Array:
     """Posteriors with 0 in rows that no core owns, where the kernel wrote nothing."""
     edges = jnp.zeros(gamma.shape[0] + 1, jnp.int32).at[begin].add(1).at[begin + core].add(-1)
@@ -180,17 +126,9 @@ def _only_cores(gamma: jax.Array, begin: jax.Array, core: jax.Array) -> jax.Arra
 
 
 def _redo_lost(
-    form: Form,
-    rows: jax.Array,
-    layout: Layout,
-    parameters: tuple[jax.Array, jax.Array, jax.Array],
-    packs: jax.Array,
-    lost: jax.Array,
-    results: tuple[jax.Array, ...],
+    potentials: Potentials, layout: Layout, start: jax.Array, lost: jax.Array, results: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, ...]:
     """Results with those of lost windows replaced by the reference's, one window after the other."""
-    transition, initial, start = parameters
-    lowered = Lowered(rows, packs if form.pack else None, form.kind, form.width, form.sums)
     n_rows = results[4].shape[0]
 
     def one(carry: tuple[jax.Array, tuple[jax.Array, ...]]) -> tuple[jax.Array, tuple[jax.Array, ...]]:
@@ -198,7 +136,7 @@ def _redo_lost(
         window = jnp.argmax(lost)
         alone = jax.tree.map(lambda each: jax.lax.dynamic_slice_in_dim(jnp.asarray(each), window, 1), layout)
         wanted = Wanted(per_chunk=True, gamma=n_rows if n_rows > 1 else 0)
-        found = reference.statistics(lowered, transition, initial, alone, Boundary(), None, start=start, wanted=wanted)
+        found = reference.statistics(potentials, alone, Boundary(start=start), None, wanted)
         parts = (found.log_likelihood, found.first, found.transitions, found.sums)
         kept = tuple(each.at[window].set(part[0]) for each, part in zip(results[:4], parts, strict=True))
         gamma = results[4]
@@ -211,6 +149,38 @@ def _redo_lost(
     return jax.lax.while_loop(lambda carry: jnp.any(carry[0]), one, (lost, results))[1]
 
 
+@cache
+def mesh() -> Mesh:
+    """All devices of this host on which compiled programs run."""
+    return Mesh(np.array(jax.local_devices()), (AXIS,))
+
+
+def along(axis: int = 0) -> PartitionSpec:
+    """Spread along one axis."""
+    return PartitionSpec(*[None] * axis, AXIS)
+
+
+def spread(array: Any, axis: int = 0) -> jax.Array:
+    """An array in equal shares along one axis, which must divide."""
+    return jax.device_put(array, NamedSharding(mesh(), along(axis)))
+
+
+def on_each(run: Callable[..., Found], rows: PartitionSpec) -> Callable[..., Found]:
+    """`run(rows, lanes, parameters)` by every device on its share of the windows; `rows`: where these lie."""
+    if mesh().size == 1:
+        return run
+    one, two, three, everywhere = along(0), along(1), along(2), PartitionSpec()
+    found = Found(one, two, three, three, three, one, everywhere)
+    return jax.shard_map(run, mesh=mesh(), in_specs=(rows, one, everywhere), out_specs=found, check_vma=False)
+
+
+def shares_pay(windows: int) -> bool:
+    """Whether so many windows are worth spreading."""
+    return mesh().size > 1 and windows >= LARGE * mesh().size
+
+
 def for_windows(tree: Any, windows: int) -> Any:
-    """Arrays on every device, where so many windows of a minibatch are spread over all of them."""
-    return devices.everywhere(tree) if usable() and devices.shares_pay(windows) else tree
+    """Arrays on every device, where so many windows of a minibatch are spread over all of them: they need not move."""
+    if not (usable() and shares_pay(windows)):
+        return tree
+    return jax.device_put(tree, NamedSharding(mesh(), PartitionSpec()))

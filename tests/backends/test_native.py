@@ -15,8 +15,8 @@ from scipy.special import softmax
 
 import longhmm as lh
 from backends.references import reference as plain
-from longhmm.backends import cpp, native, reference
-from longhmm.backends.protocol import GAUSSIAN, PRECOMPUTED, Boundary, ChunkStatistics, Lowered, Messages, Wanted
+from longhmm.backends import native, reference
+from longhmm.backends.protocol import GAUSSIAN, PRECOMPUTED, Boundary, ChunkStatistics, Messages, Potentials, Wanted
 from longhmm.data.layout import Layout, Partition
 from model.configurations import named, observations
 
@@ -46,18 +46,19 @@ class Problem:
         with jax.enable_x64(True):
             rows = self.rows.astype(precision) if rows is None else rows
             natural = None if self.natural is None else jnp.asarray(self.natural, precision)
-            lowered = Lowered(jnp.asarray(rows), natural, self.kind, self.rows.shape[1], self.sums)
-            laws = (jnp.asarray(each, precision) for each in (self.transition, self.initial, self.start))
+            transition, initial, start = (
+                jnp.asarray(each, precision) for each in (self.transition, self.initial, self.start)
+            )
+            kind = (self.kind, self.rows.shape[1], self.sums)
+            potentials = Potentials(jnp.asarray(rows), natural, transition, initial, *kind)
             given = jax.tree.map(lambda each: jnp.asarray(each, precision), given)
-            return jax.tree.map(np.asarray, _run(backend, wanted, lowered, *laws, layout, given))
+            boundary = given.get("boundary", Boundary())._replace(start=start)
+            return jax.tree.map(np.asarray, _run(backend, wanted, potentials, layout, boundary, given.get("weights")))
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _run(
-    backend: Any, wanted: Wanted, lowered: Lowered, transition: Any, initial: Any, start: Any, layout: Any, given: Any
-) -> Any:
-    boundary, weights = given.get("boundary", Boundary()), given.get("weights")
-    return backend.statistics(lowered, transition, initial, layout, boundary, weights, start=start, wanted=wanted)
+def _run(backend: Any, wanted: Wanted, potentials: Potentials, layout: Any, boundary: Any, weights: Any) -> Any:
+    return backend.statistics(potentials, layout, boundary, weights, wanted)
 
 
 @cache
@@ -110,12 +111,14 @@ def test_every_kind_equals_the_reference(name: str, precision: Any) -> None:
     given, layout, tolerance = problem(name), windows(), 1e-11 if precision == np.float64 else 2e-5
     weights = np.random.default_rng(1).uniform(0.1, 9.0, layout.size)
     each = given.run(reference, layout, Wanted(per_chunk=True))
-    close(given.run(cpp, layout, Wanted(per_chunk=True), precision)[:5], each[:5], tolerance)
+    close(given.run(native, layout, Wanted(per_chunk=True), precision)[:5], each[:5], tolerance)
     total = jax.tree.map(lambda part: np.tensordot(weights, part, 1), each[:5])
-    close(given.run(cpp, layout, Wanted(), precision, weights=weights)[:5], total, tolerance)
+    close(given.run(native, layout, Wanted(), precision, weights=weights)[:5], total, tolerance)
     for forward_only in (False, True):
         wanted = Wanted(forward_only=forward_only, gamma=len(given.rows), messages=True)
-        found, expected = (given.run(*how) for how in ((cpp, layout, wanted, precision), (reference, layout, wanted)))
+        found, expected = (
+            given.run(*how) for how in ((native, layout, wanted, precision), (reference, layout, wanted))
+        )
         close(found.log_likelihood, expected.log_likelihood, tolerance)
         np.testing.assert_allclose(found.gamma, expected.gamma, atol=tolerance)
         close(*(comparable(one.messages, layout, forward_only) for one in (found, expected)), tolerance)
@@ -128,7 +131,7 @@ def test_chunks_begin_and_end_with_given_messages(forward_only: bool) -> None:
     ends = [np.log(rng.dirichlet(np.ones(given.n_states), size=layout.size)) for _ in range(2)]
     boundary = Boundary(ends[0], None if forward_only else ends[1] - 3.0)
     wanted = Wanted(per_chunk=True, forward_only=forward_only, gamma=len(given.rows), messages=True)
-    found, expected = (given.run(each, layout, wanted, boundary=boundary) for each in (cpp, reference))
+    found, expected = (given.run(each, layout, wanted, boundary=boundary) for each in (native, reference))
     close(found.gamma, expected.gamma, 1e-11)
     close(*(comparable(one.messages, layout, forward_only) for one in (found, expected)), 1e-11)
     close(found.log_likelihood, expected.log_likelihood, 1e-11)
@@ -140,8 +143,8 @@ def test_rows_may_be_borrowed() -> None:
     given, layout = problem("gaussian-full-2d"), windows()
     for precision in (np.float32, np.float64):
         rows = np.ascontiguousarray(given.rows.astype(precision))
-        found = given.run(cpp, layout, Wanted(), rows=cpp.borrowed(rows))
-        expected = given.run(cpp, layout, Wanted(), rows=rows)
+        found = given.run(native, layout, Wanted(), rows=native.borrowed(rows))
+        expected = given.run(native, layout, Wanted(), rows=rows)
         assert all(np.array_equal(one, other) for one, other in zip(found[:5], expected[:5], strict=True))
 
 
@@ -150,7 +153,7 @@ def test_means_far_from_zero_lose_no_digits() -> None:
     natural = near.natural.copy()
     natural[:, 1:3] += 2.0**20
     far = Problem(near.rows + 2.0**20, natural, GAUSSIAN, near.sums, near.n_states)
-    close(far.run(cpp, layout, Wanted())[:5], near.run(cpp, layout, Wanted())[:5], 1e-8)
+    close(far.run(native, layout, Wanted())[:5], near.run(native, layout, Wanted())[:5], 1e-8)
 
 
 # Against NumPy ------------------------------------------------------------------------------------------------------
@@ -170,10 +173,10 @@ def of_sequences(n_states: int, logs: list[np.ndarray], transition: Any, initial
 def check_against_plain(given: Problem, layout: Layout, logs: list[np.ndarray]) -> None:
     expected = plain(given.initial, given.transition, logs)
     for forward_only, probabilities in ((False, expected.gamma), (True, expected.filtered)):
-        found = given.run(cpp, layout, Wanted(forward_only=forward_only, gamma=len(given.rows)))
+        found = given.run(native, layout, Wanted(forward_only=forward_only, gamma=len(given.rows)))
         assert found.log_likelihood == pytest.approx(expected.log_likelihood, rel=1e-12)
         np.testing.assert_allclose(found.gamma, probabilities, atol=1e-11)
-    found = given.run(cpp, layout, Wanted())
+    found = given.run(native, layout, Wanted())
     np.testing.assert_allclose(found.transitions, expected.transitions, atol=1e-9)
     np.testing.assert_allclose(found.first, expected.first, atol=1e-11)
 
@@ -227,7 +230,7 @@ def test_a_window_that_is_done_again_keeps_its_weight() -> None:
     layout = replace(cells.locate(np.arange(4), 3), spans=(3, 9, 3)).padded(4)
     each, weights = given.run(reference, layout, Wanted(per_chunk=True)), np.array([1.0, 4.0, 7.0, 2.0])
     assert each.log_likelihood.min() < -100
-    found = given.run(cpp, layout, Wanted(), np.float32, weights=weights)
+    found = given.run(native, layout, Wanted(), np.float32, weights=weights)
     close(found[:5], jax.tree.map(lambda part: np.tensordot(weights, part, 1), each[:5]), 1e-5)
 
 
@@ -243,9 +246,8 @@ def test_chains_and_points_share_one_call() -> None:
     stacked = jax.tree.map(lambda *parts: jnp.stack(parts), *places)
 
     def at(shift: jax.Array, where: Layout, weights: jax.Array) -> jax.Array:
-        lowered = Lowered(rows, natural.at[:, 1:3].add(shift), given.kind, 2, given.sums)
-        how = (lowered, *laws[:2], where, Boundary(), weights)
-        return cpp.statistics(*how, start=laws[2], wanted=Wanted()).transitions
+        potentials = Potentials(rows, natural.at[:, 1:3].add(shift), *laws[:2], given.kind, 2, given.sums)
+        return native.statistics(potentials, where, Boundary(start=laws[2]), weights, Wanted()).transitions
 
     own = jnp.array([[1.0, 2.0, 0.5], [3.0, 0.25, 7.0]])
     for weights, axis in ((own[0], None), (own, 0)):  # shared by the chains, and of each chain
@@ -265,7 +267,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
     for threads in ("1", "2", "3"):
         monkeypatch.setenv("LONGHMM_THREADS", threads)
         _run.clear_cache()
-        found.append(long.run(cpp, layout, Wanted(gamma=len(long.rows))))
+        found.append(long.run(native, layout, Wanted(gamma=len(long.rows))))
     for other in found[1:]:
         assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(found[0]), jax.tree.leaves(other), strict=True))
 
