@@ -12,6 +12,7 @@ from longhmm.errors import DataError, ModelError
 from longhmm.inference.markov import stationary_law
 from longhmm.posterior.diagnostics.dwell_times import dwell_histogram
 from longhmm.posterior.diagnostics.observations import amplitudes as count_amplitudes
+from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.summary import feature_levels
 from longhmm.report.plots import style
 from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, legend, new_figure, tidy
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from longhmm.posterior.posterior import Posterior
 
 AMPLITUDE_BINS = 160
 DRAWS = 30
@@ -54,8 +53,7 @@ def amplitudes(posterior: Posterior, data: Any, *, unit: str = "", log: bool = T
         axes.fill_between(middle, found.lower, found.upper, color=INK, alpha=0.2, linewidth=0)
         axes.plot(middle, found.expected, color=INK, linewidth=1.0, linestyle="--", label="all states")
         if log:
-            axes.set_yscale("log")
-            axes.set_ylim(0.7, 2.0 * max(found.counts.max(initial=1), 1))
+            axes.set(yscale="log", ylim=(0.7, 2.0 * max(found.counts.max(initial=1), 1)))
         tidy(axes, x=style.with_unit("value" if sequences.dim == 1 else f"feature {feature}", unit), y="observations")
         if feature == 0:
             legend(axes)
@@ -84,8 +82,7 @@ def dwell_times(posterior: Posterior, events: pd.DataFrame, *, rate: float | Non
         edges = scale * (edges + 0.5)
         axes.stairs(counts[:shown], edges, fill=True, color=colour(state), alpha=0.35)
         axes.stairs(expected[:shown], edges, color=colour(state), linewidth=1.8, label="fitted")
-        axes.set_xscale("log")
-        axes.set_xlim(edges[0], edges[-1])
+        axes.set(xscale="log", xlim=(edges[0], edges[-1]))
         style.few_ticks(axes.xaxis)
         axes.set_yscale("function", functions=(lambda count: np.sqrt(np.maximum(count, 0)), np.square))
         axes.set_ylim(bottom=0)
@@ -190,8 +187,7 @@ def segmentation(
     colours = [colour(state) for state in range(n_states)]
     # The last bin has an end of its own.
     grid[-1].stackplot(times, np.append(shares, shares[-1:], axis=0).T, step="post", colors=colours, linewidth=0)
-    grid[-1].set_ylim(0, 1)
-    grid[-1].margins(x=0)
+    grid[-1].set(ylim=(0, 1), xmargin=0)
     tidy(grid[-1], x=label, y="probability")
     for state in range(n_states):
         name = f"state {state}: {levels[state, 0]:.4g} {unit}".rstrip()
