@@ -41,9 +41,18 @@ def permute_coordinates(model: HMM, coordinates: Params, order: Any) -> dict[str
 
 
 def _permuted(model: HMM, arrays: Params, order: np.ndarray, transition: np.ndarray, axis: int) -> dict[str, Any]:
-    orders = dict.fromkeys(arrays, level_order(model, order)) | {"initial": order}
-    moved = {name: np.take(value, orders[name], axis=axis) for name, value in arrays.items() if name != "transition"}
-    return {name: moved.get(name, transition) for name in arrays}
+    """All else goes by levels on its first axis, which are the states unless these are tied."""
+    levels = model.emission.state_levels(model.n_states)
+    moved = np.full(levels.max() + 1, -1)
+    moved[levels] = levels[order]
+    if not np.array_equal(moved[levels], levels[order]):
+        raise ModelError(
+            f"order must send states that share a level to states that share one, got {order.tolist()} for "
+            f"levels {tuple(levels.tolist())}."
+        )
+    orders = dict.fromkeys(arrays, moved) | {"initial": order}
+    others = {name: np.take(value, orders[name], axis) for name, value in arrays.items() if name != "transition"}
+    return {name: others.get(name, transition) for name in arrays}
 
 
 def _checked(model: HMM, order: Any) -> np.ndarray:
@@ -60,19 +69,6 @@ def _moved_units(model: HMM, order: jax.Array, units: jax.Array) -> jax.Array:
         return model.transitions.unconstrain(model.transitions.constrain(unit)[order][:, order])
 
     return jax.vmap(moved)(units)
-
-
-def level_order(model: HMM, order: np.ndarray) -> np.ndarray:
-    """The permutation of the emission's first axis that goes with one of the states: levels, where states are tied."""
-    levels = model.emission.state_levels(model.n_states)
-    moved = np.full(levels.max() + 1, -1)
-    moved[levels] = levels[order]
-    if not np.array_equal(moved[levels], levels[order]):
-        raise ModelError(
-            f"order must send states that share a level to states that share one, got {order.tolist()} for "
-            f"levels {tuple(levels.tolist())}."
-        )
-    return moved
 
 
 def match_states(model: HMM, reference: Params, params: Params, *, otherwise: np.ndarray | None = None) -> np.ndarray:

@@ -175,22 +175,17 @@ def judge_dwell_times(model: HMM, found: list[DwellTimes], details: Details) -> 
     details.update(dwell=worst.size, dwell_p_value=worst.p_value, dwell_of=what, dwell_interval=worst.interval)
     if not wrong:
         return []
+    emission, levels = model.emission.untied, [*model.emission.state_levels(model.n_states).tolist(), worst.level]
+    own = "emission" if EMISSIONS.name_of(type(emission)) is None else emission_call(emission.name, emission)
+    tied = f"lh.HMM({model.n_states + 1}, lh.Tied({own}, levels={tuple(sorted(levels))}))"
     others = f" (and those to {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     samples = "sample" if worst.longer_than == 1 else "samples"
     expected = f"{worst.expected:.1f}" if worst.expected < 10 else f"{worst.expected:,.0f}"
     return [
         f"visits to {what}{others} do not last as the model says: {worst.seen:,} go on for more than "
         f"{worst.longer_than:,} {samples}, where it expects {expected}; the interval of the dwell time "
-        f"should be about {worst.interval:.1f} times as wide: try {_more_states(model, worst.level)}"
+        f"should be about {worst.interval:.1f} times as wide: try {tied}, in which two states share it"
     ]
-
-
-def _more_states(model: HMM, level: int) -> str:
-    """The same model with one more state on a level, as a line of code."""
-    emission = model.emission.untied
-    levels = tuple(sorted([*model.emission.state_levels(model.n_states).tolist(), level]))
-    own = "emission" if EMISSIONS.name_of(type(emission)) is None else emission_call(emission.name, emission)
-    return f"lh.HMM({model.n_states + 1}, lh.Tied({own}, levels={levels})), in which two states share it"
 
 
 def dwell_histogram(
