@@ -17,6 +17,8 @@ from longhmm.run.sample import sample
 if TYPE_CHECKING:
     import pandas as pd
 
+COLUMNS = ["n_states", "log_density", "mc_error", "per_observation", "difference", "difference_error"]
+
 
 def compare(
     candidates: Mapping[str, HMM | Posterior] | Sequence[HMM | Posterior],
@@ -68,16 +70,9 @@ def compare(
     best = max(scores.values(), key=lambda score: score.log_density)
     rows = {}
     for name, found in sorted(scores.items(), key=lambda each: -each[1].log_density):
-        difference, error = paired_difference(found.blocks, best.blocks)
-        rows[name] = {
-            "n_states": _n_states(named[name]),
-            "log_density": found.log_density,
-            "mc_error": found.error,
-            "per_observation": found.per_observation,
-            "difference": difference,
-            "difference_error": error,
-        }
-    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("model")
+        numbers = (found.log_density, found.error, found.per_observation)
+        rows[name] = (_n_states(named[name]), *numbers, *paired_difference(found.blocks, best.blocks))
+    return pd.DataFrame.from_dict(rows, orient="index", columns=COLUMNS).rename_axis("model")
 
 
 def paired_difference(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
