@@ -1,7 +1,5 @@
 """What observations are read from: one small interface, and the arrays behind it, in memory or read slice by slice."""
 
-from __future__ import annotations
-
 import contextlib
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -109,7 +107,7 @@ class Source:
     unit: str | None = None
     lengths: Sequence[int] | None = None  # of the sequences it consists of
     path: Path | None = None  # the file it was opened from
-    parts: Sequence[Source] = ()  # the sources it was made of
+    parts: Sequence["Source"] = ()  # the sources it was made of
     # Gives what rows are fetched from, such as an open file, which may then be let go by `close` or left out of a
     # pickle: thousands of files never exhaust the file handles.
     reopen: Callable[[], Any] | None = None

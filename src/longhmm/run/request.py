@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -168,22 +167,19 @@ def digest(sequences: Sequences) -> dict[str, str]:
         "type": str(sequences.dtype),
         **{COLUMNS[name]: sha.hexdigest() for name, sha in digests.items()},
         "ends of the sequences": hashlib.sha256(sequences.offsets.tobytes()).hexdigest(),
-        **({} if whole else _of_files(_files(sequences.source))),
+        **({} if whole else _of_files(sequences.source)),
     }
 
 
-def _files(source: Source) -> list[Path]:
-    """The files or folders on this machine that a source reads from, as far as they are known."""
-    if source.parts:
-        return [path for part in source.parts for path in _files(part)]
-    return [source.path] if source.path is not None and source.path.exists() else []
-
-
-def _of_files(paths: list[Path]) -> dict[str, str]:
-    sizes, times = [], []
-    for path in paths:
-        inside = [path] if path.is_file() else sorted(each for each in path.rglob("*") if each.is_file())
-        seen = [each.stat() for each in inside]
-        sizes.append(sum(each.st_size for each in seen))
-        times.append(max((each.st_mtime_ns for each in seen), default=0))
+def _of_files(source: Source) -> dict[str, str]:
+    """Of the files or folders on this machine that a source reads from, as far as they are known."""
+    sizes, times, ahead = [], [], [source]
+    while ahead:
+        each = ahead.pop()
+        ahead.extend(reversed(each.parts))
+        if not each.parts and each.path is not None and each.path.exists():
+            inside = [each.path] if each.path.is_file() else [file for file in each.path.rglob("*") if file.is_file()]
+            seen = [file.stat() for file in inside]
+            sizes.append(sum(file.st_size for file in seen))
+            times.append(max((file.st_mtime_ns for file in seen), default=0))
     return {"size": " ".join(map(str, sizes)), "time of change": " ".join(map(str, times))}

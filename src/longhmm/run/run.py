@@ -18,7 +18,6 @@ import jaxlib
 import numpy as np
 import numpyro
 
-from longhmm.model.hmm import HMM
 from longhmm.model.initialise import initial_params
 from longhmm.progress import Bar
 from longhmm.run import checkpoint
@@ -315,22 +314,19 @@ class _Session:
 
 
 def _starts(request: Request) -> list[Arrays]:
-    """Coordinates at which chains begin: the user's, or guesses from the data."""
-    model, count = request.model, request.chains
-    if request.init is not None:
-        guesses = [dict(request.init)] * count
-    else:
+    """Coordinates at which chains begin: the user's, or guesses from the data, off the boundary of the simplex."""
+    model, count, moves = request.model, request.chains, request.model.transitions
+    guesses: list[Any] = [request.init] * count
+    if request.init is None:
         guesses = initial_params(model, request.sequences, restarts=count, seed=request.seed)
-    return [unconstrain(model, _off_the_boundary(model, each)) for each in guesses]
-
-
-def _off_the_boundary(model: HMM, params: Mapping[str, Any]) -> Arrays:
-    complete = model.validate(params)
-    if model.transitions.varies:
-        return complete
-    allowed = model.transitions.allowed & model.transitions.free_rows[:, None]
-    lifted = np.where(allowed, np.maximum(complete["transition"], 1e-8), complete["transition"])
-    return {**complete, "transition": lifted / lifted.sum(axis=1, keepdims=True)}
+    starts = []
+    for params in map(model.validate, guesses):
+        if not moves.varies:
+            rows = params["transition"]
+            lifted = np.where(moves.allowed & moves.free_rows[:, None], np.maximum(rows, 1e-8), rows)
+            params = {**params, "transition": lifted / lifted.sum(axis=1, keepdims=True)}
+        starts.append(unconstrain(model, params))
+    return starts
 
 
 def versions() -> dict[str, str]:
