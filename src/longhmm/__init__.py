@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from longhmm.backends.answers import sample_states as sample_states
     from longhmm.backends.answers import state_probabilities as state_probabilities
     from longhmm.data.sequences import open_data as open_data
-    from longhmm.model.emissions.base import Emission as Emission
-    from longhmm.model.emissions.tied import Tied as Tied
+    from longhmm.model.emissions import Emission as Emission
+    from longhmm.model.emissions.composite import Tied as Tied
     from longhmm.model.hmm import HMM as HMM
     from longhmm.model.simulate import simulate as simulate
-    from longhmm.model.transitions.dirichlet import Sticky as Sticky
+    from longhmm.model.transitions import Sticky as Sticky
     from longhmm.posterior.compare import compare as compare
     from longhmm.posterior.posterior import Posterior as Posterior
     from longhmm.posterior.posterior import load as load
@@ -49,11 +49,11 @@ _PUBLIC = {
     for module, names in {
         "backends.answers": "decode log_likelihood sample_states state_probabilities",
         "data.sequences": "open_data",
-        "model.emissions.base": "Emission",
-        "model.emissions.tied": "Tied",
+        "model.emissions": "Emission",
+        "model.emissions.composite": "Tied",
         "model.hmm": "HMM",
         "model.simulate": "simulate",
-        "model.transitions.dirichlet": "Sticky",
+        "model.transitions": "Sticky",
         "posterior.compare": "compare",
         "posterior.posterior": "Posterior load",
         "references": "citation",

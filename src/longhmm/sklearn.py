@@ -8,7 +8,7 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.model import registry
-from longhmm.model.emissions.base import Emission
+from longhmm.model.emissions import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.run.sample import sample

@@ -27,6 +27,7 @@ from longhmm import (
     Tied,
     VonMises,
 )
+from longhmm.model.parameters import draw_prior
 from longhmm.model.summary import summarise
 
 # The law of state k: one SciPy distribution per independent feature, or one multivariate distribution.
@@ -380,3 +381,10 @@ def _draw(law: Any, rng: np.random.Generator) -> float:
 def log_law(law: Any, y: np.ndarray) -> Any:
     """SciPy's log density or log probability."""
     return law.logpmf(y) if hasattr(law, "pmf") else law.logpdf(y)
+
+
+def prior_draw(emission: Emission, key: jax.Array, n_states: int) -> dict[str, jax.Array]:
+    """One draw of every parameter from its prior; fixed parameters have their values."""
+    table = emission.parameters(n_states)
+    keys = jax.random.split(key, max(len(table), 1))
+    return {name: draw_prior(one, each) for one, (name, each) in zip(keys, table.items(), strict=False)}

@@ -9,7 +9,12 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.distributions import biject_to, constraints
 
-from longhmm.model.covariance import bijection, inverse_wishart_density
+from longhmm.model.covariance import inverse_wishart_density
+from longhmm.model.parameters import Parameter
+
+
+def bijection(support):
+    return Parameter("covariance", (), None, None, support).bijection
 
 
 @pytest.mark.parametrize("features", [1, 2, 3, 4, 5])

@@ -12,6 +12,7 @@ import pytest
 from scipy import integrate, stats
 
 from longhmm import (
+    HMM,
     Bernoulli,
     Categorical,
     Emission,
@@ -26,17 +27,12 @@ from longhmm import (
     VonMises,
 )
 from longhmm.errors import DataError, ModelError
-from longhmm.model.emissions.gaussian_mixture import OrderedNormal
+from longhmm.model.emissions.real import OrderedNormal
 from longhmm.model.emissions.von_mises import widest_gap
 from longhmm.model.parameters import constrain, coordinate_shapes
 from longhmm.model.serialise import emission_from_config, emission_to_config
 from longhmm.model.summary import summarise
-from model.configurations import covariances, named, names, observations
-
-EXPONENTIAL = {
-    "gaussian-full-2d", "gaussian-1d", "gaussian-full-6d", "gaussian-diagonal", "gaussian-spherical", "log-normal",
-    "gamma-2d", "poisson", "categorical", "bernoulli-3d", "von-mises", "tied", "flat-priors",
-}  # fmt: skip
+from model.configurations import covariances, named, observations, prior_draw
 
 
 @pytest.fixture(autouse=True)
@@ -45,22 +41,17 @@ def double_precision() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", ["gamma-2d", "poisson", "bernoulli-3d", "von-mises"])
 def test_natural_parameters_give_the_density(name: str) -> None:
     configuration = named(name)
-    emission = configuration.emission
+    emission: Any = configuration.emission
     _, y = observations(configuration, 8)
-    y = y if emission.vector_valued else y[:, 0]
-    assert emission.is_exponential_family == (name in EXPONENTIAL)
-    if name not in EXPONENTIAL:
-        assert emission.sufficient_statistics(y) is emission.natural_parameters(configuration.params) is None
-        return
 
     @jax.jit
     def both(params: Any) -> Any:
-        eta, log_normaliser = emission.natural_parameters(params)  # type: ignore[misc]
+        eta, log_normaliser = emission.natural_parameters(params)
         return (emission.sufficient_statistics(y) @ eta.T - log_normaliser + emission.log_base_measure(y)[:, None],
-                emission.log_density(params, y))  # fmt: skip
+                emission.log_density(params, y if emission.vector_valued else y[:, 0]))  # fmt: skip
 
     natural, direct = both(configuration.params)
     np.testing.assert_allclose(natural, direct, rtol=1e-9, atol=1e-9)
@@ -133,11 +124,11 @@ def test_unresolved_priors_are_refused_with_the_remedy() -> None:
     with pytest.raises(ModelError, match="resolve the model on the data first"):
         Poisson().log_prior({"rate": np.ones(2)})
     with pytest.raises(ModelError, match="resolve the model on the data first"):
-        Poisson().sample_prior(jax.random.key(0), 2)
+        prior_draw(Poisson(), jax.random.key(0), 2)
     with pytest.raises(ModelError, match="number of categories is not known"):
         Categorical().parameters(2)
-    with pytest.raises(ModelError, match="has dim=2, but the data have 3"):
-        Gaussian(2).resolve(summarise(np.zeros((5, 3))))
+    with pytest.raises(ModelError, match=r"has 3 feature\(s\) per observation, but .* describes 2"):
+        HMM(2, Gaussian(2)).resolve(np.zeros((5, 3)))
     with pytest.raises(ModelError, match="needs categories 0, 1, 2"):
         Categorical().resolve(summarise(np.array([0.5, 1.0])))
 
@@ -248,8 +239,8 @@ def test_summary_looks_past_missing_values() -> None:
     summary = summarise(table)
     np.testing.assert_allclose(summary.mean, [2.0, 5.0])
     np.testing.assert_allclose(summary.sd, [np.std([1.0, 2.0, 3.0]), 0.5])
-    np.testing.assert_array_equal(summary.median, [2.0, 5.0])
-    assert summary.n == 4 and summary.n_categories == 6 and summary.quantiles.shape == (2, 101)
+    np.testing.assert_array_equal(summary.quantiles[:, 50], [2.0, 5.0])
+    assert summary.n_categories == 6 and summary.quantiles.shape == (2, 101)
     assert np.all(summary.spread > 0)
     assert summarise(np.array([0.5, 1.0])).n_categories is None
     with pytest.raises(DataError, match="Feature 1 has no observed value"):

@@ -57,8 +57,8 @@ class Autoregression(lh.Emission):
         before = jnp.nan_to_num(jnp.asarray(rows.lags)[..., 0, 0])[..., None]
         return dist.Normal(params["const"] + params["phi"] * before, 1.0).log_prob(jnp.asarray(rows.values))
 
-    def sample_after(self, key: Any, params: Any, states: Any, lags: Any, covariates: Any) -> jax.Array:
-        mean = params["const"][states] + params["phi"][states] * jnp.nan_to_num(lags[:, 0, 0])
+    def sample_after(self, key: Any, params: Any, states: Any, before: Any) -> jax.Array:
+        mean = params["const"][states] + params["phi"][states] * jnp.nan_to_num(before.lags[:, 0, 0])
         return (mean + jax.random.normal(key, mean.shape))[:, None]
 
 
@@ -158,3 +158,34 @@ def test_every_stream_sees_its_own_lags() -> None:
     near = Autoregression().log_likelihoods(own, lh.open_data(values[:, 0]).rows(0, 30, 1))
     far = SecondBefore().log_likelihoods(own, lh.open_data(values[:, 1]).rows(0, 30, 2))
     np.testing.assert_allclose(model.emission.log_likelihoods(params, rows), near + far, rtol=1e-6)
+
+
+class Jump(lh.Emission):
+    """`y_t ~ Normal(loc_j, 1)`, raised by `jump` where the state before was another one."""
+
+    couples = True
+
+    def __init__(self) -> None:
+        super().__init__(None, loc=dist.Normal(0, 5), jump=dist.Normal(0, 5))
+
+    def log_likelihoods(self, params: Any, rows: Rows) -> jax.Array:
+        mean = params["loc"] + params["jump"] * (1.0 - jnp.eye(2))
+        return dist.Normal(mean, 1.0).log_prob(jnp.asarray(rows.values)[..., None])
+
+    def sample_after(self, key: Any, params: Any, states: Any, before: Any) -> jax.Array:
+        mean = params["loc"][states] + params["jump"][states] * (states != before.states)
+        return (mean + jax.random.normal(key, mean.shape))[:, None]
+
+
+def test_rows_are_drawn_given_the_state_before_them() -> None:
+    """Also the first row of a sequence, whose state before it comes from `initial`."""
+    model = lh.HMM(2, Jump(), initial=[1.0, 0.0])
+    params = {"transition": [[0.7, 0.3], [0.4, 0.6]], "loc": [0.0, 3.0], "jump": [2.0, -5.0]}
+    states, values = lh.simulate(model, params, 20_000, seed=4)
+    before = np.concatenate([[0], states[:-1]])
+    for one, other, mean in ((0, 0, 0.0), (1, 0, 2.0), (0, 1, -2.0), (1, 1, 3.0)):
+        rows = values[(before == one) & (states == other)]
+        assert abs(rows.mean() - mean) < 5 / np.sqrt(len(rows))
+    firsts = lh.simulate(model, params, [1] * 60, seed=5)
+    moved = np.concatenate(firsts[0]) == 1
+    assert 0 < moved.sum() < 60 and abs(np.concatenate(firsts[1])[moved].mean() + 2.0) < 5 / np.sqrt(moved.sum())

@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from longhmm.errors import ModelError
-from longhmm.model.transitions.dirichlet import Sticky, Transitions
+from longhmm.model.transitions import Sticky, Transitions
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def test_coordinates_there_and_back(case: str) -> None:
     for row, law in transitions.fixed_rows.items():
         np.testing.assert_array_equal(matrix[row], law)
     np.testing.assert_allclose(transitions.unconstrain(jnp.asarray(matrix)), u, atol=1e-12)
-    drawn = transitions.sample_prior(np.random.default_rng(3))
+    drawn = transitions.start(np.random.default_rng(3).uniform(0.0, 9.0, transitions.shape))
     back = transitions.constrain(transitions.unconstrain(jnp.asarray(drawn)))
     np.testing.assert_allclose(back, drawn, atol=1e-12)
 
@@ -97,18 +97,6 @@ def test_derivatives_of_the_prior_are_finite_next_to_forbidden_entries() -> None
         (density(u + step * unit) - density(u - step * unit)) / (2 * step) for unit in np.eye(transitions.n_free)
     ]
     np.testing.assert_allclose(gradient, np.array(expected), rtol=1e-6, atol=1e-8)
-
-
-def test_draws_from_the_prior_have_its_moments() -> None:
-    transitions, rng = CASES["fixed"], np.random.default_rng(5)
-    draws = np.stack([transitions.sample_prior(rng) for _ in range(4000)])
-    concentration = np.where(transitions.allowed, transitions.concentration, 0.0)
-    mean = concentration / concentration.sum(1, keepdims=True)
-    mean[2] = transitions.fixed_rows[2]
-    assert np.abs(draws.mean(0) - mean).max() < 5 * 0.5 / np.sqrt(4000)
-    assert (draws[:, ~transitions.allowed] == 0).all()
-    variance = mean * (1 - mean) / (concentration.sum(1, keepdims=True) + 1)
-    np.testing.assert_allclose(draws.var(0)[[0, 3]], variance[[0, 3]], rtol=0.15, atol=1e-4)
 
 
 def test_no_entry_is_singled_out() -> None:

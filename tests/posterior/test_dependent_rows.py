@@ -58,8 +58,8 @@ class Autoregression(lh.Emission):
         found = dist.Normal(self._mean(params, rows.lags), 1.0).cdf(jnp.asarray(rows.values))[..., None]
         return found, found
 
-    def sample_after(self, key: Any, params: Any, states: Any, lags: Any, covariates: Any) -> jax.Array:
-        mean = params["const"][states] + params["phi"][states] * jnp.nan_to_num(lags[:, 0, 0])
+    def sample_after(self, key: Any, params: Any, states: Any, before: Any) -> jax.Array:
+        mean = params["const"][states] + params["phi"][states] * jnp.nan_to_num(before.lags[:, 0, 0])
         return (mean + jax.random.normal(key, mean.shape))[:, None]
 
 

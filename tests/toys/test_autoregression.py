@@ -27,8 +27,8 @@ class Autoregression(lh.Emission):
         mean = params["const"] + params["phi"] * before
         return jnp.where(known, dist.Normal(mean, params["scale"]).log_prob(now), 0.0)
 
-    def sample_after(self, key, params, states, lags, covariates):
-        mean = params["const"][states] + params["phi"][states] * jnp.nan_to_num(lags[:, 0, 0])
+    def sample_after(self, key, params, states, before):
+        mean = params["const"][states] + params["phi"][states] * jnp.nan_to_num(before.lags[:, 0, 0])
         return dist.Normal(mean, params["scale"][states]).sample(key)[:, None]
 
 

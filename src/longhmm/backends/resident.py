@@ -25,7 +25,7 @@ from longhmm.data.layout import Layout, Partition
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
-from longhmm.model.tree import Tree
+from longhmm.model.parameters import Tree
 
 Params = Mapping[str, jax.Array]
 RESIDENT_BYTES = 1 << 32  # data up to this size are kept by the device, larger ones are read again in every pass

@@ -37,7 +37,7 @@ def stationary(transition: jax.Array) -> jax.Array:
     return pi / jnp.sum(pi)
 
 
-def stationary_law(transition: np.ndarray) -> np.ndarray:
+def stationary_on_host(transition: np.ndarray) -> np.ndarray:
     """The same as `stationary`, on the host, `(..., K)` for matrices `(..., K, K)`."""
     chain = np.array(transition, np.float64) + WHISPER
     n_states = chain.shape[-1]

@@ -1,14 +1,12 @@
-"""Updates in closed form: the natural parameters of a conjugate prior plus weighted sums of statistics over rows.
-
-Gibbs sampling draws from the distribution that the two make together, EM takes its mode, and variational inference
-moves towards it. Parameters are stacked over levels, `(G, ...)`: as many as states, unless states are tied.
-"""
+"""Updates in closed form, from the natural parameters of a conjugate prior plus sums of statistics over rows: Gibbs
+sampling draws from the distribution they make, EM takes its mode, variational inference moves towards it. Parameters
+are stacked over levels, `(G, ...)`: as many as states, unless states are tied."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -25,54 +23,13 @@ Params = Mapping[str, jax.Array]
 SMALLEST = 1e-300  # a probability that has coordinates
 
 
-class Sums(NamedTuple):
-    """Expected sufficient statistics of an exponential family.
-
-    Attributes:
-        statistics: `(K, n_stats)`, `sum_t gamma_t(k) s(y_t - centre)`.
-        counts: `(K,)`, `sum_t gamma_t(k)` over observed times.
-        centre: `(D,)`, see `Emission.centre`.
-    """
-
-    statistics: np.ndarray
-    counts: np.ndarray
-    centre: np.ndarray
-
-
-class Conjugate(Protocol):
-    """Closed forms for an emission; `q` is a distribution of its parameters, from their prior and sums over rows."""
-
-    @property
-    def start(self) -> Any:
-        """`q` before any data; None where variational inference cannot use it."""
-
-    def statistics(self, values: jax.Array, observed: jax.Array, weights: jax.Array) -> Any:
-        """Sums over rows `(n, D)`; weights `(n, G)` are indicators of the drawn levels, or their probabilities."""
-
-    def draw_given(self, key: jax.Array, params: Params, sums: Any) -> dict[str, jax.Array]:
-        """New values of the free parameters; where there are two kinds, each given the other."""
-
-    def pretend(self, params: Params, count: jax.Array) -> Any:
-        """Sums as if each level had `count (G,)` rows with these parameters."""
-
-    def update(self, q: Any, sums: Any) -> Any:
-        """The best `q` given sums (a few rounds where its factors depend on one another)."""
-
-    def expected(self, q: Any, values: jax.Array, observed: jax.Array) -> jax.Array:
-        """`(n, G)`, `E_q log p(y | level)`."""
-
-    def mean(self, q: Any) -> dict[str, jax.Array]: ...
-
-    def draw(self, key: jax.Array, q: Any) -> dict[str, jax.Array]: ...
-
-
 @dataclass(frozen=True)
 class OneParameter:
-    """`Conjugate` for one parameter: `q` are the natural parameters of the prior plus sums of the statistics of rows.
+    """One parameter, whose distribution `q` has the natural parameters of the prior plus sums of statistics of rows.
 
     Attributes:
         name: of the parameter.
-        start: natural parameters of its prior `(G, ...)`, None where it is fixed.
+        start: natural parameters of its prior `(G, ...)`, which is `q` before any data; None where it is fixed.
         rows: `(values, observed) -> (n, ...)`, statistics of rows, 0 where nothing is observed.
         rows_at: their mean `(G, ...)` at a value of the parameter.
         factors: `q -> (G, ...)`, the mean of what they are multiplied with in a log density.
@@ -90,18 +47,23 @@ class OneParameter:
     log_base_measure: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
     def statistics(self, values: jax.Array, observed: jax.Array, weights: jax.Array) -> jax.Array:
+        """Sums over rows `(n, D)`; weights `(n, G)` are indicators of the drawn levels, or their probabilities."""
         return weights.T @ _flat(self.rows(values, observed).astype(weights.dtype))
 
     def draw_given(self, key: jax.Array, params: Params, sums: jax.Array) -> dict[str, jax.Array]:
+        """For Gibbs sampling: new values of what is free."""
         return {} if self.start is None else self.draw(key, self.update(None, sums))
 
     def pretend(self, params: Params, count: jax.Array) -> jax.Array:
+        """Sums as if each level had `count (G,)` rows with these parameters."""
         return count[:, None] * _flat(self.rows_at(params[self.name]))
 
     def update(self, q: Any, sums: jax.Array) -> jax.Array:
+        """The best `q` given sums."""
         return jnp.asarray(self.start) + sums.reshape(self.start.shape)
 
     def expected(self, q: jax.Array, values: jax.Array, observed: jax.Array) -> jax.Array:
+        """`(n, G)`, `E_q log p(y | level)`."""
         logs = _flat(self.rows(values, observed).astype(q.dtype)) @ _flat(self.factors(q)).T
         return logs if self.log_base_measure is None else logs + self.log_base_measure(values, observed)
 
@@ -110,6 +72,16 @@ class OneParameter:
 
     def draw(self, key: jax.Array, q: jax.Array) -> dict[str, jax.Array]:
         return {self.name: self.draw_value(key, q)}
+
+
+def one_parameter(
+    parameter: Parameter, kinds: tuple[type, ...], flat: tuple[float, ...], **functions: Any
+) -> OneParameter | None:
+    """For a prior of these kinds, or a flat one, whose numbers are stacked along the last axis; None for others."""
+    prior = prior_numbers(parameter, kinds, flat)
+    if prior is None:
+        return None if parameter.is_free else OneParameter(parameter.name, None, **functions)
+    return OneParameter(parameter.name, prior[0] if len(prior) == 1 else jnp.stack(prior, -1), **functions)
 
 
 def _flat(numbers: jax.Array) -> jax.Array:
@@ -127,9 +99,6 @@ def draw_dirichlet(key: jax.Array, concentration: Any, allowed: np.ndarray | Non
     logs = jax.random.loggamma(key, jnp.where(possible, concentration, 1.0))
     shares = jax.nn.softmax(jnp.where(possible, logs, -jnp.inf), axis=-1)
     return jnp.where(possible, jnp.maximum(shares, SMALLEST), 0.0)
-
-
-# Priors --------------------------------------------------------------------------------------------------------------
 
 
 class RootInverseGamma(Distribution):
@@ -158,27 +127,17 @@ class RootInverseGamma(Distribution):
         return constant - (2.0 * shape + 1.0) * jnp.log(sd) - rate / (sd * sd)
 
 
-def _scatter(prior: Any) -> tuple[Any, Any]:
-    factor = prior.base_dist.scale_tril
-    return prior.base_dist.concentration, factor @ factor.swapaxes(-1, -2)
-
-
-def _precision(prior: Any) -> tuple[Any, Any]:
-    factor = prior.scale_tril
-    return prior.loc, _numbers(factor).linalg.inv(factor @ factor.swapaxes(-1, -2))
-
-
-def _twice(prior: Any) -> tuple[Any, Any]:
-    return 2.0 * prior.concentration, 2.0 * prior.rate
+def _square(factor: Any) -> Any:
+    return factor @ factor.swapaxes(-1, -2)
 
 
 # The numbers of each conjugate prior: mean and precision; degrees and scale; shape and rate; both concentrations.
 NUMBERS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     dist.Normal: lambda prior: (prior.loc, prior.scale**-2.0),
-    dist.MultivariateNormal: _precision,
-    dist.InverseWishart: _scatter,
-    dist.InverseGamma: _twice,
-    RootInverseGamma: _twice,
+    dist.MultivariateNormal: lambda prior: (prior.loc, _numbers(prior.loc).linalg.inv(_square(prior.scale_tril))),
+    dist.InverseWishart: lambda prior: (prior.concentration, _square(prior.scale_tril)),
+    dist.InverseGamma: lambda prior: (2.0 * prior.concentration, 2.0 * prior.rate),
+    RootInverseGamma: lambda prior: (2.0 * prior.concentration, 2.0 * prior.rate),
     dist.Gamma: lambda prior: (prior.concentration, prior.rate),
     dist.Exponential: lambda prior: (1.0, prior.rate),
     dist.Beta: lambda prior: (prior.concentration1, prior.concentration0),

@@ -1,9 +1,6 @@
-"""Covariance matrices of a few features: Gaussian log densities, coordinates, and the inverse Wishart density.
-
-Observations have shape (..., D) and parameters are stacked over states, `mean (K, D)` and `covariance (K, D, D)`. Up to
+"""Covariance matrices of a few features: Gaussian log densities, coordinates, and the inverse Wishart density. Up to
 `UNROLLED` features everything is written out as scalar arithmetic: XLA fuses it into one loop over observations or
-states, where batches of tiny matrix products would each go through memory and take longer to call than to compute.
-"""
+states, where batches of tiny matrix products would each go through memory and take longer to call than to compute."""
 
 from __future__ import annotations
 
@@ -17,31 +14,15 @@ from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import multigammaln
 from numpyro.distributions import InverseWishart, biject_to, constraints
 
-from longhmm.model.support import bare
-
 UNROLLED = 4
 LOG_2PI = math.log(2.0 * math.pi)
 Triangle = list[list[jax.Array]]  # the lower triangle, row by row
 
 
-def full_log_density(mean: jax.Array, covariance: jax.Array, y: jax.Array) -> jax.Array:
-    """log N(y | mean_k, covariance_k) for every state."""
-    features, residual = mean.shape[-1], y[..., None, :] - mean
-    if features <= UNROLLED:
-        return _unrolled(residual, _inverse_factor(_entries(covariance))) - 0.5 * features * LOG_2PI
-    rows, columns = np.tril_indices(features)
-    whiten = jnp.zeros_like(covariance).at[:, rows, columns].set(whitening(covariance))
-    z = jnp.einsum("...kj,kij->...ki", residual, whiten)
-    log_det = jnp.sum(jnp.log(jnp.diagonal(whiten, axis1=-2, axis2=-1)), -1)
-    return log_det - 0.5 * jnp.sum(z * z, -1) - 0.5 * features * LOG_2PI
-
-
 def marginal_log_density(mean: jax.Array, covariance: jax.Array, y: jax.Array, observed: jax.Array) -> jax.Array:
-    """log density of the observed part of every row; missing entries of `y` must be finite.
-
-    Rows and columns of missing features are replaced by those of the identity and their residuals by zero: they then
-    add nothing to the determinant or to the quadratic form, which leaves the marginal of the observed features.
-    """
+    """log density of the observed part of every row; missing entries of `y` must be finite. Rows and columns of missing
+    features are replaced by those of the identity and their residuals by zero: they then add nothing to the determinant
+    or to the quadratic form, which leaves the marginal of the observed features."""
     features, seen = mean.shape[-1], observed[..., None, :]
     constant = 0.5 * jnp.sum(seen, -1).astype(mean.dtype) * LOG_2PI
     residual = jnp.where(seen, y[..., None, :] - mean, 0)
@@ -50,7 +31,11 @@ def marginal_log_density(mean: jax.Array, covariance: jax.Array, y: jax.Array, o
             [jnp.where(seen[..., i] & seen[..., j], entry, float(i == j)) for j, entry in enumerate(row)]
             for i, row in enumerate(_entries(covariance))
         ]
-        return _unrolled(residual, _inverse_factor(masked)) - constant
+        total: Any = 0.0
+        for row in _inverse_factor(masked):
+            z = sum(entry * residual[..., j] for j, entry in enumerate(row))
+            total = total + jnp.log(row[-1]) - 0.5 * z * z
+        return total - constant
     both = seen[..., :, None] & seen[..., None, :]
     factor = jnp.linalg.cholesky(jnp.where(both, covariance, jnp.eye(features, dtype=covariance.dtype)))
     z = solve_triangular(factor, residual[..., None], lower=True)[..., 0]
@@ -121,37 +106,16 @@ def _inverse_factor(entries: Triangle) -> Triangle:
     return inverse
 
 
-def _unrolled(residual: jax.Array, inverse: Triangle) -> jax.Array:
-    """Half the log determinant of the precision minus half the quadratic form."""
-    total: Any = 0.0
-    for row in inverse:
-        z = sum(entry * residual[..., j] for j, entry in enumerate(row))
-        total = total + jnp.log(row[-1]) - 0.5 * z * z
-    return total
-
-
-# Coordinates and prior ---------------------------------------------------------------------------------------------
-
-
-def bijection(support: constraints.Constraint) -> Any:
-    """From the real numbers to a region: NumPyro's, but for small covariance matrices."""
-    if isinstance(bare(support), type(constraints.positive_definite)):
-        return CovarianceBijection()
-    return biject_to(support)
-
-
 class CovarianceBijection:
-    """NumPyro's bijection to positive definite matrices, with the way there written out for few features.
-
-    The coordinates are NumPyro's: entries below the diagonal of the Cholesky factor, then logarithms of its diagonal.
-    """
+    """NumPyro's bijection to positive definite matrices, with the way there written out for few features. The
+    coordinates are NumPyro's: entries below the diagonal of the Cholesky factor, then logarithms of its diagonal."""
 
     def __init__(self) -> None:
         self._general = biject_to(constraints.positive_definite)
         self.inv, self.inverse_shape = self._general.inv, self._general.inverse_shape
 
     def __call__(self, u: jax.Array) -> jax.Array:
-        features = _features(u)
+        features = self._general.forward_shape(u.shape)[-1]
         if features > UNROLLED:
             return self._general(u)
         below = iter(range(u.shape[-1] - features))
@@ -161,13 +125,9 @@ class CovarianceBijection:
 
     def log_abs_det_jacobian(self, u: jax.Array, value: jax.Array) -> jax.Array:
         """`log |d value / d u|`: of the exponentials on the diagonal, and of the product of factors."""
-        features = _features(u)
+        features = value.shape[-1]
         powers = np.arange(features + 1, 1, -1).astype(u.dtype)
         return jnp.sum(powers * u[..., -features:], axis=-1) + features * math.log(2.0)
-
-
-def _features(u: jax.Array) -> int:
-    return round((math.sqrt(1 + 8 * u.shape[-1]) - 1) / 2)
 
 
 def inverse_wishart_density(prior: InverseWishart, covariance: jax.Array) -> jax.Array | None:

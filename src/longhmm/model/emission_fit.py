@@ -1,11 +1,6 @@
 """Newton's method on an emission's few parameters, and the fit of every group of rows on its own, where states start.
-
-The parameters of one state do not meet those of another in a log density, so the matrix of second derivatives is made
-of one block per state, and as many directional derivatives as one state has coordinates give all blocks at once.
-
-Any emission can be fitted: some hundred points on the scale of the data are scored on every group, and from the best
-of them Newton's method maximises the log density of the group's rows plus the log prior.
-"""
+Parameters of different states do not meet in a log density, so second derivatives are made of one block per state, and
+as many directional derivatives as one state has coordinates give all blocks at once."""
 
 from __future__ import annotations
 
@@ -20,7 +15,7 @@ from numpyro.distributions import biject_to, constraints
 
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
-from longhmm.model.emissions.base import Emission
+from longhmm.model.emissions import Emission
 from longhmm.model.parameters import (
     Parameter,
     Parameters,
@@ -45,15 +40,16 @@ class Derivatives(NamedTuple):
 
 
 class Coordinates:
-    """All free parameters of a table as one vector of length `size`.
-
-    `owner[i]` is the state to which coordinate i belongs; all are owned by state 0 where a prior couples the states.
-    """
+    """All free parameters of a table as one vector of length `size`. `owner[i]` is the state to which coordinate i
+    belongs; all are owned by state 0 where a prior couples the states."""
 
     def __init__(self, table: Parameters) -> None:
         self.table = table
         self.shapes = coordinate_shapes(table)
-        self.coupled = any(_couples_states(table[name]) for name in self.shapes)
+        # One event of a prior or of its support may span the states, such as values in rising order.
+        free: list[Any] = [table[name] for name in self.shapes]
+        events = [max(each.support.event_dim, each.prior.event_dim if each.prior else 0) for each in free]
+        self.coupled = any(event >= len(each.shape) for event, each in zip(events, free, strict=True))
         self._sizes = [int(np.prod(shape, dtype=int)) for shape in self.shapes.values()]
         self.size, first = sum(self._sizes), 0
         owner, column = [np.zeros(0, int)], [np.zeros(0, int)]
@@ -140,21 +136,11 @@ def newton_ascent(
     return point, here
 
 
-def _couples_states(parameter: Parameter) -> bool:
-    """Whether one event of the prior or of its support spans the states, such as values in rising order."""
-    assert parameter.support is not None
-    events = [parameter.support.event_dim] + ([] if parameter.prior is None else [parameter.prior.event_dim])
-    return max(events) >= len(parameter.shape)
-
-
-# Groups of rows ------------------------------------------------------------------------------------------------------
-
-
 def fit_groups(emission: Emission, groups: list[Rows], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Natural parameters of an emission with one state per group of rows; an empty group gets the prior's.
-
-    A group without rows of its own is jittered by a posterior standard deviation, so that no two states are identical.
-    """
+    """Natural parameters of an emission with one state per group of rows. Some hundred points on the scale of the data
+    are scored on every group, and from the best of them Newton's method maximises the log density of the group's rows
+    plus the log prior. An empty group gets the prior's, jittered by a posterior standard deviation, so that no two
+    states are identical."""
     n_groups, sizes = len(groups), np.array([len(group.values) for group in groups])
     if type(emission).fit is not Emission.fit and sizes.min() >= 4 * (emission.dim + 1):
         closed = emission.fit(
@@ -168,7 +154,10 @@ def fit_groups(emission: Emission, groups: list[Rows], rng: np.random.Generator)
         derivatives = partial(_derivatives, emission, n_groups, table)
         start = _best_candidates(emission, coordinates, table, groups, rng)
         best, at = newton_ascent(derivatives, start, iterations=NEWTON_STEPS, tolerance=1e-9)
-        point = best + _jitter(coordinates, at, sizes == 0, rng)
+        curvature = np.abs(np.diag(np.asarray(at.hessian)))
+        sd = np.where(curvature > 1e-8, 1.0 / np.sqrt(np.maximum(curvature, 1e-8)), 1e-3)
+        moved = np.zeros(coordinates.size, bool) if coordinates.coupled else (sizes == 0)[coordinates.owner]
+        point = best + np.where(moved, sd * rng.normal(size=coordinates.size), 0.0)
         point = point if np.isfinite(float(derivatives(point).value)) else best
         return {name: np.asarray(value) for name, value in _natural(emission, n_groups, point).items()}
 
@@ -193,15 +182,15 @@ def _table(emission: Emission, groups: list[Rows], rng: np.random.Generator) -> 
     return jax.tree.map(lambda *each: jnp.asarray(np.stack(each)), *map(chosen, groups))
 
 
+_natural = jax.jit(
+    lambda emission, n_groups, point: Coordinates(emission.parameters(n_groups)).params(point), static_argnums=1
+)
+
+
 def _scores(emission: Emission, params: dict[str, jax.Array], table: Rows) -> jax.Array:
     """`(group, state)`, log density of each group's rows under each state."""
     logs = jax.vmap(lambda rows: emission.log_likelihoods(params, rows))(table)
     return jnp.sum(logs, axis=(1, 2) if emission.couples else 1)
-
-
-@partial(jax.jit, static_argnames=("n_groups",))
-def _natural(emission: Emission, n_groups: int, point: jax.Array) -> dict[str, jax.Array]:
-    return Coordinates(emission.parameters(n_groups)).params(point)
 
 
 @partial(jax.jit, static_argnames=("n_groups",))
@@ -250,10 +239,8 @@ def _guesses(coordinates: Coordinates, pooled: np.ndarray, rng: np.random.Genera
 
 
 def _near_data(parameter: Parameter, count: int, pooled: np.ndarray, rng: np.random.Generator) -> Any:
-    """Values on the scale of the data, `(count, K, ...)`; None where the region has no scale.
-
-    A real number may be an observation or the logarithm of a spread, a positive one a power of a spread.
-    """
+    """Values on the scale of the data, `(count, K, ...)`; None where the region has no scale. A real number may be an
+    observation or the logarithm of a spread, a positive one a power of a spread."""
     sd = pooled.std(axis=0)
     sd = np.where(sd > 0, sd, np.maximum(np.abs(pooled).max(axis=0), 1e-3))
     lead, tail, support = (count, parameter.shape[0]), parameter.shape[1:], parameter.support
@@ -289,10 +276,3 @@ def _prior_draws(emission: Emission, n_groups: int, count: int, key: jax.Array) 
             u = jax.random.normal(own_key, (count, *shape))
         columns.append(u.reshape(count, -1))
     return jnp.concatenate(columns, axis=1)
-
-
-def _jitter(coordinates: Coordinates, at: Derivatives, empty: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    curvature = np.abs(np.diag(np.asarray(at.hessian)))
-    sd = np.where(curvature > 1e-8, 1.0 / np.sqrt(np.maximum(curvature, 1e-8)), 1e-3)
-    moved = np.zeros(coordinates.size, bool) if coordinates.coupled else empty[coordinates.owner]
-    return np.where(moved, sd * rng.normal(size=coordinates.size), 0.0)

@@ -14,13 +14,12 @@ import numpy as np
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.inference.markov import stationary, stationary_law
+from longhmm.inference.markov import stationary, stationary_on_host
 from longhmm.model import parameters
-from longhmm.model.emissions.base import Emission
+from longhmm.model.emissions import Emission
+from longhmm.model.parameters import Tree
 from longhmm.model.summary import subsample, summarise
-from longhmm.model.transitions import TransitionModel
-from longhmm.model.transitions.dirichlet import Transitions
-from longhmm.model.tree import Tree
+from longhmm.model.transitions import TransitionModel, Transitions, probabilities
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -82,9 +81,10 @@ class HMM(Tree):
         self.n_states = int(n_states)
         self.emission = emission
         self.transitions: Any = transitions or Transitions(self.n_states, transition_prior, fixed_rows)
-        given = np.full(self.n_states, 1.0 / self.n_states) if isinstance(initial, str) else initial
-        moves = isinstance(initial, str) and initial == "stationary"
-        self.initial = initial if moves else _probabilities("initial", given, self.n_states)
+        if not isinstance(initial, str):
+            initial = probabilities("initial", initial, self.n_states)
+        uniform = isinstance(initial, str) and initial == "uniform"
+        self.initial = np.full(self.n_states, 1.0 / self.n_states) if uniform else initial
         if emission.is_resolved:
             emission.parameters(self.n_states)  # complains now, not in the middle of a run
 
@@ -94,8 +94,7 @@ class HMM(Tree):
     def _repr_html_(self) -> str:
         """The emission, and one row per parameter with its prior; every text is escaped."""
         rows = [("transition", f"{self.n_states} x {self.n_states}", str(self.transitions))]
-        priors = self.emission.untied.specifications
-        for name, spec in priors.items():
+        for name, spec in self.emission.specifications.items():
             fixed = "fixed at " if isinstance(spec, np.ndarray) else ""
             rows.append((name, "one per state", fixed + parameters.brief(spec)))
         start = self.initial if isinstance(self.initial, str) else "uniform" if np.ptp(self.initial) == 0 else "given"
@@ -107,8 +106,6 @@ class HMM(Tree):
             f"<tbody>{body}</tbody></table></div>"
         )
 
-    # Densities --------------------------------------------------------------------------------------------------
-
     def potentials(self, params: Mapping[str, jax.Array], rows: Rows) -> Potentials:
         """What this model is, at natural parameters and for rows of data."""
         moves, transition = self.transitions, params["transition"]
@@ -119,10 +116,8 @@ class HMM(Tree):
     def log_likelihoods(
         self, params: Mapping[str, jax.Array], rows: Rows
     ) -> Float[jax.Array, "*rows K"] | Float[jax.Array, "*rows K K"]:
-        """The log likelihoods among the potentials.
-
-        A missing observation contributes 0. A known state (not -1) makes every other state impossible.
-        """
+        """The log likelihoods among the potentials. A missing observation contributes 0. A known state (not -1) makes
+        every other state impossible."""
         logs = self.emission.log_likelihoods(params, rows)
         if rows.states is None:
             return logs
@@ -130,17 +125,8 @@ class HMM(Tree):
         excluded = (known >= 0) & (known != jnp.arange(self.n_states))
         return jnp.where(excluded[..., None, :] if self.emission.couples else excluded, -jnp.inf, logs)
 
-    # Data -----------------------------------------------------------------------------------------------------
-
-    @property
-    def dim(self) -> int:
-        """Number of features the emission describes."""
-        return self.emission.dim
-
-    @property
-    def lags(self) -> int:
-        """Rows before each that the emission sees."""
-        return self.emission.lags
+    dim = property(lambda self: self.emission.dim, doc="Number of features the emission describes.")
+    lags = property(lambda self: self.emission.lags, doc="Rows before each that the emission sees.")
 
     def resolve(self, data: Any) -> HMM:
         """This model with default priors that depend on the data turned into numbers, from a fixed subsample."""
@@ -185,8 +171,6 @@ class HMM(Tree):
             block = sequences.rows(start, min(start + rows, sequences.length))
             self.check_rows(sequences, block.values, block.observed, start, block.states)
 
-    # Parameters -------------------------------------------------------------------------------------------------
-
     def validate(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Complete parameters as float64 arrays: shapes, supports and row sums checked, constants filled in."""
         table = self.emission.parameters(self.n_states)
@@ -199,11 +183,11 @@ class HMM(Tree):
             complete[name] = parameters.check_parameter(parameter, params.get(name))
         complete["initial"] = self._own_initial(complete["transition"])
         if "initial" in params:
-            complete["initial"] = _probabilities("params['initial']", params["initial"], self.n_states)
+            complete["initial"] = probabilities("params['initial']", params["initial"], self.n_states)
         return complete
 
     def _own_initial(self, transition: np.ndarray) -> np.ndarray:
-        return stationary_law(transition) if isinstance(self.initial, str) else np.asarray(self.initial, np.float64)
+        return stationary_on_host(transition) if isinstance(self.initial, str) else np.asarray(self.initial, np.float64)
 
     def initial_distribution(self, transition: jax.Array) -> jax.Array:
         """`(K,)`, of the state of a sequence's first observation, given the transition matrix."""
@@ -247,14 +231,3 @@ class HMM(Tree):
     def log_jacobian(self, coordinates: Mapping[str, jax.Array]) -> jax.Array:
         """Log volume of the map from the emission's coordinates to its natural parameters."""
         return parameters.log_abs_det_jacobian(self.emission.parameters(self.n_states), coordinates)
-
-
-def _probabilities(name: str, given: Any, n_states: int) -> np.ndarray:
-    try:
-        found = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
-        found = np.zeros(0)
-    if found.shape != (n_states,) or not np.all(found >= 0) or abs(found.sum() - 1) > 1e-4:
-        raise ModelError(f"{name} must be {n_states} probabilities that sum to 1, got {given!r}.")
-    probabilities: np.ndarray = found / found.sum()
-    return probabilities

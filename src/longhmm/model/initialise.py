@@ -14,7 +14,7 @@ from numpyro.distributions import constraints
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import open_data
 from longhmm.model.emission_fit import fit_groups, preferences
-from longhmm.model.emissions.base import Emission
+from longhmm.model.emissions import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.summary import subsample_rows
 
@@ -78,7 +78,10 @@ def _one_start(model: HMM, stretches: list[Rows], rng: np.random.Generator, rest
     labels = _labels(emission, n_groups, [stretch.values for stretch in stretches], restart, rng)
     counts, flat = _transition_counts(labels, n_groups), np.concatenate(labels)
     rows: Rows = jax.tree.map(lambda *each: np.concatenate(each), *stretches)
-    groups = [_where(flat == group, rows._replace(states=None)) for group in range(n_groups)]
+    unlabelled = rows._replace(states=None)
+    groups: list[Rows] = [
+        jax.tree.map(lambda each, own=flat == group: each[own], unlabelled) for group in range(n_groups)
+    ]
     overlap = np.zeros((n_groups, n_groups))
     if rows.states is not None:
         seen = (rows.states >= 0) & (rows.states < model.n_states) & (flat >= 0)
@@ -96,14 +99,6 @@ def _one_start(model: HMM, stretches: list[Rows], rng: np.random.Generator, rest
     return complete if overlap.any() else in_rising_order(model, complete)
 
 
-def _where(chosen: np.ndarray, rows: Rows) -> Rows:
-    found: Rows = jax.tree.map(lambda each: each[chosen], rows)
-    return found
-
-
-# Groups of rows ------------------------------------------------------------------------------------------------------
-
-
 def _labels(
     emission: Emission, n_groups: int, stretches: list[np.ndarray], restart: int, rng: np.random.Generator
 ) -> list[np.ndarray]:
@@ -114,9 +109,10 @@ def _labels(
     if everything.any():
         categories = _categories(emission, stretches)
         widths = LABEL_WIDTHS if categories or emission.support == constraints.boolean else NUMBER_WIDTHS
-        width = widths[restart % len(widths)]
-        tables = [_features(stretch[keep], categories, width) for stretch, keep in zip(stretches, whole, strict=True)]
-        table = np.concatenate(tables)
+        tables = [stretch[keep] for stretch, keep in zip(stretches, whole, strict=True)]
+        if categories:
+            tables = [(rows[:, :1] == np.arange(categories)).astype(np.float64) for rows in tables]
+        table = np.concatenate([smoothed(rows, widths[restart % len(widths)]) for rows in tables if len(rows)])
         if table.shape[1] == 1 and restart == 0 and not emission.support.is_discrete:
             labels[everything] = cut_at_quantiles(table[:, 0], n_groups)
         else:
@@ -131,12 +127,6 @@ def _categories(emission: Emission, stretches: list[np.ndarray]) -> int:
         return 0
     largest = np.nanmax([np.nanmax(stretch, initial=0) for stretch in stretches])
     return int(largest) + 1 if largest < MOST_CATEGORIES else 0
-
-
-def _features(rows: np.ndarray, categories: int, width: int) -> np.ndarray:
-    if categories:
-        rows = (rows[:, :1] == np.arange(categories)).astype(np.float64)
-    return smoothed(rows, width) if len(rows) else rows
 
 
 def standardised(rows: np.ndarray) -> Any:
@@ -169,9 +159,6 @@ def k_means(rows: np.ndarray, n_groups: int, rng: np.random.Generator) -> Any:
         return kmeans2(np.ascontiguousarray(rows), n_groups, iter=LLOYD_STEPS, minit="++", seed=rng)[1]
 
 
-# Transitions between them --------------------------------------------------------------------------------------------
-
-
 def _transition_counts(labels: list[np.ndarray], n_groups: int) -> np.ndarray:
     counts = np.zeros((n_groups, n_groups))
     for stretch in labels:
@@ -196,10 +183,8 @@ def _expected(levels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) 
 def _assign(
     model: HMM, levels: np.ndarray, counts: np.ndarray, fit: np.ndarray, restart: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """`order[level]` = group, the order that suits the transitions and `fit[level, group]` best, by swapping pairs.
-
-    Further restarts begin with a random order, since swaps may end in a local optimum.
-    """
+    """`order[level]` = group, the order that suits the transitions and `fit[level, group]` best, by swapping pairs;
+    from a random one in further restarts, since swaps may end in a local optimum."""
     n_groups = len(counts)
     order = np.arange(n_groups) if restart == 0 else rng.permutation(n_groups)
     best, improved = _score(model, levels, counts, fit, order), True

@@ -1,12 +1,9 @@
-"""Means and (co)variances of normal observations, updated in closed form.
-
-A normal prior on the mean and an inverse Wishart one on the covariance, or flat ones, are conjugate given each other.
-So is an inverse gamma prior on variances: twice its shape and rate are degrees of freedom and scale.
-"""
+"""Means and (co)variances of normal observations in closed form: a normal prior on the mean and an inverse Wishart one
+on the covariance, or flat ones, are conjugate given each other; so is an inverse gamma prior on variances, of which
+twice the shape and rate are degrees of freedom and scale."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -17,28 +14,21 @@ from jax.scipy.special import digamma
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
-from longhmm.model.conjugate import Params, RootInverseGamma, Sums, is_flat, prior_numbers
+from longhmm.model.conjugate import OneParameter, Params, RootInverseGamma, is_flat, prior_numbers
 from longhmm.model.covariance import LOG_2PI
 from longhmm.model.parameters import Parameter, Parameters
 
 ROUNDS = 200
-SETTLED = 1e-13  # relative change of the mean after which the rounds of the mode end
+SETTLED = 1e-13  # change of the mean, in standard deviations, after which the rounds of the mode end
 
 
 class Moments(NamedTuple):
     """Sums over the observed rows of each level: how many `(G, D)`, of `y - centre` `(G, D)`, and of its products
-    `(G, D, D)`, or squares `(G, D)` where features are independent (`(G, 1)`: summed over features)."""
+    `(G, D, D)`, or squares `(G, D)` where features are independent."""
 
     number: Any
     first: Any
     second: Any
-
-
-class Normal(NamedTuple):
-    """Means are normal: `loc` `(G, D)`, `precision` `(G, D, D)`, zero for a flat prior."""
-
-    loc: Any
-    precision: Any
 
 
 class Spread(NamedTuple):
@@ -61,44 +51,29 @@ class NormalQ(NamedTuple):
         return self.spread.degrees[:, None, None] * jnp.linalg.inv(self.spread.scale)
 
 
-@dataclass(frozen=True)
 class NormalUpdates:
-    """`Conjugate` for `mean`, and for `covariance`, `variance`, or `sd` of one feature, which is a 1 x 1 covariance.
+    """`mean`, and `covariance`, `variance`, or `sd` of one feature, which is a 1 x 1 covariance. As in `OneParameter`,
+    `q` is their distribution. Observations are measured from `centre` `(D,)`, or `(G, D)`. `conjugate` says whether all
+    priors are; without `prior`, they are taken to be flat."""
 
-    Observations are measured from `centre` `(D,)`. A parameter that is fixed has no prior here.
-    """
-
-    table: Parameters
-    centre: Any
-    means: Normal | None
-    spreads: Spread | None
-
-    @classmethod
-    def find(cls, table: Parameters, centre: Any, *, prior: bool = True) -> NormalUpdates | None:
-        """None where a prior is of another kind; without `prior`, all are taken to be flat."""
+    def __init__(self, table: Parameters, centre: Any, *, prior: bool = True) -> None:
         if not prior:
             flat = dist.ImproperUniform(constraints.real, (), ())
             table = {name: each._replace(prior=flat) for name, each in table.items()}
         mean, spread = table.values()
-        found = cls(table, centre, _normal(mean, len(centre)), _spread(spread, len(centre)))
-        unknown = (mean.is_free and found.means is None) or (spread.is_free and found.spreads is None)
-        return None if unknown else found
-
-    @property
-    def name(self) -> str:
-        """What the spread is called."""
-        return list(self.table)[1]
-
-    @property
-    def joint(self) -> bool:
-        """Whether features have covariances."""
-        return self.name != "variance"
+        self.table, self.centre, self.name, self.dim = table, centre, spread.name, centre.shape[-1]
+        self.joint = self.name != "variance"  # whether features have covariances
+        # A normal distribution of means `(G, D)` has `loc` and precision matrices, zero if it is flat.
+        self.loc, self.precision = _mean_prior(mean, self.dim)
+        self.spreads = _spread_prior(spread, self.dim)
+        fixed = {"mean": self.loc is None, self.name: self.spreads is None}
+        self.conjugate = not any(fixed[name] and each.is_free for name, each in table.items())
 
     def _matrices(self, params: Params) -> tuple[jax.Array, jax.Array]:
         """Means `(G, D)` and covariances, or variances."""
         spread = params[self.name]
         spread = (spread**2)[:, None, None] if self.name == "sd" else spread
-        return params["mean"].reshape(-1, len(self.centre)), spread
+        return params["mean"].reshape(-1, self.dim), spread
 
     def _named(self, mean: Any = None, spread: Any = None) -> dict[str, Any]:
         """The inverse of `_matrices`."""
@@ -123,54 +98,45 @@ class NormalUpdates:
 
     def _given_precision(self, precision: Any, sums: Moments) -> tuple[Any, Any]:
         """The precision of the mean relative to the centre, and its product with that mean."""
-        assert self.means is not None
         # Independent features may have been observed unequally often: each has its own count.
-        information = self.means.precision + sums.number[..., None] * precision
-        return information, _times(precision, sums.first) + _times(self.means.precision, self.means.loc - self.centre)
+        information = self.precision + sums.number[..., None] * precision
+        return information, _times(precision, sums.first) + _times(self.precision, self.loc - self.centre)
 
     def _precision(self, spread: Any) -> Any:
         numbers = jnp if isinstance(spread, jax.Array) else np
         if self.joint:
             return numbers.linalg.inv(spread)
-        wide = numbers.broadcast_to(spread.reshape(len(spread), -1), (len(spread), len(self.centre)))
-        return (1.0 / wide)[..., None] * np.eye(len(self.centre))
+        wide = numbers.broadcast_to(spread.reshape(len(spread), -1), (len(spread), self.dim))
+        return (1.0 / wide)[..., None] * np.eye(self.dim)
 
-    # -- the mode ----------------------------------------------------------------------------------------------------
-
-    def mode(self, sums: Sums, start: Params | None) -> dict[str, np.ndarray] | None:
-        """The best means and spreads: each is known given the other, and a few rounds settle both.
-
-        None where a level has too few observations, or a covariance is not positive definite.
-        """
-        counts, dim = sums.counts[:, None], len(self.centre)
-        if np.any(counts <= dim):
+    def mode(self, sums: np.ndarray) -> dict[str, np.ndarray] | None:
+        """The best means and spreads: each is known given the other, and a few rounds settle both. `sums` are counts,
+        first and second moments about the centre. None where a level has too few observations, or a covariance is not
+        positive definite."""
+        counts, first, second = sums[:, :1], sums[:, 1 : 1 + self.dim], sums[:, 1 + self.dim :]
+        if np.any(counts <= self.dim):
             return None
-        first, second = sums.statistics[:, :dim], sums.statistics[:, dim:]
-        if self.joint:
-            rows, columns = np.triu_indices(dim)
-            products, second = second, np.zeros((len(counts), dim, dim))
-            second[:, rows, columns] = second[:, columns, rows] = products
-        moments = Moments(np.broadcast_to(counts, first.shape), first, second)
-        mean = first / counts if start is None else np.reshape(start["mean"], first.shape) - self.centre
+        square = np.zeros((self.dim, self.dim), int)
+        square[np.triu_indices(self.dim)] = np.arange(second.shape[1])
+        second = second[:, np.maximum(square, square.T) if self.joint else np.diag(square)]
+        moments, mean = Moments(np.broadcast_to(counts, first.shape), first, second), np.zeros_like(first)
         for _ in range(ROUNDS):
             spread = self._mode_given_mean(mean, moments)
             if not (np.linalg.eigvalsh(spread) if self.joint else spread).min() > 0:
                 return None
-            information, linear = self._given_precision(self._precision(spread), moments)
-            new = np.linalg.solve(information, linear[..., None])[..., 0]
-            change = np.abs(new - mean).max() / (np.abs(new).max() + 1e-300)
-            mean = new
-            if change < SETTLED:
+            precision = self._precision(spread)
+            information, linear = self._given_precision(precision, moments)
+            change = np.linalg.solve(information, linear[..., None])[..., 0] - mean
+            mean = mean + change
+            if np.all(change**2 * np.diagonal(precision, axis1=1, axis2=2) < SETTLED**2):
                 break
         return self._named(mean=mean + self.centre, spread=self._mode_given_mean(mean, moments))
 
     def _mode_given_mean(self, mean: np.ndarray, moments: Moments) -> np.ndarray:
         degrees, scale = self._given_mean(mean, moments)
         # The density of a standard deviation has its mode elsewhere: d variance / d sd = 2 sd.
-        divisor = degrees + {"covariance": len(self.centre) + 1.0, "variance": 2.0, "sd": 1.0}[self.name]
+        divisor = degrees + {"covariance": self.dim + 1.0, "variance": 2.0, "sd": 1.0}[self.name]
         return np.asarray(scale / (divisor[:, None, None] if self.joint else divisor))
-
-    # -- Gibbs sampling ----------------------------------------------------------------------------------------------
 
     def statistics(self, values: jax.Array, observed: jax.Array, weights: jax.Array) -> Moments:
         """Rows with covariances are observed whole or not at all."""
@@ -192,7 +158,7 @@ class NormalUpdates:
             else:
                 spread = 0.5 * scale / jax.random.gamma(spread_key, 0.5 * degrees)
             found["spread"] = spread
-        if self.means is not None:
+        if self.loc is not None:
             information, linear = self._given_precision(self._precision(spread), sums)
             factor = jnp.linalg.cholesky(information)
             half = solve_triangular(factor, linear[..., None], lower=True)[..., 0]
@@ -202,14 +168,12 @@ class NormalUpdates:
             found["mean"] = self.centre + moved
         return self._named(**found)
 
-    # -- variational inference, for covariances ----------------------------------------------------------------------
-
     @property
     def start(self) -> NormalQ | None:
-        if not self.joint or self.means is None or self.spreads is None or is_flat(self.table[self.name]):
+        if not self.joint or self.loc is None or self.spreads is None or is_flat(self.table[self.name]):
             return None
-        uncertainty = jnp.linalg.inv(self.means.precision + 1e-6 * np.eye(len(self.centre)))
-        return NormalQ(jnp.asarray(self.means.loc - self.centre), uncertainty, Spread(*map(jnp.asarray, self.spreads)))
+        uncertainty = jnp.linalg.inv(self.precision + 1e-6 * np.eye(self.dim))
+        return NormalQ(jnp.asarray(self.loc - self.centre), uncertainty, Spread(*map(jnp.asarray, self.spreads)))
 
     def pretend(self, params: Params, count: jax.Array) -> Moments:
         mean, covariance = self._matrices(params)
@@ -227,7 +191,7 @@ class NormalUpdates:
         return q
 
     def expected(self, q: NormalQ, values: jax.Array, observed: jax.Array) -> jax.Array:
-        size, whole = len(self.centre), jnp.all(observed, axis=-1)
+        size, whole = self.dim, jnp.all(observed, axis=-1)
         log_det = jnp.linalg.slogdet(q.spread.scale)[1] - size * jnp.log(2.0)
         log_det = log_det - jnp.sum(digamma(0.5 * (q.spread.degrees[:, None] - jnp.arange(size))), axis=1)
         residual = jnp.where(whole[:, None], values - self.centre, 0.0)[:, None, :] - q.loc
@@ -236,7 +200,7 @@ class NormalUpdates:
         return jnp.where(whole[:, None], -0.5 * (distance + log_det + size * LOG_2PI), 0.0)
 
     def mean(self, q: NormalQ) -> dict[str, jax.Array]:
-        degrees, size = q.spread.degrees, len(self.centre)
+        degrees, size = q.spread.degrees, self.dim
         # The mean of an inverse Wishart needs more than D + 1 degrees of freedom; its mode always exists.
         divisor = jnp.where(degrees > size + 1.5, degrees - size - 1.0, degrees + size + 1.0)
         return self._named(mean=q.loc + self.centre, spread=q.spread.scale / divisor[:, None, None])
@@ -248,26 +212,24 @@ class NormalUpdates:
         return self._named(mean=mean, spread=draw_inverse_wishart(spread_key, *q.spread))
 
 
-def _normal(parameter: Parameter, dim: int) -> Normal | None:
+def _mean_prior(parameter: Parameter, dim: int) -> tuple[Any, Any]:
     means, matrices = (parameter.shape[0], dim), (parameter.shape[0], dim, dim)
     found = prior_numbers(parameter, (dist.Normal,), (0.0, 0.0))
     if found is not None:
-        return Normal(found[0].reshape(means), found[1].reshape(means)[..., None] * np.eye(dim))
-    joint = prior_numbers(parameter, (dist.MultivariateNormal,), (0.0, 0.0), (means, matrices))
-    return None if joint is None else Normal(*joint)
+        return found[0].reshape(means), found[1].reshape(means)[..., None] * np.eye(dim)
+    loc, precision = prior_numbers(parameter, (dist.MultivariateNormal,), (0, 0), (means, matrices)) or (None, None)
+    return loc, precision
 
 
-def _spread(parameter: Parameter, dim: int) -> Spread | None:
-    name, shape = parameter.name, parameter.shape
-    if name == "covariance":
-        found = prior_numbers(parameter, (dist.InverseWishart,), (-(dim + 1.0), 0.0), (shape[:1], shape))
-    elif name == "variance":
-        found = prior_numbers(parameter, (dist.InverseGamma,), (-2.0, 0.0))
-    else:  # flat in the standard deviation is v^-1/2 in the variance
-        found = prior_numbers(parameter, (RootInverseGamma,), (-1.0, 0.0))
-    if found is None:
-        return None
-    return Spread(found[0], found[1][:, None, None] if name == "sd" else found[1])
+def _spread_prior(parameter: Parameter, dim: int) -> Spread | None:
+    shape, one = parameter.shape, (parameter.shape[0], 1, 1)
+    kind, flat, shapes = {
+        "covariance": (dist.InverseWishart, -(dim + 1.0), (shape[:1], shape)),
+        "variance": (dist.InverseGamma, -2.0, (shape, shape)),
+        "sd": (RootInverseGamma, -1.0, (shape, shape)),  # flat in the standard deviation is v^-1/2 in the variance
+    }[parameter.name]
+    found = prior_numbers(parameter, (kind,), (flat, 0.0), shapes)
+    return None if found is None else Spread(found[0], found[1].reshape(one) if parameter.name == "sd" else found[1])
 
 
 def _times(matrices: Any, vectors: Any) -> Any:
@@ -284,3 +246,6 @@ def draw_inverse_wishart(key: jax.Array, degrees: Any, scale: Any) -> jax.Array:
     # W = L^-T B B^T L^-1 is Wishart with scale^-1 = L^-T L^-1, and its inverse is X X^T with X = L B^-T.
     half = solve_triangular(bartlett, jnp.linalg.cholesky(scale).swapaxes(-1, -2), lower=True)
     return half.swapaxes(-1, -2) @ half
+
+
+Conjugate = OneParameter | NormalUpdates

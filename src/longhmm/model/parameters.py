@@ -1,33 +1,74 @@
-"""Named parameters, stacked over states: shape, prior or fixed value, region, and unconstrained coordinates.
-
-The coordinates of a free parameter are NumPyro's bijection from the real numbers to the support of its prior: a simplex
-of C shares has C - 1 coordinates, a D x D covariance D(D+1)/2. Functions of a table take `{name: Parameter}`.
-"""
+"""Named parameters, stacked over states: shape, prior or fixed value, region, and unconstrained coordinates (NumPyro's
+bijection to the support of the prior); and descriptions that hold them, as trees for compiled code."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.distributions import Distribution, InverseWishart, biject_to, constraints
+from numpyro.distributions import Distribution, biject_to, constraints
 from numpyro.distributions.constraints import Constraint
 
 from longhmm.errors import ModelError
-from longhmm.model.covariance import bijection, inverse_wishart_density
-from longhmm.model.support import Turn
+from longhmm.model.covariance import CovarianceBijection
+from longhmm.model.support import Turn, bare
 
 Params = Mapping[str, Any]
+NUMBERS = "_names_of_numbers"
+
+
+class Tree:
+    """A class whose instances, and those of its subclasses, are trees: numbers are leaves, all else is structure. A
+    program is compiled for a structure, so that one serves every data set of the same shape. Leaves are the arrays that
+    an instance holds, and the numbers of the priors, constraints and other trees that it holds; other attributes must
+    have an equality. Those named in `derived`, and cached properties, are made anew when they are needed."""
+
+    derived: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        jax.tree_util.register_pytree_node(cls, lambda each: each.tree_flatten(), cls.tree_unflatten)
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        """For JAX: what holds numbers, and the structure around it."""
+        made_anew = {name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)}
+        parts = {name: value for name, value in vars(self).items() if name not in {NUMBERS, *self.derived, *made_anew}}
+        # JAX sometimes puts other things in the place of numbers: what was one is remembered.
+        known = vars(self).get(NUMBERS)
+        names = known or tuple(name for name, value in parts.items() if isinstance(value, HOLD_NUMBERS))
+        structure = tuple((name, value) for name, value in parts.items() if name not in names)
+        return tuple(parts[name] for name in names), (names, structure)
+
+    @classmethod
+    def tree_unflatten(cls, structure: Any, numbers: tuple[Any, ...]) -> Self:
+        """Inverse of `tree_flatten`, with any numbers."""
+        names, rest = structure
+        made = object.__new__(cls)
+        vars(made).update(**dict(zip(names, numbers, strict=True)), **dict(rest), **{NUMBERS: names})
+        return made
+
+
+class Named(dict[Any, Any], Tree):
+    """Priors, fixed values and the like by name, in the order in which they were given (which JAX loses elsewhere)."""
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        return tuple(self.values()), tuple(self)
+
+    @classmethod
+    def tree_unflatten(cls, structure: Any, numbers: tuple[Any, ...]) -> Self:
+        return cls(zip(structure, numbers, strict=True))
+
+
+HOLD_NUMBERS = (Tree, Constraint, Distribution, np.ndarray, jax.Array)
 
 
 class Parameter(NamedTuple):
-    """A parameter stacked over states.
-
-    `prior` is None for a fixed value, and also for a default prior that still waits for the data; `value` is None for
-    every free parameter. `support` is the region of a free parameter: its coordinates are `biject_to(support)`.
-    """
+    """A parameter stacked over states. `prior` is None for a fixed value, and also for a default prior that still waits
+    for the data; `value` is None for every free parameter, which has coordinates `biject_to(support)`."""
 
     name: str
     shape: tuple[int, ...]
@@ -40,11 +81,14 @@ class Parameter(NamedTuple):
         """Whether the parameter is inferred, that is, has unconstrained coordinates."""
         return self.value is None
 
+    @property
+    def bijection(self) -> Any:
+        """From the real numbers to the support: NumPyro's, but for small covariance matrices."""
+        matrices = isinstance(bare(self.support), type(constraints.positive_definite))
+        return CovarianceBijection() if matrices else biject_to(self.support)
+
 
 Parameters = Mapping[str, Parameter]
-
-
-# What users give -----------------------------------------------------------------------------------------------------
 
 
 class Pending(NamedTuple):
@@ -58,8 +102,6 @@ Specification = Any  # a prior (Distribution), a fixed value (array), or Pending
 
 def specification(name: str, given: Any) -> Specification:
     """What a user gave for a parameter: its prior, or its fixed value."""
-    if isinstance(given, Pending):
-        return given
     if isinstance(given, Distribution):
         # JAX arrays keep the precision of the scope that made them; NumPy arrays take that of the scope that uses them,
         # so that one prior serves float32 windows and float64 modes.
@@ -68,8 +110,8 @@ def specification(name: str, given: Any) -> Specification:
         raise ModelError(
             f"The prior of '{name}' must be a distribution such as Normal(0, 1), but it was the class {given.__name__}."
         )
-    array = np.asarray(given) if not isinstance(given, str | None) else None
-    if array is None or array.dtype.kind not in "iuf":
+    array = np.asarray(given)
+    if array.dtype.kind not in "iuf":
         raise ModelError(
             f"The parameter '{name}' must be a NumPyro distribution (its prior), a number or an array (a fixed value), "
             f"but it was {given!r}."
@@ -125,10 +167,7 @@ def make_parameter(
     return Parameter(name, shape, None, fixed, None)
 
 
-# Priors --------------------------------------------------------------------------------------------------------------
-
-
-def _prior_of(parameter: Parameter) -> Distribution:
+def prior_of(parameter: Parameter) -> Distribution:
     """A copy in the precision of the current scope, without what NumPyro or JAX may have cached for another one."""
     if parameter.prior is None:
         raise ModelError(
@@ -145,18 +184,11 @@ def _prior_of(parameter: Parameter) -> Distribution:
     return jax.tree.map(copied, parameter.prior)
 
 
-def log_prior_density(parameter: Parameter, value: jax.Array) -> jax.Array:
-    """Log prior density of one free parameter in natural space, summed over states and features."""
-    prior = _prior_of(parameter)
-    density = inverse_wishart_density(prior, value) if isinstance(prior, InverseWishart) else None
-    return jnp.sum(prior.log_prob(value) if density is None else density)
-
-
 def draw_prior(key: jax.Array, parameter: Parameter) -> jax.Array:
     """One draw of the prior, shape (K, *tail); a fixed parameter returns its value."""
     if parameter.value is not None:
         return jnp.asarray(parameter.value)
-    prior = _prior_of(parameter)
+    prior = prior_of(parameter)
     batch = parameter.shape[: len(parameter.shape) - prior.event_dim]
     try:
         return prior.expand(batch).sample(key)
@@ -167,30 +199,16 @@ def draw_prior(key: jax.Array, parameter: Parameter) -> jax.Array:
         ) from None
 
 
-# Values --------------------------------------------------------------------------------------------------------------
-
-
-def trial_value(support: Constraint, shape: tuple[int, ...], sign: float) -> np.ndarray:
-    """A value inside `support`, far from its centre on both sides; two signs give two different values."""
-    way = biject_to(support)
-    coordinates = way.inverse_shape(shape)
-    size = int(np.prod(coordinates, dtype=int))
-    noise = sign * np.random.default_rng(0).uniform(0.5, 2.0, size) * np.where(np.arange(size) % 2 == 0, -1.0, 1.0)
-    with jax.enable_x64(True):
-        return np.asarray(way(jnp.asarray(noise.reshape(coordinates))))
-
-
 def check_parameter(parameter: Parameter, given: Any) -> np.ndarray:
     """A parameter's value as an array of its full shape; fixed ones take their constant."""
     if parameter.value is not None:
         return np.asarray(parameter.value)
-    if given is None:
-        raise ModelError(f"params must hold '{parameter.name}', an array of shape {parameter.shape}, got none.")
     try:
-        value = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError):
+        value = np.asarray(_shaped(parameter, given), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ModelError):
+            raise
         raise ModelError(f"params['{parameter.name}'] must be an array of numbers, got {given!r}.") from None
-    _check_shape(parameter, value)
     assert parameter.support is not None
     with jax.enable_x64(True):
         # As NumPy has it: NumPyro then checks without a program for every step.
@@ -203,14 +221,15 @@ def check_parameter(parameter: Parameter, given: Any) -> np.ndarray:
     return value
 
 
-def _check_shape(parameter: Parameter, value: Any) -> None:
-    if value.shape != parameter.shape:
+def _shaped(parameter: Parameter, given: Any) -> Any:
+    """The value of a parameter, or a refusal where there is none or its shape does not fit."""
+    if given is None:
+        raise ModelError(f"params must hold '{parameter.name}', an array of shape {parameter.shape}, got none.")
+    if np.shape(given) != parameter.shape:
         raise ModelError(
-            f"params['{parameter.name}'] must have shape {parameter.shape}, states first, got shape {value.shape}."
+            f"params['{parameter.name}'] must have shape {parameter.shape}, states first, got shape {np.shape(given)}."
         )
-
-
-# Coordinates -------------------------------------------------------------------------------------------------------
+    return given
 
 
 def free_names(parameters: Parameters) -> list[str]:
@@ -221,23 +240,16 @@ def free_names(parameters: Parameters) -> list[str]:
 def coordinate_shapes(parameters: Parameters) -> dict[str, tuple[int, ...]]:
     """The shape of every free parameter's unconstrained coordinates."""
     free = ((name, parameters[name]) for name in free_names(parameters))
-    return {name: tuple(bijection(each.support).inverse_shape(each.shape)) for name, each in free}
+    return {name: tuple(each.bijection.inverse_shape(each.shape)) for name, each in free}
 
 
 def unconstrain(parameters: Parameters, params: Params) -> dict[str, jax.Array]:
     """Unconstrained coordinates of the free parameters; fixed ones have none."""
-
-    def natural(parameter: Parameter) -> jax.Array:
-        if parameter.name not in params:
-            raise ModelError(
-                f"params must hold '{parameter.name}', an array of shape {parameter.shape}, got {sorted(params)}."
-            )
-        value = jnp.asarray(params[parameter.name])
-        _check_shape(parameter, value)
-        return value if jnp.issubdtype(value.dtype, jnp.inexact) else value.astype(float)
-
-    free = ((name, parameters[name]) for name in free_names(parameters))
-    return {name: bijection(each.support).inv(natural(each)) for name, each in free}
+    found = {name: jnp.asarray(_shaped(parameters[name], params.get(name))) for name in free_names(parameters)}
+    return {
+        name: parameters[name].bijection.inv(each if jnp.issubdtype(each.dtype, jnp.inexact) else each.astype(float))
+        for name, each in found.items()
+    }
 
 
 def constrain(parameters: Parameters, u: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
@@ -245,7 +257,7 @@ def constrain(parameters: Parameters, u: Mapping[str, jax.Array]) -> dict[str, j
     names = free_names(parameters)
     dtype = jnp.result_type(*(u[name] for name in names)) if names else jnp.result_type(float)
     return {
-        name: bijection(parameter.support)(u[name])
+        name: parameter.bijection(u[name])
         if parameter.is_free
         else jnp.asarray(parameter.value, dtype if parameter.value.dtype.kind == "f" else None)
         for name, parameter in parameters.items()
@@ -253,10 +265,8 @@ def constrain(parameters: Parameters, u: Mapping[str, jax.Array]) -> dict[str, j
 
 
 def log_abs_det_jacobian(parameters: Parameters, u: Mapping[str, jax.Array]) -> jax.Array:
-    """log |d params / d u|, summed over the free parameters.
-
-    A log density of natural values becomes one of coordinates by adding this number.
-    """
-    ways = {name: bijection(parameters[name].support) for name in free_names(parameters)}
+    """log |d params / d u|, summed over the free parameters. A log density of natural values becomes one of coordinates
+    by adding this number."""
+    ways = {name: parameters[name].bijection for name in free_names(parameters)}
     logs = (jnp.sum(way.log_abs_det_jacobian(u[name], way(u[name]))) for name, way in ways.items())
     return sum(logs, jnp.zeros(()))

@@ -1,15 +1,11 @@
-"""Emissions and transitions by name: what the command line, storage and scikit-learn may ask for.
-
-A class registers itself where it is defined, with `@EMISSIONS.register("student-t")`: in a file of that name in the
-folder of its kind, in a package that declares an entry point of that name in the registry's group, or anywhere else.
-Nothing else has to be told of it. Asking for names alone imports nothing, so that help answers at once.
-"""
+"""Emissions and transitions by name, for the command line, storage and scikit-learn. A class registers itself where it
+is defined, as `@EMISSIONS.register("student-t")`: in the folder of its kind, in a package with an entry point of that
+name, or anywhere else. Asking for names alone imports nothing, so that help answers at once."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 import re
 from collections.abc import Callable
 from functools import cached_property
@@ -17,66 +13,72 @@ from importlib.metadata import EntryPoints, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from longhmm.errors import DataError, ModelError
+from longhmm.errors import ModelError
 
 if TYPE_CHECKING:
     from longhmm.data.sequences import Sequences
-    from longhmm.model.emissions.base import Emission
+    from longhmm.model.emissions import Emission
 
 Class = TypeVar("Class", bound=type)
-_REGISTERED_CLASS = re.compile(r"^@\w+\.register\(.*\)\n(?:@.*\n)*class (\w+)", re.MULTILINE)
+_DECLARED = re.compile(r'^@\w+\.register\("([\w-]+)"(.*)\)\n(?:@.*\n)*class (\w+)', re.MULTILINE)
 
 
 class Registry:
-    """The classes of one kind: `kind` names the folder beside this file, `others` its files that register none."""
+    """The classes of one kind, which names the folder beside this file."""
 
-    def __init__(self, kind: str, others: tuple[str, ...]) -> None:
-        self._package, self._group, self._others = f"longhmm.model.{kind}", f"longhmm.{kind}", others
+    def __init__(self, kind: str) -> None:
+        self._package, self._group = f"longhmm.model.{kind}", f"longhmm.{kind}"
         self._folder = Path(__file__).parent / kind
-        self._files = [each.name for each in pkgutil.iter_modules([str(self._folder)])]
         self._registered: dict[str, Any] = {}
+        self._offered: set[str] = set()
 
     @cached_property
     def _plugins(self) -> EntryPoints:
         return entry_points(group=self._group)
 
-    def register(self, name: str) -> Callable[[Class], Class]:
-        """Make a class known under this name."""
+    @cached_property
+    def _declared(self) -> list[tuple[str, str, str, bool]]:
+        """Name, class, module, and whether it is offered, of those in the folder: read, not imported."""
+        return [
+            (name, own, f"{self._package}.{path.stem}".removesuffix(".__init__"), "offered=False" not in how)
+            for path in sorted(self._folder.glob("*.py"))
+            for name, how, own in _DECLARED.findall(path.read_text(encoding="utf-8"))
+        ]
+
+    def register(self, name: str, *, offered: bool = True) -> Callable[[Class], Class]:
+        """Make a class known under this name; `offered` to users who give a name instead of a class."""
 
         def under_name(each: Class) -> Class:
             self._registered[name] = each
+            self._offered |= {name} if offered else set()
             return each
 
         return under_name
 
     def classes(self) -> dict[str, Any]:
         """All classes by name, those of the folder and of other packages included."""
-        for name in self._files:
-            importlib.import_module(f"{self._package}.{name}")
+        for _, _, module, _ in self._declared:
+            importlib.import_module(module)
         for plugin in self._plugins:
             plugin.load()
         return dict(self._registered)
 
     def names(self) -> list[str]:
         """What a user may write instead of a class."""
-        files = {name.replace("_", "-") for name in self._files}
-        return sorted((files | self._plugins.names | set(self._registered)) - set(self._others))
+        return sorted({name for name, *_, offered in self._declared if offered} | self._plugins.names | self._offered)
 
     def modules(self) -> dict[str, str]:
-        """The modules of the classes by the classes' own names; those of the folder are read, not imported."""
+        """The modules of the classes by the classes' own names."""
         found = {each.__name__: each.__module__ for each in self._registered.values()}
-        for name in self._files:
-            text = (self._folder / f"{name}.py").read_text(encoding="utf-8")
-            found |= dict.fromkeys(_REGISTERED_CLASS.findall(text), f"{self._package}.{name}")
-        return found
+        return found | {own: module for _, own, module, _ in self._declared}
 
     def name_of(self, known: type) -> str | None:
         """The name of a class; None for a user's own that was not registered."""
         return next((name for name, each in self.classes().items() if each is known), None)
 
 
-EMISSIONS = Registry("emissions", ("base", "distribution", "family", "product", "tied"))
-TRANSITIONS = Registry("transitions", ())
+EMISSIONS = Registry("emissions")
+TRANSITIONS = Registry("transitions")
 
 
 def accepted(each: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -122,11 +124,9 @@ def _of(stream: str, priors: dict[str, Any]) -> dict[str, Any]:
 
 def guess_emission(data: Sequences) -> Guess:
     """Which family suits the data, judged by their type: a place to begin."""
-    from longhmm.model.summary import Sample, subsample
+    from longhmm.model.summary import subsample, summarise
 
-    sample = Sample(subsample(data))
-    if sample.known.size == 0:
-        raise DataError(f"{data.name} has no values to look at; choose other columns.")
-    suits = [(name, family.suits(sample)) for name, family in EMISSIONS.classes().items()]
-    best = max(((name, suit) for name, suit in suits if suit is not None), key=lambda each: each[1].strength)
-    return Guess(best[0], best[1].reason)
+    summary = summarise(subsample(data))
+    suits = [(name, family.suits(summary)) for name, family in EMISSIONS.classes().items()]
+    best = max(((name, suit) for name, suit in suits if suit is not None), key=lambda each: each[1][0])
+    return Guess(best[0], best[1][1])

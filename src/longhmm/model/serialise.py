@@ -12,9 +12,9 @@ from numpyro.distributions import Distribution, constraints
 
 from longhmm.errors import ModelError
 from longhmm.model.conjugate import RootInverseGamma
-from longhmm.model.emissions.base import Emission
+from longhmm.model.emissions import Emission
 from longhmm.model.emissions.distribution import name_of
-from longhmm.model.emissions.gaussian_mixture import OrderedNormal
+from longhmm.model.emissions.real import OrderedNormal
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Pending
 from longhmm.model.registry import EMISSIONS, TRANSITIONS, Registry, accepted
@@ -23,24 +23,19 @@ from longhmm.model.transitions import TransitionModel
 
 # The arguments that rebuild each prior; every one is an attribute of the same name.
 PRIORS: dict[str, tuple[str, ...]] = {
-    "Beta": ("concentration1", "concentration0"),
-    "Chi2": ("df",),
-    "OrderedNormal": ("loc", "scale", "size"),
-    "Pareto": ("scale", "alpha"),
-    "StudentT": ("df", "loc", "scale"),
-    "VonMises": ("loc", "concentration"),
-    "Weibull": ("scale", "concentration"),
-    "MultivariateNormal": ("loc", "scale_tril"),
-    **dict.fromkeys(("Cauchy", "Gumbel", "Laplace", "LogNormal", "Logistic", "Normal"), ("loc", "scale")),
-    **dict.fromkeys(("Gamma", "InverseGamma", "RootInverseGamma"), ("concentration", "rate")),
-    **dict.fromkeys(("InverseWishart", "Wishart"), ("concentration", "scale_tril")),
-    **dict.fromkeys(("LKJ", "LKJCholesky"), ("dimension", "concentration")),
-    **dict.fromkeys(("LogUniform", "Uniform"), ("low", "high")),
-    **dict.fromkeys(("HalfCauchy", "HalfNormal"), ("scale",)),
-    "Dirichlet": ("concentration",),
-    "Exponential": ("rate",),
+    name: tuple(getattr(dist, name).arg_constraints)
+    for name in (
+        *("Beta", "Cauchy", "Chi2", "Dirichlet", "Exponential", "Gamma", "Gumbel", "HalfCauchy", "HalfNormal"),
+        *("InverseGamma", "Laplace", "LogNormal", "LogUniform", "Logistic", "Normal", "Pareto", "StudentT", "Uniform"),
+        *("VonMises", "Weibull"),
+    )
 }
+PRIORS |= {"RootInverseGamma": PRIORS["InverseGamma"], "OrderedNormal": ("loc", "scale", "size")}
+PRIORS |= dict.fromkeys(("InverseWishart", "Wishart"), ("concentration", "scale_tril"))
+PRIORS |= dict.fromkeys(("LKJ", "LKJCholesky"), ("dimension", "concentration"))
+PRIORS |= {"MultivariateNormal": ("loc", "scale_tril")}
 OWN_PRIORS = {"OrderedNormal": OrderedNormal, "RootInverseGamma": RootInverseGamma}
+PRIOR_CLASSES: dict[str, Any] = {name: OWN_PRIORS.get(name) or getattr(dist, name) for name in PRIORS}
 # Truncated priors hold another prior and their bounds.
 TRUNCATED: dict[str, tuple[str, ...]] = {
     "LeftTruncatedDistribution": ("low",),
@@ -91,10 +86,12 @@ def emission_to_config(emission: Emission) -> dict[str, Any]:
     family = EMISSIONS.name_of(type(emission))
     if family is None:
         raise _own_code(emission.name)
-    specs = accepted(type(emission), emission.specifications)
+    options = emission.options()
+    holds_others = any(isinstance(value, Emission) for value in options.values())
+    specs = {} if holds_others else accepted(type(emission), emission.specifications)
     return {
         "family": family,
-        "options": {name: _option_to_config(value) for name, value in emission.options().items()},
+        "options": {name: _option_to_config(value) for name, value in options.items()},
         "parameters": {
             name: {"prior": prior_to_config(name, spec)} if isinstance(spec, Distribution) else {"fixed": spec.tolist()}
             for name, spec in specs.items()
@@ -169,15 +166,13 @@ def _is_numpyro(name: str, builder: Callable[..., Any]) -> bool:
     return own and not name.startswith("_") and name in dist.__all__ and getattr(dist, name, None) is builder
 
 
-# Priors --------------------------------------------------------------------------------------------------------------
-
-
 def prior_to_config(name: str, prior: Distribution) -> dict[str, Any]:
     """A prior as the name of its distribution and its arguments."""
     kind = type(prior).__name__
     found: dict[str, Any] | None = None
     if isinstance(prior, dist.ImproperUniform):
-        region = next((region for region in REGIONS if _is_region(region, bare(prior.support))), None)
+        own, known = bare(prior.support), [(name, getattr(constraints, name)) for name in REGIONS]
+        region = next((name for name, each in known if type(each) is type(own) and same_support(each, own)), None)
         shapes = {"batch_shape": list(prior.batch_shape), "event_shape": list(prior.event_shape)}
         found = None if region is None else {"support": region, **shapes}
     elif isinstance(prior, dist.Independent):
@@ -187,7 +182,7 @@ def prior_to_config(name: str, prior: Distribution) -> dict[str, Any]:
     elif kind in TRUNCATED and type(prior) is getattr(dist, kind):
         bounds = {argument: _numbers_of(prior, argument) for argument in TRUNCATED[kind]}
         found = {"base": prior_to_config(name, prior.base_dist), "args": bounds}
-    elif kind in PRIORS and type(prior) is _prior_class(kind):
+    elif kind in PRIORS and type(prior) is PRIOR_CLASSES[kind]:
         found = {"args": {argument: _numbers_of(prior, argument) for argument in PRIORS[kind]}}
     if found is None:
         raise ModelError(
@@ -215,16 +210,7 @@ def prior_from_config(config: Mapping[str, Any]) -> Distribution:
             f"The stored prior {kind!r} is not one that longhmm can rebuild: pass the model when loading, "
             "as load(path, model=...)."
         )
-    return _prior_class(kind)(**args)
-
-
-def _is_region(name: str, support: constraints.Constraint) -> bool:
-    region = getattr(constraints, name)
-    return type(region) is type(support) and same_support(region, support)
-
-
-def _prior_class(kind: str) -> Callable[..., Distribution]:
-    return OWN_PRIORS[kind] if kind in OWN_PRIORS else getattr(dist, kind)
+    return PRIOR_CLASSES[kind](**args)
 
 
 def _numbers_of(prior: Distribution, argument: str) -> Any:

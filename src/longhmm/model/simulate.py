@@ -1,14 +1,11 @@
-"""Draw states and observations from a model, many millions in seconds.
-
-A Markov chain is sequential, so it is cut into short pieces, and every piece is walked from every possible state at
-once with the same random numbers; the pieces are then joined by following the one state that really occurred. The
-work grows K-fold and runs in wide vectors instead of one step at a time.
-"""
+"""Draw states and observations, many millions in seconds: a Markov chain is sequential, so it is cut into short pieces,
+and every piece is walked from every possible state at once with the same random numbers; the pieces are then joined by
+following the one state that really occurred."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -16,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.errors import ModelError
+from longhmm.model.emissions import Before
 
 if TYPE_CHECKING:
-    from longhmm.model.emissions.base import Emission
     from longhmm.model.hmm import HMM
 
 PIECE = 512  # steps walked at a time from every state
@@ -48,27 +45,15 @@ def simulate(
         >>> counts.shape
         (1000, 1)
     """
-    complete = model.validate(params)
-    key = jax.random.key(seed)
+    complete, key = model.validate(params), jax.random.key(seed)
     if isinstance(length, (int, np.integer)):
-        return _one_sequence(model, complete, int(length), key, covariates)
+        return _filled(_pieces(model, complete, int(length), key, covariates), np.empty, int(length))
     given = covariates if covariates is not None else [None] * len(length)
     pairs = [
-        _one_sequence(model, complete, int(each), jax.random.fold_in(key, index), given[index])
-        for index, each in enumerate(length)
+        _filled(_pieces(model, complete, int(n), jax.random.fold_in(key, index), given[index]), np.empty, int(n))
+        for index, n in enumerate(length)
     ]
     return [states for states, _ in pairs], [observations for _, observations in pairs]
-
-
-def _one_sequence(
-    model: HMM, params: dict[str, np.ndarray], length: int, key: jax.Array, covariates: Any
-) -> tuple[np.ndarray, np.ndarray]:
-    states, observations = np.empty(max(length, 0), np.int32), np.empty(0)
-    for start, piece, values in _pieces(model, params, length, key, covariates):
-        if start == 0:
-            observations = np.empty((length, values.shape[1]), values.dtype)
-        states[start : start + len(piece)], observations[start : start + len(piece)] = piece, values
-    return states, observations
 
 
 def simulate_to_file(
@@ -86,20 +71,26 @@ def simulate_to_file(
         file: for the observations, `(length,)` where there is one feature, else `(length, dim)`.
         states_file: for the states, if they are wanted.
     """
-    out: Any = None
-    kept: Any = None
-    for start, piece, values in _pieces(model, model.validate(params), length, jax.random.key(seed)):
-        if out is None:
-            shape = (length,) if values.shape[1] == 1 else (length, values.shape[1])
-            out = np.lib.format.open_memmap(file, mode="w+", dtype=values.dtype, shape=shape)
-            if states_file is not None:
-                kept = np.lib.format.open_memmap(states_file, mode="w+", dtype=np.int32, shape=(length,))
-        out[start : start + len(piece)] = values.reshape(len(piece), *out.shape[1:])
-        if kept is not None:
-            kept[start : start + len(piece)] = piece
-    for mapped in (out, kept):
-        if mapped is not None:
-            mapped.flush()
+
+    def mapped(shape: tuple[int, ...], dtype: Any) -> Any:
+        path = states_file if len(shape) == 1 else file
+        shape = shape[:1] if shape[-1] == 1 else shape
+        return None if path is None else np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+
+    for each in _filled(_pieces(model, model.validate(params), length, jax.random.key(seed)), mapped, length):
+        if each is not None:
+            each.flush()
+
+
+def _filled(pieces: Iterator[Any], made: Callable[[tuple[int, ...], Any], Any], length: int) -> tuple[Any, Any]:
+    """States and observations, in arrays that are made when the first piece is there; None for what is not wanted."""
+    found: list[Any] = []
+    for start, *parts in pieces:
+        found = found or [made((length, *part.shape[1:]), part.dtype) for part in parts]
+        for part, whole in zip(parts, found, strict=True):
+            if whole is not None:
+                whole[start : start + len(part)] = part.reshape(len(part), *whole.shape[1:])
+    return found[0], found[1]
 
 
 def _pieces(
@@ -108,18 +99,20 @@ def _pieces(
     """Where each piece begins, its states, and its observations."""
     if length < 1:
         raise ModelError(f"length must be at least 1, got {length}.")
-    if model.transitions.varies or model.lags or covariates is not None:
+    if model.transitions.varies or model.lags or model.emission.couples or covariates is not None:
         yield from _row_by_row(model, params, checked_covariates(model, covariates, length), key)
         return
     state_key, observation_key = jax.random.split(key)
     single = {name: jnp.asarray(np.asarray(value), jnp.float32) for name, value in params.items()}
-    walks = state_pieces(params["initial"], params["transition"], length, state_key)
-    for index, padded in enumerate(walks):
+    for index, padded in enumerate(state_pieces(params["initial"], params["transition"], length, state_key)):
         start = index * BLOCK
         count = min(BLOCK, length - start)
         one = jax.random.fold_in(observation_key, index)
         values = np.asarray(_observe(model.emission, one, single, jnp.asarray(padded)))
         yield start, padded[:count], values[:count]
+
+
+_observe = jax.jit(lambda emission, key, params, states: emission.sample(key, dict(params), states))
 
 
 def checked_covariates(model: HMM, given: Any, length: int) -> np.ndarray:
@@ -135,11 +128,13 @@ def checked_covariates(model: HMM, given: Any, length: int) -> np.ndarray:
 def _row_by_row(
     model: HMM, params: Mapping[str, np.ndarray], covariates: np.ndarray, key: jax.Array
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """`_pieces` of a model whose rows depend on covariates or on rows before them: one row after the other."""
+    """`_pieces` of a model whose rows depend on covariates or on what came before them: one row after the other."""
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value) for name, value in params.items()}
         first = jax.random.categorical(jax.random.fold_in(key, 0), jnp.log(arrays["initial"]), shape=(1,))
-        here = Ahead(first, jnp.full((1, model.lags, model.dim), jnp.nan), jnp.asarray(True))
+        # Where rows depend on the state before them, `initial` is the distribution of the one before the first row.
+        fresh = jnp.asarray(not model.emission.couples)
+        here = Ahead(first, jnp.full((1, model.lags, model.dim), jnp.nan), fresh)
     for index in range(-(-len(covariates) // BLOCK)):
         start = index * BLOCK
         rows = covariates[start : start + BLOCK]
@@ -173,18 +168,13 @@ def extend_paths(
         move, noise = jax.random.split(key)
         states = jnp.where(here.fresh, here.states, jax.random.categorical(move, matrix[here.states]))
         beside = jnp.broadcast_to(covariate, (count, *covariate.shape))
-        values = model.emission.sample_after(noise, params, states, here.lags, beside)
+        values = model.emission.sample_after(noise, params, states, Before(here.states, here.lags, beside))
         lags = jnp.concatenate([values[:, None].astype(here.lags.dtype), here.lags], axis=1)[:, : here.lags.shape[1]]
         return Ahead(states, lags, jnp.asarray(False)), (states, values)
 
     rows = (logs, jnp.asarray(covariates), jax.random.split(key, logs.shape[0]))
     here, (states, values) = jax.lax.scan(step, here, rows)
     return here, states.T, jnp.swapaxes(values, 0, 1)
-
-
-@jax.jit
-def _observe(emission: Emission, key: jax.Array, params: Mapping[str, jax.Array], states: jax.Array) -> jax.Array:
-    return emission.sample(key, dict(params), states)
 
 
 def state_pieces(initial: np.ndarray, transition: np.ndarray, length: int, key: jax.Array) -> Iterator[np.ndarray]:
@@ -207,8 +197,7 @@ def state_pieces(initial: np.ndarray, transition: np.ndarray, length: int, key: 
 @jax.jit
 def _walk(key: jax.Array, cumulative: jax.Array, last: jax.Array) -> jax.Array:
     """`BLOCK` further states of the chain after state `last`."""
-    n_states = cumulative.shape[0]
-    n_pieces = BLOCK // PIECE
+    n_states, n_pieces = cumulative.shape[0], BLOCK // PIECE
     uniforms = jax.random.uniform(key, (PIECE, n_pieces), jnp.float64)
 
     def step(states: jax.Array, uniform: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -1,9 +1,5 @@
-"""Regions of observations and parameters: in words, with a value inside; data outside of them; and angles.
-
-On the whole line an angle and the same angle plus 2 pi would be two points with one meaning. Coordinates of an angle
-therefore need a cut, where the turn begins and ends. Users need not know where it lies: natural values follow the
-convention of data, (-pi, pi].
-"""
+"""Regions of observations and parameters, in words; and angles, which on the whole line would have many points with one
+meaning: their coordinates need a cut, where the turn begins and ends, while natural values lie in (-pi, pi]."""
 
 from __future__ import annotations
 
@@ -15,8 +11,6 @@ import numpy as np
 from numpyro.distributions import biject_to, constraints
 from numpyro.distributions.constraints import Constraint
 from numpyro.distributions.transforms import Transform
-
-from longhmm.errors import DataError
 
 _JOINED = constraints.independent(constraints.real, 1)
 
@@ -46,11 +40,6 @@ def settle(support: Constraint, n_states: int, batch_dims: int) -> tuple[Constra
     return jax.tree.unflatten(structure, bounds), bool(differ)
 
 
-def feasible(support: Constraint, shape: tuple[int, ...]) -> jax.Array:
-    """A value inside the support, of this shape: what a missing observation is filled with."""
-    return jnp.asarray(support.feasible_like(jnp.zeros(shape)))
-
-
 def in_words(support: Constraint) -> str:
     """What a value must be, as a noun phrase."""
     support = bare(support)
@@ -62,13 +51,13 @@ def in_words(support: Constraint) -> str:
         return f"a vector in {support!r}"
     low, high = (getattr(support, name, None) for name in ("lower_bound", "upper_bound"))
     noun = "an integer" if support.is_discrete else "a number"
-    least = None if low is None else f"{np.min(np.asarray(low)):g}"
-    most = None if high is None else f"{np.max(np.asarray(high)):g}"
-    if least is not None and most is not None:
+    least = "" if low is None else f"{np.min(np.asarray(low)):g}"
+    most = "" if high is None else f"{np.max(np.asarray(high)):g}"
+    if least and most:
         return f"{noun} from {least} to {most}"
-    if least is not None:
+    if least:
         return f"{noun} from {least} on" if support.is_discrete else f"{noun} above {least}"
-    return f"{noun} below {most}" if most is not None else f"a value in {support!r}"
+    return f"{noun} below {most}" if most else f"a value in {support!r}"
 
 
 _WORDS = [
@@ -87,38 +76,6 @@ _WORDS = [
 ]
 _TYPES = {type(constraint) for constraint, _ in _WORDS}
 
-
-# Observations that an emission cannot have produced --------------------------------------------------------------
-
-
-def check_values(
-    values: np.ndarray, observed: np.ndarray, inside: np.ndarray, support: Constraint, owner: str, describe: Any
-) -> None:
-    """Report the first observed entry that is not `inside`; `inside` is (n, D), or (n,) for whole rows."""
-    bad = observed & ~inside if inside.ndim == 2 else observed.all(-1) & ~inside
-    if not bad.any():
-        return
-    first = int(np.flatnonzero(bad.any(-1) if bad.ndim == 2 else bad)[0])
-    shown = np.array2string(values[first], precision=6)
-    if bad.ndim == 2:
-        feature = int(np.flatnonzero(bad[first])[0])
-        shown = f"{values[first, feature]:.10g}" + (f" in feature {feature}" if values.shape[1] > 1 else "")
-    raise DataError(
-        f"{describe(first)} is {shown}, but a {owner} emission needs {in_words(support)}: correct the "
-        "value, replace it by NaN to mark it as missing, or choose another emission."
-    )
-
-
-def inside_support(support: Constraint, values: np.ndarray, *, by_state: bool, vector: bool) -> np.ndarray:
-    """Whether values (n, D) lie in the support of at least one state: (n, D), or (n,) for a multivariate support."""
-    if not by_state:
-        return np.asarray(support(values))
-    if values.shape[1] == 1 and not vector:  # bounds (K,) against values (n, 1)
-        return np.any(np.asarray(support(values)), axis=1, keepdims=True)
-    return np.asarray(np.any(np.asarray(support(values[:, None, :])), axis=1))
-
-
-# Angles --------------------------------------------------------------------------------------------------------------
 
 WHOLE = 2.0 * np.pi
 EDGE = 1e-6  # share of a turn: an angle at the cut itself has coordinates all the same
@@ -166,10 +123,6 @@ class TurnTransform(Transform):
 
     def __init__(self, cut: Any) -> None:
         self.cut = cut
-
-    @property
-    def codomain(self) -> Constraint:
-        return Turn(self.cut)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         return wrapped(self.cut + WHOLE * _TO_UNIT(x))

@@ -17,7 +17,7 @@ from numpyro.distributions import constraints
 from longhmm.backends.stream import totals
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import open_data
-from longhmm.inference.markov import stationary_law
+from longhmm.inference.markov import stationary_on_host
 from longhmm.model.support import unwrapped
 from longhmm.posterior.draws import SAMPLE_DIMS, Draws, central, check_rate, entry_table, in_float64, labelled
 
@@ -83,7 +83,7 @@ class Summarising(Draws):
         quantities = {"dwell": lengths}
         if rate is not None:
             quantities["dwell_s"] = lengths / rate
-        quantities["stationary"] = stationary_law(transition)
+        quantities["stationary"] = stationary_on_host(transition)
         if data is not None:
             sequences = open_data(data)
             sums = [totals(self.model, params, sequences) for params in self.iterate(draws)]
@@ -119,7 +119,7 @@ class Summarising(Draws):
             )
             warnings.warn(warning, stacklevel=2)
         generator = np.stack(generators) * scale
-        switching = stationary_law(transition)[:, :, None] * transition * scale
+        switching = stationary_on_host(transition)[:, :, None] * transition * scale
         tables = (_pairs(generator, interval, diagonal=True), _pairs(switching, interval, diagonal=False))
         return Rates(generator.mean(axis=0), *tables, share, warning)
 
@@ -147,7 +147,7 @@ class Summarising(Draws):
         import pandas as pd
 
         transition = self.transitions
-        columns = {"share of time": stationary_law(transition)}
+        columns = {"share of time": stationary_on_host(transition)}
         columns["stays with probability"] = np.diagonal(transition, axis1=1, axis2=2)
         for name, values in self.draws.items():
             if name != "transition" and values.dims[2] == "state" and values.ndim <= 4:

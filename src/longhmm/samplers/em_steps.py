@@ -17,11 +17,11 @@ import numpy as np
 from jax import Array
 
 from longhmm.backends.read import lowering_for
+from longhmm.backends.reference import expected_sums
 from longhmm.backends.stream import Progress, totals
 from longhmm.data.executor import Task
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
-from longhmm.model.conjugate import Sums
 from longhmm.model.emission_fit import Coordinates, Derivatives, ascent_direction, newton_ascent
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
@@ -49,7 +49,7 @@ class Expected(NamedTuple):
     log_likelihood: float
     first: np.ndarray  # `(K,)`, expected first states
     transitions: np.ndarray  # `(K, K)`, expected transitions
-    emission: Sums | Slopes
+    emission: np.ndarray | Slopes  # the sums of the emission's lowering, or derivatives
 
 
 def _emission(model: HMM) -> Coordinates:
@@ -59,26 +59,19 @@ def _emission(model: HMM) -> Coordinates:
 def expect(data: Target, params: Params, *, by_sums: bool, progress: Progress | None = None) -> Expected:
     """One exact pass over the data; `by_sums` asks for sufficient statistics, which only some emissions have."""
     model, complete = data.model, data.model.validate(params)
-    lowering = lowering_for(model, data.sequences) if by_sums else None
-    collect = None if lowering is not None else collect_sums if by_sums else collect_slopes
+    lowered = by_sums and lowering_for(model, data.sequences) is not None
+    collect = None if lowered else collect_sums if by_sums else collect_slopes
     found = totals(model, complete, data.sequences, collect, progress=progress)
-    emission = found.collected
-    if by_sums:
-        centre = np.asarray(model.emission.centre(complete))
-        if lowering is None:
-            emission = emission._replace(centre=centre)
-        else:
-            assert found.sums is not None
-            emission = Sums(*lowering.expected_statistics(complete, found.sums, centre), centre)
+    emission: Any = found.sums if lowered else found.collected
     return Expected(found.log_likelihood, found.first, found.transitions, emission)
 
 
 def sums_suffice(data: Target) -> bool:
-    """Whether sufficient statistics serve: an exponential family, and no row that is observed in part only."""
-    sequences = data.sequences
-    if not data.model.emission.is_exponential_family:
+    """Whether sufficient statistics serve: the emission has them, also of what is observed in part only."""
+    lowering, sequences = data.model.emission.lowering, data.sequences
+    if lowering is None:
         return False
-    if sequences.dim == 1 or not (sequences.has_mask or sequences.dtype.kind == "f"):
+    if lowering.partial_rows or sequences.dim == 1 or not (sequences.has_mask or sequences.dtype.kind == "f"):
         return True
     spans = ((start, min(start + ROWS, sequences.length)) for start in range(0, sequences.length, ROWS))
     tasks = (Task(span, *span, gives_rows=False) for span in spans)
@@ -93,15 +86,11 @@ def _partly_observed(model: HMM, sequences: Sequences) -> Callable[[tuple[int, i
     return look
 
 
-def collect_sums(model: HMM, params: Params, rows: Rows, weights: Array) -> Sums:
-    emission = model.emission
-    whole = jnp.all(jnp.asarray(rows.observed), axis=1)[:, None]
-    values = jnp.where(whole, jnp.asarray(rows.values).astype(weights.dtype), emission.fill(weights.dtype))
-    values = values - emission.centre(params)
-    weights = jnp.where(whole, weights, 0.0)
-    statistics = emission.sufficient_statistics(values if emission.vector_valued else values[:, 0])
-    assert statistics is not None
-    return Sums(weights.T @ statistics, jnp.sum(weights, axis=0), jnp.zeros(emission.dim))  # type: ignore[arg-type]
+def collect_sums(model: HMM, params: Params, rows: Rows, weights: Array) -> Array:
+    lowering = model.emission.lowering
+    assert lowering is not None
+    numbers = lowering.rows(jnp.asarray(rows.values), jnp.asarray(rows.observed))
+    return expected_sums(lowering.kind, lowering.width, lowering.sums, numbers, lowering.natural(params), weights)
 
 
 def collect_slopes(model: HMM, params: Params, rows: Rows, weights: Array) -> Slopes:
@@ -173,20 +162,20 @@ def _next_transition(
     return np.asarray(rows.constrain(jnp.asarray(best)))
 
 
-def _next_emission(model: HMM, params: Arrays, collected: Sums | Slopes, prior: bool) -> Arrays:
+def _next_emission(model: HMM, params: Arrays, collected: np.ndarray | Slopes, prior: bool) -> Arrays:
     new = np.asarray(_flatten(model, params))
-    if isinstance(collected, Sums):
-        closed = model.emission.mode(model.n_states, collected, start=params, prior=prior)
+    if not isinstance(collected, Slopes):
+        closed = model.emission.mode(model.n_states, collected, params, prior=prior)
         if closed is not None:
             return closed
         if new.size:
-            derivatives = partial(_emission_derivatives, model, prior, collected)
+            derivatives = partial(_emission_derivatives, model, prior, params, collected)
             new, _ = newton_ascent(lambda u: derivatives(jnp.asarray(u)), new, iterations=100)
     elif new.size:
         gradient, curvature = collected.gradient, np.abs(np.diag(collected.hessian))
         hessian = collected.hessian - np.diag(np.maximum(LEAST_CURVATURE * collected.squares - curvature, 0.0))
         if prior:
-            known = _emission_derivatives(model, True, None, jnp.asarray(new))
+            known = _emission_derivatives(model, True, None, None, jnp.asarray(new))
             gradient, hessian = gradient + np.asarray(known.gradient), hessian + np.asarray(known.hessian)
         new = new + ascent_direction(gradient, hessian)
     return jax.tree.map(np.asarray, _natural(model, new))
@@ -209,16 +198,15 @@ def _transition_derivatives(model: HMM, u: Array, weights: Array, first: Array) 
 
 
 @partial(jax.jit, static_argnames=("prior",))
-def _emission_derivatives(model: HMM, prior: bool, sums: Sums | None, vector: Array) -> Derivatives:
-    """Of what sums over the data say of Q, of the log prior, or of both."""
-    coordinates = _emission(model)
+def _emission_derivatives(model: HMM, prior: bool, at: Any, sums: Any, vector: Array) -> Derivatives:
+    """Of what sums over the data, taken `at` some parameters, say of Q, of the log prior, or of both."""
+    coordinates, lowering = _emission(model), model.emission.lowering
 
     def objective(vector: Array) -> Array:
         params, value = coordinates.params(vector), jnp.zeros(())
         if sums is not None:
-            natural = model.emission.natural_parameters(model.emission.recentred(params, sums.centre))
-            assert natural is not None
-            value = jnp.sum(sums.statistics * natural[0]) - jnp.sum(sums.counts * natural[1])
+            assert lowering is not None
+            value = lowering.expected_log_density(params, at, sums)
         return value + model.emission.log_prior(params) if prior else value
 
     return coordinates.derivatives(objective, vector)

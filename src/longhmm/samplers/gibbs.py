@@ -15,8 +15,9 @@ from longhmm.backends.paths import DrawnPath, draw_path
 from longhmm.data.rows import Rows
 from longhmm.inference.scaling import safe_log
 from longhmm.model import parameters
-from longhmm.model.conjugate import Conjugate, draw_dirichlet
+from longhmm.model.conjugate import draw_dirichlet
 from longhmm.model.emission_fit import Coordinates as FlatEmission
+from longhmm.model.normal_updates import Conjugate
 from longhmm.model.parameters import Params
 from longhmm.samplers.contract import Coordinates, Info, Sampler, all_finite, in_blocks
 from longhmm.target.target import Estimator, ExactPosterior, ResidentData

@@ -22,8 +22,9 @@ from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.inference.markov import stationary
 from longhmm.inference.scaling import safe_log
-from longhmm.model.conjugate import Conjugate, draw_dirichlet
+from longhmm.model.conjugate import draw_dirichlet
 from longhmm.model.hmm import HMM
+from longhmm.model.normal_updates import Conjugate
 from longhmm.samplers.contract import Coordinates, Info, Sampler, all_finite
 from longhmm.target.minibatch import Minibatch
 
@@ -161,7 +162,7 @@ def _weights(model: HMM, state: SVIState) -> Array:
 
 def _settled(model: HMM, family: Conjugate, state: SVIState) -> SVIState:
     """The state with `q` and its mean made from its running sums."""
-    emission = family.update(state.emission, state.sums)
+    emission: Any = family.update(state.emission, state.sums)
     weights = jnp.where(model.transitions.allowed, _weights(model, state), 0.0)
     mean = model.transitions.with_known_rows(weights / jnp.sum(weights, axis=1, keepdims=True))
     coordinates = model.unconstrain({"transition": mean, **family.mean(emission)})

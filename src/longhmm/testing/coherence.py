@@ -16,7 +16,7 @@ from longhmm.backends.answers import decode, log_likelihood, sample_states
 from longhmm.backends.stream import stream, totals
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, LongHMMError, ModelError
-from longhmm.model.emissions.base import Emission
+from longhmm.model.emissions import Emission
 from longhmm.model.hmm import HMM, Potentials
 from longhmm.model.simulate import simulate
 from longhmm.testing.sampling import Sampling, close, finite, require

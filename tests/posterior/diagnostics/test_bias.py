@@ -21,6 +21,7 @@ from longhmm.posterior.diagnostics.bias import (
 from longhmm.posterior.draws import evenly_spaced, in_float64
 from longhmm.target.coordinates import Flat
 from longhmm.target.target import exact
+from model.configurations import prior_draw
 from posterior.fakes import chains_of, distorted, known_states, unconstrained
 
 
@@ -140,7 +141,7 @@ def test_derivatives_are_those_of_natural_parameters(emission):
     rng = np.random.default_rng(0)
     model = HMM(2, emission).resolve(rng.uniform(-3, 3, size=(200, emission.dim)))
     with jax.enable_x64(True):
-        params = {**model.emission.sample_prior(jax.random.key(0), 2), "transition": np.array([[0.9, 0.1], [0.3, 0.7]])}
+        params = {**prior_draw(model.emission, jax.random.key(0), 2), "transition": np.array([[0.9, 0.1], [0.3, 0.7]])}
         start = {name: np.asarray(value) for name, value in model.unconstrain(params).items()}
     order = Flat.like(start)
     points = order.ravel_numpy(start) + 0.1 * rng.normal(size=(3, order.size))

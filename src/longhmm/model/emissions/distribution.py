@@ -1,9 +1,6 @@
-"""A NumPyro distribution as the density of an emission: its parameters over states and features, draws, means, checks.
-
-A class declares how many event dimensions each parameter has; a function does not, so its priors tell. Which of the
-possible layouts makes one distribution per state over D features is then found by tracing (no arithmetic is done).
-Priors that cannot work are refused with a sentence before any data are read.
-"""
+"""A NumPyro distribution as the density of an emission. Which layout of parameters over states and features makes one
+distribution per state over D features is found by tracing (no arithmetic is done), and priors that cannot work are
+refused with a sentence before any data are read."""
 
 from __future__ import annotations
 
@@ -15,15 +12,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.distributions import Distribution, Independent, MultivariateNormal, constraints
+from numpyro.distributions import Distribution, Independent, MultivariateNormal, biject_to, constraints
 from numpyro.distributions.constraints import Constraint, is_dependent
 from numpyro.distributions.distribution import validation_enabled
 
 from longhmm.errors import ModelError
 from longhmm.model.covariance import marginal_log_density
-from longhmm.model.parameters import Parameter, Params, Pending, full_shape, make_parameter, trial_value
-from longhmm.model.support import feasible, in_words, same_support, settle
-from longhmm.model.tree import Tree
+from longhmm.model.parameters import Parameter, Params, Pending, Tree, full_shape, make_parameter
+from longhmm.model.support import in_words, same_support, settle
 
 Builder = Callable[..., Distribution]
 Specs = Mapping[str, Any]  # priors and fixed values by name
@@ -55,10 +51,9 @@ class Density(Tree):
         """Check what a user gave, and find out what the distribution makes of it."""
         _check_names(builder, specs)
         n_states, table, vector = _fitting_table(builder, specs, dim)
-        support = _check_distribution(builder, table)
         batch_dims = 2 if dim > 1 and not vector else 1
-        whole = _integers(builder, specs)
-        return Density(builder, tuple(specs), whole, dim, vector, *settle(support, n_states, batch_dims))
+        support = settle(_check_distribution(builder, table), n_states, batch_dims)
+        return Density(builder, tuple(specs), _integers(builder, specs), dim, vector, *support)
 
     def build(self, params: Params) -> Distribution:
         """The distribution at these parameters."""
@@ -82,15 +77,13 @@ class Density(Tree):
         # A value that only other states can produce must not reach this state's density: its gradient may be NaN.
         inside = self.support(values)
         bounds = np.broadcast_shapes(*(np.shape(bound) for bound in jax.tree.leaves(self.support)))
-        safe = feasible(self.support, (*bounds, self.dim) if self.vector else bounds).astype(values.dtype)
+        safe = self.support.feasible_like(jnp.zeros((*bounds, self.dim) if self.vector else bounds, values.dtype))
         logs = distribution.log_prob(jnp.where(inside[..., None] if self.vector else inside, values, safe))
         return jnp.where(inside, logs, -jnp.inf)
 
     def partly_observed(self, params: Params, filled: jax.Array, observed: jax.Array) -> jax.Array | None:
-        """log p(observed part of y | x = k) of several features; None where parts cannot be integrated out.
-
-        `filled` is y with a value inside the support where it is missing.
-        """
+        """log p(observed part of y | x = k) of several features; None where parts cannot be integrated out. `filled` is
+        y with a value inside the support where it is missing."""
         if not self.vector:
             return jnp.sum(jnp.where(observed[..., None, :], self._features(params, filled), 0), -1)
         distribution = self.build(params)
@@ -126,9 +119,6 @@ class Density(Tree):
             return None
         lower = upper - jnp.exp(distribution.log_prob(at)) if self.support.is_discrete else upper
         return lower.reshape(shape), upper.reshape(shape)
-
-
-# Layout --------------------------------------------------------------------------------------------------------------
 
 
 def name_of(builder: Builder) -> str:
@@ -250,22 +240,16 @@ def _build(builder: Builder, params: Params, integers: tuple[str, ...]) -> Distr
     return builder(**values)
 
 
-def _trace_shapes(
-    builder: Builder, specs: Specs, tails: Mapping[str, tuple[int, ...]], n_states: int
-) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _trace_shapes(builder: Builder, specs: Specs, tails: Specs, n_states: int) -> tuple[tuple[int, ...], ...]:
     """Batch and event shape."""
-    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
-    whole = _integers(builder, specs)
+    found: list[tuple[tuple[int, ...], ...]] = []
 
     def trace(values: Params) -> None:
-        distribution = _build(builder, values, whole)
+        distribution = _build(builder, values, _integers(builder, specs))
         found.append((tuple(distribution.batch_shape), tuple(distribution.event_shape)))
 
     jax.eval_shape(trace, {name: jax.ShapeDtypeStruct((n_states, *tail), np.float32) for name, tail in tails.items()})
     return found[0]
-
-
-# Checks --------------------------------------------------------------------------------------------------------------
 
 
 def check_inside(parameter: Parameter, required: Constraint, owner: str) -> None:
@@ -280,7 +264,7 @@ def check_inside(parameter: Parameter, required: Constraint, owner: str) -> None
 
 def _check_distribution(builder: Builder, table: Mapping[str, Parameter]) -> Constraint:
     """Try the distribution at two far points; return its support, which must be the same at both."""
-    points = [{name: _trial(parameter, sign) for name, parameter in table.items()} for sign in (1.0, -1.0)]
+    one, other = ({name: _trial(parameter, sign) for name, parameter in table.items()} for sign in (1.0, -1.0))
     whole = _integers(builder, {name: parameter.value for name, parameter in table.items()})
 
     def made(values: Params) -> Distribution:
@@ -291,31 +275,35 @@ def _check_distribution(builder: Builder, table: Mapping[str, Parameter]) -> Con
             raise ModelError(f"{name_of(builder)} cannot be built from these parameters: {error}") from error
 
     with jax.enable_x64(True):
-        for point in points:
+        for point in (one, other):
             _check_arguments(builder, made(point), table, point)
-        support = made(points[0]).support
-        if not same_support(support, made(points[1]).support):
-            for name, parameter in table.items():
-                moved = made({**points[0], name: points[1][name]}).support
-                if parameter.is_free and not same_support(support, moved):
-                    raise ModelError(
-                        f"The parameter '{name}' of {name_of(builder)} moves the support of the distribution, so it "
-                        f"cannot be inferred by gradients: give '{name}' a fixed value instead of a prior."
-                    )
+        support = made(one).support
+        for name, parameter in table.items() if not same_support(support, made(other).support) else ():
+            if parameter.is_free and not same_support(support, made({**one, name: other[name]}).support):
+                raise ModelError(
+                    f"The parameter '{name}' of {name_of(builder)} moves the support of the distribution, so it "
+                    f"cannot be inferred by gradients: give '{name}' a fixed value instead of a prior."
+                )
         return support
 
 
 def _trial(parameter: Parameter, sign: float) -> np.ndarray:
+    """The fixed value, or one inside the support, far from its centre on both sides; two signs give two of them."""
     if parameter.value is not None:
         return parameter.value
     assert parameter.support is not None
     try:
-        return trial_value(parameter.support, parameter.shape, sign)
+        way = biject_to(parameter.support)
     except NotImplementedError:
         raise ModelError(
             f"The prior of '{parameter.name}' lives on {in_words(parameter.support)}, which has no "
             "unconstrained coordinates: use a continuous prior, or a fixed value."
         ) from None
+    shape = way.inverse_shape(parameter.shape)
+    size = int(np.prod(shape, dtype=int))
+    noise = sign * np.random.default_rng(0).uniform(0.5, 2.0, size) * np.where(np.arange(size) % 2 == 0, -1.0, 1.0)
+    with jax.enable_x64(True):
+        return np.asarray(way(jnp.asarray(noise.reshape(shape))))
 
 
 def _check_arguments(builder: Builder, made: Distribution, table: Mapping[str, Parameter], point: Params) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar
 
 import jax
@@ -11,21 +12,18 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution
 from numpyro.distributions.constraints import Constraint
 
-from longhmm.errors import ModelError
-from longhmm.model.emissions.base import Emission
+from longhmm.model.emissions import Emission
 from longhmm.model.emissions.distribution import Builder, Density, check_inside
 from longhmm.model.lowering import LinearLowering, Lowering
-from longhmm.model.parameters import Parameter, Pending, full_shape, make_parameter, specification
+from longhmm.model.parameters import Params, Pending, full_shape, make_parameter, specification
 from longhmm.model.summary import DataSummary
 
 
 class Family(Emission):
-    """An emission whose parameters all have default priors.
-
-    `regions` says where each parameter lives. A parameter that is given no prior gets its default from
-    `default_priors` when the data are known. `builder` is the NumPyro distribution, for families without a density,
-    draws or means of their own. A family with `sufficient_statistics` and `natural_parameters` has a lowering.
-    """
+    """An emission whose parameters all have default priors. `regions` says where each parameter lives. A parameter that
+    is given no prior gets its default from `default_priors` when the data are known. `builder` is the NumPyro
+    distribution, for families without a density, draws or means of their own. A family whose log densities are `eta_k .
+    s(y) - a_k + log h(y)`, and which gives these parts for y of shape (..., D), has a lowering."""
 
     builder: ClassVar[Builder | None] = None
     regions: ClassVar[dict[str, Constraint]]
@@ -38,26 +36,30 @@ class Family(Emission):
         self._describe(dim, specs, vector=vector)
         builder = type(self).builder
         if builder is not None:
-            self._density = Density(builder, tuple(specs), (), self._dim, vector, self.support)
-        for name, parameter in self._trial_table().items():
-            if not isinstance(specs[name], Pending) and parameter.support is not self.regions[name]:
+            self._density = Density(builder, tuple(specs), (), self.dim, vector, self.support)
+        # At the number of states that explicit per-state priors imply.
+        tails, shapes = self.tails(2), {name: full_shape(spec) for name, spec in specs.items()}
+        implied = [shape[0] for name, shape in shapes.items() if len(shape) == len(tails[name]) + 1 and shape[0] > 1]
+        for name, spec in specs.items():
+            parameter = make_parameter(name, spec, [2, *implied][-1], tails[name])
+            if not isinstance(spec, Pending) and parameter.support is not self.regions[name]:
                 check_inside(parameter, self.regions[name], type(self).__name__)
 
     def options(self) -> dict[str, Any]:
-        return {"dim": self._dim}
+        return {"dim": self.dim}
 
-    def tails(self) -> dict[str, tuple[int, ...]]:
+    def tails(self, n_states: int) -> dict[str, tuple[int, ...]]:
         """The shape of one state's value of every parameter: one number per feature unless a family says otherwise."""
-        return {name: (self._dim,) if self._dim > 1 else () for name in self._specs}
+        return {name: (self.dim,) if self.dim > 1 else () for name in self.specifications}
 
     def with_features(self, x: Any) -> jax.Array:
         """Values or parameters with their features axis, also where there is one feature only."""
         array = jnp.asarray(x)
-        return array if self._dim > 1 else array[..., None]
+        return array if self.dim > 1 else array[..., None]
 
     def per_feature(self, numbers: np.ndarray) -> Any:
         """Numbers (D,) in the shape of one state's value: a plain number where there is one feature only."""
-        return numbers if self._dim > 1 else float(numbers[0])
+        return numbers if self.dim > 1 else float(numbers[0])
 
     def scale_prior(self, sd: np.ndarray) -> Distribution:
         """Log-normal around a third of the spread of the data; its density vanishes at 0, so no state can collapse."""
@@ -70,29 +72,25 @@ class Family(Emission):
     def resolve(self, summary: DataSummary) -> Emission:
         if self.is_resolved:
             return self
-        if len(summary.mean) != self._dim:
-            raise ModelError(
-                f"{self.name} has dim={self._dim}, but the data have {len(summary.mean)} feature(s): "
-                f"build it with dim={len(summary.mean)}."
-            )
         with jax.enable_x64(True):  # so that the numbers of the priors are kept in full
-            defaults = self.default_priors(summary)
-            priors = {name: defaults[name] if isinstance(spec, Pending) else spec for name, spec in self._specs.items()}
-            return type(self)(**{**self.options(), **priors})
+            given = {name: spec for name, spec in self.specifications.items() if not isinstance(spec, Pending)}
+            return type(self)(**{**self.options(), **self.default_priors(summary), **given})
 
-    @property
+    def sufficient_statistics(self, y: jax.Array) -> jax.Array:
+        """s(y), shape (..., n_stats)."""
+        raise NotImplementedError
+
+    def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
+        """(eta (K, n_stats), a (K,))."""
+        raise NotImplementedError
+
+    def log_base_measure(self, y: jax.Array) -> jax.Array:
+        """log h(y), shape (...,)."""
+        return jnp.zeros(jnp.shape(y)[:-1], jnp.result_type(y, jnp.float32))
+
+    @cached_property
     def lowering(self) -> Lowering | None:
-        return LinearLowering(self) if self.is_exponential_family else None
-
-    def _tails(self, n_states: int) -> dict[str, tuple[int, ...]]:
-        return self.tails()
-
-    def _trial_table(self) -> dict[str, Parameter]:
-        """The table at the number of states that explicit per-state priors imply."""
-        tails, shapes = self.tails(), {name: full_shape(spec) for name, spec in self._specs.items()}
-        implied = [shape[0] for name, shape in shapes.items() if len(shape) == len(tails[name]) + 1 and shape[0] > 1]
-        n_states = implied[-1] if implied else 2
-        return {name: make_parameter(name, spec, n_states, tails[name]) for name, spec in self._specs.items()}
+        return LinearLowering(self) if type(self).sufficient_statistics is not Family.sufficient_statistics else None
 
 
 def as_float(y: Any) -> jax.Array:

@@ -13,22 +13,15 @@ from numpyro.distributions import Distribution, constraints
 
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
-from longhmm.model.conjugate import Conjugate, RootInverseGamma, Sums, is_flat
-from longhmm.model.covariance import (
-    LOG_2PI,
-    full_log_density,
-    log_det_of,
-    marginal_log_density,
-    scatter_density,
-    whitening,
-)
-from longhmm.model.emissions.base import Emission
+from longhmm.model.conjugate import RootInverseGamma, is_flat
+from longhmm.model.covariance import LOG_2PI, marginal_log_density
+from longhmm.model.emissions import Emission
 from longhmm.model.emissions.family import Family
 from longhmm.model.lowering import GaussianLowering
 from longhmm.model.normal_updates import NormalUpdates
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
-from longhmm.model.summary import DataSummary, Sample, Suit
+from longhmm.model.summary import DataSummary
 
 if TYPE_CHECKING:
     from longhmm.data.sequences import Sequences
@@ -87,17 +80,15 @@ class Gaussian(Family):
     @property
     def _shared(self) -> bool:
         """Whether all features have one variance."""
-        return self._dim == 1 or self.covariance_kind == "spherical"
+        return self.dim == 1 or self.covariance_kind == "spherical"
 
     def options(self) -> dict[str, Any]:
-        return {"dim": self._dim} if self._dim == 1 else {"dim": self._dim, "covariance": self.covariance_kind}
+        return {"dim": self.dim} if self.dim == 1 else {"dim": self.dim, "covariance": self.covariance_kind}
 
-    def tails(self) -> dict[str, tuple[int, ...]]:
+    def tails(self, n_states: int) -> dict[str, tuple[int, ...]]:
         if self.has_full_covariance:
-            return {"mean": (self._dim,), "covariance": (self._dim, self._dim)}
-        return {"mean": () if self._dim == 1 else (self._dim,), self._spread: () if self._shared else (self._dim,)}
-
-    # -- the data ------------------------------------------------------------------------------------------------
+            return {"mean": (self.dim,), "covariance": (self.dim, self.dim)}
+        return {"mean": () if self.dim == 1 else (self.dim,), self._spread: () if self._shared else (self.dim,)}
 
     @classmethod
     def from_data(cls, data: Sequences, **priors: Any) -> Emission:
@@ -105,29 +96,22 @@ class Gaussian(Family):
         return cls(**{"dim": data.dim, "covariance": kind, **priors})
 
     @classmethod
-    def suits(cls, sample: Sample) -> Suit:
-        if not sample.whole:
-            hint = "; with outliers, try --emission student-t" if sample.dim == 1 else ""
-            return Suit(0, f"the values are real numbers{hint}")
-        if sample.known.min() < 0:
-            return Suit(0, "the values are whole numbers of both signs, like those of a converter")
-        return Suit(0, "the values are whole numbers too large or too alike for counts")
+    def suits(cls, summary: DataSummary) -> tuple[int, str]:
+        if not summary.whole.all():
+            hint = "; with outliers, try --emission student-t" if len(summary.mean) == 1 else ""
+            return 0, f"the values are real numbers{hint}"
+        if summary.quantiles.min() < 0:
+            return 0, "the values are whole numbers of both signs, like those of a converter"
+        return 0, "the values are whole numbers too large or too alike for counts"
 
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
         mean = dist.Normal(self.per_feature(summary.centre), self.per_feature(summary.spread))
         guess = VARIANCE_SHARE * summary.sd**2
         if self.has_full_covariance:
-            scatter = dist.InverseWishart(self._dim + 2.0, scale_tril=np.diag(np.sqrt(guess)))
+            scatter = dist.InverseWishart(self.dim + 2.0, scale_tril=np.diag(np.sqrt(guess)))
             return {"mean": mean, "covariance": scatter}
         family = RootInverseGamma if self._spread == "sd" else dist.InverseGamma
         return {"mean": mean, self._spread: family(1.5, 0.5 * float(guess.mean()) if self._shared else 0.5 * guess)}
-
-    # -- densities and draws -------------------------------------------------------------------------------------
-
-    def log_density(self, params: Params, y: jax.Array) -> jax.Array:
-        if self.has_full_covariance:
-            return full_log_density(jnp.asarray(params["mean"]), jnp.asarray(params["covariance"]), y)
-        return jnp.sum(self._feature_log_density(params, y), -1)
 
     def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
         observed = jnp.asarray(rows.observed)
@@ -144,14 +128,14 @@ class Gaussian(Family):
 
     def means(self, params: Params) -> jax.Array:
         mean = jnp.asarray(params["mean"])
-        return mean.reshape(mean.shape[0], self._dim)
+        return mean.reshape(mean.shape[0], self.dim)
 
     def sds(self, params: Params) -> jax.Array:
         """The standard deviation of every feature in every state, `(K, D)`."""
         spread = jnp.asarray(params[self._spread])
         if self.has_full_covariance:
             return jnp.sqrt(jnp.diagonal(spread, axis1=-2, axis2=-1))
-        by_feature = jnp.broadcast_to(spread.reshape(spread.shape[0], -1), (spread.shape[0], self._dim))
+        by_feature = jnp.broadcast_to(spread.reshape(spread.shape[0], -1), (spread.shape[0], self.dim))
         return by_feature if self._spread == "sd" else jnp.sqrt(by_feature)
 
     def cdf(self, params: Params, values: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -160,98 +144,35 @@ class Gaussian(Family):
 
     def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
         mean = self.means(params)
-        noise = jax.random.normal(key, (states.shape[0], self._dim), mean.dtype)
+        noise = jax.random.normal(key, (states.shape[0], self.dim), mean.dtype)
         if not self.has_full_covariance:
             return mean[states] + noise * self.sds(params)[states]
         factor = jnp.linalg.cholesky(params["covariance"])
         # A sum over a broadcast product: one fused loop, where a batch of tiny matrix products is slow.
         return mean[states] + jnp.sum(factor[states] * noise[:, None, :], -1)
 
-    # -- exponential family: s(y) = (y, y_i y_j for i <= j), or (y, y_i^2), or (y, sum_i y_i^2) -----------------------
-
-    def sufficient_statistics(self, y: jax.Array) -> jax.Array:
-        if self.has_full_covariance:
-            rows, columns = np.triu_indices(self._dim)
-            return jnp.concatenate([y, y[..., rows] * y[..., columns]], -1)
-        return jnp.concatenate([y, jnp.sum(y * y, -1, keepdims=True) if self._shared else y * y], -1)
-
-    def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
-        mean = self.means(params)
-        if self.has_full_covariance:
-            covariance = jnp.asarray(params["covariance"])
-            precision = jnp.linalg.inv(covariance)
-            linear = jnp.einsum("kij,kj->ki", precision, mean)
-            rows, columns = np.triu_indices(self._dim)
-            quadratic = -precision[:, rows, columns] * np.where(rows == columns, 0.5, 1.0).astype(mean.dtype)
-            log_det = jnp.linalg.slogdet(covariance)[1]
-        else:
-            variance = self.sds(params) ** 2
-            linear = mean / variance
-            quadratic = -0.5 / (variance[:, :1] if self._shared else variance)
-            log_det = jnp.sum(jnp.log(variance), -1)
-        log_normaliser = 0.5 * (jnp.sum(linear * mean, -1) + log_det + self._dim * LOG_2PI)
-        return jnp.concatenate([linear, quadratic], -1), log_normaliser
-
     def centre(self, params: Params) -> Any:
         """The middle of the means: sums of squares of numbers near 10^6 leave no digits for a variance of 1."""
-        return (params["mean"].sum(0) / params["mean"].shape[0]).reshape(self._dim)
-
-    def recentred(self, params: Params, centre: Any) -> dict[str, Any]:
-        return {**params, "mean": params["mean"] - centre}
-
-    # -- kernels and closed forms --------------------------------------------------------------------------------
+        return (params["mean"].sum(0) / params["mean"].shape[0]).reshape(self.dim)
 
     @property
     def lowering(self) -> GaussianLowering:
-        return _Lowering(self)
+        return GaussianLowering(self, lambda params: (self.means(params), self.sds(params)))
 
-    def conjugate(self, n_levels: int, centre: Any) -> Conjugate | None:
-        table = self.parameters(n_levels)
-        improper = self._spread == "variance" and is_flat(table["variance"])
-        return None if improper else NormalUpdates.find(table, centre)
+    def conjugate(self, n_levels: int, centre: Any) -> NormalUpdates | None:
+        updates = NormalUpdates(self.parameters(n_levels), centre)
+        improper = self._spread == "variance" and is_flat(updates.table["variance"])
+        return updates if updates.conjugate and not improper else None
 
-    def mode(self, n_levels: int, sums: Sums, *, start: Params | None, prior: bool) -> dict[str, np.ndarray] | None:
+    def mode(self, n_levels: int, sums: np.ndarray, at: Params, *, prior: bool) -> dict[str, np.ndarray] | None:
         table = self.parameters(n_levels)
         if type(self) is not Gaussian or not all(parameter.is_free for parameter in table.values()):
             return None
-        updates = NormalUpdates.find(table, sums.centre, prior=prior)
-        return None if updates is None else updates.mode(sums, start)
+        updates = NormalUpdates(table, np.reshape(at["mean"], (n_levels, self.dim)), prior=prior)
+        return updates.mode(sums) if updates.conjugate else None
 
     def fit(self, groups: list[np.ndarray]) -> dict[str, np.ndarray] | None:
-        centre = np.mean([group.mean(axis=0) for group in groups], axis=0)
-        with jax.enable_x64(True):
-            statistics = [np.asarray(self.sufficient_statistics(group - centre)).sum(axis=0) for group in groups]
-        counts = np.array([len(group) for group in groups], np.float64)
-        return self.mode(len(groups), Sums(np.stack(statistics), counts, centre), start=None, prior=True)
-
-
-class _Lowering(GaussianLowering):
-    emission: Gaussian
-
-    def features(self, params: Params) -> tuple[jax.Array, jax.Array]:
-        return self.emission.means(params), self.emission.sds(params)
-
-    def whitened(self, params: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
-        if not self.emission.has_full_covariance:
-            return super().whitened(params)
-        triangle = whitening(jnp.asarray(params["covariance"]))
-        constant = log_det_of(triangle, self.width) - 0.5 * self.width * LOG_2PI
-        return jnp.asarray(params["mean"]), triangle, constant
-
-    def expected_log_density(self, params: Params, at: Params, sums: jax.Array) -> jax.Array:
-        if not self.emission.has_full_covariance:
-            return super().expected_log_density(params, at, sums)
-        dim, move = self.width, params["mean"] - jax.lax.stop_gradient(at["mean"])
-        count, first, second = sums[:, 0], sums[:, 1 : 1 + dim], sums[:, 1 + dim :]
-        square = np.zeros((dim, dim), np.int32)
-        square[np.triu_indices(dim)] = np.arange(dim * (dim + 1) // 2)
-        cross = first[:, :, None] * move[:, None, :]
-        moments = second[:, np.maximum(square, square.T)] - cross - jnp.swapaxes(cross, 1, 2)
-        moments = moments + count[:, None, None] * move[:, :, None] * move[:, None, :]
-        return jnp.sum(scatter_density(params["covariance"], moments, count))
-
-    def second_moments(self, products: np.ndarray) -> np.ndarray:
-        if self.emission.has_full_covariance:
-            return products
-        squares = super().second_moments(products)
-        return squares.sum(axis=1, keepdims=True) if self.emission._shared else squares
+        mean, (rows, columns) = np.stack([group.mean(axis=0) for group in groups]), np.triu_indices(self.dim)
+        away = [np.insert(group - own, 0, 1.0, axis=1) for group, own in zip(groups, mean, strict=True)]
+        sums = [np.concatenate([each, each[:, 1 + rows] * each[:, 1 + columns]], axis=1).sum(axis=0) for each in away]
+        return self.mode(len(groups), np.stack(sums), {"mean": mean}, prior=True)

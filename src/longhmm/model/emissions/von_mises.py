@@ -37,7 +37,7 @@ class VonMises(Family):
         super().__init__(dim, loc=loc, concentration=concentration)
         self._whole_turn = isinstance(loc, dist.Uniform) and bool(np.allclose(loc.high - loc.low, WHOLE))
         if loc is None:
-            self._specs["loc"] = self._specs["loc"]._replace(support=constraints.circular)
+            self.specifications["loc"] = self.specifications["loc"]._replace(support=constraints.circular)
 
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
         cut = self.per_feature(np.array([widest_gap(row) for row in summary.quantiles]))
@@ -59,8 +59,7 @@ class VonMises(Family):
 
     def sufficient_statistics(self, y: jax.Array) -> jax.Array:
         """(cos y, sin y), features one after the other."""
-        angles = as_float(self.with_features(y))
-        return jnp.concatenate([jnp.cos(angles), jnp.sin(angles)], -1)
+        return jnp.concatenate([jnp.cos(as_float(y)), jnp.sin(as_float(y))], -1)
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
         loc, concentration = self.with_features(params["loc"]), self.with_features(params["concentration"])

@@ -10,8 +10,8 @@ from numpyro.distributions import constraints
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.inference.markov import stationary_law
-from longhmm.model.emissions.base import Emission
+from longhmm.inference.markov import stationary_on_host
+from longhmm.model.emissions import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.summary import subsample
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details, errors_allowed
@@ -213,7 +213,7 @@ def amplitudes(
         known = block.values[:, feature][block.observed[:, feature]]
         counts, seen = counts + np.histogram(known, edges)[0], seen + len(known)
     several = list(posterior.iterate(draws))
-    shares = np.stack([stationary_law(params["transition"]) for params in several])
+    shares = np.stack([stationary_on_host(params["transition"]) for params in several])
     by_draw = seen * shares[..., None] * [bin_probabilities(model, params, edges, feature) for params in several]
     total = by_draw.sum(axis=1)
     ends = central(total, interval)

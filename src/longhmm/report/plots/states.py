@@ -9,7 +9,7 @@ import numpy as np
 from longhmm.data.envelopes import envelope
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ModelError
-from longhmm.inference.markov import stationary_law
+from longhmm.inference.markov import stationary_on_host
 from longhmm.posterior.diagnostics.dwell_times import dwell_histogram
 from longhmm.posterior.diagnostics.observations import amplitudes as count_amplitudes
 from longhmm.posterior.summary import feature_levels
@@ -103,7 +103,7 @@ def transition_graph(posterior: Posterior) -> Figure:
     from matplotlib.patches import Circle, FancyArrowPatch
 
     mean = posterior.transitions.mean(axis=0)
-    k, share = len(mean), stationary_law(mean)
+    k, share = len(mean), stationary_on_host(mean)
     leaving = mean * (1 - np.eye(k))
     departures = leaving / np.maximum(leaving.sum(axis=1, keepdims=True), 1e-300)
     angle = np.pi - 2 * np.pi * np.arange(k) / k

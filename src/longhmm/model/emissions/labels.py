@@ -1,4 +1,4 @@
-"""Categorical emissions: labels without order."""
+"""Labels without order: categories, and vectors of zeros and ones."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.errors import ModelError
-from longhmm.model.conjugate import OneParameter, draw_dirichlet, expected_log_shares, prior_numbers
-from longhmm.model.emissions.base import Emission
-from longhmm.model.emissions.family import Family
+from longhmm.model.conjugate import OneParameter, draw_dirichlet, expected_log_shares, one_parameter
+from longhmm.model.emissions import Emission
+from longhmm.model.emissions.family import Family, as_float
 from longhmm.model.lowering import TABLE, Lowering
-from longhmm.model.parameters import Params, full_shape
+from longhmm.model.parameters import Parameter, Params, full_shape
 from longhmm.model.registry import EMISSIONS
-from longhmm.model.summary import DataSummary, Sample, Suit
+from longhmm.model.summary import DataSummary
 
 if TYPE_CHECKING:
     from longhmm.data.sequences import Sequences
@@ -60,17 +60,16 @@ class Categorical(Family):
         return cls(largest + 1)
 
     @classmethod
-    def suits(cls, sample: Sample) -> Suit | None:
-        if not sample.whole or sample.known.min() < 0 or sample.known.max() >= MOST_CATEGORIES or sample.dim > 1:
+    def suits(cls, summary: DataSummary) -> tuple[int, str] | None:
+        few = summary.n_categories is not None and summary.n_categories <= MOST_CATEGORIES
+        if not few or len(summary.mean) > 1 or not summary.varies_less_than_counts:
             return None
-        if not sample.varies_less_than_counts:
-            return None
-        return Suit(2, "the values are few whole numbers that vary less than counts would, like labels")
+        return 2, "the values are few whole numbers that vary less than counts would, like labels"
 
     def options(self) -> dict[str, Any]:
         return {"n_categories": self.n_categories}
 
-    def tails(self) -> dict[str, tuple[int, ...]]:
+    def tails(self, n_states: int) -> dict[str, tuple[int, ...]]:
         return {"probs": (self.n_categories or 2,)}
 
     def axes(self, name: str, n_states: int) -> tuple[str, ...]:
@@ -89,12 +88,12 @@ class Categorical(Family):
             )
         return Categorical(summary.n_categories).resolve(summary)
 
-    def _tails(self, n_states: int) -> dict[str, tuple[int, ...]]:
+    def parameters(self, n_states: int) -> dict[str, Parameter]:
         if self.n_categories is None:
             raise ModelError(
                 "The number of categories is not known yet: give n_categories, or resolve the model on the data first."
             )
-        return self.tails()
+        return super().parameters(n_states)
 
     def log_density(self, params: Params, y: jax.Array) -> jax.Array:
         """A look-up: the row of category y in the table of log probabilities."""
@@ -105,27 +104,16 @@ class Categorical(Family):
         probs = jnp.asarray(params["probs"])
         return (probs @ jnp.arange(probs.shape[1], dtype=probs.dtype))[:, None]
 
-    def sufficient_statistics(self, y: jax.Array) -> jax.Array:
-        """Indicators of the categories."""
-        return jax.nn.one_hot(jnp.asarray(y).astype(jnp.int32), self.n_categories or 1)
-
-    def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
-        logs = jnp.log(jnp.asarray(params["probs"]))
-        return logs, jnp.zeros(logs.shape[0], logs.dtype)
-
     @property
     def lowering(self) -> TableLowering:
         return TableLowering(self, self.n_categories or 1)
 
     def conjugate(self, n_levels: int, centre: Any) -> OneParameter | None:
         """Dirichlet probabilities: `q` are the concentrations."""
-        parameter = self.parameters(n_levels)["probs"]
-        prior = prior_numbers(parameter, (dist.Dirichlet,), (1.0,))
-        if parameter.is_free and prior is None:
-            return None
-        return OneParameter(
-            "probs",
-            prior and prior[0],
+        return one_parameter(
+            self.parameters(n_levels)["probs"],
+            (dist.Dirichlet,),
+            (1.0,),
             rows=lambda values, observed: observed & (values == jnp.arange(self.n_categories)),
             rows_at=lambda probs: probs,
             factors=expected_log_shares,
@@ -146,5 +134,44 @@ class TableLowering(Lowering):
         # The logarithm of 0 is what it should be: minus infinity, an impossible category.
         return jnp.log(jnp.asarray(params["probs"]))
 
-    def expected_statistics(self, params: Any, sums: np.ndarray, centre: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        return sums, sums.sum(axis=1)
+
+@EMISSIONS.register("bernoulli")
+class Bernoulli(Family):
+    """Each of D features is 1 with probability `probs`, (K,), or (K, D) if dim > 1, independently given the state.
+
+    Default prior: uniform.
+    """
+
+    builder, support, regions = dist.BernoulliProbs, constraints.boolean, {"probs": constraints.unit_interval}
+
+    def __init__(self, dim: int = 1, *, probs: Any = None) -> None:
+        if type(probs) is dist.Uniform and np.all(probs.low == 0) and np.all(probs.high == 1):
+            probs = dist.Beta(np.ones(probs.batch_shape), 1.0)  # the same distribution, under its conjugate name
+        super().__init__(dim, probs=probs)
+
+    def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
+        return {"probs": dist.Beta(1.0, 1.0)}
+
+    @classmethod
+    def suits(cls, summary: DataSummary) -> tuple[int, str] | None:
+        return (3, "all values are 0 or 1") if summary.n_categories in (1, 2) else None
+
+    def sufficient_statistics(self, y: jax.Array) -> jax.Array:
+        return as_float(y)
+
+    def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
+        probs = self.with_features(params["probs"])
+        return jnp.log(probs) - jnp.log1p(-probs), jnp.sum(-jnp.log1p(-probs), -1)
+
+    def conjugate(self, n_levels: int, centre: Any) -> OneParameter | None:
+        """Beta probabilities: `q` are both concentrations."""
+        return one_parameter(
+            self.parameters(n_levels)["probs"],
+            (dist.Beta,),
+            (1.0, 1.0),
+            rows=lambda values, observed: jnp.stack([observed & (values == 1), observed & (values == 0)], -1),
+            rows_at=lambda probs: jnp.stack([probs, 1.0 - probs], -1),
+            factors=expected_log_shares,
+            value=lambda q: q[..., 0] / jnp.sum(q, axis=-1),
+            draw_value=lambda key, q: draw_dirichlet(key, q)[..., 0],
+        )

@@ -1,0 +1,284 @@
+"""Emissions made of others: several streams, each with a family of its own, independent given the state; and states
+that share the parameters of one level, as in recordings where several states have the same current."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, reduce, wraps
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro.distributions import constraints
+
+from longhmm.data.rows import Rows
+from longhmm.errors import ModelError
+from longhmm.model.emissions import Before, Emission
+from longhmm.model.lowering import LINEAR, LinearLowering, Lowering
+from longhmm.model.parameters import Named, Parameter, Params
+from longhmm.model.registry import EMISSIONS
+from longhmm.model.summary import DataSummary
+
+
+@EMISSIONS.register("product", offered=False)
+class Product(Emission):
+    """State k emits every stream independently, from the family of that stream.
+
+    Streams take the columns of the data in order, each as many as its family has features. A column that is missing in
+    a row leaves the others as they are. The parameters of a stream have its name in front: `step_concentration`.
+
+    >>> import longhmm as lh
+    >>> movement = lh.Product(step=lh.Gamma(), angle=lh.VonMises())
+    >>> movement.names
+    ['step_concentration', 'step_rate', 'angle_loc', 'angle_concentration']
+    """
+
+    support = constraints.real_vector  # every stream checks its own columns
+    _vector, _density = True, None
+
+    def __init__(self, **streams: Emission) -> None:
+        if not streams:
+            raise ModelError("Product needs at least one stream, such as step=Gamma(), but it was given none.")
+        for name, each in streams.items():
+            if not isinstance(each, Emission) or each.couples or each.untied is not each:
+                raise ModelError(f"The stream '{name}' must be a family such as Gamma(), but it was {each!r}.")
+        self.streams = Named(streams)
+
+    @cached_property
+    def specifications(self) -> dict[str, Any]:  # type: ignore[override]
+        streams = self.streams.items()
+        return {f"{stream}_{name}": spec for stream, each in streams for name, spec in each.specifications.items()}
+
+    @property
+    def dim(self) -> int:  # type: ignore[override]
+        return sum(each.dim for each in self.streams.values())
+
+    def _each(self) -> Iterator[tuple[str, Emission, slice]]:
+        begin = 0
+        for name, each in self.streams.items():
+            yield name, each, slice(begin, begin + each.dim)
+            begin += each.dim
+
+    @staticmethod
+    def _own(stream: str, each: Emission, params: Params) -> dict[str, Any]:
+        return {name: params[f"{stream}_{name}"] for name in each.names}
+
+    def options(self) -> dict[str, Any]:
+        return dict(self.streams)
+
+    def __repr__(self) -> str:
+        return f"Product({', '.join(f'{name}={each!r}' for name, each in self.streams.items())})"
+
+    def parameters(self, n_states: int) -> dict[str, Parameter]:
+        return {
+            f"{stream}_{name}": parameter._replace(name=f"{stream}_{name}")
+            for stream, each in self.streams.items()
+            for name, parameter in each.parameters(n_states).items()
+        }
+
+    def axes(self, name: str, n_states: int) -> tuple[str, ...]:
+        owners = {f"{stream}_{own}": (stream, own) for stream, each in self.streams.items() for own in each.names}
+        stream, own = owners[name]
+        axes = self.streams[stream].axes(own, n_states)
+        return (axes[0], *(f"{stream}_{axis}" for axis in axes[1:]))
+
+    @property
+    def lags(self) -> int:  # type: ignore[override]
+        return max(int(each.lags) for each in self.streams.values())
+
+    def resolve(self, summary: DataSummary) -> Emission:
+        return Product(**{name: each.resolve(summary.of(columns)) for name, each, columns in self._each()})
+
+    def check(self, values: np.ndarray, observed: np.ndarray, describe: Callable[[int], str]) -> None:
+        for name, each, columns in self._each():
+
+            def within(row: int, stream: str = name) -> str:
+                return f"{stream} of {describe(row)}"
+
+            each.check(values[:, columns], observed[:, columns], within)
+
+    def fill(self, dtype: Any) -> jax.Array:
+        return jnp.concatenate([each.fill(dtype) for each in self.streams.values()])
+
+    def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
+        parts = []
+        for name, each, columns in self._each():
+            lags = None if rows.lags is None or not each.lags else rows.lags[..., : each.lags, columns]
+            own = rows._replace(values=rows.values[..., columns], observed=rows.observed[..., columns], lags=lags)
+            parts.append(each.log_likelihoods(self._own(name, each, params), own))
+        return reduce(jnp.add, parts)
+
+    def cdf(self, params: Params, values: jax.Array) -> tuple[jax.Array, jax.Array] | None:
+        found = [each.cdf(self._own(name, each, params), values[:, columns]) for name, each, columns in self._each()]
+        if None in found:
+            return None
+        lower, upper = (jnp.concatenate(parts, axis=-1) for parts in zip(*found, strict=True))
+        return lower, upper
+
+    def means(self, params: Params) -> jax.Array:
+        found = [each.means(self._own(name, each, params)) for name, each in self.streams.items()]
+        whole = all(mean.shape[1] == each.dim for mean, each in zip(found, self.streams.values(), strict=True))
+        return jnp.concatenate(found, axis=1) if whole else found[0]
+
+    def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
+        return self.sample_after(key, params, states, Before(None, None, None))
+
+    def sample_after(self, key: jax.Array, params: Params, states: jax.Array, before: Before) -> jax.Array:
+        parts = []
+        for one, (name, each, columns) in zip(jax.random.split(key, len(self.streams)), self._each(), strict=True):
+            lags = None if before.lags is None or not each.lags else before.lags[:, : each.lags, columns]
+            own = self._own(name, each, params)
+            parts.append(each.sample_after(one, own, states, before._replace(lags=lags)))
+        return jnp.concatenate([part.astype(jnp.result_type(float)) for part in parts], axis=1)
+
+    @property
+    def lowering(self) -> ProductLowering | None:
+        own = [each.lowering for each in self.streams.values()]
+        return ProductLowering(self, own) if all(isinstance(each, LinearLowering) for each in own) else None
+
+
+class ProductLowering(Lowering):
+    """Log densities that are linear in the statistics of all streams. Each stream has one number more, 1 where it is
+    observed: what is missing contributes nothing, also to the normaliser, and other streams of the row stay."""
+
+    kind = LINEAR
+    has_base_measure = True
+    partial_rows = True
+    emission: Product
+
+    def __init__(self, emission: Product, streams: list[Any]) -> None:
+        width = sum(1 + each.width for each in streams)
+        super().__init__(emission, width, 1 + width, 1 + width)
+        self.streams = streams
+
+    def _each(self) -> Iterator[tuple[str, Any, slice]]:
+        return ((name, own, at) for own, (name, _, at) in zip(self.streams, self.emission._each(), strict=True))
+
+    def observed_numbers(self, values: jax.Array, observed: jax.Array) -> jax.Array:
+        parts = []
+        for _, own, columns in self._each():
+            whole = jnp.all(observed[..., columns], axis=-1)[..., None]
+            filled = jnp.where(whole, values[..., columns], own.emission.fill(values.dtype))
+            parts += [whole, jnp.where(whole, own.numbers(filled), 0.0)]
+        numbers = jnp.concatenate([each.astype(jnp.result_type(float)) for each in parts], axis=-1)
+        return jnp.where(jnp.any(observed, axis=-1)[..., None], numbers, jnp.nan)
+
+    def natural(self, params: Params) -> jax.Array:
+        parts = [own.natural(self.emission._own(name, own.emission, params)) for name, own, _ in self._each()]
+        return jnp.concatenate([jnp.zeros_like(parts[0][:, :1]), *parts], axis=1)
+
+    def log_base_measure(self, values: Any, observed: Any) -> jax.Array:
+        parts = (own.log_base_measure(values[..., at], observed[..., at]) for _, own, at in self._each())
+        return sum(parts, jnp.zeros(()))
+
+
+@EMISSIONS.register("tied", offered=False)
+class Tied(Emission):
+    """State k emits like level `levels[k]` of `emission`.
+
+    Parameters are stacked over levels, not over states: `Tied(Gaussian(), levels=(0, 0, 1))` has three states and two
+    means. Levels are numbered from 0 without gaps.
+    """
+
+    _density = None
+
+    def __init__(self, emission: Emission, levels: Sequence[int]) -> None:
+        if not isinstance(emission, Emission) or isinstance(emission, Tied):
+            raise ModelError(f"Tied needs an emission that is not tied itself, but it was given {emission!r}.")
+        numbers = np.asarray(levels)
+        integers = numbers.ndim == 1 and numbers.size > 0 and numbers.dtype.kind in "iu"
+        if not integers or set(numbers.tolist()) != set(range(int(numbers.max()) + 1)):
+            raise ModelError(
+                f"levels must be one integer per state, numbered from 0 without gaps, such as (0, 0, 1), "
+                f"but it was {levels!r}."
+            )
+        self.emission, self.levels = emission, tuple(int(level) for level in numbers)
+
+    @cached_property
+    def _of_state(self) -> np.ndarray:
+        return np.array(self.levels)
+
+    @property
+    def untied(self) -> Emission:
+        return self.emission
+
+    def state_levels(self, n_states: int) -> np.ndarray:
+        return self._of_state
+
+    def options(self) -> dict[str, Any]:
+        return {"emission": self.emission, "levels": list(self.levels)}
+
+    def __repr__(self) -> str:
+        return f"Tied({self.emission!r}, levels={self.levels})"
+
+    def axes(self, name: str, n_states: int) -> tuple[str, ...]:
+        return ("level", *self.emission.axes(name, max(self.levels) + 1)[1:])
+
+    def parameters(self, n_states: int) -> dict[str, Parameter]:
+        if n_states != len(self.levels):
+            raise ModelError(
+                f"levels has {len(self.levels)} entries, one per state, but the model has {n_states} "
+                "states: give one level for every state."
+            )
+        return self.emission.parameters(max(self.levels) + 1)
+
+    def states_differ(self, n_states: int) -> bool:
+        """States on different levels are not exchangeable: relabelling must leave tied models alone."""
+        return True
+
+    def resolve(self, summary: DataSummary) -> Emission:
+        return self if self.is_resolved else Tied(self.emission.resolve(summary), self.levels)
+
+    def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
+        logs = self.emission.log_likelihoods(params, rows)[..., self._of_state]
+        return logs[..., self._of_state, :] if self.couples else logs
+
+    def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
+        return self.emission.sample(key, params, jnp.asarray(self.levels)[states])
+
+    def sample_after(self, key: jax.Array, params: Params, states: jax.Array, before: Before) -> jax.Array:
+        levels = jnp.asarray(self.levels)
+        return self.emission.sample_after(key, params, levels[states], before._replace(states=levels[before.states]))
+
+    @property
+    def lowering(self) -> TiedLowering | None:
+        return None if self.emission.lowering is None else TiedLowering(self, self.emission.lowering)
+
+
+def _same(name: str) -> Any:
+    return property(lambda self: getattr(self.emission, name))
+
+
+def _of_states(name: str, axis: int) -> Any:
+    @wraps(getattr(Emission, name))
+    def method(self: Tied, *args: Any) -> Any:
+        return jax.tree.map(lambda each: jnp.take(each, self._of_state, axis), getattr(self.emission, name)(*args))
+
+    return method
+
+
+for each in (
+    *("name", "dim", "specifications", "support", "_vector", "factorises", "has_full_covariance", "lags", "couples"),
+    *("log_prior", "check", "fill", "centre"),
+):
+    setattr(Tied, each, _same(each))
+for each, axis in {"log_density": -1, "means": 0, "cdf": 1, "cdf_of_rows": 1}.items():
+    setattr(Tied, each, _of_states(each, axis))
+
+
+class TiedLowering(Lowering):
+    """The lowering of an emission whose parameters are stacked over levels."""
+
+    def __init__(self, tied: Tied, inner: Lowering) -> None:
+        super().__init__(tied, inner.width, inner.pack, inner.sums)
+        self.kind, self._inner, self._levels = inner.kind, inner, tied._of_state
+        for same in ("rows_are_values", "has_base_measure", "partial_rows", "observed_numbers", "log_base_measure"):
+            setattr(self, same, getattr(inner, same))
+
+    def natural(self, params: Any) -> jax.Array:
+        return self._inner.natural(params)[self._levels]
+
+    def expected_log_density(self, params: Any, at: Any, sums: jax.Array) -> jax.Array:
+        shape = (int(self._levels.max()) + 1, sums.shape[1])
+        return self._inner.expected_log_density(params, at, jnp.zeros(shape, sums.dtype).at[self._levels].add(sums))

@@ -1,0 +1,103 @@
+"""Counts: Poisson, and negative binomial, which vary more."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import digamma, gammaln
+from numpyro import distributions as dist
+from numpyro.distributions import Distribution, constraints
+
+from longhmm.model.conjugate import OneParameter, one_parameter
+from longhmm.model.emissions.family import Family, as_float
+from longhmm.model.parameters import Params
+from longhmm.model.registry import EMISSIONS
+from longhmm.model.summary import DataSummary
+
+LARGE_COUNTS = 1000  # beyond, counts are as good as real numbers
+
+
+@EMISSIONS.register("poisson")
+class Poisson(Family):
+    """y | x = k is Poisson with `rate` (K,), or (K, D) for D independent counts.
+
+    Default prior: exponential (gamma with shape 1, which is conjugate) with half the largest count as mean.
+    """
+
+    builder, support, regions = dist.Poisson, constraints.nonnegative_integer, {"rate": constraints.positive}
+
+    def __init__(self, dim: int = 1, *, rate: Any = None) -> None:
+        super().__init__(dim, rate=rate)
+
+    def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
+        return {"rate": dist.Gamma(1.0, self.per_feature(1.0 / summary.typical_rate))}
+
+    @classmethod
+    def suits(cls, summary: DataSummary) -> tuple[int, str] | None:
+        if summary.n_categories is None or summary.varies_less_than_counts or summary.mean.mean() > LARGE_COUNTS:
+            return None
+        return 1, "the values are counts; if they are labels, give --emission categorical"
+
+    def sufficient_statistics(self, y: jax.Array) -> jax.Array:
+        return as_float(y)
+
+    def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
+        rate = self.with_features(params["rate"])
+        return jnp.log(rate), jnp.sum(rate, -1)
+
+    def log_base_measure(self, y: jax.Array) -> jax.Array:
+        return jnp.sum(-gammaln(as_float(y) + 1.0), -1)
+
+    def conjugate(self, n_levels: int, centre: Any) -> OneParameter | None:
+        """Gamma rates: `q` are shape and rate."""
+        return one_parameter(
+            self.parameters(n_levels)["rate"],
+            (dist.Gamma, dist.Exponential),
+            (1.0, 0.0),
+            rows=lambda values, observed: jnp.stack([jnp.where(observed, values, 0), observed], -1),
+            rows_at=lambda rate: jnp.stack([rate, jnp.ones_like(rate)], -1),
+            factors=lambda q: jnp.stack([digamma(q[..., 0]) - jnp.log(q[..., 1]), -q[..., 0] / q[..., 1]], -1),
+            value=lambda q: q[..., 0] / q[..., 1],
+            draw_value=lambda key, q: jnp.exp(jax.random.loggamma(key, q[..., 0])) / q[..., 1],
+            log_base_measure=lambda values, observed: self.log_base_measure(jnp.where(observed, values, 0))[:, None],
+        )
+
+
+class AccurateNegativeBinomial(dist.NegativeBinomial2):
+    """NumPyro's form loses no digits to cancellation but is an approximation good to 1e-6: right for float32 only."""
+
+    pytree_data_fields = ("mean_count",)
+
+    def __init__(self, mean: Any, concentration: Any, *, validate_args: bool | None = None) -> None:
+        self.mean_count = jnp.asarray(mean)
+        super().__init__(mean, concentration, validate_args=validate_args)
+
+    def log_prob(self, value: Any, intermediates: Any = None) -> jax.Array:
+        mean, concentration, values = self.mean_count, jnp.asarray(self.concentration), as_float(value)
+        if jnp.result_type(values, mean, concentration) != jnp.float64:
+            return jnp.asarray(super().log_prob(value))
+        ways = gammaln(values + concentration) - gammaln(concentration) - gammaln(values + 1.0)
+        odds = jnp.log(mean) - jnp.log(concentration + mean)
+        return ways + values * odds - concentration * jnp.log1p(mean / concentration)
+
+
+@EMISSIONS.register("negative-binomial")
+class NegativeBinomial(Family):
+    """y | x = k is negative binomial with `mean` and `concentration`, each (K,), or (K, D) for D independent counts.
+
+    The variance is mean + mean^2 / concentration. Default priors: `mean` is exponential with half the largest count as
+    mean; `concentration` is log-normal, wide, around 3.
+    """
+
+    builder, support = AccurateNegativeBinomial, constraints.nonnegative_integer
+    regions: ClassVar = {"mean": constraints.positive, "concentration": constraints.positive}
+
+    def __init__(self, dim: int = 1, *, mean: Any = None, concentration: Any = None) -> None:
+        super().__init__(dim, mean=mean, concentration=concentration)
+
+    def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
+        mean = dist.Gamma(1.0, self.per_feature(1.0 / summary.typical_rate))
+        return {"mean": mean, "concentration": dist.LogNormal(np.log(3.0), 1.5)}

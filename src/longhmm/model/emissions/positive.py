@@ -1,0 +1,86 @@
+"""Positive numbers: gamma, such as waiting times, and log-normal, over orders of magnitude."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from numpyro import distributions as dist
+from numpyro.distributions import Distribution, constraints
+
+from longhmm.model.emissions.family import Family
+from longhmm.model.lowering import GaussianLowering
+from longhmm.model.parameters import Params
+from longhmm.model.registry import EMISSIONS
+from longhmm.model.summary import DataSummary
+
+DECADES = 3  # positive values that span more are usually multiplicative
+
+
+@EMISSIONS.register("gamma")
+class Gamma(Family):
+    """y | x = k is gamma with `concentration` and `rate` (mean concentration / rate), each (K,), or (K, D) if dim > 1.
+
+    Default priors: both are log-normal and wide, and the rate is scaled so that the mean of the data is typical.
+    """
+
+    builder, support = dist.Gamma, constraints.positive
+    regions: ClassVar = {"concentration": constraints.positive, "rate": constraints.positive}
+
+    def __init__(self, dim: int = 1, *, concentration: Any = None, rate: Any = None) -> None:
+        super().__init__(dim, concentration=concentration, rate=rate)
+
+    def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
+        typical = np.log(2.0 / np.where(summary.mean > 0, summary.mean, summary.sd))
+        rate = dist.LogNormal(self.per_feature(typical), 2.0)
+        return {"concentration": dist.LogNormal(np.log(2.0), 1.5), "rate": rate}
+
+    def sufficient_statistics(self, y: jax.Array) -> jax.Array:
+        """(log y, y), features one after the other."""
+        return jnp.concatenate([jnp.log(y), y], -1)
+
+    def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
+        shape, rate = self.with_features(params["concentration"]), self.with_features(params["rate"])
+        log_normaliser = jnp.sum(gammaln(shape) - shape * jnp.log(rate), -1)
+        return jnp.concatenate([shape - 1.0, -rate], -1), log_normaliser
+
+
+@EMISSIONS.register("log-normal")
+class LogNormal(Family):
+    """log y | x = k is normal with mean `loc` and standard deviation `scale`, each (K,), or (K, D) if dim > 1.
+
+    Default priors, from the logarithms of the data: `loc` is normal around the middle of their range with the range as
+    standard deviation; `scale` is log-normal around a third of their standard deviation.
+    """
+
+    builder, support = dist.LogNormal, constraints.positive
+    regions: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
+
+    def __init__(self, dim: int = 1, *, loc: Any = None, scale: Any = None) -> None:
+        super().__init__(dim, loc=loc, scale=scale)
+
+    def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
+        tiny = np.finfo(np.float32).tiny  # values that are not positive are reported when the data are checked
+        logs = np.log(np.maximum(summary.quantiles, tiny))
+        sd = np.maximum(logs.std(-1), 1e-3)
+        centre, spread = 0.5 * (logs[:, -1] + logs[:, 0]), np.maximum(logs[:, -1] - logs[:, 0], sd)
+        return {"loc": dist.Normal(self.per_feature(centre), self.per_feature(spread)), "scale": self.scale_prior(sd)}
+
+    def log_base_measure(self, y: jax.Array) -> jax.Array:
+        return jnp.sum(-jnp.log(y), -1)
+
+    @classmethod
+    def suits(cls, summary: DataSummary) -> tuple[int, str] | None:
+        low, high = summary.quantiles[:, 1].min(), summary.quantiles[:, -2].max()
+        if summary.whole.all() or summary.quantiles.min() <= 0 or high <= 10**DECADES * low:
+            return None
+        return 1, f"the values are positive and span {np.log10(high / low):.0f} orders of magnitude"
+
+    @property
+    def lowering(self) -> GaussianLowering:
+        return GaussianLowering(
+            self, lambda params: (self.with_features(params["loc"]), self.with_features(params["scale"])), logs=True
+        )
