@@ -206,6 +206,8 @@ def test_the_ladder() -> None:
         128,
     ]
     assert all(n <= ladder(n) <= 1.5 * n for n in range(1, 5000))
+    assert [ladder(n) for n in (1 << 14, (1 << 14) + 1, 200_000)] == [1 << 14, 17 << 10, 25 << 13]
+    assert all(n <= ladder(n) <= 17 * n / 16 for n in range(1 << 14, 1 << 20, 999))
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,11 @@ class Layout:
 
 
 def ladder(length: int) -> int:
-    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: shapes from it let data of similar size share programs."""
+    """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: shapes from it let data of similar size share programs. From 2^14
+    on, where filling up costs more, of sixteenths of an octave."""
+    if length > 1 << 14:
+        step = 1 << ((length - 1).bit_length() - 5)
+        return -(-length // step) * step
     step = 1
     while True:
         for rung in (step, step + step // 2):
