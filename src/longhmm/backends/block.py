@@ -39,6 +39,7 @@ class Own(NamedTuple):
 
 # Makes something small of the rows of a block, before anything leaves the place where they are.
 Reducer = Callable[[Own], Any]
+_natural = jax.jit(lambda model, params: model.emission.lowering.natural(params))
 
 
 class How(NamedTuple):
@@ -97,6 +98,7 @@ class Blocks:
         self.how = how._replace(chunk=chunk, per_block=how.per_block or max(1, rows // chunk))
         self.partition = Partition(sequences.offsets, chunk)
         self.n_blocks = -(-self.partition.n_blocks // self.how.per_block)
+        self._placed: tuple[int, Layout] | None = None
         self.backend = choose(self.reader.kind, model.n_states, model.transitions.varies)
         self.borrow = self.backend.name == "cpp" and self.reader.lowering is not None
         with jax.enable_x64(True):
@@ -111,27 +113,33 @@ class Blocks:
 
     def _task(self, asked: Asked) -> Task:
         start, stop = self.bounds(asked.block)
-        around = asked.around
         gives_rows = self.how.probabilities and self.how.reduce is None and not asked.operators
         gives_rows = gives_rows if asked.paths is None else asked.paths.states > 0
-        return Task(asked, max(0, start - around), min(stop + around, self.sequences.length), gives_rows)
+        last = min(stop + asked.around, self.sequences.length)
+        return Task(asked, max(0, start - asked.around), last, gives_rows)
 
     def chunks(self, index: int) -> np.ndarray:
         """The numbers of a block's chunks."""
         begin = index * self.how.per_block
         return np.arange(begin, min(begin + self.how.per_block, self.partition.n_blocks))
 
+    def place(self, index: int) -> Layout:
+        """Where the chunks of a block lie; the one last asked for is kept."""
+        at = self._placed
+        if at is None or at[0] != index:
+            at = self._placed = (index, self.partition.locate(self.chunks(index), 0))
+        return at[1]
+
     def bounds(self, index: int) -> tuple[int, int]:
         """Rows `[start, stop)` that block `index` owns."""
-        place = self.partition.locate(self.chunks(index)[[0, -1]], 0)
-        return int(place.begin[0]), int(place.begin[1] + place.core[1])
+        place = self.place(index)
+        return int(place.begin[0]), int(place.begin[-1] + place.core[-1])
 
     def joined(self, index: int) -> np.ndarray:
         """`(W,)`, True where a chunk of a block continues the chunk before it, in whatever block."""
-        chunks = self.chunks(index)
-        size = ladder(len(chunks)) if self.n_blocks == 1 else self.how.per_block
-        joined = np.zeros(size, bool)
-        joined[: len(chunks)] = ~np.asarray(self.partition.locate(chunks, 0).opens)
+        place = self.place(index)
+        joined = np.zeros(ladder(place.size) if self.n_blocks == 1 else self.how.per_block, bool)
+        joined[: place.size] = ~np.asarray(place.opens)
         return joined
 
     def run(self, asked: Asked) -> Any:
@@ -254,9 +262,6 @@ class _Block(NamedTuple):
         potentials, pull = lower(self.model, self.params, self.rows)
         undefined = jnp.any(jnp.isnan(potentials.rows), axis=tuple(range(1, potentials.rows.ndim)))
         return potentials, pull, jnp.where(jnp.any(undefined), jnp.argmax(undefined), -1)
-
-
-_natural = jax.jit(lambda model, params: model.emission.lowering.natural(params))
 
 
 @partial(jax.jit, static_argnames=("backend", "wanted", "collect"))

@@ -26,6 +26,7 @@ IN_PLACE_ROWS = 1 << 22  # rows of a block that needs no copy
 # What is known of data that lie in memory and do not change: whether rows are observed in part, and sum of log h(y).
 _partly: WeakKeyDictionary[Sequences, dict[Any, bool]] = WeakKeyDictionary()
 _base: WeakKeyDictionary[Sequences, dict[Any, float]] = WeakKeyDictionary()
+_log_base_measure = jax.jit(lambda emission, *rows: emission.lowering.log_base_measure(*rows))
 
 
 class Read(NamedTuple):
@@ -101,9 +102,6 @@ class Reader:
         with jax.enable_x64(True):
             filled = rows.padded(ladder(len(rows.values)))  # few lengths, and so few programs
             return float(_log_base_measure(self.model.emission, filled.values, filled.observed))
-
-
-_log_base_measure = jax.jit(lambda emission, *rows: emission.lowering.log_base_measure(*rows))
 
 
 def chunk_length(sequences: Sequences) -> int:
