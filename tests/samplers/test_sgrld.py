@@ -8,12 +8,13 @@ import pytest
 
 import longhmm as lh
 from longhmm.errors import ModelError
-from longhmm.samplers import langevin_moves as recipe
+from longhmm.samplers import langevin_moves as langevin
 from longhmm.samplers.langevin_moves import CoxIngersollRoss, GaussianMetric, normalised
 from longhmm.samplers.sgld import SGHMC, SGLD
 from longhmm.samplers.sgrld import SGRLD, Alternating, BatchRLD
 from longhmm.target.buffered import IID, FullData
 from longhmm.target.control_variate import ControlVariate
+from longhmm.target.coordinates import scores
 from samplers.targets import CONCENTRATION, Prepared, coordinates_of, dirichlet_moments, known_states
 
 WINDOWS, BUFFER = lh.Windows(5, 20), lh.FixedBuffer(4)
@@ -135,8 +136,8 @@ def test_estimated_gradient_noise_is_the_noise_of_the_gradient():
     def one(key):
         minibatch = bound.minibatch(key)
         seen = bound.estimate(at, minibatch, per_window=True)
-        found = recipe.window_scores(bound, at, seen.windows)
-        guess = {name: recipe.variance(value, minibatch) for name, value in found.items()}
+        found = scores(bound.model, at, seen.windows, initial_moves=bound.initial is None)
+        guess = {name: langevin.variance(value, minibatch) for name, value in found.items()}
         return seen.likelihood, guess
 
     gradients, guesses = jax.lax.map(one, jax.random.split(jax.random.key(0), 3000), batch_size=20)
@@ -147,9 +148,9 @@ def test_estimated_gradient_noise_is_the_noise_of_the_gradient():
 def test_moving_average_is_plain_first_and_forgets_later():
     average = jnp.zeros(())
     for index in range(5):
-        average = recipe.averaged(average, jnp.asarray(float(index)), jnp.asarray(index))
+        average = langevin.averaged(average, jnp.asarray(float(index)), jnp.asarray(index))
     np.testing.assert_allclose(average, 2.0)
-    later = recipe.averaged(jnp.asarray(1.0), jnp.asarray(2.0), jnp.asarray(10**6))
+    later = langevin.averaged(jnp.asarray(1.0), jnp.asarray(2.0), jnp.asarray(10**6))
     np.testing.assert_allclose(later, 1.01, rtol=1e-6)
 
 
