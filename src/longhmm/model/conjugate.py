@@ -33,7 +33,7 @@ class OneParameter:
         rows: `(values, observed) -> (n, ...)`, statistics of rows, 0 where nothing is observed.
         rows_at: their mean `(G, ...)` at a value of the parameter.
         factors: `q -> (G, ...)`, the mean of what they are multiplied with in a log density.
-        value: `q ->` the mean of the parameter; `draw_value`: `(key, q) ->` a draw of it.
+        mean: `q -> {name: its mean}`; `draw`: `(key, q) -> {name: a draw of it}`.
         log_base_measure: `(values, observed) -> (n, 1)`, what the log densities of all levels have in common.
     """
 
@@ -42,8 +42,8 @@ class OneParameter:
     rows: Callable[[jax.Array, jax.Array], jax.Array]
     rows_at: Callable[[jax.Array], jax.Array]
     factors: Callable[[jax.Array], jax.Array]
-    value: Callable[[jax.Array], jax.Array]
-    draw_value: Callable[[jax.Array, jax.Array], jax.Array]
+    mean: Callable[[jax.Array], dict[str, jax.Array]]
+    draw: Callable[[jax.Array, jax.Array], dict[str, jax.Array]]
     log_base_measure: Callable[[jax.Array, jax.Array], jax.Array] | None = None
 
     def statistics(self, values: jax.Array, observed: jax.Array, weights: jax.Array) -> jax.Array:
@@ -66,12 +66,6 @@ class OneParameter:
         """`(n, G)`, `E_q log p(y | level)`."""
         logs = _flat(self.rows(values, observed).astype(q.dtype)) @ _flat(self.factors(q)).T
         return logs if self.log_base_measure is None else logs + self.log_base_measure(values, observed)
-
-    def mean(self, q: jax.Array) -> dict[str, jax.Array]:
-        return {self.name: self.value(q)}
-
-    def draw(self, key: jax.Array, q: jax.Array) -> dict[str, jax.Array]:
-        return {self.name: self.draw_value(key, q)}
 
 
 def one_parameter(

@@ -18,6 +18,7 @@ from longhmm.model.emissions import Before
 if TYPE_CHECKING:
     from longhmm.model.hmm import HMM
 
+File = str | os.PathLike[str]
 PIECE = 512  # steps walked at a time from every state
 BLOCK = 128 * PIECE  # steps per block; fixed, so that a longer simulation begins with the shorter one
 
@@ -57,13 +58,7 @@ def simulate(
 
 
 def simulate_to_file(
-    model: HMM,
-    params: Mapping[str, Any],
-    length: int,
-    file: str | os.PathLike[str],
-    *,
-    states_file: str | os.PathLike[str] | None = None,
-    seed: int = 0,
+    model: HMM, params: Mapping[str, Any], length: int, file: File, *, states_file: File | None = None, seed: int = 0
 ) -> None:
     """Draw what `simulate` draws, straight into an .npy file: memory holds one piece at a time.
 

@@ -60,8 +60,8 @@ class Poisson(Family):
             rows=lambda values, observed: jnp.stack([jnp.where(observed, values, 0), observed], -1),
             rows_at=lambda rate: jnp.stack([rate, jnp.ones_like(rate)], -1),
             factors=lambda q: jnp.stack([digamma(q[..., 0]) - jnp.log(q[..., 1]), -q[..., 0] / q[..., 1]], -1),
-            value=lambda q: q[..., 0] / q[..., 1],
-            draw_value=lambda key, q: jnp.exp(jax.random.loggamma(key, q[..., 0])) / q[..., 1],
+            mean=lambda q: {"rate": q[..., 0] / q[..., 1]},
+            draw=lambda key, q: {"rate": jnp.exp(jax.random.loggamma(key, q[..., 0])) / q[..., 1]},
             log_base_measure=lambda values, observed: self.log_base_measure(jnp.where(observed, values, 0))[:, None],
         )
 

@@ -117,8 +117,8 @@ class Categorical(Family):
             rows=lambda values, observed: observed & (values == jnp.arange(self.n_categories)),
             rows_at=lambda probs: probs,
             factors=expected_log_shares,
-            value=lambda q: q / jnp.sum(q, axis=-1, keepdims=True),
-            draw_value=draw_dirichlet,
+            mean=lambda q: {"probs": q / jnp.sum(q, axis=-1, keepdims=True)},
+            draw=lambda key, q: {"probs": draw_dirichlet(key, q)},
         )
 
 
@@ -172,6 +172,6 @@ class Bernoulli(Family):
             rows=lambda values, observed: jnp.stack([observed & (values == 1), observed & (values == 0)], -1),
             rows_at=lambda probs: jnp.stack([probs, 1.0 - probs], -1),
             factors=expected_log_shares,
-            value=lambda q: q[..., 0] / jnp.sum(q, axis=-1),
-            draw_value=lambda key, q: draw_dirichlet(key, q)[..., 0],
+            mean=lambda q: {"probs": q[..., 0] / jnp.sum(q, axis=-1)},
+            draw=lambda key, q: {"probs": draw_dirichlet(key, q)[..., 0]},
         )
