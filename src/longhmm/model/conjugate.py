@@ -25,26 +25,18 @@ SMALLEST = 1e-300  # a probability that has coordinates
 
 @dataclass(frozen=True)
 class OneParameter:
-    """One parameter, whose distribution `q` has the natural parameters of the prior plus sums of statistics of rows.
-
-    Attributes:
-        name: of the parameter.
-        start: natural parameters of its prior `(G, ...)`, which is `q` before any data; None where it is fixed.
-        rows: `(values, observed) -> (n, ...)`, statistics of rows, 0 where nothing is observed.
-        rows_at: their mean `(G, ...)` at a value of the parameter.
-        factors: `q -> (G, ...)`, the mean of what they are multiplied with in a log density.
-        mean: `q -> {name: its mean}`; `draw`: `(key, q) -> {name: a draw of it}`.
-        log_base_measure: `(values, observed) -> (n, 1)`, what the log densities of all levels have in common.
-    """
+    """One parameter, whose distribution `q` has the natural parameters of the prior plus sums of statistics of rows."""
 
     name: str
-    start: Any
+    start: Any  # `(G, ...)`, natural parameters of its prior: `q` before any data; None where it is fixed
+    # `(values, observed) -> (n, ...)`, statistics of rows, 0 where nothing is observed; their mean at a value of the
+    # parameter; `q ->` the mean of what they are multiplied with in a log density.
     rows: Callable[[jax.Array, jax.Array], jax.Array]
     rows_at: Callable[[jax.Array], jax.Array]
     factors: Callable[[jax.Array], jax.Array]
-    mean: Callable[[jax.Array], dict[str, jax.Array]]
-    draw: Callable[[jax.Array, jax.Array], dict[str, jax.Array]]
-    log_base_measure: Callable[[jax.Array, jax.Array], jax.Array] | None = None
+    mean: Callable[[jax.Array], dict[str, jax.Array]]  # of the parameter, under `q`
+    draw: Callable[[jax.Array, jax.Array], dict[str, jax.Array]]  # from `q`
+    log_base_measure: Callable[[jax.Array, jax.Array], jax.Array] | None = None  # `(n, 1)`, the same for all levels
 
     def statistics(self, values: jax.Array, observed: jax.Array, weights: jax.Array) -> jax.Array:
         """Sums over rows `(n, D)`; weights `(n, G)` are indicators of the drawn levels, or their probabilities."""

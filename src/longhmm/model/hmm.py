@@ -28,17 +28,12 @@ Params = dict[str, jax.Array]
 
 
 class Potentials(NamedTuple):
-    """All that inference needs to know of a model, at given parameters and for given rows.
+    """All that inference needs to know of a model, at given parameters and for given rows."""
 
-    Attributes:
-        initial: `(K,)`, `p(x_0 = k)` of a sequence's first row.
-        transition: `(K, K)`, `[i, j] = p(x_t = j | x_{t-1} = i)`; `(..., K, K)` where it varies by row.
-        log_likelihood: `(..., K)`, `log p(y_t | x_t = k)`; `(..., K, K)` given the states before and at the row, where
-            emission and transition couple.
-    """
-
-    initial: Float[Any, " K"]
+    initial: Float[Any, " K"]  # `p(x_0 = k)` of a sequence's first row
+    # `[i, j] = p(x_t = j | x_{t-1} = i)`, for all rows or for each
     transition: Float[Any, "K K"] | Float[Any, "*rows K K"]
+    # `log p(y_t | x_t = k)`, or given the states before and at the row, where emission and transition couple
     log_likelihood: Float[Any, "*rows K"] | Float[Any, "*rows K K"]
 
 

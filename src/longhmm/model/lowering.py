@@ -22,22 +22,13 @@ Params = Mapping[str, jax.Array]
 
 
 class Lowering:
-    """An emission in the representation of the kernels.
+    """An emission in the representation of the kernels, with `width` numbers per row, `pack` natural parameters per
+    state, and `sums` expected statistics per state."""
 
-    Attributes:
-        kind: GAUSSIAN, LINEAR or TABLE.
-        width: numbers per row.
-        pack: natural parameters per state.
-        sums: expected statistics per state.
-        rows_are_values: whether the numbers of a row are its values, so that data need no copy.
-        has_base_measure: whether `log h(y)` is other than 0.
-        partial_rows: whether its numbers also serve rows that are observed in part.
-    """
-
-    kind: int
-    rows_are_values = False
-    has_base_measure = False
-    partial_rows = False
+    kind: int  # GAUSSIAN, LINEAR or TABLE
+    rows_are_values = False  # whether the numbers of a row are its values, so that data need no copy
+    has_base_measure = False  # whether `log h(y)` is other than 0
+    partial_rows = False  # whether its numbers also serve rows that are observed in part
 
     def __init__(self, emission: Emission, width: int, pack: int, sums: int) -> None:
         self.emission: Any = emission

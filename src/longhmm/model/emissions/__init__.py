@@ -64,19 +64,14 @@ class Emission(Tree):
     A subclass may write its own density: call `super().__init__(None, dim=..., **priors)` and override `log_density`,
     or `log_likelihoods` where it depends on lags or covariates; set the class attribute `support` if observations are
     not real numbers.
-
-    Attributes:
-        dim: number of features D.
-        specifications: what is known of every parameter beforehand: its prior, its fixed value, or only its region.
-        lags: rows before each that `log_likelihoods` sees.
-        couples: whether `log_likelihoods` depends on the state before a row too.
-        has_full_covariance: whether the parameters are `mean (K, D)` and `covariance (K, D, D)` of a Gaussian.
     """
 
+    dim: int  # number of features D
+    specifications: dict[str, Any]  # what is known of every parameter: its prior, its fixed value, or only its region
     support: Constraint = constraints.real
-    lags = 0
-    couples = False
-    has_full_covariance = False
+    lags = 0  # rows before each that `log_likelihoods` sees
+    couples = False  # whether `log_likelihoods` depends on the state before a row too
+    has_full_covariance = False  # whether the parameters are `mean (K, D)` and `covariance (K, D, D)` of a Gaussian
     derived = ("_tables",)
     _density: Density | None
 

@@ -28,23 +28,15 @@ _INTEGER_INTERVAL = type(constraints.integer_interval(0, 1))
 
 @dataclass(frozen=True)
 class Density(Tree):
-    """A distribution of D features for every state.
+    """A distribution of D features for every state."""
 
-    Attributes:
-        builder: a NumPyro class, or a function of named parameters that returns a distribution.
-        names: the parameters, and `integers`: those that must be integers.
-        dim: number of features D.
-        vector: whether the distribution itself is multivariate; else its features are independent.
-        support: of the observations; with a leading axis of states in its bounds where `by_state`.
-    """
-
-    builder: Builder
+    builder: Builder  # a NumPyro class, or a function of named parameters that returns a distribution
     names: tuple[str, ...]
-    integers: tuple[str, ...]
+    integers: tuple[str, ...]  # those that must be integers
     dim: int
-    vector: bool
-    support: Constraint
-    by_state: bool = False
+    vector: bool  # whether the distribution itself is multivariate; else its features are independent
+    support: Constraint  # of the observations
+    by_state: bool = False  # whether the bounds of the support have a leading axis of states
 
     @staticmethod
     def find(builder: Builder, specs: Specs, dim: int) -> Density:
