@@ -87,8 +87,7 @@ _compiled_rows = jax.jit(
 class LinearLowering(Lowering):
     """Log densities `eta_k . s(y) - a_k`: natural parameters `(-a, eta)`, sums `(count, s)`."""
 
-    kind = LINEAR
-    has_base_measure = True
+    kind, has_base_measure = LINEAR, True
 
     def __init__(self, emission: Emission) -> None:
         row = jax.ShapeDtypeStruct((emission.dim,), np.float32)

@@ -4,7 +4,7 @@ bijection to the support of the prior); and descriptions that hold them, as tree
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -105,7 +105,7 @@ def specification(name: str, given: Any) -> Specification:
     if isinstance(given, Distribution):
         # JAX arrays keep the precision of the scope that made them; NumPy arrays take that of the scope that uses them,
         # so that one prior serves float32 windows and float64 modes.
-        return jax.tree.map(_to_numpy, given)
+        return jax.tree.map(partial(_with_floats, np.float64), given)
     if isinstance(given, type):
         raise ModelError(
             f"The prior of '{name}' must be a distribution such as Normal(0, 1), but it was the class {given.__name__}."
@@ -119,10 +119,11 @@ def specification(name: str, given: Any) -> Specification:
     return array
 
 
-def _to_numpy(leaf: Any) -> Any:
-    if not isinstance(leaf, jax.Array | np.ndarray):
+def _with_floats(dtype: Any, leaf: Any) -> Any:
+    """A copy of an array; what is no array, or traced in compiled code, as it is."""
+    if isinstance(leaf, jax.core.Tracer) or not isinstance(leaf, jax.Array | np.ndarray):
         return leaf
-    return np.asarray(leaf, np.float64 if np.issubdtype(leaf.dtype, np.floating) else None)
+    return np.array(leaf, dtype if np.issubdtype(leaf.dtype, np.floating) else None)
 
 
 def full_shape(spec: Specification) -> tuple[int, ...]:
@@ -174,14 +175,7 @@ def prior_of(parameter: Parameter) -> Distribution:
             f"The default prior of '{parameter.name}' depends on the data: resolve the model on the data first, or "
             f"give the prior of '{parameter.name}' explicitly."
         )
-    floating = jnp.result_type(float)
-
-    def copied(leaf: Any) -> Any:
-        if not isinstance(leaf, np.ndarray):
-            return leaf
-        return leaf.astype(floating if leaf.dtype.kind == "f" else leaf.dtype)
-
-    return jax.tree.map(copied, parameter.prior)
+    return jax.tree.map(partial(_with_floats, jnp.result_type(float)), parameter.prior)
 
 
 def draw_prior(key: jax.Array, parameter: Parameter) -> jax.Array:

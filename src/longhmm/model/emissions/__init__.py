@@ -92,8 +92,6 @@ class Emission(Tree):
             raise ModelError(f"dim must be a positive integer (the number of features), but it was {dim!r}.")
         self.dim, self.specifications, self._vector, self._density = int(dim), Named(specs), vector, None
 
-    # -- description ---------------------------------------------------------------------------------------------
-
     @property
     def name(self) -> str:
         """What messages call this emission."""
@@ -182,8 +180,6 @@ class Emission(Tree):
         given = {name: spec for name, spec in self.specifications.items() if not isinstance(spec, Pending)}
         return f"{type(self).__name__}({', '.join(parts + [f'{name}={brief(spec)}' for name, spec in given.items()])})"
 
-    # -- the data ------------------------------------------------------------------------------------------------
-
     @classmethod
     def from_data(cls, data: Sequences, **priors: Any) -> Emission:
         """What a user means who gives only the name of the family."""
@@ -232,8 +228,6 @@ class Emission(Tree):
         if self._density is not None and self._density.by_state:
             support = jax.tree.map(lambda bound: bound[0] if np.ndim(bound) else bound, support)
         return jnp.asarray(support.feasible_like(jnp.zeros(self.dim))).astype(dtype)
-
-    # -- densities and draws -------------------------------------------------------------------------------------
 
     def log_density(self, params: Params, y: jax.Array) -> jax.Array:
         """log p(y | x = k), shape (..., K), for fully observed y of shape (..., D), or (...,) if scalar-valued. Of an
@@ -310,8 +304,6 @@ class Emission(Tree):
     def centre(self, params: Params) -> Any:
         """`(D,)`, what is subtracted from observations before statistics are summed, so that sums keep their digits."""
         return np.zeros(self.dim)
-
-    # -- what makes it fast, and its updates in closed form (None: there is none) -----------------------------------
 
     @property
     def lowering(self) -> Lowering | None:

@@ -142,9 +142,7 @@ class ProductLowering(Lowering):
     """Log densities that are linear in the statistics of all streams. Each stream has one number more, 1 where it is
     observed: what is missing contributes nothing, also to the normaliser, and other streams of the row stay."""
 
-    kind = LINEAR
-    has_base_measure = True
-    partial_rows = True
+    kind, has_base_measure, partial_rows = LINEAR, True, True
     emission: Product
 
     def __init__(self, emission: Product, streams: list[Any]) -> None:

@@ -27,22 +27,15 @@ class TransitionModel(Tree):
     A subclass sets `n_states`, `n_covariates` and `shape`, and defines `matrices` and `log_prior`. Its parameter, named
     `parameter` among those of the model, has one unconstrained coordinate for each entry, unless `constrain`,
     `unconstrain` and `log_jacobian` say otherwise. Beside it `transition` is the matrix where all covariates are 0.
-
-    Attributes:
-        varies: False if there is one matrix for all rows, which then is the parameter.
-        exchangeable: whether the prior does not tell the states apart, so that they may be renumbered.
     """
 
-    varies: bool = True
+    varies: bool = True  # False if there is one matrix for all rows, which then is the parameter
+    exchangeable: bool = False  # whether the prior does not tell the states apart, so that they may be renumbered
     parameter: str = "coefficients"
     n_covariates: int = 0
     fixed_rows: Mapping[int, Any] = {}
     n_states: int
     shape: tuple[int, ...]
-
-    @property
-    def exchangeable(self) -> bool:
-        return False
 
     def matrices(self, parameter: jax.Array, covariates: jax.Array) -> jax.Array:
         """`(n, K, K)`, the matrices of the transitions into rows with covariates `(n, C)`."""
@@ -232,7 +225,7 @@ class Transitions(TransitionModel):
         return np.asarray((self.allowed.sum(axis=1) > 1) & ~np.isin(np.arange(self.n_states), list(self.fixed_rows)))
 
     @cached_property
-    def exchangeable(self) -> bool:
+    def exchangeable(self) -> bool:  # type: ignore[override]
         diagonal, off = np.diag(self.concentration), self.concentration[~np.eye(self.n_states, dtype=bool)]
         alike = np.ptp(diagonal) == 0 and (off.size == 0 or np.ptp(off) == 0)
         return bool(alike and not self.fixed_rows)
