@@ -5,8 +5,6 @@ before all chunks exact. From the host, over data of any length, memory holds a 
 all is done inside one program (`draw_path`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial

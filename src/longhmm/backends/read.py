@@ -1,7 +1,5 @@
 """Rows of data for a backend: read, checked, and made into the numbers of the emission's lowering where it has one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary

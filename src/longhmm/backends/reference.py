@@ -3,8 +3,6 @@
 Chunks lie side by side: arrays are shaped (time, state, chunk).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -7,8 +7,6 @@ An emission with a lowering has its numbers laid out, and one call serves all ro
 evaluated in blocks of rows, so that nothing of the size of the data is made.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple

@@ -12,8 +12,6 @@ Where messages do not agree, chunks start earlier. In the end they are propagate
 message is its transfer operator, found by running it from every state, and operators are applied one after the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Exact passes over data of any length, block by block: bounded memory, wherever the executor of the data runs them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple

@@ -5,8 +5,6 @@ is pushed forward through `diag(p(y_t)) A^T` with a QR step each time; the log r
 step contributes to the gap (F12).
 """
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 

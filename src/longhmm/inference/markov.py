@@ -1,7 +1,5 @@
 """Facts about a transition matrix alone: where the chain rests and how fast it gets there."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

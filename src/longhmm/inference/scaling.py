@@ -1,7 +1,5 @@
 """Small pieces that every recursion shares: logarithms and likelihoods that are safe to exponentiate."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -2,8 +2,6 @@
 sampling draws from the distribution they make, EM takes its mode, variational inference moves towards it. Parameters
 are stacked over levels, `(G, ...)`: as many as states, unless states are tied."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar

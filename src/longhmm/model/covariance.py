@@ -2,8 +2,6 @@
 `UNROLLED` features everything is written out as scalar arithmetic: XLA fuses it into one loop over observations or
 states, where batches of tiny matrix products would each go through memory and take longer to call than to compute."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

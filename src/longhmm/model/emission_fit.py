@@ -2,8 +2,6 @@
 Parameters of different states do not meet in a log density, so second derivatives are made of one block per state, and
 as many directional derivatives as one state has coordinates give all blocks at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Starting points: rows of a small sample are grouped, and every state begins with one group."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from typing import Any

@@ -2,8 +2,6 @@
 on the covariance, or flat ones, are conjugate given each other; so is an inverse gamma prior on variances, of which
 twice the shape and rate are degrees of freedom and scale."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import jax

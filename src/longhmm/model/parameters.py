@@ -1,8 +1,6 @@
 """Named parameters, stacked over states: shape, prior or fixed value, region, and unconstrained coordinates (NumPyro's
 bijection to the support of the prior); and descriptions that hold them, as trees for compiled code."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cached_property, partial
 from typing import Any, ClassVar, NamedTuple, Self

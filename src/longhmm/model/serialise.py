@@ -1,7 +1,5 @@
 """Models as plain names and numbers, and back; nothing but allow-listed names is ever called."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Regions of observations and parameters, in words; and angles, which on the whole line would have many points with one
 meaning: their coordinates need a cut, where the turn begins and ends, while natural values lie in (-pi, pi]."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -5,8 +5,6 @@ prior of *natural* parameters. Sufficient statistics of an exponential family te
 and for rows that are missing in part, the pass yields its first and second derivatives where it stands.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple

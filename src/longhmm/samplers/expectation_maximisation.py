@@ -4,8 +4,6 @@ Every step is one pass over all data. For exponential families the M step is exa
 Q (Lange 1995, the "EM gradient" algorithm), which has the same fixed points and the same rate near them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 

@@ -4,8 +4,6 @@ Moves and adaptation are made of BlackJAX's pieces. Every leapfrog is one pass o
 draws are from the exact posterior up to Monte Carlo error: the yardstick of others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple

@@ -1,7 +1,5 @@
 """Blocked Gibbs sampling: all states at once, then the transition matrix, then the emission, each given the others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple

@@ -5,8 +5,6 @@ crawl along ridges nor rest on saddles. The best optima are followed, by Newton 
 few passes over everything are needed: the mode of a sixteenth of it is four posterior standard deviations away.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Step sizes as functions of the number of the step; never of the clock, so that a run can be repeated."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 

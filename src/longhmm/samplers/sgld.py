@@ -1,7 +1,5 @@
 """Stochastic-gradient Langevin dynamics with a constant preconditioner: SGLD, and with momentum SGHMC."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 

@@ -4,8 +4,6 @@ The local step runs forward-backward over windows with `exp E_q log A` and `exp 
 transitions and densities; the global step moves the natural parameters of `q` towards the scaled statistics.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace

@@ -4,8 +4,6 @@ Messages of different starts meet at the rate of the Lyapunov gap on average, bu
 rule asks for the shortest length over which 95 % of all stretches contract enough (F13).
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The observed information of the log posterior, from differences of exact gradients, and how windows differ."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial

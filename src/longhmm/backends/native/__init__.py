@@ -4,8 +4,6 @@ Rows are read, turned into likelihoods, filtered, smoothed and summed by one fun
 size of the data. Under `jax.vmap` all chains share one call. `LONGHMM_NATIVE=0` switches it off.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Iterator

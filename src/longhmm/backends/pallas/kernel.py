@@ -7,8 +7,6 @@ shown as there: by normalisers that are large enough for the least transition or
 by a bound of what was lost that is carried along. A window without that is flagged.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import partial, reduce

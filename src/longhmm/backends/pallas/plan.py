@@ -1,7 +1,5 @@
 """What the fused GPU kernel is told, and what it gives back."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 UNKNOWN = 2.0**-63  # what predictions may differ by where chunks meet, in single precision

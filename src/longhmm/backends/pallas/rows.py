@@ -4,8 +4,6 @@ Everything here runs inside a kernel, on vectors that hold one number of each wi
 base of the hardware's exponential, so natural parameters are scaled once outside (`flat_parameters`).
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Iterable, Sequence

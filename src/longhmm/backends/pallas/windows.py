@@ -5,8 +5,6 @@ to do, which stays true when many chains share the call. Many windows are spread
 is their row, and each runs an equal share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Counts: Poisson, and negative binomial, which vary more."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import jax

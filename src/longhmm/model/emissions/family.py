@@ -1,7 +1,5 @@
 """What the named families share: default priors that wait for the data."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """Positive numbers: gamma, such as waiting times, and log-normal, over orders of magnitude."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import jax

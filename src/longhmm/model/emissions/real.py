@@ -1,8 +1,6 @@
 """Real numbers beyond the Gaussian: Student's t, which forgives outliers, mixtures, states with several humps, and
 angles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, ClassVar
 
