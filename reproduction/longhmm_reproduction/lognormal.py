@@ -19,7 +19,7 @@ from numpyro import distributions as dist
 
 from longhmm.data.sequences import open_data
 from longhmm.model.emissions.gaussian import Gaussian
-from longhmm.model.emissions.positive import LogNormal
+from longhmm.model.emissions.log_normal import LogNormal
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import initial_params
 from longhmm.model.simulate import simulate

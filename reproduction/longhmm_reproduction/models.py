@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from longhmm.model.emissions.gaussian import Gaussian
-from longhmm.model.emissions.positive import LogNormal
+from longhmm.model.emissions.log_normal import LogNormal
 from longhmm.model.hmm import HMM
 
 Named = tuple[HMM, dict[str, np.ndarray]]

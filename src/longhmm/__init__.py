@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from longhmm.backends.answers import state_probabilities as state_probabilities
     from longhmm.data.sequences import open_data as open_data
     from longhmm.model.emissions import Emission as Emission
-    from longhmm.model.emissions.composite import Tied as Tied
+    from longhmm.model.emissions.tied import Tied as Tied
     from longhmm.model.hmm import HMM as HMM
     from longhmm.model.simulate import simulate as simulate
-    from longhmm.model.transitions import Sticky as Sticky
+    from longhmm.model.transitions.dirichlet import Sticky as Sticky
     from longhmm.posterior.compare import compare as compare
     from longhmm.posterior.posterior import Posterior as Posterior
     from longhmm.posterior.posterior import load as load
@@ -50,10 +50,10 @@ _PUBLIC = {
         "backends.answers": "decode log_likelihood sample_states state_probabilities",
         "data.sequences": "open_data",
         "model.emissions": "Emission",
-        "model.emissions.composite": "Tied",
+        "model.emissions.tied": "Tied",
         "model.hmm": "HMM",
         "model.simulate": "simulate",
-        "model.transitions": "Sticky",
+        "model.transitions.dirichlet": "Sticky",
         "posterior.compare": "compare",
         "posterior.posterior": "Posterior load",
         "references": "citation",

@@ -27,7 +27,8 @@ from longhmm import (
     VonMises,
 )
 from longhmm.errors import DataError, ModelError
-from longhmm.model.emissions.real import OrderedNormal, widest_gap
+from longhmm.model.emissions.gaussian_mixture import OrderedNormal
+from longhmm.model.emissions.von_mises import widest_gap
 from longhmm.model.parameters import constrain, coordinate_shapes
 from longhmm.model.serialise import emission_from_config, emission_to_config
 from longhmm.model.summary import summarise

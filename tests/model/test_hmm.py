@@ -18,7 +18,7 @@ from longhmm.data.rows import Rows
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.model.transitions import Sticky
+from longhmm.model.transitions.dirichlet import Sticky
 
 NORMAL = Emission(dist.Normal, loc=dist.Normal(0.0, 3.0), scale=dist.HalfNormal(2.0))
 TRANSITION = np.array([[0.9, 0.1], [0.4, 0.6]])

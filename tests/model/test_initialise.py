@@ -7,7 +7,7 @@ import pytest
 from numpyro.distributions import constraints
 
 import longhmm as lh
-from longhmm.model.emissions.real import OrderedNormal
+from longhmm.model.emissions.gaussian_mixture import OrderedNormal
 from longhmm.model.initialise import (
     cut_at_quantiles,
     in_rising_order,

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 import longhmm as lh
-from longhmm.model.emissions.real import AccurateStudentT, log_normaliser
+from longhmm.model.emissions.student_t import AccurateStudentT, log_normaliser
 
 DF = np.array([0.3, 1.0, 4.0, 7.99, 8.01, 29.9, 30.1, 138.0, 250.0, 1e4, 1e8])
 

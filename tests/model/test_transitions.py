@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from longhmm.errors import ModelError
-from longhmm.model.transitions import Sticky, Transitions
+from longhmm.model.transitions.dirichlet import Sticky, Transitions
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from longhmm.backends.answers import log_likelihood
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import exchangeable, state_order
-from longhmm.model.transitions import Sticky
+from longhmm.model.transitions.dirichlet import Sticky
 from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.relabel import match_states, permute, permute_coordinates
 from longhmm.posterior.summary import convergence

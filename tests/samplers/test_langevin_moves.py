@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from longhmm.model.transitions import Transitions
+from longhmm.model.transitions.dirichlet import Transitions
 from longhmm.run.generator import generator_key
 from longhmm.samplers.langevin_moves import MANY, CoxIngersollRoss, Mirror, Rows, normalised, poisson, slope
 from samplers.targets import dirichlet_moments

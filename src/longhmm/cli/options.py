@@ -138,7 +138,7 @@ def opened(
 def build_model(name: str, n_states: int, data: Sequences, *, priors: list[str], stay: Any, held_out: float = 0) -> HMM:
     """The model that was asked for, unless it cannot have produced the data or has more states than observations."""
     from longhmm.model.hmm import HMM
-    from longhmm.model.transitions import Sticky
+    from longhmm.model.transitions.dirichlet import Sticky
 
     emission = registry.emission_from_name(name, data, **dict(parse_prior(text) for text in priors))
     if stay is not None and not stay > 0:

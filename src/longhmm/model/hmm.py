@@ -19,7 +19,8 @@ from longhmm.model import parameters
 from longhmm.model.emissions import Emission
 from longhmm.model.parameters import Tree
 from longhmm.model.summary import subsample, summarise
-from longhmm.model.transitions import TransitionModel, Transitions, probabilities
+from longhmm.model.transitions import TransitionModel, probabilities
+from longhmm.model.transitions.dirichlet import Transitions
 
 if TYPE_CHECKING:
     from jaxtyping import Float

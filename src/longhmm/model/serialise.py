@@ -12,7 +12,7 @@ from longhmm.errors import ModelError
 from longhmm.model.conjugate import RootInverseGamma
 from longhmm.model.emissions import Emission
 from longhmm.model.emissions.distribution import name_of
-from longhmm.model.emissions.real import OrderedNormal
+from longhmm.model.emissions.gaussian_mixture import OrderedNormal
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Pending
 from longhmm.model.registry import EMISSIONS, TRANSITIONS, Registry, accepted

@@ -29,7 +29,7 @@ from jax import Array
 from longhmm.errors import ModelError
 from longhmm.inference.scaling import product
 from longhmm.model.hmm import HMM
-from longhmm.model.transitions import Transitions
+from longhmm.model.transitions.dirichlet import Transitions
 from longhmm.samplers.preconditioning import EmissionBlocks
 from longhmm.target.minibatch import Minibatch
 from longhmm.target.target import Estimate

@@ -10,7 +10,7 @@ import numpy as np
 
 from longhmm.data.sequences import open_data
 from longhmm.errors import LongHMMError
-from longhmm.model.emissions.counts import Poisson
+from longhmm.model.emissions.poisson import Poisson
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.samplers.contract import Sampler, Start

@@ -7,8 +7,8 @@ from scipy import stats
 
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
-from longhmm.model.emissions.composite import Tied
 from longhmm.model.emissions.gaussian import Gaussian
+from longhmm.model.emissions.tied import Tied
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.diagnostics.dwell_times import (

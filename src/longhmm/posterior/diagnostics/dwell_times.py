@@ -18,7 +18,7 @@ import numpy as np
 from longhmm.backends.paths import sampled_path
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
-from longhmm.model.emissions.labels import Categorical
+from longhmm.model.emissions.categorical import Categorical
 from longhmm.model.hmm import HMM
 from longhmm.model.registry import EMISSIONS
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details

@@ -1,4 +1,4 @@
-"""Labels without order: categories, and vectors of zeros and ones."""
+"""Labels without order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpyro.distributions import Distribution, constraints
 from longhmm.errors import ModelError
 from longhmm.model.conjugate import OneParameter, draw_dirichlet, expected_log_shares, one_parameter
 from longhmm.model.emissions import Emission
-from longhmm.model.emissions.family import Family, as_float
+from longhmm.model.emissions.family import Family
 from longhmm.model.lowering import TABLE, Lowering
 from longhmm.model.parameters import Parameter, Params, full_shape
 from longhmm.model.registry import EMISSIONS
@@ -22,7 +22,9 @@ from longhmm.model.summary import DataSummary
 if TYPE_CHECKING:
     from longhmm.data.sequences import Sequences
 
+
 MOST_CATEGORIES = 64  # of data that are taken for labels without being asked to
+
 ROWS_AT_ONCE = 1 << 20
 
 
@@ -133,45 +135,3 @@ class TableLowering(Lowering):
     def natural(self, params: Params) -> jax.Array:
         # The logarithm of 0 is what it should be: minus infinity, an impossible category.
         return jnp.log(jnp.asarray(params["probs"]))
-
-
-@EMISSIONS.register("bernoulli")
-class Bernoulli(Family):
-    """Each of D features is 1 with probability `probs`, (K,), or (K, D) if dim > 1, independently given the state.
-
-    Default prior: uniform.
-    """
-
-    builder, support, regions = dist.BernoulliProbs, constraints.boolean, {"probs": constraints.unit_interval}
-
-    def __init__(self, dim: int = 1, *, probs: Any = None) -> None:
-        if type(probs) is dist.Uniform and np.all(probs.low == 0) and np.all(probs.high == 1):
-            probs = dist.Beta(np.ones(probs.batch_shape), 1.0)  # the same distribution, under its conjugate name
-        super().__init__(dim, probs=probs)
-
-    def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
-        return {"probs": dist.Beta(1.0, 1.0)}
-
-    @classmethod
-    def suits(cls, summary: DataSummary) -> tuple[int, str] | None:
-        return (3, "all values are 0 or 1") if summary.n_categories in (1, 2) else None
-
-    def sufficient_statistics(self, y: jax.Array) -> jax.Array:
-        return as_float(y)
-
-    def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
-        probs = self.with_features(params["probs"])
-        return jnp.log(probs) - jnp.log1p(-probs), jnp.sum(-jnp.log1p(-probs), -1)
-
-    def conjugate(self, n_levels: int, centre: Any) -> OneParameter | None:
-        """Beta probabilities: `q` are both concentrations."""
-        return one_parameter(
-            self.parameters(n_levels)["probs"],
-            (dist.Beta,),
-            (1.0, 1.0),
-            rows=lambda values, observed: jnp.stack([observed & (values == 1), observed & (values == 0)], -1),
-            rows_at=lambda probs: jnp.stack([probs, 1.0 - probs], -1),
-            factors=expected_log_shares,
-            mean=lambda q: {"probs": q[..., 0] / jnp.sum(q, axis=-1)},
-            draw=lambda key, q: {"probs": draw_dirichlet(key, q)[..., 0]},
-        )

@@ -1,0 +1,43 @@
+"""Positive numbers, such as waiting times."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from numpyro import distributions as dist
+from numpyro.distributions import Distribution, constraints
+
+from longhmm.model.emissions.family import Family
+from longhmm.model.parameters import Params
+from longhmm.model.registry import EMISSIONS
+from longhmm.model.summary import DataSummary
+
+
+@EMISSIONS.register("gamma")
+class Gamma(Family):
+    """y | x = k is gamma with `concentration` and `rate` (mean concentration / rate), each (K,), or (K, D) if dim > 1.
+
+    Default priors: both are log-normal and wide, and the rate is scaled so that the mean of the data is typical.
+    """
+
+    builder, support = dist.Gamma, constraints.positive
+    regions: ClassVar = {"concentration": constraints.positive, "rate": constraints.positive}
+
+    def __init__(self, dim: int = 1, *, concentration: Any = None, rate: Any = None) -> None:
+        super().__init__(dim, concentration=concentration, rate=rate)
+
+    def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
+        typical = np.log(2.0 / np.where(summary.mean > 0, summary.mean, summary.sd))
+        rate = dist.LogNormal(self.per_feature(typical), 2.0)
+        return {"concentration": dist.LogNormal(np.log(2.0), 1.5), "rate": rate}
+
+    def sufficient_statistics(self, y: jax.Array) -> jax.Array:
+        """(log y, y), features one after the other."""
+        return jnp.concatenate([jnp.log(y), y], -1)
+
+    def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
+        shape, rate = self.with_features(params["concentration"]), self.with_features(params["rate"])
+        log_normaliser = jnp.sum(gammaln(shape) - shape * jnp.log(rate), -1)
+        return jnp.concatenate([shape - 1.0, -rate], -1), log_normaliser
