@@ -1,7 +1,6 @@
 """Bayesian hidden Markov models for sequences too long for everything else.
 
-Names are resolved when they are first used, so that importing longhmm costs nothing. Families of emissions and samplers
-are found by their registries: one that registers itself is `lh.ItsName` at once.
+Names are resolved when first used; families of emissions and samplers that register themselves are `lh.ItsName`.
 """
 
 import importlib

@@ -1,8 +1,5 @@
-"""Simulation-based calibration: is a sampler right on data whose parameters were drawn from its own prior?
-
-If so, the true value is as likely to rank first among the draws as anywhere else. Too narrow a posterior pushes ranks
-to both ends, too wide a one to the middle, a shifted one to one end (Cook and others 2006; Talts and others 2018).
-"""
+"""Simulation-based calibration (Cook and others 2006; Talts and others 2018): does the truth, drawn from the prior,
+rank evenly among the draws? Too narrow a posterior pushes ranks to both ends, too wide a one to the middle."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -61,11 +58,8 @@ def rank_truth(truth: np.ndarray, draws: np.ndarray, keep: int) -> np.ndarray:
 
 
 def simulated_ranks(model: HMM, by: Method, *, length: int, replications: int, keep: int = 99, seed: int = 0) -> Ranks:
-    """Ranks over data sets simulated from the prior of a model; data set i of one seed is the same for all methods.
-
-    The model has proper priors of its own, different between states so that their numbers mean something. The truth is
-    ranked among `keep` draws: with ten bins, one less than a multiple of 10.
-    """
+    """Ranks over data sets simulated from the proper priors of a model, which differ between states; data set i of one
+    seed is the same for all methods. The truth is ranked among `keep` draws: one less than a multiple of ten (bins)."""
     rows, failed, names = [], [], columns(model)
     for index in range(replications):
         params = prior_params(model, jax.random.key(1_000_003 * seed + index))

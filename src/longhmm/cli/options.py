@@ -70,14 +70,10 @@ Decimate = Annotated[
     ),
 ]
 Log = Annotated[bool, reading("--log", help="Take logarithms; values must be positive.")]
-Detrend = Annotated[
-    bool,
-    reading("--detrend", help="Subtract a straight line, laid through medians."),
-]
+Detrend = Annotated[bool, reading("--detrend", help="Subtract a straight line, laid through medians.")]
 Normalise = Annotated[bool, reading("--normalise", help="Subtract the mean and divide by the standard deviation.")]
 Emission = Annotated[
-    str | None,
-    modelling(**one_of(registry.EMISSIONS.names), help="Noise around each state; else guessed."),
+    str | None, modelling(**one_of(registry.EMISSIONS.names), help="Noise around each state; else guessed.")
 ]
 Priors = Annotated[
     list[str] | None,
@@ -91,8 +87,7 @@ Stay = Annotated[float | None, modelling(help="Prior weight of staying in a stat
 Chains = Annotated[int, sampling(min=1, help="Independent chains.")]
 Draws = Annotated[int, sampling(min=1, help="Draws kept of each chain.")]
 Sampler = Annotated[
-    str,
-    sampling(**one_of(sampler_names), help="auto chooses by cost; the others need no tuning by hand, either."),
+    str, sampling(**one_of(sampler_names), help="auto chooses by cost; the others need no tuning by hand, either.")
 ]
 TimeLimit = Annotated[float | None, sampling(help="Seconds after which drawing stops; `resume` goes on from there.")]
 

@@ -1,7 +1,4 @@
-"""Who works through the data: this process, or others of which nothing on the left needs to know.
-
-What a task of a pass gives depends on nothing but the work, the model, the data and its own argument.
-"""
+"""Who works through the data: this process, or others. What a task gives depends on work, model, data and argument."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -61,10 +58,7 @@ def nearby(executor: Executor) -> Executor:
 
 
 def ahead(make: Callable[[int], Thing], count: int, depth: int = DEPTH) -> Iterator[Thing]:
-    """`make(0)` to `make(count - 1)` in order, each made in another thread while those before it are in use.
-
-    What `make` raises is raised here, in its turn. At most `depth + 1` things exist at a time.
-    """
+    """`make(0)` to `make(count - 1)` in order, each made in another thread while the `depth` before it are in use."""
     pool = ThreadPoolExecutor(1, thread_name_prefix="longhmm-prefetch")
     waiting: deque[Future[Thing]] = deque()
     try:

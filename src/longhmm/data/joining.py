@@ -119,10 +119,7 @@ def join(items: list[Any], what: str, dataset: str | None = None, columns: Colum
 
 
 def _alike(items: list[Any]) -> bool:
-    """Whether all items are plain non-empty numeric arrays of one dtype and width: the common case, made fast.
-
-    Everything else is opened one by one, which costs microseconds each but can name the sequence at fault.
-    """
+    """Whether all items are plain non-empty numeric arrays of one dtype and width: the common case, made fast."""
     if not all(type(item) is np.ndarray and item.ndim in (1, 2) and len(item) for item in items):
         return False
     kinds = {(item.dtype, item.shape[1:]) for item in items}
@@ -132,11 +129,8 @@ def _alike(items: list[Any]) -> bool:
 def alongside(
     given: Any, what: str, source: Source, offsets: np.ndarray, dims: tuple[int, ...], unmarked: int = 0
 ) -> Source:
-    """Open a mask, states or covariates that must run alongside the data, and see that they fit row by row.
-
-    `dims`: how many columns they may have; any number of numbers if that is empty. `unmarked` stands for a whole
-    sequence given as None.
-    """
+    """Open a mask, states or covariates that must run alongside the data, and see that they fit row by row, with as
+    many columns as `dims` allow (if empty, any). `unmarked` stands for a whole sequence given as None."""
     wanted = np.diff(offsets)
     if is_many(given):
         if len(given) != len(wanted):

@@ -1,7 +1,4 @@
-"""How chunks lie in rows, windows of a minibatch and chunks of a full pass alike: cores and buffers, in fixed shapes.
-
-No window crosses the end of a sequence.
-"""
+"""How chunks lie in rows, windows of a minibatch and those of a full pass alike; none crosses the end of a sequence."""
 
 from __future__ import annotations
 
@@ -26,10 +23,8 @@ _MOST_AT_ONCE = 1 << 22  # rows taken from a memory map in one call: their posit
 @partial(jax.tree_util.register_dataclass, data_fields=SIDES, meta_fields=("spans",))
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """W chunks of consecutive rows. A chunk without a core at the end of the list is padding.
-
-    Fewer rows than in other chunks lie before or behind a core only where a sequence begins or ends.
-    """
+    """W chunks of consecutive rows; fewer than in others lie before or behind a core only where a sequence begins or
+    ends. A chunk without a core at the end of the list is padding."""
 
     begin: Integer[Any, " W"]  # row of the first core time
     left: Integer[Any, " W"]  # rows before the core that only carry messages
@@ -62,23 +57,14 @@ class Layout:
 def ladder(length: int) -> int:
     """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: shapes from it let data of similar size share programs. From 2^14
     on, where filling up costs more, of sixteenths of an octave."""
-    if length > 1 << 14:
-        step = 1 << ((length - 1).bit_length() - 5)
-        return -(-length // step) * step
-    step = 1
-    while True:
-        for rung in (step, step + step // 2):
-            if rung >= length:
-                return rung
-        step *= 2
+    octave = max(length - 1, 0).bit_length()
+    step = 1 << max(octave - (5 if length > 1 << 14 else 2), 0)
+    return max(1, -(-length // step)) * step
 
 
 def locate(xp: Any, block_offsets: Any, offsets: Any, core_length: Any, numbers: Any, buffer: Any) -> Layout:
-    """Windows of blocks, by their numbers, on the array namespace `xp` (numpy, or jax.numpy in compiled code).
-
-    Block [a, b) of sequence [s, e) has the window [max(s, a - buffer), min(e, b + buffer)). Written with remaining
-    distances rather than sums, so that 32-bit integers suffice for any total length below 2^31.
-    """
+    """The windows [max(s, a - buffer), min(e, b + buffer)) of blocks [a, b) of sequences [s, e), by numbers of blocks,
+    in numpy or jax.numpy. Remaining distances rather than sums, so that 32 bits suffice for any length below 2^31."""
     only_one = len(block_offsets) == 2
     sequence = xp.zeros_like(numbers) if only_one else xp.searchsorted(block_offsets, numbers, side="right") - 1
     first, end = offsets[sequence], offsets[sequence + 1]
@@ -91,14 +77,11 @@ def locate(xp: Any, block_offsets: Any, offsets: Any, core_length: Any, numbers:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Every sequence cut into blocks of `core_length` consecutive times, of which its last may be shorter.
-
-    Blocks of sequence `i` are numbered from `block_offsets[i]` to `block_offsets[i+1]` (exclusive).
-    """
+    """Every sequence cut into blocks of `core_length` consecutive times, of which its last may be shorter."""
 
     offsets: np.ndarray
     core_length: int
-    block_offsets: np.ndarray = field(init=False, repr=False)
+    block_offsets: np.ndarray = field(init=False, repr=False)  # number of the first block of each sequence, and the end
 
     def __post_init__(self) -> None:
         check_whole("core_length", self.core_length, 1, DataError)
@@ -136,11 +119,8 @@ class Partition:
 
 
 def gather(sequences: Sequences, layout: Layout, width: int, lags: int = 0) -> tuple[Rows, Layout]:
-    """Read windows on the host: rows `(W, width, ...)`, and the windows in them laid end to end.
-
-    Windows are padded to `width` (`Partition.width(buffer)` fits all): value 0, not observed, state unknown. From
-    memory and memory maps all are taken in one call; from other files each is read by itself.
-    """
+    """Read windows on the host: rows `(W, width, ...)`, padded with rows that were not observed, and the windows in
+    them laid end to end. From memory and memory maps all are taken in one call."""
     sides = (layout.begin, layout.left, layout.core, layout.right)
     begin, left, core, right = (np.asarray(each, np.int64) for each in sides)
     start, length = begin - left, left + core + right

@@ -57,10 +57,7 @@ class Sequences:
             self.complete &= self._check(start, self.stored(start, min(start + rows, self.length)))
 
     def rows(self, start: int, stop: int, lags: int = 0) -> Rows:
-        """Positions `start` to `stop` (exclusive), whether or not they lie in one sequence; nothing else is read.
-
-        Values keep the dtype of the data, with NaN left in place; `observed` is False where missing (NaN or masked).
-        """
+        """Positions `start` to `stop` (exclusive), whether or not they lie in one sequence; NaN is left in place."""
         return self._rows(start, stop, lags, self.stored(start - min(lags, start), stop))
 
     def rows_of(self, spans: list[tuple[int, int]], lags: int = 0) -> Iterator[Rows]:
@@ -76,11 +73,8 @@ class Sequences:
             yield from (self.rows(*span, lags) for span in spans)
 
     def take(self, positions: np.ndarray, lags: int = 0) -> Rows:
-        """The rows at any positions, for data in memory or mapped; leading axes are those of `positions`.
-
-        Data in memory were checked on opening. What comes from a map is not checked here: infinite values are the
-        caller's to refuse.
-        """
+        """The rows at any positions, for data in memory or mapped; leading axes are those of `positions`. Infinite
+        values of a map are the caller's to refuse."""
         if not (self.mapped or self.in_memory):
             raise DataError(f"{self.name} is not in memory; use rows(start, stop), which takes consecutive positions")
         own = self.parts.items()
@@ -129,10 +123,8 @@ class Sequences:
         return Sequences(parts.pop("values"), np.asarray(offsets) - start, **parts)
 
     def split(self, held_out: float) -> tuple[Sequences, Sequences, bool]:
-        """Training data, held-out data, and whether the second continue the first; nothing is read.
-
-        The last share `held_out` of one sequence is held out; of many, whole sequences from the end.
-        """
+        """Training data, held-out data (the last share of one sequence; of many, whole sequences from the end), and
+        whether the second continue the first; nothing is read."""
         if not 0 < held_out < 1:
             raise DataError(f"held_out must be a share between 0 and 1, got {held_out!r}.")
         wanted, number, offsets = self.length * (1 - held_out), 1, self.offsets

@@ -1,7 +1,4 @@
-"""What a run leaves behind, before it is turned into answers: draws, what they are worth, and what a user should know.
-
-Reference: A. Vehtari and others, Rank-normalization, folding, and localization (Bayesian Analysis 2021).
-"""
+"""What a run leaves behind, before it is turned into answers: draws, their worth, and what a user should know."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -28,7 +25,7 @@ class Chains(NamedTuple):
 
 
 def bulk_effective_size(draws: np.ndarray) -> np.ndarray:
-    """Bulk effective sample size of every column of `(chain, draw, P)`: split chains, rank-normalised, `(P,)`."""
+    """`(P,)`, of `(chain, draw, P)`: split chains, rank-normalised (Vehtari and others, Bayesian Analysis 2021)."""
     half = draws.shape[1] // 2
     halves = np.concatenate([draws[:, :half], draws[:, draws.shape[1] - half :]])
     count = halves[..., 0].size

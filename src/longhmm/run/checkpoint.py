@@ -1,8 +1,5 @@
 """Checkpoints: the state of a run on disk, written so that being killed at any moment loses nothing already saved.
-
-Trees become JSON beside NumPy's arrays under one digest, never pickled; only allow-listed names, and classes that the
-caller trusts, are ever called. The checkpoint before is kept, and one process at a time works in a directory.
-"""
+Trees become JSON beside NumPy's arrays under one digest, never pickled; only names on a list are ever called."""
 
 import contextlib
 import errno
@@ -61,11 +58,8 @@ class CheckpointError(LongHMMError):
 def to_plain(
     value: Any, arrays: Arrays | None = None, at: str = "", known: Iterable[type] = (), described: bool = False
 ) -> Any:
-    """A value as JSON values; its arrays go into `arrays`, by where they stand (None refuses them).
-
-    `known` are classes beside longhmm's own; a `ModelError` for everything else, unless it may be `described`: in words
-    that are the same in every process, from which nothing can be made again.
-    """
+    """A value as JSON values, with its arrays in `arrays` (None refuses them); `known` are classes beside longhmm's
+    own. All else is refused, or `described`: in words, equal in every process, from which nothing can be made again."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, (np.ndarray, np.generic, jax.Array)) and arrays is not None:
@@ -156,10 +150,7 @@ def save(directory: str | os.PathLike[str], header: Mapping[str, Any], arrays: M
 
 
 def load(directory: str | os.PathLike[str]) -> Contents | None:
-    """The header and arrays of the checkpoint in `directory`, verified; None if there is none yet.
-
-    If the newest is damaged, the one before is taken, with a warning: the run goes on from there to the same draws.
-    """
+    """The header and arrays of the newest whole checkpoint in `directory`, warned of if an older one; or None."""
     newest = Path(directory) / NAME
     found = [file for file in (newest, newest.with_name(NAME + BEFORE)) if file.is_file()]
     for file in found:
@@ -177,8 +168,7 @@ def load(directory: str | os.PathLike[str]) -> Contents | None:
 def packed(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes:
     """A checkpoint as bytes: magic, version, length of the header, digest of everything else, header, arrays."""
     body = io.BytesIO()
-    contents: dict[str, Any] = {name: np.asarray(value) for name, value in arrays.items()}
-    np.savez(body, **contents)
+    np.savez(body, **dict[str, Any](arrays))
     top = json.dumps(header).encode()
     front = MAGIC + VERSION.to_bytes(8, "little") + len(top).to_bytes(8, "little")
     rest = top + body.getvalue()

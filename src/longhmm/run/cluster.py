@@ -1,9 +1,5 @@
-"""Chains and full passes on the workers of a Dask cluster.
-
-What a block of steps, or a task of a pass, gives depends on its arguments alone, so that what is lost with a worker is
-run again elsewhere and nothing changes. Nothing of the size of the data passes through the process that asks: files are
-opened by the workers, data in memory are sent once, rows of a Dask array are put together where most of them are.
-"""
+"""Chains and full passes on the workers of a Dask cluster. What is lost with a worker is run again elsewhere, to the
+same result. Files are opened by the workers, data in memory sent once, rows of Dask arrays go from worker to worker."""
 
 import contextlib
 import functools
@@ -60,10 +56,8 @@ def on_cluster(data: Any, client: Any) -> Sequences:
 
 
 class Sent:
-    """Something pickled, under its digest, on one worker, from which the others fetch it.
-
-    Not sent to all of them at once: Dask's scheduler fails, or waits for ever, if one of them is lost on the way.
-    """
+    """Something pickled, under its digest, on one worker, from which the others fetch it: sent to all of them at once,
+    Dask's scheduler fails, or waits for ever, if one of them is lost on the way."""
 
     def __init__(self, client: Any, content: bytes) -> None:
         self.client, self.content, self.name = client, content, hashlib.sha256(content).hexdigest()

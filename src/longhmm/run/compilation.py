@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
-SWITCH = "LONGHMM_COMPILATION_CACHE"
+SWITCH = "LONGHMM_COMPILATION_CACHE"  # names the directory; "0" switches it off
 SHORTEST = 0.01  # seconds of compilation below which a program is not worth keeping: there are hundreds of small ones
 
 
@@ -24,10 +24,7 @@ def cache_directory() -> Path | None:
 
 @contextmanager
 def cached_compilation() -> Iterator[None]:
-    """Use JAX's persistent compilation cache meanwhile, unless the user has set one up or switched it off.
-
-    The environment variable LONGHMM_COMPILATION_CACHE names the directory; "0" switches it off.
-    """
+    """Use JAX's persistent compilation cache meanwhile, unless the user has set one up or switched it off."""
     place, settings = cache_directory(), dict[str, Any]()
     # A home that cannot be written to costs only the second start.
     with suppress(OSError):

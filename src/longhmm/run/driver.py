@@ -1,8 +1,5 @@
-"""The only loop: compiled blocks of steps, chains together or side by side, progress, interruption, checkpoints.
-
-The random numbers of a step depend on the seed, the chain and the number of the step alone, so that neither the length
-of a block nor an interruption changes a draw.
-"""
+"""The only loop: compiled blocks of steps, chains together or side by side. The random numbers of a step depend on
+seed, chain and number of the step alone, so that neither the length of a block nor an interruption changes a draw."""
 
 import operator
 import threading
@@ -121,10 +118,8 @@ class Driver:
     def advance(
         self, run: RunState, draws: int, thin: int, *, record: bool = True, tick: Tick = None, after_block: Any = None
     ) -> RunState:
-        """Go on until `draws` more draws, `thin` steps apart, are recorded (or taken, with `record=False`).
-
-        Ctrl-C and the time limit end it early, with all draws of the blocks so far. `after_block()` follows each.
-        """
+        """Go on until `draws` more draws, `thin` steps apart, are recorded (or taken, with `record=False`), or Ctrl-C
+        or the time limit end it, with all draws of the blocks so far."""
         remaining = draws
         try:
             while remaining > 0:
@@ -212,23 +207,20 @@ def _step_keys(key: jax.Array, first: jax.Array, thin: int) -> tuple[jax.Array, 
     return pairs[:, 0], pairs[:, 1]
 
 
-def _scalars(info: Any) -> dict[str, jax.Array]:
-    return {"finite": info.finite, **info.stats}
+def _step(sampler: Sampler, target: Target, key: jax.Array, state: Any, minibatch: Any) -> tuple[Any, dict[str, Any]]:
+    state, info = sampler.step(target, key, state, minibatch)
+    return state, {"finite": info.finite, **info.stats}
 
 
 @jax.jit
 def _compiled(
     sampler: Sampler, target: Target, state: Any, key: jax.Array, first: jax.Array, thin: jax.Array, count: jax.Array
 ) -> Outcome:
-    """`count` draws, at most `BLOCK_DRAWS`, `thin` steps apart, beginning with step number `first`.
-
-    There is room for `BLOCK_DRAWS` in what comes back, so that one program serves blocks of every length.
-    """
+    """`count` draws, `thin` steps apart, from step `first` on, in room for `BLOCK_DRAWS`: one program for all."""
 
     def one_step(number: jax.Array, state: Any) -> tuple[Any, dict[str, jax.Array]]:
         draw_key, step_key = jax.random.split(jax.random.fold_in(key, number))
-        state, info = sampler.step(target, step_key, state, target.minibatch(draw_key))
-        return state, _scalars(info)
+        return _step(sampler, target, step_key, state, target.minibatch(draw_key))
 
     # Traced once ahead of the loop, for the shapes. Draws begin with statistics that say nothing, so that the step is
     # compiled once.
@@ -257,12 +249,8 @@ _compiled_together = jax.jit(jax.vmap(_compiled, (None, None, 0, 0, None, None, 
 @jax.jit
 def _given(sampler: Sampler, target: Target, state: Any, keys: jax.Array, minibatches: Any) -> Outcome:
     """The steps of one draw on minibatches that were read before."""
-
-    def one_step(state: Any, inputs: tuple[jax.Array, Any]) -> tuple[Any, dict[str, jax.Array]]:
-        state, info = sampler.step(target, inputs[0], state, inputs[1])
-        return state, _scalars(info)
-
-    state, stats = jax.lax.scan(one_step, state, (keys, minibatches))
+    steps = keys, minibatches
+    state, stats = jax.lax.scan(lambda at, each: _step(sampler, target, each[0], at, each[1]), state, steps)
     last = {name: value[-1] for name, value in stats.items()}
     return state, (sampler.record(state), {**last, "finite": jnp.all(stats["finite"])})
 
@@ -274,6 +262,6 @@ def _by_hand(
     finite = True
     for key in keys:
         check()
-        state, info = sampler.step(target, key, state, None)
-        finite = finite and bool(info.finite)
-    return state, (sampler.record(state), {**_scalars(info), "finite": finite})
+        state, stats = _step(sampler, target, key, state, None)
+        finite = finite and bool(stats["finite"])
+    return state, (sampler.record(state), {**stats, "finite": finite})

@@ -1,8 +1,5 @@
-"""Random numbers for compiled loops: those of JAX's Threefry-2x32 bit for bit, at a fraction of its cost on CPUs.
-
-JAX compiles its twenty rounds into a loop inside the program, which costs more than all the rest of a sampler's step;
-written out in full they are straight code (Salmon, Moraes, Dror and Shaw, Parallel random numbers, SC 2011).
-"""
+"""Random numbers for compiled loops: JAX's Threefry-2x32 bit for bit (Salmon, Moraes, Dror and Shaw, SC 2011), its
+rounds written out in full: as a loop inside the program they would cost more than all the rest of a sampler's step."""
 
 import math
 from functools import partial

@@ -1,8 +1,5 @@
-"""When a call ends before its work is done: at its time limit, or on Ctrl-C, whatever runs at that moment.
-
-Work runs in threads, which end by themselves at their next look (`check`), while the thread of the caller waits:
-neither a compilation nor a long compiled loop can be interrupted from within.
-"""
+"""When a call ends before its work is done, at its time limit or on Ctrl-C: work runs in threads, which end at their
+next look (`check`), while the caller waits, as no compilation and no compiled loop can be interrupted from within."""
 
 import os
 import threading
@@ -66,10 +63,7 @@ class Limit:
         return self.run_all([work], what, grace)[0]
 
     def run_all(self, works: Sequence[Callable[[], Result]], what: str, grace: float = 0.0) -> list[Result]:
-        """What several pieces of work return, in threads: compiled code runs outside Python's lock.
-
-        `grace` is for how many seconds beyond the limit they are waited for.
-        """
+        """What several pieces of work return, in threads; they are waited for `grace` seconds beyond the limit."""
         pool = ThreadPoolExecutor(min(len(works), os.cpu_count() or 1) or 1, thread_name_prefix="longhmm")
         try:
             futures = [pool.submit(work) for work in works]

@@ -1,8 +1,5 @@
-"""What the user asked of a run, and by what its checkpoint is known again: all that decides which draws it makes.
-
-The parts of a fingerprint are digests under the words of a user, so that a refusal can say what differs. The number of
-draws and the time limit are no part: with more of them the same run goes on.
-"""
+"""What the user asked of a run, and the fingerprint by which its checkpoint is known again: digests, under the words of
+a user, of all that decides which draws it makes. With more draws or time the same run goes on."""
 
 import hashlib
 import json

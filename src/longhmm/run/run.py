@@ -1,8 +1,5 @@
-"""One run from start to finish: tune, warm up, then draw until every parameter has been seen often enough.
-
-What a run needs to go on, after being killed or when more draws are wanted, is in a `Run`: the tuned sampler, the
-states and the draws. Nothing else influences a draw, so that a run that goes on is the same run.
-"""
+"""One run from start to finish: tune, warm up, then draw until every parameter has been seen often enough. A `Run`
+holds all that influences a draw, so that one that goes on, after being killed or for more draws, is the same run."""
 
 import os
 import platform
@@ -112,10 +109,7 @@ class Run:
 
 
 def carry_out(run: Run, bar: Bar | None = None, limit: Limit | None = None, reserve: float = 0.0) -> Chains:
-    """Start a run, or go on with one.
-
-    `reserve` is the share of the time left after tuning that the chains leave to what comes after them.
-    """
+    """Start a run, or go on with one; `reserve` is the share of the time after tuning that is left for what follows."""
     bar, limit = bar or Bar(False), limit or Limit()
     with locked(run.request.checkpoint), cached_compilation():
         bar.phase("reading the data")
@@ -143,11 +137,8 @@ def tune(run: Run, request: Request, bar: Bar, limit: Limit) -> None:
 
 
 def cheaper(length: int, cost: float, draws: int) -> bool:
-    """Whether the exact sampler costs less for `draws` draws of a chain, each of which costs windows `cost` rows.
-
-    Its adaptation counts where it is not done in a moment: it may cost more than all draws from windows together.
-    """
-    gradient = OVERHEAD + length
+    """Whether the exact sampler costs less for `draws` draws of a chain, each of which costs windows `cost` rows."""
+    gradient = OVERHEAD + length  # adaptation counts where it is not done in a moment: it may cost more than all draws
     adaptation = ADAPTATION * gradient
     whole = adaptation + GRADIENTS * gradient * draws < (WARM_UP + draws) * cost
     return GRADIENTS * gradient < cost and (whole or adaptation < A_MOMENT)
@@ -233,7 +224,6 @@ class _Session:
         return lambda steps: self.bar.advance(steps * self.request.chains)
 
     def retuned(self, state: RunState) -> RunState:
-        """Warm up, and again as long as what was seen makes the sampler tune itself anew."""
         for times in range(self.sampler.retunes + 1):
             seen = self.look(state)
             if seen is None or not self.sampler.unsettled(self.target, seen):

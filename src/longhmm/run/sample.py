@@ -1,8 +1,4 @@
-"""`lh.sample`: data in, posterior out.
-
-Open the data, tune the sampler, draw, check the draws against exact gradients, and draw again by an exact sampler where
-these contradict them.
-"""
+"""`lh.sample`: data in, posterior out; draws that exact gradients contradict are made again by an exact sampler."""
 
 import copy
 import os
@@ -110,7 +106,7 @@ def requested(model: HMM, data: Any, *, sampler: Sampler | None, client: Any = N
     """The arguments of `sample`, checked, with data that are open and a model that has numbers for all its priors."""
     sequences, automatic = on_cluster(data, client), sampler is None
     model.check_dim(sequences)
-    chosen: Sampler = ControlVariateSGLD() if sampler is None else sampler
+    chosen = ControlVariateSGLD() if sampler is None else sampler
     resolved = model.resolve(sequences)
     request = Request(resolved, sequences, chosen, client=client, automatic=automatic, spaced=automatic, **options)
     chosen.check(resolved)
@@ -135,10 +131,8 @@ def drawn(request: Request, limit: Limit, *, progress: bool = True, reserve: flo
 
 
 def contradicted(posterior: "Posterior", limit: Limit) -> str:
-    """Why draws from windows should be made again by an exact sampler, in words; empty where they should not.
-
-    Control variates and a step size by formula lean on a posterior that is not too far from Gaussian. Short data and
-    states that are hardly ever visited can be far from it. Exact gradients at some of the draws show that.
+    """Why draws from windows should be made again by an exact sampler, in words; empty where they should not: their
+    step size by formula leans on a posterior not too far from Gaussian, which exact gradients at some draws can refute.
     """
     from longhmm.posterior.diagnostics.bias import bias, by_passes
 
@@ -150,9 +144,8 @@ def contradicted(posterior: "Posterior", limit: Limit) -> str:
     # Who limits the time keeps the draws there are; the verdict will say what is wrong with them.
     if limit.seconds is not None or rows > MOST_ROWS or any("stopped early" in note for note in posterior.notes):
         return ""
-    watched = limit.watch(request.sequences)
     try:
-        gradient = by_passes(posterior.model, watched)
+        gradient = by_passes(posterior.model, limit.watch(request.sequences))
         found = limit.run(lambda: bias(posterior, gradient, CHECKED, {}), "checking the draws")
     except KeyboardInterrupt:
         posterior.notes = (*posterior.notes, stopped_note(CTRL_C, posterior.n_draws, request.draws))

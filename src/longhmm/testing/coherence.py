@@ -1,7 +1,4 @@
-"""Identities between the algorithms, which must hold for any model, tried on yours.
-
-An oracle in plain NumPy enumerates every path: it shares no code with what it judges, and costs `K ** T`.
-"""
+"""Identities that any model must keep, tried on yours; an oracle in plain NumPy, enumerating every path, judges."""
 
 import itertools
 from collections.abc import Mapping
@@ -39,10 +36,8 @@ class Enumerated(NamedTuple):
 
 
 def enumerate_paths(initial: np.ndarray, transition: np.ndarray, log_likelihoods: np.ndarray) -> Enumerated:
-    """Every answer by summing over all `K ** T` paths; `log_likelihoods` is `(T, K)`.
-
-    `transition` is `(K, K)`, or `(T, K, K)` where it varies: entry t leads into row t.
-    """
+    """Every answer by summing over all `K ** T` paths; `log_likelihoods` is `(T, K)`, `transition` is `(K, K)`, or
+    `(T, K, K)` where it varies: entry t leads into row t."""
     length, n_states = log_likelihoods.shape
     if n_states**length > 2_000_000:
         raise LongHMMError(f"enumerate_paths needs K ** T of at most 2,000,000 paths, got {n_states} ** {length}.")

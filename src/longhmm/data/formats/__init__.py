@@ -1,10 +1,7 @@
 """From anything that holds observations to a source: objects by their type, files by the ending of their name.
 
-A format is one function in a file of this folder, `open(path, columns)`, or `open(path, columns, dataset)` where a file
-holds several arrays:
-
-    @opener(".abc")
-    def open_abc(path: Path, columns: Columns = None) -> Source: ...
+A format is one function of this folder, `open(path, columns)`, registered by `@opener(".abc")`; it takes `dataset`,
+too, with `datasets=True`.
 """
 
 import importlib
@@ -60,11 +57,8 @@ def library(extra: str, path: Any) -> Any:
 
 
 def open_source(obj: Any, *, dataset: str | None = None, columns: Columns = None, name: str = "the array") -> Source:
-    """Open an array, a table, a file or an array-like store lazily.
-
-    `dataset` names the array inside an .npz, Zarr or HDF5 container; `columns` chooses features by name or position;
-    `name` is what error messages call an object that has no path.
-    """
+    """Open an array, a table, a file or an array-like store lazily; `dataset` names the array inside a container, and
+    `name` is what errors call an object that has no path."""
     if isinstance(obj, (str, Path)):
         source = _open_path(obj, dataset, columns)
         source.path = Path(obj).expanduser()

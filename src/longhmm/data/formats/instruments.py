@@ -18,19 +18,15 @@ from longhmm.errors import DataError
 
 @dataclass
 class Channels:
-    """What the header of a recording says: of every channel its samples, names, units, and samples per second.
+    """What the header of a recording says."""
 
-    `fetch(start, stop, channels)` reads rows of the chosen channels, `(stop - start, len(channels))`; `lengths` are the
-    samples of each sweep, if the recording consists of several.
-    """
-
-    length: int
+    length: int  # samples of every channel
     names: Sequence[str]
     units: Sequence[str]
-    rate: float
-    fetch: Callable[[int, int, list[int]], np.ndarray]
+    rate: float  # samples per second
+    fetch: Callable[[int, int, list[int]], np.ndarray]  # `(stop - start, n)` from start, stop and n channels
     dtype: Any = np.float32
-    lengths: list[int] | None = None
+    lengths: list[int] | None = None  # samples of each sweep, if there are several
 
 
 Header = Callable[[Path, Columns], Channels]
@@ -126,10 +122,8 @@ def _edf(path: Path, columns: Columns) -> Channels:
 
 @opener(".nwb", datasets=True)
 def open_nwb(path: Path, columns: Columns = None, dataset: str | None = None) -> RecordedSource:
-    """One time series of an NWB file in its physical unit: the one named, or the only one that was acquired.
-
-    `dataset` is the path of the series ("acquisition/current"), or its last part where that is unique.
-    """
+    """One time series of an NWB file in its physical unit: the only one that was acquired, or the one that `dataset`
+    names by its path ("acquisition/current") or the last part of that."""
     found: list[str] = []
 
     def visit(name: str, node: Any) -> None:

@@ -34,11 +34,8 @@ def parse_number(field: str) -> float | None:
 
 @opener(".csv", ".tsv", ".txt")
 class TextSource(Source):
-    """Numeric columns of a text file; an empty field, "nan" or "NA" is missing (NaN).
-
-    Opening scans the bytes once. A column of whole numbers without gaps is int64; if any chosen column is not, all are
-    float64.
-    """
+    """Numeric columns of a text file; an empty field, "nan" or "NA" is missing (NaN). Opening scans the bytes once.
+    Whole numbers without gaps in all chosen columns are int64, all else is float64."""
 
     def __init__(self, path: Path, columns: Columns = None) -> None:
         self.name, self._path = str(path), path
