@@ -271,8 +271,8 @@ def test_every_verdict_has_its_words():
     from typing import get_args
 
     assert set(ADVICE) == set(get_args(Kind))
-    assert {each.tone for each in ADVICE.values()} == {"good", "care", "bad"}
-    assert [kind for kind, each in ADVICE.items() if each.tone == "good"] == ["trust"]
+    assert {tone for tone, *_ in ADVICE.values()} == {"good", "care", "bad"}
+    assert [kind for kind, (tone, *_) in ADVICE.items() if tone == "good"] == ["trust"]
 
 
 @pytest.mark.parametrize(

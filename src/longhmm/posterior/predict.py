@@ -40,10 +40,8 @@ class Predicted(NamedTuple):
 def predictions(
     model: HMM, params: Mapping[str, Any], sequences: Sequences, steps: int = 1, collect: Collector | None = None
 ) -> Iterator[Predicted]:
-    """Predict the state at every row from observations at least `steps` earlier, in one streamed pass, exactly.
-
-    With `steps=1` the first state of a sequence is predicted from `initial`.
-    """
+    """Predict the state at every row from observations at least `steps` earlier, in one streamed pass, exactly; with
+    `steps=1` the first state of a sequence is predicted from `initial`."""
     if steps < 1:
         raise ModelError(f"steps must be at least 1, got {steps!r}.")
     complete = model.validate(params)
@@ -77,11 +75,8 @@ def transitions_into(model: HMM, params: Mapping[str, Any], covariates: np.ndarr
 
 
 def last_state(model: HMM, params: Mapping[str, Any], sequences: Sequences, sequence: int = -1) -> np.ndarray:
-    """`(K,)`, `P(x_{T-1} = k | y_0 .. y_{T-1})` at the end of one sequence.
-
-    Only the end is read where that is enough: if the filter gives the same distribution from every single state in
-    which it could have started, then the observations before cannot matter.
-    """
+    """`(K,)`, `P(x_{T-1} = k | y_0 .. y_{T-1})` at the end of one sequence; only the end is read where the filter gives
+    the same distribution from every state in which it could have started."""
     model.check_dim(sequences)
     complete = model.validate(params)
     first, last = int(sequences.offsets[:-1][sequence]), int(sequences.offsets[1:][sequence])

@@ -28,11 +28,8 @@ def permute(model: HMM, params: Params, order: Any) -> dict[str, np.ndarray]:
 
 
 def permute_coordinates(model: HMM, coordinates: Params, order: Any) -> dict[str, np.ndarray]:
-    """The same for unconstrained coordinates, without passing through natural parameters that could underflow.
-
-    Log-ratio coordinates of permuted rows are an orthogonal transformation of the original ones, and an emission's
-    coordinates have their states on the first axis.
-    """
+    """The same for unconstrained coordinates, without passing through natural parameters that could underflow:
+    log-ratio coordinates of permuted rows are an orthogonal transformation of the original ones."""
     order, transition, size = _checked(model, order), np.asarray(coordinates["transition"]), model.transitions.n_free
     if size:  # the matrix that permutes them is found by its action on unit vectors
         with jax.enable_x64(True):

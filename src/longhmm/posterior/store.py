@@ -1,7 +1,5 @@
-"""Runs on disk: labelled arrays by xarray's own Zarr writer, everything else as JSON, nothing that could be run.
-
-A directory is written under another name beside its place and then renamed, so that it is whole or not there at all.
-"""
+"""Runs on disk: labelled arrays by xarray's own Zarr writer, everything else as JSON, nothing that could be run;
+written under another name beside their place and then renamed, so that they are whole or not there at all."""
 
 import glob
 import json

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -20,42 +19,34 @@ INTERVALS = (
 )
 
 
-class Advice(NamedTuple):
-    """How a verdict is shown."""
-
-    tone: str  # "good", "care" or "bad"
-    sign: str
-    title: str
-    meaning: str  # and what to do
-
-
+# How a verdict is shown: tone, sign, title, and what it means for the reader.
 ADVICE = {
-    "trust": Advice(
+    "trust": (
         "good", "✓", "The result can be trusted",
         "The chains agree, their draws satisfy the exact gradients, and the model describes the data. The numbers and "
         "intervals below can be used as they are.",
     ),
-    "run longer": Advice(
+    "run longer": (
         "care", "…", "Run it longer",
         "There are too few independent draws to be sure of the intervals. Ask for more draws, or let the run go on; "
         "what is shown here is provisional.",
     ),
-    "biased": Advice(
+    "biased": (
         "bad", "!", "Some numbers are off",
         "Exact gradients at the draws show that the named quantity is shifted or its interval has the wrong width. "
         "Levels and events far from that quantity may still be right. Use more draws, or an exact sampler.",
     ),
-    "the model does not fit": Advice(
+    "the model does not fit": (
         "bad", "!", "The model does not describe these data",
         "The levels and events can still be a fair picture, but the intervals do not have the width they should have. "
         "Look at the predictive check and at the dwell times below, and try what the sentence above suggests.",
     ),
-    "another mode is as good": Advice(
+    "another mode is as good": (
         "bad", "!", "There is another explanation that is as good",
         "The data can be explained in more than one way, and the draws show only what their chains found. Compare the "
         "alternatives; fewer states often remove the ambiguity.",
     ),
-    "chains agree, rest unchecked": Advice(
+    "chains agree, rest unchecked": (
         "care", "?", "The chains agree; the rest was not checked",
         "Whether the draws are biased and whether the model fits can be said only with the recording. "
         "Run posterior.diagnose(data) and save the run again.",
@@ -121,13 +112,13 @@ def build_page(subject: Subject, *, live: bool = False) -> str:
 
 
 def verdict_box(subject: Subject) -> Safe:
-    said, reason = ADVICE[subject.verdict.kind], subject.verdict.reason
+    (tone, sign, title, meaning), reason = ADVICE[subject.verdict.kind], subject.verdict.reason
     inside = [
-        element("div", said.sign, class_="sign", aria_hidden="true"),
-        element("h2", said.title, id="verdict"),
-        element("div", join([element("p", reason[:1].upper() + reason[1:]), hint(said.meaning)]), class_="text"),
+        element("div", sign, class_="sign", aria_hidden="true"),
+        element("h2", title, id="verdict"),
+        element("div", join([element("p", reason[:1].upper() + reason[1:]), hint(meaning)]), class_="text"),
     ]
-    return element("section", join(inside), class_=f"verdict {said.tone}", aria_labelledby="verdict")
+    return element("section", join(inside), class_=f"verdict {tone}", aria_labelledby="verdict")
 
 
 def parameter_table(subject: Subject) -> Safe:

@@ -1,8 +1,5 @@
-"""What a page is about: a posterior, and as much of its recording as can be had, decoded and packed.
-
-A browser gets the recording in bins of a fixed number of samples and makes coarser ones from them. Each layer has a
-limit of its own, so that a page stays small however long the record is: 20 million samples take about 12 MB.
-"""
+"""What a page is about: a posterior, and as much of its recording as can be had, decoded and packed in bins of a fixed
+number of samples, with a limit for each layer: 20 million samples take about 12 MB."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The page of a run on disk: written to a file, or served with the recording itself behind it.
+"""The page of a run on disk: written to a file, or served, so that it can ask for single samples when it is zoomed in.
 
-A page in a file holds a long recording in bins of many samples. Served from here, it asks for the samples themselves
-when it is zoomed in. The server listens on 127.0.0.1, answers two addresses (`/` and `/envelope`), and refuses requests
-that name another host: a page from elsewhere cannot make a browser read the recording under a name of its own.
+The server listens on 127.0.0.1 and refuses requests that name another host: a page from elsewhere cannot make a browser
+read the recording under a name of its own.
 """
 
 import json
@@ -49,10 +48,7 @@ def write_report(run_dir: Place, out: Place | None = None, data: Any = None) -> 
 
 
 def open_run(run_dir: Place, data: Any = None) -> Subject:
-    """A run and its recording, decoded; a recording that was asked for by name must be there.
-
-    A directory of `Posterior.save` knows no more of its data than the name they had.
-    """
+    """A run and its recording, decoded; a recording that was asked for by name must be there."""
     place = Path(run_dir)
     run = RunDirectory.open(place) if (place / REQUEST).is_file() else None
     posterior = load(place) if run is None else run.posterior()

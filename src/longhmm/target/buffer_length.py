@@ -1,8 +1,5 @@
-"""How long a buffer has to be: from a tolerance and the Lyapunov exponents of the message recursion.
-
-Messages of different starts meet at the rate of the Lyapunov gap on average, but slower in slow stretches: the default
-rule asks for the shortest length over which 95 % of all stretches contract enough (F13).
-"""
+"""How long a buffer has to be: from a tolerance and the Lyapunov exponents of the message recursion. Messages of
+two starts meet at the rate of the gap on average, but slower in slow stretches, which the default rule heeds (F13)."""
 
 import warnings
 from dataclasses import dataclass

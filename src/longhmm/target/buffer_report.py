@@ -1,7 +1,5 @@
-"""The buffer report: bias, variance and cost by buffer length at given parameters, against exact scores of blocks.
-
-The score of a block is what it adds to the gradient of the log likelihood (F9).
-"""
+"""The buffer report: bias, variance and cost by buffer length at given parameters, against exact scores of blocks (what
+each adds to the gradient of the log likelihood, F9)."""
 
 from __future__ import annotations
 
@@ -59,10 +57,7 @@ class BufferReportRow:
 
 @dataclass(frozen=True)
 class BufferReport:
-    """Bias, noise and cost of buffer lengths, with the length that the Lyapunov rule chooses.
-
-    Print it for a table; `plot()` draws it.
-    """
+    """Bias, noise and cost of buffer lengths, and the one that the Lyapunov rule chooses; print it for a table."""
 
     rows: tuple[BufferReportRow, ...]
     chosen: BufferEstimate

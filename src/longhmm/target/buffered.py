@@ -122,11 +122,8 @@ def first_message(start: StartDistribution, params: Params) -> Array | None:
 
 
 def _mixture_statistics(params: Params, find: Callable[[Params], Statistics]) -> Statistics:
-    """The same for observations taken as independent: a mixture whose weights are the mean of the rows of `A`.
-
-    `find` gives statistics of a chain that forgets everything at every step. The derivative with respect to `A[i, j]`
-    has the form of expected transitions: what state j is responsible for, shared out in proportion to `A[i, j]`.
-    """
+    """The same for observations taken as independent. The derivative with respect to `A[i, j]` has the form of expected
+    transitions: what state j is responsible for, shared out in proportion to `A[i, j]`."""
     transition = params["transition"]
     weights = jnp.mean(transition, axis=0)
     found = find({**params, "transition": jnp.broadcast_to(weights, transition.shape), "initial": weights})
@@ -201,15 +198,9 @@ def window_estimate(
 def importance_of_groups(
     model: HMM, params: Params, sequences: Sequences, groups: Partition, buffer: int
 ) -> np.ndarray:
-    """`(G,)`, how much each group of blocks matters at `params`, from one look at all of them (F28).
+    """`(G,)`, how much each group of blocks matters at `params`: its share of what is known about each parameter (F28).
 
-    Under control variates a block adds noise in proportion to its share of what is known about each parameter. With
-    expected visits `n_k`, transitions `n_ij` and the prior's concentration `a_ij`, it matters by
-
-        sum over k of  n_c,k / (n_k + 1)    plus    sum over i != j of  n_c,ij / (n_ij + a_ij)
-
-    each scaled to sum to one over all blocks. A poor proposal costs noise, never bias. Rows are read on the host
-    wherever the data lie, so that the same data give the same table.
+    Rows are read on the host wherever the data lie, so that the same data give the same table.
     """
     narrow = {name: jnp.asarray(value, jnp.float32) for name, value in params.items()}
     totals, moves = full_statistics(model, params, sequences), model.transitions

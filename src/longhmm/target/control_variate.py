@@ -1,8 +1,5 @@
-"""Control variates: windows only estimate how the gradient differs from one that is known exactly.
-
-A transition that was never seen for certain has a small expected count, in proportion to its probability, that hangs on
-a few rows: scaled up to all data, one of them throws a chain far off. Near the centre such counts are known, and the
-difference between their exact and their sampled version, which has mean zero, is added (F26).
+"""Control variates: windows only estimate how the gradient differs from one that is known exactly. Small counts,
+which hang on a few rows, are corrected by the difference between their exact and sampled versions at the centre (F26).
 """
 
 from __future__ import annotations

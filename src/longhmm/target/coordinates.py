@@ -67,9 +67,6 @@ def interior(model: HMM, params: Params) -> Arrays:
     return complete
 
 
-# On the host, in float64 ------------------------------------------------------------------------------------------
-
-
 def unconstrain(model: HMM, params: Params) -> Arrays:
     """Natural parameters to unconstrained coordinates, in float64; constants and `initial` have none.
 
@@ -114,9 +111,6 @@ _log_prior = jax.jit(lambda model, coordinates: {"value": model.log_prior_uncons
 _prior_gradient = jax.jit(lambda model, coordinates: prior_gradient(model, coordinates))
 
 
-# Gradients, inside compiled code ----------------------------------------------------------------------------------
-
-
 def natural(model: HMM, coordinates: Params) -> tuple[dict[str, Array], Callable[[Params], Coordinates]]:
     """Natural parameters, and what turns a derivative with respect to them into one with respect to coordinates."""
 
@@ -131,11 +125,9 @@ def natural(model: HMM, coordinates: Params) -> tuple[dict[str, Array], Callable
 
 
 def natural_score(params: Params, statistics: Statistics, *, initial_moves: bool = True) -> dict[str, Array]:
-    """Derivative of the complete-data log likelihood with respect to natural parameters, as if these were free.
-
-    Centred counts have the same derivative as the counts, since rows sum to one, and do not cancel.
-    """
+    """Derivative of the complete-data log likelihood with respect to natural parameters, as if these were free."""
     found = {name: jnp.asarray(each, params[name].dtype) for name, each in statistics.natural.items()}
+    # Centred counts have the same derivative as the counts, since rows sum to one, and do not cancel.
     found["transition"] = _over(statistics.centred, params["transition"])
     if initial_moves:
         found["initial"] = _over(statistics.first, params["initial"])
@@ -149,10 +141,8 @@ def _over(counts: Array, probabilities: Array) -> Array:
 
 
 def score(model: HMM, coordinates: Params, statistics: Statistics, *, initial_moves: bool = True) -> Coordinates:
-    """Gradient of the log likelihood from summed statistics: the complete-data score at the given coordinates (F8).
-
-    `initial_moves=False` treats the initial distribution as a constant, for parameters that bring their own.
-    """
+    """Gradient of the log likelihood from summed statistics: the complete-data score (F8). `initial_moves=False` treats
+    the initial distribution as a constant, for parameters that bring their own."""
     params, pull = natural(model, coordinates)
     return pull(natural_score(params, statistics, initial_moves=initial_moves))
 

@@ -47,11 +47,8 @@ def information_by_differences(
 ) -> np.ndarray:
     """`(P, P)` minus the second derivative of the log posterior, scaled up from a part of long data (F29).
 
-    Scaled up is the curvature in natural parameters. In coordinates there is another term, the slope times the second
-    derivative of the reparametrisation; there the slope of all data takes the place of the part's, which for a
-    transition that is hardly ever seen would be wrong by more than the curvature.
-
-    `progress` is called with the share of the matrix that was added.
+    In coordinates it has another term, the slope times the second derivative of the reparametrisation: there the slope
+    of all data is taken. `progress` is called with the share of the matrix that was added.
     """
     flat = Flat.like(coordinates)
     centre = flat.ravel_numpy(coordinates)
@@ -91,7 +88,6 @@ def _reparametrisation(
 
 @partial(jax.jit, static_argnames=("flat",))
 def _second_derivative(model: HMM, flat: Flat, weights: Params, centre: Array) -> Array:
-
     def weighted(vector: Array) -> Array:
         at = model.constrain(flat.unravel(vector))
         return sum((jnp.sum(weights[name] * at[name]) for name in weights), jnp.zeros(()))

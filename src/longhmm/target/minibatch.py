@@ -1,7 +1,5 @@
-"""Minibatches: blocks drawn at random, and their windows fetched, from memory inside compiled code or from files.
-
-Both ways draw the same blocks for the same key, so that data give the same results wherever they lie.
-"""
+"""Minibatches: blocks drawn at random, and their windows fetched, from memory inside compiled code or from files. Both
+ways draw the same blocks for the same key, so that data give the same results wherever they lie."""
 
 from __future__ import annotations
 
@@ -25,6 +23,8 @@ from longhmm.target.systematic import INT32_LIMIT, SystematicSampling, UnequalSa
 
 ROWS_AT_ONCE = 1 << 20  # read on the host in one go
 CONSTANTS = ("windows", "buffer", "partition", "scheme", "on_device", "lags")  # of compiled code
+
+_draw_places = jax.jit(lambda scheme, keys: jax.vmap(scheme.draw)(keys), static_argnums=0)
 
 
 class Minibatch(NamedTuple):
@@ -183,11 +183,6 @@ def _blocks_at(xp: Any, scheme: SystematicSampling, unequal: UnequalSampling | N
     if unequal is not None:
         return unequal.find(xp, places)
     return places, xp.full(places.shape, scheme.weight, xp.float32)
-
-
-@partial(jax.jit, static_argnames=("scheme",))
-def _draw_places(scheme: SystematicSampling, keys: Array) -> Array:
-    return jax.vmap(scheme.draw)(keys)
 
 
 @partial(jax.jit, static_argnames=("scheme", "core_length", "buffer"))

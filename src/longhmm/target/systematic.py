@@ -1,11 +1,7 @@
-"""Which blocks of the data a minibatch holds, and with what weight: systematic sampling with spacing.
+"""Which blocks of the data a minibatch holds, and with what weight: systematic sampling with spacing (F11).
 
-All sequences are cut into N blocks, numbered in a circle. S spacings that sum to N are drawn, and the whole pattern is
-shifted by a uniform offset, which alone gives every block the inclusion probability S/N and the weight N/S (F11).
-
-With unequal probabilities a block takes a whole number of places, in proportion to its probability. S of M places are
-drawn in the same way, so that a block of `size` places has the weight `M / (S size)` (F27). No block has more places
-than the least spacing, so that none is drawn twice, nor more than half the mean spacing, so that chance still decides.
+With unequal probabilities a block takes a whole number of places, in proportion to its probability (F27): no more than
+the least spacing, so that none is drawn twice, nor than half the mean spacing, so that chance still decides.
 """
 
 from __future__ import annotations

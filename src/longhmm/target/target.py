@@ -23,17 +23,7 @@ from longhmm.inference.markov import centred_counts
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
 from longhmm.target.buffer_length import BufferEstimate
-from longhmm.target.coordinates import (
-    Arrays,
-    Coordinates,
-    add,
-    constrain,
-    interior,
-    prior_gradient,
-    score,
-    unconstrain,
-    unconstrained,
-)
+from longhmm.target.coordinates import Arrays, constrain, interior, prior_gradient, score, unconstrain, unconstrained
 from longhmm.target.minibatch import MinibatchSource
 
 
@@ -48,27 +38,16 @@ class Estimate(NamedTuple):
 
 
 class Target:
-    """The log posterior of one model on one data set; this one passes over all data, streamed, outside compiled code.
+    """The log posterior of one model on some data; this one passes over all data, streamed, outside compiled code."""
 
-    Attributes:
-        model: default priors scaled to the data.
-        sequences: the data.
-        initial: the distribution of first states that the parameters brought along; None for the model's own.
-        compiled: whether `minibatch` and `estimate` may run inside `jax.jit`.
-        source: where windows come from; None where it has none.
-        buffer: the length of its buffers; None where it has no windows, or their length is decided.
-        counts: whether estimates carry expected counts.
-        apart: whether the windows of a minibatch are drawn so that their spread tells the noise of the gradient.
-    """
-
-    model: HMM
+    model: HMM  # default priors scaled to the data
     sequences: Sequences
-    initial: Any
-    source: MinibatchSource | None = None
-    buffer: BufferEstimate | None = None
-    compiled: ClassVar[bool] = True
-    counts: ClassVar[bool] = False
-    apart: ClassVar[bool] = False
+    initial: Any  # the distribution of first states that the parameters brought along; None for the model's own
+    source: MinibatchSource | None = None  # where windows come from; None where it has none
+    buffer: BufferEstimate | None = None  # None where there are no windows, or their length is decided
+    compiled: ClassVar[bool] = True  # whether `minibatch` and `estimate` may run inside `jax.jit`
+    counts: ClassVar[bool] = False  # whether estimates carry expected counts
+    apart: ClassVar[bool] = False  # whether windows are drawn so that their spread tells the noise of the gradient
 
     @property
     def on_host(self) -> bool:
@@ -147,11 +126,10 @@ _pulled_back = jax.jit(lambda model, params, sums: model.emission.lowering.gradi
 
 
 @partial(jax.jit, static_argnames=("moves",))
-def _finish(model: HMM, moves: bool, u: Coordinates, totals: Statistics) -> tuple[Array, Coordinates, Coordinates]:
-    """The log posterior and its gradient, and the gradient of the log likelihood."""
+def _finish(model: HMM, moves: bool, u: Params, totals: Statistics) -> tuple[Array, Any, Any]:
     likelihood = score(model, u, totals, initial_moves=moves)
     value = totals.log_likelihood + model.log_prior_unconstrained(u)
-    return value, add(likelihood, prior_gradient(model, u)), likelihood
+    return value, jax.tree.map(jnp.add, likelihood, prior_gradient(model, u)), likelihood
 
 
 def exact(
@@ -205,11 +183,8 @@ def gradient(
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class ExactPosterior(Target):
-    """Log posterior density of unconstrained coordinates, up to the evidence; `posterior(u)` may be differentiated.
-
-    One compiled pass over all data, for samplers that call it thousands of times, also inside compiled code, under
-    `jax.enable_x64(True)`: it is a tree of arrays, the data among them. Its derivative is Fisher's identity (F8).
-    """
+    """The same from one compiled pass over all data, for samplers that call it thousands of times, also inside compiled
+    code, under `jax.enable_x64(True)`; `posterior(u)` may be differentiated, by Fisher's identity (F8)."""
 
     program: Program
     data: Data

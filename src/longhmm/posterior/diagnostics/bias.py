@@ -1,11 +1,6 @@
-"""Whether the draws are biased: identities that exact draws and exact gradients g must satisfy together (Stein),
-
-    E[v . g] = 0        and        E[(f - mean) v . g] = -E[v . grad f],
-
-for every constant direction v and every parameter f of the coordinates. With v the covariance of the coordinates with
-f, the first says how far the mean of f is off, and the second compares variances. If f is linear and the target
-Gaussian, or f is an entry of a Dirichlet row, then `f + v . g` is constant, and few gradients suffice. Coordinates
-themselves would need many: the logarithm of a nearly exponential variable, as a rare transition has it, is neither.
+"""Whether the draws are biased: by Stein, exact draws and gradients g satisfy `E[v . g] = 0` (the mean of a parameter
+f) and `E[(f - mean) v . g] = -E[v . grad f]` (its variance), v the covariance of the coordinates with f. Parameters
+need few gradients, since `f + v . g` is nearly constant; logarithms of rare transitions would need many.
 """
 
 from collections.abc import Callable, Mapping
@@ -149,10 +144,8 @@ def derivatives_along(model: HMM, order: Flat, points: jax.Array, columns: jax.A
 
 
 def stein(values: np.ndarray, directions: np.ndarray, gradients: np.ndarray, derivatives: np.ndarray) -> Compared:
-    """Compare draws `(chain, draw, Q)` with exact gradients `(n, P)` at evenly spaced ones of them.
-
-    `directions` are those of `entries`, and `derivatives`, `(n, Q)`, those of the entries along them.
-    """
+    """Compare draws `(chain, draw, Q)` with exact gradients `(n, P)` at evenly spaced ones of them; `directions` are
+    those of `entries`, and `derivatives`, `(n, Q)`, those of the entries along them."""
     n = len(gradients)
     if n < 3 or derivatives.shape != (n, values.shape[-1]):
         raise ModelError(
@@ -235,13 +228,9 @@ def sandwich(
     """Sandwich standard deviations relative to the posterior's, `(Q,)` by entry of the natural parameters, and their
     standard errors: the variance of the score, from blocks longer than the chain's memory, against its curvature.
 
-    If the model is right, the information in the curvature of the log likelihood and the variance of its score agree.
-    If the noise is coloured, or the states are not Markov, the scores of neighbouring observations are correlated, the
-    score varies more than the curvature says, and the posterior is too narrow by the ratio.
-
-    With J the variance of the score and v the posterior covariance of the coordinates with a parameter (one of the
-    `directions`, `(P, Q)`), its sandwich variance is `v' J v`: the delta method, in which the posterior covariance
-    stands for the inverse information. `params` are those at the mode or at the posterior mean.
+    If the model is right the two agree; if the noise is coloured, or the states are not Markov, the posterior is too
+    narrow by the ratio. With J the variance of the score and v one of the `directions`, `(P, Q)`, the sandwich variance
+    is `v' J v`: the delta method. `params` are those at the mode or at the posterior mean.
     """
     memory = mixing_time(np.asarray(params["transition"]), cap=1e6)
     wanted = max(SHORTEST_RUN, int(np.ceil(MIXING_TIMES * memory)))

@@ -1,10 +1,8 @@
 """Whether visits last as long as the model says: how often a level is left, by the time since it was entered.
 
-A path of states drawn given the data, at parameters that are themselves a draw of the posterior, is a draw of the
-Markov chain if the model is right. So the chance to leave a level in the next step follows from the path so far,
-whatever the time since entry. Departures minus chances, summed over all rows of one age, have mean zero and a known
-variance, and the sums of different ages are uncorrelated. Visits that the ends of sequences cut off need no special
-care. A most probable path would not do, since short visits are smoothed away in it.
+A path drawn given the data, at one draw of the parameters, is a draw of the Markov chain if the model is right: then
+departures minus their chances, summed by age, have mean zero, a known variance, and are uncorrelated between ages.
+A most probable path would not do, since short visits are smoothed away in it.
 """
 
 from __future__ import annotations

@@ -71,12 +71,11 @@ def excerpts(sequences: Sequences, most: int) -> tuple[Sequences, np.ndarray]:
 def residuals(
     model: HMM, params: Mapping[str, Any], sequences: Sequences, *, most: int = 100_000, seed: int = 0
 ) -> Residuals | None:
-    """Normal quantiles of `P(y_t <= observed | y_0 .. y_{t-1})`, feature by feature, at given parameters.
+    """Normal quantiles of `P(y_t <= observed | y_0 .. y_{t-1})`, feature by feature, of up to `most` observations in
+    stretches spread over the data; None where the emission has no distribution function.
 
-    Discrete observations are spread at random over the step of their distribution function. Up to `most` observations
-    in stretches spread over the data are looked at. None where the emission has no distribution function. At
-    parameters that are one draw of the posterior, residuals of a right model need no correction: parameters and data
-    then come together as they came about.
+    Discrete observations are spread at random over the step of their distribution function. At parameters that are one
+    draw of the posterior, residuals of a right model need no correction.
     """
     from scipy.special import ndtri
 

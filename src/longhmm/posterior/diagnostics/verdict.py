@@ -1,8 +1,5 @@
-"""One verdict on a run: whether its draws can be trusted, and if not, why not.
-
-The checks run from the sampler to the model: at millions of observations the posterior of a wrong model is absurdly
-narrow, and no agreement between chains can show that.
-"""
+"""One verdict on a run: whether its draws can be trusted, and if not, why not. Checks go from the sampler to the model:
+at millions of observations the posterior of a wrong one is absurdly narrow, which agreeing chains cannot show."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
