@@ -11,7 +11,6 @@ _COUNTS_PER_VOLT = 1e8
 _SAMPLE_INTERVAL_S = 2e-6
 _FEEDBACK_OHM = 9.1e9
 _FEEDBACK_FARAD = 1.07e-12
-_PICOAMPERE_PER_AMPERE = 1e12
 
 
 class Recording(NamedTuple):
@@ -44,7 +43,7 @@ def nanopore() -> Recording:
     volts = counts / _COUNTS_PER_VOLT
     leak, charging = -1.0 * volts[1:] / _FEEDBACK_OHM, _FEEDBACK_FARAD * np.diff(volts) / _SAMPLE_INTERVAL_S
     return Recording(
-        values=((leak - charging) * _PICOAMPERE_PER_AMPERE).astype(np.float32),
+        values=((leak - charging) * 1e12).astype(np.float32),  # in picoampere
         rate_hz=500_000.0,
         unit="pA",
         description="PEG28 blockades of a single nanopore at 500 kHz (NIST MOSAIC, SingleChan-0001.qdf)",

@@ -168,7 +168,6 @@ def compare(
 
 
 def parse_states(text: str) -> list[int]:
-    """`1..5` or `2,3,5` as numbers of states."""
     with contextlib.suppress(ValueError):
         found = [int(part) for part in text.replace("..", ",").split(",")]
         if ".." in text:

@@ -38,7 +38,6 @@ def one_of(names: Callable[[], list[str]]) -> dict[str, Any]:
 
 
 def sampler_names() -> list[str]:
-    """Those of the registry, and the one that leaves the choice to `sample`."""
     return [AUTO, *samplers.names()]
 
 
@@ -108,7 +107,6 @@ def in_a_folder(file: Path) -> Path:
 
 
 def chosen_columns(given: list[str] | None) -> list[str | int] | None:
-    """Columns by name, or by number where the text is one."""
     return [int(each) if each.isdigit() else each for each in given] if given else None
 
 

@@ -32,7 +32,6 @@ class Output:
         self.console.print(text, style=style, markup=False, soft_wrap=True)
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-        """Rows of values, numbers to the right."""
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
 

@@ -76,7 +76,6 @@ class Preprocessing:
 
     @staticmethod
     def from_dict(stored: Mapping[str, Any]) -> "Preprocessing":
-        """Inverse of `to_dict`."""
         known = {each.name for each in fields(Preprocessing)}
         if set(stored) - known:
             raise DataError(f"preprocessing must hold only {sorted(known)}, got also {sorted(set(stored) - known)}.")

@@ -77,8 +77,7 @@ class Sequences:
         values of a map are the caller's to refuse."""
         if not (self.mapped or self.in_memory):
             raise DataError(f"{self.name} is not in memory; use rows(start, stop), which takes consecutive positions")
-        own = self.parts.items()
-        stored = {name: part.take(positions) for name, part in own if isinstance(part, SlicedSource)}
+        stored = {name: part.take(positions) for name, part in self.parts.items() if isinstance(part, SlicedSource)}
         return _as_rows(stored, self._lagged(positions, lags, self.take))
 
     def stored(self, start: int, stop: int) -> Stored:
@@ -149,8 +148,7 @@ class Sequences:
 
     def lazy(self, start: int, stop: int) -> dict[str, Any]:
         """Rows of what another process cannot read by itself, as Dask arrays, for `holding`."""
-        own = self.parts.items()
-        return {name: part.lazy(start, stop) for name, part in own if isinstance(part, DaskSource)}
+        return {name: part.lazy(start, stop) for name, part in self.parts.items() if isinstance(part, DaskSource)}
 
     def holding(self, start: int, held: Stored) -> Sequences:
         """The same data with rows from `start` on at hand, as `lazy` named them."""
@@ -198,13 +196,10 @@ class Sequences:
         return self.length
 
     def __repr__(self) -> str:
-        plural = "s" if self.n_sequences > 1 else ""
-        extras = ["in memory" if self.in_memory else "read on demand"]
-        extras += [f"with {name}" for name in list(self.parts)[1:]]
-        return (
-            f"Sequences({self.name}: {self.n_sequences:,} sequence{plural}, {self.length:,} observations, "
-            f"dim {self.dim}, {self.dtype}, {', '.join(extras)})"
-        )
+        count = f"{self.n_sequences:,} sequence{'s' if self.n_sequences > 1 else ''}, {self.length:,} observations"
+        where, beside = "in memory" if self.in_memory else "read on demand", list(self.parts)[1:]
+        extras = ", ".join([where, *(f"with {name}" for name in beside)])
+        return f"Sequences({self.name}: {count}, dim {self.dim}, {self.dtype}, {extras})"
 
     def _check(self, start: int, stored: Stored) -> bool:
         """Refuses what data cannot be; says whether every value is there."""

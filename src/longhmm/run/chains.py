@@ -1,6 +1,6 @@
 """What a run leaves behind, before it is turned into answers: draws, their worth, and what a user should know."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +8,7 @@ from numpyro.diagnostics import effective_sample_size
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from longhmm.run.driver import CTRL_C, RunState
+from longhmm.run.driver import RunState
 from longhmm.target.minibatch import MinibatchSource
 from longhmm.target.target import Target
 
@@ -49,10 +49,6 @@ def notes_on(target: Target, state: RunState, stats: Mapping[str, np.ndarray], w
 
 def stopped_note(why: str, draws: int, wanted: int) -> str:
     return f"stopped early by {why}, with {draws} of {wanted} draws per chain"
-
-
-def stopped_by_user(notes: Iterable[str]) -> bool:
-    return any(note.startswith(f"stopped early by {CTRL_C}") for note in notes)
 
 
 def notes_on_windows(source: MinibatchSource, stats: Mapping[str, np.ndarray]) -> list[str]:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -22,9 +22,6 @@ from longhmm.run.generator import key_from
 from longhmm.run.limit import Limit
 from longhmm.samplers.contract import Sampler
 from longhmm.target.target import Target
-
-if TYPE_CHECKING:
-    from longhmm.run.request import Request
 
 ATTEMPTS = 6  # how often something is begun before the cluster is given up
 PAUSE = 0.2  # seconds before the second time, then twice as many, and so on
@@ -61,13 +58,10 @@ class Sent:
 
     def __init__(self, client: Any, content: bytes) -> None:
         self.client, self.content, self.name = client, content, hashlib.sha256(content).hexdigest()
-        self._there: Any = None  # kept, since Dask drops what no one holds
 
-    @property
-    def there(self) -> Any:
-        if self._there is None:
-            self._there = self.client.scatter(self.content, broadcast=False, hash=False)
-        return self._there
+    @functools.cached_property
+    def there(self) -> Any:  # kept, since Dask drops what no one holds
+        return self.client.scatter(self.content, broadcast=False, hash=False)
 
     def persevere(self, work: Callable[[], Result]) -> Result:
         """Do something with it again, up to some times, while workers are lost on the way, and it may be with them."""
@@ -75,7 +69,8 @@ class Sent:
             try:
                 return work()
             except losses() as error:
-                self._there, lost = None, error
+                lost = error
+                self.__dict__.pop("there", None)
                 time.sleep(PAUSE * 2**attempt)  # until the scheduler knows, or another worker has come
         raise LongHMMError(
             f"The workers of the cluster were lost {ATTEMPTS} times in a row ({type(lost).__name__}): look at their "
@@ -191,14 +186,6 @@ def _opened(name: str, content: bytes) -> Any:
         while len(_known) > KEPT:
             _known.popitem(last=False)
         return _known[name]
-
-
-def driver_for(request: "Request", sampler: Sampler, target: Target, limit: Limit) -> Driver:
-    """The driver of a request: on the cluster if it names one, else in this process."""
-    # Windows of a Dask array are fetched from here: a worker that asked others for rows could wait for itself.
-    if request.client is None or not request.sequences.portable:
-        return Driver(sampler, target, request.seed, limit)
-    return ClusterDriver(request.client, sampler, target, request.seed, limit)
 
 
 def losses() -> tuple[type[BaseException], ...]:

@@ -16,7 +16,7 @@ import numpy as np
 from longhmm.data.executor import ahead
 from longhmm.errors import LongHMMError
 from longhmm.run.generator import generator_key
-from longhmm.run.limit import Limit, TimeIsOver
+from longhmm.run.limit import LOOK, Limit, TimeIsOver
 from longhmm.samplers.contract import Sampler, block_size
 from longhmm.target.target import Target
 
@@ -27,7 +27,6 @@ Outcome = tuple[Any, tuple[Any, dict[str, Any]]]  # of a block: the state behind
 CTRL_C, TIME_LIMIT = "Ctrl-C", "the time limit"
 GRACE = 1.0  # seconds beyond the time limit that a block under way is waited for
 DRAWING = "drawing"
-LOOK = 0.1  # seconds between two looks of a chain that waits for the first one
 ALONE = 0.2  # share of its adaptation that the first chain does alone: every program is compiled by then
 
 

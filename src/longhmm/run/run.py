@@ -20,9 +20,9 @@ from longhmm.progress import Bar
 from longhmm.run import checkpoint
 from longhmm.run.chains import Chains, bulk_effective_size, notes_on
 from longhmm.run.checkpoint import from_plain, locked, to_plain
-from longhmm.run.cluster import driver_for
+from longhmm.run.cluster import ClusterDriver
 from longhmm.run.compilation import cached_compilation
-from longhmm.run.driver import CTRL_C, RunState, Tick
+from longhmm.run.driver import CTRL_C, Driver, RunState, Tick
 from longhmm.run.limit import Limit
 from longhmm.run.request import Fingerprint, Request, refusal
 from longhmm.samplers.contract import Sampler, Start
@@ -97,7 +97,6 @@ class Run:
             setattr(self, name, kept[name])
 
     def save(self) -> None:
-        """Write a checkpoint, if the user named a directory."""
         if self.request.checkpoint is None:
             return
         arrays: Arrays = {}
@@ -170,7 +169,10 @@ class _Session:
     def bind(self, target: Target) -> None:
         self.target = target
         self.run.buffer = None if target.buffer is None else target.buffer.length
-        self.driver = driver_for(self.request, self.sampler, target, self.limit)
+        # Windows of a Dask array are fetched from here: a worker that asked others for rows could wait for itself.
+        client = self.request.client if self.request.sequences.portable else None
+        given = self.sampler, target, self.request.seed, self.limit
+        self.driver = Driver(*given) if client is None else ClusterDriver(client, *given)
 
     @property
     def name(self) -> str:
@@ -219,7 +221,6 @@ class _Session:
         return self.driver.advance(state, draws, thin, record=record, tick=tick)
 
     def phase(self, name: str, draws: int, thin: int) -> Tick:
-        """Show a new phase; what counts its steps, of every chain."""
         self.bar.phase(name, total=self.request.chains * draws * thin)
         return lambda steps: self.bar.advance(steps * self.request.chains)
 
@@ -278,7 +279,6 @@ class _Session:
             self.saved = time.monotonic()
 
     def chains(self, state: RunState) -> Chains:
-        """The draws of the chains that are alive, and how they came about."""
         run, request, sampler = self.run, self.request, self.sampler
         alive = np.asarray(state.alive)
         record, stats = jax.tree.map(lambda each: each[alive], state.joined())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from longhmm.model.hmm import HMM
 from longhmm.progress import Bar
-from longhmm.run.chains import stopped_by_user, stopped_note
+from longhmm.run.chains import stopped_note
 from longhmm.run.cluster import on_cluster
 from longhmm.run.driver import CTRL_C
 from longhmm.run.limit import Limit, TimeIsOver
@@ -157,7 +157,7 @@ def judge(posterior: "Posterior", limit: Limit) -> None:
     """Give a posterior its verdict; what there was no time for, or Ctrl-C ended, is left out, and a note says so."""
     assert posterior.run is not None
     sequences = posterior.run.request.sequences
-    why = "Ctrl-C" if stopped_by_user(posterior.notes) else ""
+    why = CTRL_C if any(note.startswith(f"stopped early by {CTRL_C}") for note in posterior.notes) else ""
     try:
         if not why:
             with Bar() as bar:
@@ -168,7 +168,7 @@ def judge(posterior: "Posterior", limit: Limit) -> None:
     except TimeIsOver:
         why = "the time limit"
     except KeyboardInterrupt:
-        why = "Ctrl-C"
+        why = CTRL_C
     if why:
         left = "left no time to check the draws for bias and the model for its fit: posterior.diagnose(y) does"
         posterior.notes = (*posterior.notes, f"{why} {left}")

@@ -89,17 +89,25 @@ def check_coherence(model: HMM, params: Mapping[str, Any], data: Any, *, seed: i
     sequences = open_data(data)
     if sequences.length > LONGEST:
         raise LongHMMError(f"check_coherence needs at most {LONGEST:,} observations, got {sequences.length:,}.")
-    case = _Case(model.resolve(sequences), params, sequences, np.random.default_rng(seed))
-    case.check_coordinates()
-    case.check_densities()
-    sampling = Sampling(case.model, case.params, case.block, seed)
-    sampling.check_basics()
-    case.check_derivatives()
+    resolved = model.resolve(sequences)
+    with jax.enable_x64(True):
+        case = _Case(resolved, params, sequences, np.random.default_rng(seed))
+        case.check_coordinates()
+        case.check_densities()
+        sampling = Sampling(case.model, case.params, case.block, seed)
+        sampling.check_location()
+        sampling.drawn()
+        sampling.check_missing_rows()
+        case.check_derivatives()
     case.check_likelihood()
     case.check_posteriors()
     case.check_paths(seed)
     case.check_draws(seed)
-    sampling.check_chains()
+    with jax.enable_x64(True):
+        sampling.check_other_points()
+        sampling.check_single_precision()
+        sampling.check_draws()
+        sampling.check_information()
 
 
 class _Case:
@@ -110,14 +118,12 @@ class _Case:
         self.params = model.validate(params)
         self.block: Any = sequences.rows(0, sequences.length, model.lags)
         self.pieces = [slice(*bounds) for bounds in itertools.pairwise(sequences.offsets)]
-        with jax.enable_x64(True):
-            self.arrays = {name: jnp.asarray(value) for name, value in self.params.items()}
-            self.potentials = jax.tree.map(np.asarray, jax.jit(self.model.potentials)(self.arrays, self.block))
+        self.arrays = {name: jnp.asarray(value) for name, value in self.params.items()}
+        self.potentials = jax.tree.map(np.asarray, jax.jit(self.model.potentials)(self.arrays, self.block))
         self.logs = self.potentials.log_likelihood
 
     def check_coordinates(self) -> None:
-        with jax.enable_x64(True):
-            back = jax.jit(lambda params: self.model.constrain(self.model.unconstrain(params)))(self.arrays)
+        back = jax.jit(lambda params: self.model.constrain(self.model.unconstrain(params)))(self.arrays)
         for name, value in back.items():
             if name != "initial":
                 close(value, self.params[name], f"constrain(unconstrain(params)) must give '{name}' back")
@@ -127,14 +133,13 @@ class _Case:
         require(not np.isnan(self.logs).any(), "log_density must be a number for every observation and state")
         whole, kind = block.observed.all(axis=1), type(emission)
         own = kind.log_density is not Emission.log_density or kind.log_likelihoods is Emission.log_likelihoods
-        with jax.enable_x64(True):
-            density, with_missing = jax.jit(emission.log_density), jax.jit(emission.log_likelihoods)
-            missing = np.asarray(with_missing(self.arrays, block._replace(observed=np.zeros_like(block.observed))))
-            if whole.any() and own:
-                rows = jax.tree.map(lambda each: each[whole], block)
-                plain = density(self.arrays, rows.values if emission.vector_valued else rows.values[:, 0])
-                direct = with_missing(self.arrays, rows)
-                close(direct, plain, "log_likelihoods must equal log_density where nothing is missing")
+        density, with_missing = jax.jit(emission.log_density), jax.jit(emission.log_likelihoods)
+        missing = np.asarray(with_missing(self.arrays, block._replace(observed=np.zeros_like(block.observed))))
+        if whole.any() and own:
+            rows = jax.tree.map(lambda each: each[whole], block)
+            plain = density(self.arrays, rows.values if emission.vector_valued else rows.values[:, 0])
+            direct = with_missing(self.arrays, rows)
+            close(direct, plain, "log_likelihoods must equal log_density where nothing is missing")
         require(bool(np.all(missing == 0)), "log_likelihoods must be 0 for every state where all is missing")
 
     def check_derivatives(self) -> None:
@@ -145,21 +150,20 @@ class _Case:
             logs = self.model.log_likelihoods(self.model.constrain(coordinates), self.block)
             return jnp.sum(jnp.where(possible, logs, 0.0) * weights)
 
-        with jax.enable_x64(True):
-            at = jax.jit(self.model.unconstrain)(self.arrays)
-            value, gradient = jax.jit(weighted), jax.jit(jax.grad(weighted))(at)
-            for name in at:
-                direction = jnp.asarray(self.rng.normal(size=at[name].shape))
-                slope, step = float(jnp.sum(gradient[name] * direction)), 1e-4
-                moved = ({**at, name: at[name] + size * step * direction} for size in (1, -1, 2, -2))
-                ahead, back, far, further = (float(value(each)) for each in moved)
-                expected = (8 * (ahead - back) - (far - further)) / (12 * step)  # error of order step ** 4
-                scale = 1.0 + abs(expected) + float(jnp.sum(jnp.abs(gradient[name] * direction)))
-                require(
-                    abs(slope - expected) <= 1e-5 * scale,
-                    f"the derivative of log_density with respect to '{name}' must be that of its values (automatic "
-                    f"differentiation gave {slope:.8g}, finite differences {expected:.8g})",
-                )
+        at = jax.jit(self.model.unconstrain)(self.arrays)
+        value, gradient = jax.jit(weighted), jax.jit(jax.grad(weighted))(at)
+        for name in at:
+            direction = jnp.asarray(self.rng.normal(size=at[name].shape))
+            slope, step = float(jnp.sum(gradient[name] * direction)), 1e-4
+            moved = ({**at, name: at[name] + size * step * direction} for size in (1, -1, 2, -2))
+            ahead, back, far, further = (float(value(each)) for each in moved)
+            expected = (8 * (ahead - back) - (far - further)) / (12 * step)  # error of order step ** 4
+            scale = 1.0 + abs(expected) + float(jnp.sum(jnp.abs(gradient[name] * direction)))
+            require(
+                abs(slope - expected) <= 1e-5 * scale,
+                f"the derivative of log_density with respect to '{name}' must be that of its values (automatic "
+                f"differentiation gave {slope:.8g}, finite differences {expected:.8g})",
+            )
 
     def _cut(self, values: Any) -> list[Any] | None:
         return None if values is None else [values[piece] for piece in self.pieces]
@@ -195,8 +199,7 @@ class _Case:
         smoothed = totals(self.model, self.params, self.sequences)
         gamma, filtered = self._probabilities(False), self._probabilities(True)
         transitions, total = smoothed.transitions, smoothed.log_likelihood
-        first = np.array([piece.start for piece in self.pieces])
-        last = np.array([piece.stop - 1 for piece in self.pieces])
+        first, last = self.sequences.offsets[:-1], self.sequences.offsets[1:] - 1
         close(gamma.sum(1), np.ones(len(gamma)), "state probabilities must sum to one")
         close(filtered.sum(1), np.ones(len(gamma)), "filtered probabilities must sum to one")
         close(filtered[last], gamma[last], "filter and smoother must agree at the last time of a sequence")

@@ -22,29 +22,15 @@ Arrays = Mapping[str, Any]
 
 
 class Sampling:
-    """A model, its parameters in double precision and some rows: what chains do with them."""
+    """A model, its parameters and some rows, and what chains do with them; made and asked in double precision."""
 
     def __init__(self, model: HMM, params: Arrays, rows: Rows, seed: int) -> None:
         self.model, self.rows = model, rows._replace(states=None)
         self.rng, self.key = np.random.default_rng(seed), jax.random.key(seed)
-        with jax.enable_x64(True):
-            self.params = {name: jnp.asarray(value) for name, value in params.items()}
-            self.at = jax.jit(model.unconstrain)(self.params)
+        self.params = {name: jnp.asarray(value) for name, value in params.items()}
+        self.at = jax.jit(model.unconstrain)(self.params)
         self.order = Flat.like(self.at)
         self.names = [name for name, shape in self.order.shapes for _ in range(int(np.prod(shape, dtype=int)))]
-
-    def check_basics(self) -> None:
-        with jax.enable_x64(True):
-            self.check_location()
-            self._drawn()
-            self.check_missing_rows()
-
-    def check_chains(self) -> None:
-        with jax.enable_x64(True):
-            self.check_other_points()
-            self.check_single_precision()
-            self.check_draws()
-            self.check_information()
 
     def _total(self, coordinates: Arrays, rows: Rows) -> jax.Array:
         """Sum of the log likelihoods of all rows in all states that can have produced them."""
@@ -97,7 +83,7 @@ class Sampling:
             f"location must give one number for each of the {self.model.n_states} states (it gave {location!r})",
         )
 
-    def _drawn(self) -> tuple[np.ndarray, jax.Array] | None:
+    def drawn(self) -> tuple[np.ndarray, Rows] | None:
         """States and observations of each; None where the emission cannot draw, or not without what came before."""
         if self.model.lags:
             return None
@@ -108,7 +94,7 @@ class Sampling:
             return None
         wanted = (len(states), self.model.dim)
         require(drawn.shape == wanted, f"sample must give an array of shape {wanted}, (n, D) (it gave {drawn.shape})")
-        return states, drawn
+        return states, Rows(drawn, np.ones(drawn.shape, bool))
 
     def _scores(self, rows: Rows) -> np.ndarray:
         """`(n, K, P)`, derivatives of every row's log density in every state."""
@@ -120,11 +106,11 @@ class Sampling:
 
     def check_draws(self) -> None:
         """Where draws come from the density, the mean of its derivative over them is zero."""
-        drawn = self._drawn()
+        drawn = self.drawn()
         if drawn is None or self.order.size == 0:
             return
-        states, values = drawn
-        scores = self._scores(_observed(values))[np.arange(len(states)), states]
+        states, rows = drawn
+        scores = self._scores(rows)[np.arange(len(states)), states]
         for state in range(self.model.n_states):
             mine = scores[states == state]
             mean, error = mine.mean(axis=0), mine.std(axis=0) / np.sqrt(DRAWS)
@@ -138,9 +124,9 @@ class Sampling:
 
     def check_information(self) -> None:
         """Data and prior together determine every parameter; second derivatives are numbers."""
-        drawn = self._drawn()
+        drawn = self.drawn()
         if drawn is not None:
-            owner, rows = drawn[0][:: DRAWS // MOST_ROWS], _observed(np.asarray(drawn[1])[:: DRAWS // MOST_ROWS])
+            owner, rows = jax.tree.map(lambda each: np.asarray(each)[:: DRAWS // MOST_ROWS], drawn)
         else:
             whole = np.flatnonzero(self.rows.observed.all(axis=1))[:MOST_ROWS]
             owner, rows = None, jax.tree.map(lambda each: each[whole], self.rows)
@@ -172,12 +158,7 @@ class Sampling:
         )
 
 
-def _observed(values: Any) -> Rows:
-    return Rows(values, np.ones(values.shape, bool))
-
-
 def require(holds: bool, identity: str) -> None:
-    """What must hold, and the sentence that is said where it does not."""
     if not holds:
         raise AssertionError(f"{identity[0].upper()}{identity[1:]}.")
 
@@ -187,7 +168,6 @@ def finite(values: Any, identity: str) -> None:
 
 
 def _finite_at(what: str, found: tuple[Any, Mapping[str, Any]], where: str) -> None:
-    """A value and its derivatives are numbers."""
     finite(found[0], f"{what} must be a number {where}")
     for name, derivative in found[1].items():
         finite(derivative, f"the derivative of {what} with respect to '{name}' must be finite {where}")
