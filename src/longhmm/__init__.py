@@ -74,7 +74,6 @@ __all__ = [*sorted(_PUBLIC), *_MODULES]
 
 
 def _registered() -> dict[str, str]:
-    """The modules of emissions, transition models and samplers, by the names of their classes."""
     from longhmm.model.registry import EMISSIONS, TRANSITIONS
     from longhmm.samplers import REGISTERED
 

@@ -10,8 +10,7 @@ from longhmm.samplers.contract import Sampler
 from longhmm.version import __version__
 
 PAPER = "ma2017"
-# Authors (year). Title. Where.
-REFERENCES = {
+REFERENCES = {  # Authors (year). Title. Where.
     "longhmm": "{The longhmm developers} (2026). longhmm: Bayesian hidden Markov models for very long sequences. "
     f"version {__version__}.",
     PAPER: "Ma, Y.-A. and Foti, N. J. and Fox, E. B. (2017). Stochastic gradient MCMC methods for hidden Markov "
@@ -52,7 +51,6 @@ class Citation(NamedTuple):
 
     @property
     def text(self) -> str:
-        """One line for each reference."""
         lines = []
         for key in self.keys:
             authors, rest = REFERENCES[key].split(" (", 1)
@@ -62,7 +60,6 @@ class Citation(NamedTuple):
 
     @property
     def bibtex(self) -> str:
-        """One entry for each reference."""
         return "\n\n".join(_bibtex(key) for key in self.keys)
 
     def __str__(self) -> str:

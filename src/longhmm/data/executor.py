@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 Thing = TypeVar("Thing")
 DEPTH = 2  # how many things are held ready: one to cover reading, one to cover a slow read now and then
 
-# `work(model, sequences)` gets ready once for many tasks; what it returns takes the argument of one. It may be sent to
-# another process, so it is a function of a module, or a `functools.partial` of one.
+# Gets ready once for many tasks. As it may be sent elsewhere, it is a function of a module, or a `partial` of one.
 Work = Callable[[Any, "Sequences"], Callable[[Any], Any]]
 
 

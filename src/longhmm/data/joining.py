@@ -12,8 +12,7 @@ from longhmm.data.formats import is_dask, open_source
 from longhmm.data.source import ArraySource, Columns, DaskSource, Source, column_indices, touched
 from longhmm.errors import DataError
 
-# Operating systems commonly allow about a thousand open files to a program.
-_FILES_OPEN = 64
+_FILES_OPEN = 64  # operating systems commonly allow about a thousand to a program
 _COUNTING = threading.Lock()
 
 

@@ -21,9 +21,7 @@ IN_MEMORY = 1 << 28  # bytes; longer recordings are read on demand
 class Preprocessing:
     """Steps in the order in which they are applied."""
 
-    # Keep every n-th sample. The others are left out rather than averaged: an average over a change of state lies
-    # between the levels, where no state is.
-    decimate: int = 1
+    decimate: int = 1  # keep every n-th sample; an average over a change of state would lie where no state is
     log: bool = False  # take natural logarithms; all values must be positive
     detrend: bool = False  # subtract a straight line through medians of the recording, which keeps its middle level
     normalise: bool = False  # subtract `centre` and divide by `scale`

@@ -16,8 +16,7 @@ from longhmm.data.rows import Rows
 from longhmm.data.source import ArraySource, Columns, DaskSource, ShiftedSource, SlicedSource, Source, touched
 from longhmm.errors import DataError
 
-# Values checked at a time, so that looking at data in memory never needs a second copy of them.
-_CHECKED_AT_ONCE = 1 << 20
+_CHECKED_AT_ONCE = 1 << 20  # values, so that looking at data in memory never needs a second copy of them
 READERS = 8  # reads at a time from stores that may be far away
 
 Stored = dict[str, np.ndarray]
@@ -50,8 +49,7 @@ class Sequences:
         self.mapped = isinstance(source, SlicedSource) and source.mapped and not self.in_memory and len(self.parts) == 1
         # Whether another process can read the data by itself, once it knows of them.
         self.portable = not any(isinstance(part, DaskSource) for part in self.parts.values())
-        # True where every value is known to be there: in memory, with no mask and no NaN.
-        self.complete = self.in_memory and not self.has_mask
+        self.complete = self.in_memory and not self.has_mask  # and no NaN: every value is known to be there
         rows = max(1, _CHECKED_AT_ONCE // self.dim)
         for start in range(0, self.length if self.in_memory else 0, rows):
             self.complete &= self._check(start, self.stored(start, min(start + rows, self.length)))
@@ -163,7 +161,6 @@ class Sequences:
         return self._but(context=context if len(context) else None)
 
     def run_by(self, executor: Executor) -> Sequences:
-        """The same data, over which another executor runs the passes."""
         return self._but(executor=executor)
 
     def _but(self, **changes: Any) -> Sequences:
@@ -172,7 +169,6 @@ class Sequences:
         return same
 
     def sequence_of(self, position: int | np.ndarray) -> int | np.ndarray:
-        """Number of the sequence that holds a position (or each of several)."""
         where = np.asarray(position)
         if where.size and not (where.min() >= 0 and where.max() < self.length):
             raise DataError(f"position {position} is outside {self.name}, which has positions 0 to {self.length - 1}")

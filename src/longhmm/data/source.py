@@ -108,8 +108,7 @@ class Source:
     lengths: Sequence[int] | None = None  # of the sequences it consists of
     path: Path | None = None  # the file it was opened from
     parts: Sequence["Source"] = ()  # the sources it was made of
-    # Gives what rows are fetched from, such as an open file, which may then be let go by `close` or left out of a
-    # pickle: thousands of files never exhaust the file handles.
+    # Gives what rows are fetched from, such as an open file, which may then be let go or left out of a pickle.
     reopen: Callable[[], Any] | None = None
     _opened: Any = None
 

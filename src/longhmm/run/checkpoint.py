@@ -176,7 +176,6 @@ def packed(header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> bytes
 
 
 def _read(file: Path) -> Contents | None:
-    """The contents of a checkpoint, or None if it is damaged."""
     try:
         raw = file.read_bytes()
     except OSError as error:

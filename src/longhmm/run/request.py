@@ -29,8 +29,7 @@ DIGITS = 9  # of its logarithm that are compared: the last ones differ between m
 WORDS = {"model": "the model differs", "data": "the data differ", "settings": "the settings differ"}
 SETTINGS = ("sampler", "windows", "buffer", "chains", "warmup", "thin", "init", "seed")  # that decide about draws
 LEAST = {"chains": 1, "draws": 1, "warmup": 0, "thin": 1}
-# Bytes of values in files up to which all are digested, in about a second, so that no change is missed. Longer files
-# are known by their size, the time of their last change, and blocks spread over them; other long data by blocks alone.
+# Bytes of values up to which all are digested; of longer files size, time of change and blocks spread over them are.
 WHOLE = 1 << 30
 BLOCKS, BLOCK_ROWS = 64, 4096
 AT_ONCE = 1 << 20  # values digested at a time

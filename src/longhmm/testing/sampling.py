@@ -38,7 +38,6 @@ class Sampling:
         return jnp.sum(jnp.where(jnp.isfinite(logs), logs, 0.0))
 
     def check_missing_rows(self) -> None:
-        """Rows without an observation change no gradient, whatever number stands there."""
         gradient, n = jax.jit(jax.grad(self._total)), len(self.rows.values)
         longer = self.rows.padded(2 * n)
         alone = gradient(self.at, self.rows)
@@ -56,7 +55,6 @@ class Sampling:
                 close(filled_up[name], alone[name], what)
 
     def check_other_points(self) -> None:
-        """Around the given parameters densities are numbers, and so are their derivatives and the prior's."""
         both = jax.jit(jax.value_and_grad(self._total))
         prior = jax.jit(jax.value_and_grad(self.model.log_prior_unconstrained))
         back = jax.jit(lambda u: self.model.unconstrain(self.model.constrain(u)))
@@ -123,7 +121,6 @@ class Sampling:
             )
 
     def check_information(self) -> None:
-        """Data and prior together determine every parameter; second derivatives are numbers."""
         drawn = self.drawn()
         if drawn is not None:
             owner, rows = jax.tree.map(lambda each: np.asarray(each)[:: DRAWS // MOST_ROWS], drawn)

@@ -16,8 +16,7 @@ from longhmm.errors import DataError
 # What people call the number of samples per second, and the seconds from one sample to the next.
 RATES = {"rate", "rate_hz", "fs", "sampling_rate", "sample_rate", "sampling_frequency"}
 INTERVALS = {"dt", "dt_s", "sampling_interval", "sample_interval"}
-# Windows fall anywhere, so a few decoded row groups are kept; more would approach holding the whole file.
-_GROUPS_KEPT = 4
+_GROUPS_KEPT = 4  # decoded, since windows fall anywhere; more would approach holding the whole file
 _DECODING = threading.Lock()  # a background reader and the main program may share a file
 DAMAGED = "it is damaged, so copy or write it again"
 
@@ -89,7 +88,6 @@ def open_hdf5(path: Path, columns: Columns = None, dataset: str | None = None) -
 
 
 def hdf5_file(path: Path, extra: str = "hdf5") -> Any:
-    """An HDF5 file, opened for reading; `extra` brings the library along."""
     h5py = library(extra, path)
     with refusing(f"{path} is not a readable HDF5 file", "it may be cut short, so copy or write it again"):
         return h5py.File(path, "r")

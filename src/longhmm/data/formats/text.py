@@ -12,8 +12,7 @@ from longhmm.data.source import Columns, Source, column_indices, refusing
 from longhmm.errors import DataError
 
 MISSING = frozenset({"", "nan", "na", "n/a", "null"})
-# A byte offset is kept for every so many rows: small enough to skip to a row, light enough for a billion of them.
-ROWS_PER_MARK = 256
+ROWS_PER_MARK = 256  # for which one byte offset is kept: small enough to skip to a row, light enough for a billion
 _CHUNK = 1 << 22
 _WHOLE = b"0123456789+-\r\n"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
