@@ -53,8 +53,7 @@ def rank_truth(truth: np.ndarray, draws: np.ndarray, keep: int) -> np.ndarray:
     """`(P,)` ranks of `truth` `(P,)` among `keep` of the draws `(n, P)`, evenly spaced."""
     if keep > len(draws):
         raise ModelError(f"keep must be at most the number of draws, {len(draws)}, got {keep!r}.")
-    kept = draws[np.arange(keep) * len(draws) // keep]
-    return np.asarray((kept < truth).sum(axis=0))
+    return np.asarray((draws[np.arange(keep) * len(draws) // keep] < truth).sum(axis=0))
 
 
 def simulated_ranks(model: HMM, by: Method, *, length: int, replications: int, keep: int = 99, seed: int = 0) -> Ranks:

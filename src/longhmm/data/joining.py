@@ -121,8 +121,7 @@ def _alike(items: list[Any]) -> bool:
     """Whether all items are plain non-empty numeric arrays of one dtype and width: the common case, made fast."""
     if not all(type(item) is np.ndarray and item.ndim in (1, 2) and len(item) for item in items):
         return False
-    kinds = {(item.dtype, item.shape[1:]) for item in items}
-    return len(kinds) == 1 and items[0].dtype.kind in "biuf"
+    return len({(item.dtype, item.shape[1:]) for item in items}) == 1 and items[0].dtype.kind in "biuf"
 
 
 def alongside(

@@ -179,8 +179,7 @@ class Sequences:
         """A position as the user knows it, such as "row 17 of sequence 3 (file.npy)"."""
         sequence, name = int(self.sequence_of(position)), self.name
         if isinstance(self.source, ConcatenatedSource):
-            number = next(touched(self.source.starts, position, position + 1))[0]
-            name = self.source.parts[number].name
+            name = self.source.parts[next(touched(self.source.starts, position, position + 1))[0]].name
         row = int(position) - int(self.offsets[sequence])
         return f"row {row} of {name}" if self.n_sequences == 1 else f"row {row} of sequence {sequence} ({name})"
 

@@ -148,8 +148,7 @@ def packed(tasks: Iterable[Task], sequences: Sequences, threads: int) -> Iterato
         if held:
             rows = max(task.stop, held[-1].stop) - min(task.start, held[0].start)
             # Where most rows of a task are: its ends may lie in neighbouring chunks.
-            middles = [(each.start + each.stop) // 2 for each in (held[0], task)]
-            chunks = np.searchsorted(edges, middles, side="right")
+            chunks = np.searchsorted(edges, [(each.start + each.stop) // 2 for each in (held[0], task)], side="right")
             if rows > min(share, PARCEL_ROWS if task.gives_rows else SUM_ROWS) or chunks[0] != chunks[1]:
                 yield held
                 held = []

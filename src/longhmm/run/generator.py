@@ -44,8 +44,7 @@ def _counters(shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
 
 
 def _seed(seed: jax.Array) -> jax.Array:
-    wide = seed.dtype.itemsize > 4
-    high = (seed >> 32).astype(jnp.uint32) if wide else jnp.zeros((), jnp.uint32)
+    high = (seed >> 32).astype(jnp.uint32) if seed.dtype.itemsize > 4 else jnp.zeros((), jnp.uint32)
     return jnp.stack([high, seed.astype(jnp.uint32)])
 
 

@@ -157,8 +157,7 @@ class _Session:
             run.thin = self.sampler.spacing if request.thin is None else request.thin
         usual = WARM_UP_STEPS if run.why_exact else self.sampler.warmup
         self.warmup = usual if request.warmup is None else request.warmup
-        buffer = request.buffer if run.buffer is None else FixedBuffer(run.buffer)
-        self.bind(self.target_at(run.bound_at, buffer))
+        self.bind(self.target_at(run.bound_at, request.buffer if run.buffer is None else FixedBuffer(run.buffer)))
 
     def target_at(self, u: Mapping[str, np.ndarray], buffer: Any) -> Target:
         """What the sampler sees of the data, with buffer and gap as coordinates need them."""

@@ -102,8 +102,7 @@ class _Tried:
 
     def check_not_a_number(self) -> None:
         def broken(leaf: Any) -> Any:
-            floating = np.issubdtype(np.asarray(leaf).dtype, np.floating)
-            return np.full_like(leaf, np.nan) if floating else leaf
+            return np.full_like(leaf, np.nan) if np.issubdtype(np.asarray(leaf).dtype, np.floating) else leaf
 
         try:
             _, info = self.step(1, jax.tree.map(broken, self.state))

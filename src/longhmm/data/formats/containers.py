@@ -111,8 +111,7 @@ def open_node(
             else:
                 members.extend(node.members(max_depth=None))
             arrays = {each: item for each, item in members if hasattr(item, "shape") and hasattr(item, "dtype")}
-            fit = [each for each, item in arrays.items() if is_numeric(item)]
-            dataset = choose(dataset, list(arrays), fit, name)
+            dataset = choose(dataset, list(arrays), [each for each, item in arrays.items() if is_numeric(item)], name)
             array, reopen = node[dataset], None if path is None else functools.partial(_hdf5_dataset, path, dataset)
         source = SlicedSource(array, name if dataset is None else f"{name}[{dataset}]", columns, reopen)
         source.rate = rate_among(array.attrs)
