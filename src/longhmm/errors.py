@@ -20,6 +20,5 @@ class ImpossibleObservationError(LongHMMError):
 
 
 def check_whole(name: str, value: object, least: int, error: type[LongHMMError] = ModelError) -> None:
-    """Refuse an argument that must be a whole number of at least so much."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise error(f"{name} must be a whole number of at least {least}, got {value!r}.")

@@ -28,7 +28,6 @@ class Output:
         self.as_json, self.console = as_json, Console(stderr=as_json, highlight=False)
 
     def say(self, text: str, style: str | None = None) -> None:
-        """One line; brackets in it are not markup."""
         self.console.print(text, style=style, markup=False, soft_wrap=True)
 
     def table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

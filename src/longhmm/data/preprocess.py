@@ -86,9 +86,8 @@ class Prepared(Source):
 
     def __init__(self, sequences: Sequences, steps: Preprocessing) -> None:
         self.steps, self._raw, self.parts = steps, sequences, [sequences.source]
-        self.dim, self.name = sequences.dim, sequences.name
+        self.dim, self.name, self.unit = sequences.dim, sequences.name, sequences.unit
         self.rate = None if sequences.rate is None else sequences.rate / steps.decimate
-        self.unit = sequences.unit
         self.offsets = offsets_of(-(-np.diff(sequences.offsets) // steps.decimate))
         self.length = int(self.offsets[-1])
         untouched = not (steps.log or steps.detrend or steps.normalise)

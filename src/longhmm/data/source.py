@@ -23,7 +23,6 @@ _HINTS = {
 
 
 def one_line(error: BaseException) -> str:
-    """What another library says, made to fit into one sentence."""
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 

@@ -38,8 +38,7 @@ def bulk_effective_size(draws: np.ndarray) -> np.ndarray:
 
 
 def notes_on(target: Target, state: RunState, stats: Mapping[str, np.ndarray], wanted: int) -> list[str]:
-    found = []
-    lost = int((~np.asarray(state.alive)).sum())
+    found, lost = [], state.alive.count(False)
     if lost:
         found.append(f"run longer: {lost} chain(s) diverged and were left out; use a smaller step size")
     if state.stopped:

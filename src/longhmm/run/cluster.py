@@ -72,10 +72,8 @@ class Sent:
                 lost = error
                 self.__dict__.pop("there", None)
                 time.sleep(PAUSE * 2**attempt)  # until the scheduler knows, or another worker has come
-        raise LongHMMError(
-            f"The workers of the cluster were lost {ATTEMPTS} times in a row ({type(lost).__name__}): look at their "
-            "logs; a run with a checkpoint goes on when it is started again."
-        )
+        every = f"The workers of the cluster were lost {ATTEMPTS} times in a row ({type(lost).__name__})"
+        raise LongHMMError(f"{every}: look at their logs; a run with a checkpoint goes on when it is started again.")
 
 
 class Cluster(Executor):

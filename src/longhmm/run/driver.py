@@ -144,8 +144,7 @@ class Driver:
         if self._together:
             return self.limit.run(partial(self._blocks_together, run, count, thin), DRAWING, GRACE)
         works = [partial(self._block, run, count, thin, chain) for chain in range(len(run.states))]
-        # The first time, the first chain runs alone: compiling the same program in several threads would be a waste,
-        # and JAX's store of compiled programs does not bear it.
+        # The first time, the first chain runs alone: JAX's store of programs bears no compiling in many threads.
         alone = [] if self._compiled_once else [self.limit.run(works.pop(0), DRAWING, GRACE)]
         self._compiled_once = True
         return alone + self.limit.run_all(works, DRAWING, GRACE)
@@ -221,8 +220,7 @@ def _compiled(
         draw_key, step_key = jax.random.split(jax.random.fold_in(key, number))
         return _step(sampler, target, step_key, state, target.minibatch(draw_key))
 
-    # Traced once ahead of the loop, for the shapes. Draws begin with statistics that say nothing, so that the step is
-    # compiled once.
+    # Traced ahead, for the shapes: draws begin with statistics that say nothing, so that the step is compiled once.
     shapes = jax.eval_shape(one_step, first, state)[1]
     nothing = {name: jnp.ones(each.shape, each.dtype) for name, each in shapes.items()}
 

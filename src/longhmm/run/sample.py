@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 GRADIENTS = 32  # exact gradients behind a verdict
 CHECKS = 0.2  # share of a limited time that is left to them
-# Exact gradients at which draws from windows are checked, those that the exact sampler spends on a step, about, and
-# steps of its adaptation and warm-up.
-CHECKED, PER_STEP, ADAPTATION = 16, 8, 350
+CHECKED = 16  # exact gradients at which draws from windows are checked
+PER_STEP, ADAPTATION = 8, 350  # exact gradients of a step of the exact sampler, about, and steps of its warm-up
 MOST_ROWS = 2.7e9  # rows of exact gradients that a run is repeated for: minutes, not hours
 
 

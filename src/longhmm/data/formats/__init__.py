@@ -87,10 +87,8 @@ def open_source(obj: Any, *, dataset: str | None = None, columns: Columns = None
     if _is_lazy(obj):
         return SlicedSource(obj, name, columns)
     if not isinstance(obj, (list, tuple)) and not hasattr(obj, "__array__"):
-        raise DataError(
-            f"{name} must be an array, a table, a list of numbers, or the path of a file ({supported()}), "
-            f"but is of type {type(obj).__name__}; convert it to a NumPy array"
-        )
+        wanted = f"an array, a table, a list of numbers, or the path of a file ({supported()})"
+        raise DataError(f"{name} must be {wanted}, but is of type {type(obj).__name__}; convert it to a NumPy array")
     remedy = "make all its rows numbers of equal count, with NaN for missing values"
     with refusing(f"{name} could not be read as one array of numbers", remedy):
         values = np.asarray(obj)

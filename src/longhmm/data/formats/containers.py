@@ -119,7 +119,6 @@ def open_node(
 
 
 def is_numeric(array: Any) -> bool:
-    """Whether an array could be observations: numbers with one or two axes."""
     return np.dtype(array.dtype).kind in "biuf" and len(array.shape) in (1, 2)
 
 

@@ -69,9 +69,8 @@ def recording(*endings: str) -> Callable[[Header], Header]:
 def _abf(path: Path, columns: Columns) -> Channels:
     """Every sweep is a sequence of its own."""
     header = library("abf", path).ABF(str(path), loadData=False)
-    count = int(header.channelCount)
+    count, points = int(header.channelCount), int(header.dataPointCount)
     integers = header.dataPointByteSize == 2
-    points = int(header.dataPointCount)
     held = (path.stat().st_size - int(header.dataByteStart)) // int(header.dataPointByteSize)
     if held < points:
         raise DataError(f"{path} ends early, after sample {held // count} of {points // count}; copy it again")
