@@ -85,7 +85,6 @@ def paired_difference(one: np.ndarray, other: np.ndarray) -> tuple[float, float]
 
 
 def _named(candidates: Sequence[HMM | Posterior]) -> dict[str, HMM | Posterior]:
-    """Names from the numbers of states, with a count where they repeat."""
     found: dict[str, HMM | Posterior] = {}
     for each in candidates:
         states = _n_states(each)

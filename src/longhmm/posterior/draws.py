@@ -49,10 +49,8 @@ class Draws:
 
     @classmethod
     def from_chains(cls, model: HMM, chains: Chains, data: Sequences | Mapping[str, Any] | None = None) -> Self:
-        """Turn what a run left behind into a posterior: natural parameters, states numbered in one order.
-
-        `data` is the data of the run, or a description of them with the keys of `DESCRIBED`.
-        """
+        """Turn what a run left behind into a posterior: natural parameters, states numbered in one order; `data` is the
+        data of the run, or a description of them with the keys of `DESCRIBED`."""
         if isinstance(data, Sequences):
             model = model.resolve(data)
             data = {name: getattr(data, name) for name in DESCRIBED} | {"dtype": str(data.dtype)}
@@ -194,7 +192,6 @@ def central(values: np.ndarray, interval: float, method: Any = "linear") -> tupl
 
 
 def check_rate(rate: float | None) -> None:
-    """Refuse a sampling rate that is none."""
     if rate is not None and not rate > 0:
         raise ModelError(f"rate must be a positive number of samples per second, got {rate!r}.")
 
@@ -264,6 +261,5 @@ def mean_of(model: HMM, natural: Mapping[str, np.ndarray], axes: tuple[int, ...]
 
 
 def angle_names(model: HMM) -> list[str]:
-    """Inferred parameters that are angles."""
     table = model.emission.parameters(model.n_states)
     return [name for name in free_names(table) if isinstance(table[name].support, Turn)]

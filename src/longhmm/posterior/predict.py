@@ -259,10 +259,7 @@ def log_mean_exp(logs: np.ndarray) -> np.ndarray:
 def predictive_log_prob(
     model: HMM, params: Mapping[str, Any] | Sequence[Mapping[str, Any]], data: Any, *, steps: int = 10
 ) -> PredictiveScore:
-    """Mean over t of `log p(y_{t+steps} | y_0 .. y_t)`; of several parameters, the densities are averaged at each t.
-
-    All parameters run side by side over the data, so that memory holds one block of each.
-    """
+    """Mean over t of `log p(y_{t+steps} | y_0 .. y_t)`; of several parameters, the densities are averaged at each t."""
     several = [params] if isinstance(params, Mapping) else list(params)
     if not several:
         raise ModelError("params must hold at least one set of parameters, got none.")
@@ -274,6 +271,7 @@ def predictive_log_prob(
     sequences = open_data(data)
     edges = np.linspace(0, sequences.length, min(BLOCKS, sequences.length) + 1).astype(np.int64)
     totals, counts = np.zeros((2, len(edges) - 1))
+    # All parameters run side by side over the data, so that memory holds one block of each.
     for parts in zip(*(predictions(model, each, sequences, steps, _densities) for each in several), strict=True):
         first = parts[0]
         used = first.valid & first.collected[1]

@@ -69,11 +69,8 @@ def _moved_units(model: HMM, order: jax.Array, units: jax.Array) -> jax.Array:
 
 
 def match_states(model: HMM, reference: Params, params: Params, *, otherwise: np.ndarray | None = None) -> np.ndarray:
-    """The order in which the states of `params` come closest to those of `reference`.
-
-    Closeness is the Kullback-Leibler divergence between the emissions of two states, on a logarithmic scale, with the
-    self-transition to break ties; the best assignment minimises its sum. `otherwise` is kept unless clearly beaten.
-    """
+    """The order in which the states of `params` come closest to those of `reference`, by the logarithm of the
+    divergence between emissions, with the self-transition to break ties; `otherwise` is kept unless clearly beaten."""
     from scipy.optimize import linear_sum_assignment
 
     # Where a density is so narrow that the divergence is no number, the states are as far apart as can be.
@@ -115,7 +112,6 @@ def _divergences(model: HMM, reference: Params, params: Params) -> np.ndarray:
 
 @jax.jit
 def _log_likelihoods_of_draws(model: HMM, one: Any, other: Any, states: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Of observations drawn at one set of parameters, at both."""
     values = model.emission.sample(jax.random.key(0), one, states)
     rows = Rows(values, jnp.ones(values.shape, bool))
     # States far out draw numbers too large to hold. Compiled, their densities are quietly not finite, which here

@@ -53,11 +53,8 @@ ENTRIES: dict[str, Callable[[Any], bool]] = {
 
 
 class RunDirectory:
-    """One run on disk.
-
-    `request` is what was asked for, plain values: "recordings" (absolute paths), "dataset", "columns", "rate" (samples
-    per second), "unit", "preprocessing", "held_out", "model", "sample"; rate and unit are those of the file.
-    """
+    """One run on disk; `request` is what was asked for, plain values by the names of `ENTRIES`: recordings are absolute
+    paths, and rate (samples per second) and unit are those of the file."""
 
     def __init__(self, path: Place, request: Mapping[str, Any]) -> None:
         self.path, self.request = Path(path), dict(request)
@@ -112,13 +109,11 @@ class RunDirectory:
         return None if self.rate is None else self.rate / self.preprocessing.decimate
 
     def posterior(self) -> Posterior:
-        """The result."""
         if not self.has_posterior:
             raise DataError(f"{self.path} has no posterior yet; finish it with `longhmm resume {self.path}`.")
         return load(self.path / INSIDE_RUN)
 
     def save(self, posterior: Posterior) -> None:
-        """Keep the result, in place of an older one."""
         posterior.save(self.path / INSIDE_RUN)
 
     def recording(self, given: Any = None) -> Sequences:

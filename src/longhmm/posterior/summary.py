@@ -37,10 +37,8 @@ _locations = jax.jit(lambda model, params: jax.vmap(model.emission.location)(par
 
 @dataclass(frozen=True)
 class Rates:
-    """Rates of transitions, per second (per sample without a sampling rate).
-
-    Tables have one row per pair of states: `state`, `to_state`, and the `mean`, `lower` and `upper` end of the rate.
-    """
+    """Rates of transitions, per second (per sample without a sampling rate). Tables have one row per pair of states:
+    `state`, `to_state`, and the `mean`, `lower` and `upper` end of the rate."""
 
     generator: np.ndarray  # (K, K) posterior mean of Q, rows sum to zero; over one sample, A = exp(Q / rate)
     table: pd.DataFrame  # its entries with intervals
@@ -191,11 +189,8 @@ def _pairs(values: np.ndarray, interval: float, *, diagonal: bool) -> pd.DataFra
 
 
 def levels(posterior: Draws, *, interval: float = 0.9, preprocessing: Preprocessing | None = None) -> pd.DataFrame:
-    """One row per state: `level` at the posterior mean, and the ends of its central interval over the draws.
-
-    Args:
-        preprocessing: what was done to the recording; levels are then given in the units of its file.
-    """
+    """One row per state: `level` at the posterior mean, and the ends of its central interval over the draws, in the
+    units of the file where `preprocessing` says what was done to the recording."""
     undo = (preprocessing or Preprocessing()).in_file_units
     lower, upper = central(level_draws(posterior), interval)
     mean = {name: value[None] for name, value in posterior.mean_params().items()}
@@ -226,15 +221,12 @@ def arviz() -> Iterator[Any]:
 
 
 def convergence(draws: xr.Dataset) -> dict[str, xr.Dataset]:
-    """`r_hat`, `ess_bulk` and `ess_tail` of every entry; NaN for entries that never move, such as fixed transitions.
-
-    A single chain is compared with itself: its two halves count as chains. Fewer than eight draws tell nothing.
-    """
+    """`r_hat`, `ess_bulk` and `ess_tail` of every entry; NaN for entries that never move, such as fixed transitions."""
     if draws.sizes["draw"] < SHORTEST:
         nothing = draws.isel(chain=0, draw=0, drop=True) * np.nan
         return dict.fromkeys(("r_hat", "ess_bulk", "ess_tail"), nothing)
     chains = draws
-    if draws.sizes["chain"] == 1:
+    if draws.sizes["chain"] == 1:  # it is compared with itself: its two halves count as chains
         half = draws.sizes["draw"] // 2
         halves = [draws.isel(chain=0, draw=slice(at, at + half)).assign_coords(draw=range(half)) for at in (0, half)]
         chains = xr.concat(halves, dim="chain")

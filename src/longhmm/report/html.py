@@ -76,7 +76,6 @@ def swatch(state: int) -> Safe:
 
 
 def state_label(state: int) -> Safe:
-    """The number of a state with its colour."""
     return row_head(Safe(f"{swatch(state)}{state}"))
 
 

@@ -67,7 +67,6 @@ DETAILS = {
 
 
 def write_page(subject: Subject, place: Path) -> Path:
-    """Write the page, and return where it is."""
     write_text(place, build_page(subject), "choose another place for the page")
     return place
 

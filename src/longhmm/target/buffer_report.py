@@ -33,13 +33,11 @@ AGREEMENT = 1e-10  # two starts that differ by less, relative to the scores' siz
 
 @dataclass(frozen=True)
 class BufferReportRow:
-    """One buffer length B.
-
-    `bias` is the shift of posterior means that the buffer error causes, in posterior standard deviations, of the worst
-    coordinate: `N |mean error| / sqrt(N var(score))`; it grows like the square root of the data.
-    """
+    """One buffer length B."""
 
     buffer: int
+    # The shift of posterior means that the buffer error causes, in posterior standard deviations, of the worst
+    # coordinate: `N |mean error| / sqrt(N var(score))`; it grows like the square root of the data.
     bias: float
     bias_error: float  # its standard error, from the blocks looked at
     noise: float  # variance of a minibatch gradient relative to that of exact scores, of the worst coordinate

@@ -31,7 +31,6 @@ class Flat(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of coordinates, P."""
         return sum(int(np.prod(shape, dtype=int)) for _, shape in self.shapes)
 
     def ravel(self, coordinates: Params, xp: Any = jnp, dtype: Any = None) -> Any:
@@ -162,5 +161,4 @@ def prior_gradient(model: HMM, coordinates: Params) -> Coordinates:
 
 
 def add(*parts: Params) -> Coordinates:
-    """Sum of gradients, name by name."""
     return {name: sum(part[name] for part in parts) for name in parts[0]}

@@ -107,11 +107,8 @@ def score_differences(
     *,
     seed: int = 0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`(n, P)` differences `g_c(theta) - g_c(theta*)`, each at its own point and random block, and weights `(n,)`.
-
-    What the control variate for counts knows, by its `elasticity`, is taken off. Weights are one over N times the
-    probability of the block; the covariance of the weighted differences is the noise of one window.
-    """
+    """`(n, P)` differences `g_c(theta) - g_c(theta*)`, each at its own point and random block, without what the control
+    variate for counts knows by its `elasticity`, and weights `(n,)`, one over N times the probability of the block."""
     cut, flat, rng = Partition(sequences.offsets, windows.core_length), Flat.like(centre), np.random.default_rng(seed)
     table = None if unequal is None else jax.tree.map(np.asarray, unequal)
     found, weights = [], []

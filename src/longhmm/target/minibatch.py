@@ -91,10 +91,8 @@ def take_rows(data: DeviceData, layout: Layout, width: int) -> Rows:
 
 @jax.tree_util.register_pytree_node_class
 class MinibatchSource:
-    """Draws minibatches of some data by a scheme; `draw(key)` gives the same windows wherever the data lie.
-
-    A pytree whose only leaves are the data on the device, so that compiled code takes them as arguments.
-    """
+    """Draws minibatches of some data by a scheme: a pytree whose only leaves are the data on the device, so that
+    compiled code takes them as arguments."""
 
     def __init__(
         self, sequences: Sequences, windows: Windows, buffer: int, mixing_time: float, model: HMM | None = None

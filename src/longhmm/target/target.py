@@ -1,7 +1,5 @@
-"""What a sampler sees of a model and its data: the exact log density, minibatches, and what a minibatch says.
-
-A policy such as `Buffered(...)` becomes a target by `bind(model, data, params)`, which fixes its buffer at `params`.
-"""
+"""What a sampler sees of a model and its data: the exact log density, minibatches, and what a minibatch says. A policy
+such as `Buffered(...)` becomes a target by `bind(model, data, params)`, which fixes its buffer at `params`."""
 
 from __future__ import annotations
 

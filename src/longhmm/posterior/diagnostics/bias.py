@@ -57,7 +57,6 @@ class Entries(NamedTuple):
 
 
 def entries(posterior: Draws) -> Entries:
-    """The draws of a posterior as tables."""
     natural = {name: np.asarray(posterior.draws[name]) for name in parameter_axes(posterior.model)}
     names = [entry for name, value in natural.items() for entry in entry_names(name, value.shape[2:])]
     values = np.concatenate([value.reshape((*value.shape[:2], -1)) for value in natural.values()], axis=2)
@@ -113,11 +112,7 @@ def errors_allowed(count: int, freedom: float = np.inf) -> float:
 
 def by_passes(model: HMM, sequences: Sequences, progress: Progress | None = None) -> Gradient:
     """The exact gradient of the log posterior, by one pass over all data."""
-
-    def gradient(coordinates: Arrays) -> Mapping[str, np.ndarray]:
-        return exact(model, model.validate(constrain(model, coordinates)), sequences, progress=progress)[1]
-
-    return gradient
+    return lambda u: exact(model, model.validate(constrain(model, u)), sequences, progress=progress)[1]
 
 
 def exact_gradients(coordinates: Arrays, gradient: Gradient, n: int = 32) -> tuple[np.ndarray, np.ndarray]:

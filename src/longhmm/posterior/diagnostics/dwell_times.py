@@ -83,13 +83,11 @@ def exits(model: HMM, params: Mapping[str, Any], path: np.ndarray, sequences: Se
 
 
 def judge(rows: Exits, level: int) -> DwellTimes | None:
-    """The visits to one level; None where there are too few to say anything.
-
-    Chances are first scaled to the number of departures that there were: judged is how they depend on age.
-    """
+    """The visits to one level; None where there are too few to say anything."""
     from scipy.stats import chi2
 
     mine = Exits(*(each[rows.level == level] for each in rows))
+    # Chances are scaled to the number of departures that there were: judged is how they depend on age.
     scale = mine.left.sum() / max(mine.chance.sum(), np.finfo(float).tiny)
     chance = np.minimum(scale * mine.chance, 1.0)
     variance = chance * (1.0 - chance)
@@ -164,7 +162,6 @@ def _level_chances(model: HMM, params: Mapping[str, np.ndarray], level: np.ndarr
 
 
 def judge_dwell_times(model: HMM, found: list[DwellTimes], details: Details) -> list[str]:
-    """What dwell times say against the model."""
     if not found:
         return []
     wrong = [one for one in found if one.p_value < FALSE_ALARMS / len(found) and one.size > MOST_HAZARD]

@@ -135,7 +135,6 @@ def quantiles(left: Residuals, feature: int = 0) -> tuple[np.ndarray, np.ndarray
 
 
 def judge_residuals(model: HMM, left: Residuals | None, details: Details) -> list[str]:
-    """What residuals say against the model."""
     if left is None or not np.isfinite(left.autocorrelation).any():
         return []
     features, reasons = len(left.distance), []
@@ -193,11 +192,8 @@ class Amplitudes(NamedTuple):
 def amplitudes(
     posterior: Draws, data: Any, *, feature: int = 0, bins: int = 100, draws: int = 50, interval: float = 0.9
 ) -> Amplitudes:
-    """Count observed values in bins, in one pass, and predict the counts from the posterior.
-
-    The prediction weighs states by their share of time in the long run. Bins cover all but a thousandth of the data;
-    whole numbers get bins that are whole numbers wide.
-    """
+    """Count observed values in bins that cover all but a thousandth of the data, in one pass, and predict the counts
+    from the posterior, states weighed by their share of time in the long run."""
     if bins < 1:
         raise ModelError(f"bins must be at least 1, got {bins!r}.")
     sequences, model = open_data(data), posterior.model
@@ -237,7 +233,7 @@ def _edges(sequences: Sequences, feature: int, bins: int) -> np.ndarray:
     values = values[np.isfinite(values)]
     if values.size == 0:
         raise DataError(f"feature {feature} of {sequences.name} has no observed values.")
-    if sequences.dtype.kind in "iu":
+    if sequences.dtype.kind in "iu":  # bins that are whole numbers wide
         low, high = np.floor(values.min()), np.ceil(values.max())
         width = max(1.0, np.ceil((high - low + 1) / bins))
         return low - 0.5 + width * np.arange(int(np.ceil((high - low + 1) / width)) + 1)

@@ -11,14 +11,13 @@ from longhmm.errors import ModelError
 from longhmm.posterior.diagnostics import bias
 from longhmm.posterior.diagnostics.observations import Residuals, quantiles, residuals
 from longhmm.posterior.draws import central, entry_names, entry_table
+from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.summary import convergence
 from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, few_ticks, legend, new_figure, plain, tidy, with_sd
 from longhmm.target import buffer_report as reports
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-    from longhmm.posterior.posterior import Posterior
 
 MOST_ROWS = 40  # entries of one parameter; the rest are in the summary
 INTERVALS = ((0.9, 1.4), (0.5, 4.0))  # share inside, width of the line
@@ -29,10 +28,8 @@ MOST_FEATURES = 4
 
 
 def forest(posterior: Posterior) -> Figure:
-    """Median, central 50 % and 90 % intervals of every entry, one panel per parameter.
-
-    Transition probabilities are on a logarithmic scale and without the diagonal, which the others determine.
-    """
+    """Median, central 50 % and 90 % intervals of every entry, one panel per parameter; transition probabilities on a
+    logarithmic scale and without the diagonal, which the others determine."""
     panels = []
     for name, values in posterior.draws.items():
         index = list(np.ndindex(*values.shape[2:]))
@@ -67,10 +64,8 @@ def forest(posterior: Posterior) -> Figure:
 
 
 def chain_traces(posterior: Posterior, *, entries: int = 6) -> Figure:
-    """The entries whose R-hat is worst: on the left every chain, on the right the ranks of its draws.
-
-    Chains that agree have ranks spread evenly: every line keeps near the dotted one.
-    """
+    """The entries whose R-hat is worst: on the left every chain, on the right the ranks of its draws, which in chains
+    that agree are spread evenly: every line keeps near the dotted one."""
     from scipy.stats import rankdata
 
     table, r_hat = bias.entries(posterior), entry_table(convergence(posterior.draws)["r_hat"])
@@ -151,10 +146,8 @@ def _correlations(column: np.ndarray) -> np.ndarray:
 
 
 def buffer_report(posterior: Posterior, data: Any, *, blocks: int = 2000) -> Figure:
-    """Bias and error of buffered windows against the buffer's length, at the mode (or the posterior mean).
-
-    See `lh.buffer_report`, which also gives the numbers.
-    """
+    """Bias and error of buffered windows against the buffer's length, at the mode (or the posterior mean); the numbers
+    are those of `lh.buffer_report`."""
     figure: Figure = reports.buffer_report(posterior.model, posterior.centre, data, blocks=blocks).plot()
     figure.patch.set_alpha(0.0)
     axes = figure.axes[0]

@@ -12,6 +12,7 @@ from longhmm.errors import DataError, ModelError
 from longhmm.inference.markov import stationary_on_host
 from longhmm.posterior.diagnostics.dwell_times import dwell_histogram
 from longhmm.posterior.diagnostics.observations import amplitudes as count_amplitudes
+from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.summary import feature_levels
 from longhmm.report.plots import style
 from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, legend, new_figure, tidy
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from longhmm.posterior.posterior import Posterior
 
 AMPLITUDE_BINS = 160
 DRAWS = 30
@@ -95,11 +94,8 @@ def dwell_times(posterior: Posterior, events: pd.DataFrame, *, rate: float | Non
 
 
 def transition_graph(posterior: Posterior) -> Figure:
-    """Where each state goes when it is left.
-
-    The area of a circle is the share of time in the long run; the width of an arrow is the share of its state's
-    departures, and the number beside it the probability per step (posterior mean).
-    """
+    """Where each state goes when it is left: the area of a circle is the share of time in the long run, the width of an
+    arrow the share of its state's departures, and the number beside it the probability per step (posterior mean)."""
     from matplotlib.patches import Circle, FancyArrowPatch
 
     mean = posterior.transitions.mean(axis=0)
