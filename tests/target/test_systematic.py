@@ -370,7 +370,7 @@ def test_the_table_stays_small_and_blocks_keep_to_their_sequences():
     assert cells.n_blocks > 40 * module.MOST_GROUPS
     assert blocks.n_blocks <= module.MOST_GROUPS + len(lengths)
     unequal = plan_unequal(cells, np.ones(blocks.n_blocks), 0.5, SystematicSampling(cells.n_blocks, 64, 10))
-    assert unequal.narrow and unequal.edges.dtype == np.int32
+    assert unequal.scheme.narrow and unequal.edges.dtype == np.int32
     # The ends of the circle and of the sequences lie where they should.
     last, _ = unequal.find(np, np.array([0, unequal.scheme.population - 1]))
     assert last.tolist() == [0, cells.n_blocks - 1]
@@ -381,7 +381,7 @@ def test_the_table_stays_small_and_blocks_keep_to_their_sequences():
 def test_more_cells_than_32_bits_can_tell_apart_get_64_bit_places():
     cells = cells_of([2**29], 1)
     unequal = plan_unequal(cells, np.ones(groups_of(cells).n_blocks), 0.5, SystematicSampling(cells.n_blocks, 8, 1))
-    assert not unequal.narrow and unequal.edges.dtype == np.int64
+    assert not unequal.scheme.narrow and unequal.edges.dtype == np.int64
     with jax.enable_x64(True):
         places = np.asarray(unequal.scheme.draw(jax.random.key(0)))
     assert places.dtype == np.int64 and len(set(unequal.find(np, places)[0].tolist())) == 8

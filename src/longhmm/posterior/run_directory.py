@@ -1,10 +1,8 @@
-"""The directory of a run of the command line: what was asked for, where the data lie, and what came of it.
+"""The directory of a run of the command line, there before computing begins, so that a killed run can be taken up.
 
-    run.json            the request: recordings, preprocessing, model, settings of the sampler
-    checkpoint.npz      the tuned sampler and its chains, for going on after a stop; with .before, the one before it
-    posterior/          the result, as `Posterior.save` writes it
-
-The request is there before computing begins, so that a run that was killed can be taken up again.
+run.json            the request: recordings, preprocessing, model, settings of the sampler
+checkpoint.npz      the tuned sampler and its chains, for going on after a stop; with .before, the one before it
+posterior/          the result, as `Posterior.save` writes it
 """
 
 from __future__ import annotations

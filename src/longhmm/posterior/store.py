@@ -149,7 +149,6 @@ def _is_run(place: Path) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers and arrays, and tuples of them, as JSON has them."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Path):

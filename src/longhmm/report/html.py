@@ -96,28 +96,25 @@ def section(level: str, title: str, *content: object) -> Safe:
 
 def picture(name: str, draw: Callable[[], Figure]) -> Safe:
     """A picture with its caption, or the sentence that says why there is none."""
-    try:
-        drawing = inline_svg(draw(), name, CAPTIONS[name])
-    except LongHMMError as error:
-        return hint(f"Not drawn: {error}")
-    inside = join([drawing, element("figcaption", CAPTIONS[name])])
-    return element("figure", inside, class_="wide" if name in WIDE else "plain")
-
-
-def inline_svg(figure: Figure, name: str, description: str) -> Safe:
-    """The drawing itself, without file header; `name` keeps its internal references apart from those of others."""
     import matplotlib
 
+    try:
+        figure = draw()
+    except LongHMMError as error:
+        return hint(f"Not drawn: {error}")
     file = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     drawing = file.getvalue()
     drawing = drawing[drawing.index("<svg") :].replace(INK, "currentColor").replace("#000000", "currentColor")
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
+    # The name keeps internal references apart from those of other drawings.
     drawing = re.sub(r'(\bid="|url\(#|xlink:href="#)', rf"\g<1>{name}-", drawing)
     # The font of the page is narrower or wider than the one matplotlib measured; the size stays.
     drawing = re.sub(r"font: (\d+(?:\.\d+)?)px [^;\"]*", r"font-size: \1px", drawing)
-    return Safe(drawing.replace("<svg ", f'<svg role="img" aria-label="{escape(description)}" ', 1))
+    drawing = drawing.replace("<svg ", f'<svg role="img" aria-label="{escape(CAPTIONS[name])}" ', 1)
+    inside = join([Safe(drawing), element("figcaption", CAPTIONS[name])])
+    return element("figure", inside, class_="wide" if name in WIDE else "plain")
 
 
 def document(title: str, body: Safe, recording: Any, live: bool) -> str:

@@ -21,7 +21,7 @@ from longhmm.posterior.diagnostics.verdict import Verdict
 from longhmm.posterior.events import visit_starts
 from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.summary import feature_levels
-from longhmm.report.plots.style import colour
+from longhmm.report.plots.style import MOST_FEATURES, colour
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,6 @@ DRAWS = 20
 TRACE_BINS = 1 << 20  # over all features together
 MASK_BYTES = 1 << 20
 SHARE_BYTES = 3 << 20
-MOST_FEATURES = 4
 MOST_EVENTS = 100_000
 MOST_ENDS = 5_000
 MISSING = 65535  # the code of a bin in which nothing was observed; others go from 0 to 65534

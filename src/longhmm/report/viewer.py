@@ -1,8 +1,5 @@
 """The page of a run on disk: written to a file, or served, so that it can ask for single samples when it is zoomed in.
-
-The server listens on 127.0.0.1 and refuses requests that name another host: a page from elsewhere cannot make a browser
-read the recording under a name of its own.
-"""
+The server refuses requests that name another host: a page from elsewhere must not make a browser read the recording."""
 
 import json
 from collections.abc import Callable

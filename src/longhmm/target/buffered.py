@@ -79,7 +79,7 @@ class Buffered:
             model.check_data(sequences)  # what lies in files is checked as it is read
         source = MinibatchSource(sequences, self.windows, buffer.length, mixing_time(complete["transition"]), model)
         if self.windows.proposal is not None:
-            importance = importance_of_groups(model, complete, sequences, groups_of(source.partition), buffer.length)
+            importance = group_importance(model, complete, sequences, groups_of(source.partition), buffer.length)
             uniform = self.windows.proposal.uniform
             source = source.with_unequal(plan_unequal(source.partition, importance, uniform, source.scheme))
         return WindowTarget(model, self.start, model.given_initial(complete), source, buffer)
@@ -195,13 +195,9 @@ def window_estimate(
     return Estimate(gradient, likelihood, totals, found if per_window else None, lost)
 
 
-def importance_of_groups(
-    model: HMM, params: Params, sequences: Sequences, groups: Partition, buffer: int
-) -> np.ndarray:
+def group_importance(model: HMM, params: Params, sequences: Sequences, groups: Partition, buffer: int) -> np.ndarray:
     """`(G,)`, how much each group of blocks matters at `params`: its share of what is known about each parameter (F28).
-
-    Rows are read on the host wherever the data lie, so that the same data give the same table.
-    """
+    Rows are read on the host wherever the data lie, so that the same data give the same table."""
     narrow = {name: jnp.asarray(value, jnp.float32) for name, value in params.items()}
     totals, moves = full_statistics(model, params, sequences), model.transitions
     others = moves.allowed & ~np.eye(model.n_states, dtype=bool)

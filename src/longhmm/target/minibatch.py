@@ -109,7 +109,7 @@ class MinibatchSource:
     def with_unequal(self, unequal: UnequalSampling) -> MinibatchSource:
         """The same windows, some drawn more often than others."""
         found = copy(self)
-        found.on_device = self.on_device and unequal.narrow
+        found.on_device = self.on_device and unequal.scheme.narrow
         found.data, found.unequal = None, unequal
         if found.on_device:
             found.data = self.data
@@ -140,10 +140,10 @@ class MinibatchSource:
     def draw_many(self, keys: Array) -> Minibatch:
         """What `draw` gives for each of some keys, along a leading axis, read on the host in one go."""
         scheme = self.scheme if self.unequal is None else self.unequal.scheme
-        with jax.enable_x64(scheme.population >= INT32_LIMIT):
+        with jax.enable_x64(not scheme.narrow):
             places = np.asarray(_draw_places(scheme, keys))
         together = max(1, ROWS_AT_ONCE // self.partition.width(self.buffer))
-        numbers, weights = _blocks_at(np, self.scheme, self.unequal, places.ravel())
+        numbers, weights = (self.unequal or self.scheme).find(np, places.ravel())
         pieces = [
             host_rows(self.sequences, self.partition, numbers[first : first + together], self.buffer, self.lags)
             for first in range(0, numbers.size, together)
@@ -176,25 +176,13 @@ def with_numbers(model: HMM, minibatch: Minibatch) -> Minibatch:
     return minibatch._replace(numbers=numbers.reshape(*outer, count * width, lowering.width))
 
 
-def _blocks_at(xp: Any, scheme: SystematicSampling, unequal: UnequalSampling | None, places: Any) -> tuple[Any, Any]:
-    """Blocks and their weights: every place is a block, unless probabilities are unequal."""
-    if unequal is not None:
-        return unequal.find(xp, places)
-    return places, xp.full(places.shape, scheme.weight, xp.float32)
-
-
-@partial(jax.jit, static_argnames=("scheme", "core_length", "buffer"))
+@partial(jax.jit, static_argnames=("scheme", "core", "buffer"))
 def _draw_on_device(
-    scheme: SystematicSampling,
-    core_length: int,
-    buffer: int,
-    data: DeviceData,
-    unequal: UnequalSampling | None,
-    key: Array,
+    scheme: SystematicSampling, core: int, buffer: int, data: DeviceData, unequal: UnequalSampling | None, key: Array
 ) -> Minibatch:
     places = (scheme if unequal is None else unequal.scheme).draw(key)
-    drawn, weights = _blocks_at(jnp, scheme, unequal, places)
-    layout = locate(jnp, data.block_offsets, data.offsets, core_length, drawn, buffer)
-    layout = replace(jax.tree.map(lambda each: each.astype(jnp.int32), layout), spans=(buffer, core_length, buffer))
+    drawn, weights = (unequal or scheme).find(jnp, places)
+    layout = locate(jnp, data.block_offsets, data.offsets, core, drawn, buffer)
+    layout = replace(jax.tree.map(lambda each: each.astype(jnp.int32), layout), spans=(buffer, core, buffer))
     found = Minibatch(take_rows(data, layout, sum(layout.spans)), layout, weights, data.numbers)
     return found if data.numbers is not None else found._replace(layout=found.in_rows())

@@ -1,7 +1,7 @@
 """Which blocks of the data a minibatch holds, and with what weight: systematic sampling with spacing (F11).
 
-With unequal probabilities a block takes a whole number of places, in proportion to its probability (F27): no more than
-the least spacing, so that none is drawn twice, nor than half the mean spacing, so that chance still decides.
+With unequal probabilities a block takes a whole number of places (F27): no more than the least spacing, so that none is
+drawn twice, nor than half the mean spacing, so that chance still decides.
 """
 
 from __future__ import annotations
@@ -102,11 +102,20 @@ class SystematicSampling:
         """N/S, with which each drawn block enters the sum."""
         return self.population / self.count
 
+    @property
+    def narrow(self) -> bool:
+        """Whether places are 32-bit numbers, which compiled code can draw."""
+        return self.population < INT32_LIMIT
+
+    def find(self, xp: Any, places: Any) -> tuple[Any, Any]:
+        """Blocks at some places, and their weights: every place is a block."""
+        return places, xp.full(places.shape, self.weight, xp.float32)
+
     def draw(self, key: Array) -> Array:
         """`(S,)` distinct numbers, each with inclusion probability S/N; from integer bits alone."""
         spacing_key, offset_key = jax.random.split(key)
         # The type is part of the draw: left to JAX's settings, one seed would give different blocks in other scopes.
-        dtype = jnp.int32 if self.population < INT32_LIMIT else jnp.int64
+        dtype = jnp.int32 if self.narrow else jnp.int64
         spare = self.population - self.count * self.spacing
         cuts = jnp.sort(jax.random.randint(spacing_key, (self.count - 1,), 0, spare + 1, dtype))
         # Spacings are `spacing` plus the pieces of `spare` between neighbouring cuts; running sums are the places.
@@ -134,11 +143,6 @@ class UnequalSampling:
         """Blocks at some places, and their weights, on the array namespace `xp` (numpy, or jax.numpy when compiled)."""
         group = xp.searchsorted(self.edges, places, side="right") - 1
         return self.first[group] + (places - self.edges[group]) // self.size[group], self.weight[group]
-
-    @property
-    def narrow(self) -> bool:
-        """Whether places are 32-bit numbers, which compiled code can draw."""
-        return self.scheme.population < INT32_LIMIT
 
 
 def groups_of(blocks: Partition) -> Partition:

@@ -238,7 +238,6 @@ def _wide(coordinates: Params) -> dict[str, Array]:
 
 @jax.jit
 def _log_posterior(posterior: ExactPosterior, coordinates: Params) -> tuple[Array, Array]:
-    """The log posterior, and the overlap at which all was exact."""
     value, level = _log_likelihood(posterior, posterior.params(coordinates))
     return value + posterior.model.log_prior_unconstrained(coordinates), level
 
@@ -265,11 +264,9 @@ def _log_likelihood_forward(posterior: ExactPosterior, params: Params) -> tuple[
     return (statistics.log_likelihood, level), {**slopes, **statistics.natural}
 
 
-def _log_likelihood_backward(slopes: dict[str, Array], outer: tuple[Array, Any]) -> tuple[Any, ...]:
-    return None, jax.tree.map(lambda slope: outer[0] * slope, slopes)
-
-
-_log_likelihood.defvjp(_log_likelihood_forward, _log_likelihood_backward)
+_log_likelihood.defvjp(
+    _log_likelihood_forward, lambda slopes, outer: (None, jax.tree.map(lambda slope: outer[0] * slope, slopes))
+)
 
 
 @dataclass(frozen=True)

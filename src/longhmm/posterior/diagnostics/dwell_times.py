@@ -1,8 +1,7 @@
 """Whether visits last as long as the model says: how often a level is left, by the time since it was entered.
 
 A path drawn given the data, at one draw of the parameters, is a draw of the Markov chain if the model is right: then
-departures minus their chances, summed by age, have mean zero, a known variance, and are uncorrelated between ages.
-A most probable path would not do, since short visits are smoothed away in it.
+departures minus chances, summed by age, have mean zero and a known variance. The most probable path would not do.
 """
 
 from __future__ import annotations

@@ -165,7 +165,6 @@ def _chains(posterior: Draws, numbers: Mapping[str, Any], details: dict[str, Any
 
 
 def _extreme(numbers: Any, pick: Any) -> tuple[float, str]:
-    """The worst entry over all parameters and its name; NaN if there is none."""
     known = {name: value for name, value in entry_table(numbers).items() if not np.isnan(value)}
     if not known:
         return float("nan"), ""

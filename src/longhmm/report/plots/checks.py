@@ -13,6 +13,7 @@ from longhmm.posterior.diagnostics.observations import Residuals, quantiles, res
 from longhmm.posterior.draws import central, entry_names, entry_table
 from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.summary import convergence
+from longhmm.report.plots import style
 from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, few_ticks, legend, new_figure, plain, tidy, with_sd
 from longhmm.target import buffer_report as reports
 
@@ -24,7 +25,6 @@ INTERVALS = ((0.9, 1.4), (0.5, 4.0))  # share inside, width of the line
 BINS = 20
 MOST_POINTS = 500  # per chain; longer chains are drawn as running minimum and maximum
 LAGS = 30
-MOST_FEATURES = 4
 
 
 def forest(posterior: Posterior) -> Figure:
@@ -114,7 +114,7 @@ def residual_check(posterior: Posterior, data: Any, *, found: Residuals | None =
     together = sequences.n_sequences == 1  # neighbours in the table are neighbours in time
     dim, figure = found.values.shape[1], new_figure(9.5, 3.7)
     left, right = figure.subplots(1, 2)
-    for feature in range(min(dim, MOST_FEATURES)):
+    for feature in range(min(dim, style.MOST_FEATURES)):
         column = found.values[:, feature]
         if np.isfinite(column).sum() < 2:
             continue

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 AMPLITUDE_BINS = 160
 DRAWS = 30
-MOST_FEATURES = 4
 LEGEND_UP_TO = 5  # states; with more it would hide the curves, and their colours are those of all pictures
 LABELLED_UP_TO = 5  # states; beyond, numbers on the arrows would overlap
 BINS = 1600  # about one per pixel of a wide picture
@@ -41,7 +40,7 @@ def amplitudes(posterior: Posterior, data: Any, *, unit: str = "", log: bool = T
         log: whether counts are on a logarithmic axis, on which rare states can be seen.
     """
     sequences = open_data(data)
-    features = min(sequences.dim, MOST_FEATURES)
+    features = min(sequences.dim, style.MOST_FEATURES)
     figure, grid = style.panels(features, 2, 5.8 if features == 1 else 5.0, 3.8)
     for feature, axes in enumerate(grid):
         found = count_amplitudes(posterior, sequences, feature=feature, bins=AMPLITUDE_BINS, draws=DRAWS)
@@ -168,7 +167,7 @@ def segmentation(
     scale, label = style.time_axis(stop - start if start == 0 else stop, rate)
     starts = np.arange(0, stop - start, bounds.step)
     times = scale * np.append(start + starts, stop)  # ends of the bins, one more than there are bins
-    levels, features = feature_levels(posterior), min(sequences.dim, MOST_FEATURES)
+    levels, features = feature_levels(posterior), min(sequences.dim, style.MOST_FEATURES)
     figure = new_figure(11, 1.6 + 2.1 * features)
     grid = figure.subplots(features + 1, 1, sharex=True, squeeze=False, height_ratios=[2.1] * features + [0.9])[:, 0]
     for feature, axes in enumerate(grid[:-1]):

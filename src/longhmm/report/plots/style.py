@@ -18,6 +18,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#9A6CE0", "#A67C00", "#C2478A", "#3
 INK = "#1b1f24"
 SOFT = "#8a9099"
 FONT_SIZE = 10.0
+MOST_FEATURES = 4
 MOST_PANELS = 12  # small multiples beyond this are too small to read
 
 
