@@ -292,5 +292,4 @@ def predictive_log_prob(
 
 
 def _densities(model: HMM, params: Mapping[str, Any], rows: Rows, weights: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Log likelihoods of every row, and whether anything was observed in it."""
     return model.log_likelihoods(params, rows), jnp.any(jnp.asarray(rows.observed), axis=1)

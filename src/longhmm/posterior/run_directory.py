@@ -79,7 +79,6 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Place) -> RunDirectory:
-        """An existing run, its request checked."""
         place, file = Path(path), Path(path) / REQUEST
         if not place.exists():
             raise DataError(f"{place} does not exist; give the directory that `longhmm fit --out` made.")

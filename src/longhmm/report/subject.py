@@ -167,7 +167,6 @@ def pack_stretch(
 def pack_recording(
     sequences: Sequences, found: Scan | None, levels: np.ndarray, rate: float | None, unit: str, live: bool = False
 ) -> dict[str, Any]:
-    """Everything the page needs to draw the recording."""
     scales, ends = ranges(sequences, levels), sequences.offsets[1:-1]
     starts, states = np.zeros((2, 0), np.int64)
     if found is not None:

@@ -184,7 +184,6 @@ class Blocks(NamedTuple):
 
     @staticmethod
     def some(model: HMM, params: Params, sequences: Sequences, core_length: int, blocks: int, seed: int) -> Blocks:
-        """Up to `blocks` of them, drawn at random."""
         if blocks < 1:
             raise ModelError(f"blocks must be at least 1, got {blocks!r}.")
         cut = Partition(sequences.offsets, core_length)

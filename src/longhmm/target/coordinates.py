@@ -26,7 +26,6 @@ class Flat(NamedTuple):
 
     @staticmethod
     def like(coordinates: Params) -> Flat:
-        """The layout of given coordinates (only their shapes matter)."""
         return Flat(tuple((name, tuple(np.shape(coordinates[name]))) for name in sorted(coordinates)))
 
     @property

@@ -46,10 +46,7 @@ def information_by_differences(
     model: HMM, coordinates: Params, sequences: Sequences, progress: Callable[[float], None] | None = None
 ) -> np.ndarray:
     """`(P, P)` minus the second derivative of the log posterior, scaled up from a part of long data (F29).
-
-    In coordinates it has another term, the slope times the second derivative of the reparametrisation: there the slope
-    of all data is taken. `progress` is called with the share of the matrix that was added.
-    """
+    `progress` is called with the share of the matrix that was added."""
     flat = Flat.like(coordinates)
     centre = flat.ravel_numpy(coordinates)
     work = WORK if serves_many(model) else SLOW_WORK

@@ -206,7 +206,6 @@ class ExactPosterior(Target):
             return value
 
     def log_density_and_gradient(self, u: Params, progress: Progress | None = None) -> tuple[Array, dict[str, Array]]:
-        """The log posterior and its gradient by name, from one pass; may be called inside compiled code."""
         with jax.enable_x64(True):
             value, gradient, _ = _evaluate(self, _wide(u))
             return value, gradient

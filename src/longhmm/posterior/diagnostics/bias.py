@@ -208,7 +208,6 @@ def compare_halved(posterior: Draws, sequences: Sequences) -> Compared | None:
 
 
 def compared(draws: np.ndarray, halved: np.ndarray) -> Compared:
-    """Means and standard deviations of two sets of draws `(chain, draw, Q)`."""
     both = (draws, halved)
     means, sds = [each.mean(axis=(0, 1)) for each in both], [each.std(axis=(0, 1)) for each in both]
     shift_error = np.sqrt(sum(1.0 / effective_sizes(each) for each in both))
@@ -222,11 +221,8 @@ def sandwich(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Sandwich standard deviations relative to the posterior's, `(Q,)` by entry of the natural parameters, and their
     standard errors: the variance of the score, from blocks longer than the chain's memory, against its curvature.
-
-    If the model is right the two agree; if the noise is coloured, or the states are not Markov, the posterior is too
-    narrow by the ratio. With J the variance of the score and v one of the `directions`, `(P, Q)`, the sandwich variance
-    is `v' J v`: the delta method. `params` are those at the mode or at the posterior mean.
-    """
+    Where noise is coloured, or states are not Markov, the posterior is too narrow by the ratio. With J the variance of
+    the score and v one of the `directions`, `(P, Q)`, the sandwich variance is `v' J v`, by the delta method."""
     memory = mixing_time(np.asarray(params["transition"]), cap=1e6)
     wanted = max(SHORTEST_RUN, int(np.ceil(MIXING_TIMES * memory)))
     length = max(1, min(wanted, sequences.length // FEWEST_BLOCKS))

@@ -72,11 +72,8 @@ def residuals(
     model: HMM, params: Mapping[str, Any], sequences: Sequences, *, most: int = 100_000, seed: int = 0
 ) -> Residuals | None:
     """Normal quantiles of `P(y_t <= observed | y_0 .. y_{t-1})`, feature by feature, of up to `most` observations in
-    stretches spread over the data; None where the emission has no distribution function.
-
-    Discrete observations are spread at random over the step of their distribution function. At parameters that are one
-    draw of the posterior, residuals of a right model need no correction.
-    """
+    stretches spread over the data; None where the emission has no distribution function. At parameters that are one
+    draw of the posterior, residuals of a right model need no correction."""
     from scipy.special import ndtri
 
     part, counts = excerpts(sequences, most)
@@ -94,6 +91,7 @@ def residuals(
         if cdfs is None:
             return None
         lower, upper = (np.einsum("nk,nkd->nd", predicted.states, each) for each in cdfs)
+        # Discrete observations are spread at random over the step of their distribution function.
         uniform = lower + (upper - lower) * rng.uniform(size=lower.shape)
         lowest = np.minimum(lowest, np.where(observed, rows.values, np.inf).min(axis=0))
         values[own] = np.where(observed & counts[own, None], ndtri(np.clip(uniform, EDGE, 1 - EDGE)), np.nan)
@@ -160,7 +158,6 @@ def judge_residuals(model: HMM, left: Residuals | None, details: Details) -> lis
 
 
 def _other_emission(model: HMM, left: Residuals, feature: int) -> str:
-    """An emission that may describe observations with such residuals."""
     emission = model.emission.untied
     offers = {
         "NegativeBinomial": (emission.support is constraints.nonnegative_integer, "which scatters more"),

@@ -195,7 +195,6 @@ def segmentation(
 def _states(
     posterior: Posterior, data: Sequences, start: int, stop: int, path: np.ndarray | None, chances: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """States and their probabilities in the rows `[start, stop)`."""
     for name, given in (("path", path), ("probabilities", chances)):
         if given is not None and len(given) != data.length:
             raise DataError(f"{name} must have {data.length} rows, one per observation, got {len(given)}.")

@@ -61,7 +61,6 @@ def tidy(axes: Axes, *, title: str | None = None, x: str | None = None, y: str |
 
 
 def legend(axes: Axes, **options: Any) -> None:
-    """A legend without a box."""
     axes.legend(frameon=False, fontsize=FONT_SIZE - 1, labelcolor=INK, **options)
 
 
