@@ -89,7 +89,7 @@ def report(
     from longhmm.posterior.posterior import load
     from longhmm.posterior.run_directory import REQUEST, RunDirectory
     from longhmm.posterior.store import DOCUMENT
-    from longhmm.report.viewer import write_report
+    from longhmm.report import write_report
 
     said = Output(as_json)
     is_run = (run / REQUEST).is_file() or not (run / DOCUMENT).is_file()  # else it is what Posterior.save wrote
