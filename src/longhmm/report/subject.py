@@ -19,12 +19,13 @@ from longhmm.errors import LongHMMError
 from longhmm.model.summary import subsample
 from longhmm.posterior.diagnostics.verdict import Verdict
 from longhmm.posterior.events import visit_starts
-from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.summary import feature_levels
 from longhmm.report.plots.style import MOST_FEATURES, colour
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from longhmm.posterior.posterior import Posterior
 
 AVERAGED_UP_TO = 100_000  # observations; in longer data parameters are known so well that their mean will do
 DRAWS = 20

@@ -11,7 +11,6 @@ from longhmm.errors import ModelError
 from longhmm.posterior.diagnostics import bias
 from longhmm.posterior.diagnostics.observations import Residuals, quantiles, residuals
 from longhmm.posterior.draws import central, entry_names, entry_table
-from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.summary import convergence
 from longhmm.report.plots import style
 from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, few_ticks, legend, new_figure, plain, tidy, with_sd
@@ -19,6 +18,8 @@ from longhmm.target import buffer_report as reports
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from longhmm.posterior.posterior import Posterior
 
 MOST_ROWS = 40  # entries of one parameter; the rest are in the summary
 INTERVALS = ((0.9, 1.4), (0.5, 4.0))  # share inside, width of the line

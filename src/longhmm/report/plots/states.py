@@ -12,7 +12,6 @@ from longhmm.errors import DataError, ModelError
 from longhmm.inference.markov import stationary_on_host
 from longhmm.posterior.diagnostics.dwell_times import dwell_histogram
 from longhmm.posterior.diagnostics.observations import amplitudes as count_amplitudes
-from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.summary import feature_levels
 from longhmm.report.plots import style
 from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, legend, new_figure, tidy
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+    from longhmm.posterior.posterior import Posterior
 
 AMPLITUDE_BINS = 160
 DRAWS = 30
