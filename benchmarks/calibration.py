@@ -197,7 +197,6 @@ def run_case(name: str, workers: int, effective: int) -> dict[str, Any]:
     return {
         "case": name,
         "length": sequences.length,
-        "cheaper_exact": bool(found.exact),
         "settings": settings,
         "tuning_seconds": tuned,
         "seconds": seconds,
