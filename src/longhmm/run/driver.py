@@ -166,7 +166,7 @@ class Driver:
         with jax.enable_x64(self.sampler.x64):
             if not self.target.compiled or self.target.on_host:
                 return self._by_draws(state, key, run.steps, count, thin)
-            state, recorded = _compiled(self.sampler, self.target, state, key, run.steps, thin, count)
+            state, recorded = _compiled(self.sampler, self.target, state, key, run.steps, thin, count, BLOCK_DRAWS)
             return state, jax.tree.map(lambda each: np.asarray(each)[:count], recorded)
 
     def _blocks_together(self, run: RunState, count: int, thin: int) -> list[Outcome]:
@@ -174,7 +174,9 @@ class Driver:
             # On the host: there are many small arrays, and every one would be a program to start.
             states = jax.tree.map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *run.states)
             keys = _chain_keys(self.key, jnp.arange(len(run.states)))
-            found = _compiled_together(self.sampler, self.target, states, keys, run.steps, thin, count)
+            found = _compiled_together(
+                self.sampler, self.target, states, keys, run.steps, thin, count, most=BLOCK_DRAWS
+            )
             state, recorded = jax.tree.map(np.asarray, found)
         recorded = jax.tree.map(lambda each: each[:, :count], recorded)
         return [jax.tree.map(operator.itemgetter(chain), (state, recorded)) for chain in range(len(run.states))]
@@ -210,11 +212,11 @@ def _step(sampler: Sampler, target: Target, key: jax.Array, state: Any, minibatc
     return state, {"finite": info.finite, **info.stats}
 
 
-@jax.jit
+@partial(jax.jit, static_argnames=("most",))
 def _compiled(
-    sampler: Sampler, target: Target, state: Any, key: jax.Array, first: jax.Array, thin: jax.Array, count: jax.Array
+    sampler: Sampler, target: Target, state: Any, key: jax.Array, first: Any, thin: Any, count: Any, most: int
 ) -> Outcome:
-    """`count` draws, `thin` steps apart, from step `first` on, in room for `BLOCK_DRAWS`: one program for all."""
+    """`count` draws, `thin` steps apart, from step `first` on, in room for `most`: one program for all."""
 
     def one_step(number: jax.Array, state: Any) -> tuple[Any, dict[str, jax.Array]]:
         draw_key, step_key = jax.random.split(jax.random.fold_in(key, number))
@@ -235,12 +237,14 @@ def _compiled(
         return state, jax.tree.map(lambda each, new: each.at[draw].set(new), room, (sampler.record(state), stats))
 
     kinds = jax.eval_shape(sampler.record, state), shapes
-    room = jax.tree.map(lambda each: jnp.zeros((BLOCK_DRAWS, *each.shape), each.dtype), kinds)
+    room = jax.tree.map(lambda each: jnp.zeros((most, *each.shape), each.dtype), kinds)
     return jax.lax.fori_loop(0, count, one_draw, (state, room))
 
 
-# All chains, stacked along the leading axis.
-_compiled_together = jax.jit(jax.vmap(_compiled, (None, None, 0, 0, None, None, None)))
+@partial(jax.jit, static_argnames=("most",))
+def _compiled_together(sampler: Sampler, target: Target, states: Any, keys: jax.Array, *given: Any, most: int) -> Any:
+    """All chains, stacked along the leading axis."""
+    return jax.vmap(lambda state, key: _compiled(sampler, target, state, key, *given, most=most))(states, keys)
 
 
 @jax.jit
