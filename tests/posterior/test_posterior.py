@@ -17,16 +17,6 @@ from longhmm.posterior.summary import effective_sizes, levels
 from posterior.fakes import chains_of, gaussian_model, known_states, small_posterior, unconstrained
 
 
-@pytest.fixture(scope="module")
-def known():
-    return known_states()
-
-
-@pytest.fixture(scope="module")
-def posterior(known):
-    return known.posterior()
-
-
 def test_dimensions_and_coordinates(posterior):
     draws = posterior.draws
     assert draws["transition"].dims == ("chain", "draw", "state", "to_state")

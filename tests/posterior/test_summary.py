@@ -7,17 +7,7 @@ from scipy.stats import norm
 
 from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.summary import generator_of, level_draws, levels
-from posterior.fakes import chains_of, gaussian_model, known_states
-
-
-@pytest.fixture(scope="module")
-def known():
-    return known_states()
-
-
-@pytest.fixture(scope="module")
-def posterior(known):
-    return known.posterior()
+from posterior.fakes import chains_of, gaussian_model
 
 
 def test_levels_have_the_interval_of_the_closed_form(known, posterior):

@@ -1,7 +1,6 @@
 """Quantiles of pseudo-residuals, and predicted distributions of observations against the data they describe."""
 
 import numpy as np
-import pytest
 from scipy.stats import poisson
 
 from longhmm import Poisson
@@ -9,17 +8,6 @@ from longhmm.data.sequences import open_data
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.diagnostics.observations import amplitudes, bin_probabilities, quantiles, residuals
-from posterior.fakes import known_states
-
-
-@pytest.fixture(scope="module")
-def known():
-    return known_states()
-
-
-@pytest.fixture(scope="module")
-def posterior(known):
-    return known.posterior()
 
 
 def test_residual_quantiles_lie_on_the_diagonal_for_the_right_model_only(known, posterior):
