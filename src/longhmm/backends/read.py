@@ -69,7 +69,7 @@ class Reader:
             rows = block.padded(size) if self.lowering is None or whole else None
             if self.lowering is None:
                 return Read(start, size, rows)
-            numbers = np.asarray(self.lowering.rows(block.values, block.observed))
+            numbers = np.asarray(self.lowering.rows(block.values, block.observed, block.lags))
             if self.lowering.has_base_measure and not self.sequences.in_memory:
                 mine = slice(own[0] - start, own[1] - start)
                 base = self._base(Rows(block.values[mine], block.observed[mine]))
@@ -82,8 +82,8 @@ class Reader:
     def numbers(self, start: int, stop: int) -> np.ndarray:
         """Numbers `(n, width)` of rows of the emission's lowering, NaN where missing."""
         assert self.lowering is not None
-        block = self.sequences.rows(start, stop)
-        return np.asarray(self.lowering.rows(block.values, block.observed))
+        block = self.sequences.rows(start, stop, self.model.lags)
+        return np.asarray(self.lowering.rows(block.values, block.observed, block.lags))
 
     def log_base_measure(self) -> float:
         """Sum of `log h(y)` over all data, where they lie in memory; computed once."""
@@ -130,9 +130,9 @@ def partly_observed(model: HMM, sequences: Sequences) -> bool:
     return known[key]
 
 
-def _blocks(sequences: Sequences) -> Iterator[tuple[int, Any]]:
+def _blocks(sequences: Sequences, lags: int = 0) -> Iterator[tuple[int, Rows]]:
     for start in range(0, sequences.length, COPIED_ROWS):
-        yield start, sequences.rows(start, min(start + COPIED_ROWS, sequences.length))
+        yield start, sequences.rows(start, min(start + COPIED_ROWS, sequences.length), lags)
 
 
 def check_all(model: HMM, sequences: Sequences) -> bool:
@@ -151,5 +151,6 @@ def resident_numbers(model: HMM, sequences: Sequences, values: jax.Array) -> jax
         return None
     if lowering.rows_are_values and values.dtype == jnp.float32:
         return values
-    parts = [np.asarray(lowering.rows(each.values, each.observed), np.float32) for _, each in _blocks(sequences)]
+    blocks = (each for _, each in _blocks(sequences, model.lags))
+    parts = [np.asarray(lowering.rows(each.values, each.observed, each.lags), np.float32) for each in blocks]
     return jnp.asarray(np.concatenate(parts))

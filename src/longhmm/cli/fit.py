@@ -44,6 +44,7 @@ def fit(
     ] = 0.0,
     emission: options.Emission = None,
     prior: options.Priors = None,
+    lags: options.Lags = None,
     stay: options.Stay = None,
     sampler: options.Sampler = options.AUTO,
     chains: options.Chains = 4,
@@ -74,7 +75,7 @@ def fit(
     if not steps.changes_nothing:
         said.say(f"After preprocessing: {data.length:,} samples")
     said.say(f"Emission: {guess.name} ({guess.reason})")
-    model = options.build_model(guess.name, states, data, priors=prior or [], stay=stay, held_out=held_out)
+    model = options.build_model(guess.name, states, data, priors=prior or [], stay=stay, held_out=held_out, lags=lags)
     request = {
         "recordings": options.located(recordings),
         "dataset": dataset,
@@ -132,6 +133,7 @@ def compare(
     normalise: options.Normalise = False,
     emission: options.Emission = None,
     prior: options.Priors = None,
+    lags: options.Lags = None,
     stay: options.Stay = None,
     sampler: options.Sampler = options.AUTO,
     chains: options.Chains = 4,
@@ -150,7 +152,9 @@ def compare(
         recordings, dataset, column, emission, dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise)
     )
     said.say(f"{recording.name}: {data.length:,} samples; emission: {guess.name} ({guess.reason})")
-    build = partial(options.build_model, guess.name, data=data, priors=prior or [], stay=stay, held_out=held_out)
+    build = partial(
+        options.build_model, guess.name, data=data, priors=prior or [], stay=stay, held_out=held_out, lags=lags
+    )
     models = {f"{n} state{'s' if n > 1 else ''}": build(n) for n in numbers}
     how = None if sampler == options.AUTO else samplers.from_name(sampler)
 

@@ -82,6 +82,7 @@ Priors = Annotated[
         "lists give one number per state. Repeat it for several.",
     ),
 ]
+Lags = Annotated[int | None, modelling(help="Rows of its own past on which a row depends; with --emission ar.")]
 Stay = Annotated[float | None, modelling(help="Prior weight of staying in a state, in observations (moving has 1).")]
 Chains = Annotated[int, sampling(min=1, help="Independent chains.")]
 Draws = Annotated[int, sampling(min=1, help="Draws kept of each chain.")]
@@ -128,12 +129,15 @@ def opened(
     return recording, measured, data, guess
 
 
-def build_model(name: str, n_states: int, data: Sequences, *, priors: list[str], stay: Any, held_out: float = 0) -> HMM:
+def build_model(
+    name: str, n_states: int, data: Sequences, *, priors: list[str], stay: Any, held_out: float = 0, lags: Any = None
+) -> HMM:
     """The model that was asked for, unless it cannot have produced the data or has more states than observations."""
     from longhmm.model.hmm import HMM
     from longhmm.model.transitions.dirichlet import Sticky
 
-    emission = registry.emission_from_name(name, data, **dict(parse_prior(text) for text in priors))
+    given = {} if lags is None else {"lags": lags}
+    emission = registry.emission_from_name(name, data, **dict(parse_prior(text) for text in priors), **given)
     if stay is not None and not stay > 0:
         raise ModelError(f"--stay must be a positive number, got {stay:g}.")
     model = HMM(n_states, emission, transition_prior=1.0 if stay is None else Sticky(stay=stay))

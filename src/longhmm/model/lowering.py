@@ -34,7 +34,7 @@ class Lowering:
         self.emission: Any = emission
         self.width, self.pack, self.sums = width, pack, sums
 
-    def rows(self, values: Any, observed: Any) -> Any:
+    def rows(self, values: Any, observed: Any, lags: Any = None) -> Any:
         """`(..., width)`, the numbers of rows `(..., D)`, NaN where a row is not wholly observed. NumPy's arrays are
         turned into NumPy's, computed in double precision; JAX's into JAX's, in their own."""
         if not isinstance(values, np.ndarray):

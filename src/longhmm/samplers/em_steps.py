@@ -87,7 +87,8 @@ def _partly_observed(model: HMM, sequences: Sequences) -> Callable[[tuple[int, i
 def collect_sums(model: HMM, params: Params, rows: Rows, weights: Array) -> Array:
     lowering = model.emission.lowering
     assert lowering is not None
-    numbers = lowering.rows(jnp.asarray(rows.values), jnp.asarray(rows.observed))
+    rows = jax.tree.map(jnp.asarray, rows)
+    numbers = lowering.rows(rows.values, rows.observed, rows.lags)
     return expected_sums(lowering.kind, lowering.width, lowering.sums, numbers, lowering.natural(params), weights)
 
 

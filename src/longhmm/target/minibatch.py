@@ -169,7 +169,7 @@ def with_numbers(model: HMM, minibatch: Minibatch) -> Minibatch:
     partly = not np.array_equal(seen, rows.observed.all(axis=-1))
     if lowering is None or rows.states is not None or partly or model.transitions.varies:
         return minibatch
-    numbers = np.asarray(lowering.rows(rows.values, rows.observed))
+    numbers = np.asarray(lowering.rows(rows.values, rows.observed, rows.lags))
     if rows.values.dtype != np.float64:
         numbers = numbers.astype(np.float32)
     *outer, count, width = seen.shape
