@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -76,7 +76,7 @@ class Sequences:
         if not (self.mapped or self.in_memory):
             raise DataError(f"{self.name} is not in memory; use rows(start, stop), which takes consecutive positions")
         stored = {name: part.take(positions) for name, part in self.parts.items() if isinstance(part, SlicedSource)}
-        return _as_rows(stored, self._lagged(positions, lags, self.take))
+        return _as_rows(stored, self._lagged(positions, lags))
 
     def stored(self, start: int, stop: int) -> Stored:
         """Values, and mask, states and covariates where there are such, as they are stored, unchecked."""
@@ -88,20 +88,29 @@ class Sequences:
         if not self.in_memory:
             self._check(origin, stored)
         whole = _as_rows(stored)
+        if not lags:
+            return whole
+        own = Rows(*(None if each is None else each[start - origin :] for each in whole))
+        seen = whole.values if whole.observed.all() else np.where(whole.observed, whole.values, np.nan)
+        found = np.full((stop - start, lags, self.dim), np.nan)
+        for back in range(1, min(lags, stop) + 1):  # whole columns at a time: as fast as a copy
+            skip = max(0, back - start)
+            found[skip:, back - 1] = seen[start - origin + skip - back : len(seen) - back]
+        begins = self.offsets[slice(*np.searchsorted(self.offsets, [start - lags + 1, stop]))]
+        for after in range(lags):  # rows `after` others of their sequence have no more than these before them
+            rows = begins + after
+            found[rows[(rows >= start) & (rows < stop)] - start, after:] = np.nan
+            if self.context is not None and start <= after < stop:
+                found[after - start, after:] = self.context[: lags - after]
+        return own._replace(lags=found)
 
-        def look(positions: np.ndarray) -> Rows:
-            return Rows(whole.values[positions - origin], whole.observed[positions - origin])
-
-        own = Rows(*(None if each is None else each[start - origin :] for each in whole)) if start > origin else whole
-        return own._replace(lags=self._lagged(np.arange(start, stop), lags, look) if lags else None)
-
-    def _lagged(self, positions: np.ndarray, lags: int, look: Callable[[np.ndarray], Rows]) -> np.ndarray | None:
+    def _lagged(self, positions: np.ndarray, lags: int) -> np.ndarray | None:
         """`(..., p, D)` float64, the rows before each, the nearest first; NaN where missing or before the sequence."""
         if not lags:
             return None
         back = positions[..., None] - np.arange(1, lags + 1)
         there = back >= self.offsets[np.searchsorted(self.offsets, positions, side="right") - 1][..., None]
-        seen = look(np.where(there, back, positions[..., None]))
+        seen = self.take(np.where(there, back, positions[..., None]))
         found = np.where(there[..., None] & seen.observed, seen.values, np.nan).astype(np.float64)
         if self.context is not None:
             found[back < 0] = self.context[-1 - back[back < 0]]

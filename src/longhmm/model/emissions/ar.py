@@ -103,11 +103,6 @@ class AR(Family):
     def means(self, params: Params) -> jax.Array:
         return self.level(params)
 
-    def known(self, values: Any, observed: Any, lags: Any) -> Any:
-        """Which rows `(...,)` say something: they and the rows before them are whole."""
-        numbers = np if isinstance(values, np.ndarray) else jnp
-        return numbers.all(observed, axis=-1) & ~numbers.any(numbers.isnan(lags), axis=(-2, -1))
-
     def predicted(self, params: Params, lags: jax.Array) -> jax.Array:
         """`(n, K, D)`, the mean of every row in every state, given the rows before it, which are there."""
         intercept, phi, _ = self.regression(params)
@@ -116,7 +111,7 @@ class AR(Family):
 
     def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
         y, lags = jnp.asarray(rows.values), jnp.asarray(rows.lags)
-        known = self.known(y, jnp.asarray(rows.observed), lags)
+        known = jnp.all(jnp.asarray(rows.observed), axis=-1) & ~jnp.any(jnp.isnan(lags), axis=(-2, -1))
         y, lags = jnp.where(known[..., None], y, 0), jnp.where(known[..., None, None], lags, 0.0)
         away = y[..., None, :] - self.predicted(params, lags)
         triangle = whitening(self.regression(params)[2])
@@ -167,9 +162,9 @@ class ARLowering(Lowering):
 
     def rows(self, values: Any, observed: Any, lags: Any = None) -> Any:
         numbers = np if isinstance(values, np.ndarray) else jnp
-        known = self.emission.known(values, observed, lags)
-        flat = lags.reshape(*lags.shape[:-2], -1)
-        return numbers.where(known[..., None], numbers.concatenate([flat, values], axis=-1), np.nan)
+        if numbers is jnp or not observed.all():  # lags say by themselves what is missing
+            values = numbers.where(observed, values, np.nan)
+        return numbers.concatenate([lags.reshape(*lags.shape[:-2], -1), values], axis=-1)
 
     def _centre(self, params: Params) -> jax.Array:
         """`(K, width)`, from where numbers are measured: any place will do, the level leaves the most digits."""
