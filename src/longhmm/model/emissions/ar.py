@@ -98,7 +98,7 @@ class AR(Family):
         pull = jnp.eye(self.dim) - phi.reshape(len(phi), self.dim, self.lags, self.dim).sum(2)
         across = jnp.swapaxes(pull, 1, 2)
         inverse = jnp.linalg.inv(across @ pull + damping * jnp.eye(self.dim, dtype=phi.dtype))
-        return (inverse @ across @ intercept[..., None])[..., 0]
+        return jnp.squeeze(inverse @ across @ intercept[..., None], axis=-1)
 
     def means(self, params: Params) -> jax.Array:
         return self.level(params)
