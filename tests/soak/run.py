@@ -70,7 +70,7 @@ def out_of_core(length: int) -> list[Row]:
     else:
         log = json.loads(done.stdout)
         for state, level in enumerate(log["truth"]["mean"]):
-            found = log["posterior"][f"mean[{state}, 0]"]
+            found = log["posterior"][f"mean[{state}]"]
             if abs(found["mean"] - level) > 5 * found["sd"]:
                 lost.append(f"out of core: level {state} is {found['mean']:.6f} ± {found['sd']:.6f}, not {level}")
     return [(f"out of core, {length:,} observations", 1, lost)]
