@@ -39,7 +39,8 @@ class Own(NamedTuple):
 
 # Makes something small of the rows of a block, before anything leaves the place where they are.
 Reducer = Callable[[Own], Any]
-_natural = jax.jit(lambda model, params: model.emission.lowering.natural(params))
+# A program of its own: of covariance matrices it takes long to compile, and several others need it.
+_natural = jax.jit(lambda emission, params: emission.lowering.natural(params))
 
 
 class How(NamedTuple):
@@ -99,11 +100,13 @@ class Blocks:
         self.partition = Partition(sequences.offsets, chunk)
         self.n_blocks = -(-self.partition.n_blocks // self.how.per_block)
         self._placed: tuple[int, Layout] | None = None
+        # Of data that are a single block, which is asked for several times: what was read, and evaluated.
+        self._kept: tuple[Read | None, Potentials | None] = (None, None)
         self.backend = choose(self.reader.kind, model.n_states, model.transitions.varies)
         self.borrow = self.backend.name == "cpp" and self.reader.lowering is not None
         with jax.enable_x64(True):
             self.params = {name: np.asarray(value) for name, value in how.params.items()}
-            self.natural = None if self.reader.lowering is None else _natural(model, self.params)
+            self.natural = None if self.reader.lowering is None else _natural(model.emission, self.params)
 
     def each(self, asked: Iterable[Asked]) -> Iterator[Any]:
         """What `run` gives of some blocks, in order, wherever the executor of the data runs them."""
@@ -166,12 +169,19 @@ class Blocks:
         most = self.how.per_block * self.how.chunk + 2 * around
         size = ladder(hi - lo) if self.n_blocks == 1 else max(hi - lo, most)
         own, whole = self.bounds(asked.block), self.how.collect is not None
-        read = self.reader.read(lo, hi, size, own, borrow=self.borrow, whole=whole)
-        potentials = None
-        if read.numbers is not None:
-            lowering, given = self.reader.lowering, (self.natural, self.params["transition"], self.params["initial"])
-            assert lowering is not None
-            potentials = Potentials(read.numbers, *given, lowering.kind, lowering.width, lowering.sums)
+        read, potentials = self._kept
+        if read is None:
+            read = self.reader.read(lo, hi, size, own, borrow=self.borrow, whole=whole)
+            if read.numbers is not None:
+                lowering, given = (
+                    self.reader.lowering,
+                    (self.natural, self.params["transition"], self.params["initial"]),
+                )
+                assert lowering is not None
+                potentials = Potentials(read.numbers, *given, lowering.kind, lowering.width, lowering.sums)
+            self._kept = (read, potentials) if self.n_blocks == 1 else (None, None)
+        if read.numbers is None and asked.boundary is None:  # one program finds messages, whatever the overlap
+            potentials = None
         source = () if read.rows is None else (self.model, self.params, read.rows)
         return _Block(potentials, layout, joined, *source), read
 
@@ -206,7 +216,9 @@ class Blocks:
         wanted = paths._replace(states=read.size if paths.states else 0)
         forward = None if asked.boundary is None else asked.boundary.forward
         given = PathsGiven(forward, asked.following, asked.log_space, asked.key, np.int64(read.start))
-        results = _find(block, given, backend=self.backend, wanted=wanted)
+        *results, potentials = _find(block, given, backend=self.backend, wanted=wanted)
+        if self._kept[0] is not None and potentials is not None:
+            self._kept = (read, potentials)
         found, gap, step, undefined = jax.tree.map(np.asarray, results)
         self._refuse_undefined(read.start, int(undefined))
         start, stop = self.bounds(asked.block)
@@ -244,14 +256,14 @@ def _elsewhere(how: How, model: HMM, sequences: Sequences) -> Callable[[Asked], 
 
 
 class _Block(NamedTuple):
-    """A block as compiled functions see it: potentials, where the emission has a lowering; its chunks, and which of
-    them go on from the one before; without potentials, or for a collector, rows with the model and its parameters."""
+    """A block as compiled functions see it: potentials where the emission has a lowering or they are kept; its chunks,
+    and which of them go on from the one before; else, or for a collector, rows with the model and its parameters."""
 
     potentials: Potentials | None
     layout: Layout
     joined: Any
     model: HMM | None = None
-    params: Mapping[str, jax.Array] | None = None
+    params: Mapping[str, Any] | None = None
     rows: Rows | None = None
 
     def evaluated(self) -> tuple[Potentials, Pull, jax.Array]:
@@ -299,14 +311,15 @@ def _run(
 @partial(jax.jit, static_argnames=("backend", "wanted"))
 def _find(
     block: _Block, given: PathsGiven, *, backend: Backend, wanted: PathsWanted
-) -> tuple[Any, jax.Array, jax.Array, jax.Array]:
-    """Paths, the disagreement of chunks, the step into the first, and a row without a density or -1."""
+) -> tuple[Any, jax.Array, jax.Array, jax.Array, Potentials | None]:
+    """Paths, the disagreement of chunks, the step into the first, a row without a density or -1, and potentials where
+    they were evaluated from rows."""
     potentials, _, undefined = block.evaluated()
     found, steps = find_paths(backend, potentials, block.layout, given, wanted)
     gap = jnp.zeros(())
     if wanted.messages:
         gap = inner_gap(steps, block.joined, found[:2], best=not wanted.drawn)
-    return found, gap, steps[0], undefined
+    return found, gap, steps[0], undefined, potentials if block.potentials is None else None
 
 
 @partial(jax.jit, static_argnames=("backend", "best"))

@@ -167,7 +167,7 @@ class SlicedSource(Source):
 
     def take(self, rows: np.ndarray) -> np.ndarray:
         """The rows of a memory map at any positions, `rows.shape + (dim,)`, in one call."""
-        return self._shaped(np.asarray(self.opened[rows]), rows.ndim).astype(self.dtype, copy=False)
+        return self._shaped(np.asarray(self.opened.take(rows, axis=0)), rows.ndim).astype(self.dtype, copy=False)
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         return np.array(self._shaped(np.asarray(self.opened[start:stop]), 1), dtype=self.dtype)

@@ -4,7 +4,7 @@ from which the derivative of `sum_t sum_k gamma_t(k) log p(y_t | k)` with respec
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -89,9 +89,14 @@ class LinearLowering(Lowering):
 
     kind, has_base_measure = LINEAR, True
 
+    _widths: ClassVar[dict[Any, int]] = {}  # by the structure of an emission: tracing takes a millisecond
+
     def __init__(self, emission: Emission) -> None:
-        row = jax.ShapeDtypeStruct((emission.dim,), np.float32)
-        width = int(jax.eval_shape(emission.sufficient_statistics, row).shape[-1])  # type: ignore[attr-defined]
+        structure = jax.tree.structure(emission)
+        if structure not in self._widths:
+            row = jax.ShapeDtypeStruct((emission.dim,), np.float32)
+            self._widths[structure] = int(jax.eval_shape(emission.sufficient_statistics, row).shape[-1])  # type: ignore[attr-defined]
+        width = self._widths[structure]
         super().__init__(emission, width, 1 + width, 1 + width)
 
     def numbers(self, values: Any) -> Any:

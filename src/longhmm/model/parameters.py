@@ -26,15 +26,17 @@ class Tree:
     have an equality. Those named in `derived`, and cached properties, are made anew when they are needed."""
 
     derived: ClassVar[tuple[str, ...]] = ()
+    made_anew: ClassVar[frozenset[str]]
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        cached = {name for each in cls.__mro__ for name, own in vars(each).items() if isinstance(own, cached_property)}
+        cls.made_anew = frozenset({NUMBERS, *cls.derived, *cached})
         jax.tree_util.register_pytree_node(cls, lambda each: each.tree_flatten(), cls.tree_unflatten)
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
         """For JAX: what holds numbers, and the structure around it."""
-        made_anew = {name for name in vars(self) if isinstance(getattr(type(self), name, None), cached_property)}
-        parts = {name: value for name, value in vars(self).items() if name not in {NUMBERS, *self.derived, *made_anew}}
+        parts = {name: value for name, value in vars(self).items() if name not in self.made_anew}
         # JAX sometimes puts other things in the place of numbers: what was one is remembered.
         known = vars(self).get(NUMBERS)
         names = known or tuple(name for name, value in parts.items() if isinstance(value, HOLD_NUMBERS))

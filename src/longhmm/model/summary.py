@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -63,7 +62,7 @@ def summarise(values: np.ndarray) -> DataSummary:
     """Summarise values of shape (n, D), or (n,), in which NaN marks a missing value."""
     table = np.asarray(values, dtype=np.float64)
     table = table[:, None] if table.ndim == 1 else table
-    columns = [column[~np.isnan(column)] for column in table.T]
+    columns = [column[~np.isnan(column)] for column in table.T] if np.isnan(table).any() else list(table.T)
     for feature, column in enumerate(columns):
         if column.size == 0:
             raise DataError(
@@ -88,30 +87,35 @@ def summarise(values: np.ndarray) -> DataSummary:
 
 def subsample(sequences: Sequences) -> np.ndarray:
     """Rows from a few dozen stretches spread over the data, NaN where missing; the same rows every time."""
+    if sequences.in_memory or sequences.mapped:  # all at once
+        positions = (_starts(sequences)[:, None] + np.arange(PIECE_LENGTH)).ravel()
+        rows = sequences.take(positions[positions < sequences.length])
+        if sequences.in_memory or not np.isinf(rows.values).any():
+            return np.where(rows.observed, rows.values, np.float64(np.nan))
+        # Reading one by one finds the place of the infinite value and names it.
     return np.concatenate([rows.values for rows in subsample_rows(sequences)])
+
+
+def _starts(
+    sequences: Sequences, pieces: int = PIECES, piece_length: int = PIECE_LENGTH, seed: int = SEED
+) -> np.ndarray:
+    """Where stretches begin."""
+    if sequences.length <= pieces * piece_length:
+        return np.arange(0, sequences.length, piece_length)
+    # One start in each of `pieces` equal shares: spread out, and jittered so that no period is aliased.
+    share = sequences.length / pieces
+    jitter = np.random.default_rng(seed).random(pieces)
+    starts = np.floor((np.arange(pieces) + jitter) * share).astype(np.int64)
+    return np.minimum(starts, sequences.length - piece_length)
 
 
 def subsample_rows(
     sequences: Sequences, lags: int = 0, *, pieces: int = PIECES, piece_length: int = PIECE_LENGTH, seed: int = SEED
 ) -> list[Rows]:
     """Stretches of consecutive rows, values float64 with NaN where missing, none crossing the end of a sequence."""
-    if sequences.length <= pieces * piece_length:
-        starts = np.arange(0, sequences.length, piece_length)
-    else:
-        # One start in each of `pieces` equal shares: spread out, and jittered so that no period is aliased.
-        share = sequences.length / pieces
-        jitter = np.random.default_rng(seed).random(pieces)
-        starts = np.floor((np.arange(pieces) + jitter) * share).astype(np.int64)
-        starts = np.minimum(starts, sequences.length - piece_length)
-    spans = [(start, min(start + piece_length, sequences.length)) for start in starts.tolist()]
-    read: Iterable[Rows] = sequences.rows_of(spans, lags)
-    if sequences.in_memory:  # all at once
-        whole = sequences.take(np.concatenate([np.arange(*span) for span in spans]), lags)
-        ends = np.cumsum([stop - start for start, stop in spans])[:-1]
-        parts = [[None] * len(spans) if each is None else np.split(each, ends) for each in whole]
-        read = map(Rows, *parts)
-    stretches = []
-    for (start, stop), rows in zip(spans, read, strict=True):
+    starts, stretches = _starts(sequences, pieces, piece_length, seed).tolist(), []
+    spans = [(start, min(start + piece_length, sequences.length)) for start in starts]
+    for (start, stop), rows in zip(spans, sequences.rows_of(spans, lags), strict=True):
         first, last = np.searchsorted(sequences.offsets, start, "right"), np.searchsorted(sequences.offsets, stop)
         inside = (sequences.offsets[first:last] - start).astype(int).tolist()
         values = np.where(rows.observed, rows.values.astype(np.float64), np.nan)

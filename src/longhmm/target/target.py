@@ -108,26 +108,31 @@ def impossible_windows(totals: Statistics, minibatch: Any) -> Array:
 def full_statistics(model: HMM, complete: Params, sequences: Sequences, progress: Progress | None = None) -> Statistics:
     """Expected statistics of all data at checked parameters, summed in float64."""
     found = stream.totals(model, complete, sequences, progress=progress)
-    natural = found.natural
     with jax.enable_x64(True):
-        arrays = {name: np.asarray(value) for name, value in complete.items()}
-        if found.sums is not None:
-            natural = jax.tree.map(np.asarray, _pulled_back(model, arrays, found.sums))
-        centred = np.zeros_like(found.transitions)
-        if not model.transitions.varies:
-            centred = np.asarray(_centred(found.transitions, arrays["transition"]))
-    return Statistics(np.float64(found.log_likelihood), found.first, found.transitions, centred, natural)
+        statistics: Statistics = jax.tree.map(np.asarray, _statistics(model, complete, found))
+    return statistics
 
 
-_centred = jax.jit(centred_counts)
-_pulled_back = jax.jit(lambda model, params, sums: model.emission.lowering.gradient(params, sums))
+@jax.jit
+def _statistics(model: HMM, params: Params, found: stream.Totals) -> Statistics:
+    """Sums as statistics."""
+    natural: Any = found.natural
+    counts, varies = jnp.asarray(found.transitions), model.transitions.varies
+    if found.sums is not None:
+        assert model.emission.lowering is not None
+        natural = model.emission.lowering.gradient(params, jnp.asarray(found.sums))
+    centred = jnp.zeros_like(counts) if varies else centred_counts(counts, jnp.asarray(params["transition"]))
+    return Statistics(jnp.asarray(found.log_likelihood), jnp.asarray(found.first), counts, centred, natural)
 
 
 @partial(jax.jit, static_argnames=("moves",))
-def _finish(model: HMM, moves: bool, u: Params, totals: Statistics) -> tuple[Array, Any, Any]:
+def _finish(
+    model: HMM, moves: bool, params: Params, given: Params | None, found: stream.Totals
+) -> tuple[Array, Any, Any, Statistics]:
+    totals, u = _statistics(model, params, found), unconstrained(model, params) if given is None else given
     likelihood = score(model, u, totals, initial_moves=moves)
     value = totals.log_likelihood + model.log_prior_unconstrained(u)
-    return value, jax.tree.map(jnp.add, likelihood, prior_gradient(model, u)), likelihood
+    return value, jax.tree.map(jnp.add, likelihood, prior_gradient(model, u)), likelihood, totals
 
 
 def exact(
@@ -135,13 +140,12 @@ def exact(
 ) -> tuple[float, Arrays, Arrays, Statistics]:
     """One pass over all data, in float64: log posterior density of the coordinates (up to the evidence), its gradient,
     that of the log likelihood, and expected statistics, at checked parameters, whose coordinates may be given."""
-    totals = full_statistics(model, complete, sequences, progress)
+    totals = stream.totals(model, complete, sequences, progress=progress)
     with jax.enable_x64(True):
-        wide = {name: np.asarray(value, np.float64) for name, value in (complete if u is None else u).items()}
-        at = unconstrained(model, wide) if u is None else wide
-        found = _finish(model, model.given_initial(complete) is None, at, totals)
-        value, posterior, likelihood = jax.tree.map(np.asarray, found)
-    return float(value), posterior, likelihood, totals
+        wide = None if u is None else {name: np.asarray(value, np.float64) for name, value in u.items()}
+        found = _finish(model, model.given_initial(complete) is None, complete, wide, totals)
+        value, posterior, likelihood, statistics = jax.tree.map(np.asarray, found)
+    return float(value), posterior, likelihood, statistics
 
 
 def gradient(

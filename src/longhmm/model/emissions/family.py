@@ -1,5 +1,6 @@
 """What the named families share: default priors that wait for the data."""
 
+import copy
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ from numpyro.distributions.constraints import Constraint
 from longhmm.model.emissions import Emission
 from longhmm.model.emissions.distribution import Builder, Density, check_inside
 from longhmm.model.lowering import LinearLowering, Lowering
-from longhmm.model.parameters import Params, Pending, full_shape, make_parameter, specification
+from longhmm.model.parameters import Named, Params, Pending, full_shape, make_parameter, specification
 from longhmm.model.summary import DataSummary
 
 
@@ -68,11 +69,20 @@ class Family(Emission):
         raise NotImplementedError
 
     def resolve(self, summary: DataSummary) -> Emission:
+        """What the constructor made of the priors that were given stays as it is."""
         if self.is_resolved:
             return self
         with jax.enable_x64(True):  # so that the numbers of the priors are kept in full
-            given = {name: spec for name, spec in self.specifications.items() if not isinstance(spec, Pending)}
-            return type(self)(**{**self.options(), **self.default_priors(summary), **given})
+            priors = self.default_priors(summary)
+            specs = {
+                name: specification(name, priors[name]) if isinstance(spec, Pending) else spec
+                for name, spec in self.specifications.items()
+            }
+        made = copy.copy(self)
+        for name in self.made_anew:
+            vars(made).pop(name, None)
+        made.specifications = Named(specs)
+        return made
 
     def sufficient_statistics(self, y: jax.Array) -> jax.Array:
         """s(y), shape (..., n_stats)."""

@@ -11,8 +11,9 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.covariance import LOG_2PI
+from longhmm.model.emissions import Emission
 from longhmm.model.emissions.family import Family, as_float
-from longhmm.model.parameters import Parameter, Params
+from longhmm.model.parameters import Parameter, Params, Pending
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 from longhmm.model.support import WHOLE, Turn, wrapped
@@ -40,6 +41,11 @@ class VonMises(Family):
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
         cut = self.per_feature(np.array([widest_gap(row) for row in summary.quantiles]))
         return {"loc": dist.Uniform(cut, cut + WHOLE), "concentration": dist.LogNormal(np.log(3.0), 1.5)}
+
+    def resolve(self, summary: DataSummary) -> Emission:
+        made = super().resolve(summary)
+        vars(made)["_whole_turn"] = self._whole_turn or isinstance(self.specifications["loc"], Pending)
+        return made
 
     def parameters(self, n_states: int) -> dict[str, Parameter]:
         table = super().parameters(n_states)
