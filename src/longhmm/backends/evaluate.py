@@ -17,7 +17,18 @@ import numpy as np
 
 from longhmm.backends import native, reference
 from longhmm.backends.pallas import windows as pallas
-from longhmm.backends.protocol import PAIR, PRECOMPUTED, Backend, Boundary, ChunkStatistics, Potentials, Varying, Wanted
+from longhmm.backends.protocol import (
+    LINEAR,
+    PAIR,
+    PRECOMPUTED,
+    TABLE,
+    Backend,
+    Boundary,
+    ChunkStatistics,
+    Potentials,
+    Varying,
+    Wanted,
+)
 from longhmm.data.layout import Layout
 from longhmm.data.rows import Rows
 from longhmm.inference.markov import stationary
@@ -42,9 +53,19 @@ def choose(kind: int, n_states: int, time_varying: bool, precision: Any = np.flo
     return next(each for each in BACKENDS if each.supports(kind, n_states, time_varying, np.dtype(precision)))
 
 
+def lowering_of(model: HMM, *, parts: bool = False) -> Any:
+    """The emission's lowering, if it serves here: matrices that vary need rows beside numbers, and the C++ kernel alone
+    knows some kinds, and Gaussian rows that are there in part (`parts`)."""
+    lowering = model.emission.lowering
+    if lowering is None or model.transitions.varies or (parts and not lowering.partial_rows):
+        return None
+    common = lowering.kind == LINEAR or (lowering.kind <= TABLE and not parts)
+    return lowering if common or native.supports(lowering.kind, model.n_states, False, np.dtype(np.float64)) else None
+
+
 def serves_many(model: HMM) -> bool:
     """Whether one call of the backend serves many points at once, so that chains are best run together."""
-    kind = kind_of(model.emission, model.emission.lowering)
+    kind = kind_of(model.emission, lowering_of(model))
     return choose(kind, model.n_states, model.transitions.varies, np.float32).many_points
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from longhmm.backends import native
-from longhmm.backends.evaluate import kind_of
+from longhmm.backends.evaluate import kind_of, lowering_of
 from longhmm.data.layout import ladder
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
@@ -109,11 +109,9 @@ def chunk_length(sequences: Sequences) -> int:
 
 def lowering_for(model: HMM, sequences: Sequences) -> Lowering | None:
     """The lowering of the emission, where it serves these data: a row that is seen in part may have a density of its
-    own, a known state rules others out, and matrices that vary need rows beside numbers."""
-    lowering = model.emission.lowering
-    if lowering is None or (partly_observed(model, sequences) and not lowering.partial_rows):
-        return None
-    return None if sequences.has_states or model.transitions.varies else lowering
+    own, and a known state rules others out."""
+    parts = partly_observed(model, sequences)  # looks at the data, whatever comes of it
+    return None if sequences.has_states else lowering_of(model, parts=parts)
 
 
 def partly_observed(model: HMM, sequences: Sequences) -> bool:

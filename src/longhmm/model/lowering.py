@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from longhmm.model.emissions import Emission
 
 # Numbers by which the kernels know the kinds (see call.h); PRECOMPUTED: log likelihoods instead of rows.
-GAUSSIAN, LINEAR, TABLE, PRECOMPUTED = range(4)
+GAUSSIAN, LINEAR, TABLE, PRECOMPUTED, _, STUDENT, MIXTURE = range(7)
+MOST_PARTS = 16  # features of which some may be missing where the C++ kernel looks at the others
 
 Params = Mapping[str, jax.Array]
 
@@ -25,23 +26,24 @@ class Lowering:
     """An emission in the representation of the kernels, with `width` numbers per row, `pack` natural parameters per
     state, and `sums` expected statistics per state."""
 
-    kind: int  # GAUSSIAN, LINEAR or TABLE
+    kind: int  # GAUSSIAN, LINEAR, TABLE, STUDENT or MIXTURE
     rows_are_values = False  # whether the numbers of a row are its values, so that data need no copy
     has_base_measure = False  # whether `log h(y)` is other than 0
     partial_rows = False  # whether its numbers also serve rows that are observed in part
+    sufficient = True  # whether sums say what to expect at other parameters than those they were taken at
 
     def __init__(self, emission: Emission, width: int, pack: int, sums: int) -> None:
         self.emission: Any = emission
         self.width, self.pack, self.sums = width, pack, sums
 
     def rows(self, values: Any, observed: Any, lags: Any = None) -> Any:
-        """`(..., width)`, the numbers of rows `(..., D)`, NaN where a row is not wholly observed. NumPy's arrays are
-        turned into NumPy's, computed in double precision; JAX's into JAX's, in their own."""
+        """`(..., width)`, the numbers of rows `(..., D)`, NaN where a row is missing, or a feature where such rows
+        are served. NumPy's arrays give NumPy's, in double precision; JAX's give JAX's, in their own."""
         if not isinstance(values, np.ndarray):
             return self.observed_numbers(jnp.asarray(values), observed)
         if self.rows_are_values:
             missing = np.array(np.nan, values.dtype if values.dtype.kind == "f" else np.float64)
-            return np.where(observed.all(axis=-1, keepdims=True), values, missing)
+            return np.where(observed if self.partial_rows else observed.all(axis=-1, keepdims=True), values, missing)
         with jax.enable_x64(True):
             values = values.astype(np.float64) if values.dtype.kind == "f" else values
             return np.asarray(_compiled_rows(self.emission, values, observed))
@@ -52,7 +54,7 @@ class Lowering:
 
     def observed_numbers(self, values: jax.Array, observed: jax.Array) -> jax.Array:
         """The numbers of rows of which something may be missing, in the precision of the current scope at least."""
-        whole = jnp.all(observed, axis=-1)[..., None]
+        whole = observed if self.partial_rows else jnp.all(observed, axis=-1)[..., None]
         numbers = self.numbers(jnp.where(whole, values, self.emission.fill(values.dtype)))
         return jnp.where(whole, numbers.astype(jnp.result_type(numbers, jnp.result_type(float))), jnp.nan)
 
@@ -71,12 +73,13 @@ class Lowering:
         return jnp.sum(sums * jnp.where(sums != 0, self.natural(params), 0.0))
 
     def log_base_measure(self, values: Any, observed: Any) -> jax.Array:
-        """Sum of `log h(y)` over wholly observed rows `(..., D)`: the part of the log likelihood without parameters."""
+        """Sum of `log h(y)` over what was observed of rows `(..., D)`: the part of the log likelihood without
+        parameters. Rows that are there in part count as far as numbers serve them."""
         if not self.has_base_measure:
             return jnp.zeros(())
-        whole = jnp.all(observed, axis=-1)
-        filled = jnp.where(whole[..., None], values, self.emission.fill(jnp.asarray(values).dtype))
-        return jnp.sum(jnp.where(whole, self.emission.log_base_measure(filled), 0.0))
+        seen = observed if self.partial_rows else jnp.broadcast_to(jnp.all(observed, -1)[..., None], observed.shape)
+        filled = jnp.where(seen, values, self.emission.fill(jnp.asarray(values).dtype))
+        return jnp.sum(jnp.where(seen, self.emission.log_base_measure(filled), 0.0))
 
 
 _compiled_rows = jax.jit(
@@ -85,7 +88,9 @@ _compiled_rows = jax.jit(
 
 
 class LinearLowering(Lowering):
-    """Log densities `eta_k . s(y) - a_k`: natural parameters `(-a, eta)`, sums `(count, s)`."""
+    """Log densities `eta_k . s(y) - a_k`: natural parameters `(-a, eta)`, sums `(count, s)`. Of several features each
+    has a number more, 1 where it is observed, and `-a` of its own: what is missing contributes nothing, and the other
+    features of the row stay."""
 
     kind, has_base_measure = LINEAR, True
 
@@ -97,14 +102,26 @@ class LinearLowering(Lowering):
             row = jax.ShapeDtypeStruct((emission.dim,), np.float32)
             self._widths[structure] = int(jax.eval_shape(emission.sufficient_statistics, row).shape[-1])  # type: ignore[attr-defined]
         width = self._widths[structure]
+        self.partial_rows = emission.dim > 1
+        width += emission.dim if self.partial_rows else 0
         super().__init__(emission, width, 1 + width, 1 + width)
 
     def numbers(self, values: Any) -> Any:
         return self.emission.sufficient_statistics(values)
 
+    def observed_numbers(self, values: jax.Array, observed: jax.Array) -> jax.Array:
+        if not self.partial_rows:
+            return super().observed_numbers(values, observed)
+        statistics = self.numbers(jnp.where(observed, values, self.emission.fill(values.dtype)))
+        seen = jnp.concatenate([observed] * (statistics.shape[-1] // self.emission.dim), axis=-1)
+        present = jnp.asarray(observed, jnp.result_type(statistics, jnp.result_type(float)))
+        numbers = jnp.concatenate([present, jnp.where(seen, statistics, 0.0)], axis=-1)
+        return jnp.where(jnp.any(observed, axis=-1)[..., None], numbers, jnp.nan)
+
     def natural(self, params: Params) -> jax.Array:
         eta, log_normaliser = self.emission.natural_parameters(params)
-        return jnp.concatenate([-log_normaliser[:, None], eta], axis=1)
+        constant = [jnp.zeros_like(eta[:, :1])] if self.partial_rows else []
+        return jnp.concatenate([*constant, -log_normaliser, eta], axis=1)
 
 
 class GaussianLowering(Lowering):
@@ -119,6 +136,7 @@ class GaussianLowering(Lowering):
         size = 1 + emission.dim + emission.dim * (emission.dim + 1) // 2
         super().__init__(emission, emission.dim, size, size)
         self.features, self.rows_are_values, self.has_base_measure = features, not logs, logs
+        self.partial_rows = emission.dim <= MOST_PARTS
 
     def numbers(self, values: Any) -> Any:
         return values if self.rows_are_values else jnp.log(values)
@@ -150,3 +168,18 @@ class GaussianLowering(Lowering):
         moments = second[:, np.maximum(square, square.T)] - cross - jnp.swapaxes(cross, 1, 2)
         moments = moments + count[:, :, None] * move[:, :, None] * move[:, None, :]
         return jnp.sum(scatter_density(params["covariance"], moments, count[:, 0]))
+
+
+class DensityLowering(Lowering):
+    """Densities that no sums are sufficient for: Student's t of independent features, mixtures of Gaussians. Natural
+    parameters are given for each feature, or component, along the last axis; sums are derivatives by them."""
+
+    rows_are_values, sufficient = True, False
+
+    def __init__(self, emission: Emission, kind: int, size: int, parameters: Callable[[Params], Any]) -> None:
+        super().__init__(emission, emission.dim, size, size)
+        self.kind, self.parameters, self.partial_rows = kind, parameters, kind == STUDENT
+
+    def natural(self, params: Params) -> jax.Array:
+        found = jnp.stack(self.parameters(params), axis=-1)
+        return found.reshape(found.shape[0], self.pack)

@@ -46,7 +46,7 @@ class Bernoulli(Family):
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
         probs = self.with_features(params["probs"])
-        return jnp.log(probs) - jnp.log1p(-probs), jnp.sum(-jnp.log1p(-probs), -1)
+        return jnp.log(probs) - jnp.log1p(-probs), -jnp.log1p(-probs)
 
     def conjugate(self, n_levels: int, centre: Any) -> OneParameter | None:
         """Beta probabilities: `q` are both concentrations."""

@@ -89,12 +89,12 @@ class Family(Emission):
         raise NotImplementedError
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
-        """(eta (K, n_stats), a (K,))."""
+        """(eta (K, n_stats), a (K, D)); statistics of a kind stand together, one for each feature."""
         raise NotImplementedError
 
     def log_base_measure(self, y: jax.Array) -> jax.Array:
-        """log h(y), shape (...,)."""
-        return jnp.zeros(jnp.shape(y)[:-1], jnp.result_type(y, jnp.float32))
+        """The share of every feature in log h(y), shape (..., D)."""
+        return jnp.zeros(jnp.shape(y), jnp.result_type(y, jnp.float32))
 
     @cached_property
     def lowering(self) -> Lowering | None:

@@ -39,5 +39,4 @@ class Gamma(Family):
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
         shape, rate = self.with_features(params["concentration"]), self.with_features(params["rate"])
-        log_normaliser = jnp.sum(gammaln(shape) - shape * jnp.log(rate), -1)
-        return jnp.concatenate([shape - 1.0, -rate], -1), log_normaliser
+        return jnp.concatenate([shape - 1.0, -rate], -1), gammaln(shape) - shape * jnp.log(rate)

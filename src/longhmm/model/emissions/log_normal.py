@@ -38,7 +38,7 @@ class LogNormal(Family):
         return {"loc": dist.Normal(self.per_feature(centre), self.per_feature(spread)), "scale": self.scale_prior(sd)}
 
     def log_base_measure(self, y: jax.Array) -> jax.Array:
-        return jnp.sum(-jnp.log(y), -1)
+        return -jnp.log(y)
 
     @classmethod
     def suits(cls, summary: DataSummary) -> tuple[int, str] | None:

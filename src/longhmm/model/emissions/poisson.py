@@ -43,10 +43,10 @@ class Poisson(Family):
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
         rate = self.with_features(params["rate"])
-        return jnp.log(rate), jnp.sum(rate, -1)
+        return jnp.log(rate), rate
 
     def log_base_measure(self, y: jax.Array) -> jax.Array:
-        return jnp.sum(-gammaln(as_float(y) + 1.0), -1)
+        return -gammaln(as_float(y) + 1.0)
 
     def conjugate(self, n_levels: int, centre: Any) -> OneParameter | None:
         """Gamma rates: `q` are shape and rate."""
@@ -59,5 +59,7 @@ class Poisson(Family):
             factors=lambda q: jnp.stack([digamma(q[..., 0]) - jnp.log(q[..., 1]), -q[..., 0] / q[..., 1]], -1),
             mean=lambda q: {"rate": q[..., 0] / q[..., 1]},
             draw=lambda key, q: {"rate": jnp.exp(jax.random.loggamma(key, q[..., 0])) / q[..., 1]},
-            log_base_measure=lambda values, observed: self.log_base_measure(jnp.where(observed, values, 0))[:, None],
+            log_base_measure=lambda values, observed: jnp.sum(
+                self.log_base_measure(jnp.where(observed, values, 0)), -1, keepdims=True
+            ),
         )

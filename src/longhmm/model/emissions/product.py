@@ -155,9 +155,9 @@ class ProductLowering(Lowering):
     def observed_numbers(self, values: jax.Array, observed: jax.Array) -> jax.Array:
         parts = []
         for _, own, columns in self._each():
-            whole = jnp.all(observed[..., columns], axis=-1)[..., None]
-            filled = jnp.where(whole, values[..., columns], own.emission.fill(values.dtype))
-            parts += [whole, jnp.where(whole, own.numbers(filled), 0.0)]
+            found = own.observed_numbers(values[..., columns], observed[..., columns])
+            seen = ~jnp.isnan(found[..., :1])
+            parts += [seen, jnp.where(seen, found, 0.0)]
         numbers = jnp.concatenate([each.astype(jnp.result_type(float)) for each in parts], axis=-1)
         return jnp.where(jnp.any(observed, axis=-1)[..., None], numbers, jnp.nan)
 

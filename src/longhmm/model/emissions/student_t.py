@@ -10,6 +10,8 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.emissions.family import Family
+from longhmm.model.lowering import STUDENT, DensityLowering
+from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
@@ -57,3 +59,13 @@ class StudentT(Family):
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
         loc = dist.Normal(self.per_feature(summary.centre), self.per_feature(summary.spread))
         return {"df": dist.Gamma(2.0, 0.1), "loc": loc, "scale": self.scale_prior(summary.sd)}
+
+    @property
+    def lowering(self) -> DensityLowering:
+        """Of each feature: c, the mean, a and h of `c - h log(1 + a (y - mean)^2)`."""
+
+        def features(params: Params) -> tuple[jax.Array, ...]:
+            df, loc, scale = (self.with_features(params[name]) for name in ("df", "loc", "scale"))
+            return log_normaliser(df) - jnp.log(scale), loc, 1.0 / (df * scale**2), 0.5 * (df + 1.0)
+
+        return DensityLowering(self, STUDENT, 4 * self.dim, features)

@@ -68,7 +68,7 @@ class VonMises(Family):
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
         loc, concentration = self.with_features(params["loc"]), self.with_features(params["concentration"])
         eta = jnp.concatenate([concentration * jnp.cos(loc), concentration * jnp.sin(loc)], -1)
-        return eta, jnp.sum(LOG_2PI + jnp.log(i0e(concentration)) + concentration, -1)
+        return eta, LOG_2PI + jnp.log(i0e(concentration)) + concentration
 
 
 def widest_gap(quantiles: np.ndarray) -> float:
