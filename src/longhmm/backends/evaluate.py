@@ -17,18 +17,7 @@ import numpy as np
 
 from longhmm.backends import native, reference
 from longhmm.backends.pallas import windows as pallas
-from longhmm.backends.protocol import (
-    LINEAR,
-    PAIR,
-    PRECOMPUTED,
-    TABLE,
-    Backend,
-    Boundary,
-    ChunkStatistics,
-    Potentials,
-    Varying,
-    Wanted,
-)
+from longhmm.backends.protocol import PAIR, PRECOMPUTED, Backend, Boundary, ChunkStatistics, Potentials, Varying, Wanted
 from longhmm.data.layout import Layout
 from longhmm.data.rows import Rows
 from longhmm.inference.markov import stationary
@@ -59,8 +48,8 @@ def lowering_of(model: HMM, *, parts: bool = False) -> Any:
     lowering = model.emission.lowering
     if lowering is None or model.transitions.varies or (parts and not lowering.partial_rows):
         return None
-    common = lowering.kind == LINEAR or (lowering.kind <= TABLE and not parts)
-    return lowering if common or native.supports(lowering.kind, model.n_states, False, np.dtype(np.float64)) else None
+    here = lowering.in_every_kernel(parts) or native.supports(lowering.kind, model.n_states, False, np.dtype(float))
+    return lowering if here else None
 
 
 def serves_many(model: HMM) -> bool:

@@ -46,9 +46,9 @@ class Reader:
         self.model, self.sequences = model, sequences
         self.lowering = lowering = lowering_for(model, sequences)
         self.kind = kind_of(model.emission, lowering)
-        in_memory = sequences.in_memory and not sequences.has_mask and sequences.dtype.kind == "f"
-        # NaN says by itself what is missing, and the values were checked when the data were opened.
-        self.in_place = lowering is not None and lowering.rows_are_values and in_memory
+        whole = (sequences.in_memory or sequences.mapped) and not sequences.has_mask and sequences.dtype.kind == "f"
+        # NaN says by itself what is missing, and any number may be a value.
+        self.in_place = lowering is not None and lowering.rows_are_values and whole
 
     def block_rows(self, *, copied: bool) -> int:
         """How many rows a block should have; `copied`: as many numbers come back."""
@@ -61,7 +61,7 @@ class Reader:
         """
         rows, base = None, 0.0
         if self.in_place and borrow and not whole:
-            numbers = self.sequences.source.read(start, stop)
+            numbers = self.sequences.values(start, stop)
         else:
             block = self.sequences.rows(start, stop, self.model.lags)
             if not self.sequences.in_memory:
@@ -110,8 +110,11 @@ def chunk_length(sequences: Sequences) -> int:
 def lowering_for(model: HMM, sequences: Sequences) -> Lowering | None:
     """The lowering of the emission, where it serves these data: a row that is seen in part may have a density of its
     own, and a known state rules others out."""
-    parts = partly_observed(model, sequences)  # looks at the data, whatever comes of it
-    return None if sequences.has_states else lowering_of(model, parts=parts)
+    lowering = None if sequences.has_states else lowering_of(model, parts=True)
+    if lowering is not None and model.emission.support is constraints.real:
+        return lowering  # whatever they hold
+    parts = partly_observed(model, sequences)  # looks at data in memory, whatever comes of it
+    return None if sequences.has_states else lowering or lowering_of(model, parts=parts)
 
 
 def partly_observed(model: HMM, sequences: Sequences) -> bool:

@@ -58,6 +58,10 @@ class Lowering:
         numbers = self.numbers(jnp.where(whole, values, self.emission.fill(values.dtype)))
         return jnp.where(whole, numbers.astype(jnp.result_type(numbers, jnp.result_type(float))), jnp.nan)
 
+    def in_every_kernel(self, parts: bool) -> bool:
+        """Whether not only the C++ kernel knows it, also of rows that are there in part."""
+        return self.kind == LINEAR or (self.kind <= TABLE and not parts)
+
     def natural(self, params: Params) -> jax.Array:
         """`(K, pack)`, the parameters of every state as the kernels read them."""
         raise NotImplementedError
@@ -178,7 +182,7 @@ class DensityLowering(Lowering):
 
     def __init__(self, emission: Emission, kind: int, size: int, parameters: Callable[[Params], Any]) -> None:
         super().__init__(emission, emission.dim, size, size)
-        self.kind, self.parameters, self.partial_rows = kind, parameters, kind == STUDENT
+        self.kind, self.parameters, self.partial_rows = kind, parameters, emission.dim <= MOST_PARTS
 
     def natural(self, params: Params) -> jax.Array:
         found = jnp.stack(self.parameters(params), axis=-1)

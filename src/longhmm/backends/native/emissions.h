@@ -253,8 +253,8 @@ __attribute__((noinline)) void find_present(const Call& call, Rows<T>& rows, int
   }
   rows.missing = any<T>(missing);
   // A regression on rows before, whose triangle begins with zeros, needs them all.
-  const bool gaussian = call.kind == GAUSSIAN && call.packs[1 + rows.width] != 0 && rows.width <= MOST_PARTS;
-  const bool by_part = gaussian || call.kind == STUDENT;
+  const bool gaussian = call.kind == GAUSSIAN && call.packs[1 + rows.width] != 0;
+  const bool by_part = (gaussian || call.kind == STUDENT) && rows.width <= MOST_PARTS;
   for (int r = 0; rows.missing && r < total; ++r) {
     Vec<T>* row = rows.values + int64_t(r) * rows.width;
     Vec<T> holes{};
@@ -266,7 +266,7 @@ __attribute__((noinline)) void find_present(const Call& call, Rows<T>& rows, int
     rows.present[r] = some ? (call.kind == STUDENT ? all(T(1)) : -holes) : rows.present[r];
     parts |= some;
   }
-  rows.parts = gaussian && any<T>(parts);
+  rows.parts = gaussian && by_part && any<T>(parts);
 }
 
 }  // namespace VARIANT

@@ -1,8 +1,6 @@
 """Zeros and ones."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +13,6 @@ from longhmm.model.emissions.family import Family, as_float
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
-
-if TYPE_CHECKING:
-    pass
 
 
 @EMISSIONS.register("bernoulli")
