@@ -23,6 +23,7 @@ from longhmm.data.rows import Rows
 from longhmm.inference.markov import stationary
 from longhmm.inference.scaling import safe_log, weighted_sum
 from longhmm.model.hmm import HMM
+from longhmm.model.lowering import LINEAR, TABLE
 
 Params = Mapping[str, jax.Array]
 Pull = Callable[[ChunkStatistics], dict[str, jax.Array]]  # of marginals to derivatives by natural parameters
@@ -48,8 +49,8 @@ def lowering_of(model: HMM, *, parts: bool = False) -> Any:
     lowering = model.emission.lowering
     if lowering is None or model.transitions.varies or (parts and not lowering.partial_rows):
         return None
-    here = lowering.in_every_kernel(parts) or native.supports(lowering.kind, model.n_states, False, np.dtype(float))
-    return lowering if here else None
+    everywhere = lowering.kind == LINEAR or (lowering.kind <= TABLE and not parts)
+    return lowering if everywhere or native.supports(lowering.kind, model.n_states, False, np.dtype(float)) else None
 
 
 def serves_many(model: HMM) -> bool:

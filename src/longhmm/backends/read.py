@@ -11,7 +11,6 @@ from numpyro.distributions import constraints
 
 from longhmm.backends import native
 from longhmm.backends.evaluate import kind_of, lowering_of
-from longhmm.data.layout import ladder
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
@@ -24,7 +23,6 @@ IN_PLACE_ROWS = 1 << 22  # rows of a block that needs no copy
 # What is known of data that lie in memory and do not change: whether rows are observed in part, and sum of log h(y).
 _partly: WeakKeyDictionary[Sequences, dict[Any, bool]] = WeakKeyDictionary()
 _base: WeakKeyDictionary[Sequences, dict[Any, float]] = WeakKeyDictionary()
-_log_base_measure = jax.jit(lambda emission, *rows: emission.lowering.log_base_measure(*rows))
 
 
 class Read(NamedTuple):
@@ -72,7 +70,7 @@ class Reader:
             numbers = np.asarray(self.lowering.rows(block.values, block.observed, block.lags))
             if self.lowering.has_base_measure and not self.sequences.in_memory:
                 mine = slice(own[0] - start, own[1] - start)
-                base = self._base(Rows(block.values[mine], block.observed[mine]))
+                base = float(self.lowering.log_base_measure(block.values[mine], block.observed[mine]))
         if borrow:
             memory = np.ascontiguousarray(numbers)
             return Read(start, size, rows, native.borrowed(memory), memory, base)
@@ -93,13 +91,9 @@ class Reader:
         known = _base.setdefault(self.sequences, {})
         key = jax.tree.structure(self.model.emission)
         if key not in known:
-            known[key] = sum(self._base(block) for _, block in _blocks(self.sequences))
+            blocks = (lowering.log_base_measure(*block[:2]) for _, block in _blocks(self.sequences))
+            known[key] = float(sum(blocks))
         return known[key]
-
-    def _base(self, rows: Rows) -> float:
-        with jax.enable_x64(True):
-            filled = rows.padded(ladder(len(rows.values)))  # few lengths, and so few programs
-            return float(_log_base_measure(self.model.emission, filled.values, filled.observed))
 
 
 def chunk_length(sequences: Sequences) -> int:
@@ -108,8 +102,7 @@ def chunk_length(sequences: Sequences) -> int:
 
 
 def lowering_for(model: HMM, sequences: Sequences) -> Lowering | None:
-    """The lowering of the emission, where it serves these data: a row that is seen in part may have a density of its
-    own, and a known state rules others out."""
+    """The lowering of the emission, where it serves these data: a known state rules others out."""
     lowering = None if sequences.has_states else lowering_of(model, parts=True)
     if lowering is not None and model.emission.support is constraints.real:
         return lowering  # whatever they hold

@@ -13,10 +13,8 @@ import jax.numpy as jnp
 from longhmm.backends.protocol import (
     GAUSSIAN,
     LINEAR,
-    MIXTURE,
     NO_STATE,
     PAIR,
-    STUDENT,
     TABLE,
     Boundary,
     ChunkPaths,
@@ -43,8 +41,8 @@ underflows = False
 
 
 def supports(kind: int, n_states: int, time_varying: bool, precision: Any) -> bool:
-    """Always."""
-    return True
+    """Always, but for densities that the C++ kernel alone knows."""
+    return kind <= PAIR
 
 
 def statistics(
@@ -255,14 +253,7 @@ def log_likelihoods(kind: int, width: int, rows: jax.Array, natural: jax.Array |
     if natural is None:
         return jnp.where(jnp.isnan(rows), 0.0, rows)
     filled, present = _filled(rows)
-    if kind == STUDENT:
-        constant, mean, scale, power = jnp.moveaxis(natural.reshape(-1, width, 4), -1, 0)
-        seen, away = (rows == rows)[..., None, :], jnp.where(rows == rows, rows, 0.0)[..., None, :] - mean
-        return jnp.sum(jnp.where(seen, constant - power * jnp.log1p(scale * away**2), 0.0), axis=-1)
-    if kind == MIXTURE:
-        offset, mean, inverse = jnp.moveaxis(natural.reshape(natural.shape[0], -1, 3), -1, 0)
-        logs = jax.nn.logsumexp(offset - 0.5 * ((filled[..., None] - mean) * inverse) ** 2, axis=-1)
-    elif kind == TABLE:
+    if kind == TABLE:
         codes = filled[..., 0].astype(jnp.int32)
         known = (codes >= 0) & (codes < natural.shape[1])  # what is no category is impossible
         logs = jnp.moveaxis(natural[:, jnp.where(known, codes, 0)], 0, -1)

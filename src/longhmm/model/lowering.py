@@ -4,7 +4,7 @@ from which the derivative of `sum_t sum_k gamma_t(k) log p(y_t | k)` with respec
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from longhmm.model.emissions import Emission
 
 # Numbers by which the kernels know the kinds (see call.h); PRECOMPUTED: log likelihoods instead of rows.
-GAUSSIAN, LINEAR, TABLE, PRECOMPUTED, _, STUDENT, MIXTURE = range(7)
+GAUSSIAN, LINEAR, TABLE, PRECOMPUTED = range(4)
 MOST_PARTS = 16  # features of which some may be missing where the C++ kernel looks at the others
 
 Params = Mapping[str, jax.Array]
@@ -26,7 +26,7 @@ class Lowering:
     """An emission in the representation of the kernels, with `width` numbers per row, `pack` natural parameters per
     state, and `sums` expected statistics per state."""
 
-    kind: int  # GAUSSIAN, LINEAR, TABLE, STUDENT or MIXTURE
+    kind: int  # GAUSSIAN, LINEAR or TABLE, or of densities.py
     rows_are_values = False  # whether the numbers of a row are its values, so that data need no copy
     has_base_measure = False  # whether `log h(y)` is other than 0
     partial_rows = False  # whether its numbers also serve rows that are observed in part
@@ -37,30 +37,24 @@ class Lowering:
         self.width, self.pack, self.sums = width, pack, sums
 
     def rows(self, values: Any, observed: Any, lags: Any = None) -> Any:
-        """`(..., width)`, the numbers of rows `(..., D)`, NaN where a row is missing, or a feature where such rows
-        are served. NumPy's arrays give NumPy's, in double precision; JAX's give JAX's, in their own."""
-        if not isinstance(values, np.ndarray):
-            return self.observed_numbers(jnp.asarray(values), observed)
+        """`(..., width)`, the numbers of rows `(..., D)`, NaN where a row is missing, or a feature where such rows are
+        served. NumPy's arrays give NumPy's, in double precision; JAX's give JAX's, in their own."""
+        xp, values = module_of(values), as_float(values)
+        whole = observed if self.partial_rows else xp.all(observed, axis=-1, keepdims=True)
         if self.rows_are_values:
-            missing = np.array(np.nan, values.dtype if values.dtype.kind == "f" else np.float64)
-            return np.where(observed if self.partial_rows else observed.all(axis=-1, keepdims=True), values, missing)
-        with jax.enable_x64(True):
-            values = values.astype(np.float64) if values.dtype.kind == "f" else values
-            return np.asarray(_compiled_rows(self.emission, values, observed))
+            return xp.where(whole, values, np.nan)
+        values = values.astype(np.float64) if xp is np else values
+        if xp is np and observed.all():
+            return self.numbers(values)
+        return xp.where(whole, self.numbers(xp.where(whole, values, self._fill(values))), np.nan)
 
     def numbers(self, values: Any) -> Any:
         """The numbers of rows `(..., D)` whose values all lie in the support."""
         return values
 
-    def observed_numbers(self, values: jax.Array, observed: jax.Array) -> jax.Array:
-        """The numbers of rows of which something may be missing, in the precision of the current scope at least."""
-        whole = observed if self.partial_rows else jnp.all(observed, axis=-1)[..., None]
-        numbers = self.numbers(jnp.where(whole, values, self.emission.fill(values.dtype)))
-        return jnp.where(whole, numbers.astype(jnp.result_type(numbers, jnp.result_type(float))), jnp.nan)
-
-    def in_every_kernel(self, parts: bool) -> bool:
-        """Whether not only the C++ kernel knows it, also of rows that are there in part."""
-        return self.kind == LINEAR or (self.kind <= TABLE and not parts)
+    def _fill(self, values: Any) -> Any:
+        fill = self.emission.fill(np.float32)
+        return np.asarray(fill, np.float64) if isinstance(values, np.ndarray) else fill
 
     def natural(self, params: Params) -> jax.Array:
         """`(K, pack)`, the parameters of every state as the kernels read them."""
@@ -76,51 +70,49 @@ class Lowering:
         # Where nothing was seen the product is 0: a category of probability 0 has no derivative to give.
         return jnp.sum(sums * jnp.where(sums != 0, self.natural(params), 0.0))
 
-    def log_base_measure(self, values: Any, observed: Any) -> jax.Array:
-        """Sum of `log h(y)` over what was observed of rows `(..., D)`: the part of the log likelihood without
-        parameters. Rows that are there in part count as far as numbers serve them."""
+    def log_base_measure(self, values: Any, observed: Any) -> Any:
+        """Sum of `log h(y)` over rows `(..., D)`, as far as they are served: the part without parameters."""
         if not self.has_base_measure:
-            return jnp.zeros(())
-        seen = observed if self.partial_rows else jnp.broadcast_to(jnp.all(observed, -1)[..., None], observed.shape)
-        filled = jnp.where(seen, values, self.emission.fill(jnp.asarray(values).dtype))
-        return jnp.sum(jnp.where(seen, self.emission.log_base_measure(filled), 0.0))
+            return np.zeros(())
+        xp, values = module_of(values), as_float(values)
+        seen = observed if self.partial_rows else xp.all(observed, axis=-1, keepdims=True)
+        return xp.sum(xp.where(seen, self.emission.log_base_measure(xp.where(seen, values, self._fill(values))), 0.0))
 
 
-_compiled_rows = jax.jit(
-    lambda emission, values, observed: emission.lowering.observed_numbers(jnp.asarray(values), observed)
-)
+def module_of(values: Any) -> Any:
+    """What computes with such arrays."""
+    return np if isinstance(values, np.ndarray) else jnp
+
+
+def as_float(y: Any) -> Any:
+    """Observations as floating-point numbers, in their own precision where they have one."""
+    array = y if isinstance(y, np.ndarray) else jnp.asarray(y)
+    wide = np.float64 if array is y else jnp.result_type(float)
+    return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(wide)
 
 
 class LinearLowering(Lowering):
     """Log densities `eta_k . s(y) - a_k`: natural parameters `(-a, eta)`, sums `(count, s)`. Of several features each
-    has a number more, 1 where it is observed, and `-a` of its own: what is missing contributes nothing, and the other
-    features of the row stay."""
+    has a number more, 1 where it is observed, and `-a` of its own: what is missing contributes nothing."""
 
-    kind, has_base_measure = LINEAR, True
+    kind = LINEAR
 
-    _widths: ClassVar[dict[Any, int]] = {}  # by the structure of an emission: tracing takes a millisecond
-
-    def __init__(self, emission: Emission) -> None:
-        structure = jax.tree.structure(emission)
-        if structure not in self._widths:
-            row = jax.ShapeDtypeStruct((emission.dim,), np.float32)
-            self._widths[structure] = int(jax.eval_shape(emission.sufficient_statistics, row).shape[-1])  # type: ignore[attr-defined]
-        width = self._widths[structure]
-        self.partial_rows = emission.dim > 1
-        width += emission.dim if self.partial_rows else 0
+    def __init__(self, emission: Any) -> None:
+        self.partial_rows, self.has_base_measure = emission.dim > 1, hasattr(emission, "log_base_measure")
+        width = emission.dim * (emission.statistics_per_feature + self.partial_rows)
         super().__init__(emission, width, 1 + width, 1 + width)
 
     def numbers(self, values: Any) -> Any:
         return self.emission.sufficient_statistics(values)
 
-    def observed_numbers(self, values: jax.Array, observed: jax.Array) -> jax.Array:
+    def rows(self, values: Any, observed: Any, lags: Any = None) -> Any:
         if not self.partial_rows:
-            return super().observed_numbers(values, observed)
-        statistics = self.numbers(jnp.where(observed, values, self.emission.fill(values.dtype)))
-        seen = jnp.concatenate([observed] * (statistics.shape[-1] // self.emission.dim), axis=-1)
-        present = jnp.asarray(observed, jnp.result_type(statistics, jnp.result_type(float)))
-        numbers = jnp.concatenate([present, jnp.where(seen, statistics, 0.0)], axis=-1)
-        return jnp.where(jnp.any(observed, axis=-1)[..., None], numbers, jnp.nan)
+            return super().rows(values, observed)
+        xp, values = module_of(values), as_float(values)
+        seen = xp.concatenate([observed] * self.emission.statistics_per_feature, axis=-1)
+        statistics = xp.where(seen, self.numbers(xp.where(observed, values, self._fill(values))), 0.0)
+        numbers = xp.concatenate([observed.astype(statistics.dtype), statistics], axis=-1)
+        return xp.where(xp.any(observed, axis=-1, keepdims=True), numbers, np.nan)
 
     def natural(self, params: Params) -> jax.Array:
         eta, log_normaliser = self.emission.natural_parameters(params)
@@ -143,7 +135,7 @@ class GaussianLowering(Lowering):
         self.partial_rows = emission.dim <= MOST_PARTS
 
     def numbers(self, values: Any) -> Any:
-        return values if self.rows_are_values else jnp.log(values)
+        return values if self.rows_are_values else module_of(values).log(values)
 
     def natural(self, params: Params) -> jax.Array:
         dim = self.width
@@ -172,18 +164,3 @@ class GaussianLowering(Lowering):
         moments = second[:, np.maximum(square, square.T)] - cross - jnp.swapaxes(cross, 1, 2)
         moments = moments + count[:, :, None] * move[:, :, None] * move[:, None, :]
         return jnp.sum(scatter_density(params["covariance"], moments, count[:, 0]))
-
-
-class DensityLowering(Lowering):
-    """Densities that no sums are sufficient for: Student's t of independent features, mixtures of Gaussians. Natural
-    parameters are given for each feature, or component, along the last axis; sums are derivatives by them."""
-
-    rows_are_values, sufficient = True, False
-
-    def __init__(self, emission: Emission, kind: int, size: int, parameters: Callable[[Params], Any]) -> None:
-        super().__init__(emission, emission.dim, size, size)
-        self.kind, self.parameters, self.partial_rows = kind, parameters, emission.dim <= MOST_PARTS
-
-    def natural(self, params: Params) -> jax.Array:
-        found = jnp.stack(self.parameters(params), axis=-1)
-        return found.reshape(found.shape[0], self.pack)

@@ -9,7 +9,8 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.conjugate import OneParameter, draw_dirichlet, expected_log_shares, one_parameter
-from longhmm.model.emissions.family import Family, as_float
+from longhmm.model.emissions.family import Family
+from longhmm.model.lowering import as_float
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
@@ -36,7 +37,7 @@ class Bernoulli(Family):
     def suits(cls, summary: DataSummary) -> tuple[int, str] | None:
         return (3, "all values are 0 or 1") if summary.n_categories in (1, 2) else None
 
-    def sufficient_statistics(self, y: jax.Array) -> jax.Array:
+    def sufficient_statistics(self, y: Any) -> Any:
         return as_float(y)
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:

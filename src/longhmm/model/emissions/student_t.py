@@ -9,8 +9,8 @@ from jax.scipy.special import gammaln
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
+from longhmm.model.densities import STUDENT, DensityLowering, student
 from longhmm.model.emissions.family import Family
-from longhmm.model.lowering import STUDENT, DensityLowering
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
@@ -62,10 +62,8 @@ class StudentT(Family):
 
     @property
     def lowering(self) -> DensityLowering:
-        """Of each feature: c, the mean, a and h of `c - h log(1 + a (y - mean)^2)`."""
-
-        def features(params: Params) -> tuple[jax.Array, ...]:
+        def natural(params: Params) -> tuple[jax.Array, ...]:
             df, loc, scale = (self.with_features(params[name]) for name in ("df", "loc", "scale"))
-            return log_normaliser(df) - jnp.log(scale), loc, 1.0 / (df * scale**2), 0.5 * (df + 1.0)
+            return student(log_normaliser(df), df, loc, scale)
 
-        return DensityLowering(self, STUDENT, 4 * self.dim, features)
+        return DensityLowering(self, STUDENT, 4 * self.dim, natural)
