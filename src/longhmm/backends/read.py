@@ -91,8 +91,8 @@ class Reader:
         known = _base.setdefault(self.sequences, {})
         key = jax.tree.structure(self.model.emission)
         if key not in known:
-            blocks = (lowering.log_base_measure(*block[:2]) for _, block in _blocks(self.sequences))
-            known[key] = float(sum(blocks))
+            with jax.enable_x64(True):
+                known[key] = float(sum(lowering.log_base_measure(*rows[:2]) for _, rows in _blocks(self.sequences)))
         return known[key]
 
 
