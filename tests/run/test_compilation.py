@@ -1,13 +1,23 @@
-"""Compiled programs are kept where the user says, only while sampling, and the user's own settings stay."""
+"""Few programs are compiled, other data of the same shape need none, and another process finds them on disk, where the
+user says, while the user's own settings stay."""
 
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
+import longhmm as lh
 from longhmm.run.compilation import SWITCH, cached_compilation
+
+FINISHED = re.compile(r"Finished XLA compilation of jit\((.+?)\) in")
+MOST = 20  # programs of a first fit with its verdict
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +54,75 @@ def test_it_can_be_switched_off(tmp_path, monkeypatch):
     monkeypatch.setenv(SWITCH, "0")
     with cached_compilation():
         assert jax.config.jax_compilation_cache_dir is None
+
+
+def series(n_states, length, seed):
+    """States that stay for 20 rows, 2 apart."""
+    rng = np.random.default_rng(seed)
+    moves = rng.random(length) < 0.05
+    states = np.cumsum(np.where(moves, rng.integers(1, max(n_states, 2), length), 0)) % n_states
+    return states, rng
+
+
+def first_and_second(caplog, model, make):
+    """Names of the programs that a fit with its verdict compiles, and that another one of the same shape does."""
+    jax.clear_caches()  # other tests may have compiled the same
+    names = []
+    for seed in (0, 1):
+        caplog.clear()
+        jax.config.update("jax_log_compiles", True)  # in all threads
+        try:
+            posterior = lh.sample(model, make(seed), seed=seed)
+        finally:
+            jax.config.update("jax_log_compiles", False)
+        assert posterior.verdict.kind == "trust"
+        names.append([name for record in caplog.records for name in FINISHED.findall(record.getMessage())])
+    return names
+
+
+def test_a_fit_compiles_few_programs_and_a_second_fit_none(caplog):
+    def make(seed):
+        states, rng = series(2, 10_000, seed)
+        return np.array([-1.0, 1.0])[states] + 0.5 * rng.normal(size=len(states))
+
+    first, second = first_and_second(caplog, lh.HMM(2, lh.Gaussian()), make)
+    assert {"_run", "_finish", "_compiled_together"} <= set(first)
+    assert len(first) <= MOST
+    assert second == []
+
+
+@pytest.mark.slow
+def test_counts_too(caplog):
+    def make(seed):
+        states, rng = series(3, 20_000, seed)
+        return rng.poisson(np.array([1.0, 5.0, 12.0])[states])
+
+    first, second = first_and_second(caplog, lh.HMM(3, lh.Poisson()), make)
+    assert len(first) <= MOST + 10  # emissions without a closed form are fitted by Newton steps
+    assert second == []
+
+
+IN_ANOTHER_PROCESS = """
+import jax, numpy as np, longhmm as lh
+from longhmm.run.compilation import cached_compilation
+found = []
+jax.monitoring.register_event_listener(lambda event, **_: found.append(event.rpartition("/")[2]))
+with cached_compilation():
+    y = np.random.default_rng(0).normal(size=200)
+    model = lh.HMM(2, lh.Gaussian()).resolve(y)
+    lh.gradient(model, {"transition": [[0.9, 0.1], [0.2, 0.8]], "mean": [0.0, 1.0], "sd": [1.0, 1.0]}, y)
+print(found.count("cache_hits"), found.count("cache_misses"))
+"""
+
+
+def test_another_process_finds_every_program(tmp_path):
+    """Whatever the order of sets, which Python chooses anew for each process."""
+    seen = []
+    for order in ("1", "2"):
+        environment = {**os.environ, SWITCH: str(tmp_path), "PYTHONHASHSEED": order}
+        command = [sys.executable, "-c", IN_ANOTHER_PROCESS]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        seen.append([int(word) for word in done.stdout.split()])
+    (_, compiled), (found, missed) = seen
+    assert compiled > 2
+    assert (found, missed) == (compiled, 0)

@@ -6,7 +6,7 @@ import numpyro.distributions as dist
 import pytest
 
 import longhmm as lh
-from longhmm.samplers.em_steps import expect, log_prior, sums_suffice
+from longhmm.samplers.em_steps import expect, sums_suffice
 from longhmm.samplers.expectation_maximisation import ExpectationMaximisation, left_to_gain
 from longhmm.target.target import StreamedPosterior
 
@@ -37,7 +37,7 @@ def never_falls(trace):
 
 
 def log_posterior(model, params, y):
-    return lh.log_likelihood(model, params, y) + log_prior(model, params)
+    return lh.log_likelihood(model, params, y) + lh.log_prior(model, params, unconstrained=False)
 
 
 def natural_directions(model, params):

@@ -11,9 +11,9 @@ import longhmm as lh
 from longhmm.data.sequences import open_data
 from longhmm.samplers.preconditioning import EmissionBlocks, information
 from longhmm.target.buffered import WindowTarget
-from longhmm.target.control_variate import ControlVariate, count_control
+from longhmm.target.control_variate import ControlVariate, CountControl
 from longhmm.target.minibatch import Minibatch, host_rows
-from longhmm.target.target import impossible_windows
+from longhmm.target.target import exact, impossible_windows
 from samplers.targets import Prepared
 
 PARAMS = {"transition": [[0.9, 0.1], [0.3, 0.7]], "rate": [1.0, 8.0]}
@@ -26,9 +26,8 @@ def problem():
     data = open_data(lh.simulate(model, PARAMS, 700, seed=0)[1])
     model = model.resolve(data)
     bound = ControlVariate(lh.Windows(5, 4), lh.FixedBuffer(6)).bind(model, data, PARAMS)
-    bound = replace(
-        bound, rare=count_control(model, model.validate(PARAMS), data)._replace(elasticity=np.full((2, 2), 0.5))
-    )
+    counts = exact(model, model.validate(PARAMS), data).totals.transitions
+    bound = replace(bound, rare=CountControl(counts.astype(np.float32), np.full((2, 2), 0.5, np.float32)))
     moved = {**PARAMS, "rate": [1.2, 7.0], "transition": [[0.8, 0.2], [0.25, 0.75]]}
     at = {name: jnp.asarray(value, jnp.float32) for name, value in lh.unconstrain(model, moved).items()}
     cells = bound.source.partition

@@ -9,7 +9,7 @@ import pytest
 
 import longhmm as lh
 from longhmm.data.sequences import open_data
-from longhmm.target.control_variate import ControlVariate, count_control
+from longhmm.target.control_variate import ControlVariate, known_at
 from longhmm.target.minibatch import Minibatch, host_rows
 
 
@@ -25,7 +25,7 @@ def problem():
     data = open_data(lh.simulate(model, params, 3000, seed=0)[1])
     resolved = model.resolve(data)
     plain = ControlVariate(lh.Windows(5, 4), lh.FixedBuffer(12)).bind(resolved, data, params)
-    rare = count_control(resolved, resolved.validate(params), data)
+    rare = known_at(resolved, data, lh.unconstrain(resolved, params))[1]
     # Only the rare transitions differ from the centre: there their counts are foreseen.
     moved = np.array(params["transition"]) * np.where(rare.elasticity > 0, 2.0, 1.0)
     there = {**params, "transition": moved / moved.sum(axis=1, keepdims=True)}

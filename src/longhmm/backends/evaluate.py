@@ -23,7 +23,6 @@ from longhmm.data.rows import Rows
 from longhmm.inference.markov import stationary
 from longhmm.inference.scaling import safe_log, weighted_sum
 from longhmm.model.hmm import HMM
-from longhmm.model.lowering import LINEAR, TABLE
 
 Params = Mapping[str, jax.Array]
 Pull = Callable[[ChunkStatistics], dict[str, jax.Array]]  # of marginals to derivatives by natural parameters
@@ -43,19 +42,9 @@ def choose(kind: int, n_states: int, time_varying: bool, precision: Any = np.flo
     return next(each for each in BACKENDS if each.supports(kind, n_states, time_varying, np.dtype(precision)))
 
 
-def lowering_of(model: HMM, *, parts: bool = False) -> Any:
-    """The emission's lowering, if it serves here: matrices that vary need rows beside numbers, and the C++ kernel alone
-    knows some kinds, and Gaussian rows that are there in part (`parts`)."""
-    lowering = model.emission.lowering
-    if lowering is None or model.transitions.varies or (parts and not lowering.partial_rows):
-        return None
-    everywhere = lowering.kind == LINEAR or (lowering.kind <= TABLE and not parts)
-    return lowering if everywhere or native.supports(lowering.kind, model.n_states, False, np.dtype(float)) else None
-
-
 def serves_many(model: HMM) -> bool:
     """Whether one call of the backend serves many points at once, so that chains are best run together."""
-    kind = kind_of(model.emission, lowering_of(model))
+    kind = kind_of(model.emission, model.emission.lowering)
     return choose(kind, model.n_states, model.transitions.varies, np.float32).many_points
 
 

@@ -24,7 +24,7 @@ NO_STATE = 255
 NO_KEY = np.zeros(2, np.uint32)
 FAINTEST = -523 * math.log(2.0)  # see native/log_space.h
 # How log likelihoods of a row follow from its numbers; see native/call.h.
-GAUSSIAN, LINEAR, TABLE, PRECOMPUTED, PAIR, STUDENT, MIXTURE = range(7)
+GAUSSIAN, LINEAR, TABLE, PRECOMPUTED, PAIR = range(5)
 
 
 class Varying(NamedTuple):

@@ -10,7 +10,8 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from longhmm.backends import native
-from longhmm.backends.evaluate import kind_of, lowering_of
+from longhmm.backends.evaluate import kind_of
+from longhmm.data.layout import ladder
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
@@ -23,6 +24,7 @@ IN_PLACE_ROWS = 1 << 22  # rows of a block that needs no copy
 # What is known of data that lie in memory and do not change: whether rows are observed in part, and sum of log h(y).
 _partly: WeakKeyDictionary[Sequences, dict[Any, bool]] = WeakKeyDictionary()
 _base: WeakKeyDictionary[Sequences, dict[Any, float]] = WeakKeyDictionary()
+_log_base_measure = jax.jit(lambda emission, *rows: emission.lowering.log_base_measure(*rows))
 
 
 class Read(NamedTuple):
@@ -44,9 +46,9 @@ class Reader:
         self.model, self.sequences = model, sequences
         self.lowering = lowering = lowering_for(model, sequences)
         self.kind = kind_of(model.emission, lowering)
-        whole = (sequences.in_memory or sequences.mapped) and not sequences.has_mask and sequences.dtype.kind == "f"
-        # NaN says by itself what is missing, and any number may be a value.
-        self.in_place = lowering is not None and lowering.rows_are_values and whole
+        in_memory = sequences.in_memory and not sequences.has_mask and sequences.dtype.kind == "f"
+        # NaN says by itself what is missing, and the values were checked when the data were opened.
+        self.in_place = lowering is not None and lowering.rows_are_values and in_memory
 
     def block_rows(self, *, copied: bool) -> int:
         """How many rows a block should have; `copied`: as many numbers come back."""
@@ -59,7 +61,7 @@ class Reader:
         """
         rows, base = None, 0.0
         if self.in_place and borrow and not whole:
-            numbers = self.sequences.values(start, stop)
+            numbers = self.sequences.source.read(start, stop)
         else:
             block = self.sequences.rows(start, stop, self.model.lags)
             if not self.sequences.in_memory:
@@ -70,7 +72,7 @@ class Reader:
             numbers = np.asarray(self.lowering.rows(block.values, block.observed, block.lags))
             if self.lowering.has_base_measure and not self.sequences.in_memory:
                 mine = slice(own[0] - start, own[1] - start)
-                base = float(self.lowering.log_base_measure(block.values[mine], block.observed[mine]))
+                base = self._base(Rows(block.values[mine], block.observed[mine]))
         if borrow:
             memory = np.ascontiguousarray(numbers)
             return Read(start, size, rows, native.borrowed(memory), memory, base)
@@ -91,9 +93,13 @@ class Reader:
         known = _base.setdefault(self.sequences, {})
         key = jax.tree.structure(self.model.emission)
         if key not in known:
-            with jax.enable_x64(True):
-                known[key] = float(sum(lowering.log_base_measure(*rows[:2]) for _, rows in _blocks(self.sequences)))
+            known[key] = sum(self._base(block) for _, block in _blocks(self.sequences))
         return known[key]
+
+    def _base(self, rows: Rows) -> float:
+        with jax.enable_x64(True):
+            filled = rows.padded(ladder(len(rows.values)))  # few lengths, and so few programs
+            return float(_log_base_measure(self.model.emission, filled.values, filled.observed))
 
 
 def chunk_length(sequences: Sequences) -> int:
@@ -102,12 +108,12 @@ def chunk_length(sequences: Sequences) -> int:
 
 
 def lowering_for(model: HMM, sequences: Sequences) -> Lowering | None:
-    """The lowering of the emission, where it serves these data: a known state rules others out."""
-    lowering = None if sequences.has_states else lowering_of(model, parts=True)
-    if lowering is not None and model.emission.support is constraints.real:
-        return lowering  # whatever they hold
-    parts = partly_observed(model, sequences)  # looks at data in memory, whatever comes of it
-    return None if sequences.has_states else lowering or lowering_of(model, parts=parts)
+    """The lowering of the emission, where it serves these data: a row that is seen in part may have a density of its
+    own, a known state rules others out, and matrices that vary need rows beside numbers."""
+    lowering = model.emission.lowering
+    if lowering is None or (partly_observed(model, sequences) and not lowering.partial_rows):
+        return None
+    return None if sequences.has_states or model.transitions.varies else lowering
 
 
 def partly_observed(model: HMM, sequences: Sequences) -> bool:

@@ -82,13 +82,6 @@ class Sequences:
         """Values, and mask, states and covariates where there are such, as they are stored, unchecked."""
         return {name: part.read(start, stop) for name, part in self.parts.items()}
 
-    def values(self, start: int, stop: int) -> np.ndarray:
-        """Values alone, as they lie in memory or in a memory map."""
-        found = self.source.read(start, stop)
-        if not self.in_memory:
-            self._check(start, {"values": found})
-        return found
-
     def _rows(self, start: int, stop: int, lags: int, stored: Stored) -> Rows:
         """Rows out of what is stored from as many rows before `start` as lags need."""
         origin = start - min(lags, start)

@@ -117,17 +117,17 @@ def newton_ascent(
 ) -> tuple[np.ndarray, Derivatives]:
     """Where damped Newton steps end, and the derivatives there: the predicted gain is below `tolerance`, relative to
     the value."""
-    point, here = start, evaluate(start)
+    at: Any = lambda point: jax.tree.map(np.asarray, evaluate(point))  # noqa: E731 compared on the host
+    point, here = start, at(start)
     for _ in range(iterations):
-        gradient = np.asarray(here.gradient)
-        direction = ascent_direction(gradient, np.asarray(here.hessian))
-        promised = float(gradient @ direction)
+        direction = ascent_direction(here.gradient, here.hessian)
+        promised = float(here.gradient @ direction)
         if not promised > tolerance * max(1.0, abs(float(here.value))):
             break
-        fraction, there = 1.0, evaluate(point + direction)
+        fraction, there = 1.0, at(point + direction)
         while not there.value >= here.value + 1e-4 * fraction * promised and fraction > 1e-6:
             fraction *= 0.25
-            there = evaluate(point + fraction * direction)
+            there = at(point + fraction * direction)
         if not there.value > here.value:
             break
         point, here = point + fraction * direction, there
@@ -152,7 +152,7 @@ def fit_groups(emission: Emission, groups: list[Rows], rng: np.random.Generator)
         derivatives = partial(_derivatives, emission, n_groups, table)
         start = _best_candidates(emission, coordinates, table, groups, rng)
         best, at = newton_ascent(derivatives, start, iterations=NEWTON_STEPS, tolerance=1e-9)
-        curvature = np.abs(np.diag(np.asarray(at.hessian)))
+        curvature = np.abs(np.diag(at.hessian))
         sd = np.where(curvature > 1e-8, 1.0 / np.sqrt(np.maximum(curvature, 1e-8)), 1e-3)
         moved = np.zeros(coordinates.size, bool) if coordinates.coupled else (sizes == 0)[coordinates.owner]
         point = best + np.where(moved, sd * rng.normal(size=coordinates.size), 0.0)
@@ -177,7 +177,7 @@ def _table(emission: Emission, groups: list[Rows], rng: np.random.Generator) -> 
         order = rng.permutation(len(group.values))[:ROWS_PER_GROUP]
         return jax.tree.map(lambda each: each[order], group).padded(ROWS_PER_GROUP)
 
-    return jax.tree.map(lambda *each: jnp.asarray(np.stack(each)), *map(chosen, groups))
+    return jax.tree.map(lambda *each: np.stack(each), *map(chosen, groups))
 
 
 _natural = jax.jit(
@@ -213,7 +213,7 @@ def _best_candidates(
 ) -> np.ndarray:
     """For every state the drawn point under which its group is most probable."""
     vectors = _guesses(coordinates, np.concatenate([group.values for group in groups]), rng)
-    scores = np.array(_candidate_scores(emission, len(groups), table, jnp.asarray(vectors)))
+    scores = np.array(_candidate_scores(emission, len(groups), table, vectors))
     scores = np.nan_to_num(np.diagonal(scores, axis1=1, axis2=2), nan=-np.inf, posinf=-np.inf)
     if coordinates.coupled:
         return vectors[int(np.argmax(scores.sum(axis=1)))]
@@ -230,15 +230,15 @@ def _guesses(coordinates: Coordinates, pooled: np.ndarray, rng: np.random.Genera
         if near is not None:
             # One in four stays as it is: the parameter may have nothing to do with the scale of the data.
             keep = rng.random((CANDIDATES, *[1] * len(shape))) < 0.25
-            u = np.where(keep, u, np.asarray(biject_to(parameter.support).inv(jnp.asarray(near))))
+            u = np.where(keep, u, near)
         columns.append(u.reshape(CANDIDATES, -1))
     vectors = np.concatenate(columns, axis=1)
     return np.where(np.isfinite(vectors), vectors, 0.0)
 
 
 def _near_data(parameter: Parameter, count: int, pooled: np.ndarray, rng: np.random.Generator) -> Any:
-    """Values on the scale of the data, `(count, K, ...)`; None where the region has no scale. A real number may be an
-    observation or the logarithm of a spread, a positive one a power of a spread."""
+    """Coordinates of values on the scale of the data, `(count, K, ...)`; None where the region has no scale. A real
+    number may be an observation or the logarithm of a spread, a positive one a power of a spread."""
     sd = pooled.std(axis=0)
     sd = np.where(sd > 0, sd, np.maximum(np.abs(pooled).max(axis=0), 1e-3))
     lead, tail, support = (count, parameter.shape[0]), parameter.shape[1:], parameter.support
@@ -246,18 +246,22 @@ def _near_data(parameter: Parameter, count: int, pooled: np.ndarray, rng: np.ran
     noise = rng.normal(size=(count, *parameter.shape))
     spread, one_each = sd.mean() if scalar else sd, (count, *[1] * len(parameter.shape))
     if support == constraints.positive:
-        return np.exp(noise + rng.choice([-1.0, 1.0, 1.0, 2.0], size=one_each) * np.log(spread))
+        return noise + rng.choice([-1.0, 1.0, 1.0, 2.0], size=one_each) * np.log(spread)
     if support == constraints.real:
         chosen = pooled[rng.integers(len(pooled), size=lead)]
         chosen = chosen[(..., 0) + (None,) * len(tail)] if scalar else chosen
         return np.where(rng.random(one_each) < 0.25, np.log(spread) + noise, np.broadcast_to(chosen, noise.shape))
     if support == constraints.ordered_vector:
-        return np.sort(pooled[:, 0][rng.integers(len(pooled), size=(count, *parameter.shape))] + 1e-3 * spread * noise)
+        drawn = pooled[:, 0][rng.integers(len(pooled), size=(count, *parameter.shape))]
+        return _inverse(support, np.sort(drawn + 1e-3 * spread * noise))
     if support == constraints.positive_definite and tail == sd.shape * 2:
-        return np.exp(noise[..., :1, :1]) * np.diag(sd**2)
+        return _inverse(support, np.exp(noise[..., :1, :1]) * np.diag(sd**2))
     if support == constraints.lower_cholesky and tail == sd.shape * 2:
-        return np.exp(0.5 * noise[..., :1, :1]) * np.diag(sd)
+        return _inverse(support, np.exp(0.5 * noise[..., :1, :1]) * np.diag(sd))
     return None
+
+
+_inverse = jax.jit(lambda support, values: biject_to(support).inv(values))
 
 
 @partial(jax.jit, static_argnames=("n_groups", "count"))

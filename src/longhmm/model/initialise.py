@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from numpyro.distributions import constraints
 
@@ -65,9 +64,12 @@ def state_order(model: HMM, params: Mapping[str, Any]) -> np.ndarray:
     if not exchangeable(model):
         return np.arange(model.n_states)
     with jax.enable_x64(True):
-        location = np.asarray(model.emission.location({name: jnp.asarray(each) for name, each in params.items()}))
+        location = np.asarray(_location(model.emission, {name: np.asarray(each) for name, each in params.items()}))
     tie = SAME_LOCATION * max(float(np.ptp(location)), np.finfo(float).tiny)
     return np.lexsort((np.diag(np.asarray(params["transition"])), np.round(location / tie)))
+
+
+_location = jax.jit(lambda emission, params: emission.location(params))
 
 
 def _one_start(model: HMM, stretches: list[Rows], rng: np.random.Generator, restart: int) -> dict[str, np.ndarray]:

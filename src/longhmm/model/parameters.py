@@ -2,7 +2,7 @@
 bijection to the support of the prior); and descriptions that hold them, as trees for compiled code."""
 
 from collections.abc import Mapping
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -41,7 +41,7 @@ class Tree:
         known = vars(self).get(NUMBERS)
         names = known or tuple(name for name, value in parts.items() if isinstance(value, HOLD_NUMBERS))
         structure = tuple((name, value) for name, value in parts.items() if name not in names)
-        return tuple(parts[name] for name in names), (names, structure)
+        return tuple(map(_in_order, (parts[name] for name in names))), (names, structure)
 
     @classmethod
     def tree_unflatten(cls, structure: Any, numbers: tuple[Any, ...]) -> Self:
@@ -56,11 +56,38 @@ class Named(dict[Any, Any], Tree):
     """Priors, fixed values and the like by name, in the order in which they were given (which JAX loses elsewhere)."""
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
-        return tuple(self.values()), tuple(self)
+        return tuple(map(_in_order, self.values())), tuple(self)
 
     @classmethod
     def tree_unflatten(cls, structure: Any, numbers: tuple[Any, ...]) -> Self:
         return cls(zip(structure, numbers, strict=True))
+
+
+class Prior:
+    """A distribution as a tree whose numbers come in the order of their names. NumPyro's own order is that of a set,
+    another one in every process: no program that takes a prior would be found again on disk."""
+
+    def __init__(self, distribution: Distribution) -> None:
+        self.distribution = distribution
+
+    def tree_flatten(self) -> tuple[tuple[dict[str, Any]], Any]:
+        kind, (values, rest) = type(self.distribution), self.distribution.tree_flatten()
+        return ({name: _in_order(value) for name, value in zip(_fields(kind), values, strict=True)},), (kind, rest)
+
+    @staticmethod
+    def tree_unflatten(structure: Any, numbers: tuple[dict[str, Any]]) -> Distribution:
+        kind, rest = structure
+        return kind.tree_unflatten(rest, tuple(numbers[0][name] for name in _fields(kind)))
+
+
+_fields: Any = cache(lambda kind: kind.gather_pytree_data_fields())
+jax.tree_util.register_pytree_node(Prior, Prior.tree_flatten, Prior.tree_unflatten)
+
+
+def _in_order(part: Any) -> Any:
+    # A distribution that says itself what its numbers are is left to it.
+    own = isinstance(part, Distribution) and type(part).tree_flatten is Distribution.tree_flatten
+    return Prior(part) if own else part
 
 
 HOLD_NUMBERS = (Tree, Constraint, Distribution, np.ndarray, jax.Array)

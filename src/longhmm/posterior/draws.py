@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 SAMPLE_DIMS = ("chain", "draw")
 DESCRIBED = ("name", "length", "n_sequences", "dim", "dtype", "has_states")  # what a run remembers of its data
-BATCH_ENTRIES = 1 << 20  # natural parameters computed at a time
+BATCH_ENTRIES, BATCH_DRAWS = 1 << 20, 1 << 12  # natural parameters computed at a time, of so many draws
 
 
 @dataclass(eq=False, repr=False)
@@ -242,14 +242,15 @@ def constrain_draws(model: HMM, coordinates: Mapping[str, np.ndarray]) -> Arrays
     """Natural values `(chain, draw, ...)` of every inferred parameter; `initial` and constants are not among them."""
     lead = coordinates["transition"].shape[:2]
     flat = {name: value.reshape(lead[0] * lead[1], *value.shape[2:]) for name, value in coordinates.items()}
-    found = in_float64(_constrained, model, flat)
-    return {name: np.array(found[name]).reshape(*lead, *found[name].shape[1:]) for name in parameter_axes(model)}
+    size = sum(value[0].size for value in flat.values()) + model.n_states**2
+    total, batch = lead[0] * lead[1], max(1, min(BATCH_DRAWS, BATCH_ENTRIES // size))  # one shape, and one program
+    batches = (np.minimum(np.arange(first, first + batch), total - 1) for first in range(0, total, batch))
+    parts = [in_float64(_constrained, model, {name: each[some] for name, each in flat.items()}) for some in batches]
+    found = {name: np.concatenate([part[name] for part in parts])[:total] for name in parameter_axes(model)}
+    return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
 
 
-@jax.jit
-def _constrained(model: HMM, coordinates: Mapping[str, jax.Array]) -> Any:
-    size = sum(value[0].size for value in coordinates.values()) + model.n_states**2
-    return jax.lax.map(model.constrain, dict(coordinates), batch_size=max(1, BATCH_ENTRIES // size))
+_constrained = jax.jit(lambda model, coordinates: jax.vmap(model.constrain)(dict(coordinates)))
 
 
 def mean_of(model: HMM, natural: Mapping[str, np.ndarray], axes: tuple[int, ...] = (0,)) -> Arrays:

@@ -31,7 +31,7 @@ def permute_coordinates(model: HMM, coordinates: Params, order: Any) -> dict[str
     """The same for unconstrained coordinates, without passing through natural parameters that could underflow:
     log-ratio coordinates of permuted rows are an orthogonal transformation of the original ones."""
     order, transition, size = _checked(model, order), np.asarray(coordinates["transition"]), model.transitions.n_free
-    if size:  # the matrix that permutes them is found by its action on unit vectors
+    if size and np.any(order != np.arange(model.n_states)):  # the matrix that permutes is found by its action on units
         with jax.enable_x64(True):
             transition = transition @ np.asarray(_moved_units(model, order, np.eye(size)))
     return _permuted(model, coordinates, order, transition, transition.ndim - 1)

@@ -18,7 +18,6 @@ from longhmm.data.sequences import Sequences, Stored, open_data
 from longhmm.data.source import DaskSource, one_line
 from longhmm.errors import LongHMMError
 from longhmm.run.driver import DRAWING, GRACE, Driver, Outcome, RunState
-from longhmm.run.generator import key_from
 from longhmm.run.limit import Limit
 from longhmm.samplers.contract import Sampler
 from longhmm.target.target import Target
@@ -209,7 +208,7 @@ class ClusterDriver(Driver):
         import cloudpickle
 
         parts = jax.tree.map(np.asarray, (self.sampler, self.target))
-        return Sent(self.client, cloudpickle.dumps((*parts, np.asarray(jax.random.key_data(self.key)))))
+        return Sent(self.client, cloudpickle.dumps((*parts, self.words)))
 
     def _blocks(self, run: RunState, count: int, thin: int) -> list[Any]:
         states = [jax.tree.map(np.asarray, state) for state in run.states]
@@ -229,9 +228,9 @@ class ClusterDriver(Driver):
 
 def run_block(name: str, recipe: bytes, state: Any, chain: int, steps: int, count: int, thin: int) -> Outcome:
     """On a worker: one block of one chain, beginning after `steps` steps."""
-    sampler, target, key = _opened(name, recipe)
+    sampler, target, words = _opened(name, recipe)
     driver = Driver(sampler, target, 0)
-    driver.key = key_from(key)
+    driver.words = words
     # The state is put where the driver looks for it; other chains are elsewhere.
     found: Outcome = jax.tree.map(np.asarray, driver._block(RunState([state] * (chain + 1), steps), count, thin, chain))
     return found

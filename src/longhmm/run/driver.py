@@ -15,7 +15,7 @@ import numpy as np
 
 from longhmm.data.executor import ahead
 from longhmm.errors import LongHMMError
-from longhmm.run.generator import generator_key
+from longhmm.run.generator import folded, key_from, seed_words
 from longhmm.run.limit import LOOK, Limit, TimeIsOver
 from longhmm.samplers.contract import Sampler, block_size
 from longhmm.target.target import Target
@@ -77,13 +77,13 @@ class Driver:
 
     def __init__(self, sampler: Sampler, target: Target, seed: int, limit: Limit | None = None) -> None:
         self.sampler, self.target, self.limit = sampler, target, limit or Limit()
-        self.key = generator_key(seed)
+        self.words = seed_words(seed)
         self._block_steps = 1  # of the next block: as many as take a moment
         self._compiled_once = False
         self._together = target.compiled and target.together and not target.on_host
 
     def chain_key(self, chain: int) -> jax.Array:
-        return jax.random.fold_in(self.key, chain)
+        return key_from(folded(self.words, chain))
 
     def start(self, starts: Sequence[Mapping[str, Any]], *, adapt: bool = True, tick: Tick = None) -> RunState:
         """Initial states, one per chain, adapted unless they are to be replaced; `tick` counts adapted chains."""
@@ -93,10 +93,10 @@ class Driver:
             try:
                 while chain and not compiled.wait(LOOK):
                     self.limit.check()
-                key, behind = jax.random.fold_in(self.chain_key(chain), 2**31 - 1), 0.0
+                key, behind = key_from(folded(folded(self.words, chain), 2**31 - 1)), 0.0
                 with jax.enable_x64(self.sampler.x64):
                     kind = np.float64 if self.sampler.x64 else np.float32
-                    u = {name: jnp.asarray(np.asarray(each, kind)) for name, each in starts[chain].items()}
+                    u = jax.device_put({name: np.asarray(each, kind) for name, each in starts[chain].items()})
                     state = self.sampler.init(self.target, key, u)
                 for adapted, share in self.sampler.adapt(self.target, key, state) if adapt else ():
                     self.limit.check()
@@ -173,7 +173,7 @@ class Driver:
         with jax.enable_x64(self.sampler.x64):
             # On the host: there are many small arrays, and every one would be a program to start.
             states = jax.tree.map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *run.states)
-            keys = _chain_keys(self.key, jnp.arange(len(run.states)))
+            keys = key_from(np.stack([folded(self.words, chain) for chain in range(len(run.states))]))
             found = _compiled_together(
                 self.sampler, self.target, states, keys, run.steps, thin, count, most=BLOCK_DRAWS
             )
@@ -195,9 +195,6 @@ class Driver:
             state, found = take(self.sampler, self.target, state, step_keys, stacked)
             recorded.append(found)
         return state, jax.tree.map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *recorded)
-
-
-_chain_keys = jax.jit(jax.vmap(jax.random.fold_in, (None, 0)))
 
 
 @partial(jax.jit, static_argnames=("thin",))

@@ -3,6 +3,7 @@ rounds written out in full: as a loop inside the program they would cost more th
 
 import math
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,15 +16,26 @@ PARITY = np.uint32(0x1BD11BDA)
 
 def generator_key(seed: int) -> jax.Array:
     """The key of a seed: draws the numbers that `jax.random.key(seed)` draws."""
-    return jax.random.key(seed, impl=UNROLLED)
+    return key_from(seed_words(seed))
+
+
+def seed_words(seed: int) -> np.ndarray:
+    """The two words `(2,)` of the key of a seed, made on the host: every operation would be a program of its own."""
+    high = seed >> 32 if jax.config.read("jax_enable_x64") else 0
+    return np.array([high % 2**32, seed % 2**32], np.uint32)
+
+
+def folded(words: np.ndarray, number: int) -> np.ndarray:
+    """The words of `jax.random.fold_in(key, number)`."""
+    return np.concatenate(_threefry(words[:, None], np.zeros(1, np.uint32), np.array([number], np.uint32)))
 
 
 def key_from(words: np.ndarray) -> jax.Array:
-    return jax.random.wrap_key_data(jnp.asarray(words), impl=UNROLLED)
+    return jax.random.wrap_key_data(jax.device_put(words), impl=UNROLLED)
 
 
-def _threefry(key: jax.Array, high: jax.Array, low: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The two words of every counter, enciphered."""
+def _threefry(key: Any, high: Any, low: Any) -> tuple[Any, Any]:
+    """The two words of every counter, enciphered, in numpy or jax.numpy."""
     words = (key[0], key[1], key[0] ^ key[1] ^ PARITY)
     high, low = high + words[0], low + words[1]
     for group in range(5):

@@ -27,7 +27,7 @@ from longhmm.run.limit import Limit
 from longhmm.run.request import Fingerprint, Request, refusal
 from longhmm.samplers.contract import Sampler, Start
 from longhmm.target.buffer_length import FixedBuffer
-from longhmm.target.coordinates import Arrays, Flat, constrain, unconstrain
+from longhmm.target.coordinates import Arrays, Flat, constrain, lifted, unconstrain
 from longhmm.target.target import StreamedPosterior, Target
 from longhmm.version import __version__
 
@@ -304,18 +304,11 @@ class _Session:
 
 def _starts(request: Request) -> list[Arrays]:
     """Coordinates at which chains begin: the user's, or guesses from the data, off the boundary of the simplex."""
-    model, count, moves = request.model, request.chains, request.model.transitions
+    model, count = request.model, request.chains
     guesses: list[Any] = [request.init] * count
     if request.init is None:
         guesses = initial_params(model, request.sequences, restarts=count, seed=request.seed)
-    starts = []
-    for params in map(model.validate, guesses):
-        if not moves.varies:
-            rows = params["transition"]
-            lifted = np.where(moves.allowed & moves.free_rows[:, None], np.maximum(rows, 1e-8), rows)
-            params = {**params, "transition": lifted / lifted.sum(axis=1, keepdims=True)}
-        starts.append(unconstrain(model, params))
-    return starts
+    return [unconstrain(model, lifted(model, params, 1e-8)) for params in map(model.validate, guesses)]
 
 
 def versions() -> dict[str, str]:

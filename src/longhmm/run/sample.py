@@ -10,6 +10,7 @@ from longhmm.model.hmm import HMM
 from longhmm.progress import Bar
 from longhmm.run.chains import stopped_note
 from longhmm.run.cluster import on_cluster
+from longhmm.run.compilation import cached_compilation
 from longhmm.run.driver import CTRL_C
 from longhmm.run.limit import Limit, TimeIsOver
 from longhmm.run.request import Request
@@ -29,6 +30,7 @@ PER_STEP, ADAPTATION = 8, 350  # exact gradients of a step of the exact sampler,
 MOST_ROWS = 2.7e9  # rows of exact gradients that a run is repeated for: minutes, not hours
 
 
+@cached_compilation()
 def sample(
     model: HMM,
     data: Any,

@@ -23,11 +23,11 @@ from longhmm.samplers.contract import Coordinates, Info, Sampler, Start
 from longhmm.samplers.mode import Mode, find_mode
 from longhmm.target.buffer_length import FixedBuffer
 from longhmm.target.buffered import Buffered, FullData, WindowTarget
-from longhmm.target.control_variate import ControlVariateTarget, CountControl, count_control
-from longhmm.target.coordinates import Arrays, Flat, constrain, log_prior_gradient
+from longhmm.target.control_variate import ControlVariateTarget, CountControl, known_at
+from longhmm.target.coordinates import Arrays, Flat, constrain
 from longhmm.target.information import BLOCKS_PER_POINT, score_differences
 from longhmm.target.systematic import UnequalSampling, Windows
-from longhmm.target.target import Estimator, Target, exact
+from longhmm.target.target import Estimator, Target
 
 COUNTS = (16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
 STEP_OVERHEAD = 2000  # what a step costs beside its windows, in observations
@@ -47,8 +47,8 @@ class ControlVariateState(NamedTuple):
     """Where the chain is: `offset` is z, `noise` the normal draws of the last step."""
 
     coordinates: Coordinates
-    offset: Array
-    noise: Array
+    offset: Any
+    noise: Any
 
 
 @dataclass(frozen=True)
@@ -115,11 +115,10 @@ class ControlVariateSGLD(Sampler):
         return [flat.unravel(centre + factor @ rng.normal(size=flat.size)) for _ in range(chains)]
 
     def init(self, target: ControlVariateTarget, key: Array, u: Coordinates) -> ControlVariateState:
-        flat = Flat.like(u)
-        distance = flat.ravel(u).astype(jnp.float32) - flat.ravel(target.centre).astype(jnp.float32)
-        offset = jnp.linalg.solve(jnp.asarray(self.found.factor, jnp.float32), distance)
+        flat, factor = Flat.like(u), np.asarray(self.found.factor, np.float64)
+        offset = np.linalg.solve(factor, flat.ravel_numpy(u) - flat.ravel_numpy(target.centre)).astype(np.float32)
         noise = jax.random.normal(key, offset.shape, offset.dtype)
-        return ControlVariateState(self._place(target, offset), offset, noise)
+        return ControlVariateState(_narrow(self.coordinates(offset)), offset, noise)
 
     def step(
         self, target: ControlVariateTarget, key: Array, state: ControlVariateState, minibatch: Any
@@ -133,14 +132,11 @@ class ControlVariateSGLD(Sampler):
         offset = state.offset + drift + spread @ (0.5 * (state.noise + noise))
         stats = {"drift": jnp.sqrt(jnp.sum(drift**2)), "impossible": seen.impossible}  # its length when whitened
         info = Info(seen.gradient, jnp.all(jnp.isfinite(offset)), stats)
-        return ControlVariateState(self._place(target, offset), offset, noise), info
-
-    def _place(self, target: ControlVariateTarget, offset: Array) -> Coordinates:
         flat = Flat.like(target.centre)
-        centre, factor = flat.ravel(target.centre).astype(jnp.float32), jnp.asarray(self.found.factor, jnp.float32)
-        return flat.unravel(centre + factor @ offset)
+        place = flat.unravel(flat.ravel(target.centre).astype(jnp.float32) + factor @ offset)
+        return ControlVariateState(place, offset, noise), info
 
-    def record(self, state: ControlVariateState) -> Array:
+    def record(self, state: ControlVariateState) -> Any:
         """Only the offset: in float32 it is precise to a millionth of a posterior standard deviation."""
         return state.offset
 
@@ -220,10 +216,8 @@ class Tuned:
         return ControlVariateTarget.of(plain, _narrow(self.centre), _narrow(self.slope), self.counts)
 
     def about(self, model: HMM, sequences: Sequences, centre: Arrays) -> Tuned:
-        """The same with control variates about another centre, which changes their noise and never the target: three
-        passes over the data."""
-        params = model.validate(constrain(model, centre))
-        slope, counts = exact(model, params, sequences)[2], count_control(model, params, sequences)
+        """The same with control variates about another centre, which changes their noise and never the target."""
+        slope, counts = known_at(model, sequences, centre)
         return replace(self, centre=centre, slope=slope, counts=counts, recentred=self.recentred + 1)
 
 
@@ -233,7 +227,7 @@ def tune(model: HMM, sequences: Sequences, start: Start, largest_step: float, no
     mode = find_mode(model, sequences, windows=windows, buffer=start.buffer, init=start.init, seed=seed, bar=bar)
     bar.phase("measuring the noise of gradients from windows", unit="rows")
     factor = whitening(mode.information)
-    counts = count_control(model, constrain(model, mode.coordinates), sequences)
+    slope, counts = known_at(model, sequences, mode.coordinates)
     unequal = None
     if windows is not None:
         unequal = _bind_windows(model, sequences, mode.coordinates, mode.windows, mode.buffer).source.unequal
@@ -252,7 +246,6 @@ def tune(model: HMM, sequences: Sequences, start: Start, largest_step: float, no
         step = float(min(largest_step, 2 * noise_share / (largest + noise_share)))
         costs.append(((STEP_OVERHEAD + 2 * count * width) * (2 - step) / step, count, step, largest, noise))
     cost, count, step, largest, noise = min(costs, key=lambda choice: choice[0])
-    prior = log_prior_gradient(model, mode.coordinates)
     return Tuned(
         mode=mode.coordinates,
         information=mode.information,
@@ -265,7 +258,7 @@ def tune(model: HMM, sequences: Sequences, start: Start, largest_step: float, no
         noise=largest,
         cost=cost,
         centre=mode.coordinates,
-        slope={name: mode.gradient[name] - slope for name, slope in prior.items()},
+        slope=slope,
         counts=counts,
         recentred=0,
         windows=replace(mode.windows, count=count),

@@ -5,6 +5,7 @@ prior of *natural* parameters. Sufficient statistics of an exponential family te
 and for rows that are missing in part, the pass yields its first and second derivatives where it stands.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from longhmm.backends.read import lowering_for, partly_observed
+from longhmm.backends.read import lowering_for
 from longhmm.backends.reference import expected_sums
 from longhmm.backends.stream import Progress, totals
+from longhmm.data.executor import Task
 from longhmm.data.rows import Rows
+from longhmm.data.sequences import Sequences
 from longhmm.model.emission_fit import Coordinates, Derivatives, ascent_direction, newton_ascent
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
@@ -27,6 +30,7 @@ from longhmm.target.target import Target
 SMALLEST = 1e-300
 # A density with corners has no second derivative to speak of; its squared slopes then say how far a step may go.
 LEAST_CURVATURE = 0.5
+ROWS = 1 << 18  # looked at together
 
 
 class Slopes(NamedTuple):
@@ -62,10 +66,22 @@ def expect(data: Target, params: Params, *, by_sums: bool, progress: Progress | 
 
 def sums_suffice(data: Target) -> bool:
     """Whether sufficient statistics serve: the emission has them, also of what is observed in part only."""
-    lowering, model, sequences = data.model.emission.lowering, data.model, data.sequences
-    if lowering is None or not lowering.sufficient:
+    lowering, sequences = data.model.emission.lowering, data.sequences
+    if lowering is None:
         return False
-    return lowering_for(model, sequences) is not None or not partly_observed(model, sequences)
+    if lowering.partial_rows or sequences.dim == 1 or not (sequences.has_mask or sequences.dtype.kind == "f"):
+        return True
+    spans = ((start, min(start + ROWS, sequences.length)) for start in range(0, sequences.length, ROWS))
+    tasks = (Task(span, *span, gives_rows=False) for span in spans)
+    return not any(sequences.executor.run(_partly_observed, data.model, sequences, tasks))
+
+
+def _partly_observed(model: HMM, sequences: Sequences) -> Callable[[tuple[int, int]], bool]:
+    def look(span: tuple[int, int]) -> bool:
+        observed = sequences.rows(*span).observed
+        return bool(np.any(observed.any(axis=1) != observed.all(axis=1)))
+
+    return look
 
 
 def collect_sums(model: HMM, params: Params, rows: Rows, weights: Array) -> Array:
@@ -73,7 +89,7 @@ def collect_sums(model: HMM, params: Params, rows: Rows, weights: Array) -> Arra
     assert lowering is not None
     rows = jax.tree.map(jnp.asarray, rows)
     numbers = lowering.rows(rows.values, rows.observed, rows.lags)
-    return expected_sums(lowering.kind, lowering.width, numbers, lowering.natural(params), weights)
+    return expected_sums(lowering.kind, lowering.width, lowering.sums, numbers, lowering.natural(params), weights)
 
 
 def collect_slopes(model: HMM, params: Params, rows: Rows, weights: Array) -> Slopes:
@@ -116,15 +132,6 @@ def between(model: HMM, old: Arrays, new: Arrays, fraction: float) -> Arrays:
         return {name: moves, **jax.tree.map(np.asarray, emission)}
 
 
-def log_prior(model: HMM, params: Params) -> float:
-    """Log prior density of natural parameters, finite where entries of A are zero."""
-    with jax.enable_x64(True):
-        arrays = {name: jnp.asarray(value) for name, value in params.items()}
-        if not model.transitions.varies:
-            arrays["transition"] = jnp.maximum(arrays["transition"].astype(jnp.float64), SMALLEST)
-        return float(_log_prior(model, arrays))
-
-
 def _next_transition(
     model: HMM, transition: np.ndarray, expected: Expected, prior: bool, moves_initial: bool
 ) -> np.ndarray:
@@ -145,26 +152,24 @@ def _next_transition(
     return np.asarray(rows.constrain(jnp.asarray(best)))
 
 
-def _next_emission(model: HMM, params: Arrays, collected: np.ndarray | Slopes, prior: bool) -> Arrays:
+def _next_emission(model: HMM, params: Arrays, collected: Any, prior: bool) -> Arrays:
+    slopes = isinstance(collected, Slopes)
+    closed = None if slopes else model.emission.mode(model.n_states, collected, params, prior=prior)
+    if closed is not None:
+        return closed
     new = np.asarray(_flatten(model, params))
-    if not isinstance(collected, Slopes):
-        closed = model.emission.mode(model.n_states, collected, params, prior=prior)
-        if closed is not None:
-            return closed
-        if new.size:
-            derivatives = partial(_emission_derivatives, model, prior, params, collected)
-            new, _ = newton_ascent(lambda u: derivatives(jnp.asarray(u)), new, iterations=100)
+    if new.size and not slopes:
+        new, _ = newton_ascent(partial(_emission_derivatives, model, prior, params, collected), new, iterations=100)
     elif new.size:
         gradient, curvature = collected.gradient, np.abs(np.diag(collected.hessian))
         hessian = collected.hessian - np.diag(np.maximum(LEAST_CURVATURE * collected.squares - curvature, 0.0))
         if prior:
-            known = _emission_derivatives(model, True, None, None, jnp.asarray(new))
+            known = _emission_derivatives(model, True, None, None, new)
             gradient, hessian = gradient + np.asarray(known.gradient), hessian + np.asarray(known.hessian)
         new = new + ascent_direction(gradient, hessian)
     return jax.tree.map(np.asarray, _natural(model, new))
 
 
-_log_prior = jax.jit(lambda model, params: model.log_prior(params))
 _flatten = jax.jit(lambda model, params: _emission(model).flatten(params))
 _natural = jax.jit(lambda model, vector: _emission(model).params(vector))
 

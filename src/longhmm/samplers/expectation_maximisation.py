@@ -18,9 +18,9 @@ from longhmm.model.parameters import Params
 from longhmm.model.summary import subsample_data
 from longhmm.progress import Bar
 from longhmm.samplers.contract import Coordinates, Info, Sampler
-from longhmm.samplers.em_steps import Expected, between, expect, log_prior, maximise, sums_suffice
+from longhmm.samplers.em_steps import SMALLEST, Expected, between, expect, maximise, sums_suffice
 from longhmm.target.buffered import FullData
-from longhmm.target.coordinates import Arrays, constrain, unconstrain
+from longhmm.target.coordinates import Arrays, constrain, lifted, log_prior, unconstrain
 from longhmm.target.target import Estimator, Target
 
 HALVINGS = 30
@@ -99,8 +99,9 @@ class ExpectationMaximisation(Sampler):
 
     def _at(self, params: Arrays, data: Target, by_sums: bool) -> EMState:
         expected = expect(data, params, by_sums=by_sums, progress=self.progress)
-        value = expected.log_likelihood + (log_prior(data.model, params) if self.prior else 0.0)
-        return EMState(_coordinates(data.model, params), params, expected, value, by_sums)
+        prior = log_prior(data.model, lifted(data.model, params, SMALLEST), unconstrained=False) if self.prior else 0.0
+        coordinates = unconstrain(data.model, lifted(data.model, params, LEAST))
+        return EMState(coordinates, params, expected, expected.log_likelihood + prior, by_sums)
 
 
 def _report(state: EMState, gain: float, halvings: int) -> Info:
@@ -108,16 +109,6 @@ def _report(state: EMState, gain: float, halvings: int) -> Info:
     nothing: Any = {name: np.zeros_like(value) for name, value in state.coordinates.items()}
     stats = {"log_likelihood": state.expected.log_likelihood, "log_posterior": state.log_posterior}
     return Info(nothing, np.isfinite(state.log_posterior), {**stats, "gain": gain, "halvings": halvings})
-
-
-def _coordinates(model: HMM, params: Params) -> Arrays:
-    """Unconstrained coordinates of parameters that may have transitions of probability zero."""
-    complete = model.validate(params)
-    if model.transitions.varies:
-        return unconstrain(model, complete)
-    free = model.transitions.allowed & model.transitions.free_rows[:, None]
-    lifted = np.where(free, np.maximum(complete["transition"], LEAST), complete["transition"])
-    return unconstrain(model, {**complete, "transition": lifted / lifted.sum(axis=1, keepdims=True)})
 
 
 class EMFit(NamedTuple):
@@ -204,8 +195,8 @@ def left_to_gain(trace: list[float]) -> float:
 
 def _started(em: ExpectationMaximisation, model: HMM, sequences: Sequences, params: Any) -> tuple[Target, EMState]:
     """The data as EM sees them, and its state after a first pass at `params`."""
-    target, at = FullData().bind(model, sequences, params), _coordinates(model, params)
-    return target, em.init(target, None, at)
+    target, complete = FullData().bind(model, sequences, params), model.validate(params)
+    return target, em.init(target, None, unconstrain(model, lifted(model, complete, LEAST)))
 
 
 def _best_start(model: HMM, sequences: Sequences, restarts: int, seed: int, prior: bool) -> Arrays:

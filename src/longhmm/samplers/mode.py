@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpyro.distributions import constraints
 
+from longhmm.backends import stream
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError, LongHMMError
@@ -24,7 +25,7 @@ from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import Arrays, Flat, constrain, unconstrain
 from longhmm.target.information import information_by_differences, part_of
 from longhmm.target.systematic import Windows
-from longhmm.target.target import StreamedPosterior, exact, full_statistics
+from longhmm.target.target import StreamedPosterior, exact
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 WORSE = 1e6  # by which a point that cannot be evaluated counts as below the start
@@ -50,7 +51,6 @@ class Mode(NamedTuple):
 
     coordinates: Arrays  # unconstrained, float64
     log_posterior: float  # of the coordinates, up to the evidence
-    gradient: Arrays  # of the log posterior there, exact
     information: np.ndarray  # `(P, P)`, observed information, positive definite
     decrement: float  # squared distance to the exact mode in posterior standard deviations, as the last step saw it
     passes: int  # over all data
@@ -96,7 +96,7 @@ def _with_best_rows(model: HMM, coordinates: Params, sequences: Sequences, progr
     if model.transitions.varies:
         return dict(coordinates)
     params = constrain(model, coordinates)
-    counts = full_statistics(model, params, sequences, progress).transitions
+    counts = stream.totals(model, params, sequences, progress=progress).transitions
     allowed = model.transitions.allowed
     weights = np.where(allowed, counts + model.transitions.concentration, 0.0)
     rows = weights / weights.sum(axis=1, keepdims=True)
@@ -124,8 +124,7 @@ def _newton(model: HMM, coordinates: Params, sequences: Sequences, bar: Bar) -> 
             break
         scale = np.linalg.inv(np.linalg.cholesky(search.information)).T
         search.move(ascend(look, search.here, factor=scale, tolerance=SETTLED**0.5 / 2, steps=STEPS))
-    end = flat.unravel(search.here), search.value, flat.unravel(search.slope), search.information
-    return Mode(*end, search.decrement, search.passes)
+    return Mode(flat.unravel(search.here), search.value, search.information, search.decrement, search.passes)
 
 
 class _Newton:
@@ -257,9 +256,9 @@ def objective(model: HMM, flat: Flat, sequences: Sequences, progress: Progress |
     """The log posterior and its gradient as functions of flat coordinates."""
 
     def look(vector: np.ndarray) -> tuple[float, np.ndarray]:
-        params = model.validate(constrain(model, flat.unravel(vector)))
-        value, slope, *_ = exact(model, params, sequences, progress=progress)
-        return value, flat.ravel_numpy(slope)
+        u = flat.unravel(vector)
+        found = exact(model, model.validate(constrain(model, u)), sequences, u=u, progress=progress)
+        return found.log_posterior, flat.ravel_numpy(found.gradient)
 
     return look
 

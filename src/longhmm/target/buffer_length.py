@@ -130,8 +130,7 @@ def contractions(model: HMM, params: Params, sequences: Sequences, length: int =
     chosen = np.unique(np.floor((np.arange(count) + 0.5) * partition.n_blocks / count).astype(np.int64))
     rows, windows = gather(sequences, partition.locate(chosen, 0), length, model.lags)
     with jax.enable_x64(True):
-        arrays = {name: jnp.asarray(value) for name, value in model.validate(params).items()}
-        ratios = np.asarray(_log_contractions(model, arrays, rows))
+        ratios = np.asarray(_log_contractions(model, model.validate(params), rows))
     burn_in = min(BURN_IN, length // 4)
     series = [ratios[burn_in:size, lane] for lane, size in enumerate(windows.core) if size > burn_in]
     return series or [ratios[: int(windows.core[0]), 0]]

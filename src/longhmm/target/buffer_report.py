@@ -18,10 +18,11 @@ from longhmm.backends.protocol import Boundary, Wanted
 from longhmm.data.layout import Partition, gather, ladder
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
+from longhmm.inference.markov import stationary_on_host
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
 from longhmm.target.buffer_length import BufferEstimate, LyapunovBuffer
-from longhmm.target.buffered import StartDistribution, first_message, stationary_start, uniform_start, windows_of
+from longhmm.target.buffered import StartDistribution, first_message, stationary_start, windows_of
 from longhmm.target.coordinates import Flat, interior, scores
 from longhmm.target.minibatch import Minibatch, with_numbers
 from longhmm.target.systematic import Windows
@@ -194,30 +195,32 @@ class Blocks(NamedTuple):
 
     def exact(self, shortest: int) -> tuple[np.ndarray, np.ndarray]:
         """Scores with buffers so long that two different starts give the same ones."""
-        buffer = ladder(4 * shortest)
+        buffer, uniform = ladder(4 * shortest), np.full(self.model.n_states, 1.0 / self.model.n_states)
+        first = stationary_start if self.model.transitions.varies else stationary_on_host(self.params["transition"])
         while True:
-            found, entering = self.scores(buffer, stationary_start)
-            apart = np.abs(found - self.scores(buffer, uniform_start)[0]).max()
+            found, entering = self.scores(buffer, first)
+            apart = np.abs(found - self.scores(buffer, uniform)[0]).max()
             if apart <= AGREEMENT * max(1.0, np.abs(found).max()) or buffer >= np.diff(self.sequences.offsets).max():
                 return found, entering
             buffer *= 4
 
-    def scores(self, buffer: int, start: StartDistribution, width: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def scores(self, buffer: int, start: Any, width: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Scores `(n, P)` and the distributions entering the blocks `(n, K)`, in float64, in bounded batches of windows
         that are padded to `width` times, by default as many as core and buffers have."""
         model, numbers = self.model, self.numbers
         width = min(width or self.cut.width(buffer), int(np.diff(self.sequences.offsets).max()))
         batch = int(np.clip(BATCH_ENTRIES // (width * model.n_states), 1, len(numbers)))
         moves, found = model.given_initial(self.params) is None, []
+        arrays = {name: np.asarray(value) for name, value in self.params.items()}
+        before, start = (None, start) if callable(start) else (start, stationary_start)
         with jax.enable_x64(True):
-            arrays = {name: jnp.asarray(value) for name, value in self.params.items()}
             for first in range(0, len(numbers), batch):
                 some = numbers[first : first + batch]
                 padded = np.concatenate([some, np.repeat(some[-1:], batch - len(some))])
                 rows, layout = gather(self.sequences, self.cut.locate(padded, buffer), width, model.lags)
                 layout = replace(layout, spans=(0, width, 0))  # the same program for all lengths
                 minibatch = with_numbers(model, Minibatch(rows, layout, np.ones(batch)))
-                both = _batch_scores(model, start, moves, arrays, minibatch)
+                both = _batch_scores(model, start, moves, before, arrays, minibatch)
                 found.append([np.asarray(each)[: len(some)] for each in both])
         of_blocks, entering = (np.concatenate(each) for each in zip(*found, strict=True))
         return of_blocks, entering
@@ -225,10 +228,10 @@ class Blocks(NamedTuple):
 
 @partial(jax.jit, static_argnames=("start", "moves"))
 def _batch_scores(
-    model: HMM, start: StartDistribution, moves: bool, params: Params, minibatch: Minibatch
+    model: HMM, start: Any, moves: bool, before: Any, params: Params, minibatch: Minibatch
 ) -> tuple[Array, Array]:
     """Scores, and the distribution of the state just before each core, given the rows of its window before it."""
-    coordinates = model.unconstrain(params)
+    coordinates, start = model.unconstrain(params), start if before is None else before
     of_blocks = scores(model, coordinates, windows_of(model, params, minibatch, start=start), initial_moves=moves)
     (potentials, _), layout = lower(model, params, minibatch.rows), minibatch.in_rows()
     wanted = Wanted(per_chunk=True, forward_only=True, messages=True)

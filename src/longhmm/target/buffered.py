@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from longhmm.backends import stream
 from longhmm.backends.evaluate import Statistics, serves_many, window_statistics
 from longhmm.data.executor import ahead
 from longhmm.data.layout import Partition
@@ -24,7 +25,7 @@ from longhmm.target.buffer_length import BufferEstimate, FixedBuffer, LyapunovBu
 from longhmm.target.coordinates import Coordinates, add, natural, natural_score, prior_gradient
 from longhmm.target.minibatch import Minibatch, MinibatchSource, host_rows, with_numbers
 from longhmm.target.systematic import Windows, groups_of, plan_unequal
-from longhmm.target.target import Estimate, StreamedPosterior, Target, full_statistics, impossible_windows
+from longhmm.target.target import Estimate, StreamedPosterior, Target, impossible_windows
 
 ROWS = 1 << 18  # looked at together for the importance of blocks
 BITS = 8  # of the rates that are kept
@@ -105,7 +106,7 @@ def windows_of(
     params: Params,
     minibatch: Minibatch,
     weights: Array | None = None,
-    start: StartDistribution = stationary_start,
+    start: StartDistribution | Array = stationary_start,
 ) -> Statistics:
     """Statistics of every window of a minibatch, or, with weights, of all together."""
 
@@ -116,9 +117,9 @@ def windows_of(
     return _mixture_statistics(params, at) if start is only_row else at(params)
 
 
-def first_message(start: StartDistribution, params: Params) -> Array | None:
+def first_message(start: StartDistribution | Array, params: Params) -> Array | None:
     """The distribution before windows; None for the stationary one, which backends find by themselves."""
-    return None if start is stationary_start else jax.lax.stop_gradient(start(params))
+    return None if start is stationary_start else jax.lax.stop_gradient(start(params) if callable(start) else start)
 
 
 def _mixture_statistics(params: Params, find: Callable[[Params], Statistics]) -> Statistics:
@@ -199,7 +200,7 @@ def group_importance(model: HMM, params: Params, sequences: Sequences, groups: P
     """`(G,)`, how much each group of blocks matters at `params`: its share of what is known about each parameter (F28).
     Rows are read on the host wherever the data lie, so that the same data give the same table."""
     narrow = {name: jnp.asarray(value, jnp.float32) for name, value in params.items()}
-    totals, moves = full_statistics(model, params, sequences), model.transitions
+    totals, moves = stream.totals(model, params, sequences), model.transitions
     others = moves.allowed & ~np.eye(model.n_states, dtype=bool)
     prior = np.where(others, 1.0 if moves.varies else moves.concentration, 1.0)
     visits = totals.first + totals.transitions.sum(axis=0)

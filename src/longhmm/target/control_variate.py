@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from longhmm.backends import stream
 from longhmm.backends.evaluate import serves_many
 from longhmm.data.sequences import Sequences
 from longhmm.inference.scaling import safe_log
@@ -20,10 +21,10 @@ from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.target.buffered import Buffered, StartDistribution, WindowTarget, stationary_start, window_estimate
-from longhmm.target.coordinates import Arrays, Coordinates, add, interior, prior_gradient, unconstrain
+from longhmm.target.coordinates import Arrays, Coordinates, add, constrain, interior, prior_gradient, unconstrain
 from longhmm.target.minibatch import Minibatch
 from longhmm.target.systematic import Windows
-from longhmm.target.target import Estimate, exact, full_statistics
+from longhmm.target.target import Estimate, exact
 
 FEW = 20.0  # expected counts below this may follow their probabilities
 
@@ -50,7 +51,7 @@ class ControlVariate:
         centre = interior(model, params if self.centre is None else self.centre)
         if plain.initial is not None:
             centre = {**centre, "initial": plain.initial}
-        return ControlVariateTarget.of(plain, unconstrain(model, centre), exact(model, centre, sequences)[2])
+        return ControlVariateTarget.of(plain, unconstrain(model, centre), exact(model, centre, sequences).likelihood)
 
 
 class CountControl(NamedTuple):
@@ -60,21 +61,24 @@ class CountControl(NamedTuple):
     elasticity: Any  # `(K, K)`, how counts follow probabilities, `d log n_ij / d log A_ij`, from 0 (not at all) to 1
 
 
-def count_control(model: HMM, centre: Params, sequences: Sequences) -> CountControl:
-    """Which counts follow their probabilities: two passes, the second with the probabilities of small ones doubled."""
-    complete = interior(model, centre)
+def known_at(model: HMM, sequences: Sequences, centre: Arrays) -> tuple[Arrays, CountControl]:
+    """The exact gradient of the log likelihood at some coordinates, and which expected counts follow their
+    probabilities: where some are small, by a second pass with the probabilities of these doubled."""
+    complete = model.validate(constrain(model, centre))
+    slope, totals = exact(model, complete, sequences, u=centre)[2:]
+    none, counts = np.zeros((model.n_states, model.n_states), np.float32), totals.transitions
     if model.transitions.varies:  # there is no single probability that a count could follow
-        none = np.zeros((model.n_states, model.n_states), np.float32)
-        return CountControl(none, none)
-    counts = full_statistics(model, complete, sequences).transitions
+        return slope, CountControl(none, none)
     few = (counts < FEW) & model.transitions.allowed & model.transitions.free_rows[:, None]
+    if not few.any():
+        return slope, CountControl(counts.astype(np.float32), none)
     doubled = np.where(few, 2.0, 1.0) * complete["transition"]
     more = {**complete, "transition": doubled / doubled.sum(axis=1, keepdims=True)}
-    moved = full_statistics(model, more, sequences).transitions
+    moved = stream.totals(model, more, sequences).transitions
     tiny = np.finfo(np.float64).tiny
     elasticity = np.log2(np.maximum(moved, tiny) / np.maximum(counts, tiny))
     elasticity = np.where(few, np.clip(elasticity, 0.0, 1.0), 0.0)
-    return CountControl(counts.astype(np.float32), elasticity.astype(np.float32))
+    return slope, CountControl(counts.astype(np.float32), elasticity.astype(np.float32))
 
 
 def count_score(model: HMM, coordinates: Coordinates, centre: Coordinates, difference: Array) -> Coordinates:

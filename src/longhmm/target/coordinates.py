@@ -65,6 +65,15 @@ def interior(model: HMM, params: Params) -> Arrays:
     return complete
 
 
+def lifted(model: HMM, params: Params, least: float) -> Arrays:
+    """Checked parameters whose transitions, where the model allows them, have a probability of `least` or more."""
+    if model.transitions.varies:
+        return dict(params)
+    free = model.transitions.allowed & model.transitions.free_rows[:, None]
+    rows: Any = np.where(free, np.maximum(params["transition"], least), params["transition"])
+    return {**params, "transition": rows / rows.sum(axis=1, keepdims=True)}
+
+
 def unconstrain(model: HMM, params: Params) -> Arrays:
     """Natural parameters to unconstrained coordinates, in float64; constants and `initial` have none.
 
@@ -75,7 +84,7 @@ def unconstrain(model: HMM, params: Params) -> Arrays:
         >>> lh.unconstrain(model, params)["transition"].round(3)
         array([ 1.554, -0.98 ])
     """
-    return _wide(unconstrained, model, interior(model, params))
+    return _wide(_unconstrain, model, interior(model, params))
 
 
 def constrain(model: HMM, coordinates: Params) -> Arrays:
@@ -90,11 +99,6 @@ def log_prior(model: HMM, params: Params, *, unconstrained: bool = True) -> floa
     return float(_wide(_log_prior, model, unconstrain(model, params))["value"])
 
 
-def log_prior_gradient(model: HMM, coordinates: Params) -> Arrays:
-    """Gradient of the log prior density of the coordinates, Jacobian included, in float64."""
-    return _wide(_prior_gradient, model, coordinates)
-
-
 def _wide(function: Callable[..., Any], model: HMM, arrays: Params) -> Arrays:
     with jax.enable_x64(True):
         found = function(model, {name: np.asarray(value, np.float64) for name, value in arrays.items()})
@@ -102,11 +106,10 @@ def _wide(function: Callable[..., Any], model: HMM, arrays: Params) -> Arrays:
 
 
 # Compiled as a whole: one operation at a time, each would be compiled by itself.
-unconstrained = jax.jit(lambda model, params: dict(model.unconstrain(params)))
-_constrain = jax.jit(lambda model, coordinates: dict(model.constrain(coordinates)))
+_unconstrain = jax.jit(lambda model, params: dict(model.unconstrain(params)))
 _natural_log_prior = jax.jit(lambda model, params: {"value": model.log_prior(params)})
+_constrain = jax.jit(lambda model, coordinates: dict(model.constrain(coordinates)))
 _log_prior = jax.jit(lambda model, coordinates: {"value": model.log_prior_unconstrained(coordinates)})
-_prior_gradient = jax.jit(lambda model, coordinates: prior_gradient(model, coordinates))
 
 
 def natural(model: HMM, coordinates: Params) -> tuple[dict[str, Array], Callable[[Params], Coordinates]]:

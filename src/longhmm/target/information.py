@@ -19,10 +19,10 @@ from longhmm.model.parameters import Params
 from longhmm.model.summary import subsample_data
 from longhmm.target.buffered import windows_of
 from longhmm.target.control_variate import count_score
-from longhmm.target.coordinates import Flat, constrain, log_prior_gradient, natural_score, scores
+from longhmm.target.coordinates import Flat, constrain, natural_score, scores
 from longhmm.target.minibatch import Minibatch, with_numbers
 from longhmm.target.systematic import UnequalSampling, Windows
-from longhmm.target.target import exact, full_statistics
+from longhmm.target.target import exact
 
 STRETCH = 2048
 # Of a coordinate. Central differences are wrong by its square: rare transitions have a curvature of 1 beside ones of a
@@ -56,8 +56,8 @@ def information_by_differences(
     def gradients(vector: np.ndarray) -> np.ndarray:
         """`(2, P)`, of the log posterior on the part, and of the log prior alone."""
         u = flat.unravel(vector)
-        both = exact(model, constrain(model, u), part)[1], log_prior_gradient(model, u)
-        return np.stack([flat.ravel_numpy(each) for each in both])
+        whole, likelihood = map(flat.ravel_numpy, exact(model, constrain(model, u), part, u=u)[1:3])
+        return np.stack([whole, whole - likelihood])
 
     slopes = np.zeros((2, flat.size, flat.size))
     for index, step in enumerate(STEP * np.eye(flat.size)):
@@ -77,8 +77,8 @@ def _reparametrisation(
     """Second derivative of `d . params` along the coordinates, d what the slope of all data is more than the part's."""
     params = constrain(model, flat.unravel(centre))
     with jax.enable_x64(True):
-        arrays = jax.tree.map(jnp.asarray, params)
-        whole, piece = (natural_score(arrays, full_statistics(model, params, data)) for data in (sequences, part))
+        arrays, u = jax.tree.map(jnp.asarray, params), flat.unravel(centre)
+        whole, piece = (natural_score(arrays, exact(model, params, data, u=u).totals) for data in (sequences, part))
         more = jax.tree.map(lambda one, other: one - share * other, whole, piece)
         return np.asarray(_second_derivative(model, flat, more, jnp.asarray(centre)))
 
@@ -110,7 +110,7 @@ def score_differences(
     table = None if unequal is None else jax.tree.map(np.asarray, unequal)
     found, weights = [], []
     with jax.enable_x64(True):
-        wide, everywhere = ({name: jnp.asarray(each[name], float) for name in centre} for each in (centre, points))
+        wide, everywhere = ({name: np.asarray(each[name], float) for name in centre} for each in (centre, points))
         for first in range(0, next(iter(points.values())).shape[0], BATCH):
             here = {name: value[first : first + BATCH] for name, value in everywhere.items()}
             size = next(iter(here.values())).shape[0] * BLOCKS_PER_POINT
@@ -123,7 +123,7 @@ def score_differences(
             rows, layout = gather(sequences, cut.locate(numbers, buffer), cut.width(buffer), model.lags)
             layout = replace(layout, spans=(buffer, cut.core_length, buffer))
             batch = with_numbers(model, Minibatch(rows, layout, weight).in_groups_of(BLOCKS_PER_POINT))
-            found.append(np.asarray(_differences(model, flat, wide, here, batch, jnp.asarray(elasticity, float))))
+            found.append(np.asarray(_differences(model, flat, wide, here, batch, np.asarray(elasticity, float))))
     return np.concatenate(found), np.concatenate(weights)
 
 

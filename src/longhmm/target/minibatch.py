@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from longhmm.backends.evaluate import lowering_of
 from longhmm.backends.pallas.windows import for_windows
 from longhmm.backends.read import resident_numbers
 from longhmm.data.layout import Layout, Partition, gather, locate
@@ -23,9 +22,9 @@ from longhmm.model.hmm import HMM
 from longhmm.target.systematic import INT32_LIMIT, SystematicSampling, UnequalSampling, Windows
 
 ROWS_AT_ONCE = 1 << 20  # read on the host in one go
-CONSTANTS = ("windows", "buffer", "partition", "scheme", "on_device", "lags")  # of compiled code
+CONSTANTS = ("windows", "buffer", "partition", "on_device", "lags")  # of compiled code
 
-_draw_places = jax.jit(lambda scheme, keys: jax.vmap(scheme.draw)(keys), static_argnums=0)
+_draw_places = jax.jit(lambda scheme, keys: jax.vmap(scheme.draw)(keys))
 
 
 class Minibatch(NamedTuple):
@@ -68,9 +67,10 @@ def to_device(sequences: Sequences, partition: Partition, model: HMM | None) -> 
             values = np.where(rows.observed, values, np.float32(np.nan))
     elif not rows.observed.all():
         observed = rows.observed
-    on_device = jax.tree.map(jnp.asarray, rows._replace(values=values, observed=observed))
+    on_device = jax.device_put(rows._replace(values=values, observed=observed))
     numbers = None if model is None else resident_numbers(model, sequences, on_device.values)
-    return DeviceData(on_device, jnp.asarray(partition.offsets), jnp.asarray(partition.block_offsets), numbers)
+    offsets, block_offsets = jax.device_put((partition.offsets, partition.block_offsets))
+    return DeviceData(on_device, offsets, block_offsets, numbers)
 
 
 def take_rows(data: DeviceData, layout: Layout, width: int) -> Rows:
@@ -92,8 +92,8 @@ def take_rows(data: DeviceData, layout: Layout, width: int) -> Rows:
 
 @jax.tree_util.register_pytree_node_class
 class MinibatchSource:
-    """Draws minibatches of some data by a scheme: a pytree whose only leaves are the data on the device, so that
-    compiled code takes them as arguments."""
+    """Draws minibatches of some data by a scheme: a pytree whose leaves are the data on the device and the spacing of
+    blocks, so that compiled code takes them as arguments."""
 
     def __init__(
         self, sequences: Sequences, windows: Windows, buffer: int, mixing_time: float, model: HMM | None = None
@@ -114,7 +114,7 @@ class MinibatchSource:
         found.data, found.unequal = None, unequal
         if found.on_device:
             found.data = self.data
-            found.unequal = for_windows(jax.tree.map(jnp.asarray, unequal), self.windows.count)
+            found.unequal = for_windows(jax.device_put(unequal), self.windows.count)
         return found
 
     def tree_flatten(self) -> tuple[Any, tuple[Any, ...]]:
@@ -122,14 +122,15 @@ class MinibatchSource:
         none = (None, None)
         device, host = (self.data, self.unequal), (self.sequences, self.unequal)
         constants = none if self.on_device else host, *(getattr(self, name) for name in CONSTANTS)
-        return device if self.on_device else none, constants
+        return (*(device if self.on_device else none), self.scheme), constants
 
     @classmethod
     def tree_unflatten(cls, constants: tuple[Any, ...], leaves: Any) -> MinibatchSource:
         source = object.__new__(cls)
         vars(source).update(zip(CONSTANTS, constants[1:], strict=True))
         source.sequences, unequal = constants[0]
-        source.data, source.unequal = leaves if source.on_device else (leaves[0], unequal)
+        source.data, on_device, source.scheme = leaves
+        source.unequal = on_device if source.on_device else unequal
         return source
 
     def draw(self, key: Array) -> Minibatch:
@@ -165,9 +166,10 @@ def host_rows(
 
 def with_numbers(model: HMM, minibatch: Minibatch) -> Minibatch:
     """Windows that were read on the host, also as the numbers of the emission's lowering, where it can read them."""
-    rows, seen = minibatch.rows, minibatch.rows.observed.any(axis=-1)
-    lowering = lowering_of(model, parts=not np.array_equal(seen, rows.observed.all(axis=-1)))
-    if lowering is None or rows.states is not None:
+    lowering, rows = model.emission.lowering, minibatch.rows
+    seen = rows.observed.any(axis=-1)
+    partly = not np.array_equal(seen, rows.observed.all(axis=-1))
+    if lowering is None or rows.states is not None or partly or model.transitions.varies:
         return minibatch
     numbers = np.asarray(lowering.rows(rows.values, rows.observed, rows.lags))
     if rows.values.dtype != np.float64:
@@ -176,7 +178,7 @@ def with_numbers(model: HMM, minibatch: Minibatch) -> Minibatch:
     return minibatch._replace(numbers=numbers.reshape(*outer, count * width, lowering.width))
 
 
-@partial(jax.jit, static_argnames=("scheme", "core", "buffer"))
+@partial(jax.jit, static_argnames=("core", "buffer"))
 def _draw_on_device(
     scheme: SystematicSampling, core: int, buffer: int, data: DeviceData, unequal: UnequalSampling | None, key: Array
 ) -> Minibatch:

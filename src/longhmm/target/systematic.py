@@ -80,6 +80,7 @@ class Windows:
         return 2 * self.half_width + 1
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=("spacing", "shrunk"), meta_fields=("population", "count"))
 @dataclass(frozen=True)
 class SystematicSampling:
     """Draws `count` of `population` blocks (or places), neighbours at least `spacing` apart."""
@@ -128,7 +129,7 @@ class SystematicSampling:
         return jnp.where(places < room, places + offset, places - room)
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("edges", "first", "size", "weight"), meta_fields=("scheme",))
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True, eq=False)
 class UnequalSampling:
     """Unequal inclusion probabilities, the same for the blocks of each of G groups: a table of bounded size."""

@@ -21,7 +21,7 @@ from longhmm.inference.markov import centred_counts
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
 from longhmm.target.buffer_length import BufferEstimate
-from longhmm.target.coordinates import Arrays, constrain, interior, prior_gradient, score, unconstrain, unconstrained
+from longhmm.target.coordinates import Arrays, constrain, interior, prior_gradient, score, unconstrain
 from longhmm.target.minibatch import MinibatchSource
 
 
@@ -73,7 +73,7 @@ class Target:
         """The gradient of the log posterior, and what is behind it; `per_window` asks for every window's statistics."""
         return Estimate(*self._pass(u)[1:], None, np.zeros((), np.int32))
 
-    def _pass(self, u: Params, progress: Progress | None = None) -> tuple[float, Arrays, Arrays, Statistics]:
+    def _pass(self, u: Params, progress: Progress | None = None) -> Exact:
         given = {} if self.initial is None else {"initial": self.initial}
         return exact(self.model, {**constrain(self.model, u), **given}, self.sequences, u=u, progress=progress)
 
@@ -105,47 +105,40 @@ def impossible_windows(totals: Statistics, minibatch: Any) -> Array:
     return jnp.where(lost > least, jnp.ceil((lost - least) / jnp.max(expected)), 0.0).astype(jnp.int32)
 
 
-def full_statistics(model: HMM, complete: Params, sequences: Sequences, progress: Progress | None = None) -> Statistics:
-    """Expected statistics of all data at checked parameters, summed in float64."""
-    found = stream.totals(model, complete, sequences, progress=progress)
-    with jax.enable_x64(True):
-        statistics: Statistics = jax.tree.map(np.asarray, _statistics(model, complete, found))
-    return statistics
+class Exact(NamedTuple):
+    """What one pass over all data says, in float64."""
+
+    log_posterior: Any  # density of the coordinates, up to the evidence
+    gradient: dict[str, Any]  # of the log posterior, by the coordinates
+    likelihood: dict[str, Any]  # the same of the log likelihood
+    totals: Statistics  # expected statistics of all data
 
 
-@jax.jit
-def _statistics(model: HMM, params: Params, found: stream.Totals) -> Statistics:
-    """Sums as statistics."""
+@partial(jax.jit, static_argnames=("moves",))
+def _finish(model: HMM, moves: bool, params: Params, given: Params | None, found: stream.Totals) -> Exact:
     natural: Any = found.natural
     counts, varies = jnp.asarray(found.transitions), model.transitions.varies
     if found.sums is not None:
         assert model.emission.lowering is not None
         natural = model.emission.lowering.gradient(params, jnp.asarray(found.sums))
     centred = jnp.zeros_like(counts) if varies else centred_counts(counts, jnp.asarray(params["transition"]))
-    return Statistics(jnp.asarray(found.log_likelihood), jnp.asarray(found.first), counts, centred, natural)
-
-
-@partial(jax.jit, static_argnames=("moves",))
-def _finish(
-    model: HMM, moves: bool, params: Params, given: Params | None, found: stream.Totals
-) -> tuple[Array, Any, Any, Statistics]:
-    totals, u = _statistics(model, params, found), unconstrained(model, params) if given is None else given
+    totals = Statistics(jnp.asarray(found.log_likelihood), jnp.asarray(found.first), counts, centred, natural)
+    u = dict(model.unconstrain(params)) if given is None else given
     likelihood = score(model, u, totals, initial_moves=moves)
-    value = totals.log_likelihood + model.log_prior_unconstrained(u)
-    return value, jax.tree.map(jnp.add, likelihood, prior_gradient(model, u)), likelihood, totals
+    gradient = jax.tree.map(jnp.add, likelihood, prior_gradient(model, u))
+    return Exact(totals.log_likelihood + model.log_prior_unconstrained(u), gradient, likelihood, totals)
 
 
 def exact(
     model: HMM, complete: Params, sequences: Sequences, *, u: Params | None = None, progress: Progress | None = None
-) -> tuple[float, Arrays, Arrays, Statistics]:
-    """One pass over all data, in float64: log posterior density of the coordinates (up to the evidence), its gradient,
-    that of the log likelihood, and expected statistics, at checked parameters, whose coordinates may be given."""
+) -> Exact:
+    """One pass over all data at checked parameters, whose coordinates may be given."""
     totals = stream.totals(model, complete, sequences, progress=progress)
     with jax.enable_x64(True):
         wide = None if u is None else {name: np.asarray(value, np.float64) for name, value in u.items()}
-        found = _finish(model, model.given_initial(complete) is None, complete, wide, totals)
-        value, posterior, likelihood, statistics = jax.tree.map(np.asarray, found)
-    return float(value), posterior, likelihood, statistics
+        found: Exact = _finish(model, model.given_initial(complete) is None, complete, wide, totals)
+        found = jax.tree.map(np.asarray, found)
+    return found._replace(log_posterior=float(found.log_posterior))
 
 
 def gradient(
@@ -174,12 +167,12 @@ def gradient(
     model = model.resolve(sequences)
     complete = interior(model, params)
     if estimator is None:
-        _, posterior, likelihood, _ = exact(model, complete, sequences)
-        return posterior if prior else likelihood
+        found = exact(model, complete, sequences)
+        return found.gradient if prior else found.likelihood
     target = estimator.bind(model, sequences, complete)
     u = jax.tree.map(jnp.asarray, unconstrain(model, complete))
-    found = target.estimate(u, target.minibatch(jax.random.key(seed)))
-    return {name: np.asarray(value) for name, value in (found.gradient if prior else found.likelihood).items()}
+    estimate = target.estimate(u, target.minibatch(jax.random.key(seed)))
+    return {name: np.asarray(value) for name, value in (estimate.gradient if prior else estimate.likelihood).items()}
 
 
 @jax.tree_util.register_dataclass

@@ -18,7 +18,7 @@ from longhmm.posterior.diagnostics.bias import (
     layout,
     stein,
 )
-from longhmm.posterior.draws import evenly_spaced, in_float64
+from longhmm.posterior.draws import evenly_spaced
 from longhmm.target.coordinates import Flat
 from longhmm.target.target import exact
 from model.configurations import prior_draw
@@ -35,7 +35,7 @@ def check(known, natural, n=24):
     coordinates = {name: np.asarray(value) for name, value in posterior.unconstrained.items()}
     table = entries(posterior)
     points, gradients = exact_gradients(coordinates, by_passes(known.model, known.sequences), n)
-    slopes = in_float64(derivatives_along, known.model, layout(coordinates), points, table.columns, table.directions)
+    slopes = derivatives_along(known.model, layout(coordinates), points, table.columns, table.directions)
     return stein(table.values, table.directions, gradients, slopes)
 
 
@@ -153,7 +153,7 @@ def test_derivatives_are_those_of_natural_parameters(emission):
 
     columns = np.arange(len(natural(points[0])))
     directions = rng.normal(size=(order.size, len(columns)))
-    found = in_float64(derivatives_along, model, order, points, columns, directions)
+    found = derivatives_along(model, order, points, columns, directions)
     for point, row in zip(points, found, strict=True):
         for column in columns:
             step = 1e-5 * directions[:, column]

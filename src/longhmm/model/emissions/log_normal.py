@@ -2,12 +2,14 @@
 
 from typing import Any, ClassVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.emissions.family import Family
-from longhmm.model.lowering import GaussianLowering, module_of
+from longhmm.model.lowering import GaussianLowering
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
@@ -35,8 +37,8 @@ class LogNormal(Family):
         centre, spread = 0.5 * (logs[:, -1] + logs[:, 0]), np.maximum(logs[:, -1] - logs[:, 0], sd)
         return {"loc": dist.Normal(self.per_feature(centre), self.per_feature(spread)), "scale": self.scale_prior(sd)}
 
-    def log_base_measure(self, y: Any) -> Any:
-        return -module_of(y).log(y)
+    def log_base_measure(self, y: jax.Array) -> jax.Array:
+        return jnp.sum(-jnp.log(y), -1)
 
     @classmethod
     def suits(cls, summary: DataSummary) -> tuple[int, str] | None:

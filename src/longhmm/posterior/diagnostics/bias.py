@@ -5,19 +5,18 @@ need few gradients, since `f + v . g` is nearly constant; logarithms of rare tra
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
+from scipy.special import ndtri, stdtrit
 
 from longhmm.backends.stream import Progress
+from longhmm.data.layout import ladder
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.inference.markov import mixing_time
 from longhmm.model.hmm import HMM
-from longhmm.posterior.draws import Draws, entry_names, evenly_spaced, in_float64, parameter_axes
+from longhmm.posterior.draws import Draws, constrain_draws, entry_names, evenly_spaced, parameter_axes
 from longhmm.posterior.summary import effective_sizes, sd_errors
 from longhmm.run.run import Run, carry_out
 from longhmm.target.buffer_report import block_scores
@@ -30,7 +29,7 @@ Gradient = Callable[[Arrays], Mapping[str, np.ndarray]]
 FALSE_ALARMS = 0.002  # share of right results that one kind of check may call wrong, over all parameters at once
 RIGHT = {"shift": 0.0, "sd_ratio": 1.0}
 MOST = {"shift": 0.1, "sd_ratio": 0.1}  # posterior sd, and relative error of the sd: beyond, biased
-AT_ONCE = 64  # derivatives in one go
+STEP, AT_ONCE = 1e-4, 64  # of a coordinate, for derivatives of natural parameters, and entries in one go
 HALVED_DRAWS = 500  # of every chain, with half the step
 MOST_SANDWICH = 1.5  # ratio of standard deviations
 SHORTEST_RUN, MIXING_TIMES = 128, 8  # a block is this many times as long as the chain's memory
@@ -79,7 +78,7 @@ def bias(posterior: Draws, gradient: Gradient, count: int, details: Details) -> 
     if not table.names:
         return None
     points, gradients = exact_gradients(coordinates, gradient, max(count, 3))
-    derivatives = in_float64(derivatives_along, model, layout(coordinates), points, table.columns, table.directions)
+    derivatives = derivatives_along(model, layout(coordinates), points, table.columns, table.directions)
     return complaint(
         stein(table.values, table.directions, gradients, derivatives), table.names, details, "",
         "the mean of {name}, and its interval, are off by {shift:+.2f} posterior sd",
@@ -105,14 +104,13 @@ def complaint(found: Compared, names: list[str], details: Details, prefix: str, 
 
 def errors_allowed(count: int, freedom: float = np.inf) -> float:
     """Standard errors by which the worst of `count` numbers may be off by chance, in either direction (Student's t)."""
-    from scipy.stats import t
-
-    return float(t.isf(FALSE_ALARMS / 2 / max(count, 1), freedom))
+    share = FALSE_ALARMS / 2 / max(count, 1)
+    return -float(ndtri(share) if np.isinf(freedom) else stdtrit(freedom, share))
 
 
 def by_passes(model: HMM, sequences: Sequences, progress: Progress | None = None) -> Gradient:
     """The exact gradient of the log posterior, by one pass over all data."""
-    return lambda u: exact(model, model.validate(constrain(model, u)), sequences, progress=progress)[1]
+    return lambda u: exact(model, model.validate(constrain(model, u)), sequences, u=u, progress=progress).gradient
 
 
 def exact_gradients(coordinates: Arrays, gradient: Gradient, n: int = 32) -> tuple[np.ndarray, np.ndarray]:
@@ -123,19 +121,21 @@ def exact_gradients(coordinates: Arrays, gradient: Gradient, n: int = 32) -> tup
     return points, np.stack([order.ravel_numpy(gradient(order.unravel(point))) for point in points])
 
 
-@partial(jax.jit, static_argnames=("order",))
-def derivatives_along(model: HMM, order: Flat, points: jax.Array, columns: jax.Array, directions: jax.Array) -> Any:
-    """`(n, Q)`: at each of the points `(n, P)`, by how much each entry rises along its own direction, `(P, Q)`."""
-
-    def natural(point: jax.Array) -> jax.Array:
-        params = model.constrain(order.unravel(point))
-        return jnp.concatenate([params[name].ravel() for name in parameter_axes(model)])
-
-    def along(one: tuple[jax.Array, jax.Array]) -> jax.Array:
-        column, direction = one
-        return jax.vmap(lambda point: jax.jvp(natural, (point,), (direction,))[1][column])(points)
-
-    return jax.lax.map(along, (columns, directions.T), batch_size=AT_ONCE).T
+def derivatives_along(
+    model: HMM, order: Flat, points: np.ndarray, columns: np.ndarray, directions: np.ndarray
+) -> np.ndarray:
+    """`(n, Q)`: at each of the points `(n, P)`, by how much each entry rises along its own direction, `(P, Q)`, by
+    central differences, for which the program that made the draws' natural parameters serves again."""
+    found, ways = np.empty((len(points), len(columns))), STEP * directions.T / np.abs(directions).max(axis=0)[:, None]
+    for first in range(0, len(columns), AT_ONCE):
+        some = slice(first, first + AT_ONCE)
+        ends = np.stack([points + way for way in ways[some]] + [points - way for way in ways[some]])
+        natural = constrain_draws(model, order.unravel(ends)).values()
+        entries = np.concatenate([value.reshape(*value.shape[:2], -1) for value in natural], axis=2)
+        own = np.take_along_axis(entries, np.tile(columns[some], 2)[:, None, None], axis=2)[..., 0]
+        above, below = np.split(own, 2)
+        found[:, some] = (above - below).T * np.abs(directions[:, some]).max(axis=0) / (2 * STEP)
+    return found
 
 
 def stein(values: np.ndarray, directions: np.ndarray, gradients: np.ndarray, derivatives: np.ndarray) -> Compared:
@@ -225,7 +225,7 @@ def sandwich(
     the score and v one of the `directions`, `(P, Q)`, the sandwich variance is `v' J v`, by the delta method."""
     memory = mixing_time(np.asarray(params["transition"]), cap=1e6)
     wanted = max(SHORTEST_RUN, int(np.ceil(MIXING_TIMES * memory)))
-    length = max(1, min(wanted, sequences.length // FEWEST_BLOCKS))
+    length = max(1, min(ladder(wanted), sequences.length // FEWEST_BLOCKS))
     scores, n_blocks = block_scores(model, params, sequences, length, blocks=blocks)
     parts = scores @ directions / sd  # what one block contributes to each estimate, in posterior sd
     parts = parts - parts.mean(axis=0)

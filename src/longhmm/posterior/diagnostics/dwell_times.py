@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jax
 import numpy as np
 
 from longhmm.backends.paths import sampled_path
@@ -22,6 +21,7 @@ from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details
 from longhmm.posterior.diagnostics.observations import emission_call, excerpts
 from longhmm.posterior.draws import Draws, central, check_rate, labelled
 from longhmm.posterior.predict import predictions, transitions_into
+from longhmm.run.generator import generator_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +57,7 @@ def dwell_times(model: HMM, params: Mapping[str, Any], sequences: Sequences, *, 
     """Judge the visits to every level that is left often enough to be judged, at one draw of the parameters."""
     part, counts = excerpts(sequences, MOST_ROWS)
     complete = model.validate(params)
-    path = np.asarray(sampled_path(model, complete, part, jax.random.key(seed)), np.int64)
+    path = np.asarray(sampled_path(model, complete, part, generator_key(seed)), np.int64)
     found = exits(model, complete, path, part, counts)
     judged = (judge(found, level) for level in range(int(model.emission.state_levels(model.n_states).max()) + 1))
     return [one for one in judged if one is not None]
@@ -83,7 +83,7 @@ def exits(model: HMM, params: Mapping[str, Any], path: np.ndarray, sequences: Se
 
 def judge(rows: Exits, level: int) -> DwellTimes | None:
     """The visits to one level; None where there are too few to say anything."""
-    from scipy.stats import chi2
+    from scipy.special import chdtrc
 
     mine = Exits(*(each[rows.level == level] for each in rows))
     # Chances are scaled to the number of departures that there were: judged is how they depend on age.
@@ -102,7 +102,7 @@ def judge(rows: Exits, level: int) -> DwellTimes | None:
     # By visit: the variance of the number of departures, given the time spent, relative to what the model says.
     visits = np.unique(mine.visit, return_inverse=True)[1]
     scatter = np.sum(np.bincount(visits, mine.left - chance) ** 2) / variance.sum()
-    size, p_value = np.sqrt(max(distance - freedom, 0.0) / left.sum()), chi2.sf(distance, freedom)
+    size, p_value = np.sqrt(max(distance - freedom, 0.0) / left.sum()), chdtrc(freedom, distance)
     longer = _longer(np.bincount(mine.age, minlength=ages), groups, left, expected)
     return DwellTimes(level, float(p_value), float(size), float(np.sqrt(scatter)), *longer)
 

@@ -16,6 +16,7 @@ from longhmm.posterior.diagnostics.dwell_times import dwell_times, judge_dwell_t
 from longhmm.posterior.diagnostics.observations import judge_residuals, residuals
 from longhmm.posterior.draws import Draws, entry_table
 from longhmm.posterior.summary import convergence
+from longhmm.run.compilation import cached_compilation
 
 Kind = Literal[
     "trust", "run longer", "biased", "the model does not fit", "another mode is as good", "chains agree, rest unchecked"
@@ -62,6 +63,7 @@ class Verdict:
 class Judging(Draws):
     """Draws that are put to the checks behind the verdict."""
 
+    @cached_compilation()
     def diagnose(
         self,
         data: Any = None,
