@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from longhmm.model.emissions import Emission as Emission
     from longhmm.model.emissions.tied import Tied as Tied
     from longhmm.model.hmm import HMM as HMM
+    from longhmm.model.noise import ARNoise as ARNoise
+    from longhmm.model.noise import MANoise as MANoise
+    from longhmm.model.noise import StepResponse as StepResponse
     from longhmm.model.simulate import simulate as simulate
     from longhmm.model.transitions.dirichlet import Sticky as Sticky
     from longhmm.posterior.compare import compare as compare
@@ -49,6 +52,7 @@ _PUBLIC = {
         "backends.answers": "decode log_likelihood sample_states state_probabilities",
         "data.sequences": "open_data",
         "model.emissions": "Emission",
+        "model.noise": "ARNoise MANoise StepResponse",
         "model.emissions.tied": "Tied",
         "model.hmm": "HMM",
         "model.simulate": "simulate",

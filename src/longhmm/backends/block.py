@@ -89,7 +89,9 @@ class Outcome(NamedTuple):
 
 
 class Blocks:
-    """Everything that many blocks of one pass need."""
+    """Everything that many blocks of one pass need; `memory` is what folds paths."""
+
+    memory: Any = None
 
     def __init__(self, how: How, model: HMM, sequences: Sequences) -> None:
         self.model, self.sequences = model, sequences

@@ -23,6 +23,7 @@ from longhmm.data.rows import Rows
 from longhmm.inference.markov import stationary
 from longhmm.inference.scaling import safe_log, weighted_sum
 from longhmm.model.hmm import HMM
+from longhmm.model.memory import unfold
 
 Params = Mapping[str, jax.Array]
 Pull = Callable[[ChunkStatistics], dict[str, jax.Array]]  # of marginals to derivatives by natural parameters
@@ -151,11 +152,14 @@ def window_statistics(
 ) -> Statistics:
     """Statistics of the cores of windows: of every one where `weights` is None, else summed, each times its weight;
     `start` as in `Boundary`."""
+    outer = params
+    memory, model, params = unfold(model, params)
+    start = memory.start(outer, start)
     potentials, pull = lower(model, params, rows, numbers, per_chunk=weights is None)
     by_window = weights is None or numbers is None  # derivatives of log likelihoods come window by window
     wanted, together = Wanted(per_chunk=by_window), None if by_window else weights
     found = chunk_statistics(potentials, layout, wanted, Boundary(start=start), together, backend=backend)
-    statistics = Statistics(*found[:4], pull(found))
+    statistics: Statistics = memory.folded(Statistics(*found[:4], pull(found)))
     return statistics.total(weights) if by_window and weights is not None else statistics
 
 

@@ -23,6 +23,7 @@ from longhmm.backends.stream import Progress, Stream
 from longhmm.data.layout import Layout
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
+from longhmm.model.memory import unfold
 
 
 def best_path(
@@ -53,7 +54,10 @@ def filtered_messages(model: HMM, params: Mapping[str, Any], sequences: Sequence
 
 
 def _blocks(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> Blocks:
-    return Blocks(How(model.validate(params), forward_only=True), model, sequences)
+    memory, model, complete = unfold(model, model.validate(params))
+    blocks = Blocks(How(complete, forward_only=True), model, sequences)
+    blocks.memory = memory
+    return blocks
 
 
 def _messages(blocks: Blocks, drawn: bool) -> list[np.ndarray]:
@@ -76,7 +80,7 @@ def _join(
         path[start:stop] = outcome.found.states
         if progress is not None:
             progress(stop - start)
-    return path
+    return blocks.memory.path(path)
 
 
 def _following(blocks: Blocks, drawn: bool, asked: list[Asked]) -> dict[int, np.ndarray]:

@@ -8,7 +8,7 @@ evaluated in blocks of rows, so that nothing of the size of the data is made.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +23,7 @@ from longhmm.data.layout import Layout, Partition
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
+from longhmm.model.memory import unfold
 from longhmm.model.parameters import Tree
 
 Params = Mapping[str, jax.Array]
@@ -129,7 +130,8 @@ Carry = tuple[jax.Array, Statistics, jax.Array]
 
 def exact_statistics(program: Program, data: Data, params: Params, level: jax.Array) -> tuple[Statistics, jax.Array]:
     """Statistics of all data, beginning with overlap number `level`; and the number at which all was exact."""
-    last = len(program.overlaps)
+    memory, model, params = unfold(program.model, params)
+    program, last = replace(program, model=model), len(program.overlaps)
     overlaps = jnp.asarray(program.overlaps, jnp.int32)
 
     def again(carry: Carry) -> jax.Array:
@@ -153,6 +155,7 @@ def exact_statistics(program: Program, data: Data, params: Params, level: jax.Ar
     settled = (gap <= stitch.TOLERANCE) | ~(jnp.isfinite(found.log_likelihood) | jnp.isinf(gap))
     # A loop of one turn at most: unlike a condition, it costs nothing where chains share a program and none needs it.
     _, level, found = jax.lax.while_loop(lambda carry: ~carry[0], propagate, (settled, level, found))
+    found = memory.folded(found)
     return found._replace(log_likelihood=found.log_likelihood + data.log_base_measure), level
 
 

@@ -24,6 +24,7 @@ from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError, ModelError
 from longhmm.model.hmm import HMM
+from longhmm.model.memory import unfold
 
 Progress = Callable[[int], None]
 EVERYTHING = Asked()
@@ -53,17 +54,18 @@ def totals(
     progress: Progress | None = None,
 ) -> Totals:
     """Sums over all data at checked parameters, in float64, exact to rounding."""
+    memory, model, params = unfold(model, params)
     if collect is None and not forward_only:
         on_gpu = gpu_totals(model, params, sequences, progress)
         if on_gpu is not None:
-            return Totals(*on_gpu, {}, None)
+            return memory.folded(Totals(*on_gpu, {}, None))
     blocks = Blocks(How(params, collect, forward_only=forward_only), model, sequences)
     parts = [
         (*outcome.found[:3], outcome.found.sums, outcome.natural, outcome.own.collected)
         for outcome in Stream(blocks, progress=progress).outcomes()
     ]
     likelihood, *total = jax.tree.map(lambda *each: np.sum(np.stack(each), axis=0), *parts)
-    found = Totals(float(likelihood) + blocks.reader.log_base_measure(), *total)
+    found = memory.folded(Totals(float(likelihood) + blocks.reader.log_base_measure(), *total))
     return found if blocks.reader.lowering is not None else found._replace(sums=None)
 
 
@@ -81,9 +83,14 @@ def stream(
 
     Their probabilities are `P(x_t = k | all y)`, or given y up to t with `forward_only`.
     """
-    how = How(params, collect, reduce, forward_only=forward_only, probabilities=True)
+    memory, model, params = unfold(model, params)
+    how = How(params, collect, partial(_folded, memory, reduce), forward_only=forward_only, probabilities=True)
     run = Stream(Blocks(how, model, sequences), progress=progress)
     return (outcome.own for outcome in run.outcomes())
+
+
+def _folded(memory: Any, reduce: Reducer | None, own: Own) -> Any:
+    return memory.folded(own) if reduce is None else reduce(memory.folded(own))
 
 
 class Stream:
@@ -206,8 +213,8 @@ class Stretches:
 
     def log_likelihoods(self, params: Mapping[str, np.ndarray]) -> np.ndarray:
         """`(B,)`, `log p(rows of the stretch | all rows before)`; stretches are cut where chunks are."""
-        how = How(params, forward_only=True, chunk=self.chunk, per_chunk=True)
-        blocks = Blocks(how, self.model, self.sequences)
+        _, model, params = unfold(self.model, params)
+        blocks = Blocks(How(params, forward_only=True, chunk=self.chunk, per_chunk=True), model, self.sequences)
         outcomes = enumerate(Stream(blocks).outcomes())
         found = [each.found.log_likelihood[: len(blocks.chunks(index))] for index, each in outcomes]  # the rest pads
         begins = blocks.partition.locate(np.arange(blocks.partition.n_blocks), 0).begin

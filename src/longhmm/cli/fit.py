@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,6 +44,7 @@ def fit(
     emission: options.Emission = None,
     prior: options.Priors = None,
     lags: options.Lags = None,
+    noise: options.Noise = None,
     stay: options.Stay = None,
     sampler: options.Sampler = options.AUTO,
     chains: options.Chains = 4,
@@ -75,7 +75,8 @@ def fit(
     if not steps.changes_nothing:
         said.say(f"After preprocessing: {data.length:,} samples")
     said.say(f"Emission: {guess.name} ({guess.reason})")
-    model = options.build_model(guess.name, states, data, priors=prior or [], stay=stay, held_out=held_out, lags=lags)
+    asked: dict[str, Any] = dict(priors=prior or [], stay=stay, held_out=held_out, lags=lags, noise=noise)
+    model = options.build_model(guess.name, states, data, **asked)
     request = {
         "recordings": options.located(recordings),
         "dataset": dataset,
@@ -134,6 +135,7 @@ def compare(
     emission: options.Emission = None,
     prior: options.Priors = None,
     lags: options.Lags = None,
+    noise: options.Noise = None,
     stay: options.Stay = None,
     sampler: options.Sampler = options.AUTO,
     chains: options.Chains = 4,
@@ -152,10 +154,8 @@ def compare(
         recordings, dataset, column, emission, dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise)
     )
     said.say(f"{recording.name}: {data.length:,} samples; emission: {guess.name} ({guess.reason})")
-    build = partial(
-        options.build_model, guess.name, data=data, priors=prior or [], stay=stay, held_out=held_out, lags=lags
-    )
-    models = {f"{n} state{'s' if n > 1 else ''}": build(n) for n in numbers}
+    asked: dict[str, Any] = dict(priors=prior or [], stay=stay, held_out=held_out, lags=lags, noise=noise)
+    models = {f"{n} state{'s' if n > 1 else ''}": options.build_model(guess.name, n, data, **asked) for n in numbers}
     how = None if sampler == options.AUTO else samplers.from_name(sampler)
 
     def fitted(model: HMM, training: Sequences) -> Posterior:

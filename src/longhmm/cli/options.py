@@ -83,6 +83,7 @@ Priors = Annotated[
     ),
 ]
 Lags = Annotated[int | None, modelling(help="Rows of its own past on which a row depends; with --emission ar.")]
+Noise = Annotated[str | None, modelling(help="Noise correlated about the level: ar:2, ma:3; with --emission gaussian.")]
 Stay = Annotated[float | None, modelling(help="Prior weight of staying in a state, in observations (moving has 1).")]
 Chains = Annotated[int, sampling(min=1, help="Independent chains.")]
 Draws = Annotated[int, sampling(min=1, help="Draws kept of each chain.")]
@@ -130,13 +131,13 @@ def opened(
 
 
 def build_model(
-    name: str, n_states: int, data: Sequences, *, priors: list[str], stay: Any, held_out: float = 0, lags: Any = None
+    name: str, n_states: int, data: Sequences, *, priors: list[str], stay: Any, held_out: float = 0, **given: Any
 ) -> HMM:
     """The model that was asked for, unless it cannot have produced the data or has more states than observations."""
     from longhmm.model.hmm import HMM
     from longhmm.model.transitions.dirichlet import Sticky
 
-    given = {} if lags is None else {"lags": lags}
+    given = {each: value for each, value in given.items() if value is not None}
     emission = registry.emission_from_name(name, data, **dict(parse_prior(text) for text in priors), **given)
     if stay is not None and not stay > 0:
         raise ModelError(f"--stay must be a positive number, got {stay:g}.")

@@ -121,6 +121,7 @@ class HMM(Tree):
         excluded = (known >= 0) & (known != jnp.arange(self.n_states))
         return jnp.where(excluded[..., None, :] if self.emission.couples else excluded, -jnp.inf, logs)
 
+    memory = property(lambda self: self.emission.memory(self.n_states), doc="How states remember; None if they do not.")
     dim = property(lambda self: self.emission.dim, doc="Number of features the emission describes.")
     lags = property(lambda self: self.emission.lags, doc="Rows before each that the emission sees.")
 

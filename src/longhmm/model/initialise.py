@@ -49,7 +49,8 @@ def in_rising_order(model: HMM, params: dict[str, np.ndarray]) -> dict[str, np.n
     if not exchangeable(model):
         return params
     order = state_order(model, params)
-    renumbered = {name: value[order] for name, value in params.items()}
+    shared = model.emission.shared
+    renumbered = {name: value if name in shared else value[order] for name, value in params.items()}
     return {**renumbered, "transition": params["transition"][np.ix_(order, order)]}
 
 

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from longhmm.errors import ModelError
-from longhmm.model.emissions import Before
+from longhmm.model.memory import unfold
+from longhmm.model.row_by_row import checked_covariates, row_by_row
 
 if TYPE_CHECKING:
     from longhmm.model.hmm import HMM
@@ -94,8 +95,12 @@ def _pieces(
     """Where each piece begins, its states, and its observations."""
     if length < 1:
         raise ModelError(f"length must be at least 1, got {length}.")
+    memory, model, params = unfold(model, params)
     if model.transitions.varies or model.lags or model.emission.couples or covariates is not None:
-        yield from _row_by_row(model, params, checked_covariates(model, covariates, length), key)
+        for start, states, values in row_by_row(
+            model, params, checked_covariates(model, covariates, length), key, BLOCK
+        ):
+            yield start, memory.path(states), values
         return
     state_key, observation_key = jax.random.split(key)
     single = {name: jnp.asarray(np.asarray(value), jnp.float32) for name, value in params.items()}
@@ -104,72 +109,10 @@ def _pieces(
         count = min(BLOCK, length - start)
         one = jax.random.fold_in(observation_key, index)
         values = np.asarray(_observe(model.emission, one, single, jnp.asarray(padded)))
-        yield start, padded[:count], values[:count]
+        yield start, memory.path(padded[:count]), values[:count]
 
 
 _observe = jax.jit(lambda emission, key, params, states: emission.sample(key, dict(params), states))
-
-
-def checked_covariates(model: HMM, given: Any, length: int) -> np.ndarray:
-    """`(length, C)`, or a refusal; without columns where the model needs none."""
-    found = np.zeros((length, 0)) if given is None else np.asarray(given, np.float64)
-    found = found[:, None] if found.ndim == 1 else found
-    wanted = model.transitions.n_covariates or found.shape[-1]
-    if found.shape != (length, wanted) or not np.all(np.isfinite(found)):
-        raise ModelError(f"covariates must be finite numbers of shape ({length}, {wanted}), got shape {found.shape}.")
-    return found
-
-
-def _row_by_row(
-    model: HMM, params: Mapping[str, np.ndarray], covariates: np.ndarray, key: jax.Array
-) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """`_pieces` of a model whose rows depend on covariates or on what came before them: one row after the other."""
-    with jax.enable_x64(True):
-        arrays = {name: jnp.asarray(value) for name, value in params.items()}
-        first = jax.random.categorical(jax.random.fold_in(key, 0), jnp.log(arrays["initial"]), shape=(1,))
-        # Where rows depend on the state before them, `initial` is the distribution of the one before the first row.
-        fresh = jnp.asarray(not model.emission.couples)
-        here = Ahead(first, jnp.full((1, model.lags, model.dim), jnp.nan), fresh)
-    for index in range(-(-len(covariates) // BLOCK)):
-        start = index * BLOCK
-        rows = covariates[start : start + BLOCK]
-        padded = np.pad(rows, ((0, BLOCK - len(rows)), (0, 0)))
-        with jax.enable_x64(True):
-            here, states, values = extend_paths(model, arrays, here, padded, jax.random.fold_in(key, index + 1))
-        single = values if np.issubdtype(values.dtype, np.integer) else values.astype(jnp.float32)
-        yield start, np.asarray(states)[0, : len(rows)].astype(np.int32), np.asarray(single)[0, : len(rows)]
-
-
-class Ahead(NamedTuple):
-    """Where several paths stand: `states` `(P,)`, the rows before `(P, p, D)`, the nearest first, and whether these are
-    the states of the next rows already."""
-
-    states: Any
-    lags: Any
-    fresh: Any
-
-
-@jax.jit
-def extend_paths(
-    model: HMM, params: Mapping[str, jax.Array], here: Ahead, covariates: jax.Array, key: jax.Array
-) -> tuple[Ahead, jax.Array, jax.Array]:
-    """Paths extended by as many rows as there are covariates `(n, C)`: where they stand then, states `(P, n)`, and
-    observations `(P, n, D)`."""
-    moves, count = model.transitions, here.states.shape[0]
-    logs = jnp.log(moves.matrices(params[moves.parameter], jnp.asarray(covariates)))
-
-    def step(here: Ahead, row: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Ahead, tuple[jax.Array, jax.Array]]:
-        matrix, covariate, key = row
-        move, noise = jax.random.split(key)
-        states = jnp.where(here.fresh, here.states, jax.random.categorical(move, matrix[here.states]))
-        beside = jnp.broadcast_to(covariate, (count, *covariate.shape))
-        values = model.emission.sample_after(noise, params, states, Before(here.states, here.lags, beside))
-        lags = jnp.concatenate([values[:, None].astype(here.lags.dtype), here.lags], axis=1)[:, : here.lags.shape[1]]
-        return Ahead(states, lags, jnp.asarray(False)), (states, values)
-
-    rows = (logs, jnp.asarray(covariates), jax.random.split(key, logs.shape[0]))
-    here, (states, values) = jax.lax.scan(step, here, rows)
-    return here, states.T, jnp.swapaxes(values, 0, 1)
 
 
 def state_pieces(initial: np.ndarray, transition: np.ndarray, length: int, key: jax.Array) -> Iterator[np.ndarray]:

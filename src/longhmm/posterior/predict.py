@@ -16,7 +16,8 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, ImpossibleObservationError, ModelError
 from longhmm.inference.recursions import Steps, filtered
 from longhmm.model.hmm import HMM
-from longhmm.model.simulate import Ahead, checked_covariates, extend_paths
+from longhmm.model.memory import unfold
+from longhmm.model.row_by_row import Ahead, checked_covariates, extend_paths
 from longhmm.posterior.draws import Draws, in_float64
 from longhmm.run.cluster import on_cluster
 
@@ -44,7 +45,7 @@ def predictions(
     `steps=1` the first state of a sequence is predicted from `initial`."""
     if steps < 1:
         raise ModelError(f"steps must be at least 1, got {steps!r}.")
-    complete = model.validate(params)
+    _, model, complete = unfold(model, model.validate(params))
     recent = np.zeros((steps, model.n_states))  # filtering distributions of the rows just before the block
     for own in stream(model, complete, sequences, collect, forward_only=True):
         rows = np.concatenate([recent, own.probabilities])
@@ -78,7 +79,7 @@ def last_state(model: HMM, params: Mapping[str, Any], sequences: Sequences, sequ
     """`(K,)`, `P(x_{T-1} = k | y_0 .. y_{T-1})` at the end of one sequence; only the end is read where the filter gives
     the same distribution from every state in which it could have started."""
     model.check_dim(sequences)
-    complete = model.validate(params)
+    _, model, complete = unfold(model, model.validate(params))
     first, last = int(sequences.offsets[:-1][sequence]), int(sequences.offsets[1:][sequence])
     for tail in TAILS:
         start = max(first, last - tail)
@@ -186,7 +187,8 @@ class Predicting(Draws):
         lags = np.broadcast_to(last_rows(model, sequences, sequence), (paths, model.lags, model.dim))
         key = jax.random.key(seed)
         probabilities, samples = [], []
-        for index, params in enumerate(self.iterate(draws)):
+        for index, natural in enumerate(self.iterate(draws)):
+            memory, model, params = unfold(self.model, natural)
             state, ahead = last_state(model, params, sequences, sequence), []
             for matrix in transitions_into(model, params, future):
                 ahead.append(state := state @ matrix)
@@ -196,7 +198,9 @@ class Predicting(Draws):
             samples.append(in_float64(extend_paths, model, params, Ahead(states, lags, np.True_), future, further)[2])
         observed = np.concatenate(samples)
         levels = {float(level): np.quantile(observed, level, axis=0) for level in quantiles}
-        return Forecast(np.mean(probabilities, axis=0), observed.mean(axis=0), observed.std(axis=0), levels, observed)
+        return Forecast(
+            memory.fold(np.mean(probabilities, axis=0)), observed.mean(axis=0), observed.std(axis=0), levels, observed
+        )
 
     def score(self, data: Any, *, draws: int = 100, after: Any = None, blocks: int = 100, client: Any = None) -> Score:
         """Log predictive density of held-out data: the logarithm of the likelihood averaged over draws.
@@ -217,11 +221,12 @@ class Predicting(Draws):
             if model.emission.couples:
                 raise ModelError(f"after= must be left out where observations depend on two states, as of {model!r}.")
             sequences = sequences.following(last_rows(model, before))
-        stretches, by_block = Stretches(model, sequences, blocks), []
-        for params in self.iterate(draws):
+        stretches, by_block = Stretches(unfold(model, next(self.iterate(1)))[1], sequences, blocks), []
+        for natural in self.iterate(draws):
+            _, inner, params = unfold(model, natural)
             if before is not None:
-                matrix = transitions_into(model, params, sequences.rows(0, 1).covariates)[0]
-                params["initial"] = last_state(model, params, before) @ matrix
+                matrix = transitions_into(inner, params, sequences.rows(0, 1).covariates)[0]
+                params["initial"] = last_state(inner, params, before) @ matrix
             try:
                 by_block.append(stretches.log_likelihoods(params))
             except ImpossibleObservationError:
@@ -279,7 +284,7 @@ def predictive_log_prob(
         with np.errstate(divide="ignore"):
             joint = [(np.log(part.states) + part.collected[0])[used].T for part in parts]
         # The mean over parameters and states, times the number of states: their sum.
-        density = log_mean_exp(np.concatenate(joint)) + np.log(model.n_states)
+        density = log_mean_exp(np.concatenate(joint)) + np.log(len(joint[0]))
         totals += np.bincount(block, density, minlength=len(totals))
         counts += np.bincount(block, minlength=len(totals))
     n = int(counts.sum())

@@ -48,7 +48,9 @@ def _permuted(model: HMM, arrays: Params, order: np.ndarray, transition: np.ndar
             f"levels {tuple(levels.tolist())}."
         )
     orders = dict.fromkeys(arrays, moved) | {"initial": order}
-    others = {name: np.take(value, orders[name], axis) for name, value in arrays.items() if name != "transition"}
+    stacked = {name for name in arrays if name not in model.emission.shared}
+    others = {name: np.take(arrays[name], orders[name], axis) for name in stacked - {"transition"}}
+    others |= {name: arrays[name] for name in model.emission.shared if name in arrays}
     return {name: others.get(name, transition) for name in arrays}
 
 
@@ -123,7 +125,7 @@ def _distances(model: HMM, reference: Params, params: Params) -> np.ndarray:
     """`(K, K)`, squared distance between the emission parameters of states, each parameter on its own scale."""
     levels = model.emission.state_levels(model.n_states)
     total = np.zeros((model.n_states, model.n_states))
-    for name in model.emission.names:
+    for name in set(model.emission.names) - set(model.emission.shared):
         one, other = (np.asarray(each[name], np.float64)[levels] for each in (reference, params))
         gaps = ((one[:, None] - other[None]) ** 2).reshape(*total.shape, -1).sum(axis=2)
         total += gaps / max(float(gaps.mean()), np.finfo(float).tiny)

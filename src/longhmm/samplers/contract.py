@@ -90,7 +90,7 @@ class Sampler:
                 f"{self.name} needs one transition matrix with Dirichlet rows, got {type(model.transitions).__name__}, "
                 f"whose matrices follow covariates: {remedy}."
             )
-        if model.emission.couples and not self.coupled:
+        if (model.emission.couples or model.memory is not None) and not self.coupled:
             raise ModelError(
                 f"{self.name} needs emissions that depend on the present state alone, got {model.emission!r}, which "
                 f"depends on the one before too: {remedy}."

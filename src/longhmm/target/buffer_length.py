@@ -16,6 +16,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError, check_whole
 from longhmm.inference.lyapunov import log_contractions
 from longhmm.model.hmm import HMM
+from longhmm.model.memory import unfold
 from longhmm.model.parameters import Params
 
 RUNS, RUN_LENGTH, BURN_IN = 32, 2048, 128
@@ -138,6 +139,7 @@ def contractions(model: HMM, params: Params, sequences: Sequences, length: int =
 
 @jax.jit
 def _log_contractions(model: HMM, params: Params, rows: Rows) -> Array:
+    _, model, params = unfold(model, params)
     logs = model.log_likelihoods(params, rows)
     moves, matrices = model.transitions, params["transition"]
     if moves.varies:

@@ -20,6 +20,7 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import ModelError
 from longhmm.inference.markov import stationary_on_host
 from longhmm.model.hmm import HMM
+from longhmm.model.memory import unfold
 from longhmm.model.parameters import Params
 from longhmm.target.buffer_length import BufferEstimate, LyapunovBuffer
 from longhmm.target.buffered import StartDistribution, first_message, stationary_start, windows_of
@@ -233,6 +234,7 @@ def _batch_scores(
     """Scores, and the distribution of the state just before each core, given the rows of its window before it."""
     coordinates, start = model.unconstrain(params), start if before is None else before
     of_blocks = scores(model, coordinates, windows_of(model, params, minibatch, start=start), initial_moves=moves)
+    _, model, params = unfold(model, params)
     (potentials, _), layout = lower(model, params, minibatch.rows), minibatch.in_rows()
     wanted = Wanted(per_chunk=True, forward_only=True, messages=True)
     found = chunk_statistics(potentials, layout, wanted, Boundary(start=first_message(start, params)))

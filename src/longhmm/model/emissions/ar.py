@@ -109,8 +109,11 @@ class AR(Family):
         flat = lags.reshape(*lags.shape[:-2], -1)
         return intercept + jnp.sum(phi * flat[..., None, None, :], axis=-1)
 
+    def _before(self, rows: Rows) -> jax.Array:
+        return jnp.zeros((*rows.values.shape[:-1], 0, self.dim)) if rows.lags is None else jnp.asarray(rows.lags)
+
     def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
-        y, lags = jnp.asarray(rows.values), jnp.asarray(rows.lags)
+        y, lags = jnp.asarray(rows.values), self._before(rows)
         known = jnp.all(jnp.asarray(rows.observed), axis=-1) & ~jnp.any(jnp.isnan(lags), axis=(-2, -1))
         y, lags = jnp.where(known[..., None], y, 0), jnp.where(known[..., None, None], lags, 0.0)
         away = y[..., None, :] - self.predicted(params, lags)
@@ -128,7 +131,7 @@ class AR(Family):
 
     def cdf_of_rows(self, params: Params, rows: Rows) -> tuple[jax.Array, jax.Array]:
         """Given the rows before; a row that says nothing may have any probability below it."""
-        lags = jnp.asarray(rows.lags)
+        lags = self._before(rows)
         known = ~jnp.any(jnp.isnan(lags), axis=(-2, -1))[..., None, None]
         predicted = self.predicted(params, jnp.where(known, lags, 0.0))
         sd = jnp.sqrt(jnp.diagonal(self.regression(params)[2], axis1=1, axis2=2))
@@ -164,18 +167,24 @@ class ARLowering(Lowering):
         numbers = np if isinstance(values, np.ndarray) else jnp
         if numbers is jnp or not observed.all():  # lags say by themselves what is missing
             values = numbers.where(observed, values, np.nan)
+        if lags is None:
+            return values
         return numbers.concatenate([lags.reshape(*lags.shape[:-2], -1), values], axis=-1)
+
+    def of(self, params: Params) -> AR:
+        """The emission whose states the kernel sees."""
+        return self.emission
 
     def _centre(self, params: Params) -> jax.Array:
         """`(K, width)`, from where numbers are measured: any place will do, the level leaves the most digits."""
-        level = self.emission.level(params)
-        intercept, phi, _ = self.emission.regression(params)
+        emission = self.of(params)
+        level, (intercept, phi, _) = emission.level(params), emission.regression(params)
         lags = jnp.tile(level, (1, self.emission.lags))
         return jnp.concatenate([lags, intercept + jnp.sum(phi * lags[:, None, :], axis=-1)], axis=1)
 
     def natural(self, params: Params) -> jax.Array:
         dim, before = self.emission.dim, self.width - self.emission.dim
-        _, phi, covariance = self.emission.regression(params)
+        _, phi, covariance = self.of(params).regression(params)
         triangle = whitening(covariance)
         row, column = np.tril_indices(dim)
         square = jnp.zeros_like(covariance).at[:, row, column].set(triangle)
@@ -192,7 +201,7 @@ class ARLowering(Lowering):
         place = np.zeros((self.width, self.width), np.int32)
         place[np.triu_indices(self.width)] = np.arange(second.shape[1])
         moments = second[:, np.maximum(place, place.T)]
-        intercept, phi, covariance = self.emission.regression(params)
+        intercept, phi, covariance = self.of(params).regression(params)
         whole = jnp.concatenate([-phi, jnp.broadcast_to(jnp.eye(self.emission.dim), covariance.shape)], axis=2)
         offset = (whole @ jax.lax.stop_gradient(self._centre(at))[..., None])[..., 0] - intercept
         mean = (whole @ first[..., None])[..., 0]

@@ -18,6 +18,7 @@ from longhmm.model.covariance import LOG_2PI, marginal_log_density
 from longhmm.model.emissions import Emission
 from longhmm.model.emissions.family import Family
 from longhmm.model.lowering import GaussianLowering
+from longhmm.model.noise import coloured_options
 from longhmm.model.normal_updates import NormalUpdates
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
@@ -48,6 +49,22 @@ class Gaussian(Family):
     covariance is inverse Wishart with D + 2 degrees of freedom (a variance, and the square of `sd`: inverse gamma with
     shape 3/2) whose mean is a tenth of the variance of the data.
     """
+
+    def __new__(
+        cls,
+        dim: int = 1,
+        covariance: Any = "full",
+        *,
+        mean: Any = None,
+        sd: Any = None,
+        variance: Any = None,
+        noise: Any = None,
+        response: Any = None,
+    ) -> Any:
+        """With correlated `noise`, or a filter's `response` to steps, states remember those before them: `Coloured`."""
+        if noise is None and response is None:
+            return super().__new__(cls)
+        return EMISSIONS.classes()["coloured"](mean=mean, sd=sd, **coloured_options(dim, variance, noise, response))
 
     def __init__(
         self, dim: int = 1, covariance: Any = "full", *, mean: Any = None, sd: Any = None, variance: Any = None

@@ -13,6 +13,7 @@ from longhmm.errors import DataError, ModelError
 from longhmm.inference.markov import stationary_on_host
 from longhmm.model.emissions import Emission
 from longhmm.model.hmm import HMM
+from longhmm.model.memory import unfold
 from longhmm.model.summary import subsample
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details, errors_allowed
 from longhmm.posterior.draws import Draws, central, evenly_spaced, in_float64
@@ -79,7 +80,7 @@ def residuals(
     part, counts = excerpts(sequences, most)
     rng = np.random.default_rng(seed)
     values, lowest = np.full((part.length, part.dim), np.nan), np.full(part.dim, np.inf)
-    complete = model.validate(params)
+    _, model, complete = unfold(model, model.validate(params))
     for predicted in predictions(model, complete, part):
         own = slice(predicted.start, predicted.stop)
         rows = part.rows(predicted.start, predicted.stop, model.lags)

@@ -1,0 +1,122 @@
+"""What an instrument adds to the levels that it shows: noise that is correlated, and a filter that rounds steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from longhmm.errors import ModelError, check_whole
+
+
+class Noise:
+    """Noise about the level of a state, for `Gaussian(noise=...)`.
+
+    Args:
+        order: how many terms the autoregression, or the moving average, has.
+        latest: whether states remember no more than the latest change; None: where remembering all takes too many.
+        common: whether all states have one standard deviation of the innovations.
+        weights: prior or fixed value of `phi`, or `theta`.
+    """
+
+    kind, weights = "ar", "phi"
+
+    def __init__(
+        self, order: int = 1, *, latest: bool | None = None, common: bool = False, weights: Any = None
+    ) -> None:
+        check_whole("order", order, 1, ModelError)
+        self.options: dict[str, Any] = {"order": int(order), "latest": latest, "common": common, self.weights: weights}
+
+    @staticmethod
+    def from_text(text: str) -> Noise:
+        """Such as "ar:2" or "ma:3", as the command line has it."""
+        kind, _, order = text.partition(":")
+        kinds: dict[str, type[Noise]] = {"ar": ARNoise, "ma": MANoise}
+        if kind not in kinds or not order.isdigit():
+            raise ModelError(f"noise must be ar or ma with its order, such as ar:2 or ma:3, got {text!r}.")
+        return kinds[kind](int(order))
+
+
+class ARNoise(Noise):
+    """`e_t = sum_l phi_l e_{t-l} + sd_k u_t`, white u: the past of the noise fades."""
+
+
+class MANoise(Noise):
+    """`e_t = sd_k (u_t + sum_l theta_l u_{t-l})`, white u: correlated over `order` samples and not beyond. It is taken
+    as an autoregression with `lags` terms (twice the order, and 6 at least, unless given)."""
+
+    kind, weights = "ma", "theta"
+
+    def __init__(
+        self,
+        order: int = 1,
+        *,
+        lags: int | None = None,
+        latest: bool | None = None,
+        common: bool = False,
+        weights: Any = None,
+    ) -> None:
+        super().__init__(order, latest=latest, common=common, weights=weights)
+        if lags is not None:
+            check_whole("lags", lags, order, ModelError)
+        self.options["lags"] = int(lags) if lags is not None else max(6, 2 * int(order))
+
+
+class StepResponse:
+    """What an instrument shows after a step from 0 to 1, sample by sample, for `Gaussian(response=...)`: numbers that
+    end in 1, or the name of a filter, "gaussian" or "bessel" (of four poles), with its cut-off frequency (-3 dB) as a
+    share of the sampling rate.
+
+    >>> StepResponse("gaussian", cutoff=0.2).values.round(2).tolist()
+    [0.07, 0.5, 0.93, 1.0]
+    """
+
+    def __init__(self, response: str | Sequence[float], *, cutoff: float | None = None) -> None:
+        if isinstance(response, str):
+            if response not in FILTERS or cutoff is None or not 0 < cutoff < 0.5:
+                raise ModelError(
+                    f"response must be one of {', '.join(FILTERS)} with a cutoff between 0 and 0.5 of the sampling "
+                    f"rate, or numbers, got {response!r} and {cutoff!r}."
+                )
+            self.values = FILTERS[response](cutoff)
+            return
+        self.values = np.asarray(response, np.float64)
+        if self.values.ndim != 1 or not len(self.values) or abs(self.values[-1] - 1.0) > 0.02:
+            raise ModelError(f"response must be numbers that end in 1, got {response!r}.")
+
+
+def _gaussian(cutoff: float) -> np.ndarray:
+    from scipy.special import ndtr
+
+    sd = np.sqrt(np.log(2.0)) / (2 * np.pi * cutoff)
+    reach = int(np.ceil(2.0 * sd))
+    return _settled(ndtr(np.arange(-reach, reach + 1) / sd))
+
+
+def _bessel(cutoff: float) -> np.ndarray:
+    from scipy import signal
+
+    filtered = signal.lfilter(*signal.bessel(4, cutoff, fs=1.0, norm="mag"), np.ones(64))
+    return _settled(filtered)
+
+
+def _settled(values: np.ndarray) -> np.ndarray:
+    """Up to where a response has settled to within a hundredth, and 1 there; from where it has begun."""
+    begun, last = np.argmax(np.abs(values) > 0.01), np.flatnonzero(np.abs(values - 1) > 0.01).max()
+    return np.append(values[begun : last + 1], 1.0)
+
+
+FILTERS = {"gaussian": _gaussian, "bessel": _bessel}
+
+
+def coloured_options(dim: int, variance: Any, noise: Any, response: Any) -> dict[str, Any]:
+    """What `Coloured` needs to know of the arguments of `Gaussian`; noise may be text."""
+    noise = Noise.from_text(noise) if isinstance(noise, str) else noise
+    if not isinstance(noise, Noise | None) or not isinstance(response, StepResponse | None):
+        said = f"got {noise!r} and {response!r}"
+        raise ModelError(f"noise must be ARNoise(...) or MANoise(...) and response StepResponse(...), {said}.")
+    if dim != 1 or variance is not None:
+        raise ModelError(f"A Gaussian with noise or response has one feature, with mean and sd, got dim={dim}.")
+    options = {"kind": noise.kind, **noise.options} if noise is not None else {}
+    return {**options, "response": [1.0] if response is None else response.values.tolist()}
