@@ -10,7 +10,8 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "longhmm"
 CPP = {".cc", ".h"}
 # Models, and capabilities, that the first version did not have.
-ADDED = {"ar.py", "coloured.py", "memory.py", "noise.py", "product.py", "row_by_row.py"}
+ADDED = {"ar.py", "coloured.py", "densities.h", "densities.py", "marginal.h", "memory.py", "noise.py", "product.py"}
+ADDED |= {"row_by_row.py"}
 MOST = {"Python lines": 23_000, "Python files": 160, "C++ lines": 2_200, "lines of the longest file": 400}
 
 
@@ -21,7 +22,7 @@ def lines(path: Path) -> int:
 def count(source: Path) -> dict[str, int]:
     """What the package has of each kind."""
     python = [lines(path) for path in source.rglob("*.py") if path.name not in ADDED]
-    cpp = [lines(path) for path in source.rglob("*") if path.suffix in CPP]
+    cpp = [lines(path) for path in source.rglob("*") if path.suffix in CPP and path.name not in ADDED]
     return {
         "Python lines": sum(python),
         "Python files": len(python),

@@ -175,11 +175,8 @@ class Blocks:
         if read is None:
             read = self.reader.read(lo, hi, size, own, borrow=self.borrow, whole=whole)
             if read.numbers is not None:
-                lowering, given = (
-                    self.reader.lowering,
-                    (self.natural, self.params["transition"], self.params["initial"]),
-                )
-                assert lowering is not None
+                lowering: Any = self.reader.lowering
+                given = (self.natural, self.params["transition"], self.params["initial"])
                 potentials = Potentials(read.numbers, *given, lowering.kind, lowering.width, lowering.sums)
             self._kept = (read, potentials) if self.n_blocks == 1 else (None, None)
         if read.numbers is None and asked.boundary is None:  # one program finds messages, whatever the overlap

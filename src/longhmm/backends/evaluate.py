@@ -1,8 +1,7 @@
 """From a model, its parameters and rows to marginals and gradients: the one place where potentials meet a backend.
 
-By Fisher's identity (F8) the gradient of the log likelihood is the pull-back of the marginals through the potentials.
-Where an emission has a lowering, the backend sums sufficient statistics and the lowering pulls them back; otherwise the
-log likelihoods are evaluated once, and automatic differentiation does it.
+By Fisher's identity (F8) the gradient of the log likelihood is the pull-back of the marginals through the potentials:
+by an emission's lowering, from sums, or by automatic differentiation of log likelihoods that are evaluated once.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from longhmm.data.rows import Rows
 from longhmm.inference.markov import stationary
 from longhmm.inference.scaling import safe_log, weighted_sum
 from longhmm.model.hmm import HMM
+from longhmm.model.lowering import LINEAR, TABLE
 from longhmm.model.memory import unfold
 
 Params = Mapping[str, jax.Array]
@@ -43,9 +43,19 @@ def choose(kind: int, n_states: int, time_varying: bool, precision: Any = np.flo
     return next(each for each in BACKENDS if each.supports(kind, n_states, time_varying, np.dtype(precision)))
 
 
+def lowering_of(model: HMM, *, parts: bool = False) -> Any:
+    """The emission's lowering, if it serves here: matrices that vary need rows beside numbers, and the C++ kernel alone
+    knows some kinds, and Gaussian rows that are there in part (`parts`)."""
+    lowering = model.emission.lowering
+    if lowering is None or model.transitions.varies or (parts and not lowering.partial_rows):
+        return None
+    everywhere = lowering.kind == LINEAR or (lowering.kind <= TABLE and not parts)
+    return lowering if everywhere or native.supports(lowering.kind, model.n_states, False, np.dtype(float)) else None
+
+
 def serves_many(model: HMM) -> bool:
     """Whether one call of the backend serves many points at once, so that chains are best run together."""
-    kind = kind_of(model.emission, model.emission.lowering)
+    kind = kind_of(model.emission, lowering_of(model))
     return choose(kind, model.n_states, model.transitions.varies, np.float32).many_points
 
 

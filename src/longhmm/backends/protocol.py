@@ -1,8 +1,7 @@
 """What every backend is given and gives back.
 
 Potentials come in as rows of numbers with natural parameters per state (or as log likelihoods), a transition matrix and
-an initial distribution. Marginals of the cores of chunks come out. By Fisher's identity (F8) they are all that a
-gradient needs.
+an initial distribution. Marginals of the cores of chunks come out, all that a gradient needs (F8).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ NO_STATE = 255
 NO_KEY = np.zeros(2, np.uint32)
 FAINTEST = -523 * math.log(2.0)  # see native/log_space.h
 # How log likelihoods of a row follow from its numbers; see native/call.h.
-GAUSSIAN, LINEAR, TABLE, PRECOMPUTED, PAIR = range(5)
+GAUSSIAN, LINEAR, TABLE, PRECOMPUTED, PAIR, STUDENT, MIXTURE = range(7)
 
 
 class Varying(NamedTuple):

@@ -10,8 +10,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from longhmm.backends import native
-from longhmm.backends.evaluate import kind_of
-from longhmm.data.layout import ladder
+from longhmm.backends.evaluate import kind_of, lowering_of
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
@@ -22,9 +21,7 @@ COPIED_ROWS = 1 << 18  # rows of a block that is copied
 IN_PLACE_ROWS = 1 << 22  # rows of a block that needs no copy
 
 # What is known of data that lie in memory and do not change: whether rows are observed in part, and sum of log h(y).
-_partly: WeakKeyDictionary[Sequences, dict[Any, bool]] = WeakKeyDictionary()
-_base: WeakKeyDictionary[Sequences, dict[Any, float]] = WeakKeyDictionary()
-_log_base_measure = jax.jit(lambda emission, *rows: emission.lowering.log_base_measure(*rows))
+_known: WeakKeyDictionary[Sequences, dict[Any, float]] = WeakKeyDictionary()
 
 
 class Read(NamedTuple):
@@ -46,9 +43,8 @@ class Reader:
         self.model, self.sequences = model, sequences
         self.lowering = lowering = lowering_for(model, sequences)
         self.kind = kind_of(model.emission, lowering)
-        in_memory = sequences.in_memory and not sequences.has_mask and sequences.dtype.kind == "f"
-        # NaN says by itself what is missing, and the values were checked when the data were opened.
-        self.in_place = lowering is not None and lowering.rows_are_values and in_memory
+        whole = (sequences.in_memory or sequences.mapped) and not sequences.has_mask and sequences.dtype.kind == "f"
+        self.in_place = lowering is not None and lowering.rows_are_values and whole
 
     def block_rows(self, *, copied: bool) -> int:
         """How many rows a block should have; `copied`: as many numbers come back."""
@@ -62,6 +58,8 @@ class Reader:
         rows, base = None, 0.0
         if self.in_place and borrow and not whole:
             numbers = self.sequences.source.read(start, stop)
+            if not self.sequences.in_memory:
+                self.sequences.check(start, {"values": numbers})
         else:
             block = self.sequences.rows(start, stop, self.model.lags)
             if not self.sequences.in_memory:
@@ -72,7 +70,7 @@ class Reader:
             numbers = np.asarray(self.lowering.rows(block.values, block.observed, block.lags))
             if self.lowering.has_base_measure and not self.sequences.in_memory:
                 mine = slice(own[0] - start, own[1] - start)
-                base = self._base(Rows(block.values[mine], block.observed[mine]))
+                base = float(self.lowering.log_base_measure(block.values[mine], block.observed[mine]))
         if borrow:
             memory = np.ascontiguousarray(numbers)
             return Read(start, size, rows, native.borrowed(memory), memory, base)
@@ -90,16 +88,12 @@ class Reader:
         lowering = self.lowering
         if lowering is None or not lowering.has_base_measure or not self.sequences.in_memory:
             return 0.0
-        known = _base.setdefault(self.sequences, {})
+        known = _known.setdefault(self.sequences, {})
         key = jax.tree.structure(self.model.emission)
         if key not in known:
-            known[key] = sum(self._base(block) for _, block in _blocks(self.sequences))
+            with jax.enable_x64(True):
+                known[key] = float(sum(lowering.log_base_measure(*rows[:2]) for _, rows in _blocks(self.sequences)))
         return known[key]
-
-    def _base(self, rows: Rows) -> float:
-        with jax.enable_x64(True):
-            filled = rows.padded(ladder(len(rows.values)))  # few lengths, and so few programs
-            return float(_log_base_measure(self.model.emission, filled.values, filled.observed))
 
 
 def chunk_length(sequences: Sequences) -> int:
@@ -108,26 +102,24 @@ def chunk_length(sequences: Sequences) -> int:
 
 
 def lowering_for(model: HMM, sequences: Sequences) -> Lowering | None:
-    """The lowering of the emission, where it serves these data: a row that is seen in part may have a density of its
-    own, a known state rules others out, and matrices that vary need rows beside numbers."""
-    lowering = model.emission.lowering
-    if lowering is None or (partly_observed(model, sequences) and not lowering.partial_rows):
-        return None
-    return None if sequences.has_states or model.transitions.varies else lowering
+    """The lowering of the emission, where it serves these data: a known state rules others out."""
+    lowering = None if sequences.has_states else lowering_of(model, parts=True)
+    if lowering is not None and model.emission.support is constraints.real:
+        return lowering  # whatever they hold
+    parts = partly_observed(model, sequences)  # looks at data in memory, whatever comes of it
+    return None if sequences.has_states else lowering or lowering_of(model, parts=parts)
 
 
 def partly_observed(model: HMM, sequences: Sequences) -> bool:
     """Whether a row is observed in part only; data in memory are checked against the emission's support on the way."""
     emission = model.emission
-    if sequences.complete and not sequences.has_states and emission.support is constraints.real:
-        return False
     if not sequences.in_memory:
         return sequences.dim > 1 and (sequences.has_mask or sequences.dtype.kind == "f")
-    known = _partly.setdefault(sequences, {})
+    known = _known.setdefault(sequences, {})
     key = (jax.tree.structure(emission), model.n_states if sequences.has_states else 0)
     if key not in known:
         known[key] = check_all(model, sequences)
-    return known[key]
+    return bool(known[key])
 
 
 def _blocks(sequences: Sequences, lags: int = 0) -> Iterator[tuple[int, Rows]]:
@@ -140,7 +132,8 @@ def check_all(model: HMM, sequences: Sequences) -> bool:
     found = False
     for start, block in _blocks(sequences):
         model.check_rows(sequences, block.values, block.observed, start, block.states)
-        found = found or bool(np.any(block.observed.any(axis=1) != block.observed.all(axis=1)))
+        seen = block.observed
+        found = found or not (seen.all() or np.array_equal(seen.any(axis=1), seen.all(axis=1)))
     return found
 
 

@@ -4,6 +4,7 @@ Chunks lie side by side: arrays are shaped (time, state, chunk).
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -40,8 +41,8 @@ underflows = False
 
 
 def supports(kind: int, n_states: int, time_varying: bool, precision: Any) -> bool:
-    """Always."""
-    return True
+    """Always, but for densities that the C++ kernel alone knows."""
+    return kind <= PAIR
 
 
 def statistics(
@@ -89,7 +90,7 @@ def _group(potentials: Potentials, layout: Layout, boundary: Boundary, wanted: W
     sums = jnp.zeros((layout.size, n, 0), dtype)
     if potentials.natural is not None and not wanted.forward_only:
         rows = jnp.asarray(potentials.rows)[placed.rows].astype(dtype)
-        how = (potentials.kind, potentials.width, potentials.sums)
+        how = (potentials.kind, potentials.width)
         sums = expected_sums(*how, rows, potentials.natural.astype(dtype), jnp.swapaxes(gamma, 1, 2))
     transitions = jnp.moveaxis(found.transitions, 2, 0)
     by_chunk = (
@@ -269,21 +270,18 @@ def log_likelihoods(kind: int, width: int, rows: jax.Array, natural: jax.Array |
     return jnp.where(present, logs, 0.0)
 
 
-def expected_sums(
-    kind: int, width: int, n_sums: int, rows: jax.Array, natural: jax.Array, gamma: jax.Array
-) -> jax.Array:
-    """`(..., K, sums)` of rows `(time, ..., width)` with probabilities `(time, ..., K)`, summed over time."""
-    filled, present = _filled(rows)
-    gamma = jnp.where(present, gamma, 0.0)
+def expected_sums(kind: int, width: int, rows: jax.Array, natural: jax.Array, gamma: jax.Array) -> jax.Array:
+    """`(..., K, sums)` of rows `(time, ..., width)` with probabilities `(time, ..., K)`, summed over time: of a
+    Gaussian moments about the mean, else the derivative by natural parameters."""
     if kind == GAUSSIAN:
-        away = filled[..., None, :] - natural[:, 1 : 1 + width]
+        filled, present = _filled(rows)
+        gamma, away = jnp.where(present, gamma, 0.0), filled[..., None, :] - natural[:, 1 : 1 + width]
         products = [away[..., i] * away[..., j] for i in range(width) for j in range(i, width)]
         terms = [jnp.ones_like(gamma), *(away[..., i] for i in range(width)), *products]
         return jnp.stack([jnp.sum(gamma * term, axis=0) for term in terms], axis=-1)
-    if kind == TABLE:
-        filled = jax.nn.one_hot(filled[..., 0].astype(jnp.int32), n_sums, dtype=gamma.dtype)
-    sums = jnp.einsum("t...k,t...s->...ks", gamma, filled, precision=jax.lax.Precision.HIGHEST)
-    return sums if kind == TABLE else jnp.concatenate([jnp.sum(gamma, axis=0)[..., None], sums], axis=-1)
+    if rows.ndim == 3:
+        return jax.vmap(partial(expected_sums, kind, width), (1, None, 1))(rows, natural, gamma)
+    return jax.vjp(partial(log_likelihoods, kind, width, rows), natural)[1](gamma)[0]
 
 
 def _filled(rows: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -108,10 +108,8 @@ def lay_out(model: HMM, sequences: Sequences) -> tuple[Program, Data]:
     fits = sequences.length * sequences.dim * 8 <= RESIDENT_BYTES
     per_block = int(np.clip(BLOCK_ENTRIES // (model.n_states * chunk), 1, partition.n_blocks))
     n_blocks = -(-partition.n_blocks // per_block)
-    partial_rows = check_all(model, sequences)
-    program = Program(
-        model, backend, chunk, per_block, n_blocks, sequences.length, partial_rows, None if fits else sequences
-    )
+    source, partial_rows = None if fits else sequences, check_all(model, sequences)
+    program = Program(model, backend, chunk, per_block, n_blocks, sequences.length, partial_rows, source)
     furthest = program.overlaps[-1] + 1
     layout = partition.locate(np.arange(partition.n_blocks), furthest).padded(n_blocks * per_block)
     layout = jax.tree.map(lambda each: jnp.asarray(each, jnp.int32), layout)

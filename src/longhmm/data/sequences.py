@@ -52,7 +52,7 @@ class Sequences:
         self.complete = self.in_memory and not self.has_mask  # and no NaN: every value is known to be there
         rows = max(1, _CHECKED_AT_ONCE // self.dim)
         for start in range(0, self.length if self.in_memory else 0, rows):
-            self.complete &= self._check(start, self.stored(start, min(start + rows, self.length)))
+            self.complete &= self.check(start, self.stored(start, min(start + rows, self.length)))
 
     def rows(self, start: int, stop: int, lags: int = 0) -> Rows:
         """Positions `start` to `stop` (exclusive), whether or not they lie in one sequence; NaN is left in place."""
@@ -86,7 +86,7 @@ class Sequences:
         """Rows out of what is stored from as many rows before `start` as lags need."""
         origin = start - min(lags, start)
         if not self.in_memory:
-            self._check(origin, stored)
+            self.check(origin, stored)
         whole = _as_rows(stored)
         if not lags:
             return whole
@@ -205,7 +205,7 @@ class Sequences:
         extras = ", ".join([where, *(f"with {name}" for name in beside)])
         return f"Sequences({self.name}: {count}, dim {self.dim}, {self.dtype}, {extras})"
 
-    def _check(self, start: int, stored: Stored) -> bool:
+    def check(self, start: int, stored: Stored) -> bool:
         """Refuses what data cannot be; says whether every value is there."""
         values, mask, states, covariates = (stored.get(name) for name in PARTS)
         assert values is not None

@@ -170,7 +170,7 @@ class SlicedSource(Source):
         return self._shaped(np.asarray(self.opened.take(rows, axis=0)), rows.ndim).astype(self.dtype, copy=False)
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        return np.array(self._shaped(np.asarray(self.opened[start:stop]), 1), dtype=self.dtype)
+        return np.asarray(self._shaped(np.asarray(self.opened[start:stop]), 1), dtype=self.dtype)
 
     def _shaped(self, picked: Any, axes: int) -> Any:
         """With an axis of features behind `axes` others, and the chosen columns alone."""

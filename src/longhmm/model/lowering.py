@@ -4,7 +4,7 @@ from which the derivative of `sum_t sum_k gamma_t(k) log p(y_t | k)` with respec
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # Numbers by which the kernels know the kinds (see call.h); PRECOMPUTED: log likelihoods instead of rows.
 GAUSSIAN, LINEAR, TABLE, PRECOMPUTED = range(4)
+MOST_PARTS = 16  # features of which some may be missing where the C++ kernel looks at the others
 
 Params = Mapping[str, jax.Array]
 
@@ -25,36 +26,33 @@ class Lowering:
     """An emission in the representation of the kernels, with `width` numbers per row, `pack` natural parameters per
     state, and `sums` expected statistics per state."""
 
-    kind: int  # GAUSSIAN, LINEAR or TABLE
+    kind: int  # GAUSSIAN, LINEAR or TABLE, or of densities.py
     rows_are_values = False  # whether the numbers of a row are its values, so that data need no copy
     has_base_measure = False  # whether `log h(y)` is other than 0
     partial_rows = False  # whether its numbers also serve rows that are observed in part
+    sufficient = True  # whether sums say what to expect at other parameters than those they were taken at
 
     def __init__(self, emission: Emission, width: int, pack: int, sums: int) -> None:
         self.emission: Any = emission
         self.width, self.pack, self.sums = width, pack, sums
 
     def rows(self, values: Any, observed: Any, lags: Any = None) -> Any:
-        """`(..., width)`, the numbers of rows `(..., D)`, NaN where a row is not wholly observed. NumPy's arrays are
-        turned into NumPy's, computed in double precision; JAX's into JAX's, in their own."""
-        if not isinstance(values, np.ndarray):
-            return self.observed_numbers(jnp.asarray(values), observed)
-        if self.rows_are_values:
-            missing = np.array(np.nan, values.dtype if values.dtype.kind == "f" else np.float64)
-            return np.where(observed.all(axis=-1, keepdims=True), values, missing)
-        with jax.enable_x64(True):
-            values = values.astype(np.float64) if values.dtype.kind == "f" else values
-            return np.asarray(_compiled_rows(self.emission, values, observed))
+        """`(..., width)`, the numbers of rows `(..., D)`, NaN where a row is missing, or a feature where such rows are
+        served. NumPy's arrays give NumPy's, in double precision; JAX's give JAX's, in their own."""
+        xp, values = module_of(values), as_float(values)
+        if xp is np and observed.all():
+            return values if self.rows_are_values else self.numbers(values.astype(np.float64))
+        whole = observed if self.partial_rows else xp.all(observed, axis=-1, keepdims=True)
+        filled = values if self.rows_are_values else self.numbers(xp.where(whole, values, self._fill(values)))
+        return xp.where(whole, filled, np.nan)
 
     def numbers(self, values: Any) -> Any:
         """The numbers of rows `(..., D)` whose values all lie in the support."""
         return values
 
-    def observed_numbers(self, values: jax.Array, observed: jax.Array) -> jax.Array:
-        """The numbers of rows of which something may be missing, in the precision of the current scope at least."""
-        whole = jnp.all(observed, axis=-1)[..., None]
-        numbers = self.numbers(jnp.where(whole, values, self.emission.fill(values.dtype)))
-        return jnp.where(whole, numbers.astype(jnp.result_type(numbers, jnp.result_type(float))), jnp.nan)
+    def _fill(self, values: Any) -> Any:
+        fill = self.emission.fill(np.float32)
+        return np.asarray(fill, np.float64) if isinstance(values, np.ndarray) else fill
 
     def natural(self, params: Params) -> jax.Array:
         """`(K, pack)`, the parameters of every state as the kernels read them."""
@@ -70,41 +68,54 @@ class Lowering:
         # Where nothing was seen the product is 0: a category of probability 0 has no derivative to give.
         return jnp.sum(sums * jnp.where(sums != 0, self.natural(params), 0.0))
 
-    def log_base_measure(self, values: Any, observed: Any) -> jax.Array:
-        """Sum of `log h(y)` over wholly observed rows `(..., D)`: the part of the log likelihood without parameters."""
+    def log_base_measure(self, values: Any, observed: Any) -> Any:
+        """Sum of `log h(y)` over rows `(..., D)`, as far as they are served: the part without parameters."""
         if not self.has_base_measure:
-            return jnp.zeros(())
-        whole = jnp.all(observed, axis=-1)
-        filled = jnp.where(whole[..., None], values, self.emission.fill(jnp.asarray(values).dtype))
-        return jnp.sum(jnp.where(whole, self.emission.log_base_measure(filled), 0.0))
+            return np.zeros(())
+        xp, values = module_of(values), as_float(values)
+        seen = observed if self.partial_rows else xp.all(observed, axis=-1, keepdims=True)
+        return xp.sum(xp.where(seen, self.emission.log_base_measure(xp.where(seen, values, self._fill(values))), 0.0))
 
 
-_compiled_rows = jax.jit(
-    lambda emission, values, observed: emission.lowering.observed_numbers(jnp.asarray(values), observed)
-)
+def module_of(values: Any) -> Any:
+    """What computes with such arrays."""
+    return np if isinstance(values, np.ndarray) else jnp
+
+
+def as_float(y: Any) -> Any:
+    """Observations as floating-point numbers, in their own precision where they have one."""
+    array = y if isinstance(y, np.ndarray) else jnp.asarray(y)
+    wide = np.float64 if isinstance(y, np.ndarray) else jnp.result_type(float)
+    return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(wide)
 
 
 class LinearLowering(Lowering):
-    """Log densities `eta_k . s(y) - a_k`: natural parameters `(-a, eta)`, sums `(count, s)`."""
+    """Log densities `eta_k . s(y) - a_k`: natural parameters `(-a, eta)`, sums `(count, s)`. Of several features each
+    has a number more, 1 where it is observed, and `-a` of its own: what is missing contributes nothing."""
 
-    kind, has_base_measure = LINEAR, True
+    kind = LINEAR
 
-    _widths: ClassVar[dict[Any, int]] = {}  # by the structure of an emission: tracing takes a millisecond
-
-    def __init__(self, emission: Emission) -> None:
-        structure = jax.tree.structure(emission)
-        if structure not in self._widths:
-            row = jax.ShapeDtypeStruct((emission.dim,), np.float32)
-            self._widths[structure] = int(jax.eval_shape(emission.sufficient_statistics, row).shape[-1])  # type: ignore[attr-defined]
-        width = self._widths[structure]
+    def __init__(self, emission: Any) -> None:
+        self.partial_rows, self.has_base_measure = emission.dim > 1, hasattr(emission, "log_base_measure")
+        width = emission.dim * (emission.statistics_per_feature + self.partial_rows)
         super().__init__(emission, width, 1 + width, 1 + width)
 
     def numbers(self, values: Any) -> Any:
         return self.emission.sufficient_statistics(values)
 
+    def rows(self, values: Any, observed: Any, lags: Any = None) -> Any:
+        if not self.partial_rows:
+            return super().rows(values, observed)
+        xp, values = module_of(values), as_float(values)
+        seen = xp.concatenate([observed] * self.emission.statistics_per_feature, axis=-1)
+        statistics = xp.where(seen, self.numbers(xp.where(observed, values, self._fill(values))), 0.0)
+        numbers = xp.concatenate([observed.astype(statistics.dtype), statistics], axis=-1)
+        return xp.where(xp.any(observed, axis=-1, keepdims=True), numbers, np.nan)
+
     def natural(self, params: Params) -> jax.Array:
         eta, log_normaliser = self.emission.natural_parameters(params)
-        return jnp.concatenate([-log_normaliser[:, None], eta], axis=1)
+        constant = [jnp.zeros_like(eta[:, :1])] if self.partial_rows else []
+        return jnp.concatenate([*constant, -log_normaliser, eta], axis=1)
 
 
 class GaussianLowering(Lowering):
@@ -116,12 +127,13 @@ class GaussianLowering(Lowering):
     kind = GAUSSIAN
 
     def __init__(self, emission: Emission, features: Callable[[Params], Any], *, logs: bool = False) -> None:
-        size = 1 + emission.dim + emission.dim * (emission.dim + 1) // 2
-        super().__init__(emission, emission.dim, size, size)
+        dim = emission.dim
+        size, self.partial_rows = 1 + dim + dim * (dim + 1) // 2, dim <= MOST_PARTS
+        super().__init__(emission, dim, size, size)
         self.features, self.rows_are_values, self.has_base_measure = features, not logs, logs
 
     def numbers(self, values: Any) -> Any:
-        return values if self.rows_are_values else jnp.log(values)
+        return values if self.rows_are_values else module_of(values).log(values)
 
     def natural(self, params: Params) -> jax.Array:
         dim = self.width

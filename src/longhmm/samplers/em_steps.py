@@ -5,7 +5,6 @@ prior of *natural* parameters. Sufficient statistics of an exponential family te
 and for rows that are missing in part, the pass yields its first and second derivatives where it stands.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,12 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from longhmm.backends.read import lowering_for
+from longhmm.backends.read import lowering_for, partly_observed
 from longhmm.backends.reference import expected_sums
 from longhmm.backends.stream import Progress, totals
-from longhmm.data.executor import Task
 from longhmm.data.rows import Rows
-from longhmm.data.sequences import Sequences
 from longhmm.model.emission_fit import Coordinates, Derivatives, ascent_direction, newton_ascent
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
@@ -30,7 +27,6 @@ from longhmm.target.target import Target
 SMALLEST = 1e-300
 # A density with corners has no second derivative to speak of; its squared slopes then say how far a step may go.
 LEAST_CURVATURE = 0.5
-ROWS = 1 << 18  # looked at together
 
 
 class Slopes(NamedTuple):
@@ -66,22 +62,10 @@ def expect(data: Target, params: Params, *, by_sums: bool, progress: Progress | 
 
 def sums_suffice(data: Target) -> bool:
     """Whether sufficient statistics serve: the emission has them, also of what is observed in part only."""
-    lowering, sequences = data.model.emission.lowering, data.sequences
-    if lowering is None:
+    lowering, model, sequences = data.model.emission.lowering, data.model, data.sequences
+    if lowering is None or not lowering.sufficient:
         return False
-    if lowering.partial_rows or sequences.dim == 1 or not (sequences.has_mask or sequences.dtype.kind == "f"):
-        return True
-    spans = ((start, min(start + ROWS, sequences.length)) for start in range(0, sequences.length, ROWS))
-    tasks = (Task(span, *span, gives_rows=False) for span in spans)
-    return not any(sequences.executor.run(_partly_observed, data.model, sequences, tasks))
-
-
-def _partly_observed(model: HMM, sequences: Sequences) -> Callable[[tuple[int, int]], bool]:
-    def look(span: tuple[int, int]) -> bool:
-        observed = sequences.rows(*span).observed
-        return bool(np.any(observed.any(axis=1) != observed.all(axis=1)))
-
-    return look
+    return lowering_for(model, sequences) is not None or not partly_observed(model, sequences)
 
 
 def collect_sums(model: HMM, params: Params, rows: Rows, weights: Array) -> Array:
@@ -89,7 +73,7 @@ def collect_sums(model: HMM, params: Params, rows: Rows, weights: Array) -> Arra
     assert lowering is not None
     rows = jax.tree.map(jnp.asarray, rows)
     numbers = lowering.rows(rows.values, rows.observed, rows.lags)
-    return expected_sums(lowering.kind, lowering.width, lowering.sums, numbers, lowering.natural(params), weights)
+    return expected_sums(lowering.kind, lowering.width, numbers, lowering.natural(params), weights)
 
 
 def collect_slopes(model: HMM, params: Params, rows: Rows, weights: Array) -> Slopes:

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from longhmm.backends.evaluate import lowering_of
 from longhmm.backends.pallas.windows import for_windows
 from longhmm.backends.read import resident_numbers
 from longhmm.data.layout import Layout, Partition, gather, locate
@@ -166,10 +167,9 @@ def host_rows(
 
 def with_numbers(model: HMM, minibatch: Minibatch) -> Minibatch:
     """Windows that were read on the host, also as the numbers of the emission's lowering, where it can read them."""
-    lowering, rows = model.emission.lowering, minibatch.rows
-    seen = rows.observed.any(axis=-1)
-    partly = not np.array_equal(seen, rows.observed.all(axis=-1))
-    if lowering is None or rows.states is not None or partly or model.transitions.varies:
+    rows, seen = minibatch.rows, minibatch.rows.observed.any(axis=-1)
+    lowering = lowering_of(model, parts=not np.array_equal(seen, rows.observed.all(axis=-1)))
+    if lowering is None or rows.states is not None:
         return minibatch
     numbers = np.asarray(lowering.rows(rows.values, rows.observed, rows.lags))
     if rows.values.dtype != np.float64:

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.backends.protocol import (
+    MIXTURE,
+    PAIR,
     PRECOMPUTED,
     Boundary,
     ChunkPaths,
@@ -59,7 +61,8 @@ def library() -> ctypes.CDLL | None:
         found = ctypes.CDLL(str(Path(__file__).with_name("library.so")))
     except OSError:
         return None
-    if not all(hasattr(found, each) for each in OPERATIONS):  # a library of another version
+    known = all(hasattr(found, each) for each in (*OPERATIONS, "longhmm_last_kind"))
+    if not known or found.longhmm_last_kind() != MIXTURE:  # a library of another version
         return None
     found.longhmm_instruction_set.restype = ctypes.c_char_p
     return found
@@ -95,7 +98,7 @@ def status() -> str:
 
 def supports(kind: int, n_states: int, time_varying: bool, precision: np.dtype) -> bool:
     """Whether it was built, programs run on the CPU, one matrix serves all rows, and a state fits into a byte."""
-    return not time_varying and kind <= PRECOMPUTED and n_states <= MOST_STATES and usable()
+    return not time_varying and kind != PAIR and n_states <= MOST_STATES and usable()
 
 
 def borrowed(rows: np.ndarray) -> np.ndarray:

@@ -9,11 +9,16 @@ enum Kind : int32_t {
   LINEAR = 1,    // pack of a state: constant, one coefficient for each number
   TABLE = 2,     // pack of a state: one log probability for each value of the only number, 0, 1, 2, ...
   GIVEN = 3,     // the numbers are the log likelihoods themselves; no pack
+  STUDENT = 5,   // pack of a state, for each feature: c, mean, a, h of c - h log(1 + a (f - mean)^2)
+  MIXTURE = 6,   // pack of a state, for each component of the only number: log weight + constant, mean, 1 / scale
 };
+
+// Features of a row that may be missing while others are there; with more, such a row is missing.
+constexpr int MOST_PARTS = 16;
 
 // A point is one set of parameters. Points are grouped in chains: the points of a chain look at the same windows.
 struct Call {
-  // Data: rows of `width` numbers; NaN means that a row is missing.
+  // Data: rows of `width` numbers; NaN means that a row is missing, or that feature of a Gaussian or Student one.
   const void* rows;
   int32_t wide_rows;  // 1: double, 0: float
   int32_t width;
@@ -71,10 +76,10 @@ inline int sums_of(int kind, int width, int pack) {
       return 1 + width + width * (width + 1) / 2;
     case LINEAR:
       return 1 + width;
-    case TABLE:
-      return pack;
-    default:
+    case GIVEN:
       return 0;
+    default:  // the derivative by each number of the pack
+      return pack;
   }
 }
 

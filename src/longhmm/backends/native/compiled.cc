@@ -82,9 +82,12 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
                              ffi::Result<ffi::Buffer<type>> first, ffi::Result<ffi::Buffer<type>> transitions,
                              ffi::Result<ffi::Buffer<type>> excess, ffi::Result<ffi::Buffer<type>> statistics_out,
                              ffi::Result<ffi::Buffer<type>> gamma, ffi::Result<ffi::Buffer<type>> edges,
-                             ffi::Result<ffi::Buffer<ffi::S32>> impossible, int32_t kind, int32_t width,
-                             int32_t per_window, int32_t stationary_start, int32_t given_before, int32_t given_after,
-                             int32_t gamma_wanted, int32_t edges_wanted, int32_t forward_only, int32_t threads) {
+                             ffi::Result<ffi::Buffer<ffi::S32>> impossible, ffi::Dictionary attributes) {
+  auto asked = [&](const char* name) { return attributes.get<int32_t>(name).value(); };
+  const int32_t kind = asked("kind"), width = asked("width"), threads = asked("threads");
+  const bool per_window = asked("per_window"), stationary_start = asked("stationary_start");
+  const bool given_before = asked("given_before"), given_after = asked("given_after");
+  const bool gamma_wanted = asked("gamma_wanted"), edges_wanted = asked("edges_wanted");
   const auto row_dimensions = rows.dimensions();
   // Rows of the caller's own memory: its address, and whether it holds double precision.
   const bool borrowed = rows.element_type() == ffi::U64;
@@ -192,7 +195,7 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   const auto messages_before = given_messages(before, given_before), messages_after = given_messages(after, given_after);
   call.log_before = given_before ? messages_before.data() : nullptr;
   call.log_after = given_after ? messages_after.data() : nullptr;
-  call.forward_only = forward_only;
+  call.forward_only = asked("forward_only");
   // Of every point: the log messages before, leaving, after and entering its windows.
   std::vector<double> messages(edges_wanted ? edges->element_count() : 0);
   if (edges_wanted) {
@@ -225,43 +228,7 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   return ffi::Error::Success();
 }
 
-template <ffi::DataType type>
-auto binding() {
-  return ffi::Ffi::Bind()
-      .Arg<ffi::AnyBuffer>()
-      .template Arg<ffi::Buffer<ffi::S32>>()
-      .template Arg<ffi::Buffer<ffi::S32>>()
-      .template Arg<ffi::Buffer<ffi::S32>>()
-      .template Arg<ffi::Buffer<ffi::S32>>()
-      .template Arg<ffi::Buffer<ffi::S32>>()
-      .template Arg<ffi::Buffer<type>>()
-      .template Arg<ffi::Buffer<type>>()
-      .template Arg<ffi::Buffer<type>>()
-      .template Arg<ffi::Buffer<type>>()
-      .template Arg<ffi::Buffer<type>>()
-      .template Arg<ffi::Buffer<type>>()
-      .template Arg<ffi::Buffer<type>>()
-      .template Ret<ffi::Buffer<type>>()
-      .template Ret<ffi::Buffer<type>>()
-      .template Ret<ffi::Buffer<type>>()
-      .template Ret<ffi::Buffer<type>>()
-      .template Ret<ffi::Buffer<type>>()
-      .template Ret<ffi::Buffer<type>>()
-      .template Ret<ffi::Buffer<type>>()
-      .template Ret<ffi::Buffer<ffi::S32>>()
-      .template Attr<int32_t>("kind")
-      .template Attr<int32_t>("width")
-      .template Attr<int32_t>("per_window")
-      .template Attr<int32_t>("stationary_start")
-      .template Attr<int32_t>("given_before")
-      .template Attr<int32_t>("given_after")
-      .template Attr<int32_t>("gamma_wanted")
-      .template Attr<int32_t>("edges_wanted")
-      .template Attr<int32_t>("forward_only")
-      .template Attr<int32_t>("threads");
-}
-
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(longhmm_windows_f32, window_statistics<ffi::F32>, binding<ffi::F32>());
-XLA_FFI_DEFINE_HANDLER_SYMBOL(longhmm_windows_f64, window_statistics<ffi::F64>, binding<ffi::F64>());
+XLA_FFI_DEFINE_HANDLER_SYMBOL(longhmm_windows_f32, window_statistics<ffi::F32>);
+XLA_FFI_DEFINE_HANDLER_SYMBOL(longhmm_windows_f64, window_statistics<ffi::F64>);

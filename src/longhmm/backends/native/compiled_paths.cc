@@ -17,9 +17,8 @@ ffi::Error find(ffi::AnyBuffer rows, Ints begin, Ints left, Ints core, Ints open
                 Doubles start, Doubles natural, Doubles log_before, Ints following, ffi::Buffer<ffi::U32> key,
                 ffi::Buffer<ffi::S64> row_number, Ints log_space, ffi::Result<Doubles> before,
                 ffi::Result<Doubles> leaving, ffi::Result<Doubles> log_likelihood, ffi::Result<Bytes> maps,
-                ffi::Result<Bytes> states, ffi::Result<ffi::Buffer<ffi::S64>> redone, int32_t kind, int32_t width,
-                int32_t drawn, int32_t given_before, int32_t messages_wanted, int32_t maps_wanted,
-                int32_t states_wanted, int32_t threads) {
+                ffi::Result<Bytes> states, ffi::Result<ffi::Buffer<ffi::S64>> redone, ffi::Dictionary attributes) {
+  auto asked = [&](const char* name) { return attributes.get<int32_t>(name).value(); };
   // Rows of the caller's own memory: its address, and whether it holds double precision.
   const bool borrowed = rows.element_type() == ffi::U64;
   if (rows.element_type() != ffi::F32 && rows.element_type() != ffi::F64 && !borrowed)
@@ -37,9 +36,9 @@ ffi::Error find(ffi::AnyBuffer rows, Ints begin, Ints left, Ints core, Ints open
   Call& call = paths.call;
   call.rows = borrowed ? reinterpret_cast<const void*>(address[0]) : rows.untyped_data();
   call.wide_rows = borrowed ? int32_t(address[1]) : rows.element_type() == ffi::F64;
-  call.width = width;
-  call.kind = kind;
-  call.pack = kind == GIVEN ? 0 : int32_t(natural.dimensions().back());
+  call.width = asked("width");
+  call.kind = asked("kind");
+  call.pack = call.kind == GIVEN ? 0 : int32_t(natural.dimensions().back());
   call.left = left.typed_data();
   call.core = core.typed_data();
   call.right = none.data();
@@ -54,27 +53,27 @@ ffi::Error find(ffi::AnyBuffer rows, Ints begin, Ints left, Ints core, Ints open
   call.initial = initial.typed_data();
   call.start = start.typed_data();
   call.packs = natural.typed_data();
-  call.threads = threads;
-  paths.drawn = drawn;
+  call.threads = asked("threads");
+  paths.drawn = asked("drawn");
   paths.logarithms = log_space.typed_data()[0];
   std::copy_n(key.typed_data(), 2, paths.key);
   paths.row_number = row_number.typed_data()[0];
-  paths.log_before = given_before ? log_before.typed_data() : nullptr;
+  paths.log_before = asked("given_before") ? log_before.typed_data() : nullptr;
   // A state that does not exist, as messages without a number give, stands for none.
   std::vector<int32_t> behind(following.typed_data(), following.typed_data() + following.element_count());
   for (int32_t& state : behind)
     if (state < -1 || state >= call.states) state = -1;
   paths.following = behind.data();
   // Whatever belongs to no chunk is 0.
-  auto wanted = [](auto& result, int32_t asked) {
+  auto wanted = [](auto& result, int32_t is) {
     std::fill_n(result->typed_data(), result->element_count(), 0);
-    return asked ? result->typed_data() : nullptr;
+    return is ? result->typed_data() : nullptr;
   };
-  paths.before = wanted(before, messages_wanted);
-  paths.leaving = wanted(leaving, messages_wanted);
-  paths.log_likelihood = wanted(log_likelihood, messages_wanted);
-  paths.maps = wanted(maps, maps_wanted);
-  paths.states = wanted(states, states_wanted);
+  paths.before = wanted(before, asked("messages_wanted"));
+  paths.leaving = wanted(leaving, asked("messages_wanted"));
+  paths.log_likelihood = wanted(log_likelihood, asked("messages_wanted"));
+  paths.maps = wanted(maps, asked("maps_wanted"));
+  paths.states = wanted(states, asked("states_wanted"));
   find_paths(paths);
   redone->typed_data()[0] = paths.redone;
   return ffi::Error::Success();
@@ -82,33 +81,4 @@ ffi::Error find(ffi::AnyBuffer rows, Ints begin, Ints left, Ints core, Ints open
 
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(longhmm_find_paths, find,
-                              ffi::Ffi::Bind()
-                                  .Arg<ffi::AnyBuffer>()
-                                  .Arg<Ints>()
-                                  .Arg<Ints>()
-                                  .Arg<Ints>()
-                                  .Arg<Ints>()
-                                  .Arg<Doubles>()
-                                  .Arg<Doubles>()
-                                  .Arg<Doubles>()
-                                  .Arg<Doubles>()
-                                  .Arg<Doubles>()
-                                  .Arg<Ints>()
-                                  .Arg<ffi::Buffer<ffi::U32>>()
-                                  .Arg<ffi::Buffer<ffi::S64>>()
-                                  .Arg<Ints>()
-                                  .Ret<Doubles>()
-                                  .Ret<Doubles>()
-                                  .Ret<Doubles>()
-                                  .Ret<Bytes>()
-                                  .Ret<Bytes>()
-                                  .Ret<ffi::Buffer<ffi::S64>>()
-                                  .Attr<int32_t>("kind")
-                                  .Attr<int32_t>("width")
-                                  .Attr<int32_t>("drawn")
-                                  .Attr<int32_t>("given_before")
-                                  .Attr<int32_t>("messages_wanted")
-                                  .Attr<int32_t>("maps_wanted")
-                                  .Attr<int32_t>("states_wanted")
-                                  .Attr<int32_t>("threads"));
+XLA_FFI_DEFINE_HANDLER_SYMBOL(longhmm_find_paths, find);

@@ -4,18 +4,12 @@
 // differences: the natural form (products of raw values) would cancel when means are large against the spread.
 #pragma once
 
-#include "call.h"
-#include "vectors.h"
+#include <type_traits>
+
+#include "densities.h"
+#include "marginal.h"
 
 namespace VARIANT {
-
-// Numbers of one group of windows, in the order (row, number, window); present is 1 or 0.
-template <class T>
-struct Rows {
-  Vec<T>* values;
-  Vec<T>* present;
-  int width;
-};
 
 // Log likelihoods of a block of rows: states outermost, so that a state's numbers stay in registers over all rows.
 template <class T, int D>
@@ -125,51 +119,75 @@ inline void table_sums(const Vec<T>* y, int rows, int pack_size, int states, con
     }
 }
 
+// Calls `run` with a width that the compiler knows, or with 0.
+template <class Run>
+inline void with_width(int width, Run run) {
+  if (width == 1) return run(std::integral_constant<int, 1>());
+  if (width == 2) return run(std::integral_constant<int, 2>());
+  if (width == 3) return run(std::integral_constant<int, 3>());
+  run(std::integral_constant<int, 0>());
+}
+
+// Log likelihoods of `count` rows; of those that are missing, anything.
 template <class T>
-inline void block_logs(const Call& call, const T* pack, const Vec<T>* y, int rows, Vec<T>* logs) {
+__attribute__((noinline)) void block_logs(const Call& call, const T* pack, const Rows<T>& rows, int from, int count, Vec<T>* logs) {
   const int n = call.states;
+  const Vec<T>* y = rows.values + int64_t(from) * call.width;
   switch (call.kind) {
     case GAUSSIAN:
-      switch (call.width) {
-        case 1:
-          return gaussian_logs<T, 1>(y, rows, pack, call.pack, 1, n, logs);
-        case 2:
-          return gaussian_logs<T, 2>(y, rows, pack, call.pack, 2, n, logs);
-        case 3:
-          return gaussian_logs<T, 3>(y, rows, pack, call.pack, 3, n, logs);
-        default:
-          return gaussian_logs<T, 0>(y, rows, pack, call.pack, call.width, n, logs);
-      }
+      with_width(call.width, [&](auto width) {
+        gaussian_logs<T, decltype(width)::value>(y, count, pack, call.pack, call.width, n, logs);
+      });
+      return each_part(call, pack, rows, from, count, [&](const Marginal&, double log, int r, int k, int lane) {
+        logs[int64_t(r) * n + k][lane] = T(log);
+      });
     case LINEAR:
-      return linear_logs<T>(y, rows, pack, call.width, n, logs);
+      return linear_logs<T>(y, count, pack, call.width, n, logs);
     case TABLE:
-      return table_logs<T>(y, rows, pack, call.pack, n, logs);
+      return table_logs<T>(y, count, pack, call.pack, n, logs);
+    case STUDENT:
+      return student_logs<T>(y, count, pack, call.width, n, logs);
+    case MIXTURE:
+      for (int64_t i = 0; i < int64_t(count) * n; ++i) logs[i] = mixture_log(y[i / n], pack + i % n * call.pack, call.pack);
+      return;
     default:
-      for (int64_t i = 0; i < int64_t(rows) * n; ++i) logs[i] = y[i];
+      for (int64_t i = 0; i < int64_t(count) * n; ++i) logs[i] = y[i];
   }
 }
 
+// Adds what `count` rows with posteriors `gamma` say of the parameters; those of rows that are missing become 0.
 template <class T>
-inline void block_sums(const Call& call, const T* pack, const Vec<T>* y, int rows, const Vec<T>* gamma, Vec<T>* sums) {
-  const int n = call.states;
+__attribute__((noinline)) void block_sums(const Call& call, const T* pack, const Rows<T>& rows, int from, int count, Vec<T>* gamma,
+                       Vec<T>* sums) {
+  const int n = call.states, d = call.width, n_sums = sums_of(call.kind, call.width, call.pack);
+  const Vec<T>* y = rows.values + int64_t(from) * d;
+  each_part(call, pack, rows, from, count, [&](const Marginal& at, double, int r, int k, int lane) {
+    const T g = gamma[int64_t(r) * n + k][lane];
+    Vec<T>* own = sums + int64_t(k) * n_sums;
+    own[0][lane] += g;
+    for (int i = 0, next = 1 + d; i < d; ++i) {
+      own[1 + i][lane] += g * T(at.away[i]);
+      for (int j = i; j < d; ++j, ++next) {
+        const bool open = at.holes >> i & at.holes >> j & 1;
+        own[next][lane] += g * T(at.away[i] * at.away[j] - (open ? at.swept[i][j] : 0));
+      }
+    }
+  });
+  for (int64_t i = 0; rows.missing && i < int64_t(count) * n; ++i)
+    gamma[i] = rows.present[from + i / n] > Vec<T>{} ? gamma[i] : Vec<T>{};
   switch (call.kind) {
     case GAUSSIAN:
-      switch (call.width) {
-        case 1:
-          return gaussian_sums<T, 1>(y, rows, pack, call.pack, 1, n, gamma, sums);
-        case 2:
-          return gaussian_sums<T, 2>(y, rows, pack, call.pack, 2, n, gamma, sums);
-        case 3:
-          return gaussian_sums<T, 3>(y, rows, pack, call.pack, 3, n, gamma, sums);
-        default:
-          return gaussian_sums<T, 0>(y, rows, pack, call.pack, call.width, n, gamma, sums);
-      }
+      return with_width(d, [&](auto width) {
+        gaussian_sums<T, decltype(width)::value>(y, count, pack, call.pack, d, n, gamma, sums);
+      });
     case LINEAR:
-      return linear_sums<T>(y, rows, call.width, n, gamma, sums);
+      return linear_sums<T>(y, count, d, n, gamma, sums);
     case TABLE:
-      return table_sums<T>(y, rows, call.pack, n, gamma, sums);
-    default:
-      return;
+      return table_sums<T>(y, count, call.pack, n, gamma, sums);
+    case STUDENT:
+      return student_sums<T>(y, count, pack, d, n, gamma, sums);
+    case MIXTURE:
+      return mixture_sums<T>(y, count, pack, call.pack, n, gamma, sums);
   }
 }
 
@@ -222,19 +240,33 @@ inline void fetch_ahead(const Call& call, int64_t window, int from, int stop, in
   }
 }
 
-// Which rows are there; the numbers of the others become zero. False where none is missing.
+// Which rows are there.
 template <class T>
-inline bool find_present(Rows<T> rows, int total) {
-  Bits<T> missing{};
+__attribute__((noinline)) void find_present(const Call& call, Rows<T>& rows, int total) {
+  Bits<T> missing{}, parts{};
   for (int r = 0; r < total; ++r) {
-    Vec<T>* row = rows.values + int64_t(r) * rows.width;
+    const Vec<T>* row = rows.values + int64_t(r) * rows.width;
     Bits<T> here = row[0] == row[0];
     for (int i = 1; i < rows.width; ++i) here &= row[i] == row[i];
     rows.present[r] = here ? all(T(1)) : Vec<T>{};
-    for (int i = 0; i < rows.width; ++i) row[i] = here ? row[i] : Vec<T>{};
     missing |= ~here;
   }
-  return any<T>(missing);
+  rows.missing = any<T>(missing);
+  // A regression on rows before, whose triangle begins with zeros, needs them all.
+  const bool gaussian = call.kind == GAUSSIAN && call.packs[1 + rows.width] != 0;
+  const bool by_part = (gaussian || call.kind == STUDENT) && rows.width <= MOST_PARTS;
+  for (int r = 0; rows.missing && r < total; ++r) {
+    Vec<T>* row = rows.values + int64_t(r) * rows.width;
+    Vec<T> holes{};
+    for (int i = 0; i < rows.width; ++i) {
+      holes += by_part && row[i] != row[i] ? all(T(int64_t(1) << i)) : Vec<T>{};
+      row[i] = row[i] == row[i] || call.kind == STUDENT ? row[i] : Vec<T>{};
+    }
+    const Bits<T> some = (holes > Vec<T>{}) & (holes < all(T((int64_t(1) << rows.width) - 1)));
+    rows.present[r] = some ? (call.kind == STUDENT ? all(T(1)) : -holes) : rows.present[r];
+    parts |= some;
+  }
+  rows.parts = gaussian && by_part && any<T>(parts);
 }
 
 }  // namespace VARIANT

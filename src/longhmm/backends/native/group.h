@@ -142,7 +142,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   V* gamma = take(size_t(BLOCK) * n);
 
   load_rows<T>(call, base, count, rows.values);
-  const bool missing = find_present<T>(rows, total);
+  find_present<T>(call, rows, total);
   const T* pack = point.pack.data();
 
   // Where each lane's window begins, and which core rows are its own.
@@ -183,9 +183,9 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   V peaks{};
   for (int from = 0; from < total; from += BLOCK) {
     const int stop = from + BLOCK < total ? from + BLOCK : total;
-    block_logs<T>(call, pack, rows.values + size_t(from) * width, stop - from, b + size_t(from) * n);
+    block_logs<T>(call, pack, rows, from, stop - from, b + size_t(from) * n);
     for (int r = from; r < stop; ++r) peak[r - from] = to_likelihoods<T, K>(b + size_t(r) * n, n);
-    for (int r = from; missing && r < stop; ++r) {
+    for (int r = from; rows.missing && r < stop; ++r) {
       const Bits<T> here = rows.present[r] != V{};
       for (int k = 0; k < n; ++k) b[size_t(r) * n + k] = here ? b[size_t(r) * n + k] : all(T(1));
       peak[r - from] = here ? peak[r - from] : V{};
@@ -309,12 +309,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
         }
       }
       add_products<T, K>(alpha + size_t(from) * n, b + size_t(L + from) * n, stop - from, n, counts);
-      for (int r = from; missing && r < stop; ++r) {
-        V* posterior = gamma + size_t(r - from) * n;
-        const V here = rows.present[L + r];
-        for (int k = 0; k < n; ++k) posterior[k] *= here;
-      }
-      block_sums<T>(call, pack, rows.values + size_t(L + from) * width, stop - from, gamma, sums);
+      block_sums<T>(call, pack, rows, L + from, stop - from, gamma, sums);
     }
   } else if (call.gamma) {
     for (int r = 0; r < C; ++r)

@@ -75,8 +75,9 @@ void log_space_group(const Call& call, int64_t point, int64_t base, int count, c
   std::vector<V> message(n), moved(n), gone(n, nothing), risen(n), beta(n), terms(n), gamma(n), first(n), after(n);
   std::vector<V> counts(size_t(n) * n), sums(size_t(n) * n_sums);
   load_rows<double>(call, base, count, values.data());
-  find_present<double>(Rows<double>{values.data(), present.data(), width}, total);
-  block_logs<double>(call, pack, values.data(), total, b.data());
+  Rows<double> rows{values.data(), present.data(), width};
+  find_present<double>(call, rows, total);
+  block_logs<double>(call, pack, rows, 0, total, b.data());
   V begins{}, core_rows{}, starts{};
   for (int lane = 0; lane < W; ++lane) {
     const int64_t window = base + (lane < count ? lane : count - 1);
@@ -188,8 +189,7 @@ void log_space_group(const Call& call, int64_t point, int64_t base, int count, c
       for (int i = 0; i < n; ++i)
         for (int j = 0; j < n; ++j)
           counts[i * n + j] += own & ~opens ? exp_negative(before[i] + log_a[i * n + j] + likelihood[j]) : V{};
-      for (int k = 0; k < n; ++k) gamma[k] *= present[r];
-      block_sums<double>(call, pack, &values[size_t(r) * width], 1, gamma.data(), sums.data());
+      block_sums<double>(call, pack, rows, r, 1, gamma.data(), sums.data());
     }
     for (int i = 0; i < n; ++i) {
       for (int j = 0; j < n; ++j) terms[j] = log_a[i * n + j] + likelihood[j];

@@ -121,7 +121,7 @@ bool walk_group(const Paths& paths, const Point<double>& point, const std::vecto
     }
   }
   load_rows<double>(call, base, count, rows.values);
-  find_present<double>(rows, total);
+  find_present<double>(call, rows, total);
 
   const V nothing = way == PLAIN ? V{} : all(-std::numeric_limits<double>::infinity());
   const V tiny = all(std::numeric_limits<double>::min());
@@ -151,7 +151,7 @@ bool walk_group(const Paths& paths, const Point<double>& point, const std::vecto
         moved[j] = opens ? all(way == PLAIN ? message : std::log(message)) : moved[j];
         if (way == PLAIN) reached[j] = opens ? all(message > 0 ? 1.0 : 0.0) : reached[j];
       }
-    block_logs<double>(call, point.pack.data(), rows.values + size_t(r) * width, 1, logs);
+    block_logs<double>(call, point.pack.data(), rows, r, 1, logs);
     const Bits<double> here = rows.present[r] != V{};
     V top = logs[0];
     for (int k = 1; k < n; ++k) top = larger<double>(logs[k], top);

@@ -208,8 +208,10 @@ class Emission(Tree):
 
     def check(self, values: np.ndarray, observed: np.ndarray, describe: Callable[[int], str]) -> None:
         """Raise a DataError that names the first observed value, of (n, D), outside the support."""
-        table = np.where(observed, values, 0)
-        if self._density is None or not self._density.by_state:
+        table = values if observed.all() else np.where(observed, values, 0)
+        if self.support is constraints.nonnegative_integer:  # the rest of a division takes its time
+            inside = (table >= 0) & (table.dtype.kind != "f" or table == np.floor(table))
+        elif self._density is None or not self._density.by_state:
             inside = np.asarray(self.support(table))
         elif self.vector_valued:  # some state's support is enough
             inside = np.any(np.asarray(self.support(table[:, None, :])), axis=1)

@@ -1,8 +1,6 @@
 """Zeros and ones."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,13 +9,11 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.conjugate import OneParameter, draw_dirichlet, expected_log_shares, one_parameter
-from longhmm.model.emissions.family import Family, as_float
+from longhmm.model.emissions.family import Family
+from longhmm.model.lowering import as_float
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
-
-if TYPE_CHECKING:
-    pass
 
 
 @EMISSIONS.register("bernoulli")
@@ -41,12 +37,12 @@ class Bernoulli(Family):
     def suits(cls, summary: DataSummary) -> tuple[int, str] | None:
         return (3, "all values are 0 or 1") if summary.n_categories in (1, 2) else None
 
-    def sufficient_statistics(self, y: jax.Array) -> jax.Array:
+    def sufficient_statistics(self, y: Any) -> Any:
         return as_float(y)
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
         probs = self.with_features(params["probs"])
-        return jnp.log(probs) - jnp.log1p(-probs), jnp.sum(-jnp.log1p(-probs), -1)
+        return jnp.log(probs) - jnp.log1p(-probs), -jnp.log1p(-probs)
 
     def conjugate(self, n_levels: int, centre: Any) -> OneParameter | None:
         """Beta probabilities: `q` are both concentrations."""

@@ -14,7 +14,7 @@ from numpyro.distributions.constraints import Constraint
 from longhmm.model.emissions import Emission
 from longhmm.model.emissions.distribution import Builder, Density, check_inside
 from longhmm.model.lowering import LinearLowering, Lowering
-from longhmm.model.parameters import Named, Params, Pending, full_shape, make_parameter, specification
+from longhmm.model.parameters import Named, Pending, full_shape, make_parameter, specification
 from longhmm.model.summary import DataSummary
 
 
@@ -26,6 +26,7 @@ class Family(Emission):
 
     builder: ClassVar[Builder | None] = None
     regions: ClassVar[dict[str, Constraint]]
+    statistics_per_feature: ClassVar = 1  # in s(y)
 
     def __init__(self, dim: int = 1, *, vector: bool = False, **priors: Any) -> None:
         specs = {
@@ -84,24 +85,6 @@ class Family(Emission):
         made.specifications = Named(specs)
         return made
 
-    def sufficient_statistics(self, y: jax.Array) -> jax.Array:
-        """s(y), shape (..., n_stats)."""
-        raise NotImplementedError
-
-    def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
-        """(eta (K, n_stats), a (K,))."""
-        raise NotImplementedError
-
-    def log_base_measure(self, y: jax.Array) -> jax.Array:
-        """log h(y), shape (...,)."""
-        return jnp.zeros(jnp.shape(y)[:-1], jnp.result_type(y, jnp.float32))
-
     @cached_property
     def lowering(self) -> Lowering | None:
-        return LinearLowering(self) if type(self).sufficient_statistics is not Family.sufficient_statistics else None
-
-
-def as_float(y: Any) -> jax.Array:
-    """Observations as floating-point numbers, in their own precision where they have one."""
-    array = jnp.asarray(y)
-    return array if jnp.issubdtype(array.dtype, jnp.inexact) else array.astype(jnp.result_type(float))
+        return LinearLowering(self) if hasattr(self, "sufficient_statistics") else None

@@ -10,6 +10,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.emissions.family import Family
+from longhmm.model.lowering import module_of
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
@@ -22,7 +23,7 @@ class Gamma(Family):
     Default priors: both are log-normal and wide, and the rate is scaled so that the mean of the data is typical.
     """
 
-    builder, support = dist.Gamma, constraints.positive
+    builder, support, statistics_per_feature = dist.Gamma, constraints.positive, 2
     regions: ClassVar = {"concentration": constraints.positive, "rate": constraints.positive}
 
     def __init__(self, dim: int = 1, *, concentration: Any = None, rate: Any = None) -> None:
@@ -33,11 +34,10 @@ class Gamma(Family):
         rate = dist.LogNormal(self.per_feature(typical), 2.0)
         return {"concentration": dist.LogNormal(np.log(2.0), 1.5), "rate": rate}
 
-    def sufficient_statistics(self, y: jax.Array) -> jax.Array:
+    def sufficient_statistics(self, y: Any) -> Any:
         """(log y, y), features one after the other."""
-        return jnp.concatenate([jnp.log(y), y], -1)
+        return module_of(y).concatenate([module_of(y).log(y), y], -1)
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
         shape, rate = self.with_features(params["concentration"]), self.with_features(params["rate"])
-        log_normaliser = jnp.sum(gammaln(shape) - shape * jnp.log(rate), -1)
-        return jnp.concatenate([shape - 1.0, -rate], -1), log_normaliser
+        return jnp.concatenate([shape - 1.0, -rate], -1), gammaln(shape) - shape * jnp.log(rate)

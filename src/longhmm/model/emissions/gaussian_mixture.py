@@ -12,8 +12,9 @@ from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.constraints import Constraint
 
 from longhmm.errors import ModelError
-from longhmm.model.covariance import LOG_2PI
-from longhmm.model.emissions.family import Family, as_float
+from longhmm.model.densities import MIXTURE, DensityLowering, mixture
+from longhmm.model.emissions.family import Family
+from longhmm.model.lowering import as_float
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
@@ -86,10 +87,13 @@ class GaussianMixture(Family):
         }
 
     def log_density(self, params: Params, y: jax.Array) -> jax.Array:
-        inverse_scale = 1.0 / jnp.asarray(params["scales"])
-        z = (as_float(y)[..., None, None] - params["means"]) * inverse_scale
-        offset = jnp.log(jnp.asarray(params["weights"])) + jnp.log(inverse_scale) - 0.5 * LOG_2PI
+        offset, means, inverse_scale = mixture(params)
+        z = (as_float(y)[..., None, None] - means) * inverse_scale
         return jax.nn.logsumexp(offset - 0.5 * z * z, -1)
+
+    @property
+    def lowering(self) -> DensityLowering:
+        return DensityLowering(self, MIXTURE, 3 * self.n_components, mixture)
 
     def means(self, params: Params) -> jax.Array:
         """Of the whole mixture."""

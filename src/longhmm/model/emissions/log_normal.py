@@ -2,14 +2,12 @@
 
 from typing import Any, ClassVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.emissions.family import Family
-from longhmm.model.lowering import GaussianLowering
+from longhmm.model.lowering import GaussianLowering, module_of
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
@@ -37,8 +35,8 @@ class LogNormal(Family):
         centre, spread = 0.5 * (logs[:, -1] + logs[:, 0]), np.maximum(logs[:, -1] - logs[:, 0], sd)
         return {"loc": dist.Normal(self.per_feature(centre), self.per_feature(spread)), "scale": self.scale_prior(sd)}
 
-    def log_base_measure(self, y: jax.Array) -> jax.Array:
-        return jnp.sum(-jnp.log(y), -1)
+    def log_base_measure(self, y: Any) -> Any:
+        return -module_of(y).log(y)
 
     @classmethod
     def suits(cls, summary: DataSummary) -> tuple[int, str] | None:
@@ -49,6 +47,4 @@ class LogNormal(Family):
 
     @property
     def lowering(self) -> GaussianLowering:
-        return GaussianLowering(
-            self, lambda params: (self.with_features(params["loc"]), self.with_features(params["scale"])), logs=True
-        )
+        return GaussianLowering(self, lambda p: [self.with_features(p[name]) for name in ("loc", "scale")], logs=True)

@@ -9,7 +9,8 @@ from jax.scipy.special import gammaln
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
-from longhmm.model.emissions.family import Family, as_float
+from longhmm.model.emissions.family import Family
+from longhmm.model.lowering import as_float
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
@@ -29,7 +30,7 @@ class AccurateNegativeBinomial(dist.NegativeBinomial2):
             return jnp.asarray(super().log_prob(value))
         ways = gammaln(values + concentration) - gammaln(concentration) - gammaln(values + 1.0)
         odds = jnp.log(mean) - jnp.log(concentration + mean)
-        return ways + values * odds - concentration * jnp.log1p(mean / concentration)
+        return jnp.asarray(ways + values * odds - concentration * jnp.log1p(mean / concentration))
 
 
 @EMISSIONS.register("negative-binomial")

@@ -4,12 +4,14 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.special import digamma, gammaln
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.conjugate import OneParameter, one_parameter
-from longhmm.model.emissions.family import Family, as_float
+from longhmm.model.emissions.family import Family
+from longhmm.model.lowering import as_float
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
@@ -38,15 +40,17 @@ class Poisson(Family):
             return None
         return 1, "the values are counts; if they are labels, give --emission categorical"
 
-    def sufficient_statistics(self, y: jax.Array) -> jax.Array:
+    def sufficient_statistics(self, y: Any) -> Any:
         return as_float(y)
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
         rate = self.with_features(params["rate"])
-        return jnp.log(rate), jnp.sum(rate, -1)
+        return jnp.log(rate), rate
 
-    def log_base_measure(self, y: jax.Array) -> jax.Array:
-        return jnp.sum(-gammaln(as_float(y) + 1.0), -1)
+    def log_base_measure(self, y: Any) -> Any:
+        if isinstance(y, np.ndarray) and y.max(initial=0) < 1 << 20:  # each count is looked at once
+            return -np.cumsum(np.log(np.maximum(np.arange(y.max(initial=0) + 1.0), 1.0)))[y.astype(np.int64)]
+        return -gammaln(as_float(y) + 1.0)
 
     def conjugate(self, n_levels: int, centre: Any) -> OneParameter | None:
         """Gamma rates: `q` are shape and rate."""
@@ -59,5 +63,5 @@ class Poisson(Family):
             factors=lambda q: jnp.stack([digamma(q[..., 0]) - jnp.log(q[..., 1]), -q[..., 0] / q[..., 1]], -1),
             mean=lambda q: {"rate": q[..., 0] / q[..., 1]},
             draw=lambda key, q: {"rate": jnp.exp(jax.random.loggamma(key, q[..., 0])) / q[..., 1]},
-            log_base_measure=lambda values, observed: self.log_base_measure(jnp.where(observed, values, 0))[:, None],
+            log_base_measure=lambda y, seen: jnp.sum(self.log_base_measure(jnp.where(seen, y, 0)), -1, keepdims=True),
         )

@@ -14,7 +14,7 @@ from numpyro.distributions import constraints
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.emissions import Before, Emission
-from longhmm.model.lowering import LINEAR, LinearLowering, Lowering
+from longhmm.model.lowering import LINEAR, LinearLowering, Lowering, module_of
 from longhmm.model.parameters import Named, Parameter, Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
@@ -141,25 +141,25 @@ class ProductLowering(Lowering):
     """Log densities that are linear in the statistics of all streams. Each stream has one number more, 1 where it is
     observed: what is missing contributes nothing, also to the normaliser, and other streams of the row stay."""
 
-    kind, has_base_measure, partial_rows = LINEAR, True, True
+    kind, partial_rows = LINEAR, True
     emission: Product
 
     def __init__(self, emission: Product, streams: list[Any]) -> None:
         width = sum(1 + each.width for each in streams)
         super().__init__(emission, width, 1 + width, 1 + width)
-        self.streams = streams
+        self.streams, self.has_base_measure = streams, any(each.has_base_measure for each in streams)
 
     def _each(self) -> Iterator[tuple[str, Any, slice]]:
         return ((name, own, at) for own, (name, _, at) in zip(self.streams, self.emission._each(), strict=True))
 
-    def observed_numbers(self, values: jax.Array, observed: jax.Array) -> jax.Array:
-        parts = []
+    def rows(self, values: Any, observed: Any, lags: Any = None) -> Any:
+        xp, parts = module_of(values), []
         for _, own, columns in self._each():
-            whole = jnp.all(observed[..., columns], axis=-1)[..., None]
-            filled = jnp.where(whole, values[..., columns], own.emission.fill(values.dtype))
-            parts += [whole, jnp.where(whole, own.numbers(filled), 0.0)]
-        numbers = jnp.concatenate([each.astype(jnp.result_type(float)) for each in parts], axis=-1)
-        return jnp.where(jnp.any(observed, axis=-1)[..., None], numbers, jnp.nan)
+            found = own.rows(values[..., columns], observed[..., columns])
+            seen = ~xp.isnan(found[..., :1])
+            parts += [seen.astype(found.dtype), xp.where(seen, found, 0.0)]
+        numbers = xp.concatenate(parts, axis=-1)
+        return numbers if xp is np and observed.all() else xp.where(observed.any(-1, keepdims=True), numbers, np.nan)
 
     def natural(self, params: Params) -> jax.Array:
         parts = [own.natural(self.emission._own(name, own.emission, params)) for name, own, _ in self._each()]

@@ -9,7 +9,9 @@ from jax.scipy.special import gammaln
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
+from longhmm.model.densities import STUDENT, DensityLowering, student
 from longhmm.model.emissions.family import Family
+from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
@@ -57,3 +59,11 @@ class StudentT(Family):
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
         loc = dist.Normal(self.per_feature(summary.centre), self.per_feature(summary.spread))
         return {"df": dist.Gamma(2.0, 0.1), "loc": loc, "scale": self.scale_prior(summary.sd)}
+
+    @property
+    def lowering(self) -> DensityLowering:
+        def natural(params: Params) -> tuple[jax.Array, ...]:
+            df, loc, scale = (self.with_features(params[name]) for name in ("df", "loc", "scale"))
+            return student(log_normaliser(df), df, loc, scale)
+
+        return DensityLowering(self, STUDENT, 4 * self.dim, natural)
