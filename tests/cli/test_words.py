@@ -11,10 +11,11 @@ import typer
 import longhmm as lh
 from longhmm import samplers
 from longhmm.cli.fit import parse_states
-from longhmm.cli.options import build_model, chosen_columns, located, one_of, parse_prior, sampler_names
+from longhmm.cli.options import build_model, located, one_of, parse_prior, sampler_names
 from longhmm.cli.output import guarded, plain, seconds, shown
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
+from longhmm.model.formula import chosen_columns
 from longhmm.model.registry import EMISSIONS, guess_emission
 from longhmm.model.serialise import model_from_config, model_to_config
 
@@ -137,8 +138,8 @@ def test_places_and_columns(tmp_path, monkeypatch):
         "example:nanopore",
         "s3://bucket/a",
     ]
-    assert chosen_columns(["1", "voltage"]) == [1, "voltage"]
-    assert chosen_columns(None) is None
+    assert chosen_columns(["1", "voltage"], None) == {"columns": [1, "voltage"], "covariates": None}
+    assert chosen_columns(None, "~ temp + log(wind)") == {"columns": None, "covariates": ["temp", "wind"]}
 
 
 def test_json_has_no_numpy_and_no_nan():

@@ -8,10 +8,10 @@ from longhmm import Emission, Gaussian, Poisson, Tied
 from longhmm.backends.answers import log_likelihood
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.model.initialise import exchangeable, state_order
+from longhmm.model.initialise import exchangeable, permute, state_order
 from longhmm.model.transitions.dirichlet import Sticky
 from longhmm.posterior.posterior import Posterior
-from longhmm.posterior.relabel import match_states, permute, permute_coordinates
+from longhmm.posterior.relabel import match_states, permute_coordinates
 from longhmm.posterior.summary import convergence
 from posterior.fakes import chains_of, gaussian_model, unconstrained
 

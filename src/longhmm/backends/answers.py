@@ -11,7 +11,6 @@ import numpy as np
 
 from longhmm.backends.paths import best_path, filtered_messages, sampled_path
 from longhmm.backends.stream import stream, totals
-from longhmm.data.sequences import open_data
 from longhmm.errors import ImpossibleObservationError, ModelError
 from longhmm.model.hmm import HMM
 
@@ -36,7 +35,7 @@ def log_likelihood(model: HMM, params: Mapping[str, Any], data: Any) -> float:
         >>> round(lh.log_likelihood(model, params, [0, 1, 9, 7]), 6)
         -9.373309
     """
-    sequences = open_data(data)
+    model, sequences = model.meet(data)
     try:
         return totals(model, model.validate(params), sequences, forward_only=True).log_likelihood
     except ImpossibleObservationError as impossible:
@@ -58,7 +57,7 @@ def state_probabilities(
         >>> lh.state_probabilities(model, params, [0, 1, 9, 7]).round(3)[2]
         array([0., 1.], dtype=float32)
     """
-    sequences = open_data(data)
+    model, sequences = model.meet(data)
     probabilities = np.empty((sequences.length, model.n_states), np.float32)
     for own in stream(model, model.validate(params), sequences, forward_only=causal):
         probabilities[own.start : own.stop] = own.probabilities
@@ -75,7 +74,8 @@ def decode(model: HMM, params: Mapping[str, Any], data: Any) -> Integer[np.ndarr
         >>> lh.decode(model, params, [0, 1, 9, 7])
         array([0, 0, 1, 1], dtype=int8)
     """
-    return best_path(model, params, open_data(data))
+    model, sequences = model.meet(data)
+    return best_path(model, params, sequences)
 
 
 def sample_states(
@@ -92,7 +92,7 @@ def sample_states(
     """
     if draws < 1:
         raise ModelError(f"draws must be at least 1, got {draws}.")
-    sequences = open_data(data)
+    model, sequences = model.meet(data)
     messages = filtered_messages(model, params, sequences)
     keys = (jax.random.fold_in(jax.random.key(seed), draw) for draw in range(draws))
     return np.stack([sampled_path(model, params, sequences, key, messages=messages) for key in keys])

@@ -45,6 +45,7 @@ def fit(
     prior: options.Priors = None,
     lags: options.Lags = None,
     noise: options.Noise = None,
+    transitions: options.Transitions = None,
     stay: options.Stay = None,
     sampler: options.Sampler = options.AUTO,
     chains: options.Chains = 4,
@@ -59,6 +60,7 @@ def fit(
 
     Example: longhmm fit recording.abf --states 3 --out run
     """
+    from longhmm.model.formula import chosen_columns
     from longhmm.model.serialise import model_to_config
     from longhmm.posterior.run_directory import RunDirectory
 
@@ -66,21 +68,21 @@ def fit(
         if value is not None and not value > 0:
             raise LongHMMError(f"{name} must be a positive number of {unit}, got {value:g}.")
     said = Output(as_json)
-    recording, steps, data, guess = options.opened(
-        recordings, dataset, column, emission, dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise)
-    )
+    names = chosen_columns(column, transitions)
+    asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise)
+    recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
     rate = recording.rate if rate is None else rate
     timing = "at an unknown rate" if rate is None else f"at {rate:g} Hz"
     said.say(f"{recording.name}: {recording.length:,} samples of {recording.dim} feature(s) {timing}")
     if not steps.changes_nothing:
         said.say(f"After preprocessing: {data.length:,} samples")
     said.say(f"Emission: {guess.name} ({guess.reason})")
-    asked: dict[str, Any] = dict(priors=prior or [], stay=stay, held_out=held_out, lags=lags, noise=noise)
-    model = options.build_model(guess.name, states, data, **asked)
+    more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, lags=lags, noise=noise, transitions=transitions)
+    model = options.build_model(guess.name, states, data, **more)
     request = {
         "recordings": options.located(recordings),
         "dataset": dataset,
-        "columns": options.chosen_columns(column),
+        **names,
         "rate": rate,
         "unit": recording.unit,
         "preprocessing": steps.to_dict(),
@@ -136,6 +138,7 @@ def compare(
     prior: options.Priors = None,
     lags: options.Lags = None,
     noise: options.Noise = None,
+    transitions: options.Transitions = None,
     stay: options.Stay = None,
     sampler: options.Sampler = options.AUTO,
     chains: options.Chains = 4,
@@ -145,17 +148,17 @@ def compare(
 ) -> None:
     """Fit models with several numbers of states and rank them by how well they predict data they have not seen."""
     from longhmm.data.sequences import Sequences
+    from longhmm.model.formula import chosen_columns
     from longhmm.posterior.compare import compare as rank
     from longhmm.run.sample import sample
 
     numbers = parse_states(states)
     said = Output(as_json)
-    recording, _, data, guess = options.opened(
-        recordings, dataset, column, emission, dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise)
-    )
+    names, asked = chosen_columns(column, transitions), dict(decimate=decimate, log=log, detrend=detrend)
+    recording, _, data, guess = options.opened(recordings, dataset, names, emission, asked | {"normalise": normalise})
     said.say(f"{recording.name}: {data.length:,} samples; emission: {guess.name} ({guess.reason})")
-    asked: dict[str, Any] = dict(priors=prior or [], stay=stay, held_out=held_out, lags=lags, noise=noise)
-    models = {f"{n} state{'s' if n > 1 else ''}": options.build_model(guess.name, n, data, **asked) for n in numbers}
+    more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, lags=lags, noise=noise, transitions=transitions)
+    models = {f"{n} state{'s' if n > 1 else ''}": options.build_model(guess.name, n, data, **more) for n in numbers}
     how = None if sampler == options.AUTO else samplers.from_name(sampler)
 
     def fitted(model: HMM, training: Sequences) -> Posterior:

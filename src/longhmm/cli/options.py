@@ -84,6 +84,7 @@ Priors = Annotated[
 ]
 Lags = Annotated[int | None, modelling(help="Rows of its own past on which a row depends; with --emission ar.")]
 Noise = Annotated[str | None, modelling(help="Noise correlated about the level: ar:2, ma:3; with --emission gaussian.")]
+Transitions = Annotated[str | None, modelling(help="Formula of covariates, columns of the file, such as '~ temp'.")]
 Stay = Annotated[float | None, modelling(help="Prior weight of staying in a state, in observations (moving has 1).")]
 Chains = Annotated[int, sampling(min=1, help="Independent chains.")]
 Draws = Annotated[int, sampling(min=1, help="Draws kept of each chain.")]
@@ -108,19 +109,15 @@ def in_a_folder(file: Path) -> Path:
     return file
 
 
-def chosen_columns(given: list[str] | None) -> list[str | int] | None:
-    return [int(each) if each.isdigit() else each for each in given] if given else None
-
-
 def opened(
-    recordings: list[str], dataset: str | None, column: list[str] | None, emission: str | None, steps: dict[str, Any]
+    recordings: list[str], dataset: str | None, names: dict[str, Any], emission: str | None, steps: dict[str, Any]
 ) -> tuple[Sequences, Preprocessing, Sequences, registry.Guess]:
     """The recording in its files, preprocessing measured on it, what the model sees, and a family that suits that."""
     from longhmm.data.preprocess import Preprocessing
     from longhmm.data.sequences import open_data
 
     where: Any = located(recordings)
-    recording = open_data(where[0] if len(where) == 1 else where, dataset=dataset, columns=chosen_columns(column))
+    recording = open_data(where[0] if len(where) == 1 else where, dataset=dataset, **names)
     if steps["decimate"] >= recording.length:
         most = f"the {recording.length} samples of {recording.name}"
         raise DataError(f"--decimate must be below {most}, got {steps['decimate']}.")
@@ -137,11 +134,12 @@ def build_model(
     from longhmm.model.hmm import HMM
     from longhmm.model.transitions.dirichlet import Sticky
 
+    transitions = given.pop("transitions", None)
     given = {each: value for each, value in given.items() if value is not None}
     emission = registry.emission_from_name(name, data, **dict(parse_prior(text) for text in priors), **given)
     if stay is not None and not stay > 0:
         raise ModelError(f"--stay must be a positive number, got {stay:g}.")
-    model = HMM(n_states, emission, transition_prior=1.0 if stay is None else Sticky(stay=stay))
+    model = HMM(n_states, emission, transitions=transitions, transition_prior=Sticky(stay) if stay else 1.0)
     if n_states > data.length:
         raise ModelError(f"--states must not exceed the {data.length:,} samples of {data.name}, got {n_states}.")
     resolved = model.resolve(data)

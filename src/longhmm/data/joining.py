@@ -22,7 +22,7 @@ class ConcatenatedSource(Source):
     def __init__(self, parts: Sequence[Source]) -> None:
         self.parts = list(parts)
         self.starts = offsets_of([part.length for part in self.parts])
-        self.length, self.dim = int(self.starts[-1]), self.parts[0].dim
+        self.length, self.dim, self.names = int(self.starts[-1]), self.parts[0].dim, self.parts[0].names
         for number, part in enumerate(self.parts):
             if part.dim != self.dim:
                 first = f"sequence 0 ({self.parts[0].name}) has {self.dim}"

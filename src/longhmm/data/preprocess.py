@@ -45,12 +45,13 @@ class Preprocessing:
     def apply(self, data: Any) -> Sequences:
         """The data after all steps, sequence by sequence; in memory where they are short enough, else lazily."""
         sequences = open_data(data)
-        beside = sequences.has_mask or sequences.has_states or sequences.n_covariates > 0
-        if self.changes_nothing and (beside or _bytes(sequences) > IN_MEMORY):
-            return sequences
-        if beside:
-            what = "a mask, known states or covariates, which are not preprocessed"
-            raise DataError(f"{sequences.name} has {what}; leave them out.")
+        if self.changes_nothing:
+            small = not sequences.in_memory and _bytes(sequences) <= IN_MEMORY
+            return sequences.gathered([(0, sequences.length)]) if small else sequences
+        if len(sequences.parts) > 1:
+            raise DataError(
+                f"{sequences.name} has a mask, known states or covariates, which steps skip; leave them out."
+            )
         if self.normalise and (self.centre is None or len(self.centre) != sequences.dim):
             like = f"like one with {0 if self.centre is None else len(self.centre)}"
             few = f"{sequences.name} has {sequences.dim} features, but it is to be normalised {like}"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from longhmm.data.columns import open_covariates
 from longhmm.data.executor import HERE, Executor
 from longhmm.data.formats import open_source
 from longhmm.data.joining import ConcatenatedSource, alongside, cut, is_many, join, strip_masks
@@ -150,7 +151,7 @@ class Sequences:
             cuts += [at + int(each) - start for each in (*inside, stop)]
             at += stop - start
         stored = [self.stored(*span) for span in spans]
-        found = {name: ArraySource(np.concatenate([each[name] for each in stored]), name) for name in stored[0]}
+        found = {k: ArraySource(np.concatenate([s[k] for s in stored]), p.name, like=p) for k, p in self.parts.items()}
         return Sequences(found.pop("values"), np.array(cuts), **found)
 
     def lazy(self, start: int, stop: int) -> dict[str, Any]:
@@ -224,7 +225,8 @@ class Sequences:
         if wrong.any():
             row, column = (int(each) for each in np.argwhere(wrong)[0])
             place = f"at position {start + row} ({self.describe(start + row)})"
-            given = {"name": self.name, "value": values[row, column], "place": place, "column": column}
+            names = (self.parts[what].names if what == "covariates" else None) or range(column + 1)
+            given = {"name": self.name, "value": values[row, column], "place": place, "column": names[column]}
             raise DataError(PARTS[what].format(**given))
 
 
@@ -272,9 +274,9 @@ def open_data(
 
     `data` is an array, a table, the path of a file, or a list of such things (many sequences; a list of numbers is
     one). `mask` is True where an observation is missing, shaped (time,) or (time, feature), or a list like `data`;
-    `states` holds known states (-1 = unknown), shaped (time,), or a list like `data`; `covariates`, shaped (time,) or
-    (time, covariate), or a list like `data`, run alongside; `lengths` cuts one array into sequences of these lengths;
-    `dataset` and `columns` choose within files and tables. NaN is missing, too, but not among covariates.
+    `states` holds known states (-1 = unknown), shaped (time,), or a list like `data`; `covariates` are further columns
+    of `data` by name, a table, a mapping, an array shaped (time,) or (time, covariate), a list like `data`; `lengths`
+    cuts one array into sequences; `dataset` and `columns` choose within files and tables. NaN is missing, too.
     """
     if isinstance(data, Sequences):
         if any(option is not None for option in (mask, states, covariates, lengths, dataset, columns)):
@@ -299,5 +301,5 @@ def open_data(
         own = beside(own_masks if many else own_masks[0], "the mask of the masked array", 1, source.dim)
         both = [each.read(0, each.length) != 0 for each in (own, masks) if each is not None]
         masks = ArraySource(np.logical_or(both[0], both[-1]), "mask")
-    known, further = beside(states, "states", 1, unmarked=-1), beside(covariates, "covariates")
-    return Sequences(source, offsets, mask=masks, states=known, covariates=further)
+    further = open_covariates(covariates, items, many, dataset, columns, source, offsets)
+    return Sequences(source, offsets, mask=masks, states=beside(states, "states", 1, unmarked=-1), covariates=further)

@@ -107,6 +107,8 @@ class Source:
     lengths: Sequence[int] | None = None  # of the sequences it consists of
     path: Path | None = None  # the file it was opened from
     parts: Sequence["Source"] = ()  # the sources it was made of
+    names: tuple[str, ...] | None = None  # of its columns, where they have some
+    made_by: str = ""  # the formulas whose columns these are, if they are
     # Gives what rows are fetched from, such as an open file, which may then be let go or left out of a pickle.
     reopen: Callable[[], Any] | None = None
     _opened: Any = None
@@ -189,7 +191,7 @@ class ArraySource(SlicedSource):
         self.values = self._opened = self._shaped(self._opened, 1).astype(self.dtype, copy=False).view()
         self._columns, self.values.flags.writeable = None, False
         if like is not None:
-            self.rate, self.unit = like.rate, like.unit
+            self.rate, self.unit, self.names, self.made_by = like.rate, like.unit, like.names, like.made_by
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         return self.values[start:stop]
@@ -228,6 +230,7 @@ class ShiftedSource(Source):
     def __init__(self, other: Source, shift: int, length: int, like: Source) -> None:
         self.other, self.shift, self.parts, self.length = other, shift, [other], length
         self.name, self.dim, self.dtype, self.rate, self.unit = like.name, like.dim, like.dtype, like.rate, like.unit
+        self.names, self.made_by = like.names, like.made_by
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
         return self.other.read(self.shift + start, self.shift + stop)

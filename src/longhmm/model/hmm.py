@@ -12,15 +12,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.rows import Rows
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, ModelError
 from longhmm.inference.markov import stationary, stationary_on_host
 from longhmm.model import parameters
 from longhmm.model.emissions import Emission
+from longhmm.model.formula import WithFormulas
 from longhmm.model.parameters import Tree
 from longhmm.model.summary import subsample, summarise
 from longhmm.model.transitions import TransitionModel, probabilities
-from longhmm.model.transitions.dirichlet import Transitions
+from longhmm.model.transitions.logit import as_transitions
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -38,13 +39,13 @@ class Potentials(NamedTuple):
     log_likelihood: Float[Any, "*rows K"] | Float[Any, "*rows K K"]
 
 
-class HMM(Tree):
+class HMM(WithFormulas, Tree):
     """A hidden Markov model with `n_states` states and any emission.
 
     Args:
         n_states: number of hidden states K, at least 1.
         emission: an `Emission`, such as `Gaussian(dim=2)` or `Emission(dist.StudentT, ...)`.
-        transitions: matrices that vary with covariates; None for one matrix with Dirichlet rows.
+        transitions: a formula of covariates such as "~ temp", or a `TransitionModel`; None for one matrix for all rows.
         transition_prior: concentrations of the Dirichlet prior of each row of the transition matrix: a number, an
             array that broadcasts to (K, K), or `Sticky(stay, move)`. A concentration of 0 forbids the transition.
         fixed_rows: rows of the transition matrix that are known, `{state: probabilities}`.
@@ -63,7 +64,7 @@ class HMM(Tree):
         n_states: int,
         emission: Emission,
         *,
-        transitions: TransitionModel | None = None,
+        transitions: TransitionModel | str | None = None,
         transition_prior: Any = 1.0,
         fixed_rows: Mapping[int, Any] | None = None,
         initial: Literal["uniform", "stationary"] | Any = "uniform",
@@ -76,7 +77,7 @@ class HMM(Tree):
             raise ModelError(f"initial must be 'uniform', 'stationary' or {n_states} probabilities, got {initial!r}.")
         self.n_states = int(n_states)
         self.emission = emission
-        self.transitions: Any = transitions or Transitions(self.n_states, transition_prior, fixed_rows)
+        self.transitions: Any = as_transitions(transitions, self.n_states, transition_prior, fixed_rows)
         if not isinstance(initial, str):
             initial = probabilities("initial", initial, self.n_states)
         uniform = isinstance(initial, str) and initial == "uniform"
@@ -127,22 +128,19 @@ class HMM(Tree):
 
     def resolve(self, data: Any) -> HMM:
         """This model with default priors that depend on the data turned into numbers, from a fixed subsample."""
-        if self.emission.is_resolved:
+        if self.emission.is_resolved and self.transitions.is_resolved:
             return self
-        sequences, model = open_data(data), copy.copy(self)
-        self.check_dim(sequences)
-        model.emission = self.emission.resolve(summarise(subsample(sequences)))
-        model.emission.parameters(self.n_states)  # complains now, not in the middle of a run
+        model, sequences = self.meet(data)
+        model.check_dim(sequences)
+        if not self.emission.is_resolved:
+            model = copy.copy(model)
+            model.emission = self.emission.resolve(summarise(subsample(sequences)))
+            model.emission.parameters(self.n_states)  # complains now, not in the middle of a run
         return model
 
     def check_dim(self, sequences: Sequences) -> None:
         """Refuse data with another number of features than the emission has, or of covariates than transitions have."""
-        wanted = self.transitions.n_covariates
-        if wanted and sequences.n_covariates != wanted:
-            raise ModelError(
-                f"{sequences.name} has {sequences.n_covariates} covariate(s), but the transitions depend on {wanted}: "
-                "give them as open_data(y, covariates=...)."
-            )
+        self.check_covariates(sequences)
         if sequences.dim != self.dim:
             raise ModelError(
                 f"{sequences.name} has {sequences.dim} feature(s) per observation, but {self.emission!r} describes "

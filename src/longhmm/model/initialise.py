@@ -9,7 +9,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from longhmm.data.rows import Rows
-from longhmm.data.sequences import open_data
+from longhmm.errors import ModelError
 from longhmm.model.emission_fit import fit_groups, preferences
 from longhmm.model.emissions import Emission
 from longhmm.model.hmm import HMM
@@ -39,19 +39,42 @@ def initial_params(model: HMM, data: Any, *, restarts: int = 4, seed: int = 0) -
         >>> starts[0]["rate"].round(1).tolist()
         [0.4, 8.7]
     """
-    sequences = open_data(data)
+    model, sequences = model.meet(data)
     resolved, stretches = model.resolve(sequences), subsample_rows(sequences, model.lags)
     return [_one_start(resolved, stretches, np.random.default_rng([seed, r]), r) for r in range(restarts)]
 
 
 def in_rising_order(model: HMM, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The same model with states renumbered by rising location, ties by self-transition, where no state is special."""
-    if not exchangeable(model):
-        return params
-    order = state_order(model, params)
-    shared = model.emission.shared
-    renumbered = {name: value if name in shared else value[order] for name, value in params.items()}
-    return {**renumbered, "transition": params["transition"][np.ix_(order, order)]}
+    return permute(model, params, state_order(model, params))
+
+
+def permute(model: HMM, params: Mapping[str, Any], order: Any) -> dict[str, np.ndarray]:
+    """Natural parameters with states renumbered: new state s is old state `order[s]`; leading axes are kept."""
+    order = checked(model, order)
+    lead, moves = np.ndim(params["transition"]) - 2, model.transitions
+    names = {"transition", *([moves.parameter] if "to_state" in moves.axes else [])} & set(params)
+    own = {name: np.take(np.take(params[name], order, lead), order, lead + 1) for name in names}
+    return permuted(model, params, order, own, lead)
+
+
+def permuted(model: HMM, arrays: Any, order: np.ndarray, own: Any, axis: int) -> dict[str, Any]:
+    """All but the transitions' `own` goes by levels on its first axis, which are the states unless these are tied."""
+    levels = model.emission.state_levels(model.n_states)
+    moved = np.full(levels.max() + 1, -1)
+    moved[levels] = levels[order]
+    if not np.array_equal(moved[levels], levels[order]):
+        got = f"got {order.tolist()} for levels {tuple(levels.tolist())}"
+        raise ModelError(f"order must send states that share a level to states that share one, {got}.")
+    orders = dict.fromkeys(arrays, moved) | {"initial": order}
+    fixed = {name: arrays[name] for name in model.emission.shared if name in arrays} | dict(own)
+    return {name: fixed[name] if name in fixed else np.take(arrays[name], orders[name], axis) for name in arrays}
+
+
+def checked(model: HMM, order: Any) -> np.ndarray:
+    if sorted(np.asarray(order).tolist()) != list(range(model.n_states)):
+        raise ModelError(f"order must be a permutation of the {model.n_states} states, got {list(order)}.")
+    return np.asarray(order)
 
 
 def exchangeable(model: HMM) -> bool:

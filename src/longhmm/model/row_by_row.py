@@ -11,6 +11,7 @@ import numpy as np
 
 from longhmm.errors import ModelError
 from longhmm.model.emissions import Before
+from longhmm.model.formula import from_table
 
 if TYPE_CHECKING:
     from longhmm.model.hmm import HMM
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 def checked_covariates(model: HMM, given: Any, length: int) -> np.ndarray:
     """`(length, C)`, or a refusal; without columns where the model needs none."""
+    given = from_table(model.formulas, given) if model.formulas else given
     found = np.zeros((length, 0)) if given is None else np.asarray(given, np.float64)
     found = found[:, None] if found.ndim == 1 else found
     wanted = model.transitions.n_covariates or found.shape[-1]

@@ -34,7 +34,7 @@ def simulate(
         params: natural parameters, such as `{"transition": ..., "mean": ..., "covariance": ...}`.
         length: number of observations; a list of numbers gives lists of independent sequences.
         seed: equal seeds give equal draws, and a longer simulation begins with the shorter one.
-        covariates: `(length, C)`, for models that depend on them; a list of such arrays for several sequences.
+        covariates: `(length, C)`, or a table for formulas, where a model depends on them; a list for several sequences.
 
     Returns:
         `states`, `(length,)` int32, and `observations`, `(length, dim)`, float32 or integer.

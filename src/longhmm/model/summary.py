@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.source import ArraySource
 from longhmm.errors import DataError
 
 LARGEST = 1e18  # windows are computed in single precision, in which squares of values still have to be numbers
@@ -129,5 +130,6 @@ def subsample_data(sequences: Sequences, **how: int) -> Sequences:
     values, _, states, _, covariates = map(list, zip(*subsample_rows(sequences, **how), strict=True))
     if sequences.dtype.kind in "iu" and not any(np.isnan(each).any() for each in values):
         values = [each.astype(sequences.dtype) for each in values]
-    known, beside = sequences.has_states, sequences.n_covariates
-    return open_data(values, states=states if known else None, covariates=covariates if beside else None)
+    beside: Any = sequences.parts.get("covariates")
+    beside = beside and ArraySource(np.concatenate(covariates), "covariates", like=beside)
+    return open_data(values, states=states if sequences.has_states else None, covariates=beside)

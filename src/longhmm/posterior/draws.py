@@ -11,12 +11,14 @@ import jax
 import numpy as np
 import xarray as xr
 
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
+from longhmm.model.formula import own_axes, term_labels
 from longhmm.model.hmm import HMM
+from longhmm.model.initialise import permute
 from longhmm.model.parameters import coordinate_shapes, free_names
 from longhmm.model.support import Turn, mean_direction, unwrapped
-from longhmm.posterior.relabel import chain_orders, permute, permute_coordinates
+from longhmm.posterior.relabel import chain_orders, permute_coordinates
 from longhmm.run.chains import Chains
 from longhmm.run.checkpoint import from_plain
 from longhmm.run.request import Request
@@ -88,7 +90,7 @@ class Draws:
         about = {"data": described} if described else {}
         return cls(
             model,
-            labelled(natural, parameter_axes(model)),
+            labelled(natural, parameter_axes(model)).assign_coords(term_labels(model)),
             labelled(coordinates, names),
             labelled(chains.stats, {}),
             {**about, **copy.deepcopy(dict(chains.settings)), "state_order": [order.tolist() for order in orders]},
@@ -168,7 +170,7 @@ class Draws:
         given["sampler"] = sampler or given["sampler"]
         if given["sampler"] is None:
             raise ModelError("sampler must be given: the run used one of your own, which is not stored with it.")
-        return Run(Request(self.model, open_data(data), checkpoint=place, **given))
+        return Run(Request(self.model, self.model.opened(data), checkpoint=place, **given))
 
 
 def in_float64(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -199,9 +201,7 @@ def check_rate(rate: float | None) -> None:
 def parameter_axes(model: HMM) -> dict[str, dict[str, int]]:
     """Names and sizes of the axes of every inferred parameter: states (or levels) first, then features and the like."""
     moves, emission, n_states = model.transitions, model.emission, model.n_states
-    found = {"transition": {"state": n_states, "to_state": n_states}}
-    if moves.varies:
-        found[moves.parameter] = {f"{moves.parameter}_{axis}": size for axis, size in enumerate(moves.shape)}
+    found = {"transition": {"state": n_states, "to_state": n_states}, **own_axes(moves)}
     table = emission.parameters(n_states)
     for name in free_names(table):
         found[name] = dict(zip(emission.axes(name, n_states), table[name].shape, strict=True))
@@ -225,16 +225,18 @@ def labelled(arrays: Arrays, axes: Mapping[str, Iterable[str]], lead: tuple[str,
     return found.assign_coords({axis: np.arange(size) for axis, size in found.sizes.items()})
 
 
-def entry_names(name: str, shape: tuple[int, ...]) -> list[str]:
-    """`name[0, 1]` for every entry of an array, in C order; the bare name for a single number."""
-    return [f"{name}[{', '.join(map(str, index))}]" if shape else name for index in np.ndindex(*shape)]
+def entry_names(values: xr.DataArray, skip: int = 2) -> list[str]:
+    """`name[0, 1]` for every entry behind the first axes, in C order; the bare name for a single number."""
+    labels, places = [values.coords[axis].values for axis in values.dims[skip:]], np.ndindex(*values.shape[skip:])
+    entries = [", ".join(str(label[i]) for label, i in zip(labels, at, strict=True)) for at in places]
+    return [f"{values.name}[{entry}]" if labels else str(values.name) for entry in entries]
 
 
 def entry_table(values: Mapping[Any, Any]) -> dict[str, float]:
     """Every entry of arrays by name, in their order."""
     found: dict[str, float] = {}
-    for name, each in values.items():
-        found |= dict(zip(entry_names(str(name), each.shape), np.ravel(np.asarray(each)).tolist(), strict=True))
+    for each in values.values():
+        found |= dict(zip(entry_names(each, 0), np.ravel(np.asarray(each)).tolist(), strict=True))
     return found
 
 

@@ -13,7 +13,7 @@ from longhmm.backends.block import Own
 from longhmm.backends.paths import best_path
 from longhmm.backends.stream import stream
 from longhmm.data.preprocess import Preprocessing
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, ModelError
 from longhmm.posterior.draws import Draws, check_rate
 from longhmm.posterior.store import Place
@@ -37,7 +37,7 @@ class Decoding(Draws):
         uncertainty of the parameters does to the decoding; it does not include the uncertainty of the path itself.
         With a `client` of a Dask cluster, its workers pass over the data.
         """
-        sequences = on_cluster(data, client)
+        sequences = on_cluster(self.model.opened(data), client)
         if draws is None:
             return best_path(self.model, self.mean_params(), sequences)
         return np.stack([best_path(self.model, params, sequences) for params in self.iterate(draws)])
@@ -53,7 +53,7 @@ class Decoding(Draws):
             out: where to put the result if it is too long for memory: the name of an .npy file to make, or an array.
             client: a `dask.distributed.Client`, whose workers then pass over the data.
         """
-        sequences = on_cluster(data, client)
+        sequences = on_cluster(self.model.opened(data), client)
         total = array_for(out, (sequences.length, self.model.n_states))
         total[...] = 0
         share = partial(_share, len(self.thinned(draws)))
@@ -88,7 +88,7 @@ class Decoding(Draws):
         import pandas as pd
 
         check_rate(rate)
-        sequences = open_data(data)
+        sequences = self.model.opened(data)
         states = self.decode(sequences) if path is None else np.asarray(path)
         if states.shape != (sequences.length,):
             raise DataError(f"path must hold one state for each of {sequences.length} rows, got {states.shape}.")

@@ -7,8 +7,8 @@ from typing import Any, Self
 import numpy as np
 import xarray as xr
 
-from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError, check_whole
+from longhmm.model.formula import term_labels, unlabelled
 from longhmm.model.hmm import HMM
 from longhmm.model.serialise import model_from_config, model_to_config
 from longhmm.posterior import store
@@ -94,7 +94,7 @@ class Posterior(Summarising, Decoding, Predicting, Judging):
         from longhmm.report.page import write_page
         from longhmm.report.subject import Subject, data_name
 
-        sequences, name = None if data is None else open_data(data), title or data_name(self) or "A posterior"
+        sequences, name = None if data is None else self.model.opened(data), title or data_name(self) or "A posterior"
         return write_page(Subject(self, sequences, name, rate, unit), Path(path))
 
     def save(self, path: store.Place) -> None:
@@ -103,7 +103,7 @@ class Posterior(Summarising, Decoding, Predicting, Judging):
             config: dict[str, Any] | None = model_to_config(self.model)
         except ModelError:
             config = None  # a user's own code: load(path, model=...) takes it from there
-        groups = {"draws": self.draws, "unconstrained": self.unconstrained, "sample_stats": self.sample_stats}
+        groups = {"draws": unlabelled(self), "unconstrained": self.unconstrained, "sample_stats": self.sample_stats}
         if self.mode is not None:
             varying = {str(name): self.mode[str(name)] for name in self.draws}
             groups["mode"] = labelled(varying, parameter_axes(self.model), ())
@@ -157,7 +157,7 @@ def load(path: store.Place, model: HMM | None = None) -> Posterior:
     try:
         return Posterior(
             model,
-            draws[list(shapes)],
+            draws[list(shapes)].assign_coords(term_labels(model)),
             unconstrained,
             groups["sample_stats"],
             settings=document["settings"],

@@ -12,9 +12,10 @@ import numpy as np
 from longhmm.backends.block import Collector
 from longhmm.backends.stream import Stretches, stream
 from longhmm.data.rows import Rows
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, ImpossibleObservationError, ModelError
 from longhmm.inference.recursions import Steps, filtered
+from longhmm.model.formula import transitions_into
 from longhmm.model.hmm import HMM
 from longhmm.model.memory import unfold
 from longhmm.model.row_by_row import Ahead, checked_covariates, extend_paths
@@ -24,8 +25,6 @@ from longhmm.run.cluster import on_cluster
 TAILS = (1 << 10, 1 << 14)  # observations before the end that are tried before the whole sequence is
 BLOCKS = 100
 FORGOTTEN = 1e-12  # total variation between distributions whose starts no longer matter
-
-_matrices = jax.jit(lambda model, parameter, covariates: model.transitions.matrices(parameter, covariates))
 
 
 class Predicted(NamedTuple):
@@ -67,12 +66,6 @@ def predictions(
             states[~valid] = complete["initial"]
             valid = np.ones_like(valid)
         yield Predicted(own.start, own.stop, states, valid, own.collected)
-
-
-def transitions_into(model: HMM, params: Mapping[str, Any], covariates: np.ndarray | None) -> np.ndarray:
-    """`(n, K, K)`, the matrices of the transitions into rows with covariates `(n, C)`; of one row where None."""
-    given = np.zeros((1, 0)) if covariates is None else covariates
-    return np.asarray(in_float64(_matrices, model, params[model.transitions.parameter], given))
 
 
 def last_state(model: HMM, params: Mapping[str, Any], sequences: Sequences, sequence: int = -1) -> np.ndarray:
@@ -182,7 +175,7 @@ class Predicting(Draws):
         """
         if steps < 1 or paths < 1:
             raise ModelError(f"steps and paths must be at least 1, got {steps!r} and {paths!r}.")
-        model, sequences = self.model, open_data(data)
+        model, sequences = self.model, self.model.opened(data)
         future = checked_covariates(model, covariates, steps)
         lags = np.broadcast_to(last_rows(model, sequences, sequence), (paths, model.lags, model.dim))
         key = jax.random.key(seed)
@@ -213,8 +206,8 @@ class Predicting(Draws):
             blocks: stretches of equal length into which the score is split.
             client: a `dask.distributed.Client`, whose workers then pass over the data.
         """
-        model, sequences = self.model, on_cluster(data, client)
-        before = None if after is None else on_cluster(after, client)
+        model, sequences = self.model, on_cluster(self.model.opened(data), client)
+        before = None if after is None else on_cluster(model.opened(after), client)
         if before is not None:
             if sequences.n_sequences > 1:
                 raise DataError(f"after= goes with one sequence, but {sequences.name} has {sequences.n_sequences}.")
@@ -273,7 +266,7 @@ def predictive_log_prob(
             f"steps must be 1 where observations depend on those before them, and on one state each, got {steps!r} "
             f"for {model!r}."
         )
-    sequences = open_data(data)
+    sequences = model.opened(data)
     edges = np.linspace(0, sequences.length, min(BLOCKS, sequences.length) + 1).astype(np.int64)
     totals, counts = np.zeros((2, len(edges) - 1))
     # All parameters run side by side over the data, so that memory holds one block of each.

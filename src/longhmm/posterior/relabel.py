@@ -12,7 +12,7 @@ import numpy as np
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
-from longhmm.model.initialise import exchangeable, state_order
+from longhmm.model.initialise import checked, exchangeable, permute, permuted, state_order
 
 Params = Mapping[str, Any]
 DRAWS_PER_STATE = 256
@@ -20,44 +20,14 @@ MARGIN = 0.1  # by how much a matching must beat the default order, so that nois
 FARTHEST = 700.0  # logarithm of the largest divergence that is a number
 
 
-def permute(model: HMM, params: Params, order: Any) -> dict[str, np.ndarray]:
-    """Natural parameters with states renumbered: new state s is old state `order[s]`; leading axes are kept."""
-    order = _checked(model, order)
-    transition = np.asarray(params["transition"])[..., order, :][..., :, order]
-    return _permuted(model, params, order, transition, transition.ndim - 2)
-
-
 def permute_coordinates(model: HMM, coordinates: Params, order: Any) -> dict[str, np.ndarray]:
     """The same for unconstrained coordinates, without passing through natural parameters that could underflow:
     log-ratio coordinates of permuted rows are an orthogonal transformation of the original ones."""
-    order, transition, size = _checked(model, order), np.asarray(coordinates["transition"]), model.transitions.n_free
+    order, transition, size = checked(model, order), np.asarray(coordinates["transition"]), model.transitions.n_free
     if size and np.any(order != np.arange(model.n_states)):  # the matrix that permutes is found by its action on units
         with jax.enable_x64(True):
             transition = transition @ np.asarray(_moved_units(model, order, np.eye(size)))
-    return _permuted(model, coordinates, order, transition, transition.ndim - 1)
-
-
-def _permuted(model: HMM, arrays: Params, order: np.ndarray, transition: np.ndarray, axis: int) -> dict[str, Any]:
-    """All else goes by levels on its first axis, which are the states unless these are tied."""
-    levels = model.emission.state_levels(model.n_states)
-    moved = np.full(levels.max() + 1, -1)
-    moved[levels] = levels[order]
-    if not np.array_equal(moved[levels], levels[order]):
-        raise ModelError(
-            f"order must send states that share a level to states that share one, got {order.tolist()} for "
-            f"levels {tuple(levels.tolist())}."
-        )
-    orders = dict.fromkeys(arrays, moved) | {"initial": order}
-    stacked = {name for name in arrays if name not in model.emission.shared}
-    others = {name: np.take(arrays[name], orders[name], axis) for name in stacked - {"transition"}}
-    others |= {name: arrays[name] for name in model.emission.shared if name in arrays}
-    return {name: others.get(name, transition) for name in arrays}
-
-
-def _checked(model: HMM, order: Any) -> np.ndarray:
-    if sorted(np.asarray(order).tolist()) != list(range(model.n_states)):
-        raise ModelError(f"order must be a permutation of the {model.n_states} states, got {list(order)}.")
-    return np.asarray(order)
+    return permuted(model, coordinates, order, {"transition": transition}, transition.ndim - 1)
 
 
 @jax.jit

@@ -16,7 +16,6 @@ from numpyro.distributions import constraints
 
 from longhmm.backends.stream import totals
 from longhmm.data.preprocess import Preprocessing
-from longhmm.data.sequences import open_data
 from longhmm.inference.markov import stationary_on_host
 from longhmm.model.support import unwrapped
 from longhmm.posterior.draws import SAMPLE_DIMS, Draws, central, check_rate, entry_table, in_float64, labelled
@@ -62,7 +61,8 @@ class Summarising(Draws):
             f"{100 * high:.3g}%": draws.quantile(high, SAMPLE_DIMS),
             **convergence(draws),
         }
-        return pd.DataFrame({name: entry_table(each) for name, each in columns.items()}).rename_axis("parameter")
+        table = pd.DataFrame({name: entry_table(each) for name, each in columns.items()}).rename_axis("parameter")
+        return table[(table["mean"] != 0) | (table["sd"] != 0)]  # what is 0 by definition is no result
 
     def dwell(
         self, *, rate: float | None = None, interval: float = 0.9, data: Any = None, draws: int = 20
@@ -83,7 +83,7 @@ class Summarising(Draws):
             quantities["dwell_s"] = lengths / rate
         quantities["stationary"] = stationary_on_host(transition)
         if data is not None:
-            sequences = open_data(data)
+            sequences = self.model.opened(data)
             sums = [totals(self.model, params, sequences) for params in self.iterate(draws)]
             shares = [(each.first + each.transitions.sum(axis=0)) / sequences.length for each in sums]
             quantities["occupancy"] = np.stack(shares)

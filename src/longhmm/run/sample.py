@@ -105,7 +105,8 @@ def sample(
 
 def requested(model: HMM, data: Any, *, sampler: Sampler | None, client: Any = None, **options: Any) -> Request:
     """The arguments of `sample`, checked, with data that are open and a model that has numbers for all its priors."""
-    sequences, automatic = on_cluster(data, client), sampler is None
+    model, opened = model.meet(data)
+    sequences, automatic = on_cluster(opened, client), sampler is None
     model.check_dim(sequences)
     chosen = ControlVariateSGLD() if sampler is None else sampler
     resolved = model.resolve(sequences)

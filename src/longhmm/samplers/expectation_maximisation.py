@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from longhmm.backends.stream import Progress
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError, ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
@@ -166,7 +166,7 @@ def fit_em(
             f"max_iterations must be at least 0 and restarts at least 1, got {max_iterations!r} and {restarts!r}."
         )
     ExpectationMaximisation().check(model)
-    sequences = open_data(data)
+    model, sequences = model.meet(data)
     resolved = model.resolve(sequences)
     start = init if init is not None else _best_start(resolved, sequences, restarts, seed, prior)
     with Bar(progress) as bar:

@@ -16,7 +16,7 @@ from jax import Array
 from longhmm.backends.evaluate import chunk_statistics, lower
 from longhmm.backends.protocol import Boundary, Wanted
 from longhmm.data.layout import Partition, gather, ladder
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.inference.markov import stationary_on_host
 from longhmm.model.hmm import HMM
@@ -125,7 +125,8 @@ def buffer_report(
         >>> report.rows[0].bias > report.rows[-1].bias
         True
     """
-    sequences, windows, rule = open_data(data), windows or Windows(), rule or LyapunovBuffer()
+    model, sequences = model.meet(data)
+    windows, rule = windows or Windows(), rule or LyapunovBuffer()
     model.check_dim(sequences)
     complete = interior(model, params)
     chosen = rule.estimate(model, complete, sequences)

@@ -16,7 +16,7 @@ from longhmm.backends import stream
 from longhmm.backends.evaluate import Statistics
 from longhmm.backends.resident import Data, Program, exact_statistics, lay_out
 from longhmm.backends.stream import Progress
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import Sequences
 from longhmm.inference.markov import centred_counts
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
@@ -163,7 +163,7 @@ def gradient(
         >>> sorted(slope), slope["transition"].shape
         (['rate', 'transition'], (2,))
     """
-    sequences = open_data(data)
+    model, sequences = model.meet(data)
     model = model.resolve(sequences)
     complete = interior(model, params)
     if estimator is None:

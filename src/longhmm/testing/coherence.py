@@ -14,6 +14,7 @@ from longhmm.backends.stream import stream, totals
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError, LongHMMError, ModelError
 from longhmm.model.emissions import Emission
+from longhmm.model.formula import on_columns
 from longhmm.model.hmm import HMM, Potentials
 from longhmm.model.simulate import simulate
 from longhmm.testing.sampling import Sampling, close, finite, require
@@ -86,10 +87,10 @@ def check_coherence(model: HMM, params: Mapping[str, Any], data: Any, *, seed: i
         >>> params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
         >>> lh.testing.check_coherence(model, params, [0, 1, 9, 7])
     """
-    sequences = open_data(data)
+    model, sequences = model.meet(data)
     if sequences.length > LONGEST:
         raise LongHMMError(f"check_coherence needs at most {LONGEST:,} observations, got {sequences.length:,}.")
-    resolved = model.resolve(sequences)
+    resolved = on_columns(model.resolve(sequences))
     with jax.enable_x64(True):
         case = _Case(resolved, params, sequences, np.random.default_rng(seed))
         case.check_coordinates()

@@ -73,7 +73,7 @@ def open_source(obj: Any, *, dataset: str | None = None, columns: Columns = None
     if is_dask(obj):
         return DaskSource(obj, name, columns)
     if package == "pandas":
-        return ArraySource(_table_values(obj, columns, name), name)
+        return _open_table(obj, columns, name)
     if isinstance(obj, np.ma.MaskedArray):
         if obj.dtype.kind != "f":
             raise DataError(f"{name} is a masked array of integers, which cannot hold NaN; pass it with mask= instead")
@@ -138,8 +138,8 @@ def _is_lazy(obj: Any) -> bool:
         return False
 
 
-def _table_values(table: Any, columns: Columns, name: str) -> np.ndarray:
-    """The values of a pandas Series or DataFrame in one dtype, missing ones as NaN."""
+def _open_table(table: Any, columns: Columns, name: str) -> ArraySource:
+    """A pandas Series or DataFrame, its values in one dtype, missing ones as NaN."""
     if table.ndim == 1:
         table = table.to_frame()
     numeric = [label for label, dtype in zip(table.columns, table.dtypes, strict=True) if dtype.kind in "biuf"]
@@ -154,4 +154,6 @@ def _table_values(table: Any, columns: Columns, name: str) -> np.ndarray:
     if not dtypes:
         raise DataError(f"{name} is empty (no columns); pass at least one numeric column")
     common = np.result_type(*dtypes)
-    return table.to_numpy(dtype=common, na_value=np.nan) if common.kind == "f" else table.to_numpy(dtype=common)
+    source = ArraySource(table.to_numpy(common, **({"na_value": np.nan} if common.kind == "f" else {})), name)
+    source.names = tuple(map(str, table.columns))
+    return source

@@ -143,7 +143,7 @@ class ParquetSource(Source):
         self.name, file = str(path), _parquet_file(path)
         names = [name for name in file.schema_arrow.names if not name.startswith("__index_level_")]
         self._columns = [names[i] for i in column_indices(columns, names, self.name)]
-        self.dim = len(self._columns)
+        self.dim, self.names = len(self._columns), tuple(self._columns)
         self.dtype = np.result_type(*(_column_dtype(file, name, names, self.name) for name in self._columns))
         rows = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
         self._starts = np.concatenate([[0], np.cumsum(rows, dtype=np.int64)])

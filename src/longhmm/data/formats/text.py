@@ -45,6 +45,7 @@ class TextSource(Source):
         if self.length == 0:
             raise DataError(f"{self.name} is empty (no rows after its header); pass at least one observation")
         self.dim, self.dtype = len(self._columns), np.dtype(np.int64 if whole else np.float64)
+        self.names = tuple(self._names[each] for each in self._columns)
 
     def _sniff(self) -> None:
         """Read the first lines: skip leading '#' lines, find the delimiter, and tell a header from data."""

@@ -12,11 +12,12 @@ import numpy as np
 
 from longhmm.errors import ModelError
 from longhmm.inference.scaling import safe_log
+from longhmm.model.formula import FollowsFormula
 from longhmm.model.parameters import Tree
 from longhmm.model.registry import accepted
 
 
-class TransitionModel(Tree):
+class TransitionModel(FollowsFormula, Tree):
     """Transition matrices that vary by row, as a function of covariates; subclass it to make one.
 
     A subclass sets `n_states`, `n_covariates` and `shape`, and defines `matrices` and `log_prior`. Its parameter, named

@@ -57,7 +57,7 @@ class Entries(NamedTuple):
 
 def entries(posterior: Draws) -> Entries:
     natural = {name: np.asarray(posterior.draws[name]) for name in parameter_axes(posterior.model)}
-    names = [entry for name, value in natural.items() for entry in entry_names(name, value.shape[2:])]
+    names = [entry for name in natural for entry in entry_names(posterior.draws[name])]
     values = np.concatenate([value.reshape((*value.shape[:2], -1)) for value in natural.values()], axis=2)
     columns = np.flatnonzero(np.ptp(values, axis=(0, 1)) > 0)
     values = values[:, :, columns]

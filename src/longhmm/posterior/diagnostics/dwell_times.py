@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from longhmm.backends.paths import sampled_path
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import Sequences
+from longhmm.data.source import ArraySource
 from longhmm.errors import ModelError
 from longhmm.model.emissions.categorical import Categorical
+from longhmm.model.formula import transitions_into
 from longhmm.model.hmm import HMM
 from longhmm.model.registry import EMISSIONS
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details
 from longhmm.posterior.diagnostics.observations import emission_call, excerpts
 from longhmm.posterior.draws import Draws, central, check_rate, labelled
-from longhmm.posterior.predict import predictions, transitions_into
+from longhmm.posterior.predict import predictions
 from longhmm.run.generator import generator_key
 
 if TYPE_CHECKING:
@@ -145,16 +147,12 @@ def _state_chances(model: HMM, params: Mapping[str, np.ndarray], path: np.ndarra
 def _level_chances(model: HMM, params: Mapping[str, np.ndarray], level: np.ndarray, sequences: Sequences) -> np.ndarray:
     """`(T,)`, the chance that the level changes after each row, given the levels up to it; 0 after the last."""
     levels, moves = model.emission.state_levels(model.n_states), model.transitions
-    watched = HMM(
-        model.n_states, Categorical(int(levels.max()) + 1), initial=params["initial"],
-        transitions=moves if moves.varies else None,
-    )  # fmt: skip
-    cuts = sequences.offsets[1:-1]
-    covariates = sequences.rows(0, sequences.length).covariates if moves.varies else None
-    data = open_data(np.split(level, cuts), covariates=None if covariates is None else np.split(covariates, cuts))
-    known = {moves.parameter: params[moves.parameter], "probs": np.eye(int(levels.max()) + 1)[levels]}
+    n = int(levels.max()) + 1
+    chain = HMM(model.n_states, Categorical(n), initial=params["initial"], transitions=moves if moves.varies else None)
+    data = Sequences(ArraySource(level), sequences.offsets, covariates=sequences.parts.get("covariates"))
+    known = {moves.parameter: params[moves.parameter], "probs": np.eye(n)[levels]}
     stay = np.zeros(len(level))
-    for part in predictions(watched.resolve(data), known, data):
+    for part in predictions(chain.resolve(data), known, data):
         before = level[np.maximum(np.arange(part.start, part.stop) - 1, 0)]
         stay[part.start : part.stop] = np.sum(part.states * (levels == before[:, None]), axis=1)
     return 1.0 - np.append(stay[1:], 1.0)

@@ -8,7 +8,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from longhmm.data.rows import Rows
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, ModelError
 from longhmm.inference.markov import stationary_on_host
 from longhmm.model.emissions import Emission
@@ -194,7 +194,7 @@ def amplitudes(
     from the posterior, states weighed by their share of time in the long run."""
     if bins < 1:
         raise ModelError(f"bins must be at least 1, got {bins!r}.")
-    sequences, model = open_data(data), posterior.model
+    sequences, model = posterior.model.opened(data), posterior.model
     if not 0 <= feature < sequences.dim:
         raise DataError(f"feature must lie between 0 and {sequences.dim - 1}, got {feature!r}.")
     if model.lags or model.emission.couples:

@@ -9,7 +9,6 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 
 from longhmm.backends.stream import Progress
-from longhmm.data.sequences import open_data
 from longhmm.errors import DataError
 from longhmm.posterior.diagnostics.bias import Gradient, bias, by_passes, judge_scatter, step_bias
 from longhmm.posterior.diagnostics.dwell_times import dwell_times, judge_dwell_times
@@ -105,7 +104,7 @@ class Judging(Draws):
             reason = f"R-hat is at most {r_hat:.3f}, ESS at least {ess:.0f}; pass the data to check for bias and fit."
             found = "chains agree, rest unchecked", reason
         if found is None:
-            sequences = open_data(data)
+            sequences = self.model.opened(data)
             noted = (note.removeprefix("biased: ") for note in self.notes if note.startswith("biased: "))
             biased = next(noted, None)
             if biased is None and (gradients > 0 or gradient is not None):

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.posterior.diagnostics import bias
 from longhmm.posterior.diagnostics.observations import Residuals, quantiles, residuals
@@ -34,7 +33,7 @@ def forest(posterior: Posterior) -> Figure:
     panels = []
     for name, values in posterior.draws.items():
         index = list(np.ndindex(*values.shape[2:]))
-        labels, draws = entry_names(str(name), values.shape[2:]), np.asarray(values).reshape(-1, len(index))
+        labels, draws = entry_names(values), np.asarray(values).reshape(-1, len(index))
         keep = np.ptp(draws, axis=0) > 0
         if name == "transition":
             keep &= [a != b for a, b in index]
@@ -107,7 +106,7 @@ def residual_check(posterior: Posterior, data: Any, *, found: Residuals | None =
         found: the residuals, if they are known already.
         most: how many observations to look at.
     """
-    sequences = open_data(data)
+    sequences = posterior.model.opened(data)
     if found is None:
         found = residuals(posterior.model, posterior.centre, sequences, most=most)
     if found is None:

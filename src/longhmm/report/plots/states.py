@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longhmm.data.envelopes import envelope
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, ModelError
 from longhmm.inference.markov import stationary_on_host
 from longhmm.posterior.diagnostics.dwell_times import dwell_histogram
@@ -40,7 +40,7 @@ def amplitudes(posterior: Posterior, data: Any, *, unit: str = "", log: bool = T
         unit: of the observations, for the label.
         log: whether counts are on a logarithmic axis, on which rare states can be seen.
     """
-    sequences = open_data(data)
+    sequences = posterior.model.opened(data)
     features = min(sequences.dim, style.MOST_FEATURES)
     figure, grid = style.panels(features, 2, 5.8 if features == 1 else 5.0, 3.8)
     for feature, axes in enumerate(grid):
@@ -161,7 +161,7 @@ def segmentation(
 
     Without `path` and `probabilities` the stretch and some observations on either side are decoded.
     """
-    sequences, n_states = open_data(data), posterior.model.n_states
+    sequences, n_states = posterior.model.opened(data), posterior.model.n_states
     stop = sequences.length if stop is None else stop
     bounds = envelope(sequences, start, stop, bins=BINS)
     states, chances = _states(posterior, sequences, start, stop, path, probabilities)

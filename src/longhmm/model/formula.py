@@ -1,0 +1,338 @@
+"""Formulas such as `~ temp + scale(slope)`: from covariates by name to the numbers that a model sees.
+
+What a formula learns from the data it first meets (means of `scale`, knots of splines, categories of `C`) is kept with
+it as plain values, so that other data are turned into the same numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import jax
+import numpy as np
+
+from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.source import ArraySource, Source, one_line
+from longhmm.errors import DataError, ModelError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Functions of one number, and what formulaic adds; all are free of memory of other rows but for what they learn.
+_NUMPY = "abs arctan cos cosh exp floor log log10 log1p log2 sin sinh sqrt tan tanh"
+PLAIN: dict[str, Any] = {name: getattr(np, name) for name in _NUMPY.split(" ")}
+LEARNING = ("C", "I", "bs", "cc", "center", "cr", "cs", "poly", "scale", "standardize")
+CONSTANTS = {"pi": np.pi}
+PIECES, PIECE_LENGTH = 64, 512  # of data in files, from which a formula learns
+_NODES: tuple[type, ...] = (
+    *(ast.Expression, ast.Call, ast.keyword, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.operator),
+    *(ast.unaryop, ast.List, ast.Tuple, ast.Compare, ast.cmpop),
+)
+
+
+class Formula:
+    """The right-hand side of a formula. Two are equal if they say the same and lead to the same columns, whatever they
+    have learned: compiled programs see columns only."""
+
+    def __init__(self, text: str, state: Mapping[str, Any] | None = None) -> None:
+        self.text = text
+        self._parsed, self.variables = _parsed(text)
+        self.columns: tuple[str, ...] = ()  # none before it has met data
+        self._spec: Any = None
+        if state is not None:
+            self._spec, self.columns = _from_state(self._parsed, state), tuple(map(str, state["columns"]))
+
+    def __repr__(self) -> str:
+        return f"Formula({self.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Formula) and (self.text, self.columns) == (other.text, other.columns)
+
+    def __hash__(self) -> int:
+        return hash((self.text, self.columns))
+
+    @property
+    def state(self) -> dict[str, Any] | None:
+        """What it has learned, as plain values; None before it has met data."""
+        if self._spec is None:
+            return None
+        kinds = {
+            name: [kind.value, [_plain(each) for each in kept.get("categories", [])]]
+            for name, (kind, kept) in self._spec.encoder_state.items()
+        }
+        return {"columns": list(self.columns), "kinds": kinds, "learned": _plain(dict(self._spec.transform_state))}
+
+    def learned(self, frame: pd.DataFrame) -> Formula:
+        """The same formula once it has met data."""
+        from formulaic import ModelSpec
+
+        found = Formula(self.text)
+        matrix = _evaluated(self, ModelSpec(self._parsed, na_action="ignore", output="numpy"), frame)
+        found._spec, names = matrix.model_spec, list(matrix.model_spec.column_names)
+        if names[:1] != ["Intercept"]:
+            raise ModelError(f"The formula {self.text!r} must keep its intercept: leave out '0 +' and '- 1'.")
+        found.columns = tuple(names[1:])
+        return found
+
+    def matrix(self, frame: pd.DataFrame) -> np.ndarray:
+        """`(n, C)`, without the intercept; NaN where a variable is missing."""
+        return np.asarray(_evaluated(self, self._spec, frame), np.float64)[:, 1:]
+
+
+def _parsed(text: str) -> tuple[Any, tuple[str, ...]]:
+    """What formulaic makes of a text, and the variables in it; only functions known here may be called."""
+    from formulaic import Formula as Parsed
+
+    wrong = f"The formula {text!r:.200} must be terms of covariates, such as '~ temp + I(slope**2)'"
+    if not isinstance(text, str):
+        raise ModelError(f"{wrong}, but it was no text.")
+    try:
+        parsed = Parsed(text)
+        factors = [factor for term in parsed for factor in term.factors]
+    except Exception as error:  # formulaic raises what it likes
+        why = one_line(error).partition(". ")[0].rstrip(".")  # without its drawing of the place
+        raise ModelError(f"{wrong}, but it cannot be read ({why}).") from None
+    variables: dict[str, None] = {}
+    for factor in factors:
+        if factor.eval_method.value == "lookup":
+            variables[factor.expr] = None
+        elif factor.eval_method.value == "python":
+            try:
+                tree = ast.parse(factor.expr, mode="eval")
+            except SyntaxError:
+                raise ModelError(f"{wrong}, but {factor.expr!r} is none.") from None
+            called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+            known = all(isinstance(each, ast.Name) and each.id in (*PLAIN, *LEARNING) for each in called)
+            if not known or not all(isinstance(node, _NODES) for node in ast.walk(tree)):
+                names = ", ".join(sorted((*PLAIN, *LEARNING)))
+                raise ModelError(f"{wrong}, with functions among {names}, but it holds {factor.expr!r}.")
+            names_in = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and node not in called)
+            variables |= {node.id: None for node in names_in if node.id not in CONSTANTS}
+    if not variables:
+        raise ModelError(f"{wrong}, but it names no covariate.")
+    return parsed, tuple(variables)
+
+
+def _evaluated(formula: Formula, spec: Any, frame: pd.DataFrame) -> Any:
+    missing = [name for name in formula.variables if name not in frame]
+    if missing:
+        raise ModelError(
+            f"The formula {formula.text!r} needs the covariate {missing[0]!r}, but the data have "
+            f"{list(map(str, frame)) or 'none by name'}: give it as open_data(..., covariates=...)."
+        )
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # categories that were never seen become NaN, which is refused with its row
+        try:
+            return spec.get_model_matrix(frame[list(formula.variables)], context={**PLAIN, **CONSTANTS})
+        except Exception as error:
+            text = " ".join(one_line(error).split())
+            raise DataError(f"The formula {formula.text!r} cannot be evaluated on these covariates ({text}).") from None
+
+
+def _plain(value: Any) -> Any:
+    """Numbers, texts, None and lists as they are; mappings, whose keys may be numbers, as lists of pairs."""
+    if isinstance(value, Mapping):
+        return {"pairs": [[_plain(key), _plain(each)] for key, each in value.items()]}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+
+
+def _unplain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _unplain(each) for key, each in value["pairs"]}
+    return [_unplain(each) for each in value] if isinstance(value, list) else value
+
+
+def _from_state(parsed: Any, state: Mapping[str, Any]) -> Any:
+    from formulaic import ModelSpec
+    from formulaic.parser.types import Factor
+
+    kinds = {
+        name: (Factor.Kind(kind), {"categories": categories} if categories else {})
+        for name, (kind, categories) in state["kinds"].items()
+    }
+    how: Any = {"na_action": "ignore", "output": "numpy"}
+    return ModelSpec(parsed, transform_state=_unplain(state["learned"]), encoder_state=kinds, **how)
+
+
+def chosen_columns(columns: list[str] | None, transitions: str | None) -> dict[str, Any]:
+    """Columns of observations and of the covariates in a formula, as `open_data` takes them; a number is a position."""
+    chosen = [int(each) if each.isdigit() else each for each in columns] if columns else None
+    return {"columns": chosen, "covariates": transitions and list(Formula(transitions).variables)}
+
+
+class FollowsFormula:
+    """What transitions are that may follow a formula."""
+
+    formula: Any = None  # which makes its covariates, if any does
+    is_resolved: bool = True  # else `resolve(formula, columns, seen)` gives one that knows all it needs of the data
+    axes: tuple[str, ...] = ()  # of the parameter; `state` and `to_state` come first where states may be renumbered
+    terms: tuple[str, ...] = ()  # along the last of them
+
+
+class Design(Source):
+    """The columns of formulas, evaluated where rows are read; a column that two formulas share comes once."""
+
+    def __init__(self, raw: Source, formulas: Sequence[Formula]) -> None:
+        self.raw, self.formulas, self.parts = raw, list(formulas), [raw]
+        self.name, self.length, self.dtype = raw.name, raw.length, np.dtype(np.float64)
+        self.names = columns_of(formulas)
+        self.dim, self.made_by = len(self.names), mark_of(formulas)
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        return design_matrix(self.formulas, frame_of(self.raw, start, stop))
+
+
+def columns_of(formulas: Sequence[Formula]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(column for formula in formulas for column in formula.columns))
+
+
+def mark_of(formulas: Sequence[Formula]) -> str:
+    """By which data know the formulas that made their covariates."""
+    return repr([(each.text, each.state) for each in formulas])
+
+
+def frame_of(raw: Source, start: int, stop: int) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(raw.read(start, stop), columns=list(raw.names or range(raw.dim)))
+
+
+def design_matrix(formulas: Sequence[Formula], frame: pd.DataFrame) -> np.ndarray:
+    """`(n, C)`, the columns of `columns_of`."""
+    found = {name: column for each in formulas for name, column in zip(each.columns, each.matrix(frame).T, strict=True)}
+    return np.stack([found[name] for name in columns_of(formulas)], axis=1)
+
+
+def from_table(formulas: Sequence[Formula], given: Any) -> np.ndarray:
+    """The columns of formulas, made of a table or of a mapping from names to arrays."""
+    import pandas as pd
+
+    if not isinstance(given, pd.DataFrame | Mapping):
+        shape = "none" if given is None else f"an array of shape {np.shape(given)}"
+        raise ModelError(f"covariates must be a table or a mapping from names to arrays, got {shape}.")
+    return design_matrix(formulas, pd.DataFrame(given))
+
+
+def transitions_into(model: Any, params: Mapping[str, Any], covariates: np.ndarray | None) -> np.ndarray:
+    """`(n, K, K)`, the matrices of the transitions into rows with covariates `(n, C)`; of one row where None."""
+    given = np.zeros((1, 0)) if covariates is None else covariates
+    moves = model.transitions
+    with jax.enable_x64(True):
+        return np.asarray(_matrices(moves, np.asarray(params[moves.parameter]), given))
+
+
+_matrices = jax.jit(lambda moves, parameter, covariates: moves.matrices(parameter, covariates))
+
+
+def seen(raw: Source) -> pd.DataFrame:
+    """What a formula learns from: all rows in memory, or stretches spread over a file."""
+    import pandas as pd
+
+    if raw.in_memory or raw.length <= PIECES * PIECE_LENGTH:
+        return frame_of(raw, 0, raw.length)
+    starts = np.linspace(0, raw.length - PIECE_LENGTH, PIECES).astype(np.int64).tolist()
+    return pd.concat([frame_of(raw, start, start + PIECE_LENGTH) for start in starts], ignore_index=True)
+
+
+class WithFormulas:
+    """What a model is that may have formulas."""
+
+    transitions: Any
+
+    @property
+    def formulas(self) -> list[Formula]:
+        """Those that make the covariates of this model, if any do."""
+        return [each for each in (self.transitions.formula,) if each is not None]
+
+    def opened(self, data: Any) -> Sequences:
+        """Data as this model sees them: open, with the columns of its formulas for covariates."""
+        return designed(open_data(data), self.formulas)
+
+    def meet(self, data: Any) -> tuple[Self, Sequences]:
+        """This model with formulas that have met the data, and with the priors of their coefficients; and the data."""
+        model = self if self.transitions.is_resolved else _settled(self, open_data(data))
+        return model, model.opened(data)
+
+    def check_covariates(self, sequences: Sequences) -> None:
+        wanted = self.transitions.n_covariates
+        if wanted and sequences.n_covariates != wanted:
+            raise ModelError(
+                f"{sequences.name} has {sequences.n_covariates} covariate(s), but the transitions depend on {wanted}: "
+                "give them as open_data(y, covariates=...)."
+            )
+
+
+def _settled(model: Any, sequences: Sequences) -> Any:
+    """A model whose formulas have met the data, and with the priors of their coefficients."""
+    found, moves = copy.copy(model), model.transitions
+    if model.formulas:
+        frame = seen(raw_of(sequences, model.formulas))
+        formula = moves.formula.learned(frame)
+        columns, table = columns_of([formula]), design_matrix([formula], frame)
+    else:
+        model.check_covariates(sequences)
+        raw = sequences.parts["covariates"]
+        formula, columns, table = None, raw.names or moves.columns, seen(raw).to_numpy(np.float64)
+    found.transitions = moves.resolve(formula, columns, table)
+    return found
+
+
+def own_axes(moves: Any) -> dict[str, dict[str, int]]:
+    """Names and sizes of the axes of the parameter of transitions that vary."""
+    names = moves.axes or [f"{moves.parameter}_{axis}" for axis in range(len(moves.shape))]
+    return {moves.parameter: dict(zip(names, moves.shape, strict=True))} if moves.varies else {}
+
+
+def term_labels(model: Any) -> dict[str, list[str]]:
+    """Names along the axes of parameters that are not numbered from 0."""
+    return {model.transitions.axes[-1]: list(model.transitions.terms)} if model.transitions.terms else {}
+
+
+def unlabelled(posterior: Any) -> Any:
+    """Its draws without those names, which its model knows and files of numbers cannot hold."""
+    return posterior.draws.drop_vars(term_labels(posterior.model))
+
+
+def on_columns(model: Any) -> Any:
+    """A model that is to be given the columns of its formulas instead of what these are made of."""
+    found, moves = copy.copy(model), copy.copy(model.transitions)
+    moves.formula = None
+    found.transitions = moves
+    return found if model.formulas else model
+
+
+def designed(sequences: Sequences, formulas: Sequence[Formula]) -> Sequences:
+    """The same data with the columns of formulas for covariates, in memory where they are."""
+    given = sequences.parts.get("covariates")
+    if not formulas or (given is not None and given.made_by == mark_of(formulas)):
+        return sequences
+    design = Design(raw_of(sequences, formulas), formulas)
+    whole: Any = design
+    if sequences.in_memory:
+        whole = ArraySource(design.read(0, design.length), design.name, like=design)
+        whole.raw = design.raw
+    parts = {**sequences.parts, "covariates": whole}
+    found = Sequences(parts.pop("values"), sequences.offsets, **parts)
+    found = found.run_by(sequences.executor)
+    return found if sequences.context is None else found.following(sequences.context)
+
+
+def raw_of(sequences: Sequences, formulas: Sequence[Formula]) -> Source:
+    """The covariates as they lie in the data, whatever was made of them before."""
+    given: Any = sequences.parts.get("covariates")
+    raw = given if given is None or not given.made_by else getattr(given, "raw", None)
+    names = raw.names if raw is not None else None
+    if raw is None or names is None:
+        variables = list(dict.fromkeys(name for each in formulas for name in each.variables))
+        raise ModelError(
+            f"{formulas[0].text!r} needs covariates by name, {variables}, but {sequences.name} has "
+            f"{'none' if given is None else 'covariates without names'}: give them as open_data(..., covariates=...), "
+            "columns of the data by name, a table, or a mapping from names to arrays."
+        )
+    return raw
