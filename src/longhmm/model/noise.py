@@ -9,6 +9,9 @@ import numpy as np
 
 from longhmm.errors import ModelError, check_whole
 
+LAGS = 6  # over which a moving average may reach; what reaches further fades, as in an autoregression
+LEAST = 0.1  # correlation that counts
+
 
 class Noise:
     """Noise about the level of a state, for `Gaussian(noise=...)`.
@@ -110,13 +113,32 @@ def _settled(values: np.ndarray) -> np.ndarray:
 FILTERS = {"gaussian": _gaussian, "bessel": _bessel}
 
 
-def coloured_options(dim: int, variance: Any, noise: Any, response: Any) -> dict[str, Any]:
+def coloured_options(dim: int, *, noise: Any = None, response: Any = None, **priors: Any) -> dict[str, Any]:
     """What `Coloured` needs to know of the arguments of `Gaussian`; noise may be text."""
     noise = Noise.from_text(noise) if isinstance(noise, str) else noise
     if not isinstance(noise, Noise | None) or not isinstance(response, StepResponse | None):
         said = f"got {noise!r} and {response!r}"
         raise ModelError(f"noise must be ARNoise(...) or MANoise(...) and response StepResponse(...), {said}.")
-    if dim != 1 or variance is not None:
+    if dim != 1 or not set(priors) <= {"mean", "sd"}:
         raise ModelError(f"A Gaussian with noise or response has one feature, with mean and sd, got dim={dim}.")
     options = {"kind": noise.kind, **noise.options} if noise is not None else {}
-    return {**options, "response": [1.0] if response is None else response.values.tolist()}
+    return {**priors, **options, "response": [1.0] if response is None else response.values.tolist()}
+
+
+def noise_to_try(emission: Any, values: np.ndarray) -> str:
+    """A model whose noise has the correlations of residuals `(n,)`, NaN where missing, as a line of Python and an
+    option."""
+    centred = values - np.nanmean(values)
+    found = [np.nanmean(centred[lag:] * centred[:-lag]) / np.nanvar(values) for lag in range(1, LAGS + 1)]
+    far = int(np.flatnonzero(np.abs(found) > LEAST).max(initial=0)) + 1
+    if emission.name == "Gaussian" and emission.dim == 1:
+        name, kind, order = ("MANoise", "ma", far) if far < LAGS else ("ARNoise", "ar", 2)
+        return f"try lh.Gaussian(noise=lh.{name}({order})), on the command line --noise {kind}:{order}"
+    if emission.name == "Coloured":
+        order = int(emission.lags) + 2
+        return f"try lh.Gaussian(noise=lh.ARNoise({order})), on the command line --noise ar:{order}"
+    if emission.name in ("Gaussian", "AR"):
+        lags = int(emission.lags) + 1
+        features = f"dim={emission.dim}, " if emission.dim > 1 else ""
+        return f"try lh.AR({features}lags={lags}), on the command line --emission ar --lags {lags}"
+    return "take every second observation, or fewer"

@@ -43,28 +43,17 @@ class Gaussian(Family):
     - "spherical": `variance (K,)`, the same for all features.
 
     The argument `covariance` is one of these words, or a prior or fixed value of the full covariance; with one feature
-    it says nothing.
+    it says nothing. `noise` (`ARNoise`, `MANoise`) and `response` (`StepResponse`) make it `Coloured`.
 
     Default priors: the mean is normal around the middle of the data with their range as standard deviation; the
     covariance is inverse Wishart with D + 2 degrees of freedom (a variance, and the square of `sd`: inverse gamma with
     shape 3/2) whose mean is a tenth of the variance of the data.
     """
 
-    def __new__(
-        cls,
-        dim: int = 1,
-        covariance: Any = "full",
-        *,
-        mean: Any = None,
-        sd: Any = None,
-        variance: Any = None,
-        noise: Any = None,
-        response: Any = None,
-    ) -> Any:
+    def __new__(cls, dim: int = 1, covariance: Any = "full", **priors: Any) -> Any:
         """With correlated `noise`, or a filter's `response` to steps, states remember those before them: `Coloured`."""
-        if noise is None and response is None:
-            return super().__new__(cls)
-        return EMISSIONS.classes()["coloured"](mean=mean, sd=sd, **coloured_options(dim, variance, noise, response))
+        plain = priors.get("noise") is None and priors.get("response") is None
+        return super().__new__(cls) if plain else EMISSIONS.classes()["coloured"](**coloured_options(dim, **priors))
 
     def __init__(
         self, dim: int = 1, covariance: Any = "full", *, mean: Any = None, sd: Any = None, variance: Any = None

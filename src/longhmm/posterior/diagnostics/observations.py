@@ -14,6 +14,7 @@ from longhmm.inference.markov import stationary_on_host
 from longhmm.model.emissions import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.memory import unfold
+from longhmm.model.noise import noise_to_try
 from longhmm.model.summary import subsample
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details, errors_allowed
 from longhmm.posterior.draws import Draws, central, evenly_spaced, in_float64
@@ -145,7 +146,7 @@ def judge_residuals(model: HMM, left: Residuals | None, details: Details) -> lis
         wider = np.sqrt((1 + correlation) / (1 - correlation))  # the mean of autoregressive noise
         reasons.append(
             f"neighbouring residuals{of[feature]} are correlated ({correlation:+.2f}), and intervals should be about "
-            f"{wider:.1f} times as wide: take every second observation, or fewer"
+            f"{wider:.1f} times as wide: {noise_to_try(model.emission, left.values[:, feature])}"
         )
     for name, most, sentence in (("distance", MOST_DISTANCE, OFF), ("tails", MOST_TAILS, BEYOND)):
         sizes, p_values = getattr(left, name), getattr(left, f"{name}_p_value")
