@@ -47,6 +47,16 @@ def test_known_states_and_a_stationary_start_pass() -> None:
     check_coherence(model, {"transition": TRANSITION, "rate": [1.0, 8.0]}, data)
 
 
+@pytest.mark.parametrize("name", ["log-normal", "poisson"])
+def test_data_in_single_precision_pass(name: str) -> None:
+    """As `simulate` gives them: the part of the log likelihood without parameters is summed in double precision too."""
+    configuration = named(name)
+    states = configuration.n_states
+    params = {"transition": np.full((states, states), 1.0 / states), **configuration.params}
+    data = observations(configuration, 40)[1].astype(np.float32)
+    check_coherence(HMM(states, configuration.emission), params, data)
+
+
 class Normal2(Emission):
     """Two independent normal features with one mean per state: right, and the parent of what is wrong."""
 
@@ -131,6 +141,11 @@ class WrongDraws(LogarithmsOfPositive):
         return super().sample(key, {**params, "mu": params["mu"] + 0.3}, states)
 
 
+class NoRows(LogarithmsOfPositive):
+    def log_density(self, params: Any, y: jax.Array) -> jax.Array:
+        return jnp.sum(super().log_density(params, y), 0)  # an axis of states alone
+
+
 class NoLocation(LogarithmsOfPositive):
     def location(self, params: Any) -> jax.Array:
         return jnp.log(-params["sigma"])
@@ -176,6 +191,7 @@ def test_a_density_of_logarithms_passes_once_its_support_is_set() -> None:
         (Overflows, "in single precision"),
         (ShortDraws, r"Sample must give an array of shape \(4000, 1\)"),
         (WrongDraws, "Sample must draw from log_density"),
+        (NoRows, r"must equal log_density where nothing is missing \(shapes \(6, 2\) and \(2,\)\)"),
         (NoLocation, "Location must give one number for each of the 2 states"),
         (Redundant, "say nothing about a combination of 'more' and 'mu'"),
         (Unused, "say nothing about 'more'"),

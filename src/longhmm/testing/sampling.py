@@ -172,8 +172,8 @@ def _finite_at(what: str, found: tuple[Any, Mapping[str, Any]], where: str) -> N
 
 def close(found: Any, expected: Any, identity: str) -> None:
     found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
+    require(found.shape == expected.shape, f"{identity} (shapes {found.shape} and {expected.shape})")
     with np.errstate(invalid="ignore"):
         gap = np.where(found == expected, 0.0, np.abs(found - expected))
-        holds = found.shape == expected.shape and bool(np.all(gap <= 1e-8 * (1 + np.abs(expected))))
-    largest = f" (largest difference {np.max(gap):.3g})" if found.shape == expected.shape and gap.size else ""
-    require(holds, identity + largest)
+        holds = bool(np.all(gap <= 1e-8 * (1 + np.abs(expected))))
+    require(holds, f"{identity} (largest difference {np.max(gap, initial=0.0):.3g})")
