@@ -138,8 +138,9 @@ def test_places_and_columns(tmp_path, monkeypatch):
         "example:nanopore",
         "s3://bucket/a",
     ]
-    assert chosen_columns(["1", "voltage"], None) == {"columns": [1, "voltage"], "covariates": None}
-    assert chosen_columns(None, "~ temp + log(wind)") == {"columns": None, "covariates": ["temp", "wind"]}
+    assert chosen_columns(["1", "voltage"], None) == {"columns": [1, "voltage"], "covariates": None, "group": None}
+    found = chosen_columns(None, "~ temp + log(wind)", "ID", "step=gamma,angle=von-mises")
+    assert found == {"columns": ["step", "angle"], "covariates": ["temp", "wind"], "group": "ID"}
 
 
 def test_json_has_no_numpy_and_no_nan():

@@ -32,6 +32,7 @@ def fit(
     overwrite: Annotated[bool, Option("--overwrite", help="Replace an older run in that directory.")] = False,
     column: options.Columns = None,
     dataset: options.Dataset = None,
+    group: options.Group = None,
     rate: options.Rate = None,
     decimate: options.Decimate = 1,
     log: options.Log = False,
@@ -68,7 +69,7 @@ def fit(
         if value is not None and not value > 0:
             raise LongHMMError(f"{name} must be a positive number of {unit}, got {value:g}.")
     said = Output(as_json)
-    names = chosen_columns(column, transitions)
+    names = chosen_columns(column, transitions, group, emission)
     asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise)
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
     rate = recording.rate if rate is None else rate

@@ -30,7 +30,7 @@ def one_of(names: Callable[[], list[str]]) -> dict[str, Any]:
     """The settings of an option that takes one of some names: how it looks in the help, what it refuses."""
 
     def known(text: str) -> str:
-        if text not in names():
+        if any(each.rpartition("=")[2] not in names() for each in (text.split(",") if "=" in text else [text])):
             raise typer.BadParameter(f"{text!r} is not one of {', '.join(names())}.")
         return text
 
@@ -59,6 +59,7 @@ Columns = Annotated[
     reading("--column", "--channel", help="Column or channel, by name or number from 0; repeat it for several."),
 ]
 Dataset = Annotated[str | None, reading(help="Array to use inside a file that holds several.")]
+Group = Annotated[str | None, reading(help="Column that tells sequences apart, such as ID.")]
 Rate = Annotated[float | None, reading(help="Samples per second, where the file does not say (or is wrong).")]
 Decimate = Annotated[
     int,

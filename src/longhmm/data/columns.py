@@ -8,7 +8,7 @@ import numpy as np
 
 from longhmm.data.formats import open_source, openers
 from longhmm.data.joining import alongside, join
-from longhmm.data.source import Columns, Source, refusing
+from longhmm.data.source import Columns, Source, column_indices, refusing
 from longhmm.errors import DataError
 
 
@@ -37,3 +37,62 @@ def open_covariates(
         with refusing("covariates could not be read as a table", "give arrays of equal length"):
             given = pd.DataFrame(dict(given))
     return alongside(given, "covariates", source, offsets, ())
+
+
+def lengths_of(group: str, data: Any, lengths: Any) -> np.ndarray:
+    """Lengths of the runs of equal values in the column `group` of a table or file: every run is a sequence."""
+    import pandas as pd
+
+    if lengths is not None or isinstance(data, list | tuple):
+        raise DataError(f"group={group!r} cuts one table or file into sequences; leave out lengths, and give one table")
+    if isinstance(data, pd.DataFrame):
+        column_indices([group], list(data.columns), "the table")
+        values = data[group]
+    elif Path(data).suffix.lower() == ".parquet":
+        with refusing(f"column {group!r} of {data} could not be read", "name a column of the file"):
+            values = pd.read_parquet(data, columns=[group])[group]
+    else:
+        source: Any = open_source(data, columns=group)
+        if not hasattr(source, "_delimiter"):
+            raise DataError(
+                f"group={group!r} must name a column of a table, a text file or a Parquet file, not of {data}"
+            )
+        how = {"sep": source._delimiter or r"\s+", "comment": "#", "skipinitialspace": True}
+        values = pd.read_csv(data, usecols=[group], dtype=str, keep_default_na=False, **how)[group]
+    if bool(values.isna().any()):
+        raise DataError(
+            f"group={group!r} must say of every row to which sequence it belongs, but row "
+            f"{int(np.argmax(values.isna()))} has none; fill it in"
+        )
+    codes = pd.factorize(values)[0]
+    begins = np.flatnonzero(np.diff(codes, prepend=-1))
+    returned = pd.Series(codes[begins]).duplicated()
+    if returned.any():
+        row = int(begins[int(np.argmax(returned))])
+        raise DataError(f"group={group!r} returns to {values.iloc[row]!r} in row {row}; sort the rows by it first")
+    return np.diff([*begins, len(codes)])
+
+
+NOT_OBSERVED = {"id", "time", "date", "datetime", "timestamp", "index"}  # what columns of tables are often called
+
+
+def names_in_table(table: Any, streams: Any, variables: list[str], dim: int) -> dict[str, Any]:
+    """Which columns of a table are observations, and which are covariates; or a refusal where that is a guess."""
+    names = list(map(str, table.columns))
+    remedy = "say it by open_data(table, columns=[...], covariates=[...], group=...)"
+    if any(name.lower() == "id" for name in names):
+        raise DataError(
+            f"the table has a column {next(n for n in names if n.lower() == 'id')!r}, and a sequence for "
+            f"each of its values is not the same as one for all; {remedy}"
+        )
+    if streams:
+        missing = [name for name in streams if name not in names]
+        if missing or len(streams) != dim:
+            raise DataError(f"the table has columns {names}, but streams are called {list(streams)}; {remedy}")
+        return {"columns": list(streams), "covariates": variables or None}
+    rest = [name for name in names if name not in variables]
+    if len(rest) != dim or any(name.lower() in NOT_OBSERVED for name in rest):
+        raise DataError(
+            f"the table has columns {rest} beside covariates, of which {dim} must be observations; {remedy}"
+        )
+    return {"columns": rest, "covariates": variables or None}

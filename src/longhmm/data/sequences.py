@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from longhmm.data.columns import open_covariates
+from longhmm.data.columns import lengths_of, open_covariates
 from longhmm.data.executor import HERE, Executor
 from longhmm.data.formats import open_source
 from longhmm.data.joining import ConcatenatedSource, alongside, cut, is_many, join, strip_masks
@@ -269,6 +269,7 @@ def open_data(
     lengths: Any = None,
     dataset: str | None = None,
     columns: Columns = None,
+    group: str | None = None,
 ) -> Sequences:
     """Open observations, lazily where they lie in files, as one or many sequences.
 
@@ -276,14 +277,13 @@ def open_data(
     one). `mask` is True where an observation is missing, shaped (time,) or (time, feature), or a list like `data`;
     `states` holds known states (-1 = unknown), shaped (time,), or a list like `data`; `covariates` are further columns
     of `data` by name, a table, a mapping, an array shaped (time,) or (time, covariate), a list like `data`; `lengths`
-    cuts one array into sequences; `dataset` and `columns` choose within files and tables. NaN is missing, too.
+    cuts one array, `group` names a column that does; `dataset` and `columns` choose what is read. NaN is missing, too.
     """
     if isinstance(data, Sequences):
-        if any(option is not None for option in (mask, states, covariates, lengths, dataset, columns)):
-            options = "mask, states, covariates, lengths, dataset and columns"
-            raise DataError(f"{data.name} is open already; give {options} on opening")
+        if any(option is not None for option in (mask, states, covariates, lengths, dataset, columns, group)):
+            raise DataError(f"{data.name} is open already; give mask, states, covariates, lengths ... on opening")
         return data
-    many = is_many(data)
+    many, lengths = is_many(data), lengths if group is None else lengths_of(group, data, lengths)
     if many and lengths is not None:
         raise DataError("lengths cuts one array into sequences, but data is a list of sequences; leave lengths out")
     items, own_masks = strip_masks(list(data) if many else [data], columns)

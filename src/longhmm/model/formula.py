@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any, Self
 import jax
 import numpy as np
 
+from longhmm.data.columns import names_in_table
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.source import ArraySource, Source, one_line
 from longhmm.errors import DataError, ModelError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from longhmm.model.emissions import Emission
 
 # Functions of one number, and what formulaic adds; all are free of memory of other rows but for what they learn.
 _NUMPY = "abs arctan cos cosh exp floor log log10 log1p log2 sin sinh sqrt tan tanh"
@@ -160,10 +163,15 @@ def _from_state(parsed: Any, state: Mapping[str, Any]) -> Any:
     return ModelSpec(parsed, transform_state=_unplain(state["learned"]), encoder_state=kinds, **how)
 
 
-def chosen_columns(columns: list[str] | None, transitions: str | None) -> dict[str, Any]:
-    """Columns of observations and of the covariates in a formula, as `open_data` takes them; a number is a position."""
-    chosen = [int(each) if each.isdigit() else each for each in columns] if columns else None
-    return {"columns": chosen, "covariates": transitions and list(Formula(transitions).variables)}
+def chosen_columns(
+    columns: list[str] | None, transitions: str | None, group: str | None = None, emission: str | None = None
+) -> dict[str, Any]:
+    """Columns of observations (else the streams of "step=gamma,angle=von-mises"), of the covariates in a formula, and
+    of what tells sequences apart, as `open_data` takes them; a number is a position."""
+    chosen: Any = [int(each) if each.isdigit() else each for each in columns] if columns else None
+    if not columns and emission and "=" in emission and (transitions or group):
+        chosen = [each.partition("=")[0] for each in emission.split(",")]
+    return {"columns": chosen, "covariates": transitions and list(Formula(transitions).variables), "group": group}
 
 
 class FollowsFormula:
@@ -244,6 +252,17 @@ class WithFormulas:
     """What a model is that may have formulas."""
 
     transitions: Any
+    emission: Emission
+
+    def _open(self, data: Any) -> Sequences:
+        """Data as they lie there; columns of a table are found by the names of streams and variables."""
+        import pandas as pd
+
+        streams = getattr(self.emission, "streams", {})
+        if not isinstance(data, pd.DataFrame) or not (self.formulas or streams):
+            return open_data(data)
+        variables = list(dict.fromkeys(name for each in self.formulas for name in each.variables))
+        return open_data(data, **names_in_table(data, list(streams), variables, self.emission.dim))
 
     @property
     def formulas(self) -> list[Formula]:
@@ -252,11 +271,11 @@ class WithFormulas:
 
     def opened(self, data: Any) -> Sequences:
         """Data as this model sees them: open, with the columns of its formulas for covariates."""
-        return designed(open_data(data), self.formulas)
+        return designed(self._open(data), self.formulas)
 
     def meet(self, data: Any) -> tuple[Self, Sequences]:
         """This model with formulas that have met the data, and with the priors of their coefficients; and the data."""
-        model = self if self.transitions.is_resolved else _settled(self, open_data(data))
+        model = self if self.transitions.is_resolved else _settled(self, self._open(data))
         return model, model.opened(data)
 
     def check_covariates(self, sequences: Sequences) -> None:

@@ -41,10 +41,9 @@ def _number(value: Any) -> bool:
 # What the entries of a request must be.
 ENTRIES: dict[str, Callable[[Any], bool]] = {
     "recordings": lambda given: _listed(given, str),
-    "dataset": lambda given: isinstance(given, str | None),
     **dict.fromkeys(("columns", "covariates"), lambda given: given is None or _listed(given, str, int)),
     "rate": lambda given: given is None or (_number(given) and 0.0 < given < float("inf")),
-    "unit": lambda given: isinstance(given, str | None),
+    **dict.fromkeys(("dataset", "group", "unit"), lambda given: isinstance(given, str | None)),
     "held_out": lambda given: given is None or (_number(given) and 0.0 <= given <= 1.0),
     **dict.fromkeys(("preprocessing", "model", "sample"), lambda given: isinstance(given, dict)),
 }
@@ -118,7 +117,7 @@ class RunDirectory:
         where = self.request["recordings"] if given is None else given
         if isinstance(where, list) and len(where) == 1:
             where = where[0]
-        return open_data(where, **{name: self.request.get(name) for name in ("dataset", "columns", "covariates")})
+        return open_data(where, **{k: self.request.get(k) for k in ("dataset", "columns", "covariates", "group")})
 
     def data(self, given: Any = None) -> Sequences:
         """The same after the preprocessing of the fit: what the model sees."""

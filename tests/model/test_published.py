@@ -1,0 +1,67 @@
+"""Data with published maximum-likelihood estimates, where they are at hand; flat priors make the mode that maximum."""
+
+from pathlib import Path
+
+import numpyro.distributions as dist
+import pandas as pd
+import pytest
+from numpyro.distributions import constraints
+
+import longhmm as lh
+from longhmm.samplers.mode import find_mode
+from longhmm.target.coordinates import constrain
+
+DATA = Path(os.environ.get("LONGHMM_RECORDINGS", Path(__file__).parents[2] / "../shared/data")) / "regression"
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not DATA.is_dir(), reason="the data are not here")]
+FLAT, POSITIVE = (dist.ImproperUniform(region, (), ()) for region in (constraints.real, constraints.positive))
+TINY = 1e-6  # concentrations that are flat on the coordinates of rows
+
+
+def maximum(model, data):
+    """Parameters and log likelihood at the mode."""
+    resolved, sequences = model.meet(data)
+    params = constrain(resolved, find_mode(resolved, sequences).coordinates)
+    return params, lh.log_likelihood(resolved, params, sequences)
+
+
+def speed(transitions, covariate):
+    table = pd.read_csv(DATA / "speed.csv").assign(x=covariate)
+    emission = lh.Gaussian(mean=FLAT, sd=POSITIVE)
+    how = {"transition_prior": TINY} if transitions is None else {"transitions": transitions}
+    model = lh.HMM(2, emission, initial=[0.0, 1.0], **how)  # where the free initial distribution has its maximum
+    return maximum(model, lh.open_data(table, columns="rt", covariates="x"))[1]
+
+
+def test_speed_of_responses():
+    payoff = pd.read_csv(DATA / "speed.csv").Pacc
+    logit = lh.Logit("~ scale(x)", intercept=FLAT, slope=FLAT)
+    assert speed(None, payoff) == pytest.approx(-88.73, abs=0.01)
+    assert speed(logit, payoff) == pytest.approx(-44.2, abs=0.1)
+    # There a covariate acts on the transition out of its row, here on that into it.
+    assert speed(logit, payoff.shift(1).fillna(0.0)) == pytest.approx(-44.2, abs=0.01)
+
+
+def haggis(**how):
+    """Two states of haggis, every animal a sequence; the initial distribution is the published one."""
+    circular = dist.ImproperUniform(constraints.circular, (), ())
+    step = lh.Gamma(concentration=POSITIVE, rate=POSITIVE)
+    emission = lh.Product(step=step, angle=lh.VonMises(loc=circular, concentration=POSITIVE))
+    model = lh.HMM(2, emission, initial=[0.06370589, 0.93629411], **how)
+    covariates = ["temp", "slope"] if how.get("transitions") else None
+    return model, lh.open_data(DATA / "haggis.csv", columns=["step", "angle"], covariates=covariates, group="ID")
+
+
+def test_movement_of_animals():
+    params, likelihood = maximum(*haggis(transition_prior=TINY))
+    mean = params["step_concentration"] / params["step_rate"]
+    np.testing.assert_allclose(mean, [0.9977756, 5.009977], rtol=0.01)
+    np.testing.assert_allclose(mean / np.sqrt(params["step_concentration"]), [0.4951516, 3.044708], rtol=0.01)
+    np.testing.assert_allclose(params["angle_concentration"], [1.035834, 8.7682406], rtol=0.01)
+    np.testing.assert_allclose(np.cos(params["angle_loc"] - [-3.109852, -0.3082705]), 1.0, atol=1e-3)
+    np.testing.assert_allclose(params["transition"], [[0.8502570, 0.1497430], [0.1189896, 0.8810104]], rtol=0.01)
+    assert likelihood == pytest.approx(-3462.487, abs=0.05)
+
+
+def test_movement_of_animals_that_follow_covariates():
+    logit = lh.Logit("~ temp + slope + I(slope**2)", intercept=FLAT, slope=FLAT)
+    assert maximum(*haggis(transitions=logit))[1] == pytest.approx(-3390.39, abs=0.05)
