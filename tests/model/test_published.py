@@ -1,7 +1,9 @@
 """Data with published maximum-likelihood estimates, where they are at hand; flat priors make the mode that maximum."""
 
+import os
 from pathlib import Path
 
+import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
 import pytest

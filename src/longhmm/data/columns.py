@@ -54,9 +54,7 @@ def lengths_of(group: str, data: Any, lengths: Any) -> np.ndarray:
     else:
         source: Any = open_source(data, columns=group)
         if not hasattr(source, "_delimiter"):
-            raise DataError(
-                f"group={group!r} must name a column of a table, a text file or a Parquet file, not of {data}"
-            )
+            raise DataError(f"group={group!r} must name a column of a table, a text or a Parquet file, not of {data}")
         how = {"sep": source._delimiter or r"\s+", "comment": "#", "skipinitialspace": True}
         values = pd.read_csv(data, usecols=[group], dtype=str, keep_default_na=False, **how)[group]
     if bool(values.isna().any()):
@@ -92,7 +90,5 @@ def names_in_table(table: Any, streams: Any, variables: list[str], dim: int) -> 
         return {"columns": list(streams), "covariates": variables or None}
     rest = [name for name in names if name not in variables]
     if len(rest) != dim or any(name.lower() in NOT_OBSERVED for name in rest):
-        raise DataError(
-            f"the table has columns {rest} beside covariates, of which {dim} must be observations; {remedy}"
-        )
+        raise DataError(f"the table has columns {rest} beside covariates, of which {dim} must be observed; {remedy}")
     return {"columns": rest, "covariates": variables or None}
