@@ -57,7 +57,7 @@ def check_answers(chain: Chain) -> None:
     np.testing.assert_allclose(lh.state_probabilities(model, params, data), exact.gamma, atol=3e-7)
     path = lh.decode(model, params, data)
     assert path_score(chain.initial, chain.transition, chain.logs, path) == pytest.approx(exact.best_score, rel=1e-11)
-    check_statistics(exact_pass(model, model.validate(params), data).totals, chain)
+    check_statistics(exact_pass(model, model.validate(params), data)[1].totals, chain)
 
 
 def check_statistics(found: Statistics, chain: Chain) -> None:
@@ -107,7 +107,7 @@ def test_all_paths_of_a_few_rows(chain: str, name: str) -> None:
     truth = enumerate_paths(made.initial, matrix, made.logs)
     model, params = MODELS[len(matrix)], params_of(made)
     with backend(name):
-        found = exact_pass(model, model.validate(params), open_data([made.logs])).totals
+        found = exact_pass(model, model.validate(params), open_data([made.logs]))[1].totals
         np.testing.assert_allclose(found.log_likelihood, truth.log_likelihood, rtol=1e-12)
         np.testing.assert_allclose(found.transitions, truth.xi.sum(0), atol=1e-11)
         for causal, expected in ((True, truth.filtered), (False, truth.gamma)):

@@ -127,7 +127,7 @@ def test_equals_a_stream(case: str, backend: str, request: pytest.FixtureRequest
     assert level is None or found == level
     again, _ = posterior.at_level(found).log_density_and_gradient(u)
     with native.switched_off():
-        expected_value, expected, *_ = exact(model, model.validate(params), sequences)
+        expected_value, (expected, *_) = exact(model, model.validate(params), sequences)
     np.testing.assert_allclose([value, again], expected_value, rtol=1e-12)
     for name, slope in expected.items():
         np.testing.assert_allclose(gradient[name], slope, rtol=1e-10, atol=1e-9, err_msg=name)
@@ -144,7 +144,7 @@ def test_every_family_equals_a_stream(name: str) -> None:
     sequences = open_data([y[:50], y[50:]])
     posterior = ExactPosterior.of(model, sequences)
     value, gradient = posterior.log_density_and_gradient(lh.unconstrain(posterior.model, params))
-    expected_value, expected, *_ = exact(posterior.model, posterior.model.validate(params), sequences)
+    expected_value, (expected, *_) = exact(posterior.model, posterior.model.validate(params), sequences)
     assert float(value) == pytest.approx(expected_value, rel=1e-12)
     assert set(gradient) == set(expected)
     for parameter, slope in expected.items():

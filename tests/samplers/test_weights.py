@@ -26,7 +26,7 @@ def problem():
     data = open_data(lh.simulate(model, PARAMS, 700, seed=0)[1])
     model = model.resolve(data)
     bound = ControlVariate(lh.Windows(5, 4), lh.FixedBuffer(6)).bind(model, data, PARAMS)
-    counts = exact(model, model.validate(PARAMS), data).totals.transitions
+    counts = exact(model, model.validate(PARAMS), data)[1].totals.transitions
     bound = replace(bound, rare=CountControl(counts.astype(np.float32), np.full((2, 2), 0.5, np.float32)))
     moved = {**PARAMS, "rate": [1.2, 7.0], "transition": [[0.8, 0.2], [0.25, 0.75]]}
     at = {name: jnp.asarray(value, jnp.float32) for name, value in lh.unconstrain(model, moved).items()}

@@ -180,6 +180,7 @@ def _table(emission: Emission, groups: list[Rows], rng: np.random.Generator) -> 
     return jax.tree.map(lambda *each: np.stack(each), *map(chosen, groups))
 
 
+_inverse = jax.jit(lambda support, values: biject_to(support).inv(values))
 _natural = jax.jit(
     lambda emission, n_groups, point: Coordinates(emission.parameters(n_groups)).params(point), static_argnums=1
 )
@@ -259,9 +260,6 @@ def _near_data(parameter: Parameter, count: int, pooled: np.ndarray, rng: np.ran
     if support == constraints.lower_cholesky and tail == sd.shape * 2:
         return _inverse(support, np.exp(0.5 * noise[..., :1, :1]) * np.diag(sd))
     return None
-
-
-_inverse = jax.jit(lambda support, values: biject_to(support).inv(values))
 
 
 @partial(jax.jit, static_argnames=("n_groups", "count"))

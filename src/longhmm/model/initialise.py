@@ -22,6 +22,7 @@ MOST_CATEGORIES = 64
 LLOYD_STEPS = 30
 SAME_LOCATION = 1e-9  # relative to the spread of locations: below, two locations are tied
 IMPOSSIBLE = -20.0  # log probability that stands for a forbidden transition: clusters are noisy, so not minus infinity
+_location = jax.jit(lambda emission, params: emission.location(params))
 KNOWN_STATE = 20.0  # what a row in the group of its known state is worth, in log probability
 
 
@@ -91,9 +92,6 @@ def state_order(model: HMM, params: Mapping[str, Any]) -> np.ndarray:
         location = np.asarray(_location(model.emission, {name: np.asarray(each) for name, each in params.items()}))
     tie = SAME_LOCATION * max(float(np.ptp(location)), np.finfo(float).tiny)
     return np.lexsort((np.diag(np.asarray(params["transition"])), np.round(location / tie)))
-
-
-_location = jax.jit(lambda emission, params: emission.location(params))
 
 
 def _one_start(model: HMM, stretches: list[Rows], rng: np.random.Generator, restart: int) -> dict[str, np.ndarray]:

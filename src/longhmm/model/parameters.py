@@ -2,6 +2,7 @@
 bijection to the support of the prior); and descriptions that hold them, as trees for compiled code."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -63,12 +64,12 @@ class Named(dict[Any, Any], Tree):
         return cls(zip(structure, numbers, strict=True))
 
 
+@dataclass
 class Prior:
     """A distribution as a tree whose numbers come in the order of their names. NumPyro's own order is that of a set,
     another one in every process: no program that takes a prior would be found again on disk."""
 
-    def __init__(self, distribution: Distribution) -> None:
-        self.distribution = distribution
+    distribution: Distribution
 
     def tree_flatten(self) -> tuple[tuple[dict[str, Any]], Any]:
         kind, (values, rest) = type(self.distribution), self.distribution.tree_flatten()
@@ -76,8 +77,7 @@ class Prior:
 
     @staticmethod
     def tree_unflatten(structure: Any, numbers: tuple[dict[str, Any]]) -> Distribution:
-        kind, rest = structure
-        return kind.tree_unflatten(rest, tuple(numbers[0][name] for name in _fields(kind)))
+        return structure[0].tree_unflatten(structure[1], tuple(numbers[0][name] for name in _fields(structure[0])))
 
 
 _fields: Any = cache(lambda kind: kind.gather_pytree_data_fields())
@@ -85,9 +85,8 @@ jax.tree_util.register_pytree_node(Prior, Prior.tree_flatten, Prior.tree_unflatt
 
 
 def _in_order(part: Any) -> Any:
-    # A distribution that says itself what its numbers are is left to it.
-    own = isinstance(part, Distribution) and type(part).tree_flatten is Distribution.tree_flatten
-    return Prior(part) if own else part
+    usual = isinstance(part, Distribution) and type(part).tree_flatten is Distribution.tree_flatten
+    return Prior(part) if usual else part  # others say themselves what their numbers are
 
 
 HOLD_NUMBERS = (Tree, Constraint, Distribution, np.ndarray, jax.Array)

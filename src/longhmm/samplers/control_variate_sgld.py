@@ -133,8 +133,8 @@ class ControlVariateSGLD(Sampler):
         stats = {"drift": jnp.sqrt(jnp.sum(drift**2)), "impossible": seen.impossible}  # its length when whitened
         info = Info(seen.gradient, jnp.all(jnp.isfinite(offset)), stats)
         flat = Flat.like(target.centre)
-        place = flat.unravel(flat.ravel(target.centre).astype(jnp.float32) + factor @ offset)
-        return ControlVariateState(place, offset, noise), info
+        place = flat.ravel(target.centre).astype(jnp.float32) + factor @ offset
+        return ControlVariateState(flat.unravel(place), offset, noise), info
 
     def record(self, state: ControlVariateState) -> Any:
         """Only the offset: in float32 it is precise to a millionth of a posterior standard deviation."""

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpyro.distributions import constraints
 
-from longhmm.backends import stream
-from longhmm.backends.stream import Progress
+from longhmm.backends.stream import Progress, totals
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError, LongHMMError
 from longhmm.model.hmm import HMM
@@ -96,7 +95,7 @@ def _with_best_rows(model: HMM, coordinates: Params, sequences: Sequences, progr
     if model.transitions.varies:
         return dict(coordinates)
     params = constrain(model, coordinates)
-    counts = stream.totals(model, params, sequences, progress=progress).transitions
+    counts = totals(model, params, sequences, progress=progress).transitions
     allowed = model.transitions.allowed
     weights = np.where(allowed, counts + model.transitions.concentration, 0.0)
     rows = weights / weights.sum(axis=1, keepdims=True)
@@ -257,8 +256,8 @@ def objective(model: HMM, flat: Flat, sequences: Sequences, progress: Progress |
 
     def look(vector: np.ndarray) -> tuple[float, np.ndarray]:
         u = flat.unravel(vector)
-        found = exact(model, model.validate(constrain(model, u)), sequences, u=u, progress=progress)
-        return found.log_posterior, flat.ravel_numpy(found.gradient)
+        value, found = exact(model, model.validate(constrain(model, u)), sequences, u=u, progress=progress)
+        return value, flat.ravel_numpy(found.gradient)
 
     return look
 

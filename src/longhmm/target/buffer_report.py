@@ -213,7 +213,6 @@ class Blocks(NamedTuple):
         width = min(width or self.cut.width(buffer), int(np.diff(self.sequences.offsets).max()))
         batch = int(np.clip(BATCH_ENTRIES // (width * model.n_states), 1, len(numbers)))
         moves, found = model.given_initial(self.params) is None, []
-        arrays = {name: np.asarray(value) for name, value in self.params.items()}
         before, start = (None, start) if callable(start) else (start, stationary_start)
         with jax.enable_x64(True):
             for first in range(0, len(numbers), batch):
@@ -222,7 +221,7 @@ class Blocks(NamedTuple):
                 rows, layout = gather(self.sequences, self.cut.locate(padded, buffer), width, model.lags)
                 layout = replace(layout, spans=(0, width, 0))  # the same program for all lengths
                 minibatch = with_numbers(model, Minibatch(rows, layout, np.ones(batch)))
-                both = _batch_scores(model, start, moves, before, arrays, minibatch)
+                both = _batch_scores(model, start, moves, before, dict(self.params), minibatch)
                 found.append([np.asarray(each)[: len(some)] for each in both])
         of_blocks, entering = (np.concatenate(each) for each in zip(*found, strict=True))
         return of_blocks, entering

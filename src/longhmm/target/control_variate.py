@@ -51,7 +51,7 @@ class ControlVariate:
         centre = interior(model, params if self.centre is None else self.centre)
         if plain.initial is not None:
             centre = {**centre, "initial": plain.initial}
-        return ControlVariateTarget.of(plain, unconstrain(model, centre), exact(model, centre, sequences).likelihood)
+        return ControlVariateTarget.of(plain, unconstrain(model, centre), exact(model, centre, sequences)[1].likelihood)
 
 
 class CountControl(NamedTuple):
@@ -65,7 +65,7 @@ def known_at(model: HMM, sequences: Sequences, centre: Arrays) -> tuple[Arrays, 
     """The exact gradient of the log likelihood at some coordinates, and which expected counts follow their
     probabilities: where some are small, by a second pass with the probabilities of these doubled."""
     complete = model.validate(constrain(model, centre))
-    slope, totals = exact(model, complete, sequences, u=centre)[2:]
+    _, slope, totals, *_ = exact(model, complete, sequences, u=centre)[1]
     none, counts = np.zeros((model.n_states, model.n_states), np.float32), totals.transitions
     if model.transitions.varies:  # there is no single probability that a count could follow
         return slope, CountControl(none, none)
@@ -76,8 +76,7 @@ def known_at(model: HMM, sequences: Sequences, centre: Arrays) -> tuple[Arrays, 
     more = {**complete, "transition": doubled / doubled.sum(axis=1, keepdims=True)}
     moved = stream.totals(model, more, sequences).transitions
     tiny = np.finfo(np.float64).tiny
-    elasticity = np.log2(np.maximum(moved, tiny) / np.maximum(counts, tiny))
-    elasticity = np.where(few, np.clip(elasticity, 0.0, 1.0), 0.0)
+    elasticity = np.where(few, np.clip(np.log2(np.maximum(moved, tiny) / np.maximum(counts, tiny)), 0.0, 1.0), 0.0)
     return slope, CountControl(counts.astype(np.float32), elasticity.astype(np.float32))
 
 

@@ -56,7 +56,7 @@ def information_by_differences(
     def gradients(vector: np.ndarray) -> np.ndarray:
         """`(2, P)`, of the log posterior on the part, and of the log prior alone."""
         u = flat.unravel(vector)
-        whole, likelihood = map(flat.ravel_numpy, exact(model, constrain(model, u), part, u=u)[1:3])
+        whole, likelihood = map(flat.ravel_numpy, exact(model, constrain(model, u), part, u=u)[1][:2])
         return np.stack([whole, whole - likelihood])
 
     slopes = np.zeros((2, flat.size, flat.size))
@@ -78,7 +78,7 @@ def _reparametrisation(
     params = constrain(model, flat.unravel(centre))
     with jax.enable_x64(True):
         arrays, u = jax.tree.map(jnp.asarray, params), flat.unravel(centre)
-        whole, piece = (natural_score(arrays, exact(model, params, data, u=u).totals) for data in (sequences, part))
+        whole, piece = (natural_score(arrays, exact(model, params, each, u=u)[1].totals) for each in (sequences, part))
         more = jax.tree.map(lambda one, other: one - share * other, whole, piece)
         return np.asarray(_second_derivative(model, flat, more, jnp.asarray(centre)))
 

@@ -70,8 +70,7 @@ def to_device(sequences: Sequences, partition: Partition, model: HMM | None) -> 
         observed = rows.observed
     on_device = jax.device_put(rows._replace(values=values, observed=observed))
     numbers = None if model is None else resident_numbers(model, sequences, on_device.values)
-    offsets, block_offsets = jax.device_put((partition.offsets, partition.block_offsets))
-    return DeviceData(on_device, offsets, block_offsets, numbers)
+    return DeviceData(on_device, jax.device_put(partition.offsets), jax.device_put(partition.block_offsets), numbers)
 
 
 def take_rows(data: DeviceData, layout: Layout, width: int) -> Rows:

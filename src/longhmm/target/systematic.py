@@ -7,8 +7,7 @@ drawn twice, nor than half the mean spacing, so that chance still decides.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -80,13 +79,13 @@ class Windows:
         return 2 * self.half_width + 1
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=("spacing", "shrunk"), meta_fields=("population", "count"))
+@jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class SystematicSampling:
     """Draws `count` of `population` blocks (or places), neighbours at least `spacing` apart."""
 
-    population: int
-    count: int
+    population: int = field(metadata={"static": True})
+    count: int = field(metadata={"static": True})
     spacing: int
     shrunk: bool = False  # there was no room for the spacing that windows a mixing time apart would have needed
 

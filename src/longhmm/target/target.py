@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
 
     gradient: dict[str, Any]  # of the log posterior in unconstrained coordinates, by name; an estimate
     likelihood: dict[str, Any]  # the same of the log likelihood, without the prior and its Jacobian
-    totals: Statistics | None = None  # expected statistics scaled to all data; None where the target has no `counts`
+    totals: Any = None  # expected statistics scaled to all data; None where the target has no `counts`
     windows: Statistics | None = None  # those of every window, without weights, where they were asked for
     impossible: Any = 0  # how many windows had to be left out, see `impossible_windows`
 
@@ -59,7 +59,8 @@ class Target:
 
     def log_density_and_gradient(self, u: Params, progress: Progress | None = None) -> tuple[Any, dict[str, Any]]:
         """The exact log posterior density of the coordinates, up to the evidence, and its gradient, in float64."""
-        return self._pass(u, progress)[:2]
+        value, found = self._pass(u, progress)
+        return value, found.gradient
 
     def minibatch(self, key: Array) -> Any:
         """Windows at random; None where all data are used."""
@@ -71,9 +72,9 @@ class Target:
 
     def estimate(self, u: Params, minibatch: Any, *, per_window: bool = False) -> Estimate:
         """The gradient of the log posterior, and what is behind it; `per_window` asks for every window's statistics."""
-        return Estimate(*self._pass(u)[1:], None, np.zeros((), np.int32))
+        return self._pass(u)[1]
 
-    def _pass(self, u: Params, progress: Progress | None = None) -> Exact:
+    def _pass(self, u: Params, progress: Progress | None = None) -> tuple[float, Estimate]:
         given = {} if self.initial is None else {"initial": self.initial}
         return exact(self.model, {**constrain(self.model, u), **given}, self.sequences, u=u, progress=progress)
 
@@ -105,17 +106,8 @@ def impossible_windows(totals: Statistics, minibatch: Any) -> Array:
     return jnp.where(lost > least, jnp.ceil((lost - least) / jnp.max(expected)), 0.0).astype(jnp.int32)
 
 
-class Exact(NamedTuple):
-    """What one pass over all data says, in float64."""
-
-    log_posterior: Any  # density of the coordinates, up to the evidence
-    gradient: dict[str, Any]  # of the log posterior, by the coordinates
-    likelihood: dict[str, Any]  # the same of the log likelihood
-    totals: Statistics  # expected statistics of all data
-
-
 @partial(jax.jit, static_argnames=("moves",))
-def _finish(model: HMM, moves: bool, params: Params, given: Params | None, found: stream.Totals) -> Exact:
+def _finish(model: HMM, moves: bool, params: Params, given: Params | None, found: stream.Totals) -> Any:
     natural: Any = found.natural
     counts, varies = jnp.asarray(found.transitions), model.transitions.varies
     if found.sums is not None:
@@ -126,19 +118,19 @@ def _finish(model: HMM, moves: bool, params: Params, given: Params | None, found
     u = dict(model.unconstrain(params)) if given is None else given
     likelihood = score(model, u, totals, initial_moves=moves)
     gradient = jax.tree.map(jnp.add, likelihood, prior_gradient(model, u))
-    return Exact(totals.log_likelihood + model.log_prior_unconstrained(u), gradient, likelihood, totals)
+    return totals.log_likelihood + model.log_prior_unconstrained(u), gradient, likelihood, totals
 
 
 def exact(
     model: HMM, complete: Params, sequences: Sequences, *, u: Params | None = None, progress: Progress | None = None
-) -> Exact:
-    """One pass over all data at checked parameters, whose coordinates may be given."""
+) -> tuple[float, Estimate]:
+    """One pass over all data, in float64, at checked parameters: their log posterior density, and an exact estimate."""
     totals = stream.totals(model, complete, sequences, progress=progress)
     with jax.enable_x64(True):
         wide = None if u is None else {name: np.asarray(value, np.float64) for name, value in u.items()}
-        found: Exact = _finish(model, model.given_initial(complete) is None, complete, wide, totals)
-        found = jax.tree.map(np.asarray, found)
-    return found._replace(log_posterior=float(found.log_posterior))
+        found = _finish(model, model.given_initial(complete) is None, complete, wide, totals)
+        value, slope, likelihood, statistics = jax.tree.map(np.asarray, found)
+    return float(value), Estimate(slope, likelihood, statistics, None, np.zeros((), np.int32))
 
 
 def gradient(
@@ -167,7 +159,7 @@ def gradient(
     model = model.resolve(sequences)
     complete = interior(model, params)
     if estimator is None:
-        found = exact(model, complete, sequences)
+        _, found = exact(model, complete, sequences)
         return found.gradient if prior else found.likelihood
     target = estimator.bind(model, sequences, complete)
     u = jax.tree.map(jnp.asarray, unconstrain(model, complete))

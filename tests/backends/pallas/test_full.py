@@ -30,12 +30,12 @@ def test_a_full_pass_equals_a_stream(on_a_gpu: None, monkeypatch: pytest.MonkeyP
     y[[3, 500]] = np.nan
     sequences = open_data([y[:640], y[640:641], y[641:]])
     rows: list[int] = []
-    found = exact(model, complete, sequences, progress=rows.append).totals
+    found = exact(model, complete, sequences, progress=rows.append)[1].totals
     (laid,) = full._laid[sequences].values()
     assert [block.joined.shape for block in laid.blocks] == [(32,), (32,)]
     assert rows == [900]  # one report for all rows: it was the GPU's pass that answered
     monkeypatch.setattr(windows, "usable", lambda: False)
-    expected = exact(model, complete, sequences).totals
+    expected = exact(model, complete, sequences)[1].totals
     np.testing.assert_allclose(found.log_likelihood, expected.log_likelihood, rtol=1e-6)
     np.testing.assert_allclose(found.first, expected.first, atol=1e-5)
     np.testing.assert_allclose(found.transitions, expected.transitions, rtol=1e-6, atol=1e-3)

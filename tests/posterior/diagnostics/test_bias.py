@@ -167,7 +167,7 @@ def test_gradients_belong_to_their_draws(known):
     points, gradients = exact_gradients(coordinates, by_passes(known.model, known.sequences), 5)
     params = {name: value[0, 2] for name, value in natural.items()}
     assert points[0, :2] == pytest.approx(params["mean"])  # the draw in the middle of the first fifth
-    gradient = exact(known.model, known.model.validate(params), known.sequences)[1]
+    gradient = exact(known.model, known.model.validate(params), known.sequences)[1].gradient
     np.testing.assert_allclose(
         gradients[0], np.concatenate([gradient["mean"].ravel(), gradient["transition"]]), rtol=1e-6
     )

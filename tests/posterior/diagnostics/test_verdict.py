@@ -31,7 +31,7 @@ def test_cell_scores_add_up_to_the_gradient():
     away = {**params, "mean": params["mean"] + 0.2}
     scores, n_blocks = block_scores(model, away, data, 50)
     assert scores.shape == (18, 4) and n_blocks == 18
-    slope = exact(model, model.validate(away), data)[2]
+    slope = exact(model, model.validate(away), data)[1].likelihood
     np.testing.assert_allclose(
         scores.sum(axis=0), np.concatenate([slope["mean"].ravel(), slope["transition"]]), rtol=1e-7
     )

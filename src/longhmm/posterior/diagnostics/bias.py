@@ -110,7 +110,7 @@ def errors_allowed(count: int, freedom: float = np.inf) -> float:
 
 def by_passes(model: HMM, sequences: Sequences, progress: Progress | None = None) -> Gradient:
     """The exact gradient of the log posterior, by one pass over all data."""
-    return lambda u: exact(model, model.validate(constrain(model, u)), sequences, u=u, progress=progress).gradient
+    return lambda u: exact(model, model.validate(constrain(model, u)), sequences, u=u, progress=progress)[1].gradient
 
 
 def exact_gradients(coordinates: Arrays, gradient: Gradient, n: int = 32) -> tuple[np.ndarray, np.ndarray]:
@@ -121,9 +121,7 @@ def exact_gradients(coordinates: Arrays, gradient: Gradient, n: int = 32) -> tup
     return points, np.stack([order.ravel_numpy(gradient(order.unravel(point))) for point in points])
 
 
-def derivatives_along(
-    model: HMM, order: Flat, points: np.ndarray, columns: np.ndarray, directions: np.ndarray
-) -> np.ndarray:
+def derivatives_along(model: HMM, order: Flat, points: np.ndarray, columns: Any, directions: np.ndarray) -> np.ndarray:
     """`(n, Q)`: at each of the points `(n, P)`, by how much each entry rises along its own direction, `(P, Q)`, by
     central differences, for which the program that made the draws' natural parameters serves again."""
     found, ways = np.empty((len(points), len(columns))), STEP * directions.T / np.abs(directions).max(axis=0)[:, None]
@@ -133,8 +131,7 @@ def derivatives_along(
         natural = constrain_draws(model, order.unravel(ends)).values()
         entries = np.concatenate([value.reshape(*value.shape[:2], -1) for value in natural], axis=2)
         own = np.take_along_axis(entries, np.tile(columns[some], 2)[:, None, None], axis=2)[..., 0]
-        above, below = np.split(own, 2)
-        found[:, some] = (above - below).T * np.abs(directions[:, some]).max(axis=0) / (2 * STEP)
+        found[:, some] = np.subtract(*np.split(own, 2)).T * np.abs(directions[:, some]).max(axis=0) / (2 * STEP)
     return found
 
 
