@@ -10,6 +10,7 @@ from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import exchangeable, permute, state_order
 from longhmm.model.transitions.dirichlet import Sticky
+from longhmm.posterior import relabel
 from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.relabel import match_states, permute_coordinates
 from longhmm.posterior.summary import convergence
@@ -137,6 +138,22 @@ def test_matching_without_a_way_to_draw_uses_the_parameters():
     params = {"transition": np.full((3, 3), 1 / 3), "loc": np.array([0.0, 1.0, 2.0])}
     shuffled = permute(model, params, ORDER)
     assert match_states(model, params, shuffled).tolist() == np.argsort(ORDER).tolist()
+
+
+def test_states_that_hardly_moved_need_no_divergence(monkeypatch):
+    """However alike their spreads are; states that changed places, or moved further than they are apart, do need it."""
+    asked, answer = [], relabel._divergences
+    monkeypatch.setattr(relabel, "_divergences", lambda *given: asked.append(1) or answer(*given))
+    model, order = gaussian_model(), np.array([0, 1])
+    params = {"transition": np.full((2, 2), 0.5), "mean": np.array([-1.0, 1.0]), "sd": np.array([0.50, 0.51])}
+    near = {**params, "mean": params["mean"] + 0.01, "sd": params["sd"][::-1]}
+    assert match_states(model, params, near, otherwise=order).tolist() == [0, 1]
+    assert not asked
+    swapped = {name: value[::-1] for name, value in near.items()}
+    assert match_states(model, params, swapped, otherwise=order).tolist() == [1, 0]
+    assert match_states(model, params, near).tolist() == [0, 1]  # nothing to keep
+    match_states(model, params, {**params, "mean": params["mean"] + 0.3}, otherwise=order)
+    assert len(asked) == 3
 
 
 def two_state_draws(seed=0):

@@ -146,4 +146,4 @@ def resident_numbers(model: HMM, sequences: Sequences, values: jax.Array) -> jax
         return values
     blocks = (each for _, each in _blocks(sequences, model.lags))
     parts = [np.asarray(lowering.rows(each.values, each.observed, each.lags), np.float32) for each in blocks]
-    return jnp.asarray(np.concatenate(parts))
+    return jax.device_put(np.concatenate(parts))

@@ -20,6 +20,7 @@ GAUSSIAN, LINEAR, TABLE, PRECOMPUTED = range(4)
 MOST_PARTS = 16  # features of which some may be missing where the C++ kernel looks at the others
 
 Params = Mapping[str, jax.Array]
+_filled = jax.jit(lambda emission: emission.fill(np.float32))  # in one program
 
 
 class Lowering:
@@ -51,8 +52,8 @@ class Lowering:
         return values
 
     def _fill(self, values: Any) -> Any:
-        fill = self.emission.fill(np.float32)
-        return np.asarray(fill, np.float64) if isinstance(values, np.ndarray) else fill
+        on_host = isinstance(values, np.ndarray)
+        return np.asarray(_filled(self.emission), np.float64) if on_host else self.emission.fill(np.float32)
 
     def natural(self, params: Params) -> jax.Array:
         """`(K, pack)`, the parameters of every state as the kernels read them."""

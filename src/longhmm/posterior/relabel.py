@@ -17,6 +17,7 @@ from longhmm.model.initialise import checked, exchangeable, permute, permuted, s
 Params = Mapping[str, Any]
 DRAWS_PER_STATE = 256
 MARGIN = 0.1  # by how much a matching must beat the default order, so that noise never renumbers states
+HARDLY = 0.1  # of a parameter's size, and of what lies between two states: no divergence need be computed
 FARTHEST = 700.0  # logarithm of the largest divergence that is a number
 
 
@@ -45,6 +46,8 @@ def match_states(model: HMM, reference: Params, params: Params, *, otherwise: np
     divergence between emissions, with the self-transition to break ties; `otherwise` is kept unless clearly beaten."""
     from scipy.optimize import linear_sum_assignment
 
+    if otherwise is not None and _hardly_moved(model, reference, params, otherwise):
+        return np.asarray(otherwise)
     # Where a density is so narrow that the divergence is no number, the states are as far apart as can be.
     cost = np.nan_to_num(np.log1p(_divergences(model, reference, params)), nan=FARTHEST, posinf=FARTHEST)
     stays = [np.diag(np.asarray(each["transition"])) for each in (reference, params)]
@@ -53,6 +56,17 @@ def match_states(model: HMM, reference: Params, params: Params, *, otherwise: np
     if otherwise is not None and cost[states, otherwise].sum() <= cost[states, matched].sum() + MARGIN:
         return np.asarray(otherwise)
     return np.asarray(matched)
+
+
+def _hardly_moved(model: HMM, reference: Params, params: Params, order: np.ndarray) -> bool:
+    """Whether all parameters of each state are close to where they were, and any two states are further apart."""
+    levels, close, apart = model.emission.state_levels(model.n_states), True, np.eye(model.n_states, dtype=bool)
+    for name in model.emission.names:
+        one, other = (np.reshape(each[name], (len(each[name]), -1))[levels] for each in (reference, params))
+        moved, gaps = np.abs(one - other[order]).max(axis=1), np.abs(one[:, None] - one[None]).max(axis=2)
+        close = close and bool(np.all(moved <= HARDLY * np.abs(one).max()))
+        apart |= np.maximum(moved[:, None], moved) < HARDLY * gaps
+    return close and bool(apart.all())
 
 
 def chain_orders(model: HMM, means: Sequence[Params], mode: Params | None) -> list[np.ndarray]:
