@@ -32,6 +32,15 @@ def test_right_draws_stay(counts):
     assert posterior.settings["sampler"] == "SGLD with control variates" and posterior.notes == ()
 
 
+def test_the_verdict_asks_for_no_gradient_twice(counts, monkeypatch):
+    asked, answer = [], module.exact
+    monkeypatch.setattr(module, "exact", lambda *given, **options: asked.append(1) or answer(*given, **options))
+    posterior = sample(counts, draws=400, chains=4, progress=True)
+    assert posterior.settings["sampler"] == "SGLD with control variates" and "shift" in posterior.verdict.details
+    assert len(asked) == pipeline.GRADIENTS
+    assert posterior.run.gradient is None
+
+
 def test_contradicted_draws_are_made_again_and_resumed(counts, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "bias", contradicted)
     posterior = sample(counts, checkpoint=tmp_path)

@@ -64,6 +64,7 @@ class Run:
     state: RunState | None = None  # chains and draws, after the warm-up
     notes: tuple[str, ...] = ()  # what the warm-up had to tell
     mark: Fingerprint | None = None  # of what the checkpoint belongs to
+    gradient: Any = field(default=None, repr=False)  # the exact one, as checks of the draws have asked for it
     packed: Mapping[str, Any] | None = field(default=None, repr=False)  # the state, until its shapes are known
 
     @property

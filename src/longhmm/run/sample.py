@@ -125,14 +125,14 @@ def drawn(request: Request, limit: Limit, *, progress: bool = True, reserve: flo
             chains = carry_out(run, bar, limit, reserve)
         posterior = Posterior.from_chains(request.model, chains, request.sequences)
         posterior.run = run
-        why = contradicted(posterior, limit)
+        why = contradicted(posterior, limit, GRADIENTS if reserve else CHECKED)  # the verdict asks for the same
         if not why:
             return posterior
         run = Run(request, run.tuned, why, mark=run.mark)  # from its start, by the exact sampler
         run.save()
 
 
-def contradicted(posterior: "Posterior", limit: Limit) -> str:
+def contradicted(posterior: "Posterior", limit: Limit, gradients: int = CHECKED) -> str:
     """Why draws from windows should be made again by an exact sampler, in words; empty where they should not: their
     step size by formula leans on a posterior not too far from Gaussian, which exact gradients at some draws can refute.
     """
@@ -147,8 +147,8 @@ def contradicted(posterior: "Posterior", limit: Limit) -> str:
     if limit.seconds is not None or rows > MOST_ROWS or any("stopped early" in note for note in posterior.notes):
         return ""
     try:
-        gradient = by_passes(posterior.model, limit.watch(request.sequences))
-        found = limit.run(lambda: bias(posterior, gradient, CHECKED, {}), "checking the draws")
+        run.gradient = by_passes(posterior.model, limit.watch(request.sequences))
+        found = limit.run(lambda: bias(posterior, run.gradient, gradients, {}), "checking the draws")
     except KeyboardInterrupt:
         posterior.notes = (*posterior.notes, stopped_note(CTRL_C, posterior.n_draws, request.draws))
         return ""
@@ -165,8 +165,9 @@ def judge(posterior: "Posterior", limit: Limit) -> None:
             with Bar() as bar:
                 bar.phase("checking the draws", total=GRADIENTS * sequences.length, unit="rows")
                 apart = copy.copy(posterior)  # which checks that nobody waits for may go on with
-                check = partial(apart.diagnose, limit.watch(sequences), gradients=GRADIENTS, progress=bar.advance)
-                posterior.verdict = limit.run(check, "checking the draws")
+                how = {"gradients": GRADIENTS, "gradient": posterior.run.gradient, "progress": bar.advance}
+                check = partial(apart.diagnose, limit.watch(sequences), **how)
+                posterior.verdict, posterior.run.gradient = limit.run(check, "checking the draws"), None
     except TimeIsOver:
         why = "the time limit"
     except KeyboardInterrupt:

@@ -109,8 +109,16 @@ def errors_allowed(count: int, freedom: float = np.inf) -> float:
 
 
 def by_passes(model: HMM, sequences: Sequences, progress: Progress | None = None) -> Gradient:
-    """The exact gradient of the log posterior, by one pass over all data."""
-    return lambda u: exact(model, model.validate(constrain(model, u)), sequences, u=u, progress=progress)[1].gradient
+    """The exact gradient of the log posterior, by one pass over all data; what it was asked before it remembers."""
+    known: dict[bytes, Arrays] = {}
+
+    def gradient(u: Arrays) -> Arrays:
+        at = Flat.like(u).ravel_numpy(u).tobytes()
+        if at not in known:
+            known[at] = exact(model, model.validate(constrain(model, u)), sequences, u=u, progress=progress)[1].gradient
+        return known[at]
+
+    return gradient
 
 
 def exact_gradients(coordinates: Arrays, gradient: Gradient, n: int = 32) -> tuple[np.ndarray, np.ndarray]:
