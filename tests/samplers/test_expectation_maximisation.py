@@ -6,6 +6,7 @@ import numpyro.distributions as dist
 import pytest
 
 import longhmm as lh
+from longhmm.backends import native
 from longhmm.samplers.em_steps import expect, sums_suffice
 from longhmm.samplers.expectation_maximisation import ExpectationMaximisation, left_to_gain
 from longhmm.target.target import StreamedPosterior
@@ -194,7 +195,8 @@ def test_partly_missing_rows_use_what_is_there():
     rng = np.random.default_rng(0)
     holes[rng.random(holes.shape) < 0.2] = np.nan
     model = lh.HMM(n_states=2, emission=lh.Gaussian(2)).resolve(holes)
-    assert not sums_suffice(StreamedPosterior(model, lh.open_data(holes)))
+    # The C++ kernel completes its sums with what is expected of the missing features.
+    assert sums_suffice(StreamedPosterior(model, lh.open_data(holes))) == native.usable()
     assert sums_suffice(StreamedPosterior(model, lh.open_data(y)))
     fit = lh.fit_em(model, holes, restarts=1, tolerance=1e-9, max_iterations=500, progress=False)
     assert never_falls(fit.log_posterior)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends.counts import lowering_with
 from longhmm.backends.evaluate import Pull, choose, chunk_statistics, lower
 from longhmm.backends.protocol import NO_KEY, Backend, Boundary, PathsGiven, PathsWanted, Potentials, Wanted
 from longhmm.backends.read import Read, Reader, chunk_length
@@ -40,7 +41,7 @@ class Own(NamedTuple):
 # Makes something small of the rows of a block, before anything leaves the place where they are.
 Reducer = Callable[[Own], Any]
 # A program of its own: of covariance matrices it takes long to compile, and several others need it.
-_natural = jax.jit(lambda emission, params: emission.lowering.natural(params))
+_natural = jax.jit(lambda size, emission, params: lowering_with(emission, size).natural(params), static_argnums=0)
 
 
 class How(NamedTuple):
@@ -95,7 +96,7 @@ class Blocks:
 
     def __init__(self, how: How, model: HMM, sequences: Sequences) -> None:
         self.model, self.sequences = model, sequences
-        self.reader = Reader(model, sequences)
+        self.reader = Reader(model, sequences, table=True)
         chunk = how.chunk or chunk_length(sequences)
         rows = self.reader.block_rows(copied=how.probabilities or how.collect is not None)
         self.how = how._replace(chunk=chunk, per_block=how.per_block or max(1, rows // chunk))
@@ -108,7 +109,8 @@ class Blocks:
         self.borrow = self.backend.name == "cpp" and self.reader.lowering is not None
         with jax.enable_x64(True):
             self.params = {name: np.asarray(value) for name, value in how.params.items()}
-            self.natural = None if self.reader.lowering is None else _natural(model.emission, self.params)
+            own = self.reader.lowering
+            self.natural = None if own is None else _natural(own.pack, model.emission, self.params)
 
     def each(self, asked: Iterable[Asked]) -> Iterator[Any]:
         """What `run` gives of some blocks, in order, wherever the executor of the data runs them."""

@@ -44,8 +44,7 @@ def choose(kind: int, n_states: int, time_varying: bool, precision: Any = np.flo
 
 
 def lowering_of(model: HMM, *, parts: bool = False) -> Any:
-    """The emission's lowering, if it serves here: matrices that vary need rows beside numbers, and the C++ kernel alone
-    knows some kinds, and Gaussian rows that are there in part (`parts`)."""
+    """The emission's lowering, if it serves here: only the C++ kernel knows all kinds, and Gaussian rows in `parts`."""
     lowering = model.emission.lowering
     if lowering is None or model.transitions.varies or (parts and not lowering.partial_rows):
         return None

@@ -10,6 +10,7 @@ import numpy as np
 from numpyro.distributions import constraints
 
 from longhmm.backends import native
+from longhmm.backends.counts import of_counts
 from longhmm.backends.evaluate import kind_of, lowering_of
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
@@ -38,10 +39,10 @@ class Read(NamedTuple):
 class Reader:
     """Reads rows of some data for one model."""
 
-    def __init__(self, model: HMM, sequences: Sequences) -> None:
+    def __init__(self, model: HMM, sequences: Sequences, *, table: bool = False) -> None:
         model.check_dim(sequences)
         self.model, self.sequences = model, sequences
-        self.lowering = lowering = lowering_for(model, sequences)
+        self.lowering = lowering = lowering_for(model, sequences) or (of_counts(model, sequences) if table else None)
         self.kind = kind_of(model.emission, lowering)
         whole = (sequences.in_memory or sequences.mapped) and not sequences.has_mask and sequences.dtype.kind == "f"
         self.in_place = lowering is not None and lowering.rows_are_values and whole

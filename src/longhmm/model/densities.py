@@ -32,9 +32,10 @@ class DensityLowering(Lowering):
         return found.reshape(found.shape[0], self.pack)
 
 
-def student(constant: jax.Array, df: jax.Array, loc: jax.Array, scale: jax.Array) -> tuple[jax.Array, ...]:
+def student(emission: Any, log_normaliser: Callable[[jax.Array], jax.Array], params: Params) -> tuple[jax.Array, ...]:
     """Of each feature: c, the mean, a and h of `c - h log(1 + a (y - mean)^2)`."""
-    return constant - jnp.log(scale), loc, 1.0 / (df * scale**2), 0.5 * (df + 1.0)
+    df, loc, scale = (emission.with_features(params[name]) for name in ("df", "loc", "scale"))
+    return log_normaliser(df) - jnp.log(scale), loc, 1.0 / (df * scale**2), 0.5 * (df + 1.0)
 
 
 def mixture(params: Params) -> tuple[jax.Array, ...]:

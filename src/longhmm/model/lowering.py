@@ -38,8 +38,7 @@ class Lowering:
         self.width, self.pack, self.sums = width, pack, sums
 
     def rows(self, values: Any, observed: Any, lags: Any = None) -> Any:
-        """`(..., width)`, the numbers of rows `(..., D)`, NaN where a row is missing, or a feature where such rows are
-        served. NumPy's arrays give NumPy's, in double precision; JAX's give JAX's, in their own."""
+        """`(..., width)`, numbers of rows `(..., D)`, NaN where missing; NumPy's arrays give NumPy's, in float64."""
         xp, values = module_of(values), as_float(values)
         if xp is np and observed.all():
             return values if self.rows_are_values else self.numbers(values.astype(np.float64))
@@ -74,6 +73,8 @@ class Lowering:
         if not self.has_base_measure:
             return np.zeros(())
         xp, values = module_of(values), as_float(values)
+        if xp is np and observed.all():
+            return np.sum(self.emission.log_base_measure(values.astype(np.float64)))
         seen = observed if self.partial_rows else xp.all(observed, axis=-1, keepdims=True)
         return xp.sum(xp.where(seen, self.emission.log_base_measure(xp.where(seen, values, self._fill(values))), 0.0))
 
@@ -108,10 +109,12 @@ class LinearLowering(Lowering):
         if not self.partial_rows:
             return super().rows(values, observed)
         xp, values = module_of(values), as_float(values)
-        seen = xp.concatenate([observed] * self.emission.statistics_per_feature, axis=-1)
-        statistics = xp.where(seen, self.numbers(xp.where(observed, values, self._fill(values))), 0.0)
-        numbers = xp.concatenate([observed.astype(statistics.dtype), statistics], axis=-1)
-        return xp.where(xp.any(observed, axis=-1, keepdims=True), numbers, np.nan)
+        whole = xp is np and observed.all()
+        numbers = self.numbers(values.astype(np.float64) if whole else xp.where(observed, values, self._fill(values)))
+        if not whole:
+            numbers = xp.where(xp.concatenate([observed] * self.emission.statistics_per_feature, axis=-1), numbers, 0.0)
+        numbers = xp.concatenate([observed.astype(numbers.dtype), numbers], axis=-1)
+        return numbers if whole else xp.where(xp.any(observed, axis=-1, keepdims=True), numbers, np.nan)
 
     def natural(self, params: Params) -> jax.Array:
         eta, log_normaliser = self.emission.natural_parameters(params)

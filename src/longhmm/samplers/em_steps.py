@@ -63,9 +63,8 @@ def expect(data: Target, params: Params, *, by_sums: bool, progress: Progress | 
 def sums_suffice(data: Target) -> bool:
     """Whether sufficient statistics serve: the emission has them, also of what is observed in part only."""
     lowering, model, sequences = data.model.emission.lowering, data.model, data.sequences
-    if lowering is None or not lowering.sufficient:
-        return False
-    return lowering_for(model, sequences) is not None or not partly_observed(model, sequences)
+    serves = lowering is not None and lowering.sufficient
+    return serves and (lowering_for(model, sequences) is not None or not partly_observed(model, sequences))
 
 
 def collect_sums(model: HMM, params: Params, rows: Rows, weights: Array) -> Array:

@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array
 
 from longhmm.backends import stream
+from longhmm.backends.counts import lowering_with
 from longhmm.backends.evaluate import Statistics
 from longhmm.backends.resident import Data, Program, exact_statistics, lay_out
 from longhmm.backends.stream import Progress
@@ -111,8 +112,7 @@ def _finish(model: HMM, moves: bool, params: Params, given: Params | None, found
     natural: Any = found.natural
     counts, varies = jnp.asarray(found.transitions), model.transitions.varies
     if found.sums is not None:
-        assert model.emission.lowering is not None
-        natural = model.emission.lowering.gradient(params, jnp.asarray(found.sums))
+        natural = lowering_with(model.emission, found.sums.shape[-1]).gradient(params, jnp.asarray(found.sums))
     centred = jnp.zeros_like(counts) if varies else centred_counts(counts, jnp.asarray(params["transition"]))
     totals = Statistics(jnp.asarray(found.log_likelihood), jnp.asarray(found.first), counts, centred, natural)
     u = dict(model.unconstrain(params)) if given is None else given

@@ -154,12 +154,13 @@ class ProductLowering(Lowering):
 
     def rows(self, values: Any, observed: Any, lags: Any = None) -> Any:
         xp, parts = module_of(values), []
+        whole = xp is np and observed.all()
         for _, own, columns in self._each():
             found = own.rows(values[..., columns], observed[..., columns])
             seen = ~xp.isnan(found[..., :1])
-            parts += [seen.astype(found.dtype), xp.where(seen, found, 0.0)]
+            parts += [seen.astype(found.dtype), found if whole else xp.where(seen, found, 0.0)]
         numbers = xp.concatenate(parts, axis=-1)
-        return numbers if xp is np and observed.all() else xp.where(observed.any(-1, keepdims=True), numbers, np.nan)
+        return numbers if whole else xp.where(observed.any(-1, keepdims=True), numbers, np.nan)
 
     def natural(self, params: Params) -> jax.Array:
         parts = [own.natural(self.emission._own(name, own.emission, params)) for name, own, _ in self._each()]

@@ -1,5 +1,6 @@
 """Student's t, which forgives outliers."""
 
+from functools import partial
 from typing import Any, ClassVar
 
 import jax
@@ -11,7 +12,6 @@ from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.densities import STUDENT, DensityLowering, student
 from longhmm.model.emissions.family import Family
-from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
@@ -62,8 +62,4 @@ class StudentT(Family):
 
     @property
     def lowering(self) -> DensityLowering:
-        def natural(params: Params) -> tuple[jax.Array, ...]:
-            df, loc, scale = (self.with_features(params[name]) for name in ("df", "loc", "scale"))
-            return student(log_normaliser(df), df, loc, scale)
-
-        return DensityLowering(self, STUDENT, 4 * self.dim, natural)
+        return DensityLowering(self, STUDENT, 4 * self.dim, partial(student, self, log_normaliser))
