@@ -20,6 +20,7 @@ from longhmm.errors import ModelError
 from longhmm.model.memory import Memory, unfold
 from longhmm.model.serialise import model_from_config, model_to_config
 from longhmm.posterior.diagnostics.observations import residuals
+from longhmm.posterior.relabel import match_states, permute
 
 RGNP = Path(__file__).parents[3] / "shared" / "data" / "regression" / "rgnp.csv"
 MOVES = np.array([[0.9, 0.1], [0.2, 0.8]])
@@ -185,6 +186,14 @@ def test_samplers_agree_and_answers_are_those_of_two_states(tmp_path: Any) -> No
     np.testing.assert_array_equal(again.draws["phi"], posterior.draws["phi"])
     with pytest.raises(ModelError, match="depends on the one before"):
         lh.sample(model, values, sampler=lh.Gibbs(), draws=5, progress=False)
+
+
+def test_what_all_states_share_keeps_its_place_when_states_are_renumbered() -> None:
+    model, params = lh.HMM(2, BOTH), CASES[3][1]
+    moved = permute(model, params, [1, 0])
+    assert moved["mean"].tolist() == [13.0, 10.0] and moved["sd"] is params["sd"] and moved["phi"] is params["phi"]
+    assert match_states(model, params, moved, otherwise=np.arange(2)).tolist() == [1, 0]
+    assert match_states(model, params, params, otherwise=np.arange(2)).tolist() == [0, 1]
 
 
 def test_it_is_stored_and_rebuilt() -> None:

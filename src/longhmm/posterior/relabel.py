@@ -61,7 +61,7 @@ def match_states(model: HMM, reference: Params, params: Params, *, otherwise: np
 def _hardly_moved(model: HMM, reference: Params, params: Params, order: np.ndarray) -> bool:
     """Whether all parameters of each state are close to where they were, and any two states are further apart."""
     levels, close, apart = model.emission.state_levels(model.n_states), True, np.eye(model.n_states, dtype=bool)
-    for name in model.emission.names:
+    for name in set(model.emission.names) - set(model.emission.shared):
         one, other = (np.reshape(each[name], (len(each[name]), -1))[levels] for each in (reference, params))
         moved, gaps = np.abs(one - other[order]).max(axis=1), np.abs(one[:, None] - one[None]).max(axis=2)
         close = close and bool(np.all(moved <= HARDLY * np.abs(one).max()))
