@@ -12,6 +12,7 @@ from longhmm.model.formula import term_labels, unlabelled
 from longhmm.model.hmm import HMM
 from longhmm.model.serialise import model_from_config, model_to_config
 from longhmm.posterior import store
+from longhmm.posterior.along import Following
 from longhmm.posterior.diagnostics.verdict import Judging, Verdict
 from longhmm.posterior.draws import coordinate_axes, labelled, parameter_axes
 from longhmm.posterior.events import Decoding
@@ -26,7 +27,7 @@ from longhmm.version import __version__
 INSIDE_RUN = "posterior"  # where a run of the command line keeps its posterior
 
 
-class Posterior(Summarising, Decoding, Predicting, Judging):
+class Posterior(Summarising, Decoding, Predicting, Following, Judging):
     """Draws from the posterior of a hidden Markov model, and what follows from them.
 
     Attributes:
