@@ -19,6 +19,7 @@ from longhmm.model.lowering import Lowering
 
 CHUNK, LEAST_CHUNK = 512, 64  # rows of a chunk: its messages stay in the second cache
 COPIED_ROWS = 1 << 18  # rows of a block that is copied
+SHARE = 1 << 14  # rows that are looked at, or turned into numbers, at a time
 IN_PLACE_ROWS = 1 << 22  # rows of a block that needs no copy
 
 # What is known of data that lie in memory and do not change: whether rows are observed in part, and sum of log h(y).
@@ -52,10 +53,8 @@ class Reader:
         return IN_PLACE_ROWS if self.in_place and not copied else COPIED_ROWS
 
     def read(self, start: int, stop: int, size: int, own: tuple[int, int], *, borrow: bool, whole: bool) -> Read:
-        """Rows `[start, stop)` filled up to `size`; with `borrow` the C++ kernel reads the caller's memory.
-
-        `own`: the rows among them whose base measure is asked for. `whole`: observations beside their numbers.
-        """
+        """Rows `[start, stop)` filled up to `size`; with `borrow` the C++ kernel reads the caller's memory. `own`: the
+        rows among them whose base measure is asked for. `whole`: observations beside their numbers."""
         rows, base = None, 0.0
         if self.in_place and borrow and not whole:
             numbers = self.sequences.source.read(start, stop)
@@ -68,7 +67,7 @@ class Reader:
             rows = block.padded(size) if self.lowering is None or whole else None
             if self.lowering is None:
                 return Read(start, size, rows)
-            numbers = np.asarray(self.lowering.rows(block.values, block.observed, block.lags))
+            numbers = _numbers(self.lowering, block)
             if self.lowering.has_base_measure and not self.sequences.in_memory:
                 mine = slice(own[0] - start, own[1] - start)
                 base = float(self.lowering.log_base_measure(block.values[mine], block.observed[mine]))
@@ -81,16 +80,14 @@ class Reader:
     def numbers(self, start: int, stop: int) -> np.ndarray:
         """Numbers `(n, width)` of rows of the emission's lowering, NaN where missing."""
         assert self.lowering is not None
-        block = self.sequences.rows(start, stop, self.model.lags)
-        return np.asarray(self.lowering.rows(block.values, block.observed, block.lags))
+        return _numbers(self.lowering, self.sequences.rows(start, stop, self.model.lags))
 
     def log_base_measure(self) -> float:
         """Sum of `log h(y)` over all data, where they lie in memory; computed once."""
         lowering = self.lowering
         if lowering is None or not lowering.has_base_measure or not self.sequences.in_memory:
             return 0.0
-        known = _known.setdefault(self.sequences, {})
-        key = jax.tree.structure(self.model.emission)
+        known, key = _known.setdefault(self.sequences, {}), jax.tree.structure(self.model.emission)
         if key not in known:
             with jax.enable_x64(True):
                 known[key] = float(sum(lowering.log_base_measure(*rows[:2]) for _, rows in _blocks(self.sequences)))
@@ -113,19 +110,30 @@ def lowering_for(model: HMM, sequences: Sequences) -> Lowering | None:
 
 def partly_observed(model: HMM, sequences: Sequences) -> bool:
     """Whether a row is observed in part only; data in memory are checked against the emission's support on the way."""
-    emission = model.emission
     if not sequences.in_memory:
         return sequences.dim > 1 and (sequences.has_mask or sequences.dtype.kind == "f")
     known = _known.setdefault(sequences, {})
-    key = (jax.tree.structure(emission), model.n_states if sequences.has_states else 0)
+    key = (jax.tree.structure(model.emission), model.n_states if sequences.has_states else 0)
     if key not in known:
         known[key] = check_all(model, sequences)
     return bool(known[key])
 
 
-def _blocks(sequences: Sequences, lags: int = 0) -> Iterator[tuple[int, Rows]]:
-    for start in range(0, sequences.length, COPIED_ROWS):
-        yield start, sequences.rows(start, min(start + COPIED_ROWS, sequences.length), lags)
+def _numbers(lowering: Lowering, rows: Rows) -> np.ndarray:
+    """A share of the rows at a time: what is made on the way stays in the cache."""
+    if lowering.rows_are_values:
+        return np.asarray(lowering.rows(rows.values, rows.observed, rows.lags))
+    found = np.empty((len(rows.values), lowering.width))
+    for start in range(0, len(found), SHARE):
+        own = (None if each is None else each[start : start + SHARE] for each in (*rows[:2], rows.lags))
+        found[start : start + SHARE] = lowering.rows(*own)
+    return found
+
+
+def _blocks(sequences: Sequences) -> Iterator[tuple[int, Rows]]:
+    size = SHARE if sequences.in_memory else COPIED_ROWS
+    for start in range(0, sequences.length, size):
+        yield start, sequences.rows(start, min(start + size, sequences.length))
 
 
 def check_all(model: HMM, sequences: Sequences) -> bool:
@@ -140,11 +148,9 @@ def check_all(model: HMM, sequences: Sequences) -> bool:
 
 def resident_numbers(model: HMM, sequences: Sequences, values: jax.Array) -> jax.Array | None:
     """The numbers `(T, width)` float32 of data on the device, or None where log likelihoods must be computed."""
-    lowering = Reader(model, sequences).lowering
-    if lowering is None:
+    reader = Reader(model, sequences)
+    if reader.lowering is None:
         return None
-    if lowering.rows_are_values and values.dtype == jnp.float32:
+    if reader.lowering.rows_are_values and values.dtype == jnp.float32:
         return values
-    blocks = (each for _, each in _blocks(sequences, model.lags))
-    parts = [np.asarray(lowering.rows(each.values, each.observed, each.lags), np.float32) for each in blocks]
-    return jax.device_put(np.concatenate(parts))
+    return jax.device_put(reader.numbers(0, sequences.length).astype(np.float32))
