@@ -234,9 +234,13 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_the_command_line_names_the_noise(tmp_path: Any) -> None:
     params = {**LEVELS, "phi": np.array([0.6, -0.3])}
     np.save(tmp_path / "y.npy", lh.simulate(lh.HMM(2, AR2), params, 1500, seed=2)[1])
-    command = f"fit {tmp_path}/y.npy --states 2 --noise ar:2 --draws 20 --out {tmp_path}/run"
+    command = f"fit {tmp_path}/y.npy --states 2 --noise ar:2,common --response 0.9,1 --draws 20 --out {tmp_path}/run"
     result = CliRunner().invoke(app, command.split())
     assert result.exit_code == 0, result.output
-    assert lh.load(tmp_path / "run").draws["phi"].shape[-1] == 2
-    wrong = CliRunner().invoke(app, f"fit {tmp_path}/y.npy --states 2 --noise pink".split())
-    assert wrong.exit_code != 0 and "ar:2" in wrong.output and "Traceback" not in wrong.output
+    again = lh.load(tmp_path / "run")
+    assert again.draws["phi"].shape[-1] == 2 and again.draws["sd"].shape[-1] == 1
+    assert np.allclose(np.cumsum(again.model.emission.response), [0.9, 1.0])
+    assert np.array_equal(lh.StepResponse("bessel:0.1").values, lh.StepResponse("bessel", cutoff=0.1).values)
+    for option, said in (("--noise pink", "ar:2"), ("--noise ar:2,lags=3", "ar:2"), ("--response 0.1,x", "end in 1")):
+        wrong = CliRunner().invoke(app, f"fit {tmp_path}/y.npy --states 2 {option}".split())
+        assert wrong.exit_code != 0 and said in wrong.output and "Traceback" not in wrong.output

@@ -46,6 +46,7 @@ def fit(
     prior: options.Priors = None,
     lags: options.Lags = None,
     noise: options.Noise = None,
+    response: options.Response = None,
     transitions: options.Transitions = None,
     stay: options.Stay = None,
     sampler: options.Sampler = options.AUTO,
@@ -78,7 +79,8 @@ def fit(
     if not steps.changes_nothing:
         said.say(f"After preprocessing: {data.length:,} samples")
     said.say(f"Emission: {guess.name} ({guess.reason})")
-    more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, lags=lags, noise=noise, transitions=transitions)
+    more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, transitions=transitions)
+    more |= dict(lags=lags, noise=noise, response=response)
     model = options.build_model(guess.name, states, data, **more)
     request = {
         "recordings": options.located(recordings),
@@ -139,6 +141,7 @@ def compare(
     prior: options.Priors = None,
     lags: options.Lags = None,
     noise: options.Noise = None,
+    response: options.Response = None,
     transitions: options.Transitions = None,
     stay: options.Stay = None,
     sampler: options.Sampler = options.AUTO,
@@ -158,7 +161,8 @@ def compare(
     names, asked = chosen_columns(column, transitions), dict(decimate=decimate, log=log, detrend=detrend)
     recording, _, data, guess = options.opened(recordings, dataset, names, emission, asked | {"normalise": normalise})
     said.say(f"{recording.name}: {data.length:,} samples; emission: {guess.name} ({guess.reason})")
-    more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, lags=lags, noise=noise, transitions=transitions)
+    more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, transitions=transitions)
+    more |= dict(lags=lags, noise=noise, response=response)
     models = {f"{n} state{'s' if n > 1 else ''}": options.build_model(guess.name, n, data, **more) for n in numbers}
     how = None if sampler == options.AUTO else samplers.from_name(sampler)
 

@@ -33,12 +33,17 @@ class Noise:
 
     @staticmethod
     def from_text(text: str) -> Noise:
-        """Such as "ar:2" or "ma:3", as the command line has it."""
-        kind, _, order = text.partition(":")
+        """Such as "ar:2" or "ma:3,lags=12,common", as the command line has it."""
         kinds: dict[str, type[Noise]] = {"ar": ARNoise, "ma": MANoise}
-        if kind not in kinds or not order.isdigit():
-            raise ModelError(f"noise must be ar or ma with its order, such as ar:2 or ma:3, got {text!r}.")
-        return kinds[kind](int(order))
+        first, *options = text.split(",")
+        kind, _, order = first.partition(":")
+        given: dict[str, Any] = {}
+        for name, _, number in (each.partition("=") for each in options):
+            given[name] = int(number) if number.isdigit() else True
+        known = {"common", "latest", *(("lags",) if kind == "ma" else ())}
+        if kind not in kinds or not order.isdigit() or not set(given) <= known:
+            raise ModelError(f"noise must be such as ar:2, ma:3 or ma:3,lags=12,common, got {text!r}.")
+        return kinds[kind](int(order), **given)
 
 
 class ARNoise(Noise):
@@ -76,6 +81,11 @@ class StepResponse:
     """
 
     def __init__(self, response: str | Sequence[float], *, cutoff: float | None = None) -> None:
+        if isinstance(response, str) and cutoff is None:  # as the command line has it
+            name, _, rest = response.partition(":")
+            response, cutoff = (
+                (name, _number(rest)) if name in FILTERS else ([_number(each) for each in name.split(",")], None)
+            )
         if isinstance(response, str):
             if response not in FILTERS or cutoff is None or not 0 < cutoff < 0.5:
                 raise ModelError(
@@ -85,8 +95,15 @@ class StepResponse:
             self.values = FILTERS[response](cutoff)
             return
         self.values = np.asarray(response, np.float64)
-        if self.values.ndim != 1 or not len(self.values) or abs(self.values[-1] - 1.0) > 0.02:
+        if self.values.ndim != 1 or not len(self.values) or not abs(self.values[-1] - 1.0) < 0.02:
             raise ModelError(f"response must be numbers that end in 1, got {response!r}.")
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
 
 
 def _gaussian(cutoff: float) -> np.ndarray:
@@ -114,8 +131,9 @@ FILTERS = {"gaussian": _gaussian, "bessel": _bessel}
 
 
 def coloured_options(dim: int, *, noise: Any = None, response: Any = None, **priors: Any) -> dict[str, Any]:
-    """What `Coloured` needs to know of the arguments of `Gaussian`; noise may be text."""
+    """What `Coloured` needs to know of the arguments of `Gaussian`; both may be text."""
     noise = Noise.from_text(noise) if isinstance(noise, str) else noise
+    response = StepResponse(response) if isinstance(response, str) else response
     if not isinstance(noise, Noise | None) or not isinstance(response, StepResponse | None):
         said = f"got {noise!r} and {response!r}"
         raise ModelError(f"noise must be ARNoise(...) or MANoise(...) and response StepResponse(...), {said}.")
