@@ -192,8 +192,8 @@ class Blocks:
         wanted = Wanted(per_chunk=how.per_chunk, forward_only=how.forward_only, gamma=gamma, messages=True)
         ending = self._ending(asked, block.layout)
         results = _run(block, asked.boundary, ending, backend=self.backend, wanted=wanted, collect=how.collect)
-        found, natural, collected, gap, step, undefined = jax.tree.map(np.asarray, results)
-        self._refuse_undefined(read.start, int(undefined))
+        found, natural, collected, gap, step, (began, left), undefined = jax.tree.map(np.asarray, results)
+        self._refuse_undefined(read.start, undefined)
         rows = slice(start - read.start, stop - read.start)
         probabilities = found.gamma[rows] if how.probabilities else None
         if probabilities is not None and self.model.emission.couples:
@@ -203,13 +203,13 @@ class Blocks:
             own = own._replace(collected=jax.tree.map(lambda each: each[rows], collected))
         likelihood = found.log_likelihood + (0.0 if how.per_chunk else read.log_base_measure)
         return Outcome(
-            found._replace(log_likelihood=likelihood, gamma=None, pairs=None, messages=None, impossible=None),
+            found._replace(log_likelihood=likelihood, gamma=None, impossible=None),
             natural,
             own if how.reduce is None else how.reduce(own),
             float(gap),
             step,
-            found.messages.forward_in[0],
-            found.messages.forward_out[len(self.chunks(asked.block)) - 1],
+            began,
+            left,
             -1 if found.impossible < 0 else read.start + int(found.impossible),
         )
 
@@ -221,7 +221,7 @@ class Blocks:
         if self._kept[0] is not None and potentials is not None:
             self._kept = (read, potentials)
         found, gap, step, undefined = jax.tree.map(np.asarray, results)
-        self._refuse_undefined(read.start, int(undefined))
+        self._refuse_undefined(read.start, undefined)
         start, stop = self.bounds(asked.block)
         last, impossible = len(self.chunks(asked.block)) - 1 if paths.messages else 0, -1
         if paths.messages and np.any(np.all(np.isneginf(found.forward_out), axis=1)):
@@ -243,11 +243,11 @@ class Blocks:
         at, rows, none = (np.array([each], np.int32) for each in (begin, core, 0))
         return Layout(at, none, rows, none, none, spans), open_end
 
-    def _refuse_undefined(self, start: int, row: int) -> None:
-        if row >= 0:
+    def _refuse_undefined(self, start: int, row: np.ndarray | None) -> None:
+        if row is not None and row >= 0:
             raise ModelError(
-                f"params gave a log density that is not a number for {self.sequences.describe(start + row)}: every "
-                "parameter must be finite and inside its support."
+                f"params gave a log density that is not a number for {self.sequences.describe(start + int(row))}: "
+                "every parameter must be finite and inside its support."
             )
 
 
@@ -267,10 +267,10 @@ class _Block(NamedTuple):
     params: Mapping[str, Any] | None = None
     rows: Rows | None = None
 
-    def evaluated(self) -> tuple[Potentials, Pull, jax.Array]:
-        """Potentials, their pull-back, and the first row whose density is not a number, or -1."""
+    def evaluated(self) -> tuple[Potentials, Pull, jax.Array | None]:
+        """Potentials, their pull-back, and the first row whose density is not a number, or -1; None where all have."""
         if self.potentials is not None:
-            return self.potentials, lambda found: {}, jnp.asarray(-1)
+            return self.potentials, lambda found: {}, None
         assert self.model is not None and self.params is not None
         potentials, pull = lower(self.model, self.params, self.rows)
         undefined = jnp.any(jnp.isnan(potentials.rows), axis=tuple(range(1, potentials.rows.ndim)))
@@ -286,9 +286,9 @@ def _run(
     backend: Backend,
     wanted: Wanted,
     collect: Collector | None,
-) -> tuple[Any, dict[str, jax.Array], Any, jax.Array, jax.Array, jax.Array]:
-    """Statistics, derivatives and what was collected, the disagreement of chunks, the step into the first, and a row
-    without a density or -1."""
+) -> tuple[Any, dict[str, jax.Array], Any, jax.Array, jax.Array, tuple[jax.Array, jax.Array], jax.Array | None]:
+    """Statistics, derivatives and what was collected, the disagreement of chunks, the step into the first, the messages
+    that the first began with and that left the last, and a row without a density, if any."""
     potentials, pull, undefined = block.evaluated()
     ends = Boundary(start=warm_start(potentials.transition)) if boundary is None else boundary
     found = chunk_statistics(potentials, block.layout, wanted, ends, backend=backend)
@@ -297,23 +297,25 @@ def _run(
     if collect is not None:
         assert block.model is not None and block.params is not None and block.rows is not None
         collected = collect(block.model, block.params, block.rows, found.gamma)
-    assert found.messages is not None
+    messages = found.messages
+    assert messages is not None
+    outer = messages.forward_in[0], messages.forward_out[jnp.sum(jnp.asarray(block.layout.core) > 0) - 1]  # others pad
     steps, gap = boundary_steps(potentials, block.layout), jnp.zeros(())
     if boundary is None:
-        gap = inner_gap(steps, block.joined, found.messages[: 2 if wanted.forward_only else 4])
+        gap = inner_gap(steps, block.joined, messages[: 2 if wanted.forward_only else 4])
     if ending is not None:
         rows, open_end = ending
         behind = transfer_operators(backend, potentials, rows)[0]
-        leaving = found.messages.forward_out[jnp.sum(jnp.asarray(block.layout.core) > 0) - 1]  # the rest is padding
-        gap = jnp.maximum(gap, jnp.where(open_end, open_gap(leaving, behind), 0.0))
-    return found, natural, collected, gap, steps[0], undefined
+        gap = jnp.maximum(gap, jnp.where(open_end, open_gap(outer[1], behind), 0.0))
+    asked = found._replace(centred=None, gamma=found.gamma if wanted.gamma else None, pairs=None, messages=None)
+    return asked, natural, collected, gap, steps[0], outer, undefined
 
 
 @partial(jax.jit, static_argnames=("backend", "wanted"))
 def _find(
     block: _Block, given: PathsGiven, *, backend: Backend, wanted: PathsWanted
-) -> tuple[Any, jax.Array, jax.Array, jax.Array, Potentials | None]:
-    """Paths, the disagreement of chunks, the step into the first, a row without a density or -1, and potentials where
+) -> tuple[Any, jax.Array, jax.Array, jax.Array | None, Potentials | None]:
+    """Paths, the disagreement of chunks, the step into the first, a row without a density, if any, and potentials where
     they were evaluated from rows."""
     potentials, _, undefined = block.evaluated()
     found, steps = find_paths(backend, potentials, block.layout, given, wanted)

@@ -64,7 +64,7 @@ def totals(
         (*outcome.found[:3], outcome.found.sums, outcome.natural, outcome.own.collected)
         for outcome in Stream(blocks, progress=progress).outcomes()
     ]
-    likelihood, *total = jax.tree.map(lambda *each: np.sum(np.stack(each), axis=0), *parts)
+    likelihood, *total = parts[0] if len(parts) == 1 else jax.tree.map(lambda *each: np.sum(each, axis=0), *parts)
     found = memory.folded(Totals(float(likelihood) + blocks.reader.log_base_measure(), *total))
     return found if blocks.reader.lowering is not None else found._replace(sums=None)
 

@@ -133,6 +133,7 @@ def build_model(
     name: str, n_states: int, data: Sequences, *, priors: list[str], stay: Any, held_out: float = 0, **given: Any
 ) -> HMM:
     """The model that was asked for, unless it cannot have produced the data or has more states than observations."""
+    from longhmm.backends.read import partly_observed
     from longhmm.model.hmm import HMM
     from longhmm.model.transitions.dirichlet import Sticky
 
@@ -145,8 +146,7 @@ def build_model(
     if n_states > data.length:
         raise ModelError(f"--states must not exceed the {data.length:,} samples of {data.name}, got {n_states}.")
     resolved = model.resolve(data)
-    if data.in_memory:
-        resolved.check_data(data)  # what lies in files is checked whenever it is read
+    partly_observed(resolved, data)  # what lies in files is checked whenever it is read
     if held_out:
         data.split(held_out)
     return model

@@ -159,13 +159,6 @@ class HMM(WithFormulas, Tree):
                 f"{self.n_states - 1}: mark unknown states with -1, or raise n_states."
             )
 
-    def check_data(self, sequences: Sequences) -> None:
-        """Check every row of data in memory, a million values at a time."""
-        rows = max(1, (1 << 20) // sequences.dim)
-        for start in range(0, sequences.length, rows):
-            block = sequences.rows(start, min(start + rows, sequences.length))
-            self.check_rows(sequences, block.values, block.observed, start, block.states)
-
     def validate(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Complete parameters as float64 arrays: shapes, supports and row sums checked, constants filled in."""
         table = self.emission.parameters(self.n_states)

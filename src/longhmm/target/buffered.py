@@ -14,6 +14,7 @@ from jax import Array
 
 from longhmm.backends import stream
 from longhmm.backends.evaluate import Statistics, serves_many, window_statistics
+from longhmm.backends.read import partly_observed
 from longhmm.data.executor import ahead
 from longhmm.data.layout import Partition
 from longhmm.data.sequences import Sequences
@@ -76,8 +77,7 @@ class Buffered:
         buffer = self.buffer.estimate(model, params, sequences)
         model.check_dim(sequences)
         complete = model.validate(params)
-        if sequences.in_memory:
-            model.check_data(sequences)  # what lies in files is checked as it is read
+        partly_observed(model, sequences)  # what lies in files is checked as it is read
         source = MinibatchSource(sequences, self.windows, buffer.length, mixing_time(complete["transition"]), model)
         if self.windows.proposal is not None:
             importance = group_importance(model, complete, sequences, groups_of(source.partition), buffer.length)

@@ -1,6 +1,5 @@
 """What the named families share: default priors that wait for the data."""
 
-import copy
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -75,14 +74,11 @@ class Family(Emission):
             return self
         with jax.enable_x64(True):  # so that the numbers of the priors are kept in full
             priors = self.default_priors(summary)
-            specs = {
-                name: specification(name, priors[name]) if isinstance(spec, Pending) else spec
-                for name, spec in self.specifications.items()
-            }
-        made = copy.copy(self)
-        for name in self.made_anew:
-            vars(made).pop(name, None)
-        made.specifications = Named(specs)
+            waiting = [name for name, spec in self.specifications.items() if isinstance(spec, Pending)]
+            new = {name: specification(name, priors[name]) for name in waiting}
+        made: Emission = object.__new__(type(self))
+        vars(made).update({name: value for name, value in vars(self).items() if name not in self.made_anew})
+        made.specifications = Named({**self.specifications, **new})
         return made
 
     @cached_property

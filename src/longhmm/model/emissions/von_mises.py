@@ -11,10 +11,9 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.covariance import LOG_2PI
-from longhmm.model.emissions import Emission
 from longhmm.model.emissions.family import Family
 from longhmm.model.lowering import module_of
-from longhmm.model.parameters import Parameter, Params, Pending
+from longhmm.model.parameters import Parameter, Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 from longhmm.model.support import WHOLE, Turn, wrapped
@@ -35,7 +34,8 @@ class VonMises(Family):
 
     def __init__(self, dim: int = 1, *, loc: Any = None, concentration: Any = None) -> None:
         super().__init__(dim, loc=loc, concentration=concentration)
-        self._whole_turn = isinstance(loc, dist.Uniform) and bool(np.allclose(loc.high - loc.low, WHOLE))
+        whole = isinstance(loc, dist.Uniform) and bool(np.allclose(loc.high - loc.low, WHOLE))
+        self._whole_turn = whole or loc is None
         if loc is None:
             self.specifications["loc"] = self.specifications["loc"]._replace(support=constraints.circular)
 
@@ -43,16 +43,11 @@ class VonMises(Family):
         cut = self.per_feature(np.array([widest_gap(row) for row in summary.quantiles]))
         return {"loc": dist.Uniform(cut, cut + WHOLE), "concentration": dist.LogNormal(np.log(3.0), 1.5)}
 
-    def resolve(self, summary: DataSummary) -> Emission:
-        made = super().resolve(summary)
-        vars(made)["_whole_turn"] = self._whole_turn or isinstance(self.specifications["loc"], Pending)
-        return made
-
     def parameters(self, n_states: int) -> dict[str, Parameter]:
         table = super().parameters(n_states)
-        if not self._whole_turn:
+        if not self._whole_turn or table["loc"].prior is None:
             return table
-        return {**table, "loc": table["loc"]._replace(support=Turn(table["loc"].prior.low))}  # type: ignore[union-attr]
+        return {**table, "loc": table["loc"]._replace(support=Turn(table["loc"].prior.low))}
 
     def check(self, values: np.ndarray, observed: np.ndarray, describe: Callable[[int], str]) -> None:
         if (np.abs(values) <= np.pi).all():
