@@ -201,17 +201,11 @@ class Blocks:
         own: Any = Own(start, stop, probabilities, collected)
         if how.probabilities:
             own = own._replace(collected=jax.tree.map(lambda each: each[rows], collected))
+        own = own if how.reduce is None else how.reduce(own)
+        impossible = -1 if found.impossible < 0 else read.start + int(found.impossible)
         likelihood = found.log_likelihood + (0.0 if how.per_chunk else read.log_base_measure)
-        return Outcome(
-            found._replace(log_likelihood=likelihood, gamma=None, impossible=None),
-            natural,
-            own if how.reduce is None else how.reduce(own),
-            float(gap),
-            step,
-            began,
-            left,
-            -1 if found.impossible < 0 else read.start + int(found.impossible),
-        )
+        found = found._replace(log_likelihood=likelihood, gamma=None, impossible=None)
+        return Outcome(found, natural, own, float(gap), step, began, left, impossible)
 
     def _paths(self, asked: Asked, paths: PathsWanted, block: _Block, read: Read) -> Outcome:
         wanted = paths._replace(states=read.size if paths.states else 0)

@@ -96,7 +96,7 @@ class Reader:
 
 def chunk_length(sequences: Sequences) -> int:
     """Long enough that the overlap costs little, short enough that every lane of every thread has a chunk."""
-    return int(np.clip(sequences.length // (8 * native.threads()), LEAST_CHUNK, CHUNK))
+    return min(max(sequences.length // (8 * native.threads()), LEAST_CHUNK), CHUNK)
 
 
 def lowering_for(model: HMM, sequences: Sequences) -> Lowering | None:

@@ -42,8 +42,9 @@ class Layout:
 
     def trimmed(self, left: Any, right: Any, spans: tuple[int, int, int]) -> Layout:
         """The same cores with at most so many rows before and behind them."""
+        least = np.minimum if isinstance(self.left, np.ndarray) else jax.numpy.minimum
         opens = self.opens * (self.left <= left)
-        return Layout(self.begin, self.left.clip(0, left), self.core, self.right.clip(0, right), opens, spans)
+        return Layout(self.begin, least(self.left, left), self.core, least(self.right, right), opens, spans)
 
     def padded(self, size: int) -> Layout:
         """The same chunks on the host, filled up to `size` with some that have no rows."""

@@ -1,6 +1,7 @@
 """What observations are read from: one small interface, and the arrays behind it, in memory or read slice by slice."""
 
 import contextlib
+import mmap
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from longhmm.errors import DataError
 
 Columns = str | int | Sequence[str | int] | None
+LONG = 1 << 17  # rows of a stretch that is read for a pass, and not for windows
 
 _HINTS = {
     "c": "pass the real and imaginary parts as two columns",
@@ -172,6 +174,9 @@ class SlicedSource(Source):
         return self._shaped(np.asarray(self.opened.take(rows, axis=0)), rows.ndim).astype(self.dtype, copy=False)
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
+        pages: Any = None if self.reopen is None or stop - start < LONG else getattr(self.opened, "_mmap", None)
+        if hasattr(pages, "madvise"):
+            pages.madvise(mmap.MADV_DONTNEED)  # the system may have what was read before
         return np.asarray(self._shaped(np.asarray(self.opened[start:stop]), 1), dtype=self.dtype)
 
     def _shaped(self, picked: Any, axes: int) -> Any:

@@ -19,7 +19,7 @@ from longhmm.model import parameters
 from longhmm.model.emissions import Emission
 from longhmm.model.formula import WithFormulas
 from longhmm.model.parameters import Tree
-from longhmm.model.summary import subsample, summarise
+from longhmm.model.summary import summary_of
 from longhmm.model.transitions import TransitionModel, probabilities
 from longhmm.model.transitions.logit import as_transitions
 
@@ -134,7 +134,7 @@ class HMM(WithFormulas, Tree):
         model.check_dim(sequences)
         if not self.emission.is_resolved:
             model = copy.copy(model)
-            model.emission = self.emission.resolve(summarise(subsample(sequences)))
+            model.emission = self.emission.resolve(summary_of(sequences))
             model.emission.parameters(self.n_states)  # complains now, not in the middle of a run
         return model
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from longhmm.errors import DataError
 LARGEST = 1e18  # windows are computed in single precision, in which squares of values still have to be numbers
 # Fixed, so that default priors are the same whoever asks.
 PIECES, PIECE_LENGTH, SEED = 64, 512, 0
+_summaries: WeakKeyDictionary[Sequences, DataSummary] = WeakKeyDictionary()
 
 
 class DataSummary(NamedTuple):
@@ -86,6 +88,13 @@ def summarise(values: np.ndarray) -> DataSummary:
     return DataSummary(np.array([column.size for column in columns]), mean, sd, np.stack(quantiles), whole)
 
 
+def summary_of(sequences: Sequences) -> DataSummary:
+    """The summary of a subsample; made once."""
+    if sequences not in _summaries:
+        _summaries[sequences] = summarise(subsample(sequences))
+    return _summaries[sequences]
+
+
 def subsample(sequences: Sequences) -> np.ndarray:
     """Rows from a few dozen stretches spread over the data, NaN where missing; the same rows every time."""
     if sequences.in_memory or sequences.mapped:  # all at once
@@ -97,24 +106,20 @@ def subsample(sequences: Sequences) -> np.ndarray:
     return np.concatenate([rows.values for rows in subsample_rows(sequences)])
 
 
-def _starts(
-    sequences: Sequences, pieces: int = PIECES, piece_length: int = PIECE_LENGTH, seed: int = SEED
-) -> np.ndarray:
-    """Where stretches begin."""
+def _starts(sequences: Sequences, pieces: int = PIECES, piece_length: int = PIECE_LENGTH) -> np.ndarray:
     if sequences.length <= pieces * piece_length:
         return np.arange(0, sequences.length, piece_length)
     # One start in each of `pieces` equal shares: spread out, and jittered so that no period is aliased.
-    share = sequences.length / pieces
-    jitter = np.random.default_rng(seed).random(pieces)
-    starts = np.floor((np.arange(pieces) + jitter) * share).astype(np.int64)
+    jitter = np.random.default_rng(SEED).random(pieces)
+    starts = np.floor((np.arange(pieces) + jitter) * (sequences.length / pieces)).astype(np.int64)
     return np.minimum(starts, sequences.length - piece_length)
 
 
 def subsample_rows(
-    sequences: Sequences, lags: int = 0, *, pieces: int = PIECES, piece_length: int = PIECE_LENGTH, seed: int = SEED
+    sequences: Sequences, lags: int = 0, *, pieces: int = PIECES, piece_length: int = PIECE_LENGTH
 ) -> list[Rows]:
     """Stretches of consecutive rows, values float64 with NaN where missing, none crossing the end of a sequence."""
-    starts, stretches = _starts(sequences, pieces, piece_length, seed).tolist(), []
+    starts, stretches = _starts(sequences, pieces, piece_length).tolist(), []
     spans = [(start, min(start + piece_length, sequences.length)) for start in starts]
     for (start, stop), rows in zip(spans, sequences.rows_of(spans, lags), strict=True):
         first, last = np.searchsorted(sequences.offsets, start, "right"), np.searchsorted(sequences.offsets, stop)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -99,8 +100,14 @@ def log_prior(model: HMM, params: Params, *, unconstrained: bool = True) -> floa
     return float(_wide(_log_prior, model, unconstrain(model, params))["value"])
 
 
+def on_host() -> AbstractContextManager[Any]:
+    """Small programs run on the CPU, also beside a GPU, where every step of theirs would be a launch of its own."""
+    there = jax.default_backend() != "cpu" and "cpu" in (jax.config.jax_platforms or "cpu")  # type: ignore[attr-defined]
+    return jax.default_device(jax.local_devices(backend="cpu")[0]) if there else nullcontext()
+
+
 def _wide(function: Callable[..., Any], model: HMM, arrays: Params) -> Arrays:
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), on_host():
         found = function(model, {name: np.asarray(value, np.float64) for name, value in arrays.items()})
         return {name: np.asarray(value) for name, value in found.items()}
 

@@ -22,7 +22,7 @@ from longhmm.inference.markov import centred_counts
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
 from longhmm.target.buffer_length import BufferEstimate
-from longhmm.target.coordinates import Arrays, constrain, interior, prior_gradient, score, unconstrain
+from longhmm.target.coordinates import Arrays, constrain, interior, on_host, prior_gradient, score, unconstrain
 from longhmm.target.minibatch import MinibatchSource
 
 
@@ -126,7 +126,7 @@ def exact(
 ) -> tuple[float, Estimate]:
     """One pass over all data, in float64, at checked parameters: their log posterior density, and an exact estimate."""
     totals = stream.totals(model, complete, sequences, progress=progress)
-    with jax.enable_x64(True):
+    with jax.enable_x64(True), on_host():
         wide = None if u is None else {name: np.asarray(value, np.float64) for name, value in u.items()}
         found = _finish(model, model.given_initial(complete) is None, complete, wide, totals)
         value, slope, likelihood, statistics = jax.tree.map(np.asarray, found)

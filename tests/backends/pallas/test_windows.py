@@ -152,7 +152,8 @@ def test_what_the_kernel_does_not_give_the_reference_does() -> None:
 
 def test_who_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     single, double = np.dtype(np.float32), np.dtype(np.float64)
-    assert not pallas.supports(PRECOMPUTED, 2, False, single)  # there is no GPU here
+    monkeypatch.setattr(pallas, "usable", lambda: False)  # whether or not there is a GPU here
+    assert not pallas.supports(PRECOMPUTED, 2, False, single)
     monkeypatch.setattr(pallas, "usable", lambda: True)
     assert pallas.supports(PRECOMPUTED, 2, False, single) and pallas.supports(PRECOMPUTED, 32, False, single)
     refused = [(PRECOMPUTED, 2, False, double), (PRECOMPUTED, 33, False, single), (PRECOMPUTED, 2, True, single)]

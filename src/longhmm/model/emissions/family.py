@@ -73,12 +73,11 @@ class Family(Emission):
         if self.is_resolved:
             return self
         with jax.enable_x64(True):  # so that the numbers of the priors are kept in full
-            priors = self.default_priors(summary)
-            waiting = [name for name, spec in self.specifications.items() if isinstance(spec, Pending)]
-            new = {name: specification(name, priors[name]) for name in waiting}
+            priors, given = self.default_priors(summary), self.specifications
+            new = {name: specification(name, priors[name]) for name in given if isinstance(given[name], Pending)}
         made: Emission = object.__new__(type(self))
         vars(made).update({name: value for name, value in vars(self).items() if name not in self.made_anew})
-        made.specifications = Named({**self.specifications, **new})
+        made.specifications = Named({**given, **new})
         return made
 
     @cached_property
