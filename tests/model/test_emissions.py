@@ -298,6 +298,14 @@ def test_rows_of_a_multivariate_support_are_checked_whole() -> None:
         shares.check(np.array([good, bad]), np.ones((2, 3), bool), lambda row: f"row {row}")
 
 
+def test_every_feature_has_bounds_of_its_own() -> None:
+    both = Emission(dist.Uniform, dim=2, low=np.array([0.0, 10.0]), high=np.array([1.0, 11.0]))
+    seen = np.ones((2, 2), bool)
+    both.check(np.array([[0.2, 10.7], [0.4, 10.9]]), seen, str)
+    with pytest.raises(DataError, match=r"row 0 is 0\.7 in feature 1"):
+        both.check(np.array([[0.2, 0.7], [0.4, 10.9]]), seen, lambda row: f"row {row}")
+
+
 def test_a_state_that_cannot_produce_a_row_gives_it_no_probability() -> None:
     emission = Emission(dist.Multinomial, dim=2, total_count=np.array([2, 5]), probs=dist.Dirichlet(np.ones(2)))
     params = {"total_count": np.array([2, 5]), "probs": np.array([[0.5, 0.5], [0.2, 0.8]])}

@@ -208,10 +208,15 @@ class Emission(Tree):
 
     def check(self, values: np.ndarray, observed: np.ndarray, describe: Callable[[int], str]) -> None:
         """Raise a DataError that names the first observed value, of (n, D), outside the support."""
-        table = values if observed.all() else np.where(observed, values, 0)
-        if self.support is constraints.nonnegative_integer:  # the rest of a division takes its time
-            inside = (table >= 0) & (table.dtype.kind != "f" or table == np.floor(table))
-        elif self._density is None or not self._density.by_state:
+        one_region = self._density is None or not self._density.by_state
+        if one_region and hasattr(self.support, "lower_bound"):  # an interval holds all values if it holds the ends
+            ends = np.array([[each.reduce(values, axis=None)] for each in (np.fmin, np.fmax)])
+            whole = values.dtype.kind != "f" or not self.support.is_discrete
+            whole = whole or np.array_equal(values, np.floor(values), equal_nan=True)
+            if whole and np.all(self.support(ends)):
+                return
+        table = np.where(observed, values, 0)
+        if one_region:
             inside = np.asarray(self.support(table))
         elif self.vector_valued:  # some state's support is enough
             inside = np.any(np.asarray(self.support(table[:, None, :])), axis=1)
