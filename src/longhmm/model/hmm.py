@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +20,7 @@ from longhmm.model import parameters
 from longhmm.model.emissions import Emission
 from longhmm.model.formula import WithFormulas
 from longhmm.model.parameters import Tree
-from longhmm.model.summary import summary_of
+from longhmm.model.summary import subsample, summarise
 from longhmm.model.transitions import TransitionModel, probabilities
 from longhmm.model.transitions.logit import as_transitions
 
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 Params = dict[str, jax.Array]
+# Emissions with default priors scaled to data that are kept open.
+_resolved: WeakKeyDictionary[Sequences, WeakKeyDictionary[Emission, Emission]] = WeakKeyDictionary()
 
 
 class Potentials(NamedTuple):
@@ -133,8 +136,10 @@ class HMM(WithFormulas, Tree):
         model, sequences = self.meet(data)
         model.check_dim(sequences)
         if not self.emission.is_resolved:
-            model = copy.copy(model)
-            model.emission = self.emission.resolve(summary_of(sequences))
+            known, model = _resolved.setdefault(sequences, WeakKeyDictionary()), copy.copy(model)
+            if self.emission not in known:
+                known[self.emission] = self.emission.resolve(summarise(subsample(sequences)))
+            model.emission = known[self.emission]
             model.emission.parameters(self.n_states)  # complains now, not in the middle of a run
         return model
 

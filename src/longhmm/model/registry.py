@@ -124,9 +124,9 @@ def _of(stream: str, priors: dict[str, Any]) -> dict[str, Any]:
 
 def guess_emission(data: Sequences) -> Guess:
     """Which family suits the data, judged by their type: a place to begin."""
-    from longhmm.model.summary import summary_of
+    from longhmm.model.summary import subsample, summarise
 
-    summary = summary_of(data)
+    summary = summarise(subsample(data))
     suits = [(name, family.suits(summary)) for name, family in EMISSIONS.classes().items()]
     best = max(((name, suit) for name, suit in suits if suit is not None), key=lambda each: each[1][0])
     return Guess(best[0], best[1][1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from longhmm.errors import DataError
 LARGEST = 1e18  # windows are computed in single precision, in which squares of values still have to be numbers
 # Fixed, so that default priors are the same whoever asks.
 PIECES, PIECE_LENGTH, SEED = 64, 512, 0
-_summaries: WeakKeyDictionary[Sequences, DataSummary] = WeakKeyDictionary()
 
 
 class DataSummary(NamedTuple):
@@ -86,13 +84,6 @@ def summarise(values: np.ndarray) -> DataSummary:
     quantiles = [np.interp(places * (column.size - 1), np.arange(column.size), np.sort(column)) for column in columns]
     whole = np.array([np.all(column == np.rint(column)) for column in columns])
     return DataSummary(np.array([column.size for column in columns]), mean, sd, np.stack(quantiles), whole)
-
-
-def summary_of(sequences: Sequences) -> DataSummary:
-    """The summary of a subsample; made once."""
-    if sequences not in _summaries:
-        _summaries[sequences] = summarise(subsample(sequences))
-    return _summaries[sequences]
 
 
 def subsample(sequences: Sequences) -> np.ndarray:

@@ -86,8 +86,8 @@ class Laid:
         """Log likelihood, first states, transitions and sums of all data at checked parameters; None where messages at
         boundaries do not agree or underflow lost something."""
         with jax.enable_x64(True):
-            arrays = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
-            ends = jnp.zeros((2, model.n_states), jnp.float32)
+            arrays = {name: np.asarray(value, np.float64) for name, value in params.items()}
+            ends: Any = np.zeros((2, model.n_states), np.float32)
             found = []
             for block in self.blocks:
                 found.append(block_sums(model, self.plan, block, arrays, ends))
