@@ -7,6 +7,7 @@ by an emission's lowering, from sums, or by automatic differentiation of log lik
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -56,6 +57,12 @@ def serves_many(model: HMM) -> bool:
     """Whether one call of the backend serves many points at once, so that chains are best run together."""
     kind = kind_of(model.emission, lowering_of(model))
     return choose(kind, model.n_states, model.transitions.varies, np.float32).many_points
+
+
+def on_host() -> AbstractContextManager[Any]:
+    """Small programs run on the CPU, also beside a GPU, where every step of theirs would be a launch of its own."""
+    there = jax.default_backend() != "cpu" and "cpu" in (jax.config.jax_platforms or "cpu")  # type: ignore[attr-defined]
+    return jax.default_device(jax.local_devices(backend="cpu")[0]) if there else nullcontext()
 
 
 class Statistics(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from longhmm.backends.evaluate import Statistics
+from longhmm.backends.evaluate import Statistics, on_host
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
@@ -98,12 +97,6 @@ def log_prior(model: HMM, params: Params, *, unconstrained: bool = True) -> floa
     if not unconstrained:
         return float(_wide(_natural_log_prior, model, model.validate(params))["value"])
     return float(_wide(_log_prior, model, unconstrain(model, params))["value"])
-
-
-def on_host() -> AbstractContextManager[Any]:
-    """Small programs run on the CPU, also beside a GPU, where every step of theirs would be a launch of its own."""
-    there = jax.default_backend() != "cpu" and "cpu" in (jax.config.jax_platforms or "cpu")  # type: ignore[attr-defined]
-    return jax.default_device(jax.local_devices(backend="cpu")[0]) if there else nullcontext()
 
 
 def _wide(function: Callable[..., Any], model: HMM, arrays: Params) -> Arrays:

@@ -14,7 +14,7 @@ from jax import Array
 
 from longhmm.backends import stream
 from longhmm.backends.counts import lowering_with
-from longhmm.backends.evaluate import Statistics
+from longhmm.backends.evaluate import Statistics, on_host
 from longhmm.backends.resident import Data, Program, exact_statistics, lay_out
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
@@ -22,7 +22,7 @@ from longhmm.inference.markov import centred_counts
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
 from longhmm.target.buffer_length import BufferEstimate
-from longhmm.target.coordinates import Arrays, constrain, interior, on_host, prior_gradient, score, unconstrain
+from longhmm.target.coordinates import Arrays, constrain, interior, prior_gradient, score, unconstrain
 from longhmm.target.minibatch import MinibatchSource
 
 

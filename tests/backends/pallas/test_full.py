@@ -30,6 +30,7 @@ def test_a_full_pass_equals_a_stream(on_a_gpu: None, monkeypatch: pytest.MonkeyP
     y[[3, 500]] = np.nan
     sequences = open_data([y[:640], y[640:641], y[641:]])
     rows: list[int] = []
+    model = model.resolve(sequences)
     found = exact(model, complete, sequences, progress=rows.append)[1].totals
     (laid,) = full._laid[sequences].values()
     assert [block.joined.shape for block in laid.blocks] == [(32,), (32,)]
