@@ -145,7 +145,7 @@ HOSTILE = {
     "holds parameters of shapes": lambda run: shutil.rmtree(run / "arrays.zarr" / "draws" / "mean"),
     "plain numbers": lambda run: edit(array_metadata(run), lambda d: d["codecs"].append({"name": "numcodecs.pickle"})),
     "not opened": lambda run: edit(array_metadata(run), lambda d: d.update(data_type="variable_length_bytes")),
-    "must be one of bernoulli": lambda run: edit(
+    "must be one of ar, bernoulli": lambda run: edit(
         run / "longhmm.json", lambda d: d["model"]["emission"].update(family="os.system")
     ),
     "which NumPyro does not have": lambda run: edit(

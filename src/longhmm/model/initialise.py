@@ -47,7 +47,7 @@ def initial_params(model: HMM, data: Any, *, restarts: int = 4, seed: int = 0) -
 
 def in_rising_order(model: HMM, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The same model with states renumbered by rising location, ties by self-transition, where no state is special."""
-    return permute(model, params, state_order(model, params))
+    return permute(model, params, state_order(model, params)) if exchangeable(model) else params
 
 
 def permute(model: HMM, params: Mapping[str, Any], order: Any) -> dict[str, np.ndarray]:
