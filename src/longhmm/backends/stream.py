@@ -84,13 +84,14 @@ def stream(
     Their probabilities are `P(x_t = k | all y)`, or given y up to t with `forward_only`.
     """
     memory, model, params = unfold(model, params)
-    how = How(params, collect, partial(_folded, memory, reduce), forward_only=forward_only, probabilities=True)
-    run = Stream(Blocks(how, model, sequences), progress=progress)
-    return (outcome.own for outcome in run.outcomes())
+    reducer = None if reduce is None else partial(_folded, memory, reduce)  # near the data, where it makes them small
+    how = How(params, collect, reducer, forward_only=forward_only, probabilities=True)
+    owns = (outcome.own for outcome in Stream(Blocks(how, model, sequences), progress=progress).outcomes())
+    return map(memory.folded, owns) if reduce is None else owns
 
 
-def _folded(memory: Any, reduce: Reducer | None, own: Own) -> Any:
-    return memory.folded(own) if reduce is None else reduce(memory.folded(own))
+def _folded(memory: Any, reduce: Reducer, own: Own) -> Any:
+    return reduce(memory.folded(own))
 
 
 class Stream:
