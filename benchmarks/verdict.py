@@ -26,7 +26,8 @@ REASONS = {  # what a reason is known by
     "dwell times": "do not last as",
     "scatter": "scatter more",
 }
-CHUNK = 25  # trials that a worker does in a row
+LONG = re.compile("1,000,000|8 states|sequences|50,000")
+CHUNK = 12  # trials that a worker does in a row
 
 
 def judged(trial: Any) -> dict[str, Any]:
@@ -98,11 +99,12 @@ def run(options: argparse.Namespace) -> None:
     place = Path(options.out)
     place.mkdir(parents=True, exist_ok=True)
     began, done, total = time.perf_counter(), 0, sum(len(job[2]) for job in jobs)
-    # The longest jobs first, so that no worker is left with one of them at the end.
-    jobs.sort(key=lambda job: -len(job[2]) * (5 if "1,000,000" in job[0] or "8 states" in job[0] else 1))
+    # Long jobs early, so that no worker is left with one of them at the end; those with a state too many, which may go
+    # to the exact sampler, last.
+    jobs.sort(key=lambda job: (job[1] is not None, "too many" in job[0], not LONG.search(job[0])))
     with (
         open(place / "trials.jsonl", "a", encoding="utf-8") as file,
-        multiprocessing.get_context("spawn").Pool(options.workers, maxtasksperchild=4) as pool,
+        multiprocessing.get_context("spawn").Pool(options.workers, maxtasksperchild=16) as pool,
     ):
         for found in pool.imap_unordered(work, jobs):
             file.writelines(json.dumps(one) + "\n" for one in found)

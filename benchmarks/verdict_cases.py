@@ -14,6 +14,7 @@ import numpyro.distributions as dist
 from scipy.signal import lfilter
 
 import longhmm as lh
+from longhmm.samplers.preconditioning import InverseInformation
 
 STAY = [[0.95, 0.05], [0.1, 0.9]]
 LEVELS = {"mean": [0.0, 3.0], "sd": [1.0, 1.0]}
@@ -200,7 +201,7 @@ def spoiled(shift: float, factor: float, rng: np.random.Generator) -> Trial:
 
 
 def large_step(size: float, rng: np.random.Generator) -> Trial:
-    sampler = lh.SGLD(step_size=size, preconditioner=lh.samplers.InverseInformation())
+    sampler = lh.SGLD(step_size=size, preconditioner=InverseInformation())
     return gaussian(steps(path(rng)) + rng.normal(size=LENGTH), sampler=sampler)
 
 
@@ -210,7 +211,7 @@ def short_buffer(width: int, rng: np.random.Generator) -> Trial:
         np.array([0.0, 1.0])[path(rng)] + rng.normal(size=LENGTH),
         truth={"transition": STAY, "mean": [0.0, 1.0], "sd": [1.0, 1.0]},
         buffer=lh.FixedBuffer(0), windows=lh.Windows(20, width),
-        sampler=lh.SGLD(step_size=0.02, preconditioner=lh.samplers.InverseInformation(), noise_correction=True),
+        sampler=lh.SGLD(step_size=0.02, preconditioner=InverseInformation(), noise_correction=True),
     )  # fmt: skip
 
 
