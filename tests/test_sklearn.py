@@ -120,7 +120,7 @@ def test_missing_values_and_sequences_are_passed_on(quick):
 def test_mistakes_are_explained(quick):
     with pytest.raises(NotFittedError):
         BayesianHMM().predict(np.zeros((3, 1)))
-    with pytest.raises(ModelError, match="emission must be an Emission or one of bernoulli"):
+    with pytest.raises(ModelError, match="emission must be an Emission or one of ar, bernoulli"):
         BayesianHMM(emission="normal").fit(np.zeros((10, 1)))
     with pytest.raises(ValueError, match="X has 2 features, but BayesianHMM is expecting 1"):
         quick.fit(np.arange(10.0)[:, None]).predict(np.zeros((4, 2)))

@@ -114,6 +114,7 @@ def test_windows_see_the_rows_before_them() -> None:
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=2e-3, atol=0.5), buffered, exact)
 
 
+@pytest.mark.slow
 def test_the_default_sampler_agrees_with_nuts_and_the_truth(tmp_path: Any) -> None:
     states, values = lh.simulate(ONE, ONE_PARAMS, 3000, seed=3)
     values[1000] = np.nan
