@@ -16,6 +16,7 @@ import longhmm as lh
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.transitions import TransitionModel
+from longhmm.posterior.diagnostics.drawn_path import DrawnPath
 from longhmm.posterior.diagnostics.dwell_times import dwell_times
 from longhmm.posterior.diagnostics.observations import residuals
 from longhmm.posterior.posterior import Posterior
@@ -173,11 +174,12 @@ def test_checks_of_fit_follow_covariates(monkeypatch):
     slow = np.repeat(np.random.default_rng(0).normal(0.0, 2.0, size=240), 50)
     values = lh.simulate(MOVED, MOVED_PARAMS, len(slow), seed=2, covariates=slow)[1]
     varying = lh.open_data(values, covariates=slow)
-    monkeypatch.setattr("longhmm.posterior.diagnostics.dwell_times.MOST_ROWS", 8_000)
-    right = dwell_times(MOVED, MOVED_PARAMS, varying)
+    monkeypatch.setattr("longhmm.posterior.diagnostics.drawn_path.MOST_ROWS", 8_000)
+    right = dwell_times(DrawnPath(MOVED, MOVED_PARAMS, varying))
     assert len(right) == 2 and min(one.p_value for one in right) > 1e-3
     constant = lh.HMM(2, lh.Gaussian(sd=1.0, mean=dist.Normal(0.0, 5.0)))
-    wrong = dwell_times(constant, {"transition": [[0.8, 0.2], [0.25, 0.75]], "mean": MOVED_PARAMS["mean"]}, varying)
+    params = {"transition": [[0.8, 0.2], [0.25, 0.75]], "mean": MOVED_PARAMS["mean"]}
+    wrong = dwell_times(DrawnPath(constant, params, varying))
     assert min(one.p_value for one in wrong) < 1e-6
 
 

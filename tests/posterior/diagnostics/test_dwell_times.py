@@ -11,6 +11,8 @@ from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.emissions.tied import Tied
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
+from longhmm.posterior.diagnostics import drawn_path
+from longhmm.posterior.diagnostics.drawn_path import DrawnPath
 from longhmm.posterior.diagnostics.dwell_times import (
     DwellTimes,
     complete_visits,
@@ -28,6 +30,10 @@ def levels(separation=4.0, stays=(0.95, 0.9)):
     """Two Gaussian states of unit variance and what a fit finds where dwell times have these means."""
     transition = np.array([[stays[0], 1 - stays[0]], [1 - stays[1], stays[1]]])
     return gaussian_model(), {"transition": transition, "mean": np.array([0.0, separation])}
+
+
+def visits(*given, **options):
+    return dwell_times(DrawnPath(*given, **options))
 
 
 def cut(*lengths):
@@ -106,7 +112,7 @@ def test_a_drawn_path_is_a_chain_however_well_it_is_known(separation):
     p_values = []
     for seed in range(12):
         data = open_data(simulate(model, params, 4000, seed=seed)[1])
-        p_values += [one.p_value for one in dwell_times(model, params, data, seed=seed)]
+        p_values += [one.p_value for one in visits(model, params, data, seed=seed)]
     assert len(p_values) == 24 and stats.kstest(p_values, "uniform").pvalue > 1e-3
 
 
@@ -124,7 +130,7 @@ def test_visits_of_another_length_are_seen(lengths):
     begins = np.append(np.flatnonzero(np.append(True, path[1:] != path[:-1])), len(path))
     runs = [np.diff(begins)[path[begins[:-1]] == state] for state in (0, 1)]
     model, params = levels(stays=[1 - 1 / each.mean() for each in runs])
-    found = dwell_times(model, params, open_data(y))
+    found = visits(model, params, open_data(y))
     assert [one.level for one in found] == [0, 1]
     for one, mine in zip(found, runs, strict=True):
         assert one.p_value < 1e-6 and one.size > 0.3
@@ -154,12 +160,12 @@ def test_states_that_share_a_level_are_judged_together():
     transition = np.array([[0.95, 0.04, 0.01], [0.5, 0.5, 0.0], [0.01, 0.0, 0.99]])
     params = {"transition": transition, "mean": np.array([0.0, 4.0])}
     states, y = simulate(model, params, 30_000, seed=3)
-    found = dwell_times(model, params, open_data(y))
+    found = visits(model, params, open_data(y))
     assert [one.level for one in found] == [0, 1] and min(one.p_value for one in found) > 1e-3
     path = np.minimum(states, 1)
     left, spent = np.bincount(path[:-1][path[1:] != path[:-1]], minlength=2), np.bincount(path, minlength=2)
     one_each, fitted = levels(stays=1 - left / spent)
-    wrong = dwell_times(one_each, fitted, open_data(y))
+    wrong = visits(one_each, fitted, open_data(y))
     assert wrong[1].p_value < 1e-20 and wrong[0].p_value > 1e-3
     details = {}
     (reason,) = judge_dwell_times(one_each, wrong, details)
@@ -168,19 +174,17 @@ def test_states_that_share_a_level_are_judged_together():
 
 def test_states_that_are_hardly_ever_left_are_not_judged():
     model, params = levels(stays=(0.9999, 0.9999))
-    assert dwell_times(model, params, open_data(simulate(model, params, 2000, seed=0)[1])) == []
+    assert visits(model, params, open_data(simulate(model, params, 2000, seed=0)[1])) == []
     alone = gaussian_model(1)
     data = open_data(np.random.default_rng(0).normal(size=200))
-    assert dwell_times(alone, {"transition": np.ones((1, 1)), "mean": np.zeros(1)}, data) == []
+    assert visits(alone, {"transition": np.ones((1, 1)), "mean": np.zeros(1)}, data) == []
 
 
 def test_a_part_of_long_data_stands_for_all_of_them(monkeypatch):
-    from longhmm.posterior.diagnostics import dwell_times as module
-
-    monkeypatch.setattr(module, "MOST_ROWS", 10_000)
+    monkeypatch.setattr(drawn_path, "MOST_ROWS", 10_000)
     model, params = levels()
     y = simulate(model, params, 60_000, seed=5)[1]
-    right = dwell_times(model, params, open_data(y))
+    right = visits(model, params, open_data(y))
     assert len(right) == 2 and min(one.p_value for one in right) > 1e-3
     path = np.zeros(len(y), int)
     found = exits(model, model.validate(params), path[:10_000], cut(*[1000] * 10), np.ones(10_000, bool))

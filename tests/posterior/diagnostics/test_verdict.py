@@ -237,7 +237,7 @@ def test_draws_that_are_not_finite_are_reported(known):
 
 
 def test_many_numbers_are_allowed_more():
-    """One kind of check raises a false alarm in 2 of 1,000 right results, over all parameters at once."""
-    assert errors_allowed(1) == pytest.approx(stats.norm.isf(0.001))
-    assert errors_allowed(100) == pytest.approx(stats.norm.isf(0.001 / 100))
-    assert errors_allowed(100, 30) == pytest.approx(stats.t.isf(0.001 / 100, 30))
+    """One kind of check raises a false alarm in 1 of 1,000 right results, over all parameters at once."""
+    assert errors_allowed(1) == pytest.approx(stats.norm.isf(0.0005))
+    assert errors_allowed(100) == pytest.approx(stats.norm.isf(0.0005 / 100))
+    assert errors_allowed(100, 30) == pytest.approx(stats.t.isf(0.0005 / 100, 30))

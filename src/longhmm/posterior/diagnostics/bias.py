@@ -26,7 +26,7 @@ from longhmm.target.target import exact
 Details = dict[str, Any]
 Gradient = Callable[[Arrays], Mapping[str, np.ndarray]]
 
-FALSE_ALARMS = 0.002  # share of right results that one kind of check may call wrong, over all parameters at once
+FALSE_ALARMS = 0.001  # share of right results that one kind of check may call wrong, over all parameters at once
 RIGHT = {"shift": 0.0, "sd_ratio": 1.0}
 MOST = {"shift": 0.1, "sd_ratio": 0.1}  # posterior sd, and relative error of the sd: beyond, biased
 STEP, AT_ONCE = 1e-4, 64  # of a coordinate, for derivatives of natural parameters, and entries in one go

@@ -1,8 +1,5 @@
-"""Whether visits last as long as the model says: how often a level is left, by the time since it was entered.
-
-A path drawn given the data, at one draw of the parameters, is a draw of the Markov chain if the model is right: then
-departures minus chances, summed by age, have mean zero and a known variance. The most probable path would not do.
-"""
+"""Whether visits last as long as the model says: how often a level is left, by the time since it was entered. Along a
+drawn path, departures minus chances, summed by age, have mean zero and a known variance if the model is right."""
 
 from __future__ import annotations
 
@@ -11,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from longhmm.backends.paths import sampled_path
 from longhmm.data.sequences import Sequences
 from longhmm.data.source import ArraySource
 from longhmm.errors import ModelError
@@ -20,15 +16,14 @@ from longhmm.model.formula import transitions_into
 from longhmm.model.hmm import HMM
 from longhmm.model.registry import EMISSIONS
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details
-from longhmm.posterior.diagnostics.observations import emission_call, excerpts
+from longhmm.posterior.diagnostics.drawn_path import DrawnPath
+from longhmm.posterior.diagnostics.observations import emission_call
 from longhmm.posterior.draws import Draws, central, check_rate, labelled
 from longhmm.posterior.predict import predictions
-from longhmm.run.generator import generator_key
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MOST_ROWS = 1_000_000
 MOST_HAZARD = 0.1  # relative error of the chance to leave: about that of the width of the dwell time's interval
 LEAST_VARIANCE = 8.0  # departures in a group of ages, about: fewer do not add up to a normal number
 
@@ -55,12 +50,10 @@ class Exits(NamedTuple):
     chance: np.ndarray  # of that
 
 
-def dwell_times(model: HMM, params: Mapping[str, Any], sequences: Sequences, *, seed: int = 0) -> list[DwellTimes]:
-    """Judge the visits to every level that is left often enough to be judged, at one draw of the parameters."""
-    part, counts = excerpts(sequences, MOST_ROWS)
-    complete = model.validate(params)
-    path = np.asarray(sampled_path(model, complete, part, generator_key(seed)), np.int64)
-    found = exits(model, complete, path, part, counts)
+def dwell_times(path: DrawnPath) -> list[DwellTimes]:
+    """Judge the visits to every level that is left often enough to be judged."""
+    model = path.model
+    found = exits(model, path.params, path.states, path.part, path.counts)
     judged = (judge(found, level) for level in range(int(model.emission.state_levels(model.n_states).max()) + 1))
     return [one for one in judged if one is not None]
 

@@ -17,13 +17,13 @@ from longhmm.model.memory import unfold
 from longhmm.model.noise import noise_to_try
 from longhmm.model.summary import subsample
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details, errors_allowed
-from longhmm.posterior.draws import Draws, central, evenly_spaced, in_float64
+from longhmm.posterior.diagnostics.drawn_path import DrawnPath, excerpts
+from longhmm.posterior.draws import Draws, central, in_float64
 from longhmm.posterior.predict import predictions
 
 EDGE = 1e-12  # keeps the normal quantile finite
 FAR = 4.0  # standard deviations: beyond lie the tails, 6 of 100,000 normal numbers
-PLACES = 10  # stretches of long data that are looked at
-BURN = 100  # rows at the start of each, while the distribution of the first state is a guess
+MOST_ROWS = 100_000
 POINTS = 200  # of a QQ plot
 FEWEST = 20  # pairs of neighbours from which anything is said
 ROWS_AT_ONCE = 1 << 20
@@ -52,35 +52,26 @@ class Residuals(NamedTuple):
     tails_p_value: np.ndarray
     lowest: np.ndarray  # the smallest observation
     values: np.ndarray  # (n, D) the residuals, NaN where missing
-
-
-def excerpts(sequences: Sequences, most: int) -> tuple[Sequences, np.ndarray]:
-    """All rows, or `most` of them in stretches that stand for all, each piece a sequence; and which rows count."""
-    if sequences.length <= most:
-        return sequences, np.ones(sequences.length, bool)
-    size = max(1, most // PLACES)
-    starts = np.maximum(evenly_spaced(sequences.length, PLACES) - size // 2, 0)
-    spans = [(start, min(start + size, sequences.length)) for start in starts.tolist()]
-    found = sequences.gathered(spans)
-    counts, at = np.ones(found.length, bool), 0
-    for start, stop in spans:
-        if start not in sequences.offsets:
-            counts[at : min(at + BURN, found.offsets[np.searchsorted(found.offsets, at, side="right")])] = False
-        at += stop - start
-    return found, counts
+    given_state: np.ndarray | None  # (n, D) those of the distributions of the drawn states, if a path was given
 
 
 def residuals(
-    model: HMM, params: Mapping[str, Any], sequences: Sequences, *, most: int = 100_000, seed: int = 0
+    model: HMM,
+    params: Mapping[str, Any],
+    sequences: Sequences,
+    *,
+    most: int = MOST_ROWS,
+    seed: int = 0,
+    path: DrawnPath | None = None,
 ) -> Residuals | None:
     """Normal quantiles of `P(y_t <= observed | y_0 .. y_{t-1})`, feature by feature, of up to `most` observations in
     stretches spread over the data; None where the emission has no distribution function. At parameters that are one
     draw of the posterior, residuals of a right model need no correction."""
-    from scipy.special import ndtri
-
-    part, counts = excerpts(sequences, most)
+    part, counts, position = excerpts(sequences, most)
     rng = np.random.default_rng(seed)
-    values, lowest = np.full((part.length, part.dim), np.nan), np.full(part.dim, np.inf)
+    states = None if path is None else path.remembered(position)
+    values, given = np.full((2, part.length, part.dim), np.nan)
+    lowest = np.full(part.dim, np.inf)
     _, model, complete = unfold(model, model.validate(params))
     for predicted in predictions(model, complete, part):
         own = slice(predicted.start, predicted.stop)
@@ -92,15 +83,25 @@ def residuals(
         cdfs = in_float64(_cdf_of_rows, model, complete, rows._replace(values=filled))
         if cdfs is None:
             return None
-        lower, upper = (np.einsum("nk,nkd->nd", predicted.states, each) for each in cdfs)
-        # Discrete observations are spread at random over the step of their distribution function.
-        uniform = lower + (upper - lower) * rng.uniform(size=lower.shape)
         lowest = np.minimum(lowest, np.where(observed, rows.values, np.inf).min(axis=0))
-        values[own] = np.where(observed & counts[own, None], ndtri(np.clip(uniform, EDGE, 1 - EDGE)), np.nan)
+        used = observed & counts[own, None]
+        spread = rng.uniform(size=used.shape)
+        values[own] = _normal([np.einsum("nk,nkd->nd", predicted.states, each) for each in cdfs], spread, used)
+        if states is not None:
+            at = states[own, None, None]
+            given[own] = _normal([np.take_along_axis(each, at, axis=1)[:, 0] for each in cdfs], spread, used)
     follows = np.ones(part.length, bool)
     follows[part.offsets[:-1]] = False
     numbers = np.array([_judged(column, follows) for column in values.T]).T
-    return Residuals(*[*numbers, lowest, values])
+    return Residuals(*[*numbers, lowest, values, None if path is None else given])
+
+
+def _normal(ends: list[np.ndarray], spread: np.ndarray, used: np.ndarray) -> np.ndarray:
+    """Normal quantiles; discrete observations are spread at random over the step of their distribution function."""
+    from scipy.special import ndtri
+
+    lower, upper = ends
+    return np.where(used, ndtri(np.clip(lower + (upper - lower) * spread, EDGE, 1 - EDGE)), np.nan)
 
 
 def _judged(column: np.ndarray, follows: np.ndarray) -> tuple[float, ...]:

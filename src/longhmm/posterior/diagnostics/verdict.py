@@ -10,9 +10,8 @@ import numpy as np
 
 from longhmm.backends.stream import Progress
 from longhmm.errors import DataError
-from longhmm.posterior.diagnostics.bias import Gradient, bias, by_passes, judge_scatter, step_bias
-from longhmm.posterior.diagnostics.dwell_times import dwell_times, judge_dwell_times
-from longhmm.posterior.diagnostics.observations import judge_residuals, residuals
+from longhmm.posterior.diagnostics.bias import Gradient, bias, by_passes, step_bias
+from longhmm.posterior.diagnostics.model_fit import judge_fit
 from longhmm.posterior.draws import Draws, entry_table
 from longhmm.posterior.summary import convergence
 from longhmm.run.compilation import cached_compilation
@@ -75,7 +74,7 @@ class Judging(Draws):
     ) -> Verdict:
         """Run the checks behind the verdict, and keep what they say.
 
-        A limit counts as passed only beyond chance: of right results each kind of check calls 2 in 1,000 wrong, over
+        A limit counts as passed only beyond chance: of right results each kind of check calls 1 in 1,000 wrong, over
         all parameters at once.
 
         - run longer: R-hat above 1.01, or bulk or tail ESS below 400, of any parameter.
@@ -84,7 +83,8 @@ class Judging(Draws):
           had to leave out windows.
         - the model does not fit: residuals are correlated (above 0.1) or not normal (probabilities off by more than
           0.02, more than 0.1 % beyond four standard deviations), dwell times are not those of the model (chances to
-          leave off by more than 10 %), or the sandwich sd is more than 1.5 times the posterior's.
+          leave off by more than 10 %), levels (by 0.1 sd) or transitions (by 10 %) change with time or from sequence to
+          sequence, or the sandwich sd is more than 1.5 times the posterior's.
         - trust: none of these.
 
         Args:
@@ -114,12 +114,9 @@ class Judging(Draws):
             if biased is not None:
                 found = "biased", f"{biased.rstrip('.')}. Draw more, or use sampler=lh.NUTS()."
         if found is None:
-            model, params = self.model, self.params_at(*self.thinned(1)[0])  # of one draw, these need no correction
-            reasons = judge_residuals(model, residuals(model, params, sequences), details)
-            reasons += judge_dwell_times(model, dwell_times(model, params, sequences), details)
-            reasons += judge_scatter(self, sequences, blocks, details)
+            reasons, fits = judge_fit(self, sequences, blocks, details)
             checked = "no bias was found" if "shift" in details else "bias was not checked"
-            found = "trust", f"the chains agree, {checked}, and the model fits."
+            found = "trust", f"the chains agree, {checked}, and {fits}."
             if reasons:
                 found = "the model does not fit", f"{'. Also, '.join(reasons)}."
         assert found is not None

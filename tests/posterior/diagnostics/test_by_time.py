@@ -1,0 +1,166 @@
+"""Levels, spreads and transitions by time and by sequence: silent where the model is right, plain where it is not."""
+
+import re
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+from scipy import stats
+
+import longhmm as lh
+from longhmm.data.sequences import open_data
+from longhmm.model.simulate import simulate
+from longhmm.posterior.diagnostics import drawn_path, levels_by_time, observations
+from longhmm.posterior.diagnostics.drawn_path import DrawnPath, excerpts
+from longhmm.posterior.diagnostics.levels_by_time import by_time, judge_by_time, log_densities
+from longhmm.posterior.diagnostics.observations import residuals
+from longhmm.posterior.diagnostics.transitions_by_time import judge_transitions, transitions_by_time
+from posterior.fakes import gaussian_model
+
+MODEL = gaussian_model()
+MOVES = {"transition": np.array([[0.95, 0.05], [0.1, 0.9]])}
+PARAMS = {**MOVES, "mean": np.array([0.0, 4.0])}
+N = 12_000
+
+
+def judged(data, model=MODEL, params=PARAMS, **options):
+    """Reasons of both checks, and their numbers."""
+    sequences, details = open_data(data, **options), {}
+    path = DrawnPath(model, params, sequences)
+    left = residuals(model, params, sequences, path=path)
+    levels = judge_by_time(path, None if left is None else left.given_state, details)
+    return levels, judge_transitions(path, details), details
+
+
+def values(seed=0, length=N, transition=None):
+    params = PARAMS if transition is None else {**PARAMS, "transition": transition}
+    return simulate(MODEL, params, length, seed=seed)[1][:, 0].astype(float)
+
+
+RIGHT = {
+    "Gaussian": (MODEL, PARAMS, 4000),
+    "overlapping": (MODEL, {**PARAMS, "mean": np.array([0.0, 1.0])}, 4000),
+    "sequences": (MODEL, PARAMS, [900, 30, 1500, 700, 5, 1200]),
+    "counts": (lh.HMM(2, lh.Poisson(rate=dist.Gamma(1.0, 1.0))), {**MOVES, "rate": np.array([1.0, 6.0])}, 4000),
+    "angles": (
+        lh.HMM(2, lh.VonMises(loc=dist.Uniform(-3, 3), concentration=dist.Gamma(1.0, 1.0))),
+        {**MOVES, "loc": np.array([-1.0, 2.0]), "concentration": np.array([2.0, 5.0])},
+        4000,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    "name", [each if each == "overlapping" else pytest.param(each, marks=pytest.mark.slow) for each in RIGHT]
+)
+def test_right_models_are_called_wrong_at_the_stated_rate(name):
+    """All p-values of levels, spreads (or scores) and transitions are uniform."""
+    model, params, length = RIGHT[name]
+    levels, transitions = [], []
+    for seed in range(15):
+        sequences = open_data(simulate(model, params, length, seed=seed)[1])
+        path = DrawnPath(model, params, sequences, seed=seed)
+        left = residuals(model, params, sequences, path=path, seed=seed)
+        looks = [log_densities(path)] if left is None else [left.given_state, left.given_state**2]
+        levels += [each.found.p_value for look in looks for each in by_time(path, look, 20)]
+        transitions += [each.found.p_value for each in transitions_by_time(path)]
+    assert len(levels) >= 30 and stats.kstest(levels, "uniform").pvalue > 1e-3 and min(levels) > 1e-4
+    assert len(transitions) >= 30 and stats.kstest(transitions, "uniform").pvalue > 1e-3 and min(transitions) > 1e-4
+
+
+def test_a_drift_is_seen_and_named():
+    reasons, moves, details = judged(values() + np.linspace(-0.4, 0.4, N))
+    assert len(reasons) == 1 and re.search(r"observations in state [01] drift by \+0\.[6789]", reasons[0])
+    assert "--detrend" in reasons[0] and moves == []
+    assert details["drift"] == pytest.approx(0.8 / np.sqrt(12), rel=0.3) and details["drift_p_value"] < 1e-6
+    assert details["drift_of"].endswith("by time")
+
+
+def test_a_jump_is_seen_with_its_place():
+    reasons, _, _ = judged(values() + 0.5 * (np.arange(N) >= 4000))
+    (reason,) = reasons
+    assert "jump by +0." in reason and "one level for all" in reason
+    place = int(reason.partition("about row ")[2].split(", ")[0].replace(",", ""))
+    assert place == pytest.approx(4000, abs=400)
+
+
+def test_a_baseline_that_wanders_is_seen():
+    (reason,), _, _ = judged(values() + 0.5 * np.sin(np.arange(N) / N * 4 * np.pi))
+    assert "wander" in reason and "slow baseline" in reason
+
+
+def test_sequences_with_levels_of_their_own_are_seen():
+    offset = 0.3 * np.random.default_rng(1).normal(size=20)
+    offset[7] = 1.2
+    reasons, moves, details = judged(values() + np.repeat(offset, N // 20), lengths=[N // 20] * 20)
+    assert len(reasons) == 1 and "from sequence to sequence" in reasons[0] and "sequence 7 by +" in reasons[0]
+    assert moves == [] and details["drift_of"].endswith("by sequence")
+
+
+def test_noise_that_grows_is_seen():
+    states, y = simulate(MODEL, PARAMS, N, seed=2)
+    mean = PARAMS["mean"][states]
+    grown = mean + (y[:, 0] - mean) * np.linspace(0.7, 1.3, N)
+    (reason,), _, details = judged(grown)
+    assert "spread differently in parts of the time: from 0." in reason and details["spread"] > 0.1
+
+
+@pytest.mark.parametrize("share", [0.5, 0.25])
+def test_rates_that_change_are_seen_with_the_time(share):
+    first = int(share * N)
+    slow, fast = ([[1 - a, a], [b, 1 - b]] for a, b in ((0.03, 0.06), (0.09, 0.18)))
+    y = np.concatenate([values(1, first, slow), values(2, N - first, fast)])
+    levels, (reason,), details = judged(y)
+    assert levels == [] and details["change"] > 0.3
+    assert reason.startswith(("transition[0, 1] changes: it is 0.0", "transition[1, 0] changes: it is 0.0"))
+    assert "where the model has 0." in reason and "fit the two parts apart" in reason
+    place = int(reason.partition("about row ")[2].split(" ")[0].replace(",", ""))
+    assert place == pytest.approx(first, abs=800)
+
+
+def test_rates_that_differ_between_sequences_are_seen():
+    leave = [[0.02, 0.1], [0.1, 0.1]]
+    y = [values(seed, 1500, [[1 - a, a], [b, 1 - b]]) for seed, (a, b) in enumerate(leave * 4)]
+    _, (reason,), details = judged(y)
+    assert "transition[0, 1] differs from sequence to sequence" in reason and "one by one" in reason
+    assert details["change_of"] == "transition[0, 1] by sequence"
+
+
+def test_dwell_times_that_are_not_geometric_do_not_pass_for_a_change():
+    rng = np.random.default_rng(4)
+    visits = [np.full(1 + int(rng.choice([3, 100], p=[0.7, 0.3]) * rng.exponential()), k % 2) for k in range(800)]
+    path = np.concatenate(visits)[:N]
+    leave = 1 / np.array([np.mean([len(each) for each in visits[k::2]]) for k in (0, 1)])
+    params = {**PARAMS, "transition": np.array([[1 - leave[0], leave[0]], [leave[1], 1 - leave[1]]])}
+    assert judged(PARAMS["mean"][path] + rng.normal(size=len(path)), params=params)[1] == []
+
+
+def test_without_a_distribution_function_scores_are_compared():
+    model, params, _ = RIGHT["angles"]
+    y = simulate(model, params, N, seed=0)[1][:, 0]
+    wrong = np.where(np.arange(N) < 9000, y, np.random.default_rng(0).uniform(-np.pi, np.pi, N))
+    (reason,), _, details = judged(wrong, model, params)
+    assert "less probable after " in reason and details["score"] > 0.1
+    assert "drift" not in details
+
+
+def test_missing_values_are_left_out():
+    y = values() + np.linspace(-0.4, 0.4, N)
+    y[::3] = np.nan
+    (reason,), _, _ = judged(y)
+    assert "drift" in reason
+
+
+def test_a_part_of_long_data_shows_the_same(monkeypatch):
+    monkeypatch.setattr(drawn_path, "MOST_ROWS", 9000)
+    for module in (observations, levels_by_time):
+        monkeypatch.setattr(module, "MOST_ROWS", 6000)
+    y, small = values(length=30_000) + np.linspace(-1, 1, 30_000), excerpts(open_data(np.zeros(30_000)), 6000).position
+    assert np.isin(small, excerpts(open_data(np.zeros(30_000)), 9000).position).all()
+    sequences = open_data(y)
+    path = DrawnPath(MODEL, PARAMS, sequences)
+    left = residuals(MODEL, PARAMS, sequences, path=path, most=6000)
+    own = np.isfinite(left.given_state[:, 0])
+    np.testing.assert_allclose(left.given_state[own, 0], y[small[own]] - PARAMS["mean"][path.at(small[own])], atol=1e-6)
+    (reason,) = judge_by_time(path, left.given_state, {})
+    assert "drift" in reason and path.whole.length == 30_000
