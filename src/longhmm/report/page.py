@@ -23,8 +23,8 @@ INTERVALS = (
 ADVICE = {
     "trust": (
         "good", "✓", "The result can be trusted",
-        "The chains agree, their draws satisfy the exact gradients, and the model describes the data. The numbers and "
-        "intervals below can be used as they are.",
+        "The chains agree, their draws satisfy the exact gradients, and no check speaks against the model. The "
+        "numbers and intervals below can be used as they are.",
     ),
     "run longer": (
         "care", "…", "Run it longer",
@@ -63,6 +63,10 @@ DETAILS = {
     "residual_distance": ("error of the probabilities of observations", "at most 0.02, or not beyond chance"),
     "residual_tails": ("share of observations beyond four standard deviations", "at most 0.001"),
     "dwell": ("error of the chance to leave a state, by time since entry", "at most 0.1, or not beyond chance"),
+    "change": ("change of a transition's log odds, root mean square", "at most 0.1, or not beyond chance"),
+    "drift": ("change of a level, in sd, root mean square", "at most 0.1, or not beyond chance"),
+    "spread": ("change of a spread, in those of squares, root mean square", "at most 0.1, or not beyond chance"),
+    "score": ("change of the log density, in its own sd, root mean square", "at most 0.1, or not beyond chance"),
 }
 
 

@@ -11,6 +11,7 @@ from longhmm import Gaussian, GaussianMixture, Poisson, StudentT, Tied, VonMises
 from longhmm.data.sequences import open_data
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
+from longhmm.posterior.diagnostics import model_fit
 from longhmm.posterior.diagnostics.bias import by_passes, errors_allowed, exact_gradients, sandwich
 from longhmm.posterior.diagnostics.observations import residuals
 from longhmm.posterior.posterior import Posterior
@@ -169,6 +170,14 @@ def test_exact_draws_of_a_model_that_fits_are_trusted(known):
     assert posterior.verdict is found
     assert found.details["r_hat"] < 1.01
     assert "trust" in repr(posterior)
+
+
+def test_what_was_not_checked_is_not_said_to_fit(known, monkeypatch):
+    monkeypatch.setattr(model_fit, "residuals", lambda *_, **__: None)  # as of an emission without a function
+    found = known.posterior(known.draw(4, 1000)).diagnose(known.sequences, gradients=8)
+    assert found.kind == "trust" and "the model fits" not in found.reason
+    assert "was not checked, since Gaussian has no distribution function" in found.reason
+    assert "score" in found.details and "drift" not in found.details
 
 
 @pytest.mark.parametrize(
