@@ -11,7 +11,7 @@ import typer
 import longhmm as lh
 from longhmm import samplers
 from longhmm.cli.fit import parse_states
-from longhmm.cli.options import build_model, located, one_of, parse_prior, sampler_names
+from longhmm.cli.options import build_model, located, one_of, parse_prior
 from longhmm.cli.output import guarded, plain, seconds, shown
 from longhmm.data.sequences import open_data
 from longhmm.errors import DataError, ModelError
@@ -68,7 +68,7 @@ def test_names_come_from_the_registries(monkeypatch):
     monkeypatch.setattr(samplers, "NAMES", dict(samplers.NAMES))
     monkeypatch.setattr(samplers, "REGISTERED", dict(samplers.REGISTERED))
     monkeypatch.setattr(samplers, "_own", {})
-    known = one_of(sampler_names)["parser"]
+    known = one_of(samplers.names)["parser"]
     assert known("nuts") == "nuts" and known("auto") == "auto"
     with pytest.raises(typer.BadParameter, match=r"'mine' is not one of auto, sgld-cv, .*nuts"):
         known("mine")

@@ -13,6 +13,7 @@ from longhmm.model.initialise import (
     in_rising_order,
     initial_params,
     k_means,
+    on_logarithms,
     smoothed,
     standardised,
 )
@@ -60,6 +61,22 @@ def test_every_start_finds_two_clear_levels_in_rising_order():
         np.testing.assert_allclose(start["sd"], [1.0, 1.0], atol=0.35)
         np.testing.assert_allclose(np.diag(start["transition"]), 0.95, atol=0.03)
         np.testing.assert_allclose(start["transition"].sum(axis=1), 1.0, atol=1e-12)
+
+
+def test_levels_that_are_ratios_apart_are_all_found():
+    """As numbers most of the groups would lie among the largest counts, whose spread is largest."""
+    rates = 3 * 1.8 ** np.arange(8)
+    states = np.repeat(np.random.default_rng(0).integers(8, size=1000), 10)
+    y = np.random.default_rng(1).poisson(rates[states])
+    model = lh.HMM(n_states=8, emission=lh.Poisson())
+    found = min(np.abs(np.log(start["rate"] / rates)).max() for start in initial_params(model, y, restarts=8))
+    assert found < 0.2
+
+
+def test_logarithms_of_counts_and_of_values_with_zeros():
+    np.testing.assert_allclose(on_logarithms(np.array([[0.0], [1.0], [8.0]])), np.log([[0.5], [1.0], [8.0]]))
+    np.testing.assert_allclose(on_logarithms(np.array([[0.0], [0.01]])), np.log([[0.005], [0.01]]))
+    assert np.isfinite(on_logarithms(np.zeros((3, 1)))).all()
 
 
 def test_seeds_decide():

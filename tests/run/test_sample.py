@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import longhmm as lh
+from longhmm.errors import ModelError
 from longhmm.posterior.diagnostics import bias as module
 from longhmm.run import sample as pipeline
 
@@ -56,6 +57,19 @@ def test_contradicted_draws_are_made_again_and_resumed(counts, monkeypatch, tmp_
     again = sample(counts, checkpoint=tmp_path)
     np.testing.assert_array_equal(again.draws["rate"], rate)
     np.testing.assert_array_equal(again.extend(5, progress=False).draws["rate"][:, :60], rate)
+
+
+@pytest.mark.parametrize("wrong", ["nutz", lh.NUTS, 3])
+def test_what_is_no_sampler_is_refused(counts, wrong):
+    with pytest.raises(ModelError, match=r"sampler must be a sampler such as NUTS\(\) or one of auto.*nuts.*, got"):
+        sample(counts, sampler=wrong)
+
+
+@pytest.mark.parametrize(("name", "automatic"), [("gibbs", False), ("auto", True), ("sgld-cv", False)])
+def test_samplers_have_names(counts, name, automatic):
+    request = pipeline.requested(lh.HMM(2, lh.Poisson()), counts, sampler=name)
+    assert type(request.sampler).__name__ == {"gibbs": "Gibbs"}.get(name, "ControlVariateSGLD")
+    assert request.automatic is automatic
 
 
 @pytest.mark.slow

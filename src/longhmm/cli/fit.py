@@ -49,7 +49,7 @@ def fit(
     response: options.Response = None,
     transitions: options.Transitions = None,
     stay: options.Stay = None,
-    sampler: options.Sampler = options.AUTO,
+    sampler: options.Sampler = samplers.AUTO,
     chains: options.Chains = 4,
     draws: options.Draws = 1000,
     time_limit: options.TimeLimit = None,
@@ -114,7 +114,7 @@ def resume(
     found = RunDirectory.open(run)
     asked = found.request["sample"]
     whole = all(type(asked.get(name)) is int and asked[name] >= least for name, least in LEAST.items())
-    if not whole or asked.get("sampler") not in options.sampler_names():
+    if not whole or asked.get("sampler") not in samplers.names():
         raise DataError(f"{found.path} has no sound entry 'sample'; the run is damaged, restore a copy of it.")
     wanted = draws or asked["draws"]
     if found.has_posterior:
@@ -144,7 +144,7 @@ def compare(
     response: options.Response = None,
     transitions: options.Transitions = None,
     stay: options.Stay = None,
-    sampler: options.Sampler = options.AUTO,
+    sampler: options.Sampler = samplers.AUTO,
     chains: options.Chains = 4,
     draws: options.Draws = 500,
     seed: options.Seed = 0,
@@ -164,11 +164,10 @@ def compare(
     more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, transitions=transitions)
     more |= dict(lags=lags, noise=noise, response=response)
     models = {f"{n} state{'s' if n > 1 else ''}": options.build_model(guess.name, n, data, **more) for n in numbers}
-    how = None if sampler == options.AUTO else samplers.from_name(sampler)
 
     def fitted(model: HMM, training: Sequences) -> Posterior:
         said.say(f"Fitting {model.n_states} state(s) ...")
-        return sample(model, training, sampler=how, chains=chains, draws=draws, seed=seed, verdict=False)
+        return sample(model, training, sampler=sampler, chains=chains, draws=draws, seed=seed, verdict=False)
 
     ranked = rank(models, data, held_out=held_out, fit=fitted)
     said.frame("Held-out log predictive density, the best first", ranked)
@@ -197,19 +196,11 @@ def draw(run: RunDirectory, out: Output, time_limit: float | None, draws: int) -
     from longhmm.run.sample import CHECKS, drawn, judge, requested
 
     limit = Limit(time_limit)
-    wanted = run.request["sample"]
+    wanted = {name: run.request["sample"][name] for name in ("sampler", "chains", "seed")}
     with locked(run.path):
         fitted, held, continues = run.split()
         try:
-            request = requested(
-                model_of(run),
-                fitted,
-                sampler=None if wanted["sampler"] == options.AUTO else samplers.from_name(wanted["sampler"]),
-                chains=wanted["chains"],
-                draws=draws,
-                seed=wanted["seed"],
-                checkpoint=run.path,
-            )
+            request = requested(model_of(run), fitted, draws=draws, checkpoint=run.path, **wanted)
             posterior = drawn(request, limit, reserve=CHECKS)
         except (KeyboardInterrupt, TimeIsOver) as stop:
             out.say(f"Stopped with nothing to show yet; `longhmm resume {run.path}` takes the run up again.")
@@ -220,9 +211,8 @@ def draw(run: RunDirectory, out: Output, time_limit: float | None, draws: int) -
         run.save(posterior)  # before the checks, which take a while
         judge(posterior, limit)
         run.save(posterior)
-        score = None
-        if held is not None and limit.left > 0:
-            score = posterior.score(held, after=fitted if continues else None)
+        after = fitted if continues else None
+        score = posterior.score(held, after=after) if held is not None and limit.left > 0 else None
     document = describe(run, posterior, out)
     if score is not None:
         out.say(f"Held out: {score}")

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from longhmm.data.sequences import Sequences
     from longhmm.model.hmm import HMM
 
-AUTO = "auto"
 reading, modelling, sampling = (
     partial(Option, rich_help_panel=panel) for panel in ("Reading the recording", "The model", "Sampling")
 )
@@ -35,10 +34,6 @@ def one_of(names: Callable[[], list[str]]) -> dict[str, Any]:
         return text
 
     return {"parser": known, "metavar": f"[{'|'.join(names())}]"}
-
-
-def sampler_names() -> list[str]:
-    return [AUTO, *samplers.names()]
 
 
 Recordings = Annotated[
@@ -91,7 +86,7 @@ Stay = Annotated[float | None, modelling(help="Prior weight of staying in a stat
 Chains = Annotated[int, sampling(min=1, help="Independent chains.")]
 Draws = Annotated[int, sampling(min=1, help="Draws kept of each chain.")]
 Sampler = Annotated[
-    str, sampling(**one_of(sampler_names), help="auto chooses by cost; the others need no tuning by hand, either.")
+    str, sampling(**one_of(samplers.names), help="auto chooses by cost; the others need no tuning by hand, either.")
 ]
 TimeLimit = Annotated[float | None, sampling(help="Seconds after which drawing stops; `resume` goes on from there.")]
 

@@ -14,10 +14,12 @@ from longhmm.model.emission_fit import fit_groups, preferences
 from longhmm.model.emissions import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.summary import subsample_rows
+from longhmm.model.support import bare
 
 # Neighbours averaged before rows are grouped, by restart. One label or one bit says little about its state, what is
 # frequent nearby says more; numbers are first taken as they are.
 LABEL_WIDTHS, NUMBER_WIDTHS = (9, 33, 3, 1), (1, 1, 1, 9)
+SCALED = {type(each) for each in (constraints.nonnegative_integer, constraints.nonnegative, constraints.positive)}
 MOST_CATEGORIES = 64
 LLOYD_STEPS = 30
 SAME_LOCATION = 1e-9  # relative to the spread of locations: below, two locations are tied
@@ -30,8 +32,9 @@ def initial_params(model: HMM, data: Any, *, restarts: int = 4, seed: int = 0) -
     """Natural parameters to start from, one complete set per restart.
 
     Rows of a fixed subsample are grouped: of one feature, the first start cuts at quantiles (groups of equal mass);
-    all others run k-means from random seeds. Then the emission is fitted to each group, and transitions are counted
-    between the groups of consecutive rows. Exchangeable states come in rising order of their location.
+    all others run k-means from random seeds, every second one on logarithms where values are positive. Then the
+    emission is fitted to each group, and transitions are counted between the groups of consecutive rows. Exchangeable
+    states come in rising order of their location.
 
     Example:
         >>> import longhmm as lh
@@ -134,6 +137,8 @@ def _labels(
         tables = [stretch[keep] for stretch, keep in zip(stretches, whole, strict=True)]
         if categories:
             tables = [(rows[:, :1] == np.arange(categories)).astype(np.float64) for rows in tables]
+        elif restart % 2 and type(bare(emission.support)) in SCALED:
+            tables = [on_logarithms(rows) for rows in tables]
         table = np.concatenate([smoothed(rows, widths[restart % len(widths)]) for rows in tables if len(rows)])
         if table.shape[1] == 1 and restart == 0 and not emission.support.is_discrete:
             labels[everything] = cut_at_quantiles(table[:, 0], n_groups)
@@ -156,6 +161,11 @@ def standardised(rows: np.ndarray) -> Any:
     centred = rows - rows.mean(axis=0)
     sd = centred.std(axis=0)
     return centred / np.where(sd > 1e-12 * np.abs(rows).max(axis=0, initial=0.0), np.where(sd > 0, sd, 1.0), np.inf)
+
+
+def on_logarithms(rows: np.ndarray) -> Any:
+    """Logarithms of what is not negative: states whose levels are ratios apart are as far apart as each other."""
+    return np.log(np.maximum(rows, rows[rows > 0].min(initial=1.0) / 2))
 
 
 def smoothed(table: np.ndarray, width: int) -> np.ndarray:

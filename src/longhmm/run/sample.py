@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.progress import Bar
 from longhmm.run.chains import stopped_note
@@ -15,6 +16,7 @@ from longhmm.run.driver import CTRL_C
 from longhmm.run.limit import Limit, TimeIsOver
 from longhmm.run.request import Request
 from longhmm.run.run import Run, carry_out
+from longhmm.samplers import from_name, names
 from longhmm.samplers.contract import Sampler
 from longhmm.samplers.control_variate_sgld import ControlVariateSGLD
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
@@ -35,7 +37,7 @@ def sample(
     model: HMM,
     data: Any,
     *,
-    sampler: Sampler | None = None,
+    sampler: Sampler | str | None = None,
     windows: Windows | None = None,
     buffer: LyapunovBuffer | FixedBuffer | None = None,
     chains: int = 4,
@@ -60,7 +62,7 @@ def sample(
     Args:
         model: the hidden Markov model; default priors are scaled to the data.
         data: an array `(T,)` or `(T, D)`, a path, a list of these (many sequences), or what `open_data` returned.
-        sampler: another sampler, such as `SGRLD(step_size=0.01)` or `NUTS()`.
+        sampler: another sampler, such as `SGRLD(step_size=0.01)` or `NUTS()`, or its name, such as "nuts".
         windows: half-width and number of windows per step.
         buffer: `LyapunovBuffer(...)` or `FixedBuffer(...)`.
         chains: how many.
@@ -103,8 +105,11 @@ def sample(
     return posterior
 
 
-def requested(model: HMM, data: Any, *, sampler: Sampler | None, client: Any = None, **options: Any) -> Request:
+def requested(model: HMM, data: Any, *, sampler: Sampler | str | None, client: Any = None, **options: Any) -> Request:
     """The arguments of `sample`, checked, with data that are open and a model that has numbers for all its priors."""
+    sampler = from_name(sampler) if isinstance(sampler, str) else sampler
+    if not isinstance(sampler, Sampler | None):
+        raise ModelError(f"sampler must be a sampler such as NUTS() or one of {', '.join(names())}, got {sampler!r}.")
     model, opened = model.meet(data)
     sequences, automatic = on_cluster(opened, client), sampler is None
     model.check_dim(sequences)

@@ -29,6 +29,7 @@ OPTIONS = {
 }
 # What the command line calls those that need no tuning by hand; `register` adds others.
 NAMES = {"sgld-cv": "ControlVariateSGLD", "nuts": "NUTS", "hmc": "HMC", "gibbs": "Gibbs", "sgrld": "SGRLD"}
+AUTO = "auto"
 _own: dict[str, Any] = {}
 
 
@@ -45,12 +46,12 @@ def register(name: str) -> Callable[[Class], Class]:
 
 def names() -> list[str]:
     """What a user may write instead of a sampler."""
-    return list(NAMES)
+    return [AUTO, *NAMES]
 
 
-def from_name(name: str) -> Any:
-    """The sampler that a user means who gives its name, as it comes."""
-    return __getattr__(NAMES[name])()
+def from_name(name: Any) -> Any:
+    """The sampler that a user means who gives its name, as it comes: None for the one that suits the data."""
+    return __getattr__(NAMES[name])() if name in NAMES else None if name == AUTO else name
 
 
 def __getattr__(name: str) -> Any:
