@@ -14,7 +14,7 @@ import pytest
 from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
 import longhmm as lh
-from longhmm.run.compilation import SWITCH, cached_compilation
+from longhmm.run.compilation import SETTINGS, SWITCH, cached_compilation
 
 FINISHED = re.compile(r"Finished XLA compilation of jit\((.+?)\) in")
 MOST = 20  # programs of a first fit with its verdict
@@ -39,15 +39,15 @@ def compile_something(size):
 
 def test_programs_are_kept_only_inside(tmp_path, monkeypatch):
     monkeypatch.setenv(SWITCH, str(tmp_path / "kept"))
-    monkeypatch.setattr("longhmm.run.compilation.SHORTEST", 0.0)
+    monkeypatch.setitem(SETTINGS, "jax_persistent_cache_min_compile_time_secs", 0.0)
     before = jax.config.jax_compilation_cache_dir
     with cached_compilation():
         compile_something(17)
-    kept = sorted(file.name for file in (tmp_path / "kept").iterdir())
-    assert kept
+    kept = sorted(tmp_path.rglob("*-cache"))
+    assert kept and all(file.parent == tmp_path / "kept" / lh.__version__ for file in kept)
     assert jax.config.jax_compilation_cache_dir == before
     compile_something(19)
-    assert sorted(file.name for file in (tmp_path / "kept").iterdir()) == kept
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "kept", tmp_path / "kept" / lh.__version__, *kept]
 
 
 def test_it_can_be_switched_off(tmp_path, monkeypatch):

@@ -76,5 +76,5 @@ def cache() -> str:
     place = cache_directory()
     if place is None:
         return "switched off"
-    size = sum(file.stat().st_size for file in place.glob("*") if file.is_file()) if place.is_dir() else 0
+    size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file()) if place.is_dir() else 0
     return f"{place} ({size / 1e6:.0f} MB)"
