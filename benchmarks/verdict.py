@@ -1,11 +1,15 @@
 """How often the verdict is wrong: many data sets through the whole default pipeline, right models and troubled ones.
 
-    python benchmarks/verdict.py --workers 2 --right 1000 --each 20 --out docs/verdict
-    python benchmarks/verdict.py --page docs/verdict.md
+    python benchmarks/verdict.py --workers 12 --right 1000 --each 20 --limit 600 --budget 7200 --out docs/verdict
+    python benchmarks/verdict.py --page docs/verdict.md --out docs/verdict
 
 For right models: how often each reason for distrust appears. For troubles: how often they are seen, beside how far the
 answers really are from the truth: the root mean square of (posterior mean - truth) / posterior sd over parameters and
-data sets, 1 if intervals are honest. Every worker takes whole cases, since fits of one shape share compiled programs.
+data sets, 1 if intervals are honest.
+
+The first command adds a line to `trials.jsonl` for every fit, in rounds over all cases, and does not repeat what is
+there already: it can be stopped and called again. A fit that takes longer than `--limit` is ended and counted as such;
+after `--budget` seconds no more are begun. The second makes tables of all `*.jsonl` in the folder.
 """
 
 import argparse
@@ -15,6 +19,7 @@ import os
 import re
 import time
 from collections import Counter
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +28,16 @@ REASONS = {  # what a reason is known by
     "correlated": "are correlated",
     "distribution": "not distributed as",
     "tails": "lie beyond",
+    "levels": "has one level for all",
+    "spread": "spread differently",
+    "shape": "skewness|kurtosis|are cut off",
     "dwell times": "do not last as",
+    "transitions": "transition\\[.*(changes|differs)",
     "scatter": "scatter more",
 }
-LONG = re.compile("1,000,000|8 states|sequences|50,000")
-CHUNK = 12  # trials that a worker does in a row
+LONG = re.compile("1,000,000|8 states|too many")
+CHUNK = 12  # trials of one case that a worker does in a row: fits of one shape share compiled programs
+RENEWED = 12  # chunks after which a worker starts afresh, without what its programs hold
 
 
 def judged(trial: Any) -> dict[str, Any]:
@@ -48,7 +58,7 @@ def judged(trial: Any) -> dict[str, Any]:
         sequences = lh.open_data(trial.data)
         posterior = Posterior.from_chains(trial.model, Chains(moved, {}, {}, None, None, ()), sequences)
     verdict = posterior.diagnose(trial.data)
-    kinds = [name for name, text in REASONS.items() if text in verdict.reason]
+    kinds = [name for name, text in REASONS.items() if re.search(text, verdict.reason)]
     wrong = []
     for name, truth in trial.truth.items():
         if name in posterior.draws:
@@ -65,62 +75,123 @@ def judged(trial: Any) -> dict[str, Any]:
     }
 
 
-def work(job: tuple[str, str | None, list[int]]) -> list[dict[str, Any]]:
-    """Some trials of one case."""
+Job = tuple[str, str | None, int]  # a case and the number of its data set
+
+
+def trial(job: Job) -> dict[str, Any]:
     import numpy as np
     from verdict_cases import right_cases, trouble_cases
 
-    name, strength, numbers = job
+    name, strength, number = job
     case = next(each for each in (*right_cases(), *trouble_cases()) if (each.name, each.strength) == (name, strength))
-    found = []
-    for number in numbers:
-        began = time.perf_counter()
-        try:
-            one = judged(case.make(np.random.default_rng([number, *map(ord, name + str(strength))])))
-        except Exception as failed:
-            one = {"kind": "failed", "kinds": [], "reason": f"{type(failed).__name__}: {failed}", "z2": None}
-        found.append(
-            {"name": name, "strength": strength, "number": number, **one, "seconds": time.perf_counter() - began}
-        )
-    return found
+    try:
+        return judged(case.make(np.random.default_rng([number, *map(ord, name + str(strength))])))
+    except Exception as failed:
+        return {"kind": "failed", "kinds": [], "reason": f"{type(failed).__name__}: {failed}", "z2": None}
+
+
+def work(pipe: Connection) -> None:
+    """Answer one job after another."""
+    for job in iter(pipe.recv, None):
+        pipe.send(trial(job))
+
+
+class Worker:
+    """A process with the rest of its chunk."""
+
+    def __init__(self, context: Any) -> None:
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=work, args=(theirs,), daemon=True)
+        self.process.start()
+        self.chunks, self.left, self.began = 0, [], 0.0
+
+    def begin(self) -> None:
+        self.began = time.perf_counter()
+        self.pipe.send(self.left[0])
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def planned(options: argparse.Namespace, known: set[Job]) -> list[list[Job]]:
+    """Chunks, in rounds over all cases; within a round the longest first, so that none is left over at the end."""
+    from verdict_cases import right_cases, trouble_cases
+
+    models, chunks = list(right_cases()), []
+    for case in (*models, *trouble_cases()):
+        if options.only and not re.search(options.only, case.name):
+            continue
+        count = -(-options.right // len(models)) if case.strength is None else options.each
+        jobs = [(case.name, case.strength, options.first + each) for each in range(count)]
+        chunks += [(i, not LONG.search(case.name), jobs[i : i + CHUNK]) for i in range(0, count, CHUNK)]
+    left = [[job for job in jobs if job not in known] for *_, jobs in sorted(chunks, key=lambda each: each[:2])]
+    return [jobs for jobs in left if jobs]
 
 
 def run(options: argparse.Namespace) -> None:
-    from verdict_cases import right_cases, trouble_cases
-
-    models, troubles = list(right_cases()), list(trouble_cases())
-    jobs = []
-    for case in (*models, *troubles):
-        count = -(-options.right // len(models)) if case.strength is None else options.each
-        numbers = list(range(options.first, options.first + count))
-        jobs += [(case.name, case.strength, numbers[i : i + CHUNK]) for i in range(0, count, CHUNK)]
-    if options.only:
-        jobs = [job for job in jobs if re.search(options.only, job[0])]
-    place = Path(options.out)
+    place, context = Path(options.out), multiprocessing.get_context("spawn")
     place.mkdir(parents=True, exist_ok=True)
-    began, done, total = time.perf_counter(), 0, sum(len(job[2]) for job in jobs)
-    # Long jobs early, so that no worker is left with one of them at the end; those with a state too many, which may go
-    # to the exact sampler, last.
-    jobs.sort(key=lambda job: (job[1] is not None, "too many" in job[0], not LONG.search(job[0])))
-    with (
-        open(place / "trials.jsonl", "a", encoding="utf-8") as file,
-        multiprocessing.get_context("spawn").Pool(options.workers, maxtasksperchild=16) as pool,
-    ):
-        for found in pool.imap_unordered(work, jobs):
-            file.writelines(json.dumps(one) + "\n" for one in found)
-            file.flush()
-            done += len(found)
-            spent = time.perf_counter() - began
-            print(f"{done} of {total}, {spent:.0f} s, about {spent / done * (total - done):.0f} s left", flush=True)
+    todo = planned(options, {(one["name"], one["strength"], one["number"]) for one in trials(place)})
+    began, done, total = time.perf_counter(), 0, sum(map(len, todo))
+    workers: list[Worker] = []
+    with open(place / "trials.jsonl", "a", encoding="utf-8") as file:
+        while True:
+            if time.perf_counter() - began > options.budget:
+                todo = []
+            while todo and len(workers) < options.workers:
+                workers.append(Worker(context))
+            for worker in [each for each in workers if not each.left]:
+                if not todo or worker.chunks == RENEWED:
+                    worker.end()
+                    workers.remove(worker)
+                    continue
+                worker.left, worker.chunks = todo.pop(0), worker.chunks + 1
+                worker.begin()
+            if not workers:
+                if todo:
+                    continue
+                break
+            wait([each.pipe for each in workers], timeout=1.0)
+            for worker in list(workers):
+                seconds = time.perf_counter() - worker.began
+                try:
+                    one = worker.pipe.recv() if worker.pipe.poll() else None
+                except EOFError:
+                    one = {"kind": "failed", "kinds": [], "reason": "the process ended", "z2": None}
+                if one is None and seconds > options.limit:
+                    one = {"kind": "timed out", "kinds": [], "reason": f"after {seconds:.0f} s", "z2": None}
+                if one is None:
+                    continue
+                name, strength, number = worker.left.pop(0)
+                line = {"name": name, "strength": strength, "number": number, **one, "seconds": seconds}
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                done += 1
+                spent = time.perf_counter() - began
+                print(f"{done} of {total}, {spent:.0f} s, {line['kind']}: {name}, {strength}", flush=True)
+                if one["reason"] == "the process ended" or one["kind"] == "timed out":
+                    worker.end()
+                    workers.remove(worker)
+                    todo = [jobs for jobs in (worker.left, *todo) if jobs]
+                elif worker.left:
+                    worker.begin()
     summarise(place)
 
 
-def summarise(place: Path) -> None:
+def trials(place: Path) -> list[dict[str, Any]]:
+    """All that were kept, each once."""
+    lines = (line for file in sorted(place.glob("*.jsonl")) for line in file.read_text(encoding="utf-8").splitlines())
+    found = (json.loads(line) for line in lines)
+    return list({(one["name"], one["strength"], one["number"]): one for one in found}.values())
+
+
+def summarise(place: Path) -> list[dict[str, Any]]:
     """`summary.json`, small, from all trials that were kept."""
-    trials = [json.loads(line) for line in (place / "trials.jsonl").read_text(encoding="utf-8").splitlines()]
     cases: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
-    for trial in trials:
-        cases.setdefault((trial["name"], trial["strength"]), []).append(trial)
+    for one in trials(place):
+        cases.setdefault((one["name"], one["strength"]), []).append(one)
     rows = []
     for (name, strength), found in cases.items():
         z2 = [one["z2"] for one in found if one["z2"] is not None]
@@ -133,6 +204,7 @@ def summarise(place: Path) -> None:
             "seconds": sum(one["seconds"] for one in found) / len(found),
         })  # fmt: skip
     (place / "summary.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return rows
 
 
 def tables(rows: list[dict[str, Any]]) -> str:
@@ -140,7 +212,7 @@ def tables(rows: list[dict[str, Any]]) -> str:
     from verdict_cases import right_cases, trouble_cases
 
     found = {(row["name"], row["strength"]): row for row in rows}
-    headings = ["run longer", "biased", "another mode is as good"]
+    headings = ["run longer", "biased", "another mode is as good", "timed out", "failed"]
     lines = [
         "| right model | fits | " + " | ".join([*headings, *REASONS]) + " | trust | error of means (sd) |",
         "|---|" + "---|" * (len(headings) + len(REASONS) + 3),
@@ -163,12 +235,13 @@ def tables(rows: list[dict[str, Any]]) -> str:
             continue
         fits = row["fits"]
         by = {name: count for name, count in {**row["kinds"], **row["reasons"]}.items() if count}
+        unseen = row["trust"] + sum(row["kinds"].get(name, 0) for name in ("timed out", "failed"))
         shown = ", ".join(
             f"{name} {count}" for name, count in by.items() if name not in ("trust", "the model does not fit")
         )
         error = "" if row["error"] is None else f"{row['error']:.1f}"
         lines.append(
-            f"| {case.name} | {case.strength} | {fits} | {100 * (1 - row['trust'] / fits):.0f} % | {shown} | {error} |"
+            f"| {case.name} | {case.strength} | {fits} | {100 * (1 - unseen / fits):.0f} % | {shown} | {error} |"
         )
     return "\n".join(lines)
 
@@ -181,6 +254,8 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="number of the first data set, to go on later")
     parser.add_argument("--only", help="cases whose name matches")
     parser.add_argument("--out", default="docs/verdict")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds after which a fit is ended")
+    parser.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no more are begun")
     parser.add_argument("--page", help="write the tables of --out into this page instead")
     options = parser.parse_args()
     os.environ.setdefault("XLA_FLAGS", ONE_THREAD)
@@ -188,11 +263,11 @@ def main() -> None:
     if not options.page:
         run(options)
         return
-    page, rows = Path(options.page), json.loads((Path(options.out) / "summary.json").read_text(encoding="utf-8"))
+    page, rows = Path(options.page), summarise(Path(options.out))
     begin, end = "<!-- tables -->", "<!-- end of tables -->"
     text = page.read_text(encoding="utf-8")
     before, rest = text.split(begin)
-    page.write_text(before + begin + "\n" + tables(rows) + "\n" + end + rest.split(end)[1], encoding="utf-8")
+    page.write_text(before + begin + "\n\n" + tables(rows) + "\n\n" + end + rest.split(end)[1], encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def state_order(model: HMM, params: Mapping[str, Any]) -> np.ndarray:
         return np.arange(model.n_states)
     with jax.enable_x64(True):
         location = np.asarray(_location(model.emission, {name: np.asarray(each) for name, each in params.items()}))
-    tie = SAME_LOCATION * max(float(np.ptp(location)), np.finfo(float).tiny)
+    tie = SAME_LOCATION * (float(np.ptp(location)) or 1.0)
     return np.lexsort((np.diag(np.asarray(params["transition"])), np.round(location / tie)))
 
 

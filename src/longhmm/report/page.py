@@ -62,6 +62,8 @@ DETAILS = {
     "autocorrelation": ("correlation of neighbouring residuals", "within ±0.1"),
     "residual_distance": ("error of the probabilities of observations", "at most 0.02, or not beyond chance"),
     "residual_tails": ("share of observations beyond four standard deviations", "at most 0.001"),
+    "skewness": ("skewness of a state's residuals", "within ±0.15, or not beyond chance"),
+    "kurtosis": ("kurtosis of a state's residuals, beyond 3", "within ±0.42, or not beyond chance"),
     "dwell": ("error of the chance to leave a state, by time since entry", "at most 0.1, or not beyond chance"),
     "change": ("change of a transition's log odds, root mean square", "at most 0.1, or not beyond chance"),
     "drift": ("change of a level, in sd, root mean square", "at most 0.1, or not beyond chance"),

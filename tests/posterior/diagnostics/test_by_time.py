@@ -54,7 +54,7 @@ RIGHT = {
     "name", [each if each == "overlapping" else pytest.param(each, marks=pytest.mark.slow) for each in RIGHT]
 )
 def test_right_models_are_called_wrong_at_the_stated_rate(name):
-    """All p-values of levels, spreads (or scores) and transitions are uniform."""
+    """P-values of levels, spreads (or scores) and transitions, the smaller of two doubled, are seldom small."""
     model, params, length = RIGHT[name]
     levels, transitions = [], []
     for seed in range(15):
@@ -64,8 +64,9 @@ def test_right_models_are_called_wrong_at_the_stated_rate(name):
         looks = [log_densities(path)] if left is None else [left.given_state, left.given_state**2]
         levels += [each.found.p_value for look in looks for each in by_time(path, look, 20)]
         transitions += [each.found.p_value for each in transitions_by_time(path)]
-    assert len(levels) >= 30 and stats.kstest(levels, "uniform").pvalue > 1e-3 and min(levels) > 1e-4
-    assert len(transitions) >= 30 and stats.kstest(transitions, "uniform").pvalue > 1e-3 and min(transitions) > 1e-4
+    for found in (levels, transitions):
+        assert len(found) >= 30 and min(found) > 1e-4
+        assert stats.binomtest(sum(each < 0.1 for each in found), len(found), 0.1, alternative="greater").pvalue > 1e-3
 
 
 def test_a_drift_is_seen_and_named():

@@ -6,6 +6,7 @@ from longhmm.posterior.diagnostics.drawn_path import DrawnPath
 from longhmm.posterior.diagnostics.dwell_times import dwell_times, judge_dwell_times
 from longhmm.posterior.diagnostics.levels_by_time import judge_by_time
 from longhmm.posterior.diagnostics.observations import judge_residuals, residuals
+from longhmm.posterior.diagnostics.shapes import judge_cut_off, judge_shapes
 from longhmm.posterior.diagnostics.transitions_by_time import judge_transitions
 from longhmm.posterior.draws import Draws
 
@@ -21,11 +22,14 @@ def judge_fit(posterior: Draws, sequences: Sequences, blocks: int, details: Deta
     model, params = posterior.model, posterior.params_at(*posterior.thinned(1)[0])
     path = DrawnPath(model, params, sequences)
     left = residuals(model, params, sequences, path=path)
+    # What is cut off or changes with time comes first: other checks see it as well, and cannot say what it is.
     reasons = [
-        *judge_residuals(model, left, details),
+        *judge_cut_off(path),
         *judge_by_time(path, None if left is None else left.given_state, details),
-        *judge_dwell_times(model, dwell_times(path), details),
+        *judge_residuals(model, left, details),
+        *judge_shapes(path, left, details),
         *judge_transitions(path, details),
+        *judge_dwell_times(model, dwell_times(path), details),
         *judge_scatter(posterior, sequences, blocks, details),
     ]
     return reasons, FITS if left is not None else NO_FUNCTION.format(model.emission.name)

@@ -52,7 +52,7 @@ class Residuals(NamedTuple):
     tails_p_value: np.ndarray
     lowest: np.ndarray  # the smallest observation
     values: np.ndarray  # (n, D) the residuals, NaN where missing
-    given_state: np.ndarray | None  # (n, D) those of the distributions of the drawn states, if a path was given
+    given_state: np.ndarray  # (n, D) those of the drawn states' distributions; NaN without a path
 
 
 def residuals(
@@ -93,7 +93,7 @@ def residuals(
     follows = np.ones(part.length, bool)
     follows[part.offsets[:-1]] = False
     numbers = np.array([_judged(column, follows) for column in values.T]).T
-    return Residuals(*[*numbers, lowest, values, None if path is None else given])
+    return Residuals(*[*numbers, lowest, values, given])
 
 
 def _normal(ends: list[np.ndarray], spread: np.ndarray, used: np.ndarray) -> np.ndarray:
@@ -156,11 +156,11 @@ def judge_residuals(model: HMM, left: Residuals | None, details: Details) -> lis
         beyond_chance = p_values[feature] < FALSE_ALARMS / (3 * features)
         if beyond_chance and size > most and not (sentence is BEYOND and reasons):
             said = sentence.format(of=of[feature], percent=100 * size)
-            reasons.append(f"{said}: try {_other_emission(model, left, feature)}")
+            reasons.append(f"{said}: try {other_emission(model, left, feature)}")
     return reasons
 
 
-def _other_emission(model: HMM, left: Residuals, feature: int) -> str:
+def other_emission(model: HMM, left: Residuals, feature: int) -> str:
     emission = model.emission.untied
     offers = {
         "NegativeBinomial": (emission.support is constraints.nonnegative_integer, "which scatters more"),

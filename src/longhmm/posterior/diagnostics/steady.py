@@ -14,10 +14,10 @@ from longhmm.data.sequences import Sequences
 
 Shape = Literal["line", "step", "neither"]
 TENTHS = 10  # groups of times
-MOST_CELLS = 10  # in a group
+MOST_CELLS = 10  # in a sequence, or a tenth of the time
 LEAST_FREEDOM = 8  # cells beyond one in each group
 MOSTLY = 0.75  # of the variance is explained by what is said to describe it
-JOINED = (1, 2, 5)  # tenths to a group
+JOINED = (1, 5)  # tenths to a group
 
 
 class Grouping(NamedTuple):
@@ -26,11 +26,6 @@ class Grouping(NamedTuple):
     name: str  # "time" or "sequence"
     group: np.ndarray  # (n,)
     ordered: bool  # rows follow one another in time from group to group
-
-    @property
-    def joins(self) -> int:
-        """How many ways there are to join neighbouring groups: none for sequences."""
-        return len(JOINED) if self.name == "time" else 1
 
 
 def groupings(sequences: Sequences, position: np.ndarray) -> Iterator[Grouping]:
@@ -54,7 +49,7 @@ class Compared(NamedTuple):
     """Groups against one another."""
 
     p_value: float
-    size: float  # standard deviation of the groups' means, beyond chance
+    size: float  # root mean square of the groups' means, beyond chance
     groups: np.ndarray  # (G,) their numbers
     means: np.ndarray  # (G,) relative to the mean of all
     cells: Cells
@@ -63,16 +58,20 @@ class Compared(NamedTuple):
 def steady(
     excess: np.ndarray, weight: np.ndarray, grouping: Grouping, rows: np.ndarray, least: float
 ) -> Compared | None:
-    """Compare `sum(excess) / sum(weight)` of these rows between groups, which are joined where rows are few; each cell
-    has a weight of `least` or more. None where there are too few cells all the same."""
-    group = grouping.group[rows]
-    joined = (compared(excess, weight, group // each * each, least) for each in JOINED[: grouping.joins])
-    return next(filter(None, joined), None)
+    """Compare `sum(excess) / sum(weight)` of these rows between groups: sequences, or tenths and halves of the time,
+    the more telling of the two, its p-value doubled. None where there are too few cells, each of weight `least`."""
+    group, sizes = grouping.group[rows], JOINED if grouping.name == "time" else (1,)
+    looks = (compared(excess, weight, group // each * each, least, MOST_CELLS * each) for each in sizes)
+    found = [each for each in looks if each is not None]
+    best = min(found, key=lambda each: each.p_value, default=None)
+    return None if best is None else best._replace(p_value=min(1.0, len(found) * best.p_value))
 
 
-def compared(excess: np.ndarray, weight: np.ndarray, group: np.ndarray, least: float) -> Compared | None:
+def compared(
+    excess: np.ndarray, weight: np.ndarray, group: np.ndarray, least: float, most_cells: int = MOST_CELLS
+) -> Compared | None:
     """Compare groups as they are."""
-    cells = _cells(excess, weight, group, least)
+    cells = _cells(excess, weight, group, least, most_cells)
     groups, of = np.unique(cells.group, return_inverse=True)
     between, within = len(groups) - 1, len(of) - len(groups)
     if between < 1 or within < LEAST_FREEDOM:
@@ -87,11 +86,11 @@ def compared(excess: np.ndarray, weight: np.ndarray, group: np.ndarray, least: f
 
     chance, apart = scatter / within, float(np.sum(total * means**2))
     p_value = float(fdtrc(between, within, apart / between / chance))
-    variance = max(apart - between * chance, 0.0) / (total.sum() - np.sum(total**2) / total.sum())
-    return Compared(p_value, float(np.sqrt(variance)), groups, means, cells)
+    size = np.sqrt(max(apart - between * chance, 0.0) / total.sum())
+    return Compared(p_value, float(size), groups, means, cells)
 
 
-def _cells(excess: np.ndarray, weight: np.ndarray, group: np.ndarray, least: float) -> Cells:
+def _cells(excess: np.ndarray, weight: np.ndarray, group: np.ndarray, least: float, most: int) -> Cells:
     """Cut each group into cells of equal weight, neighbours together; groups too light for one are left out."""
     order = np.argsort(group, kind="stable")
     excess, weight, group = excess[order], weight[order], group[order]
@@ -100,7 +99,7 @@ def _cells(excess: np.ndarray, weight: np.ndarray, group: np.ndarray, least: flo
         none = np.zeros(0)
         return Cells(none, none, none, none)
     total, sizes = np.add.reduceat(weight, starts), np.diff(np.append(starts, len(group)))
-    count = np.minimum(total // least, MOST_CELLS).astype(int)
+    count = np.minimum(total // least, most).astype(int)
     along = np.cumsum(weight) - weight / 2  # to the middle of each row
     along -= np.repeat(np.cumsum(total) - total, sizes)
     scale = np.divide(count, total, out=np.zeros(len(total)), where=total > 0)
