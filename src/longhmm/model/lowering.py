@@ -162,7 +162,6 @@ class GaussianLowering(Lowering):
             return -jnp.sum(count * jnp.log(sd) + 0.5 * about / sd**2)
         square = np.zeros((dim, dim), np.int32)
         square[np.triu_indices(dim)] = np.arange(dim * (dim + 1) // 2)
-        cross = first[:, :, None] * move[:, None, :]
+        cross = (first - 0.5 * count * move)[:, :, None] * move[:, None, :]
         moments = second[:, np.maximum(square, square.T)] - cross - jnp.swapaxes(cross, 1, 2)
-        moments = moments + count[:, :, None] * move[:, :, None] * move[:, None, :]
         return jnp.sum(scatter_density(params["covariance"], moments, count[:, 0]))

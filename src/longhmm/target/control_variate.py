@@ -14,7 +14,7 @@ import numpy as np
 from jax import Array
 
 from longhmm.backends import stream
-from longhmm.backends.evaluate import serves_many
+from longhmm.backends.evaluate import Statistics, serves_many
 from longhmm.data.sequences import Sequences
 from longhmm.inference.scaling import safe_log
 from longhmm.model.hmm import HMM
@@ -24,7 +24,7 @@ from longhmm.target.buffered import Buffered, StartDistribution, WindowTarget, s
 from longhmm.target.coordinates import Arrays, Coordinates, add, constrain, interior, prior_gradient, unconstrain
 from longhmm.target.minibatch import Minibatch
 from longhmm.target.systematic import Windows
-from longhmm.target.target import Estimate, exact
+from longhmm.target.target import Estimate, exact, impossible_windows
 
 FEW = 20.0  # expected counts below this may follow their probabilities
 
@@ -123,18 +123,18 @@ def _controlled(
     initial: Any,
     minibatch: Minibatch,
 ) -> Estimate:
-    def at(point: Coordinates) -> tuple[Coordinates, Array, Array]:
+    def at(point: Coordinates) -> tuple[Coordinates, Statistics]:
         seen = window_estimate(model, start, False, point, initial, minibatch)
-        assert seen.totals is not None
-        return seen.likelihood, seen.totals.transitions, seen.impossible
+        return seen.likelihood, seen.totals
 
     # One program serves both points, in one call where the backend can. Otherwise one is taken after the other: side by
     # side, branches for rare underflow would all be computed.
     over = jax.vmap(at) if serves_many(model) else partial(jax.lax.map, at)
-    both, counts, lost = over(jax.tree.map(lambda here, home: jnp.stack([here, home]), u, dict(centre)))
+    both, totals = over(jax.tree.map(lambda here, home: jnp.stack([here, home]), u, dict(centre)))
     likelihood = {name: exact[name] + both[name][0] - both[name][1] for name in u}
     if control is not None:
-        difference = control.elasticity * (control.counts - counts[1])
+        difference = control.elasticity * (control.counts - totals.transitions[1])
         likelihood = add(likelihood, count_score(model, u, dict(centre), difference))
     # Counts could be negative here: none are given.
-    return Estimate(add(likelihood, prior_gradient(model, u)), likelihood, impossible=lost[0])
+    lost = impossible_windows(jax.tree.map(lambda each: each[0], totals), minibatch)
+    return Estimate(add(likelihood, prior_gradient(model, u)), likelihood, impossible=lost)

@@ -45,7 +45,7 @@ struct Call {
   const double* log_before;  // optional, (windows, K): log distribution before each window, in place of `start`
   const double* log_after;   // optional, (windows, K): log message from behind each window, in place of zeros
 
-  const double* weight;      // optional, (chains, windows): with which each window enters the sums; ones if null
+  const double* weight;      // (chains, windows): with which each window enters the sums
 
   // Sums, (chains, points, ...), or (chains, points, windows, ...), without weights, where `per_window`.
   int32_t per_window;

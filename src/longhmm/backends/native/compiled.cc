@@ -36,13 +36,13 @@ bool nested(const Windows& windows, const Output& output, size_t own) {
 template <class T>
 std::vector<double> spread(const T* from, int64_t given, int64_t wanted, int64_t size) {
   std::vector<double> result(wanted * size);
-  for (int64_t i = 0; i < wanted * size; ++i) result[i] = double(from[i % (given * size)]);
+  for (int64_t set = 0; set < wanted; ++set) std::copy_n(from + set % given * size, size, result.data() + set * size);
   return result;
 }
 
 // The distribution in which a chain rests, by eliminating one state after the other: nothing is ever subtracted.
-void stationary(const double* transition, int n, double* pi) {
-  std::vector<double> chain(transition, transition + n * n);
+void stationary(const double* transition, int n, std::vector<double>& chain, double* pi) {
+  chain.assign(transition, transition + n * n);
   for (double& entry : chain) entry += 1e-18;  // a whisper of jumps makes the answer unique
   for (int last = n - 1; last > 0; --last) {
     double out = 0;
@@ -152,9 +152,9 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   }
   const auto pi = spread(initial.typed_data(), sets(initial, 1), total, states);
   auto law_before = spread(start.typed_data(), sets(start, 1), total, states);
-  if (stationary_start)
-    for (int64_t point = 0; point < total; ++point)
-      stationary(A.data() + point * states * states, int(states), law_before.data() + point * states);
+  std::vector<double> chain;
+  for (int64_t point = 0; stationary_start && point < total; ++point)
+    stationary(A.data() + point * states * states, int(states), chain, law_before.data() + point * states);
   const auto all_packs = spread(packs.typed_data(), sets(packs, 2), total, states * pack);
 
   std::vector<double> logs(log_likelihood->element_count()), firsts(first->element_count());

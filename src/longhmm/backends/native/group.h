@@ -59,22 +59,26 @@ struct Scratch {
 // Parameters of one point in the precision of the recursion.
 template <class T>
 struct Point {
-  std::vector<T> transition, transposed, initial, start, pack;
+  std::vector<T> held;  // all of these
+  const T *transition, *transposed, *initial, *start, *pack;
   int64_t index;
   T least = 1, least_possible = 1;  // transition
   Point(const Call& call, int64_t index) : index(index) {
-    const int states = call.states;
-    auto copy = [index](const double* from, int64_t count) {
-      return std::vector<T>(from + index * count, from + (index + 1) * count);
+    const int64_t states = call.states, square = states * states;
+    held.resize(2 * square + states * (2 + call.pack));
+    T* next = held.data();
+    auto copy = [&](const double* from, int64_t count) {
+      std::copy_n(from + index * count, count, next);
+      return (next += count) - count;
     };
-    transition = copy(call.transition, int64_t(states) * states);
+    transition = copy(call.transition, square);
     initial = copy(call.initial, states);
     start = copy(call.start, states);
-    if (call.pack) pack = copy(call.packs, int64_t(states) * call.pack);
-    transposed.resize(transition.size());
-    for (int i = 0; i < states; ++i)
-      for (int j = 0; j < states; ++j) {
-        const T chance = transposed[j * states + i] = transition[i * states + j];
+    pack = copy(call.packs, states * call.pack);
+    transposed = next;
+    for (int64_t i = 0; i < states; ++i)
+      for (int64_t j = 0; j < states; ++j) {
+        const T chance = next[j * states + i] = transition[i * states + j];
         least = std::min(least, chance);
         least_possible = chance > T(0) ? std::min(least_possible, chance) : least_possible;
       }
@@ -143,7 +147,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
 
   load_rows<T>(call, base, count, rows.values);
   find_present<T>(call, rows, total);
-  const T* pack = point.pack.data();
+  const T* pack = point.pack;
 
   // Where each lane's window begins, and which core rows are its own.
   V begins{}, core_rows{}, starts{};
@@ -193,10 +197,10 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
     if (window0 + 2 * W <= call.windows) fetch_ahead(call, base + W, from, stop, W);
     for (int r = from; r < stop && r < L + C; ++r) {
       V* likelihood = b + size_t(r) * n;
-      multiply<T, K>(point.transposed.data(), n, message, moved);
+      multiply<T, K>(point.transposed, n, message, moved);
       const bool watching = watched && (r >= L || !compared);
       if (watching) {
-        multiply<T, K>(point.transposed.data(), n, gone, risen);
+        multiply<T, K>(point.transposed, n, gone, risen);
         for (int k = 0; r == L && compared && k < n; ++k)
           risen[k] = negligible * moved[k] < UNKNOWN<T> * c ? UNKNOWN<T> * c : V{};
       }
@@ -237,8 +241,8 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   const V* leaving = alpha + size_t(C) * n;
   for (int k = 0; watched && exact && k < n; ++k) lost |= ~(gone[k] <= negligible * message[k]);
   if (watched && compared) {
-    multiply<T, K>(point.transposed.data(), n, message, moved);
-    multiply<T, K>(point.transposed.data(), n, gone, risen);
+    multiply<T, K>(point.transposed, n, message, moved);
+    multiply<T, K>(point.transposed, n, gone, risen);
     for (int k = 0; k < n; ++k)
       lost |= ~(risen[k] <= larger<T>(negligible * moved[k], T(0.9) * UNKNOWN<T> * c));
   }
@@ -254,9 +258,9 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
     for (int r = total - 1; r >= L + C; --r) {
       const V* likelihood = b + size_t(r) * n;
       for (int k = 0; k < n; ++k) moved[k] = beta[k] * likelihood[k];
-      multiply<T, K>(point.transition.data(), n, moved, beta);
+      multiply<T, K>(point.transition, n, moved, beta);
       for (int k = 0; watched && k < n; ++k) moved[k] = risen[k] * likelihood[k];
-      if (watched) multiply<T, K>(point.transition.data(), n, moved, risen);
+      if (watched) multiply<T, K>(point.transition, n, moved, risen);
       V top = beta[0];
       for (int k = 1; k < n; ++k) top = larger<T>(beta[k], top);
       lost |= ~(top > least);
@@ -288,7 +292,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
           moved[k] = likelihood[k] * beta[k];
           likelihood[k] = moved[k];
         }
-        multiply<T, K>(point.transition.data(), n, moved, beta);
+        multiply<T, K>(point.transition, n, moved, beta);
         if (call.gamma)
           for (int lane = 0; lane < count; ++lane)
             if (r < call.core[base + lane]) write_gamma<T, T>(call, base + lane, r, lane, posterior, T(1));
@@ -343,7 +347,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   give<T>(call, weights, count, out.log_likelihood, 1, &log_likelihood);
   if (!call.forward_only) {
     give<T>(call, weights, count, out.first, n, first);
-    give<T>(call, weights, count, out.transitions, int64_t(n) * n, counts, point.transition.data());
+    give<T>(call, weights, count, out.transitions, int64_t(n) * n, counts, point.transition);
     give<T>(call, weights, count, out.statistics, int64_t(n) * n_sums, sums);
   }
   if (call.edge_before) {

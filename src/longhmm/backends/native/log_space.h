@@ -21,9 +21,7 @@ constexpr T NEGLIGIBLE = 8 * std::numeric_limits<T>::epsilon();
 template <class T>
 struct Weights {
   double of[Vector<T>::lanes] = {};
-  Weights(const Call& call, int64_t base, int count) {
-    if (call.weight) std::copy_n(call.weight + base, count, of);
-  }
+  Weights(const Call& call, int64_t base, int count) { std::copy_n(call.weight + base, count, of); }
 };
 
 // Adds what was found in the lanes to `to`: their sum, or one entry of `size` numbers for each window.
@@ -35,7 +33,7 @@ inline void give(const Call& call, const Weights<T>& weights, int count, double*
     if (call.per_window)
       for (int lane = 0; lane < count; ++lane) to[lane * size + i] += times * double(from[i][lane]);
     else
-      to[i] += times * (call.weight ? total_of(from[i], weights.of) : total_of(from[i]));
+      to[i] += times * total_of(from[i], weights.of);
   }
 }
 

@@ -86,45 +86,20 @@ inline bool any(Bits<T> mask) {
   return found;
 }
 
-// Sum over lanes, in double precision.
-inline double total_of(Vec<float> x) {
-  typedef float Half __attribute__((vector_size(VECTOR_BYTES / 2)));
-  typedef double Wide __attribute__((vector_size(VECTOR_BYTES)));
-  Half low, high;
-  std::memcpy(&low, &x, sizeof low);
-  std::memcpy(&high, reinterpret_cast<const char*>(&x) + sizeof low, sizeof high);
-  const Wide sum = __builtin_convertvector(low, Wide) + __builtin_convertvector(high, Wide);
-  double total = 0;
-  for (int lane = 0; lane < Vector<double>::lanes; ++lane) total += sum[lane];
-  return total;
-}
-
+// Sum over lanes, by halves.
 inline double total_of(Vec<double> x) {
-  double total = 0;
-  for (int lane = 0; lane < Vector<double>::lanes; ++lane) total += x[lane];
-  return total;
+  for (int size = Vector<double>::lanes / 2; size > 0; size /= 2)
+    for (int lane = 0; lane < size; ++lane) x[lane] += x[lane + size];
+  return x[0];
 }
 
-// The same with a weight for every lane.
+// The same with a weight for every lane, in double precision.
+inline double total_of(Vec<double> x, const double* weight) { return total_of(x * load<double>(weight)); }
+
 inline double total_of(Vec<float> x, const double* weight) {
-  typedef float Half __attribute__((vector_size(VECTOR_BYTES / 2)));
-  typedef double Wide __attribute__((vector_size(VECTOR_BYTES)));
-  Half low, high;
-  Wide first, second;
-  std::memcpy(&low, &x, sizeof low);
-  std::memcpy(&high, reinterpret_cast<const char*>(&x) + sizeof low, sizeof high);
-  std::memcpy(&first, weight, sizeof first);
-  std::memcpy(&second, weight + Vector<double>::lanes, sizeof second);
-  const Wide sum = __builtin_convertvector(low, Wide) * first + __builtin_convertvector(high, Wide) * second;
-  double total = 0;
-  for (int lane = 0; lane < Vector<double>::lanes; ++lane) total += sum[lane];
-  return total;
-}
-
-inline double total_of(Vec<double> x, const double* weight) {
-  double total = 0;
-  for (int lane = 0; lane < Vector<double>::lanes; ++lane) total += x[lane] * weight[lane];
-  return total;
+  constexpr int half = Vector<double>::lanes;
+  const float* from = reinterpret_cast<const float*>(&x);
+  return total_of(load<double>(from) * load<double>(weight) + load<double>(from + half) * load<double>(weight + half));
 }
 
 // exp for arguments of at most 0 (or NaN): 0 where the result would be subnormal. Relative error below 2 ulp.

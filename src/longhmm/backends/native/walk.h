@@ -102,7 +102,7 @@ bool walk_group(const Paths& paths, const Point<double>& point, const std::vecto
   V* from = take(n);
   V* possible = take(n);  // 1 for states that can be reached, where some transitions are forbidden
   V* reached = take(n);
-  const bool forbids = *std::min_element(point.transition.begin(), point.transition.end()) < LEAST_PREDICTED;
+  const bool forbids = point.least < LEAST_PREDICTED;
   std::vector<V> first(n), next_first(n), before(n);
   std::vector<uint8_t> origins(paths.states ? size_t(C) * n * W : 0);
 
@@ -151,7 +151,7 @@ bool walk_group(const Paths& paths, const Point<double>& point, const std::vecto
         moved[j] = opens ? all(way == PLAIN ? message : std::log(message)) : moved[j];
         if (way == PLAIN) reached[j] = opens ? all(message > 0 ? 1.0 : 0.0) : reached[j];
       }
-    block_logs<double>(call, point.pack.data(), rows, r, 1, logs);
+    block_logs<double>(call, point.pack, rows, r, 1, logs);
     const Bits<double> here = rows.present[r] != V{};
     V top = logs[0];
     for (int k = 1; k < n; ++k) top = larger<double>(logs[k], top);
@@ -251,7 +251,7 @@ int64_t walk_groups(const Paths& paths, int64_t begin, int64_t stop) {
   static thread_local Scratch<double> scratch;
   constexpr int W = Vector<double>::lanes;
   const Point<double> point(paths.call, 0);
-  std::vector<double> log_transition(point.transition.size());
+  std::vector<double> log_transition(int64_t(paths.call.states) * paths.call.states);
   for (size_t i = 0; i < log_transition.size(); ++i) log_transition[i] = std::log(point.transition[i]);
   int64_t redone = 0;
   for (int64_t group = begin; group < stop; ++group) {
