@@ -173,10 +173,9 @@ class Driver:
         with jax.enable_x64(self.sampler.x64):
             # On the host: there are many small arrays, and every one would be a program to start.
             states = jax.tree.map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *run.states)
-            keys = key_from(np.stack([folded(self.words, chain) for chain in range(len(run.states))]))
-            found = _compiled_together(
-                self.sampler, self.target, states, keys, run.steps, thin, count, most=BLOCK_DRAWS
-            )
+            keys = key_from(folded(self.words, np.arange(len(run.states))))
+            given = (states, keys, run.steps, thin, count)
+            found = _compiled_together(self.sampler, self.target, *given, most=BLOCK_DRAWS)
             state, recorded = jax.tree.map(np.asarray, found)
         recorded = jax.tree.map(lambda each: each[:, :count], recorded)
         return [jax.tree.map(operator.itemgetter(chain), (state, recorded)) for chain in range(len(run.states))]

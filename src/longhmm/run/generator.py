@@ -25,9 +25,10 @@ def seed_words(seed: int) -> np.ndarray:
     return np.array([high % 2**32, seed % 2**32], np.uint32)
 
 
-def folded(words: np.ndarray, number: int) -> np.ndarray:
-    """The words of `jax.random.fold_in(key, number)`."""
-    return np.concatenate(_threefry(words[:, None], np.zeros(1, np.uint32), np.array([number], np.uint32)))
+def folded(words: np.ndarray, number: Any) -> np.ndarray:
+    """The words of `jax.random.fold_in(key, number)`, `(2,)`; of many numbers `(n, 2)`."""
+    found = _threefry(words[:, None], np.zeros(1, np.uint32), np.atleast_1d(number).astype(np.uint32))
+    return np.stack(found, axis=-1).reshape(*np.shape(number), 2)
 
 
 def key_from(words: np.ndarray) -> jax.Array:

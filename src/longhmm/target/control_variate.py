@@ -82,7 +82,7 @@ def known_at(model: HMM, sequences: Sequences, centre: Arrays) -> tuple[Arrays, 
 
 def count_score(model: HMM, coordinates: Coordinates, centre: Coordinates, difference: Array) -> Coordinates:
     """Derivative of `sum_ij (A_ij / A*_ij - 1) difference_ij log A_ij`, the first factor held constant."""
-    none = {name: jnp.zeros_like(value) for name, value in coordinates.items()}
+    none = jax.tree.map(jnp.zeros_like, coordinates)
     if model.transitions.varies:
         return none
     home = model.transitions.constrain(jnp.asarray(centre["transition"]))
@@ -109,32 +109,28 @@ class ControlVariateTarget(WindowTarget):
 
     def estimate(self, u: Params, minibatch: Minibatch, *, per_window: bool = False) -> Estimate:
         fixed = (self.centre, self.exact, self.rare, self.initial)
-        return _controlled(self.model, self.start, dict(u), *fixed, minibatch)
+        return _controlled(self.model, self.start, dict(u), fixed, minibatch)
 
 
 @partial(jax.jit, static_argnames=("start",))
-def _controlled(
-    model: HMM,
-    start: StartDistribution,
-    u: Coordinates,
-    centre: Coordinates,
-    exact: Coordinates,
-    control: CountControl | None,
-    initial: Any,
-    minibatch: Minibatch,
-) -> Estimate:
-    def at(point: Coordinates) -> tuple[Coordinates, Statistics]:
+def _controlled(model: HMM, start: StartDistribution, u: Coordinates, fixed: Any, minibatch: Minibatch) -> Estimate:
+    centre, exact, control, initial = fixed
+
+    def at(point: Coordinates) -> tuple[Coordinates, Coordinates, Statistics]:
         seen = window_estimate(model, start, False, point, initial, minibatch)
-        return seen.likelihood, seen.totals
+        return seen.likelihood, prior_gradient(model, point), seen.totals
 
     # One program serves both points, in one call where the backend can. Otherwise one is taken after the other: side by
-    # side, branches for rare underflow would all be computed.
+    # side, branches for rare underflow would all be computed. The prior, too, is looked at from both: most of its
+    # operations are then those of the likelihood, and on arrays this small every operation costs what it is to call.
     over = jax.vmap(at) if serves_many(model) else partial(jax.lax.map, at)
-    both, totals = over(jax.tree.map(lambda here, home: jnp.stack([here, home]), u, dict(centre)))
+    points = jax.tree.map(lambda here, home: jnp.stack([here, home]), u, dict(centre))
+    here = partial(jax.tree.map, lambda each: each[0])
+    both, prior, totals = over(points)
     likelihood = {name: exact[name] + both[name][0] - both[name][1] for name in u}
     if control is not None:
         difference = control.elasticity * (control.counts - totals.transitions[1])
-        likelihood = add(likelihood, count_score(model, u, dict(centre), difference))
+        foreseen = jax.vmap(lambda point: count_score(model, point, dict(centre), difference))(points)
+        likelihood = add(likelihood, here(foreseen))
     # Counts could be negative here: none are given.
-    lost = impossible_windows(jax.tree.map(lambda each: each[0], totals), minibatch)
-    return Estimate(add(likelihood, prior_gradient(model, u)), likelihood, impossible=lost)
+    return Estimate(add(likelihood, here(prior)), likelihood, impossible=impossible_windows(here(totals), minibatch))
