@@ -19,6 +19,7 @@ from longhmm.model.transitions import TransitionModel
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath
 from longhmm.posterior.diagnostics.dwell_times import dwell_times
 from longhmm.posterior.diagnostics.observations import residuals
+from longhmm.posterior.diagnostics.transitions_by_time import judge_transitions, transitions_by_time
 from longhmm.posterior.posterior import Posterior
 from longhmm.posterior.predict import last_state, predictions, predictive_log_prob
 from posterior.fakes import chains_of
@@ -175,7 +176,9 @@ def test_checks_of_fit_follow_covariates(monkeypatch):
     values = lh.simulate(MOVED, MOVED_PARAMS, len(slow), seed=2, covariates=slow)[1]
     varying = lh.open_data(values, covariates=slow)
     monkeypatch.setattr("longhmm.posterior.diagnostics.drawn_path.MOST_ROWS", 8_000)
-    right = dwell_times(DrawnPath(MOVED, MOVED_PARAMS, varying))
+    path = DrawnPath(MOVED, MOVED_PARAMS, varying)
+    assert judge_transitions(path, {}) == [] and len(transitions_by_time(path)) == 2
+    right = dwell_times(path)
     assert len(right) == 2 and min(one.p_value for one in right) > 1e-3
     constant = lh.HMM(2, lh.Gaussian(sd=1.0, mean=dist.Normal(0.0, 5.0)))
     params = {"transition": [[0.8, 0.2], [0.25, 0.75]], "mean": MOVED_PARAMS["mean"]}

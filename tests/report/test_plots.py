@@ -191,6 +191,17 @@ def test_residuals_of_the_right_model_lie_on_the_line(known, posterior):
     rendered(figure)
 
 
+def test_simulated_data_lie_around_those_of_the_right_model(known, posterior):
+    figure = plots.predictive_check(posterior, known.sequences, count=8)
+    assert [axes.get_title(loc="left") for axes in figure.axes[:2]] == ["mean", "standard deviation"]
+    for axes in figure.axes[:7]:
+        dots, line = axes.lines
+        assert len(dots.get_xdata()) == 8
+        middle, spread = np.mean(dots.get_xdata()), np.std(dots.get_xdata())
+        assert abs(line.get_xdata()[0] - middle) < 6 * spread
+    rendered(figure)
+
+
 @pytest.mark.slow  # compiles the windows of every buffer length
 def test_buffer_report_is_drawn(known, posterior):
     free = open_data(known.sequences.rows(0, 1000).values)

@@ -31,9 +31,11 @@ CAPTIONS = {
     "among all draws. Chains that agree overlap on the left and stay near the dotted line on the right.",
     "residuals": "Each observation against its prediction from those before. If the model is right the points lie on "
     "the line, and neighbouring residuals have nothing in common.",
+    "simulated": "Statistics of data sets that are simulated at draws of the posterior (dots), and of the data (line). "
+    "Where the line lies beyond all dots, the model does not make data of this kind.",
     "buffers": "What a window loses by not seeing the whole recording, by the length of its margin (the buffer).",
 }
-WIDE = {"forest", "chains", "residuals", "buffers"}
+WIDE = {"forest", "chains", "residuals", "simulated", "buffers"}
 
 
 class Safe(str):

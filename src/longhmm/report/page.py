@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from longhmm.posterior.diagnostics.model_fit import CHECKS
 from longhmm.posterior.store import write_text
 from longhmm.report import findings, plots
 from longhmm.report.html import Safe, document, element, hint, join, picture, row_head, section, table
@@ -17,8 +18,6 @@ INTERVALS = (
     "Every number comes with the interval that holds it with 90 % probability, given the model. Intervals know nothing "
     "of a wrong model: that is what the verdict is for."
 )
-
-
 # How a verdict is shown: tone, sign, title, and what it means for the reader.
 ADVICE = {
     "trust": (
@@ -52,24 +51,6 @@ ADVICE = {
         "Run posterior.diagnose(data) and save the run again.",
     ),
 }  # fmt: skip
-
-DETAILS = {
-    "r_hat": ("agreement of the chains (R-hat)", "at most 1.01"),
-    "ess": ("effective number of draws", "at least 400"),
-    "shift": ("shift of a mean, in posterior sd", "within ±0.1"),
-    "sd_ratio": ("width of an interval, relative to the right one", "0.9 to 1.1"),
-    "sandwich": ("scatter of the data, relative to what the posterior allows", "at most 1.5"),
-    "autocorrelation": ("correlation of neighbouring residuals", "within ±0.1"),
-    "residual_distance": ("error of the probabilities of observations", "at most 0.02, or not beyond chance"),
-    "residual_tails": ("share of observations beyond four standard deviations", "at most 0.001"),
-    "skewness": ("skewness of a state's residuals", "within ±0.15, or not beyond chance"),
-    "kurtosis": ("kurtosis of a state's residuals, beyond 3", "within ±0.42, or not beyond chance"),
-    "dwell": ("error of the chance to leave a state, by time since entry", "at most 0.1, or not beyond chance"),
-    "change": ("change of a transition's log odds, root mean square", "at most 0.1, or not beyond chance"),
-    "drift": ("change of a level, in sd, root mean square", "at most 0.1, or not beyond chance"),
-    "spread": ("change of a spread, in those of squares, root mean square", "at most 0.1, or not beyond chance"),
-    "score": ("change of the log density, in its own sd, root mean square", "at most 0.1, or not beyond chance"),
-}
 
 
 def write_page(subject: Subject, place: Path) -> Path:
@@ -105,7 +86,9 @@ def build_page(subject: Subject, *, live: bool = False) -> str:
     if data is not None and subject.found is not None:
         buffers = picture("buffers", lambda: plots.buffer_report(posterior, data, blocks=BLOCKS))
         residuals = picture("residuals", lambda: plots.residual_check(posterior, data))
-        checks += [section("h3", "Predictive check", residuals), section("h3", "Buffer report", buffers)]
+        simulated = picture("simulated", lambda: plots.predictive_check(posterior, data))
+        checks += [section("h3", "Predictive check", residuals, simulated)]
+        checks += [section("h3", "Buffer report", buffers)]
     body += [
         section("h2", "How sure", element("p", INTERVALS), picture("forest", lambda: plots.forest(posterior))),
         section("h3", "All parameters", parameter_table(subject)),
@@ -152,8 +135,8 @@ def _flagged(value: float, form: str, wrong: bool) -> Safe:
 
 def checks_table(subject: Subject) -> Safe:
     details, rows = subject.verdict.details, []
-    for key in filter(details.__contains__, DETAILS):
-        (meaning, limit), error = DETAILS[key], details.get(f"{key}_error")
+    for key in filter(details.__contains__, CHECKS):
+        (meaning, limit), error = CHECKS[key], details.get(f"{key}_error")
         shown = number(float(details[key]), 3) + (f" ± {number(float(error), 2)}" if error is not None else "")
         rows.append([row_head(meaning), shown, limit, str(details.get(f"{key}_of", ""))])
     if not rows:

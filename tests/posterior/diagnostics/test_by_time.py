@@ -165,3 +165,23 @@ def test_a_part_of_long_data_shows_the_same(monkeypatch):
     np.testing.assert_allclose(left.given_state[own, 0], y[small[own]] - PARAMS["mean"][path.at(small[own])], atol=1e-6)
     (reason,) = judge_by_time(path, left.given_state, {})
     assert "drift" in reason and path.whole.length == 30_000
+
+
+@pytest.mark.slow
+def test_states_are_remembered_where_noise_is_coloured():
+    model = lh.HMM(2, lh.Gaussian(noise=lh.MANoise(1)))
+    params = {**PARAMS, "sd": np.ones(2), "theta": np.array([0.6])}
+    y = simulate(model, params, N, seed=3)[1]
+    sequences = open_data(y)
+    model = model.resolve(sequences)
+    path = DrawnPath(model, params, sequences)
+    given = residuals(model, params, sequences, path=path).given_state
+    assert stats.kstest(given[:, 0], "norm").pvalue > 1e-3 and judge_by_time(path, given, {}) == []
+
+
+def test_files_and_many_short_sequences_are_judged_alike(tmp_path):
+    y = values(3, 6000).astype(np.float32)
+    np.save(tmp_path / "y.npy", y)
+    assert judged(str(tmp_path / "y.npy"))[2] == judged(y)[2]
+    levels, moves, details = judged(y, lengths=[12] * 500)
+    assert levels == moves == [] and details["drift_p_value"] > 1e-4

@@ -15,6 +15,24 @@ NO_FUNCTION = (
     "dwell times, times and sequences fit; whether observations are distributed as the model says was not checked, "
     "since {} has no distribution function"
 )
+# What the numbers behind a verdict mean, by their names in its details, and what they should be.
+CHECKS = {
+    "r_hat": ("agreement of the chains (R-hat)", "at most 1.01"),
+    "ess": ("effective number of draws", "at least 400"),
+    "shift": ("shift of a mean, in posterior sd", "within ±0.1"),
+    "sd_ratio": ("width of an interval, relative to the right one", "0.9 to 1.1"),
+    "sandwich": ("scatter of the data, relative to what the posterior allows", "at most 1.5"),
+    "autocorrelation": ("correlation of neighbouring residuals", "within ±0.1"),
+    "residual_distance": ("error of the probabilities of observations", "at most 0.02, or not beyond chance"),
+    "residual_tails": ("share of observations beyond four standard deviations", "at most 0.001"),
+    "skewness": ("skewness of a state's residuals", "within ±0.15, or not beyond chance"),
+    "kurtosis": ("kurtosis of a state's residuals, beyond 3", "within ±0.42, or not beyond chance"),
+    "dwell": ("error of the chance to leave a state, by time since entry", "at most 0.1, or not beyond chance"),
+    "change": ("change of a transition's log odds, root mean square", "at most 0.1, or not beyond chance"),
+    "drift": ("change of a level, in sd, root mean square", "at most 0.1, or not beyond chance"),
+    "spread": ("change of a spread, in those of squares, root mean square", "at most 0.1, or not beyond chance"),
+    "score": ("change of the log density, in its own sd, root mean square", "at most 0.1, or not beyond chance"),
+}
 
 
 def judge_fit(posterior: Draws, sequences: Sequences, blocks: int, details: Details) -> tuple[list[str], str]:

@@ -1,0 +1,39 @@
+"""Simulated data sets beside the data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from longhmm.posterior.diagnostics.predictive_data import predictive_statistics
+from longhmm.report.plots import style
+from longhmm.report.plots.style import SOFT, colour, number, panels, tidy
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from longhmm.posterior.posterior import Posterior
+
+
+def predictive_check(posterior: Posterior, data: Any, *, count: int = 20, seed: int = 0) -> Figure:
+    """A few statistics of data sets simulated at draws of the posterior (dots), and those of the data (a line).
+
+    Where the line lies beyond all dots, the model does not make data of this kind.
+
+    Args:
+        count: how many data sets to simulate.
+    """
+    found = predictive_statistics(posterior, data, count=count, seed=seed)
+    several = len({each.feature for each in found}) > 1
+    found = [each for each in found if each.feature < style.MOST_FEATURES]
+    figure, grid = panels(len(found), 4, 2.4, 1.1)
+    for axes, each in zip(grid, found, strict=True):
+        heights = [(index * 7 % len(each.simulated)) / len(each.simulated) for index in range(len(each.simulated))]
+        axes.plot(each.simulated, heights, "o", color=SOFT, markersize=3)
+        axes.axvline(each.observed, color=colour(1), linewidth=1.8)
+        axes.set_yticks([])
+        axes.spines["left"].set_visible(False)
+        axes.locator_params(axis="x", nbins=3)
+        tidy(axes, title=f"{each.name}, feature {each.feature}" if several else each.name)
+        axes.set_title(axes.get_title(loc="left"), loc="left", fontsize=style.FONT_SIZE - 1)
+        axes.set_gid(f"{each.name}: {number(each.observed)}")
+    return figure

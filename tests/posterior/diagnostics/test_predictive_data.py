@@ -1,0 +1,55 @@
+"""Statistics of simulated data sets beside those of the data."""
+
+import numpy as np
+import pytest
+
+import longhmm as lh
+from longhmm.data.sequences import open_data
+from longhmm.errors import ModelError
+from longhmm.posterior.diagnostics.predictive_data import _statistics, predictive_statistics
+from posterior.fakes import known_states
+
+
+@pytest.fixture(scope="module")
+def known():
+    return known_states()
+
+
+def test_statistics_are_what_they_are_called():
+    rng = np.random.default_rng(0)
+    values = rng.normal(3.0, 2.0, (4000, 1))
+    values[1:] += 0.5 * values[:-1]
+    found = _statistics(values, [0, 4000])
+    column = values[:, 0]
+    assert found["mean", 0] == pytest.approx(column.mean()) and found["standard deviation", 0] == pytest.approx(
+        column.std()
+    )
+    assert found["correlation of neighbours", 0] == pytest.approx(np.corrcoef(column[1:], column[:-1])[0, 1], abs=1e-3)
+    assert found["largest step", 0] == pytest.approx(np.abs(np.diff(column)).max())
+    assert found["spread of means of tenths", 0] == pytest.approx(column.reshape(10, 400).mean(axis=1).std())
+
+
+def test_sequences_and_missing_values_have_no_neighbours():
+    values = np.tile([0.0, 1.0], 50)[:, None]
+    assert _statistics(values, [0, 100])["correlation of neighbours", 0] == pytest.approx(-1.0)
+    joined = np.concatenate([np.zeros((50, 1)), np.full((50, 1), 9.0)])
+    assert _statistics(joined, [0, 50, 100])["largest step", 0] == 0.0
+    joined[49] = np.nan
+    assert _statistics(joined, [0, 100])["largest step", 0] == 0.0
+    assert _statistics(np.full((5, 1), np.nan), [0, 5]) == {}
+
+
+def test_the_right_model_makes_data_like_these_and_a_wrong_one_does_not(known):
+    posterior = known.posterior(known.draw(2, 50))
+    right = predictive_statistics(posterior, known.sequences, count=15)
+    assert len(right) == 7 and sum(0.0 < each.share < 1.0 for each in right) >= 5
+    values = known.sequences.rows(0, 1500).values + np.linspace(-2, 2, 1500)[:, None]
+    wrong = {each.name: each for each in predictive_statistics(posterior, open_data(values), count=15)}
+    assert wrong["spread of means of tenths"].share == 1.0 and wrong["correlation 10 rows apart"].share == 1.0
+
+
+def test_models_with_covariates_are_refused(known):
+    posterior = known.posterior(known.draw(2, 4))
+    posterior.model = lh.HMM(2, lh.Poisson(), transitions="~ temp")
+    with pytest.raises(ModelError, match="without covariates"):
+        predictive_statistics(posterior, np.zeros(10))
