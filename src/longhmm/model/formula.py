@@ -303,9 +303,9 @@ def _settled(model: Any, sequences: Sequences) -> Any:
 
 
 def own_axes(moves: Any) -> dict[str, dict[str, int]]:
-    """Names and sizes of the axes of the parameter of transitions that vary."""
+    """Names and sizes of the axes of the parameter of transitions that are no matrix."""
     names = moves.axes or [f"{moves.parameter}_{axis}" for axis in range(len(moves.shape))]
-    return {moves.parameter: dict(zip(names, moves.shape, strict=True))} if moves.varies else {}
+    return {moves.parameter: dict(zip(names, moves.shape, strict=True))} if not moves.dirichlet else {}
 
 
 def term_labels(model: Any) -> dict[str, list[str]]:

@@ -57,8 +57,9 @@ def permute(model: HMM, params: Mapping[str, Any], order: Any) -> dict[str, np.n
     """Natural parameters with states renumbered: new state s is old state `order[s]`; leading axes are kept."""
     order = checked(model, order)
     lead, moves = np.ndim(params["transition"]) - 2, model.transitions
-    names = {"transition", *([moves.parameter] if "to_state" in moves.axes else [])} & set(params)
-    own = {name: np.take(np.take(params[name], order, lead), order, lead + 1) for name in names}
+    own = {"transition": np.take(np.take(params["transition"], order, lead), order, lead + 1)}
+    if moves.parameter in params and moves.exchangeable:
+        own[moves.parameter] = moves.renumbered(np.asarray(params[moves.parameter]), order)
     return permuted(model, params, order, own, lead)
 
 
@@ -94,7 +95,10 @@ def state_order(model: HMM, params: Mapping[str, Any]) -> np.ndarray:
     with jax.enable_x64(True):
         location = np.asarray(_location(model.emission, {name: np.asarray(each) for name, each in params.items()}))
     tie = SAME_LOCATION * (float(np.ptp(location)) or 1.0)
-    return np.lexsort((np.diag(np.asarray(params["transition"])), np.round(location / tie)))
+    stay, location, orders = np.diag(params["transition"]), np.round(location / tie), model.transitions.symmetries
+    if orders is None:
+        return np.lexsort((stay, location))
+    return np.array(min(orders, key=lambda order: [(location[state], stay[state]) for state in order]))
 
 
 def _one_start(model: HMM, stretches: list[Rows], rng: np.random.Generator, restart: int) -> dict[str, np.ndarray]:
@@ -111,7 +115,7 @@ def _one_start(model: HMM, stretches: list[Rows], rng: np.random.Generator, rest
     if rows.states is not None:
         seen = (rows.states >= 0) & (rows.states < model.n_states) & (flat >= 0)
         np.add.at(overlap, (levels[rows.states[seen]], flat[seen]), 1.0)
-    if not exchangeable(model) or overlap.any():
+    if not exchangeable(model) or model.transitions.symmetries or overlap.any():
         fit = KNOWN_STATE * overlap
         if emission.states_differ(n_groups):
             fit = fit + preferences(emission, groups, rng)
@@ -235,7 +239,7 @@ def _score(model: HMM, levels: np.ndarray, counts: np.ndarray, fit: np.ndarray, 
     """Log probability of the counted transitions at the best transition matrix that the model allows."""
     placed = counts[np.ix_(order, order)]
     allowed = np.zeros_like(placed, dtype=bool)
-    np.logical_or.at(allowed, (levels[:, None], levels[None, :]), model.transitions.allowed)
+    np.logical_or.at(allowed, (levels[:, None], levels[None, :]), model.transitions.direct)
     share = np.where(allowed, placed + 0.5, 0.0)
     probabilities = share / share.sum(axis=1, keepdims=True)
     for row, fixed in model.transitions.fixed_rows.items():

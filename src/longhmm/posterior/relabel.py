@@ -36,7 +36,7 @@ def _moved_units(model: HMM, order: jax.Array, units: jax.Array) -> jax.Array:
     """`(P, P)`, the coordinates of permuted matrices whose own coordinates are the units."""
 
     def moved(unit: jax.Array) -> jax.Array:
-        return model.transitions.unconstrain(model.transitions.constrain(unit)[order][:, order])
+        return model.transitions.unconstrain(model.transitions.renumbered(model.transitions.constrain(unit), order))
 
     return jax.vmap(moved)(units)
 
@@ -53,6 +53,8 @@ def match_states(model: HMM, reference: Params, params: Params, *, otherwise: np
     stays = [np.diag(np.asarray(each["transition"])) for each in (reference, params)]
     cost = cost + 0.01 * np.abs(stays[0][:, None] - stays[1][None, :])
     states, matched = linear_sum_assignment(cost)
+    if model.transitions.symmetries:
+        matched = min(map(np.array, model.transitions.symmetries), key=lambda order: cost[states, order].sum())
     if otherwise is not None and cost[states, otherwise].sum() <= cost[states, matched].sum() + MARGIN:
         return np.asarray(otherwise)
     return np.asarray(matched)

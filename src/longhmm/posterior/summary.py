@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -30,20 +29,9 @@ TAILS = (0.05, 0.95)  # ArviZ's own choice has changed between versions
 SINGULAR = 1e-13  # singular values below this are zero: such a matrix has no logarithm
 NEGATIVE = 1e-9  # rates per sample below minus this are negative, not rounding
 
+_generators = jax.jit(lambda moves, rates: jax.vmap(moves.generator)(rates))
 _means = jax.jit(lambda model, params: model.emission.means(params))
 _locations = jax.jit(lambda model, params: jax.vmap(model.emission.location)(params))
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Rates of transitions, per second (per sample without a sampling rate). Tables have one row per pair of states:
-    `state`, `to_state`, and the `mean`, `lower` and `upper` end of the rate."""
-
-    generator: np.ndarray  # (K, K) posterior mean of Q, rows sum to zero; over one sample, A = exp(Q / rate)
-    table: pd.DataFrame  # its entries with intervals
-    switching: pd.DataFrame  # how often one state follows another in the long run
-    embeddable: float  # share of the draws for which there is such a process in continuous time
-    warning: str | None  # a sentence where there is none for some draws
 
 
 class Summarising(Draws):
@@ -94,32 +82,47 @@ class Summarising(Draws):
             table[f"{name}_lower"], table[f"{name}_upper"] = central(values, interval, "inverted_cdf")
         return labelled(table, {}, ("state",)).to_dataframe()
 
-    def rates(self, *, rate: float | None = None, interval: float = 0.9, draws: int = 200) -> Rates:
-        """Rates of transitions: the generator of a process in continuous time, and how often states switch.
+    def rates(
+        self, *, rate: float | None = None, interval: float = 0.9, draws: int = 200, flow: bool = False
+    ) -> pd.DataFrame:
+        """One row per rate between two states: `from`, `to`, `mean`, `sd`, and the ends `low` and `high` of its
+        interval; per second where transitions are `Rates` or `rate` is given, else per sample.
 
-        The generator is `Q = rate * log A` at each draw, by the matrix logarithm. Not every transition matrix belongs
-        to such a process: the logarithm may be complex or have negative rates. Negative rates are then set to zero and
-        the diagonal is made to fit, and a warning says how often.
+        Without `Rates` they are the generator `rate * log A` at each draw, by the matrix logarithm. Not every
+        transition matrix belongs to a process in continuous time: the logarithm may be complex or have negative rates.
+        Negative rates are then set to zero, and a warning, also in `attrs["warning"]`, says how often.
 
         Args:
-            rate: samples per second as the model sees them; without it, rates are per sample.
+            rate: samples per second as the model sees them.
             interval: probability of the central interval.
             draws: how many draws to look at.
+            flow: how often one state is seen to follow the other in the long run, instead.
         """
+        import pandas as pd
+
         check_rate(rate)
-        transition, scale = self.stacked(draws)["transition"], rate or 1.0
-        generators, valid = zip(*map(generator_of, transition), strict=True)
-        share, warning = float(np.mean(valid)), None
-        if share < 1.0:
-            warning = (
-                f"for {1 - share:.0%} of the draws no process in continuous time has the transition matrix of the "
-                "model, so rates are approximations: sample faster, or read the transition matrix itself."
-            )
-            warnings.warn(warning, stacklevel=2)
-        generator = np.stack(generators) * scale
-        switching = stationary_on_host(transition)[:, :, None] * transition * scale
-        tables = (_pairs(generator, interval, diagonal=True), _pairs(switching, interval, diagonal=False))
-        return Rates(generator.mean(axis=0), *tables, share, warning)
+        moves, stacked, warning = self.model.transitions, self.stacked(draws), None
+        transition, scale = stacked["transition"], (rate or 1.0) if moves.dt is None else 1.0 / float(moves.dt[0])
+        if flow:
+            found = stationary_on_host(transition)[:, :, None] * transition * scale
+        elif moves.dt is not None:
+            found = in_float64(_generators, moves, stacked[moves.parameter])
+        else:
+            generators, valid = zip(*map(generator_of, transition), strict=True)
+            found = np.stack(generators) * scale
+            if not all(valid):
+                warning = (
+                    f"for {1 - np.mean(valid):.0%} of the draws no process in continuous time has the transition "
+                    "matrix of the model, so rates are approximations: sample faster, or read the matrix itself."
+                )
+                warnings.warn(warning, stacklevel=2)
+        rows, columns = np.nonzero((moves.allowed if flow else moves.direct) & ~np.eye(moves.n_states, dtype=bool))
+        values, names = found[:, rows, columns], np.array(moves.states or range(moves.n_states))
+        low, high = central(values, interval)
+        numbers = {"mean": values.mean(axis=0), "sd": values.std(axis=0), "low": low, "high": high}
+        table = pd.DataFrame({"from": names[rows], "to": names[columns], **numbers})
+        table.attrs["warning"] = warning
+        return table
 
     def to_arviz(self) -> Any:
         """The draws in ArviZ's container: InferenceData, or from ArviZ 1 on an xarray DataTree."""
@@ -179,13 +182,6 @@ def generator_of(transition: np.ndarray) -> tuple[np.ndarray, bool]:
     generator = np.maximum(generator, 0.0)
     np.fill_diagonal(generator, -generator.sum(axis=1))
     return generator, valid
-
-
-def _pairs(values: np.ndarray, interval: float, *, diagonal: bool) -> pd.DataFrame:
-    lower, upper = central(values, interval)
-    columns = {"mean": values.mean(axis=0), "lower": lower, "upper": upper}
-    table = labelled(columns, {}, ("state", "to_state")).to_dataframe().reset_index()
-    return table if diagonal else table[table["state"] != table["to_state"]].reset_index(drop=True)
 
 
 def levels(posterior: Draws, *, interval: float = 0.9, preprocessing: Preprocessing | None = None) -> pd.DataFrame:

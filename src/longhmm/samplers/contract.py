@@ -57,7 +57,7 @@ class Sampler:
         cites: keys of its references.
         x64: whether it runs in double precision.
         sees: what it sees of the data, where windows and buffer play no part.
-        varying: whether it serves transitions that follow covariates.
+        varying: whether it serves transitions without Dirichlet rows, by gradients.
         coupled: whether it serves emissions that depend on the state before.
         learned: fields that compiled code takes as arguments, trees of arrays such as what `tune` found; other fields
             are its constants.
@@ -85,10 +85,10 @@ class Sampler:
     def check(self, model: HMM) -> None:
         """Refuse a model that it does not serve, in one sentence."""
         remedy = "use NUTS(), or leave the sampler to longhmm"
-        if model.transitions.varies and not self.varying:
+        if not (model.transitions.dirichlet or self.varying):
             raise ModelError(
-                f"{self.name} needs one transition matrix with Dirichlet rows, got {type(model.transitions).__name__}, "
-                f"whose matrices follow covariates: {remedy}."
+                f"{self.name} needs one transition matrix with Dirichlet rows, got {type(model.transitions).__name__}: "
+                f"{remedy}."
             )
         if (model.emission.couples or model.memory is not None) and not self.coupled:
             raise ModelError(

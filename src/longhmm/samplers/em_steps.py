@@ -97,7 +97,7 @@ def maximise(model: HMM, params: Arrays, expected: Expected, *, prior: bool, mov
     moves = model.transitions
     with jax.enable_x64(True):
         emission = _next_emission(model, params, expected.emission, prior)
-        if moves.varies:  # no closed form: they stay
+        if not moves.dirichlet:  # no closed form: they stay
             return {moves.parameter: params[moves.parameter], **emission}
         transition = _next_transition(model, params["transition"], expected, prior, moves_initial)
         return {"transition": transition, **emission}

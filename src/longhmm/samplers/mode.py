@@ -92,7 +92,7 @@ def _with_best_rows(model: HMM, coordinates: Params, sequences: Sequences, progr
 
     Newton steps would follow the logarithm of a transition that is never seen by at most one unit at a time.
     """
-    if model.transitions.varies:
+    if not model.transitions.dirichlet:
         return dict(coordinates)
     params = constrain(model, coordinates)
     counts = totals(model, params, sequences, progress=progress).transitions
@@ -294,7 +294,7 @@ def inside(model: HMM, params: Params, length: int) -> Arrays:
             complete[name] = shares / shares.sum(axis=-1, keepdims=True)
         elif counts and isinstance(support, type(constraints.positive)):
             complete[name] = np.maximum(complete[name], least)  # a rate of counts has no unit
-    if model.transitions.varies:
+    if not model.transitions.dirichlet:
         return complete
     allowed = model.transitions.allowed
     share = 1e-6 * allowed / allowed.sum(axis=1, keepdims=True)

@@ -146,18 +146,19 @@ def _transition_information(model: HMM, u: Array, covariates: Any, leaving: Arra
     """Of the coordinates of transitions, prior included; `leaving` is the expected transitions out of each state:
     `(K,)`, or `(n, K)` where matrices follow covariates."""
     moves: Any = model.transitions
-    if not moves.varies:
+    if moves.dirichlet:
         prior = jnp.sum(jnp.where(moves.allowed, jnp.asarray(moves.concentration, u.dtype), 0.0), axis=1)
         leaving, matrices = leaving + prior, moves.constrain
     else:
-        seen = jnp.asarray(covariates).reshape(-1, moves.n_covariates)
+        seen = None if covariates is None else jnp.asarray(covariates).reshape(-1, moves.n_covariates)
 
         def matrices(at: Array) -> Array:
-            return moves.matrices(moves.constrain(at), seen)
+            parameter = moves.constrain(at)
+            return moves.matrices(parameter, seen) if moves.varies else moves.typical(parameter)
 
     counts = jax.lax.stop_gradient(matrices(u) * leaving[..., None])
     known = jax.hessian(lambda at: -jnp.sum(counts * safe_log(matrices(at))))(u)
-    if not moves.varies:
+    if moves.dirichlet:
         return known
 
     def density(at: Array) -> Array:

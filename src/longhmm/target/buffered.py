@@ -202,7 +202,7 @@ def group_importance(model: HMM, params: Params, sequences: Sequences, groups: P
     narrow = {name: jnp.asarray(value, jnp.float32) for name, value in params.items()}
     totals, moves = stream.totals(model, params, sequences), model.transitions
     others = moves.allowed & ~np.eye(model.n_states, dtype=bool)
-    prior = np.where(others, 1.0 if moves.varies else moves.concentration, 1.0)
+    prior = np.where(others, moves.concentration if moves.dirichlet else 1.0, 1.0)
     visits = totals.first + totals.transitions.sum(axis=0)
     # What one visit to each state, and one transition of each kind, adds.
     rates = _few_bits(1.0 / (visits + 1.0)), _few_bits(others / (totals.transitions + prior))

@@ -67,7 +67,7 @@ def known_at(model: HMM, sequences: Sequences, centre: Arrays) -> tuple[Arrays, 
     complete = model.validate(constrain(model, centre))
     _, slope, totals, *_ = exact(model, complete, sequences, u=centre)[1]
     none, counts = np.zeros((model.n_states, model.n_states), np.float32), totals.transitions
-    if model.transitions.varies:  # there is no single probability that a count could follow
+    if not model.transitions.dirichlet:  # there is no single probability that a count could follow
         return slope, CountControl(none, none)
     few = (counts < FEW) & model.transitions.allowed & model.transitions.free_rows[:, None]
     if not few.any():
@@ -83,7 +83,7 @@ def known_at(model: HMM, sequences: Sequences, centre: Arrays) -> tuple[Arrays, 
 def count_score(model: HMM, coordinates: Coordinates, centre: Coordinates, difference: Array) -> Coordinates:
     """Derivative of `sum_ij (A_ij / A*_ij - 1) difference_ij log A_ij`, the first factor held constant."""
     none = jax.tree.map(jnp.zeros_like, coordinates)
-    if model.transitions.varies:
+    if not model.transitions.dirichlet:
         return none
     home = model.transitions.constrain(jnp.asarray(centre["transition"]))
     ratio = model.transitions.constrain(coordinates["transition"]) / jnp.where(home > 0, home, 1.0)

@@ -53,7 +53,7 @@ class Flat(NamedTuple):
 def interior(model: HMM, params: Params) -> Arrays:
     """Checked parameters that have finite coordinates: no zero where the model allows a transition."""
     complete = model.validate(params)
-    if model.transitions.varies:
+    if not model.transitions.dirichlet:
         return complete
     zeros = (complete["transition"] <= 0) & model.transitions.allowed & model.transitions.free_rows[:, None]
     if zeros.any():
@@ -67,7 +67,7 @@ def interior(model: HMM, params: Params) -> Arrays:
 
 def lifted(model: HMM, params: Params, least: float) -> Arrays:
     """Checked parameters whose transitions, where the model allows them, have a probability of `least` or more."""
-    if model.transitions.varies:
+    if not model.transitions.dirichlet:
         return dict(params)
     free = model.transitions.allowed & model.transitions.free_rows[:, None]
     rows: Any = np.where(free, np.maximum(params["transition"], least), params["transition"])

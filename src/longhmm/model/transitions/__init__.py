@@ -25,9 +25,13 @@ class TransitionModel(FollowsFormula, Tree):
     `unconstrain` and `log_jacobian` say otherwise. Beside it `transition` is the matrix where all covariates are 0.
     """
 
-    varies: bool = True  # False if there is one matrix for all rows, which then is the parameter
+    varies: bool = True  # False if there is one matrix for all rows
+    dirichlet: bool = False  # whether that matrix is the parameter, with Dirichlet rows, so that closed forms hold
     exchangeable: bool = False  # whether the prior does not tell the states apart, so that they may be renumbered
+    symmetries: tuple[tuple[int, ...], ...] | None = None  # orders of the states that may be, where not all may
     parameter: str = "coefficients"
+    dt: Any = None  # seconds between rows, of transitions in continuous time
+    states: tuple[str, ...] = ()  # their names, where they have any
     n_covariates: int = 0
     fixed_rows: Mapping[int, Any] = {}
     n_states: int
@@ -45,6 +49,8 @@ class TransitionModel(FollowsFormula, Tree):
     def allowed(self) -> np.ndarray:
         """`(K, K)`, True where a transition is possible."""
         return np.ones((self.n_states, self.n_states), bool)
+
+    direct = property(lambda self: self.allowed, doc="`(K, K)`, True where one is possible without others between.")
 
     def log_prior(self, parameter: jax.Array) -> jax.Array:
         """Log prior density of the parameter."""
@@ -66,6 +72,12 @@ class TransitionModel(FollowsFormula, Tree):
     def log_jacobian(self, parameter: jax.Array) -> jax.Array:
         """Log volume of `constrain`, as a function of where it leads."""
         return jnp.zeros(())
+
+    def renumbered(self, parameter: Any, order: Any) -> Any:
+        """The parameter where new state s is old state `order[s]`; its axes begin with `state` and `to_state`, after
+        leading ones."""
+        lead = parameter.ndim - len(self.shape)
+        return parameter.take(order, lead).take(order, lead + 1)
 
     def complete(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The parameter, checked, and beside it `transition`; or a refusal."""

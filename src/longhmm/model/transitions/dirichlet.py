@@ -41,7 +41,7 @@ class Transitions(TransitionModel):
     probabilities are numbers.
     """
 
-    varies, parameter = False, "transition"
+    varies, dirichlet, parameter = False, True, "transition"
 
     def __init__(self, n_states: int, prior: Any = 1.0, fixed_rows: Mapping[int, Any] | None = None) -> None:
         try:
