@@ -110,6 +110,8 @@ def test_priors_are_of_rates_per_second():
 def test_states_are_renumbered_where_the_scheme_looks_the_same():
     assert CHAIN.symmetries == ((0, 1, 2), (2, 1, 0))
     np.testing.assert_array_equal(CHAIN.renumbered(RATES, np.array([2, 1, 0])), RATES[[3, 2, 1, 0]])
+    with pytest.raises(ModelError, match=r"order must leave the scheme '1 <-> 2, 2 <-> 3' as it is, got \[1, 0, 2\]."):
+        CHAIN.renumbered(RATES, np.array([1, 0, 2]))
     assert Rates("1 <-> 2 <-> 3", dt=1, fixed={"1 -> 2": 2.0}).symmetries == ((0, 1, 2),)
     assert Rates("1 <-> 2 <-> 3", dt=1, tied=[("1 -> 2", "3 -> 2")]).symmetries == ((0, 1, 2), (2, 1, 0))
     assert len(Rates("1 <-> 2 <-> 3 <-> 1", dt=1).symmetries) == 6
@@ -175,9 +177,9 @@ def test_rates_are_found_and_told(tmp_path):
 def test_equal_rates_of_both_samplers():
     """Means and standard deviations of the default, from windows, are those of the exact sampler."""
     _, values = lh.simulate(MODEL, {"rates": RATES, **EMISSION}, 20_000, seed=1)
-    found = [
-        lh.sample(MODEL, values, sampler=each, seed=2, progress=False).draws["rates"] for each in (None, lh.NUTS())
-    ]
+    start = {"rates": RATES, **EMISSION}
+    runs = [lh.sample(MODEL, values, sampler=each, init=start, seed=2, progress=False) for each in (None, lh.NUTS())]
+    found = [run.draws["rates"] for run in runs]
     means, sds = ([np.asarray(f(each, axis=(0, 1))) for each in found] for f in (np.mean, np.std))
     assert np.all(np.abs(means[0] - means[1]) < 0.15 * sds[1])
     np.testing.assert_allclose(sds[0], sds[1], rtol=0.1)

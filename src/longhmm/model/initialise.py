@@ -58,7 +58,7 @@ def permute(model: HMM, params: Mapping[str, Any], order: Any) -> dict[str, np.n
     order = checked(model, order)
     lead, moves = np.ndim(params["transition"]) - 2, model.transitions
     own = {"transition": np.take(np.take(params["transition"], order, lead), order, lead + 1)}
-    if moves.parameter in params and moves.exchangeable:
+    if moves.parameter in params and (moves.exchangeable or moves.symmetries):
         own[moves.parameter] = moves.renumbered(np.asarray(params[moves.parameter]), order)
     return permuted(model, params, order, own, lead)
 
@@ -95,10 +95,7 @@ def state_order(model: HMM, params: Mapping[str, Any]) -> np.ndarray:
     with jax.enable_x64(True):
         location = np.asarray(_location(model.emission, {name: np.asarray(each) for name, each in params.items()}))
     tie = SAME_LOCATION * (float(np.ptp(location)) or 1.0)
-    stay, location, orders = np.diag(params["transition"]), np.round(location / tie), model.transitions.symmetries
-    if orders is None:
-        return np.lexsort((stay, location))
-    return np.array(min(orders, key=lambda order: [(location[state], stay[state]) for state in order]))
+    return model.transitions.ordered(np.round(location / tie), np.diag(np.asarray(params["transition"])))
 
 
 def _one_start(model: HMM, stretches: list[Rows], rng: np.random.Generator, restart: int) -> dict[str, np.ndarray]:

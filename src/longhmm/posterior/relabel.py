@@ -44,17 +44,13 @@ def _moved_units(model: HMM, order: jax.Array, units: jax.Array) -> jax.Array:
 def match_states(model: HMM, reference: Params, params: Params, *, otherwise: np.ndarray | None = None) -> np.ndarray:
     """The order in which the states of `params` come closest to those of `reference`, by the logarithm of the
     divergence between emissions, with the self-transition to break ties; `otherwise` is kept unless clearly beaten."""
-    from scipy.optimize import linear_sum_assignment
-
     if otherwise is not None and _hardly_moved(model, reference, params, otherwise):
         return np.asarray(otherwise)
     # Where a density is so narrow that the divergence is no number, the states are as far apart as can be.
     cost = np.nan_to_num(np.log1p(_divergences(model, reference, params)), nan=FARTHEST, posinf=FARTHEST)
     stays = [np.diag(np.asarray(each["transition"])) for each in (reference, params)]
     cost = cost + 0.01 * np.abs(stays[0][:, None] - stays[1][None, :])
-    states, matched = linear_sum_assignment(cost)
-    if model.transitions.symmetries:
-        matched = min(map(np.array, model.transitions.symmetries), key=lambda order: cost[states, order].sum())
+    states, matched = np.arange(model.n_states), model.transitions.matched(cost)
     if otherwise is not None and cost[states, otherwise].sum() <= cost[states, matched].sum() + MARGIN:
         return np.asarray(otherwise)
     return np.asarray(matched)

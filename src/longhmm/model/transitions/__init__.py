@@ -15,9 +15,10 @@ from longhmm.inference.scaling import safe_log
 from longhmm.model.formula import FollowsFormula
 from longhmm.model.parameters import Tree
 from longhmm.model.registry import accepted
+from longhmm.model.transitions.renumbering import Renumbered
 
 
-class TransitionModel(FollowsFormula, Tree):
+class TransitionModel(FollowsFormula, Renumbered, Tree):
     """Transition matrices that vary by row, as a function of covariates; subclass it to make one.
 
     A subclass sets `n_states`, `n_covariates` and `shape`, and defines `matrices` and `log_prior`. Its parameter, named
@@ -28,10 +29,7 @@ class TransitionModel(FollowsFormula, Tree):
     varies: bool = True  # False if there is one matrix for all rows
     dirichlet: bool = False  # whether that matrix is the parameter, with Dirichlet rows, so that closed forms hold
     exchangeable: bool = False  # whether the prior does not tell the states apart, so that they may be renumbered
-    symmetries: tuple[tuple[int, ...], ...] | None = None  # orders of the states that may be, where not all may
     parameter: str = "coefficients"
-    dt: Any = None  # seconds between rows, of transitions in continuous time
-    states: tuple[str, ...] = ()  # their names, where they have any
     n_covariates: int = 0
     fixed_rows: Mapping[int, Any] = {}
     n_states: int
@@ -72,12 +70,6 @@ class TransitionModel(FollowsFormula, Tree):
     def log_jacobian(self, parameter: jax.Array) -> jax.Array:
         """Log volume of `constrain`, as a function of where it leads."""
         return jnp.zeros(())
-
-    def renumbered(self, parameter: Any, order: Any) -> Any:
-        """The parameter where new state s is old state `order[s]`; its axes begin with `state` and `to_state`, after
-        leading ones."""
-        lead = parameter.ndim - len(self.shape)
-        return parameter.take(order, lead).take(order, lead + 1)
 
     def complete(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """The parameter, checked, and beside it `transition`; or a refusal."""

@@ -253,6 +253,8 @@ class Rates(TransitionModel):
         return len(self.symmetries) > 1
 
     def renumbered(self, parameter: Any, order: Any) -> Any:
+        if isinstance(order, np.ndarray) and tuple(order.tolist()) not in self.symmetries:
+            raise ModelError(f"order must leave the scheme {self.scheme!r} as it is, got {order.tolist()}.")
         place = np.zeros((self.n_states, self.n_states), int)
         rows, columns = np.array(self.steps).T
         place[rows, columns] = np.arange(len(self.steps))

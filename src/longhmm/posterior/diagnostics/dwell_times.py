@@ -140,10 +140,8 @@ def _state_chances(model: HMM, params: Mapping[str, np.ndarray], path: np.ndarra
 def _level_chances(model: HMM, params: Mapping[str, np.ndarray], level: np.ndarray, sequences: Sequences) -> np.ndarray:
     """`(T,)`, the chance that the level changes after each row, given the levels up to it; 0 after the last."""
     levels, moves = model.emission.state_levels(model.n_states), model.transitions
-    n = int(levels.max()) + 1
-    chain = HMM(
-        model.n_states, Categorical(n), initial=params["initial"], transitions=None if moves.dirichlet else moves
-    )
+    n, own = int(levels.max()) + 1, None if moves.dirichlet else moves
+    chain = HMM(model.n_states, Categorical(n), initial=params["initial"], transitions=own)
     data = Sequences(ArraySource(level), sequences.offsets, covariates=sequences.parts.get("covariates"))
     known = {moves.parameter: params[moves.parameter], "probs": np.eye(n)[levels]}
     stay = np.zeros(len(level))
