@@ -1,6 +1,8 @@
 """Transitions in continuous time, against the matrix exponential, differences, and simulated and published rates."""
 
 import json
+import os
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,7 @@ from longhmm.errors import ModelError
 from longhmm.model.serialise import model_from_config, model_to_config
 from longhmm.model.transitions.rates import Rates
 
+KINSOFT = Path(os.environ.get("LONGHMM_RECORDINGS", Path(__file__).parents[2] / "../shared/data")) / "kinsoft"
 CHAIN = Rates("1 <-> 2 <-> 3", dt=0.1)
 RATES = np.array([1.0, 0.5, 2.0, 1.0])
 EMISSION = {"mean": [0.0, 1.0, 2.5], "sd": [0.5, 0.4, 0.5]}
@@ -183,3 +186,16 @@ def test_equal_rates_of_both_samplers():
     means, sds = ([np.asarray(f(each, axis=(0, 1))) for each in found] for f in (np.mean, np.std))
     assert np.all(np.abs(means[0] - means[1]) < 0.15 * sds[1])
     np.testing.assert_allclose(sds[0], sds[1], rtol=0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not KINSOFT.exists(), reason="the traces of the kinSoft challenge are not at hand")
+def test_two_states_of_the_kinsoft_challenge():
+    """Simulated traces with rates .15 and .22 per second, which 14 analyses found within 5 % on average (Goetz et al.,
+    Nat. Commun. 13:5402, 2022)."""
+    with np.load(KINSOFT / "level1.npz") as stored:
+        traces = np.split(stored["efficiency"], np.cumsum(stored["lengths"])[:-1])
+        model = lh.HMM(2, lh.Gaussian(), transitions=Rates("1 <-> 2", dt=float(stored["dt"])))
+    posterior = lh.sample(model, traces, seed=1, progress=False)
+    np.testing.assert_allclose(posterior.rates()["mean"], [0.15, 0.22], rtol=0.05)
+    assert posterior.diagnose(traces).kind == "trust"
