@@ -95,7 +95,7 @@ def state_order(model: HMM, params: Mapping[str, Any]) -> np.ndarray:
     with jax.enable_x64(True):
         location = np.asarray(_location(model.emission, {name: np.asarray(each) for name, each in params.items()}))
     tie = SAME_LOCATION * (float(np.ptp(location)) or 1.0)
-    return model.transitions.ordered(np.round(location / tie), np.diag(np.asarray(params["transition"])))
+    return np.asarray(model.transitions.ordered(np.round(location / tie), np.diag(np.asarray(params["transition"]))))
 
 
 def _one_start(model: HMM, stretches: list[Rows], rng: np.random.Generator, restart: int) -> dict[str, np.ndarray]:

@@ -133,7 +133,7 @@ class Rates(TransitionModel):
         pair = tuple(self.states.index(each) if each in self.states else -1 for each in tokens[::2])
         if len(tokens) != 3 or tokens[1] != "->" or pair not in self.steps:
             raise ModelError(f"Rates must be named by steps of the scheme, {', '.join(self.terms)}, got {name!r}.")
-        return self.steps.index(pair)  # type: ignore[arg-type]
+        return self.steps.index(pair)
 
     @property
     def terms(self) -> tuple[str, ...]:  # type: ignore[override]
