@@ -184,7 +184,7 @@ class Rates(TransitionModel):
 
     @property
     def n_free(self) -> int:
-        return self._design.shape[1]
+        return int(self._design.shape[1])
 
     def constrain(self, coordinates: jax.Array) -> jax.Array:
         design, offset = (jnp.asarray(each, coordinates.dtype) for each in (self._design, self.offset))
