@@ -40,22 +40,14 @@ class Bar:
             if self._shown is not None:
                 self._shown.reset(self._shown.task_ids[0], total=total, description=text)
 
-    def describe(self, text: str) -> None:
-        """Another text for the same phase."""
-        with self._lock:
-            self._text = text
-            self._update(text)
-
     def advance(self, amount: float) -> None:
         """Count `amount` units as done."""
         with self._lock:
             self._done += amount
             rate = self._done / max(time.monotonic() - self._phase_began, 1e-9)
-            self._update(f"{self._text}, {rate:,.0f} {self.unit}/s")
-
-    def _update(self, text: str) -> None:
-        if self._shown is not None:
-            self._shown.update(self._shown.task_ids[0], completed=self._done, description=text)
+            if self._shown is not None:
+                text = f"{self._text}, {rate:,.0f} {self.unit}/s"
+                self._shown.update(self._shown.task_ids[0], completed=self._done, description=text)
 
     def _show(self) -> None:
         from rich.console import Console

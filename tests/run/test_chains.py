@@ -1,12 +1,20 @@
 """What went wrong quietly is told once; effective sizes against ArviZ and the closed form of an autoregression."""
 
+from functools import partial
+
 import arviz
 import jax
 import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.run.chains import bulk_effective_size, notes_on_windows
+from longhmm.run.chains import (
+    bulk_effective_size,
+    effective_sizes,
+    notes_on_windows,
+    r_hat,
+    tail_effective_size,
+)
 from longhmm.target.control_variate import ControlVariateTarget
 from samplers.targets import coordinates_of, tuned_by_hand
 
@@ -73,16 +81,37 @@ def autoregression(rng, rho, shape):
     return draws
 
 
-def test_agrees_with_arviz_and_the_closed_form():
+MEASURES = {
+    "mean": (effective_sizes, partial(arviz.ess, method="mean")),
+    "bulk": (bulk_effective_size, partial(arviz.ess, method="bulk")),
+    "tail": (tail_effective_size, partial(arviz.ess, method="tail", prob=(0.05, 0.95))),
+    "r_hat": (r_hat, arviz.rhat),
+}
+
+
+@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("shape", [(4, 1000), (3, 75), (2, 9)])
+def test_agrees_with_arviz(name, shape):
     rng = np.random.default_rng(0)
-    columns = [autoregression(rng, rho, (4, 1000)) for rho in (-0.5, 0.0, 0.5, 0.9)]
+    columns = [autoregression(rng, rho, shape) for rho in (-0.5, 0.0, 0.5, 0.9)]
     columns.append(np.round(columns[2]))  # ties
-    columns.append(columns[3] + np.arange(4)[:, None])  # chains that disagree
-    found = bulk_effective_size(np.stack(columns, axis=2))
-    expected = [float(np.asarray(arviz.ess(column, method="bulk"))) for column in columns]
-    np.testing.assert_allclose(found[1:], expected[1:], rtol=0.01)
-    np.testing.assert_allclose(found[0], expected[0], rtol=0.15)  # ArviZ treats the last lag of antithetic chains apart
-    np.testing.assert_allclose(found[3], 4000 * (1 - 0.9) / (1 + 0.9), rtol=0.35)
+    columns.append(columns[3] + np.arange(shape[0])[:, None])  # chains that disagree
+    columns.append(np.exp(5 * columns[1]))  # without moments to speak of
+    measure, arviz_measure = MEASURES[name]
+    expected = [float(np.asarray(arviz_measure(column))) for column in columns]
+    np.testing.assert_allclose(measure(np.stack(columns, axis=2)), expected, rtol=1e-9)
+
+
+def test_a_single_chain_is_compared_with_itself():
+    draws = autoregression(np.random.default_rng(0), 0.9, (1, 400))
+    assert r_hat(draws[..., None])[0] == pytest.approx(float(np.asarray(arviz.rhat(draws.reshape(2, 200)))), abs=1e-9)
+    assert r_hat((draws + np.linspace(0, 5, 400))[..., None])[0] > 1.2
+
+
+def test_agrees_with_the_closed_form():
+    draws = autoregression(np.random.default_rng(0), 0.9, (4, 1000))[..., None]
+    for measure in (effective_sizes, bulk_effective_size):
+        np.testing.assert_allclose(measure(draws), 4000 * (1 - 0.9) / (1 + 0.9), rtol=0.35)
 
 
 def test_constant_draws_count_in_full():

@@ -126,3 +126,12 @@ def test_another_process_finds_every_program(tmp_path):
     (_, compiled), (found, missed) = seen
     assert compiled > 2
     assert (found, missed) == (compiled, 0)
+
+
+def test_a_fit_with_its_verdict_loads_no_library_that_only_others_need():
+    program = "import sys, numpy as np, longhmm as lh\n"
+    program += "y = np.repeat([0.0, 3.0] * 20, 10) + np.random.default_rng(0).normal(size=400)\n"
+    program += "lh.sample(lh.HMM(2, lh.Gaussian()), y, chains=2, draws=20)\n"
+    program += "print(sorted({'arviz', 'matplotlib', 'scipy.stats'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"

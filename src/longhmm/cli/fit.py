@@ -82,18 +82,10 @@ def fit(
     more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, transitions=transitions)
     more |= dict(lags=lags, noise=noise, response=response)
     model = options.build_model(guess.name, states, data, **more)
-    request = {
-        "recordings": options.located(recordings),
-        "dataset": dataset,
-        **names,
-        "rate": rate,
-        "unit": recording.unit,
-        "preprocessing": steps.to_dict(),
-        "held_out": held_out,
-        "emission": {"name": guess.name, "reason": guess.reason},
-        "model": model_to_config(model),
-        "sample": {"sampler": sampler, "chains": chains, "draws": draws, "seed": seed, "time_limit": time_limit},
-    }
+    request: dict[str, Any] = dict(recordings=options.located(recordings), dataset=dataset, **names, rate=rate)
+    request |= dict(unit=recording.unit, preprocessing=steps.to_dict(), held_out=held_out, emission=guess._asdict())
+    wanted = dict(sampler=sampler, chains=chains, draws=draws, seed=seed, time_limit=time_limit)
+    request |= dict(model=model_to_config(model), sample=wanted)
     draw(RunDirectory.create(out, request, overwrite=overwrite), said, time_limit, draws)
 
 

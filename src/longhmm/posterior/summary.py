@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from html import escape
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -18,6 +19,7 @@ from longhmm.data.preprocess import Preprocessing
 from longhmm.inference.markov import stationary_on_host
 from longhmm.model.support import unwrapped
 from longhmm.posterior.draws import SAMPLE_DIMS, Draws, central, check_rate, entry_table, in_float64, labelled
+from longhmm.run.chains import bulk_effective_size, effective_sizes, r_hat, tail_effective_size
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 MOST_DRAWS = 1000
 MOST_ROWS = 16  # states shown in a notebook
 SHORTEST = 8  # draws per chain from which anything is said
-TAILS = (0.05, 0.95)  # ArviZ's own choice has changed between versions
 SINGULAR = 1e-13  # singular values below this are zero: such a matrix has no logarithm
 NEGATIVE = 1e-9  # rates per sample below minus this are negative, not rounding
 
@@ -128,9 +129,11 @@ class Summarising(Draws):
         """The draws in ArviZ's container: InferenceData, or from ArviZ 1 on an xarray DataTree."""
         groups = {"posterior": self.draws, "sample_stats": self.sample_stats}
         groups["unconstrained_posterior"] = self.unconstrained
-        with arviz() as az:
-            before_one = int(az.__version__.split(".")[0]) < 1
-            return az.InferenceData(**groups) if before_one else xr.DataTree.from_dict(groups)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about its future
+            az: Any = import_module("arviz")  # which is slow to load
+        before_one = int(az.__version__.split(".")[0]) < 1
+        return az.InferenceData(**groups) if before_one else xr.DataTree.from_dict(groups)
 
     @property
     def _headline(self) -> str:
@@ -206,40 +209,17 @@ def feature_levels(posterior: Draws) -> np.ndarray:
     return np.asarray(in_float64(_means, posterior.model, posterior.mean_params()), np.float64)
 
 
-@contextmanager
-def arviz() -> Iterator[Any]:
-    """ArviZ, imported on first use (it is slow to load), silent about its future, constants and short chains."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        import arviz
-
-        yield arviz
-
-
 def convergence(draws: xr.Dataset) -> dict[str, xr.Dataset]:
     """`r_hat`, `ess_bulk` and `ess_tail` of every entry; NaN for entries that never move, such as fixed transitions."""
-    if draws.sizes["draw"] < SHORTEST:
-        nothing = draws.isel(chain=0, draw=0, drop=True) * np.nan
-        return dict.fromkeys(("r_hat", "ess_bulk", "ess_tail"), nothing)
-    chains = draws
-    if draws.sizes["chain"] == 1:  # it is compared with itself: its two halves count as chains
-        half = draws.sizes["draw"] // 2
-        halves = [draws.isel(chain=0, draw=slice(at, at + half)).assign_coords(draw=range(half)) for at in (0, half)]
-        chains = xr.concat(halves, dim="chain")
-    with arviz() as az:
-        found = {
-            "r_hat": az.rhat(chains),
-            "ess_bulk": az.ess(draws, method="bulk"),
-            "ess_tail": az.ess(draws, method="tail", prob=TAILS),
-        }
-    varies = draws.max(SAMPLE_DIMS) > draws.min(SAMPLE_DIMS)
-    return {name: each.where(varies) for name, each in found.items()}
+    measures = {"r_hat": r_hat, "ess_bulk": bulk_effective_size, "ess_tail": tail_effective_size}
+    return {name: draws.map(partial(_measured, measure)) for name, measure in measures.items()}
 
 
-def effective_sizes(draws: np.ndarray) -> np.ndarray:
-    """`(P,)` effective number of draws for the mean of each of P columns of `(chain, draw, P)`."""
-    with arviz() as az:
-        return np.asarray(az.ess(labelled({"value": draws}, {"value": ("entry",)}), method="mean")["value"], np.float64)
+def _measured(measure: Callable[[np.ndarray], np.ndarray], values: xr.DataArray) -> xr.DataArray:
+    flat = np.asarray(values, np.float64).reshape(*values.shape[:2], -1)
+    found = measure(flat) if flat.shape[1] >= SHORTEST else np.nan
+    found = np.where(np.ptp(flat, axis=(0, 1)) > 0, found, np.nan)
+    return values.isel(chain=0, draw=0, drop=True).copy(data=found.reshape(values.shape[2:]))
 
 
 def sd_errors(draws: np.ndarray) -> np.ndarray:

@@ -174,13 +174,8 @@ def pack_recording(
         starts = visit_starts(found.path, sequences.offsets)
         states = found.path[starts]
     shown = min(len(starts), MOST_EVENTS)
-    return {
-        "length": sequences.length,
-        "rate": rate,
-        "unit": unit,
-        "live": live,
+    return dict(length=sequences.length, rate=rate, unit=unit, live=live, levels=levels.tolist()) | {
         "features": [scale._asdict() for scale in scales],
-        "levels": levels.tolist(),
         "colours": [colour(state) for state in range(len(levels))],
         "ends": (ends if len(ends) <= MOST_ENDS else ends[:0]).tolist(),
         "stretch": pack_stretch(sequences, found, scales, 0, sequences.length, TRACE_BINS),

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpyro.diagnostics import effective_sample_size
+from numpyro.diagnostics import gelman_rubin
 from scipy.special import ndtri
-from scipy.stats import rankdata
 
 from longhmm.run.driver import RunState
 from longhmm.target.minibatch import MinibatchSource
@@ -24,17 +23,69 @@ class Chains(NamedTuple):
     notes: tuple[str, ...]  # sentences for the user, such as "stopped by the time limit"
 
 
+# What draws `(chain, draw, P)` are worth, `(P,)` each (Vehtari and others, Bayesian Analysis 2021): every chain counts
+# as two, its halves, and ranks stand for values, so that no moment need exist.
+
+
+def effective_sizes(draws: np.ndarray) -> np.ndarray:
+    """Effective number of draws for the mean."""
+    return _sizes(_halves(draws))
+
+
 def bulk_effective_size(draws: np.ndarray) -> np.ndarray:
-    """`(P,)`, of `(chain, draw, P)`: split chains, rank-normalised (Vehtari and others, Bayesian Analysis 2021)."""
-    half = draws.shape[1] // 2
-    halves = np.concatenate([draws[:, :half], draws[:, draws.shape[1] - half :]])
-    count = halves[..., 0].size
-    if half < 4:
-        return np.full(draws.shape[2], float(count))
-    normal = ndtri((rankdata(halves.reshape(count, -1), axis=0) - 0.375) / (count + 0.25)).reshape(halves.shape)
+    """Effective number of draws for the bulk of the distribution."""
+    return _sizes(_normal(_halves(draws)))
+
+
+def tail_effective_size(draws: np.ndarray) -> np.ndarray:
+    """Effective number of draws for that of two quantiles, of 5 and of 95 %, for which it is smaller."""
+    ends = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
+    below = [_halves(draws <= quantile).astype(np.float64) for quantile in ends]
+    return np.minimum(*map(_sizes, below))
+
+
+def r_hat(draws: np.ndarray) -> np.ndarray:
+    """How much wider all chains are than each, by values or by distances from the median; one chain counts as two."""
+    halves = _halves(draws if len(draws) > 1 else _halves(draws))
+    folded = np.abs(halves - np.median(halves, axis=(0, 1)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        times = np.maximum(count / effective_sample_size(normal), 1 / np.log10(count))  # of autocorrelation
-    return np.where(np.ptp(normal, axis=(0, 1)) == 0, count, count / times)
+        return np.maximum(gelman_rubin(_normal(halves)), gelman_rubin(_normal(folded)))
+
+
+def _halves(draws: np.ndarray) -> np.ndarray:
+    half = draws.shape[1] // 2
+    return np.concatenate([draws[:, :half], draws[:, draws.shape[1] - half :]])
+
+
+def _normal(draws: np.ndarray) -> np.ndarray:
+    """Normal quantiles of the ranks among all; equal values share the mean of theirs."""
+    flat = draws.reshape(-1, draws.shape[2])
+    pairs = zip(np.sort(flat, axis=0).T, flat.T, strict=True)
+    ends = [[np.searchsorted(ordered, column, side) for side in ("left", "right")] for ordered, column in pairs]
+    ranks = (np.sum(ends, axis=1).T + 1) / 2
+    return np.asarray(ndtri((ranks - 0.375) / (len(flat) + 0.25)).reshape(draws.shape))
+
+
+def _sizes(chains: np.ndarray) -> np.ndarray:
+    """Draws over their autocorrelation time, by the initial monotone sequence of sums of neighbouring lags (Geyer)."""
+    length, count = chains.shape[1], chains[..., 0].size
+    if length < 4:
+        return np.full(chains.shape[2], float(count))
+    means = chains.mean(axis=1)
+    spectrum = np.fft.rfft(chains - means[:, None], 2 * length, axis=1)
+    covariances = np.fft.irfft(np.abs(spectrum) ** 2, axis=1)[:, :length].mean(axis=0) / length
+    with np.errstate(divide="ignore", invalid="ignore"):
+        drop = covariances[0] * length / (length - 1) - covariances
+        lags = 1 - drop / (covariances[0] + means.var(axis=0, ddof=1))
+    lags[0] = 1
+    even = lags[: length - 2 : 2]
+    sums = even + lags[1 : length - 1 : 2]
+    sums[-1] = -1  # there is an end
+    ends = np.argmax(~(sums > 0), axis=0)  # the first pair that is left out, but for its even lag
+    kept = np.sum(np.minimum.accumulate(sums) * (np.arange(len(sums))[:, None] < ends), axis=0)
+    last = np.maximum(np.take_along_axis(even, ends[None], axis=0)[0], 0)
+    times = np.maximum(2 * kept - 1 + last, 1 / np.log10(count))
+    return np.where(np.ptp(chains, axis=(0, 1)) == 0, count, count / times)
 
 
 def notes_on(target: Target, state: RunState, stats: Mapping[str, np.ndarray], wanted: int) -> list[str]:

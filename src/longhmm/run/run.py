@@ -282,18 +282,9 @@ class _Session:
         run, request, sampler = self.run, self.request, self.sampler
         alive = np.asarray(state.alive)
         record, stats = jax.tree.map(lambda each: each[alive], state.joined())
-        settings = {
-            "sampler": sampler.name,
-            "chains": request.chains,
-            "draws": state.draws,
-            "warmup": self.warmup,
-            "thin": run.thin,
-            "seed": request.seed,
-            "steps": state.steps,
-            **sampler.describe(self.target),
-            "request": request.settings(),
-            "versions": versions(),
-        }
+        settings = dict(sampler=sampler.name, chains=request.chains, draws=state.draws, warmup=self.warmup)
+        settings |= dict(thin=run.thin, seed=request.seed, steps=state.steps, **sampler.describe(self.target))
+        settings |= dict(request=request.settings(), versions=versions())
         if request.checkpoint is not None:
             settings["checkpoint"] = os.path.abspath(request.checkpoint)
         why = (f"the exact full-data sampler ({sampler.name}) was used: {run.why_exact}",) if run.why_exact else ()

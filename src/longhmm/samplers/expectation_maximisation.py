@@ -170,14 +170,15 @@ def fit_em(
     resolved = model.resolve(sequences)
     start = init if init is not None else _best_start(resolved, sequences, restarts, seed, prior)
     with Bar(progress) as bar:
-        bar.phase("EM", total=(max_iterations + 1) * sequences.length, unit="rows")
+        bar.phase("EM", total=sequences.length, unit="rows")
         em = ExpectationMaximisation(prior=prior, progress=bar.advance)
         target, state = _started(em, resolved, sequences, start)
         trace, converged = [state.log_posterior], False
         while not converged and len(trace) <= max_iterations:
             state, _ = em.step(target, None, state)
             trace.append(state.log_posterior)
-            bar.describe(f"EM iteration {len(trace) - 1}, log posterior {state.log_posterior:,.1f}")
+            text = f"EM iteration {len(trace) - 1}, log posterior {state.log_posterior:,.1f}"
+            bar.phase(text, total=sequences.length, unit="rows")
             converged = left_to_gain(trace) < max(tolerance, 1e-11 * abs(trace[-1]))
     complete = resolved.validate(state.params)
     params = complete if init is not None or sequences.has_states else in_rising_order(resolved, complete)

@@ -17,7 +17,8 @@ from longhmm.errors import ModelError
 from longhmm.inference.markov import mixing_time
 from longhmm.model.hmm import HMM
 from longhmm.posterior.draws import Draws, constrain_draws, entry_names, evenly_spaced, parameter_axes
-from longhmm.posterior.summary import effective_sizes, sd_errors
+from longhmm.posterior.summary import sd_errors
+from longhmm.run.chains import effective_sizes
 from longhmm.run.run import Run, carry_out
 from longhmm.target.buffer_report import block_scores
 from longhmm.target.coordinates import Arrays, Flat, constrain
