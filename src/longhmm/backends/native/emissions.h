@@ -148,7 +148,8 @@ __attribute__((noinline)) void block_logs(const Call& call, const T* pack, const
     case STUDENT:
       return student_logs<T>(y, count, pack, call.width, n, logs);
     case MIXTURE:
-      for (int64_t i = 0; i < int64_t(count) * n; ++i) logs[i] = mixture_log(y[i / n], pack + i % n * call.pack, call.pack);
+      for (int r = 0; r < count; ++r)
+        for (int k = 0; k < n; ++k) logs[int64_t(r) * n + k] = mixture_log(y[r], pack + k * call.pack, call.pack);
       return;
     default:
       for (int64_t i = 0; i < int64_t(count) * n; ++i) logs[i] = y[i];
@@ -173,8 +174,10 @@ __attribute__((noinline)) void block_sums(const Call& call, const T* pack, const
       }
     }
   });
-  for (int64_t i = 0; rows.missing && i < int64_t(count) * n; ++i)
-    gamma[i] = rows.present[from + i / n] > Vec<T>{} ? gamma[i] : Vec<T>{};
+  for (int r = 0; rows.missing && r < count; ++r) {
+    const Bits<T> here = rows.present[from + r] > Vec<T>{};
+    for (int k = 0; k < n; ++k) gamma[int64_t(r) * n + k] = here ? gamma[int64_t(r) * n + k] : Vec<T>{};
+  }
   switch (call.kind) {
     case GAUSSIAN:
       return with_width(d, [&](auto width) {
@@ -246,27 +249,26 @@ __attribute__((noinline)) void find_present(const Call& call, Rows<T>& rows, int
   Bits<T> missing{}, parts{};
   for (int r = 0; r < total; ++r) {
     const Vec<T>* row = rows.values + int64_t(r) * rows.width;
-    Bits<T> here = row[0] == row[0];
-    for (int i = 1; i < rows.width; ++i) here &= row[i] == row[i];
+    Bits<T> here = row[0] == row[0], some = here;
+    for (int i = 1; i < rows.width; ++i) here &= row[i] == row[i], some |= row[i] == row[i];
     rows.present[r] = here ? all(T(1)) : Vec<T>{};
     missing |= ~here;
+    parts |= some & ~here;
   }
   rows.missing = any<T>(missing);
   // A regression on rows before, whose triangle begins with zeros, needs them all.
-  const bool gaussian = call.kind == GAUSSIAN && call.packs[1 + rows.width] != 0;
-  const bool by_part = (gaussian || call.kind == STUDENT) && rows.width <= MOST_PARTS;
-  for (int r = 0; rows.missing && r < total; ++r) {
-    Vec<T>* row = rows.values + int64_t(r) * rows.width;
+  const bool gaussian = call.kind == GAUSSIAN && call.packs[1 + rows.width] != 0, student = call.kind == STUDENT;
+  const bool by_part = (gaussian || student) && rows.width <= MOST_PARTS && any<T>(parts);
+  for (int r = 0; by_part && r < total; ++r) {
+    const Vec<T>* row = rows.values + int64_t(r) * rows.width;
     Vec<T> holes{};
-    for (int i = 0; i < rows.width; ++i) {
-      holes += by_part && row[i] != row[i] ? all(T(int64_t(1) << i)) : Vec<T>{};
-      row[i] = row[i] == row[i] || call.kind == STUDENT ? row[i] : Vec<T>{};
-    }
+    for (int i = 0; i < rows.width; ++i) holes += row[i] != row[i] ? all(T(int64_t(1) << i)) : Vec<T>{};
     const Bits<T> some = (holes > Vec<T>{}) & (holes < all(T((int64_t(1) << rows.width) - 1)));
-    rows.present[r] = some ? (call.kind == STUDENT ? all(T(1)) : -holes) : rows.present[r];
-    parts |= some;
+    rows.present[r] = some ? (student ? all(T(1)) : -holes) : rows.present[r];
   }
-  rows.parts = gaussian && by_part && any<T>(parts);
+  rows.parts = gaussian && by_part;
+  for (int64_t i = 0; rows.missing && !student && i < int64_t(total) * rows.width; ++i)
+    rows.values[i] = rows.values[i] == rows.values[i] ? rows.values[i] : Vec<T>{};
 }
 
 }  // namespace VARIANT

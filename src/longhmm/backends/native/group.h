@@ -295,7 +295,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
         multiply<T, K>(point.transition, n, moved, beta);
         if (call.gamma)
           for (int lane = 0; lane < count; ++lane)
-            if (r < call.core[base + lane]) write_gamma<T, T>(call, base + lane, r, lane, posterior, T(1));
+            if (r < call.core[base + lane]) write_gamma<T, T>(call, n, base + lane, r, lane, posterior, T(1));
         if (ragged) {
           const Bits<T> own = all(T(r)) < core_rows;
           for (int k = 0; k < n; ++k) {
@@ -320,7 +320,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
       for (int lane = 0; lane < count; ++lane)
         if (r < call.core[base + lane]) {
           const V* filtered = alpha + size_t(r + 1) * n;
-          write_gamma<T, T>(call, base + lane, r, lane, filtered, T(1) / sum_of<T, K>(filtered, n)[lane]);
+          write_gamma<T, T>(call, n, base + lane, r, lane, filtered, T(1) / sum_of<T, K>(filtered, n)[lane]);
         }
   }
 

@@ -37,11 +37,11 @@ inline void give(const Call& call, const Weights<T>& weights, int count, double*
   }
 }
 
-// Writes posteriors (K vectors) of core row r of one lane's window, as `G`.
+// Writes posteriors (n vectors) of core row r of one lane's window, as `G`.
 template <class G, class T>
-inline void write_gamma(const Call& call, int64_t window, int r, int lane, const Vec<T>* posterior, T scale) {
-  G* to = static_cast<G*>(call.gamma) + (call.begin[window] + r - call.gamma_origin) * call.states;
-  for (int k = 0; k < call.states; ++k) to[k] = G(posterior[k][lane] * scale);
+inline void write_gamma(const Call& call, int n, int64_t window, int r, int lane, const Vec<T>* posterior, T scale) {
+  G* to = static_cast<G*>(call.gamma) + (call.begin[window] + r - call.gamma_origin) * n;
+  for (int k = 0; k < n; ++k) to[k] = G(posterior[k][lane] * scale);
 }
 
 // The logarithm of a sum of exponentials; `terms` holds n vectors.
@@ -156,7 +156,7 @@ void log_space_group(const Call& call, int64_t point, int64_t base, int count, c
   give<double>(call, weights, count, out.log_likelihood, 1, &log_likelihood);
   auto write = [&](int r) {
     for (int lane = 0; call.gamma && lane < count; ++lane)
-      if (r < core_rows[lane]) write_gamma<G, double>(call, base + lane, r, lane, gamma.data(), 1.0);
+      if (r < core_rows[lane]) write_gamma<G, double>(call, n, base + lane, r, lane, gamma.data(), 1.0);
   };
   if (call.forward_only) {
     for (int r = 0; r < C; ++r) {
