@@ -148,6 +148,7 @@ def test_default_priors_are_resolved_alike() -> None:
     assert one is not model and one.emission.is_resolved and not model.emission.is_resolved
     assert jax.tree.structure(one) == jax.tree.structure(two)
     jax.tree.map(np.testing.assert_array_equal, one, two)
+    assert one.emission is two.emission  # with all that it has cached
     assert one.resolve(rng.normal(size=(10, 2))) is one  # resolved is resolved
     other = model.resolve(y + 100.0)
     assert other is not one

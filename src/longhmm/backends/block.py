@@ -10,11 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends import stitch
 from longhmm.backends.counts import lowering_with
-from longhmm.backends.evaluate import Pull, choose, chunk_statistics, lower
+from longhmm.backends.evaluate import SHARE, Pull, choose, chunk_statistics, lower
 from longhmm.backends.protocol import NO_KEY, Backend, Boundary, PathsGiven, PathsWanted, Potentials, Wanted
 from longhmm.backends.read import Read, Reader, chunk_length
-from longhmm.backends.stitch import boundary_steps, find_paths, inner_gap, open_gap, transfer_operators, warm_start
 from longhmm.data.executor import Task
 from longhmm.data.layout import Layout, Partition, ladder
 from longhmm.data.rows import Rows
@@ -102,7 +102,7 @@ class Blocks:
         self.how = how._replace(chunk=chunk, per_block=how.per_block or max(1, rows // chunk))
         self.partition = Partition(sequences.offsets, chunk)
         self.n_blocks = -(-self.partition.n_blocks // self.how.per_block)
-        self._placed: tuple[int, Layout] | None = None
+        self._placed: tuple[int, int, Layout] | None = None
         # Of data that are a single block, which is asked for several times: what was read, and evaluated.
         self._kept: tuple[Read | None, Potentials | None] = (None, None)
         self.backend = choose(self.reader.kind, model.n_states, model.transitions.varies)
@@ -119,6 +119,7 @@ class Blocks:
         return executor.run(work, self.model, self.sequences, map(self._task, asked))
 
     def _task(self, asked: Asked) -> Task:
+        self.place(asked.block, asked.around)  # also serves what is to be read
         start, stop = self.bounds(asked.block)
         gives_rows = self.how.probabilities and self.how.reduce is None and not asked.operators
         gives_rows = gives_rows if asked.paths is None else asked.paths.states > 0
@@ -130,12 +131,12 @@ class Blocks:
         begin = index * self.how.per_block
         return np.arange(begin, min(begin + self.how.per_block, self.partition.n_blocks))
 
-    def place(self, index: int) -> Layout:
-        """Where the chunks of a block lie; the one last asked for is kept."""
+    def place(self, index: int, around: int | None = None) -> Layout:
+        """Where the chunks of a block lie, with so many rows around each, or any; the one last asked for is kept."""
         at = self._placed
-        if at is None or at[0] != index:
-            at = self._placed = (index, self.partition.locate(self.chunks(index), 0))
-        return at[1]
+        if at is None or at[0] != index or around not in (None, at[1]):
+            at = self._placed = (index, around or 0, self.partition.locate(self.chunks(index), around or 0))
+        return at[2]
 
     def bounds(self, index: int) -> tuple[int, int]:
         """Rows `[start, stop)` that block `index` owns."""
@@ -146,7 +147,7 @@ class Blocks:
         """`(W,)`, True where a chunk of a block continues the chunk before it, in whatever block."""
         place = self.place(index)
         joined = np.zeros(ladder(place.size) if self.n_blocks == 1 else self.how.per_block, bool)
-        joined[: place.size] = ~np.asarray(place.opens)
+        joined[: place.size] = ~(place.opens & (place.left == 0))
         return joined
 
     def run(self, asked: Asked) -> Any:
@@ -162,7 +163,7 @@ class Blocks:
 
     def _read(self, asked: Asked) -> tuple[_Block, Read]:
         around = asked.around
-        place = self.partition.locate(self.chunks(asked.block), around)
+        place = self.place(asked.block, around)
         lo, hi = int(place.begin[0] - place.left[0]), int(np.max(place.begin + place.core + place.right))
         joined = self.joined(asked.block)
         layout = place.moved(lo).padded(len(joined))
@@ -170,7 +171,7 @@ class Blocks:
         spans = (0, 0, 0) if self.backend.name == "cpp" else (asked.overlap, self.how.chunk, behind)
         layout = layout.trimmed(asked.overlap, behind, spans)
         # Lengths from a ladder: data of similar size share compiled programs.
-        most = self.how.per_block * self.how.chunk + 2 * around
+        most = -(-(self.how.per_block * self.how.chunk + 2 * around) // SHARE) * SHARE
         size = ladder(hi - lo) if self.n_blocks == 1 else max(hi - lo, most)
         own, whole = self.bounds(asked.block), self.how.collect is not None
         read, potentials = self._kept
@@ -267,8 +268,13 @@ class _Block(NamedTuple):
             return self.potentials, lambda found: {}, None
         assert self.model is not None and self.params is not None
         potentials, pull = lower(self.model, self.params, self.rows)
-        undefined = jnp.any(jnp.isnan(potentials.rows), axis=tuple(range(1, potentials.rows.ndim)))
-        return potentials, pull, jnp.where(jnp.any(undefined), jnp.argmax(undefined), -1)
+
+        def find() -> jax.Array:
+            wrong = jnp.any(jnp.isnan(potentials.rows), axis=tuple(range(1, potentials.rows.ndim)))
+            return jnp.where(jnp.any(wrong), jnp.argmax(wrong), -1)
+
+        # A sum costs little: rows are looked at one by one only where it is no number.
+        return potentials, pull, jax.lax.cond(jnp.isnan(jnp.sum(potentials.rows)), find, lambda: -1)
 
 
 @partial(jax.jit, static_argnames=("backend", "wanted", "collect"))
@@ -284,9 +290,8 @@ def _run(
     """Statistics, derivatives and what was collected, the disagreement of chunks, the step into the first, the messages
     that the first began with and that left the last, and a row without a density, if any."""
     potentials, pull, undefined = block.evaluated()
-    ends = Boundary(start=warm_start(potentials.transition)) if boundary is None else boundary
+    ends = Boundary(start=stitch.warm_start(potentials.transition)) if boundary is None else boundary
     found = chunk_statistics(potentials, block.layout, wanted, ends, backend=backend)
-    natural = {} if wanted.forward_only or wanted.gamma else pull(found)
     collected = None
     if collect is not None:
         assert block.model is not None and block.params is not None and block.rows is not None
@@ -294,13 +299,18 @@ def _run(
     messages = found.messages
     assert messages is not None
     outer = messages.forward_in[0], messages.forward_out[jnp.sum(jnp.asarray(block.layout.core) > 0) - 1]  # others pad
-    steps, gap = boundary_steps(potentials, block.layout), jnp.zeros(())
+    steps, gap = stitch.boundary_steps(potentials, block.layout), jnp.zeros(())
     if boundary is None:
-        gap = inner_gap(steps, block.joined, messages[: 2 if wanted.forward_only else 4])
+        gap = stitch.inner_gap(steps, block.joined, messages[: 2 if wanted.forward_only else 4])
     if ending is not None:
         rows, open_end = ending
-        behind = transfer_operators(backend, potentials, rows)[0]
-        gap = jnp.maximum(gap, jnp.where(open_end, open_gap(outer[1], behind), 0.0))
+        behind = stitch.transfer_operators(backend, potentials, rows)[0]
+        gap = jnp.maximum(gap, jnp.where(open_end, stitch.open_gap(outer[1], behind), 0.0))
+    natural: dict[str, jax.Array] = {}
+    if block.potentials is None and not (wanted.forward_only or wanted.gamma):
+        # What does not agree is run again.
+        nothing = jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype), jax.eval_shape(pull, found))
+        natural = jax.lax.cond(gap <= stitch.TOLERANCE, lambda: pull(found), lambda: nothing)
     asked = found._replace(centred=None, gamma=found.gamma if wanted.gamma else None, pairs=None, messages=None)
     return asked, natural, collected, gap, steps[0], outer, undefined
 
@@ -312,13 +322,13 @@ def _find(
     """Paths, the disagreement of chunks, the step into the first, a row without a density, if any, and potentials where
     they were evaluated from rows."""
     potentials, _, undefined = block.evaluated()
-    found, steps = find_paths(backend, potentials, block.layout, given, wanted)
+    found, steps = stitch.find_paths(backend, potentials, block.layout, given, wanted)
     gap = jnp.zeros(())
     if wanted.messages:
-        gap = inner_gap(steps, block.joined, found[:2], best=not wanted.drawn)
+        gap = stitch.inner_gap(steps, block.joined, found[:2], best=not wanted.drawn)
     return found, gap, steps[0], undefined, potentials if block.potentials is None else None
 
 
 @partial(jax.jit, static_argnames=("backend", "best"))
 def _transfers(block: _Block, backend: Backend, best: bool) -> jax.Array:
-    return transfer_operators(backend, block.evaluated()[0], block.layout, best)
+    return stitch.transfer_operators(backend, block.evaluated()[0], block.layout, best)

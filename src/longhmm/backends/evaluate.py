@@ -1,7 +1,7 @@
 """From a model, its parameters and rows to marginals and gradients: the one place where potentials meet a backend.
 
 By Fisher's identity (F8) the gradient of the log likelihood is the pull-back of the marginals through the potentials:
-by an emission's lowering, from sums, or by automatic differentiation of log likelihoods that are evaluated once.
+by an emission's lowering, from sums, or by automatic differentiation of log likelihoods.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ Params = Mapping[str, jax.Array]
 Pull = Callable[[ChunkStatistics], dict[str, jax.Array]]  # of marginals to derivatives by natural parameters
 BACKENDS: tuple[Backend, ...] = (native, pallas, reference)  # type: ignore[assignment]
 NO_BOUNDARY = Boundary()
+SHARE = 512  # rows that are differentiated at a time: what is made on the way stays in the cache
 
 
 def kind_of(emission: Any, lowering: Any) -> int:
@@ -98,17 +99,17 @@ def lower(
 
 
 def _from_rows(model: HMM, params: Params, rows: Rows) -> tuple[Potentials, Pull]:
-    """`HMM.potentials`, evaluated once, and the pull-back of marginals through them."""
+    """`HMM.potentials`, and the pull-back of marginals through them."""
     moves, n = model.transitions, model.n_states
     names = [*model.emission.free_names, *((moves.parameter,) if moves.varies else ())]
-    by_chunk = jnp.ndim(rows.values) == 3
+    by_chunk, free = jnp.ndim(rows.values) == 3, {name: params[name] for name in names}
 
-    def of_one(chunk: Rows) -> tuple[Any, Any]:
+    def of_one(own: Rows) -> tuple[Any, Any]:
         def needed(free: Params) -> tuple[Any, Any]:
-            at = model.potentials({**params, **free}, chunk)
+            at = model.potentials({**params, **free}, own)
             return at.log_likelihood, at.transition if moves.varies else None
 
-        return jax.vjp(needed, {name: params[name] for name in names})
+        return jax.vjp(needed, free)
 
     (logs, matrices), pull = jax.vmap(of_one)(rows) if by_chunk else of_one(rows)
     transition: Any = params["transition"]
@@ -121,7 +122,16 @@ def _from_rows(model: HMM, params: Params, rows: Rows) -> tuple[Potentials, Pull
         if moves.varies:  # d log A = d A / A
             pairs = found.pairs.reshape(matrices.shape)
             slope = jnp.where(matrices > 0, pairs / jnp.where(matrices > 0, matrices, 1.0), 0.0)
-        return jax.vmap(lambda one, *at: one(at)[0])(pull, gamma, slope) if by_chunk else pull((gamma, slope))[0]
+        if by_chunk:
+            return jax.vmap(lambda one, *at: one(at)[0])(pull, gamma, slope)
+        if len(logs) % SHARE or not native.usable():
+            return pull((gamma, slope))[0]
+
+        def add(sums: Any, share: Any) -> tuple[Any, None]:
+            return jax.tree.map(jnp.add, sums, of_one(share[0])[1](share[1:])[0]), None
+
+        shares = jax.tree.map(lambda each: each.reshape(-1, SHARE, *each.shape[1:]), (rows, gamma, slope))
+        return jax.lax.scan(add, jax.tree.map(jnp.zeros_like, free), shares)[0]
 
     logs_by_row = logs.reshape(-1, *(n, n)[: 1 + model.emission.couples])
     return Potentials(logs_by_row, None, transition, params["initial"], kind_of(model.emission, None), n), pulled

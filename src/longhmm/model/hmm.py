@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import lru_cache
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
@@ -20,7 +21,7 @@ from longhmm.model import parameters
 from longhmm.model.emissions import Emission
 from longhmm.model.formula import WithFormulas
 from longhmm.model.parameters import Tree
-from longhmm.model.summary import subsample, summarise
+from longhmm.model.summary import DataSummary, subsample, summarise
 from longhmm.model.transitions import TransitionModel, probabilities
 from longhmm.model.transitions.logit import as_transitions
 
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 Params = dict[str, jax.Array]
-# Emissions with default priors scaled to data that are kept open.
-_resolved: WeakKeyDictionary[Sequences, WeakKeyDictionary[Emission, Emission]] = WeakKeyDictionary()
+_summaries: WeakKeyDictionary[Sequences, DataSummary] = WeakKeyDictionary()  # of data that are kept open
+# The same data, opened again, give the same emission: with what it has cached.
+_scaled = lru_cache(64)(lambda emission, summary: emission.resolve(summary))
 
 
 class Potentials(NamedTuple):
@@ -136,10 +138,10 @@ class HMM(WithFormulas, Tree):
         model, sequences = self.meet(data)
         model.check_dim(sequences)
         if not self.emission.is_resolved:
-            known, model = _resolved.setdefault(sequences, WeakKeyDictionary()), copy.copy(model)
-            if self.emission not in known:
-                known[self.emission] = self.emission.resolve(summarise(subsample(sequences)))
-            model.emission = known[self.emission]
+            if sequences not in _summaries:
+                _summaries[sequences] = summarise(subsample(sequences))
+            model = copy.copy(model)
+            model.emission = _scaled(self.emission, _summaries[sequences])
             model.emission.parameters(self.n_states)  # complains now, not in the middle of a run
         return model
 

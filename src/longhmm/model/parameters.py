@@ -72,15 +72,16 @@ class Prior:
     distribution: Distribution
 
     def tree_flatten(self) -> tuple[tuple[dict[str, Any]], Any]:
-        kind, (values, rest) = type(self.distribution), self.distribution.tree_flatten()
-        return ({name: _in_order(value) for name, value in zip(_fields(kind), values, strict=True)},), (kind, rest)
+        kind, own = type(self.distribution), vars(self.distribution)
+        numbers, rest = _fields(kind)
+        return ({name: _in_order(own.get(name)) for name in numbers},), (kind, tuple(map(own.get, rest)))
 
     @staticmethod
     def tree_unflatten(structure: Any, numbers: tuple[dict[str, Any]]) -> Distribution:
-        return structure[0].tree_unflatten(structure[1], tuple(numbers[0][name] for name in _fields(structure[0])))
+        return structure[0].tree_unflatten(structure[1], tuple(map(numbers[0].get, _fields(structure[0])[0])))
 
 
-_fields: Any = cache(lambda kind: kind.gather_pytree_data_fields())
+_fields: Any = cache(lambda kind: (kind.gather_pytree_data_fields(), kind.gather_pytree_aux_fields()))
 jax.tree_util.register_pytree_node(Prior, Prior.tree_flatten, Prior.tree_unflatten)
 
 

@@ -27,6 +27,12 @@ class DataSummary(NamedTuple):
     quantiles: np.ndarray
     whole: np.ndarray
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, DataSummary) and all(map(np.array_equal, self, other))
+
+    def __hash__(self) -> int:
+        return hash(self.quantiles.tobytes())
+
     def of(self, features: slice) -> DataSummary:
         """The same of some features alone."""
         return DataSummary(*(each[features] for each in self))
