@@ -210,6 +210,21 @@ def test_every_comparison_of_boundaries_is_needed(
     block._run.clear_cache()
 
 
+def test_an_own_density_is_differentiated_in_shares_of_a_block(routes: Routes) -> None:
+    """Of the attempt that agrees only; as the fused family has it, whose density is the same."""
+    rng = np.random.default_rng(0)
+    y = np.cumsum(rng.normal(size=1000)) % 3.0 + rng.normal(size=1000)
+    y[[5, 700]] = np.nan
+    shape = {"transition": [[0.95, 0.05], [0.1, 0.9]]}
+    own = lh.HMM(2, lh.Emission(dist.Normal, loc=dist.Normal(0.0, 5.0), scale=dist.LogNormal(0.0, 1.0)))
+    fused = lh.HMM(2, lh.Gaussian())
+    found = lh.gradient(own, {**shape, "loc": [0.5, 2.0], "scale": [1.0, 1.5]}, y, prior=False)
+    assert [asked.overlap for asked in routes.asked] == [32, 128]
+    expected = lh.gradient(fused, {**shape, "mean": [0.5, 2.0], "sd": [1.0, 1.5]}, y, prior=False)
+    for name, other in {"transition": "transition", "loc": "mean", "scale": "sd"}.items():
+        np.testing.assert_allclose(found[name], expected[other], rtol=1e-10)
+
+
 # All sorts ----------------------------------------------------------------------------------------------------------
 
 MODELS = {n_states: given_model(n_states) for n_states in (1, 2, 5)}

@@ -197,11 +197,6 @@ def test_what_cannot_be_cut():
         with pytest.raises(DataError, match=f"core_length must be a whole number of at least 1, got {wrong}"):
             Partition(offsets, wrong)  # type: ignore[arg-type]
     partition = Partition(offsets, 4)
-    with pytest.raises(DataError, match="buffer must be a whole number of at least 0, got -1"):
-        partition.locate([0], -1)
-    for wrong_block in (-1, 3):
-        with pytest.raises(DataError, match=f"block {wrong_block} does not exist; blocks are numbered from 0 to 2"):
-            partition.locate([0, wrong_block], 1)
     with pytest.raises(DataError, match="width must be at least the longest window, 6 times, but is 5; raise it"):
         gather(open_data(np.zeros(10)), partition.locate([0, 1], 1), 5)
 

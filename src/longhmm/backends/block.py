@@ -119,12 +119,10 @@ class Blocks:
         return executor.run(work, self.model, self.sequences, map(self._task, asked))
 
     def _task(self, asked: Asked) -> Task:
-        self.place(asked.block, asked.around)  # also serves what is to be read
-        start, stop = self.bounds(asked.block)
+        start, stop = self.bounds(asked.block, asked.around)
         gives_rows = self.how.probabilities and self.how.reduce is None and not asked.operators
         gives_rows = gives_rows if asked.paths is None else asked.paths.states > 0
-        last = min(stop + asked.around, self.sequences.length)
-        return Task(asked, max(0, start - asked.around), last, gives_rows)
+        return Task(asked, max(0, start - asked.around), min(stop + asked.around, self.sequences.length), gives_rows)
 
     def chunks(self, index: int) -> np.ndarray:
         """The numbers of a block's chunks."""
@@ -138,9 +136,9 @@ class Blocks:
             at = self._placed = (index, around or 0, self.partition.locate(self.chunks(index), around or 0))
         return at[2]
 
-    def bounds(self, index: int) -> tuple[int, int]:
+    def bounds(self, index: int, around: int | None = None) -> tuple[int, int]:
         """Rows `[start, stop)` that block `index` owns."""
-        place = self.place(index)
+        place = self.place(index, around)
         return int(place.begin[0]), int(place.begin[-1] + place.core[-1])
 
     def joined(self, index: int) -> np.ndarray:
@@ -258,15 +256,14 @@ class _Block(NamedTuple):
     potentials: Potentials | None
     layout: Layout
     joined: Any
-    model: HMM | None = None
-    params: Mapping[str, Any] | None = None
-    rows: Rows | None = None
+    model: Any = None
+    params: Any = None
+    rows: Any = None
 
     def evaluated(self) -> tuple[Potentials, Pull, jax.Array | None]:
         """Potentials, their pull-back, and the first row whose density is not a number, or -1; None where all have."""
         if self.potentials is not None:
             return self.potentials, lambda found: {}, None
-        assert self.model is not None and self.params is not None
         potentials, pull = lower(self.model, self.params, self.rows)
 
         def find() -> jax.Array:
@@ -292,12 +289,8 @@ def _run(
     potentials, pull, undefined = block.evaluated()
     ends = Boundary(start=stitch.warm_start(potentials.transition)) if boundary is None else boundary
     found = chunk_statistics(potentials, block.layout, wanted, ends, backend=backend)
-    collected = None
-    if collect is not None:
-        assert block.model is not None and block.params is not None and block.rows is not None
-        collected = collect(block.model, block.params, block.rows, found.gamma)
-    messages = found.messages
-    assert messages is not None
+    collected = None if collect is None else collect(block.model, block.params, block.rows, found.gamma)
+    messages: Any = found.messages
     outer = messages.forward_in[0], messages.forward_out[jnp.sum(jnp.asarray(block.layout.core) > 0) - 1]  # others pad
     steps, gap = stitch.boundary_steps(potentials, block.layout), jnp.zeros(())
     if boundary is None:
@@ -308,9 +301,8 @@ def _run(
         gap = jnp.maximum(gap, jnp.where(open_end, stitch.open_gap(outer[1], behind), 0.0))
     natural: dict[str, jax.Array] = {}
     if block.potentials is None and not (wanted.forward_only or wanted.gamma):
-        # What does not agree is run again.
-        nothing = jax.tree.map(lambda each: jnp.zeros(each.shape, each.dtype), jax.eval_shape(pull, found))
-        natural = jax.lax.cond(gap <= stitch.TOLERANCE, lambda: pull(found), lambda: nothing)
+        nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(pull, found))  # what does not agree is run again
+        natural = jax.lax.cond(gap <= stitch.TOLERANCE, pull, lambda _: nothing, found)
     asked = found._replace(centred=None, gamma=found.gamma if wanted.gamma else None, pairs=None, messages=None)
     return asked, natural, collected, gap, steps[0], outer, undefined
 
@@ -323,9 +315,8 @@ def _find(
     they were evaluated from rows."""
     potentials, _, undefined = block.evaluated()
     found, steps = stitch.find_paths(backend, potentials, block.layout, given, wanted)
-    gap = jnp.zeros(())
-    if wanted.messages:
-        gap = stitch.inner_gap(steps, block.joined, found[:2], best=not wanted.drawn)
+    best = not wanted.drawn
+    gap = stitch.inner_gap(steps, block.joined, found[:2], best) if wanted.messages else jnp.zeros(())
     return found, gap, steps[0], undefined, potentials if block.potentials is None else None
 
 

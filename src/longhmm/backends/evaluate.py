@@ -89,8 +89,7 @@ def lower(
     if numbers is None:
         assert rows is not None
         return _from_rows(model, params, rows)
-    lowering = model.emission.lowering
-    assert lowering is not None
+    lowering: Any = model.emission.lowering
     gradient = partial(lowering.gradient, params)
     gradient = jax.vmap(gradient) if per_chunk else gradient
     kind = (lowering.kind, lowering.width, lowering.sums)
@@ -102,14 +101,14 @@ def _from_rows(model: HMM, params: Params, rows: Rows) -> tuple[Potentials, Pull
     """`HMM.potentials`, and the pull-back of marginals through them."""
     moves, n = model.transitions, model.n_states
     names = [*model.emission.free_names, *((moves.parameter,) if moves.varies else ())]
-    by_chunk, free = jnp.ndim(rows.values) == 3, {name: params[name] for name in names}
+    by_chunk = jnp.ndim(rows.values) == 3
 
     def of_one(own: Rows) -> tuple[Any, Any]:
         def needed(free: Params) -> tuple[Any, Any]:
             at = model.potentials({**params, **free}, own)
             return at.log_likelihood, at.transition if moves.varies else None
 
-        return jax.vjp(needed, free)
+        return jax.vjp(needed, {name: params[name] for name in names})
 
     (logs, matrices), pull = jax.vmap(of_one)(rows) if by_chunk else of_one(rows)
     transition: Any = params["transition"]
@@ -126,12 +125,9 @@ def _from_rows(model: HMM, params: Params, rows: Rows) -> tuple[Potentials, Pull
             return jax.vmap(lambda one, *at: one(at)[0])(pull, gamma, slope)
         if len(logs) % SHARE or not native.usable():
             return pull((gamma, slope))[0]
-
-        def add(sums: Any, share: Any) -> tuple[Any, None]:
-            return jax.tree.map(jnp.add, sums, of_one(share[0])[1](share[1:])[0]), None
-
         shares = jax.tree.map(lambda each: each.reshape(-1, SHARE, *each.shape[1:]), (rows, gamma, slope))
-        return jax.lax.scan(add, jax.tree.map(jnp.zeros_like, free), shares)[0]
+        parts = jax.lax.map(lambda at: of_one(at[0])[1](at[1:])[0], shares)
+        return jax.tree.map(lambda each: jnp.sum(each, axis=0), parts)
 
     logs_by_row = logs.reshape(-1, *(n, n)[: 1 + model.emission.couples])
     return Potentials(logs_by_row, None, transition, params["initial"], kind_of(model.emission, None), n), pulled

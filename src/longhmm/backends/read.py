@@ -43,8 +43,8 @@ class Reader:
     def __init__(self, model: HMM, sequences: Sequences, *, table: bool = False) -> None:
         model.check_dim(sequences)
         self.model, self.sequences = model, sequences
-        self.lowering = lowering = lowering_for(model, sequences) or (of_counts(model, sequences) if table else None)
-        self.kind = kind_of(model.emission, lowering)
+        lowering: Any = lowering_for(model, sequences) or (of_counts(model, sequences) if table else None)
+        self.lowering, self.kind = lowering, kind_of(model.emission, lowering)
         whole = (sequences.in_memory or sequences.mapped) and not sequences.has_mask and sequences.dtype.kind == "f"
         self.in_place = lowering is not None and lowering.rows_are_values and whole
 
@@ -74,12 +74,11 @@ class Reader:
         if borrow:
             memory = np.ascontiguousarray(numbers)
             return Read(start, size, rows, native.borrowed(memory), memory, base)
-        spare = size - (stop - start)
-        return Read(start, size, rows, np.pad(numbers, ((0, spare), (0, 0)), constant_values=np.nan), None, base)
+        numbers = np.pad(numbers, ((0, size - len(numbers)), (0, 0)), constant_values=np.nan)
+        return Read(start, size, rows, numbers, None, base)
 
     def numbers(self, start: int, stop: int) -> np.ndarray:
         """Numbers `(n, width)` of rows of the emission's lowering, NaN where missing."""
-        assert self.lowering is not None
         return _numbers(self.lowering, self.sequences.rows(start, stop, self.model.lags))
 
     def log_base_measure(self) -> float:

@@ -55,10 +55,8 @@ def totals(
 ) -> Totals:
     """Sums over all data at checked parameters, in float64, exact to rounding."""
     memory, model, params = unfold(model, params)
-    if collect is None and not forward_only:
-        on_gpu = gpu_totals(model, params, sequences, progress)
-        if on_gpu is not None:
-            return memory.folded(Totals(*on_gpu, {}, None))
+    if not (collect or forward_only) and (on_gpu := gpu_totals(model, params, sequences, progress)) is not None:
+        return memory.folded(Totals(*on_gpu, {}, None))
     blocks = Blocks(How(params, collect, forward_only=forward_only), model, sequences)
     parts = [
         (*outcome.found[:3], outcome.found.sums, outcome.natural, outcome.own.collected)

@@ -87,7 +87,6 @@ class Partition:
     def __post_init__(self) -> None:
         check_whole("core_length", self.core_length, 1, DataError)
         object.__setattr__(self, "offsets", np.asarray(self.offsets, np.int64))
-        object.__setattr__(self, "core_length", int(self.core_length))
         counts = -(-np.diff(self.offsets) // self.core_length)  # rounded up
         object.__setattr__(self, "block_offsets", np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]))
 
@@ -106,24 +105,17 @@ class Partition:
 
     def width(self, buffer: int) -> int:
         """The longest a window can be: core and both buffers."""
-        check_whole("buffer", buffer, 0, DataError)
         return self.core_length + 2 * int(buffer)
 
     def locate(self, numbers: Any, buffer: int) -> Layout:
         """Windows of the given blocks, with `buffer` more times on each side where the sequence has them."""
-        check_whole("buffer", buffer, 0, DataError)
-        numbers = np.asarray(numbers, np.int64)
-        if numbers.size and not (numbers.min() >= 0 and numbers.max() < self.n_blocks):
-            wrong = numbers[(numbers < 0) | (numbers >= self.n_blocks)].flat[0]
-            raise DataError(f"block {wrong} does not exist; blocks are numbered from 0 to {self.n_blocks - 1}")
-        return locate(np, self.block_offsets, self.offsets, self.core_length, numbers, int(buffer))
+        return locate(np, self.block_offsets, self.offsets, self.core_length, np.asarray(numbers, np.int64), buffer)
 
 
 def gather(sequences: Sequences, layout: Layout, width: int, lags: int = 0) -> tuple[Rows, Layout]:
     """Read windows on the host: rows `(W, width, ...)`, padded with rows that were not observed, and the windows in
     them laid end to end. From memory and memory maps all are taken in one call."""
-    sides = (layout.begin, layout.left, layout.core, layout.right)
-    begin, left, core, right = (np.asarray(each, np.int64) for each in sides)
+    begin, left, core, right = (np.asarray(getattr(layout, side), np.int64) for side in SIDES[:4])
     start, length = begin - left, left + core + right
     if length.size and length.max() > width:
         raise DataError(f"width must be at least the longest window, {length.max()} times, but is {width}; raise it")
