@@ -105,7 +105,6 @@ class Stream:
     def outcomes(self) -> Iterator[Outcome]:
         """Blocks in order, each exact before it goes out: its chunks agree with one another and with the block before,
         or, from the first on where none of the overlaps suffices, messages are propagated."""
-        longest = int(np.diff(self.blocks.sequences.offsets).max())
         for overlap in OVERLAPS:
             if self._probe(overlap):
                 asked = (self.asked._replace(block=i, overlap=overlap) for i in range(self.begin, self.blocks.n_blocks))
@@ -116,7 +115,7 @@ class Stream:
                     yield self._out(outcome)
             if self.begin == self.blocks.n_blocks:
                 return
-            if overlap >= longest:
+            if overlap >= np.diff(self.blocks.sequences.offsets).max():
                 break
         yield from self._propagated()
 
