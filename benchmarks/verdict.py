@@ -258,9 +258,9 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no more are begun")
     parser.add_argument("--page", help="write the tables of --out into this page instead")
     options = parser.parse_args()
-    os.environ.setdefault("XLA_FLAGS", ONE_THREAD)
-    os.environ.setdefault("LONGHMM_THREADS", "1")
     if not options.page:
+        os.environ.setdefault("XLA_FLAGS", ONE_THREAD)
+        os.environ.setdefault("LONGHMM_THREADS", "1")
         run(options)
         return
     page, rows = Path(options.page), summarise(Path(options.out))

@@ -72,8 +72,12 @@ class DrawnPath:
         if memory is None:
             return self.at(position)
         lasting = np.flatnonzero((memory.past == memory.past[:, :1]).all(axis=1))
-        first, following = dict(zip(memory.now[lasting].tolist(), lasting.tolist(), strict=True)), memory.following
-        found = np.empty_like(self.states)
-        for row, (state, opens) in enumerate(zip(self.states.tolist(), self.opens.tolist(), strict=True)):
-            found[row] = first[state] if opens else following[found[row - 1], state]
-        return found[np.searchsorted(self.position, position)]
+        first, following = (
+            dict(zip(memory.now[lasting].tolist(), lasting.tolist(), strict=True)),
+            memory.following.tolist(),
+        )
+        found, at = [], 0
+        for state, opens in zip(self.states.tolist(), self.opens.tolist(), strict=True):
+            at = first[state] if opens else following[at][state]
+            found.append(at)
+        return np.array(found)[np.searchsorted(self.position, position)]

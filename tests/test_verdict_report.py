@@ -1,0 +1,67 @@
+"""The trials of the verdict: planned in rounds, ended where they hang, never done twice, and written into the page."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS, PAGE = Path(__file__).parents[1] / "benchmarks", Path(__file__).parents[1] / "docs" / "verdict.md"
+
+
+@pytest.fixture
+def verdict(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import verdict
+
+    yield verdict
+    for name in ("verdict", "verdict_cases"):
+        sys.modules.pop(name, None)
+
+
+def asked(**given):
+    options = {"workers": 1, "right": 12, "each": 1, "first": 0, "only": None, "limit": 600.0, "budget": 600.0}
+    return argparse.Namespace(**{**options, **given})
+
+
+def kept(name, strength, number, kind="trust", reasons=()):
+    one = {"name": name, "strength": strength, "number": number, "kind": kind, "kinds": list(reasons)}
+    return json.dumps({**one, "reason": "", "z2": 1.0, "seconds": 2.0}) + "\n"
+
+
+def test_every_case_comes_in_every_round_and_what_is_known_is_left_out(verdict):
+    chunks = verdict.planned(asked(right=300, each=20, only="drift|1 state, T"), set())
+    assert [(jobs[0][:2], len(jobs)) for jobs in chunks[:5]] == [
+        (("Gaussian, 1 state, T = 300", None), 12),
+        *((("levels drift, in sd from end to end", size), 12) for size in ("0.2", "0.5", "1.0", "2.0")),
+    ]
+    assert sum(map(len, chunks)) == 25 + 4 * 20
+    known = {job for jobs in chunks for job in jobs[1:]}
+    assert [len(jobs) for jobs in verdict.planned(asked(right=300, each=20, only="drift|1 state, T"), known)] == [
+        1
+    ] * 11
+
+
+def test_a_fit_that_hangs_is_ended_and_counted(verdict, tmp_path):
+    verdict.run(asked(only="1 state, T", limit=0.0, out=tmp_path))
+    (one,) = verdict.trials(tmp_path)
+    assert one["kind"] == "timed out" and one["number"] == 0
+    verdict.run(asked(only="1 state, T", limit=0.0, out=tmp_path))  # nothing is left to do
+    assert len(verdict.trials(tmp_path)) == 1
+
+
+def test_lines_of_several_files_become_tables_between_the_markers(verdict, tmp_path, monkeypatch):
+    model, trouble = "Gaussian, 1 state, T = 300", ("levels drift, in sd from end to end", "0.5")
+    (tmp_path / "a.jsonl").write_text(kept(model, None, 0) + kept(*trouble, 0, "the model does not fit", ["levels"]))
+    (tmp_path / "b.jsonl").write_text(kept(model, None, 0) + kept(model, None, 1, "biased") + kept(*trouble, 1))
+    page = tmp_path / "page.md"
+    page.write_text(PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(sys, "argv", ["verdict.py", "--page", str(page), "--out", str(tmp_path)])
+    verdict.main()
+    verdict.main()
+    text = page.read_text(encoding="utf-8")
+    (row,) = [line for line in text.splitlines() if line.startswith(f"| {model} | 2 | 0 | 1 |")]
+    assert row.endswith("| 1 | 1.00 |")
+    assert f"| {trouble[0]} | 0.5 | 2 | 50 % | levels 1 | 1.0 |" in text
+    assert text.count("| right model |") == 1 and "## A wrong model can still be useful" in text
