@@ -214,7 +214,8 @@ class Sequences:
         if mask is not None:
             self._refuse("mask", start, mask, (mask != 0) & (mask != 1))
         if not complete:
-            self._refuse("values", start, values, np.isinf(values) & (True if mask is None else mask == 0))
+            infinite = np.isinf(values)
+            self._refuse("values", start, values, infinite if mask is None else infinite & (mask == 0))
         if states is not None:
             self._refuse("states", start, states, (states < -1) | (states > np.iinfo(np.int32).max))
         if covariates is not None and not _all_finite(covariates):
