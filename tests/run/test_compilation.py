@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -64,20 +65,23 @@ def series(n_states, length, seed):
     return states, rng
 
 
+def compiled(caplog, work):
+    """What some work returns, and the names of the programs that it compiles, in all threads."""
+    caplog.clear()
+    jax.config.update("jax_log_compiles", True)
+    try:
+        found = work()
+    finally:
+        jax.config.update("jax_log_compiles", False)
+    return found, [name for record in caplog.records for name in FINISHED.findall(record.getMessage())]
+
+
 def first_and_second(caplog, model, make):
     """Names of the programs that a fit with its verdict compiles, and that another one of the same shape does."""
     jax.clear_caches()  # other tests may have compiled the same
-    names = []
-    for seed in (0, 1):
-        caplog.clear()
-        jax.config.update("jax_log_compiles", True)  # in all threads
-        try:
-            posterior = lh.sample(model, make(seed), seed=seed)
-        finally:
-            jax.config.update("jax_log_compiles", False)
-        assert posterior.verdict.kind == "trust"
-        names.append([name for record in caplog.records for name in FINISHED.findall(record.getMessage())])
-    return names
+    fits = [compiled(caplog, partial(lh.sample, model, make(seed), seed=seed)) for seed in (0, 1)]
+    assert all(posterior.verdict.kind == "trust" for posterior, _ in fits)
+    return [names for _, names in fits]
 
 
 def test_a_fit_compiles_few_programs_and_a_second_fit_none(caplog):
@@ -135,3 +139,11 @@ def test_a_fit_with_its_verdict_loads_no_library_that_only_others_need():
     program += "print(sorted({'arviz', 'matplotlib', 'scipy.stats'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_adaptation_of_nuts_is_compiled_once(caplog):
+    jax.clear_caches()
+    how = dict(sampler=lh.NUTS(adaptation_steps=3, max_tree_depth=1), chains=1, draws=2, warmup=0, progress=False)
+    y = np.random.default_rng(0).normal(size=40)
+    _, names = compiled(caplog, partial(lh.sample, lh.HMM(1, lh.Gaussian()), y, **how))
+    assert names.count("_block") == 1 and names.count("_compiled") == 1

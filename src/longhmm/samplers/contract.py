@@ -189,7 +189,8 @@ def in_blocks(
     """
     with jax.enable_x64(True):
         keys = jax.random.split(key, steps)
-    done, count = 0, 1
+    # In the types that a step returns: Python's own numbers would need a program of their own for the first block.
+    done, count, state = 0, 1, jax.tree.map(np.asarray, state)
     while done < steps:
         began = time.monotonic()
         with jax.enable_x64(True):
