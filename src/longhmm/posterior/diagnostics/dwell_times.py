@@ -78,7 +78,7 @@ def exits(model: HMM, params: Mapping[str, Any], path: np.ndarray, sequences: Se
 
 def judge(rows: Exits, level: int) -> DwellTimes | None:
     """The visits to one level; None where there are too few to say anything."""
-    from scipy.special import chdtrc
+    from scipy.special import chdtrc, ndtr
 
     mine = Exits(*(each[rows.level == level] for each in rows))
     # Chances are scaled to the number of departures that there were: judged is how they depend on age.
@@ -94,10 +94,15 @@ def judge(rows: Exits, level: int) -> DwellTimes | None:
         return None
     left_of, expected_of, spread_of = (np.bincount(groups, each) for each in (left, expected, spread))
     distance, freedom = float(np.sum((left_of - expected_of) ** 2 / spread_of)), int(groups.max())
+    # A chance that rises or falls with age shows best against its logarithm.
+    along = np.log(mine.age)
+    along = along - np.average(along, weights=variance)
+    trend = np.sum(along * (mine.left - chance)) / np.sqrt(np.sum(variance * along**2))
     # By visit: the variance of the number of departures, given the time spent, relative to what the model says.
     visits = np.unique(mine.visit, return_inverse=True)[1]
     scatter = np.sum(np.bincount(visits, mine.left - chance) ** 2) / variance.sum()
-    size, p_value = np.sqrt(max(distance - freedom, 0.0) / left.sum()), chdtrc(freedom, distance)
+    size = np.sqrt(max(distance - freedom, 0.0) / left.sum())
+    p_value = min(1.0, 2 * min(chdtrc(freedom, distance), 2 * ndtr(-abs(trend))))  # the better of two looks
     longer = _longer(np.bincount(mine.age, minlength=ages), groups, left, expected)
     return DwellTimes(level, float(p_value), float(size), float(np.sqrt(scatter)), *longer)
 

@@ -10,7 +10,7 @@ import numpy as np
 from longhmm.model.formula import transitions_into
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath
-from longhmm.posterior.diagnostics.steady import Compared, Grouping, groupings, shape, steady, worst
+from longhmm.posterior.diagnostics.steady import LEAST_FREEDOM, Compared, Grouping, groupings, shape, steady, worst
 
 MOST_CHANGE = 0.1  # standard deviation of the log odds of a transition over times or sequences: 10 % of a rate
 LEAST_VARIANCE = 8.0  # transitions in a cell, about: fewer do not add up to a normal number
@@ -40,7 +40,7 @@ def transitions_by_time(path: DrawnPath) -> list[ByTime]:
             for to in range(model.n_states):
                 chance = matrices[mine, state, to] if varies else np.full(len(mine), matrix[state, to])
                 variance = chance * (1 - chance)
-                if to == state or variance.sum() < LEAST_VARIANCE:
+                if to == state or variance.sum() < LEAST_VARIANCE * (LEAST_FREEDOM + 2):  # cells of two groups
                     continue
                 excess = (states[mine + 1] == to) - chance
                 found = steady(excess, variance, grouping, mine, LEAST_VARIANCE)
