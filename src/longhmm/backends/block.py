@@ -165,7 +165,8 @@ class Blocks:
         lo, hi = int(place.begin[0] - place.left[0]), int(np.max(place.begin + place.core + place.right))
         joined = self.joined(asked.block)
         layout = place.moved(lo).padded(len(joined))
-        behind = 1 if asked.paths is not None else around
+        # A forward recursion needs nothing behind a chunk, a path the next state.
+        behind = 1 if asked.paths is not None else 0 if self.how.forward_only else around
         spans = (0, 0, 0) if self.backend.name == "cpp" else (asked.overlap, self.how.chunk, behind)
         layout = layout.trimmed(asked.overlap, behind, spans)
         # Lengths from a ladder: data of similar size share compiled programs.
