@@ -67,9 +67,13 @@ class Coordinates:
 
     def params(self, vector: jax.Array) -> dict[str, jax.Array]:
         """One vector of coordinates to natural parameters, fixed ones included."""
-        parts = jnp.split(vector, np.cumsum(self._sizes)[:-1]) if self.shapes else []
-        shaped = zip(self.shapes.items(), parts, strict=True)
-        return constrain(self.table, {name: part.reshape(shape) for (name, shape), part in shaped})
+        return constrain(self.table, self.parts(vector))
+
+    def parts(self, vector: Any) -> dict[str, Any]:
+        """One vector of coordinates by name, in their shapes."""
+        ends = np.cumsum([0, *self._sizes]).tolist()
+        spans = zip(self.shapes.items(), ends[:-1], ends[1:], strict=True)
+        return {name: vector[first:last].reshape(shape) for (name, shape), first, last in spans}
 
     def derivatives(self, objective: Callable[[jax.Array], jax.Array], vector: jax.Array) -> Derivatives:
         """Value and derivatives of a sum over states of functions of their own coordinates."""
@@ -149,15 +153,15 @@ def fit_groups(emission: Emission, groups: list[Rows], rng: np.random.Generator)
     coordinates = Coordinates(emission.parameters(n_groups))
     with jax.enable_x64(True):
         table = _table(emission, groups, rng)
-        derivatives = partial(_derivatives, emission, n_groups, table)
+        evaluate = partial(_derivatives, emission, n_groups, table)
         start = _best_candidates(emission, coordinates, table, groups, rng)
-        best, at = newton_ascent(derivatives, start, iterations=NEWTON_STEPS, tolerance=1e-9)
+        best, at = newton_ascent(lambda point: evaluate(point)[0], start, iterations=NEWTON_STEPS, tolerance=1e-9)
         curvature = np.abs(np.diag(at.hessian))
         sd = np.where(curvature > 1e-8, 1.0 / np.sqrt(np.maximum(curvature, 1e-8)), 1e-3)
         moved = np.zeros(coordinates.size, bool) if coordinates.coupled else (sizes == 0)[coordinates.owner]
         point = best + np.where(moved, sd * rng.normal(size=coordinates.size), 0.0)
-        point = point if np.isfinite(float(derivatives(point).value)) else best
-        return {name: np.asarray(value) for name, value in _natural(emission, n_groups, point).items()}
+        there, params = evaluate(point)
+        return jax.tree.map(np.asarray, params if np.isfinite(float(there.value)) else evaluate(best)[1])
 
 
 def preferences(emission: Emission, groups: list[Rows], rng: np.random.Generator) -> np.ndarray:
@@ -181,9 +185,6 @@ def _table(emission: Emission, groups: list[Rows], rng: np.random.Generator) -> 
 
 
 _inverse = jax.jit(lambda support, values: biject_to(support).inv(values))
-_natural = jax.jit(
-    lambda emission, n_groups, point: Coordinates(emission.parameters(n_groups)).params(point), static_argnums=1
-)
 
 
 def _scores(emission: Emission, params: dict[str, jax.Array], table: Rows) -> jax.Array:
@@ -193,14 +194,17 @@ def _scores(emission: Emission, params: dict[str, jax.Array], table: Rows) -> ja
 
 
 @partial(jax.jit, static_argnames=("n_groups",))
-def _derivatives(emission: Emission, n_groups: int, table: Rows, vector: jax.Array) -> Derivatives:
+def _derivatives(
+    emission: Emission, n_groups: int, table: Rows, vector: jax.Array
+) -> tuple[Derivatives, dict[str, jax.Array]]:
+    """Of the log density of every group in its own state plus the log prior; and the natural parameters."""
     coordinates = Coordinates(emission.parameters(n_groups))
 
     def objective(vector: jax.Array) -> jax.Array:
         params = coordinates.params(vector)
         return jnp.trace(_scores(emission, params, table)) + emission.log_prior(params)
 
-    return coordinates.derivatives(objective, vector)
+    return coordinates.derivatives(objective, vector), coordinates.params(vector)
 
 
 @partial(jax.jit, static_argnames=("n_groups",))

@@ -20,7 +20,7 @@ GAUSSIAN, LINEAR, TABLE, PRECOMPUTED = range(4)
 MOST_PARTS = 16  # features of which some may be missing where the C++ kernel looks at the others
 
 Params = Mapping[str, jax.Array]
-_filled = jax.jit(lambda emission: emission.fill(np.float32))  # in one program
+_fill = jax.jit(lambda emission: emission.fill(np.float32))  # in one program
 
 
 class Lowering:
@@ -43,16 +43,23 @@ class Lowering:
         if xp is np and observed.all():
             return values if self.rows_are_values else self.numbers(values.astype(np.float64))
         whole = observed if self.partial_rows else xp.all(observed, axis=-1, keepdims=True)
-        filled = values if self.rows_are_values else self.numbers(xp.where(whole, values, self._fill(values)))
+        filled = values if self.rows_are_values else self.numbers(self._filled(values, whole))
         return xp.where(whole, filled, np.nan)
 
     def numbers(self, values: Any) -> Any:
         """The numbers of rows `(..., D)` whose values all lie in the support."""
         return values
 
-    def _fill(self, values: Any) -> Any:
-        on_host = isinstance(values, np.ndarray)
-        return np.asarray(_filled(self.emission), np.float64) if on_host else self.emission.fill(np.float32)
+    def _filled(self, values: Any, seen: Any) -> Any:
+        """Values in the support in place of those that are not seen, which count for nothing afterwards."""
+        if not isinstance(values, np.ndarray):
+            return jnp.where(seen, values, self.emission.fill(np.float32))
+        flat, known = (np.broadcast_to(each, values.shape).reshape(-1, values.shape[-1]) for each in (values, seen))
+        if known.any(axis=0).all():  # the first that is seen of each column will do, which needs no program
+            fill = np.take_along_axis(flat, known.argmax(axis=0)[None], axis=0)[0]
+        else:
+            fill = np.asarray(_fill(self.emission))
+        return np.where(seen, values, fill.astype(np.float64))
 
     def natural(self, params: Params) -> jax.Array:
         """`(K, pack)`, the parameters of every state as the kernels read them."""
@@ -76,7 +83,7 @@ class Lowering:
         if xp is np and observed.all():
             return np.sum(self.emission.log_base_measure(values.astype(np.float64)))
         seen = observed if self.partial_rows else xp.all(observed, axis=-1, keepdims=True)
-        return xp.sum(xp.where(seen, self.emission.log_base_measure(xp.where(seen, values, self._fill(values))), 0.0))
+        return xp.sum(xp.where(seen, self.emission.log_base_measure(self._filled(values, seen)), 0.0))
 
 
 def module_of(values: Any) -> Any:
@@ -110,7 +117,7 @@ class LinearLowering(Lowering):
             return super().rows(values, observed)
         xp, values = module_of(values), as_float(values)
         whole = xp is np and observed.all()
-        numbers = self.numbers(values.astype(np.float64) if whole else xp.where(observed, values, self._fill(values)))
+        numbers = self.numbers(values.astype(np.float64) if whole else self._filled(values, observed))
         if not whole:
             numbers = xp.where(xp.concatenate([observed] * self.emission.statistics_per_feature, axis=-1), numbers, 0.0)
         numbers = xp.concatenate([observed.astype(numbers.dtype), numbers], axis=-1)

@@ -20,7 +20,7 @@ from longhmm.data.rows import Rows
 from longhmm.model.emission_fit import Coordinates, Derivatives, ascent_direction, newton_ascent
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
-from longhmm.target.coordinates import Arrays
+from longhmm.target.coordinates import Arrays, constrain, lifted, unconstrain
 from longhmm.target.target import Target
 
 # A Dirichlet density with a concentration below 1 is infinite at 0; the logarithm of this number stands for that.
@@ -92,11 +92,12 @@ def collect_slopes(model: HMM, params: Params, rows: Rows, weights: Array) -> Sl
     return Slopes(slopes.gradient, slopes.hessian, squares)
 
 
-def maximise(model: HMM, params: Arrays, expected: Expected, *, prior: bool, moves_initial: bool) -> Arrays:
-    """Parameters with a larger Q: the largest, or one Newton step towards it where only derivatives are known."""
+def maximise(model: HMM, params: Arrays, u: Arrays, expected: Expected, *, prior: bool, moves_initial: bool) -> Arrays:
+    """Parameters with a larger Q than these, whose coordinates are `u`: those with the largest, or one Newton step
+    towards them where only derivatives are known."""
     moves = model.transitions
     with jax.enable_x64(True):
-        emission = _next_emission(model, params, expected.emission, prior)
+        emission = _next_emission(model, params, u, expected.emission, prior)
         if not moves.dirichlet:  # no closed form: they stay
             return {moves.parameter: params[moves.parameter], **emission}
         transition = _next_transition(model, params["transition"], expected, prior, moves_initial)
@@ -107,12 +108,16 @@ def between(model: HMM, old: Arrays, new: Arrays, fraction: float) -> Arrays:
     """A point on the way from old to new parameters: straight in A and in the emission's coordinates."""
     if fraction == 1.0:
         return new
-    with jax.enable_x64(True):
-        ends = [np.asarray(_flatten(model, each)) for each in (old, new)]
-        emission = _natural(model, ends[0] + fraction * (ends[1] - ends[0]))
-        name = model.transitions.parameter
-        moves = old[name] + fraction * (new[name] - old[name])
-        return {name: moves, **jax.tree.map(np.asarray, emission)}
+    ends = [unconstrain(model, lifted(model, each, SMALLEST)) for each in (old, new)]
+    at = jax.tree.map(lambda one, other: one + fraction * (other - one), *ends)
+    name = model.transitions.parameter
+    return {**_emission_at(model, at), name: old[name] + fraction * (new[name] - old[name])}
+
+
+def _emission_at(model: HMM, u: Arrays) -> Arrays:
+    """The emission's natural parameters, fixed ones included."""
+    found = constrain(model, u)
+    return {name: found[name] for name in model.emission.names}
 
 
 def _next_transition(
@@ -135,12 +140,13 @@ def _next_transition(
     return np.asarray(rows.constrain(jnp.asarray(best)))
 
 
-def _next_emission(model: HMM, params: Arrays, collected: Any, prior: bool) -> Arrays:
+def _next_emission(model: HMM, params: Arrays, u: Arrays, collected: Any, prior: bool) -> Arrays:
     slopes = isinstance(collected, Slopes)
     closed = None if slopes else model.emission.mode(model.n_states, collected, params, prior=prior)
     if closed is not None:
         return closed
-    new = np.asarray(_flatten(model, params))
+    coordinates = _emission(model)
+    new = np.concatenate([np.zeros(0), *(np.ravel(u[name]) for name in coordinates.shapes)])
     if new.size and not slopes:
         new, _ = newton_ascent(partial(_emission_derivatives, model, prior, params, collected), new, iterations=100)
     elif new.size:
@@ -150,11 +156,7 @@ def _next_emission(model: HMM, params: Arrays, collected: Any, prior: bool) -> A
             known = _emission_derivatives(model, True, None, None, new)
             gradient, hessian = gradient + np.asarray(known.gradient), hessian + np.asarray(known.hessian)
         new = new + ascent_direction(gradient, hessian)
-    return jax.tree.map(np.asarray, _natural(model, new))
-
-
-_flatten = jax.jit(lambda model, params: _emission(model).flatten(params))
-_natural = jax.jit(lambda model, vector: _emission(model).params(vector))
+    return _emission_at(model, {**u, **coordinates.parts(new)})
 
 
 @jax.jit

@@ -85,11 +85,12 @@ class ExpectationMaximisation(Sampler):
         model = target.model
         given = {name: value for name, value in state.params.items() if name == "initial"}
         moves_initial = isinstance(model.initial, str) and not given
-        proposal = maximise(model, state.params, state.expected, prior=self.prior, moves_initial=moves_initial)
+        at = state.params, state.coordinates, state.expected
+        proposal = maximise(model, *at, prior=self.prior, moves_initial=moves_initial)
         least = state.log_posterior - ROUNDING * max(1.0, abs(state.log_posterior))
         for halvings in range(HALVINGS):
-            params = {**between(model, state.params, proposal, 0.5**halvings), **given}
             try:
+                params = {**between(model, state.params, proposal, 0.5**halvings), **given}
                 new = self._at(params, target, state.by_sums)
             except (ModelError, ImpossibleObservationError):
                 continue  # the step left the region in which the data are possible
