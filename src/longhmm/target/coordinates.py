@@ -17,6 +17,7 @@ from longhmm.model.parameters import Params
 
 Coordinates = dict[str, Array]
 Arrays = dict[str, np.ndarray]
+PRIOR = "log prior"  # among coordinates, which are named by identifiers
 
 
 class Flat(NamedTuple):
@@ -84,7 +85,8 @@ def unconstrain(model: HMM, params: Params) -> Arrays:
         >>> lh.unconstrain(model, params)["transition"].round(3)
         array([ 1.554, -0.98 ])
     """
-    return _wide(_unconstrain, model, interior(model, params))
+    found = _wide(_described, model, interior(model, params))
+    return {name: value for name, value in found.items() if name != PRIOR}
 
 
 def constrain(model: HMM, coordinates: Params) -> Arrays:
@@ -94,9 +96,9 @@ def constrain(model: HMM, coordinates: Params) -> Arrays:
 
 def log_prior(model: HMM, params: Params, *, unconstrained: bool = True) -> float:
     """Log prior density: of the unconstrained coordinates (Jacobian included), or of the natural parameters."""
-    if not unconstrained:
-        return float(_wide(_natural_log_prior, model, model.validate(params))["value"])
-    return float(_wide(_log_prior, model, unconstrain(model, params))["value"])
+    if unconstrained or not _resolved(model):  # which is refused
+        return float(_wide(_log_prior, model, unconstrain(model, params))[PRIOR])
+    return float(_wide(_described, model, model.validate(params))[PRIOR])
 
 
 def _wide(function: Callable[..., Any], model: HMM, arrays: Params) -> Arrays:
@@ -105,11 +107,16 @@ def _wide(function: Callable[..., Any], model: HMM, arrays: Params) -> Arrays:
         return {name: np.asarray(value) for name, value in found.items()}
 
 
-# Compiled as a whole: one operation at a time, each would be compiled by itself.
-_unconstrain = jax.jit(lambda model, params: dict(model.unconstrain(params)))
-_natural_log_prior = jax.jit(lambda model, params: {"value": model.log_prior(params)})
+def _resolved(model: HMM) -> bool:
+    return model.emission.is_resolved and model.transitions.is_resolved
+
+
+# Compiled as a whole: one operation at a time, each would be compiled by itself. Two questions share one program.
+_described = jax.jit(
+    lambda model, params: model.unconstrain(params) | ({PRIOR: model.log_prior(params)} if _resolved(model) else {})
+)
 _constrain = jax.jit(lambda model, coordinates: dict(model.constrain(coordinates)))
-_log_prior = jax.jit(lambda model, coordinates: {"value": model.log_prior_unconstrained(coordinates)})
+_log_prior = jax.jit(lambda model, coordinates: {PRIOR: model.log_prior_unconstrained(coordinates)})
 
 
 def natural(model: HMM, coordinates: Params) -> tuple[dict[str, Array], Callable[[Params], Coordinates]]:

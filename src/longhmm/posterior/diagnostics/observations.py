@@ -73,6 +73,8 @@ def residuals(
     values, given = np.full((2, part.length, part.dim), np.nan)
     lowest = np.full(part.dim, np.inf)
     _, model, complete = unfold(model, model.validate(params))
+    if jax.eval_shape(_cdf_of_rows, model, complete, part.rows(0, 1, model.lags)) is None:
+        return None
     for predicted in predictions(model, complete, part):
         own = slice(predicted.start, predicted.stop)
         rows = part.rows(predicted.start, predicted.stop, model.lags)
@@ -81,8 +83,6 @@ def residuals(
         some = rows.values[observed][0] if observed.any() else 1
         filled = np.where(observed, rows.values, some).astype(np.float64)
         cdfs = in_float64(_cdf_of_rows, model, complete, rows._replace(values=filled))
-        if cdfs is None:
-            return None
         lowest = np.minimum(lowest, np.where(observed, rows.values, np.inf).min(axis=0))
         used = observed & counts[own, None]
         spread = rng.uniform(size=used.shape)
