@@ -84,25 +84,28 @@ def first_and_second(caplog, model, make):
     return [names for _, names in fits]
 
 
-def test_a_fit_compiles_few_programs_and_a_second_fit_none(caplog):
-    def make(seed):
-        states, rng = series(2, 10_000, seed)
+def made(family, seed):
+    states, rng = series(2, 10_000, seed)
+    if family is lh.Gaussian:
         return np.array([-1.0, 1.0])[states] + 0.5 * rng.normal(size=len(states))
+    if family is lh.Gamma:
+        return rng.gamma(np.array([2.0, 6.0])[states]) / np.array([2.0, 1.0])[states]
+    if family is lh.Categorical:
+        return (rng.random(len(states))[:, None] > np.array([[0.7, 0.85], [0.1, 0.2]])[states]).sum(axis=1)
+    return rng.poisson(np.array([1.0, 8.0])[states])
 
-    first, second = first_and_second(caplog, lh.HMM(2, lh.Gaussian()), make)
+
+slow = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "family", [lh.Gaussian, lh.Poisson, pytest.param(lh.Categorical, marks=slow), pytest.param(lh.Gamma, marks=slow)]
+)
+def test_a_fit_compiles_few_programs_and_a_second_fit_none(caplog, family):
+    emission = lh.Categorical(3) if family is lh.Categorical else family()
+    first, second = first_and_second(caplog, lh.HMM(2, emission), partial(made, family))
     assert {"_run", "_finish", "_compiled_together"} <= set(first)
     assert len(first) <= MOST
-    assert second == []
-
-
-@pytest.mark.slow
-def test_counts_too(caplog):
-    def make(seed):
-        states, rng = series(3, 20_000, seed)
-        return rng.poisson(np.array([1.0, 5.0, 12.0])[states])
-
-    first, second = first_and_second(caplog, lh.HMM(3, lh.Poisson()), make)
-    assert len(first) <= MOST + 6  # emissions without a closed form are fitted by Newton steps
     assert second == []
 
 

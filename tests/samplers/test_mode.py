@@ -63,6 +63,20 @@ def test_the_best_of_many_short_climbs_go_on(climbs, monkeypatch):
     np.testing.assert_allclose(best.params["rate"], [1.0, 8.0], atol=0.6)
 
 
+def test_no_more_starts_are_followed_where_the_first_ones_agree(climbs, monkeypatch):
+    model, data, params = climbs
+    alike = {"transition": np.full((2, 2), 0.5), "rate": np.array([3.0, 3.0])}
+    followed, real = [], mode.settled
+    monkeypatch.setattr(mode, "settled", lambda *given: followed.append(1) or real(*given))
+    for starts, expected in (([params] * 10, mode.LEAST), ([params] * 3 + [alike] * 7, 10)):
+        monkeypatch.setattr(mode, "initial_params", lambda *_, starts=starts, **__: starts)
+        monkeypatch.setattr(mode, "EM_STEPS", 0)  # which would bring them together
+        followed.clear()
+        best = mode.local_optima(model, data, data, None, 10, 0, Bar(False))[0]
+        assert len(followed) == expected
+        np.testing.assert_allclose(best.params["rate"], [1.0, 8.0], atol=0.6)
+
+
 def test_the_climb_reaches_the_mode_where_a_mark_never_occurs():
     rng = np.random.default_rng(0)
     states = np.repeat(rng.integers(0, 2, 400), 50)

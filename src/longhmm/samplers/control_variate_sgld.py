@@ -167,16 +167,9 @@ class ControlVariateSGLD(Sampler):
 
     def describe(self, target: ControlVariateTarget) -> dict[str, Any]:
         found = self.found
-        chosen = {
-            "step_size": found.step_size,
-            "gradient_noise": found.noise,
-            "windows": found.windows.count,
-            "half_width": found.windows.half_width,
-            "buffer": found.buffer,
-            "gap": target.source.scheme.spacing,
-            "mode_log_posterior": found.log_posterior,
-            "full_passes": found.passes,
-        }
+        chosen = dict(step_size=found.step_size, gradient_noise=found.noise, windows=found.windows.count)
+        chosen |= dict(half_width=found.windows.half_width, buffer=found.buffer, gap=target.source.scheme.spacing)
+        chosen |= dict(mode_log_posterior=found.log_posterior, full_passes=found.passes)
         return chosen | ({"recentred": found.recentred} if found.recentred else {})
 
     def notes(self) -> list[str]:
@@ -247,23 +240,12 @@ def tune(model: HMM, sequences: Sequences, start: Start, largest_step: float, no
         costs.append(((STEP_OVERHEAD + 2 * count * width) * (2 - step) / step, count, step, largest, noise))
     cost, count, step, largest, noise = min(costs, key=lambda choice: choice[0])
     return Tuned(
-        mode=mode.coordinates,
-        information=mode.information,
-        log_posterior=mode.log_posterior,
-        passes=mode.passes,
-        competing=np.nan if mode.competing is None else mode.competing,
-        factor=factor.astype(np.float32),
-        noise_factor=noise_factor(noise, step).astype(np.float32),
-        step_size=step,
-        noise=largest,
-        cost=cost,
-        centre=mode.coordinates,
-        slope=slope,
-        counts=counts,
-        recentred=0,
-        windows=replace(mode.windows, count=count),
-        buffer=mode.buffer,
-    )
+        mode=mode.coordinates, information=mode.information, log_posterior=mode.log_posterior, passes=mode.passes,
+        competing=np.nan if mode.competing is None else mode.competing, factor=factor.astype(np.float32),
+        noise_factor=noise_factor(noise, step).astype(np.float32), step_size=step, noise=largest, cost=cost,
+        centre=mode.coordinates, slope=slope, counts=counts, recentred=0,
+        windows=replace(mode.windows, count=count), buffer=mode.buffer,
+    )  # fmt: skip
 
 
 def whitening(information: np.ndarray) -> np.ndarray:

@@ -29,7 +29,7 @@ from longhmm.target.target import StreamedPosterior, exact
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 WORSE = 1e6  # by which a point that cannot be evaluated counts as below the start
 EM_STEPS, STEPS = 10, 200  # of EM and of BFGS, at most
-WORK = 240  # coordinates of all starts that go on after EM, together; at least LEAST starts do
+WORK = 240  # coordinates of all starts that go on after EM, together; at least LEAST starts do, which may agree
 LEAST = 4
 SLOPE = 0.1  # at which BFGS ends: less than a tenth of a posterior sd even where the curvature is 1
 CLOSE, MOST = 30.0, 3  # optima of a part that may change places on more data: by log posterior, and how many
@@ -214,11 +214,7 @@ def local_optima(
         return [Optimum(-np.inf, model.validate(starts[0]))]
     states.sort(key=lambda state: -state.log_posterior)
     size = Flat.like(unconstrain(model, inside(model, states[0].params, part.length))).size
-    optima = []
-    for state in states[: max(LEAST, WORK // max(size, 1))]:
-        bar.advance(1)
-        optima.append(settled(model, state.params, part))
-    return _different(optima)
+    return _followed(model, [state.params for state in states[: max(LEAST, WORK // max(size, 1))]], part, bar)
 
 
 def again(model: HMM, optima: list[Optimum], stage: Sequences, bar: Bar) -> list[Optimum]:
@@ -227,10 +223,17 @@ def again(model: HMM, optima: list[Optimum], stage: Sequences, bar: Bar) -> list
     if len(optima) == 1:
         return optima
     bar.phase("finding the mode, competing modes", total=len(optima))
-    found = []
-    for each in optima:
-        found.append(settled(model, each.params, stage))
+    return _followed(model, [each.params for each in optima], stage, bar)
+
+
+def _followed(model: HMM, starts: list[Arrays], part: Sequences, bar: Bar) -> list[Optimum]:
+    """Where starts lead, the best first; where the first few end in one place, no others are followed."""
+    found: list[Optimum] = []
+    for params in starts:
+        found.append(settled(model, params, part))
         bar.advance(1)
+        if len(found) == LEAST and len(_different(found)) == 1:
+            break
     return _different(found)
 
 
