@@ -161,7 +161,7 @@ def fit_groups(emission: Emission, groups: list[Rows], rng: np.random.Generator)
         moved = np.zeros(coordinates.size, bool) if coordinates.coupled else (sizes == 0)[coordinates.owner]
         point = best + np.where(moved, sd * rng.normal(size=coordinates.size), 0.0)
         there, params = evaluate(point)
-        return jax.tree.map(np.asarray, params if np.isfinite(float(there.value)) else evaluate(best)[1])
+        return dict(jax.tree.map(np.asarray, params if np.isfinite(float(there.value)) else evaluate(best)[1]))
 
 
 def preferences(emission: Emission, groups: list[Rows], rng: np.random.Generator) -> np.ndarray:
@@ -194,9 +194,7 @@ def _scores(emission: Emission, params: dict[str, jax.Array], table: Rows) -> ja
 
 
 @partial(jax.jit, static_argnames=("n_groups",))
-def _derivatives(
-    emission: Emission, n_groups: int, table: Rows, vector: jax.Array
-) -> tuple[Derivatives, dict[str, jax.Array]]:
+def _derivatives(emission: Emission, n_groups: int, table: Rows, vector: jax.Array) -> tuple[Derivatives, Params]:
     """Of the log density of every group in its own state plus the log prior; and the natural parameters."""
     coordinates = Coordinates(emission.parameters(n_groups))
 

@@ -93,8 +93,7 @@ def collect_slopes(model: HMM, params: Params, rows: Rows, weights: Array) -> Sl
 
 
 def maximise(model: HMM, params: Arrays, u: Arrays, expected: Expected, *, prior: bool, moves_initial: bool) -> Arrays:
-    """Parameters with a larger Q than these, whose coordinates are `u`: those with the largest, or one Newton step
-    towards them where only derivatives are known."""
+    """Parameters with a larger Q than at coordinates `u`: the largest, or a Newton step where only slopes are known."""
     moves = model.transitions
     with jax.enable_x64(True):
         emission = _next_emission(model, params, u, expected.emission, prior)

@@ -29,8 +29,7 @@ from longhmm.target.target import StreamedPosterior, exact
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 WORSE = 1e6  # by which a point that cannot be evaluated counts as below the start
 EM_STEPS, STEPS = 10, 200  # of EM and of BFGS, at most
-WORK = 240  # coordinates of all starts that go on after EM, together; at least LEAST starts do, which may agree
-LEAST = 4
+WORK, LEAST = 240, 4  # coordinates of all starts that go on after EM, together; least starts that do, which may agree
 SLOPE = 0.1  # at which BFGS ends: less than a tenth of a posterior sd even where the curvature is 1
 CLOSE, MOST = 30.0, 3  # optima of a part that may change places on more data: by log posterior, and how many
 STAGES = (1 << 15, 1 << 20)  # observations used before all of them are

@@ -114,7 +114,8 @@ class Gaussian(Family):
         mean = dist.Normal(self.per_feature(summary.centre), self.per_feature(summary.spread))
         guess = VARIANCE_SHARE * summary.sd**2
         if self.has_full_covariance:
-            scatter = dist.InverseWishart(self.dim + 2.0, scale_tril=np.diag(np.sqrt(guess)))
+            # Unchecked: it is right by construction, and every step of the check would be a program of its own.
+            scatter = dist.InverseWishart(self.dim + 2.0, scale_tril=np.diag(np.sqrt(guess)), validate_args=False)
             return {"mean": mean, "covariance": scatter}
         family = RootInverseGamma if self._spread == "sd" else dist.InverseGamma
         return {"mean": mean, self._spread: family(1.5, 0.5 * float(guess.mean()) if self._shared else 0.5 * guess)}
