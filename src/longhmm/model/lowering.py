@@ -55,10 +55,8 @@ class Lowering:
         if not isinstance(values, np.ndarray):
             return jnp.where(seen, values, self.emission.fill(np.float32))
         flat, known = (np.broadcast_to(each, values.shape).reshape(-1, values.shape[-1]) for each in (values, seen))
-        if known.any(axis=0).all():  # the first that is seen of each column will do, which needs no program
-            fill = np.take_along_axis(flat, known.argmax(axis=0)[None], axis=0)[0]
-        else:
-            fill = np.asarray(_fill(self.emission))
+        first = np.take_along_axis(flat, known.argmax(axis=0)[None], axis=0)[0]  # that is seen, of each column
+        fill = first if known.any(axis=0).all() else np.asarray(_fill(self.emission))  # which needs a program
         return np.where(seen, values, fill.astype(np.float64))
 
     def natural(self, params: Params) -> jax.Array:
