@@ -29,7 +29,7 @@ from longhmm.backends.pallas.plan import Config
 from longhmm.backends.read import Reader
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.target.minibatch import MinibatchSource
-from longhmm.target.target import ExactPosterior, full_statistics
+from longhmm.target.target import ExactPosterior, exact
 
 OTHERS = [  # layouts beside the one that is used
     Config(held=True, fused_counts=True),
@@ -121,7 +121,7 @@ def accuracy(n: int, length: int) -> dict[str, Any]:
         arrays = {name: jnp.asarray(value) for name, value in params.items()}
         emission = jax.tree.map(np.asarray, emission_slopes(model, arrays, jnp.asarray(sums)))
     with without_kernel():
-        expected = full_statistics(model, params, sequences)
+        expected = exact(model.resolve(sequences), params, sequences)[1].totals
     value = expected.log_likelihood
     errors = {
         "log_likelihood": abs(likelihood - value) / abs(value),
