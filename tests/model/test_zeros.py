@@ -51,6 +51,14 @@ def test_probabilities_are_those_of_the_definition(emission: Any, params: Any) -
         np.testing.assert_allclose(found[:, state], expected, rtol=1e-7)
 
 
+def test_states_that_hardly_emit_more_than_zero_have_no_density_above_one() -> None:
+    params = {"zero": np.array([0.4, 0.4]), "rate": np.array([8.9e-16, 1e-20])}
+    ones = Rows(np.ones((1, 1)), np.ones((1, 1), bool))
+    with jax.enable_x64(True):
+        found = jax.jit(lh.Hurdle(lh.Poisson()).log_likelihoods)(params, ones)
+    np.testing.assert_allclose(found, np.log([[0.6, 0.6]]), rtol=1e-6)
+
+
 @EVERY
 def test_fits_recover_what_was_simulated(emission: Any, params: Any) -> None:
     model, natural = lh.HMM(2, emission), {"transition": MOVES, **params}

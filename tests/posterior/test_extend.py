@@ -82,14 +82,14 @@ def test_half_the_step_changes_nothing_for_the_default(counts, whole):
 
 
 def test_half_the_step_shows_the_noise_of_minibatches():
-    """Uncorrected noise adds `h (N/S - 1) / 2` of the variance: 0.7 at h = 0.2, 0.35 at h = 0.1."""
+    """With a step h the variance is `(1 + h (N/S - 1) / 2) / (1 - h / 2)` times the posterior's, N/S - 1 being 7."""
     model = gaussian_model(1)
     y = np.random.default_rng(5).normal(3.0, 1.0, 1000).astype(np.float32)
     options = {"windows": lh.Windows(2, 25), "buffer": lh.FixedBuffer(0), "thin": 5, "init": None, "chains": 4}
-    posterior = run(y, 1000, lh.SGLD(0.2, InverseInformation()), model, **options)
+    posterior = run(y, 1000, lh.SGLD(0.4, InverseInformation()), model, **options)
     verdict = posterior.diagnose(y, gradients=0, half_step=True)
     assert verdict.kind == "biased" and "half the step" in verdict.reason
-    assert verdict.details["half_step_sd_ratio"] == pytest.approx(np.sqrt(1.7 / 1.35), abs=0.08)
+    assert verdict.details["half_step_sd_ratio"] == pytest.approx(np.sqrt((2.4 / 0.8) / (1.7 / 0.9)), abs=0.08)
 
 
 def test_halved_comparison_measures_what_was_put_in():

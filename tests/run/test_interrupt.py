@@ -14,7 +14,7 @@ SOON = 60.0  # seconds until the process is gone: the compilation of one program
 SCRIPT = """
     import sys
     import longhmm as lh
-    from longhmm.posterior.diagnostics import verdict
+    from longhmm.posterior.diagnostics import model_fit, verdict
     from longhmm.samplers import contract, mode
 
     def announced(module, name, forever=True):
@@ -40,7 +40,7 @@ SCRIPT = """
         options |= {"sampler": lh.NUTS(adaptation_steps=1_000_000), "init": params}
     else:
         verdict.LEAST_ESS, verdict.MOST_R_HAT = 0.0, 100.0
-        announced(verdict, "residuals")  # reads the data every time, where gradients are remembered
+        announced(model_fit, "residuals")  # reads the data every time, where gradients are remembered
     try:
         posterior = lh.sample(model, y, **options)
         print("DRAWS", posterior.n_draws, posterior.verdict, flush=True)

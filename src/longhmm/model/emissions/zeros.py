@@ -79,8 +79,9 @@ class ZeroInflated(Emission):
         """Log probabilities `(K,)` that the family itself gives to 0 and to all else."""
         if not self.discrete:
             return jnp.full(jnp.shape(params["zero"]), -jnp.inf), jnp.zeros(jnp.shape(params["zero"]))
-        logs = self.emission.log_density(params, jnp.zeros((), jnp.result_type(float)))
-        return logs, jnp.log(-jnp.expm1(logs))
+        logs, one = (self.emission.log_density(params, jnp.asarray(y, jnp.result_type(float))) for y in (0, 1))
+        # Where 0 is all but certain rounding decides the difference from 1; it is at least what 1 has.
+        return logs, jnp.maximum(jnp.log(-jnp.expm1(jnp.minimum(logs, -1e-30))), one)
 
     def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
         y, observed = jnp.asarray(rows.values), jnp.asarray(rows.observed)
