@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 from numpyro.distributions import biject_to, constraints
 
-from longhmm.model.covariance import inverse_wishart_density
+from longhmm.model.covariance import inverse_wishart_density, is_covariance
 from longhmm.model.parameters import Parameter
 
 
@@ -63,3 +63,14 @@ def test_what_is_not_small_is_left_to_numpyro():
 def test_flat_priors_have_the_same_bijection_as_others():
     flat = dist.ImproperUniform(constraints.positive_definite, (), (2, 2))
     assert isinstance(bijection(flat.support), type(bijection(constraints.positive_definite)))
+
+
+@pytest.mark.parametrize("features", [1, 2, 5])
+def test_matrices_are_judged_as_numpyro_does(features: int) -> None:
+    rng = np.random.default_rng(features)
+    right = np.cov(rng.normal(size=(features, 50))).reshape(1, features, features)
+    skew, singular = right.copy(), right - np.linalg.eigvalsh(right).min() * 1.01 * np.eye(features)
+    skew[0, 0, -1] *= 1.01
+    judged = [is_covariance(each) for each in (right, skew, singular, np.concatenate([right, singular]))]
+    assert judged == [True, features == 1, False, False]
+    assert judged == [bool(np.all(constraints.positive_definite(each))) for each in (right, skew, singular)] + [False]

@@ -13,7 +13,7 @@ from numpyro.distributions import Distribution, biject_to, constraints
 from numpyro.distributions.constraints import Constraint
 
 from longhmm.errors import ModelError
-from longhmm.model.covariance import CovarianceBijection
+from longhmm.model.covariance import CovarianceBijection, is_covariance
 from longhmm.model.support import Turn, bare
 
 Params = Mapping[str, Any]
@@ -130,8 +130,7 @@ Specification = Any  # a prior (Distribution), a fixed value (array), or Pending
 def specification(name: str, given: Any) -> Specification:
     """What a user gave for a parameter: its prior, or its fixed value."""
     if isinstance(given, Distribution):
-        # JAX arrays keep the precision of the scope that made them; NumPy arrays take that of the scope that uses them,
-        # so that one prior serves float32 windows and float64 modes.
+        # NumPy's arrays, unlike JAX's, take the precision of where they are used: one prior serves windows and modes.
         return jax.tree.map(partial(_with_floats, np.float64), given)
     if isinstance(given, type):
         raise ModelError(
@@ -191,8 +190,7 @@ def make_parameter(
         return Parameter(name, shape, None, None, spec.support)
     if isinstance(spec, jax.Array):  # inside compiled code
         return Parameter(name, shape, None, jnp.broadcast_to(spec, shape), None)
-    fixed = np.broadcast_to(spec, shape).astype(np.int64 if integer else np.float64)
-    return Parameter(name, shape, None, fixed, None)
+    return Parameter(name, shape, None, np.broadcast_to(spec, shape).astype(np.int64 if integer else np.float64), None)
 
 
 def prior_of(parameter: Parameter) -> Distribution:
@@ -210,9 +208,8 @@ def draw_prior(key: jax.Array, parameter: Parameter) -> jax.Array:
     if parameter.value is not None:
         return jnp.asarray(parameter.value)
     prior = prior_of(parameter)
-    batch = parameter.shape[: len(parameter.shape) - prior.event_dim]
     try:
-        return prior.expand(batch).sample(key)
+        return prior.expand(parameter.shape[: len(parameter.shape) - prior.event_dim]).sample(key)
     except NotImplementedError:
         raise ModelError(
             f"The prior of '{parameter.name}' is a {type(prior).__name__}, which cannot be drawn from: give "
@@ -231,9 +228,9 @@ def check_parameter(parameter: Parameter, given: Any) -> np.ndarray:
             raise
         raise ModelError(f"params['{parameter.name}'] must be an array of numbers, got {given!r}.") from None
     assert parameter.support is not None
-    with jax.enable_x64(True):
-        # As NumPy has it: NumPyro then checks without a program for every step.
-        inside = np.isfinite(value).all() and bool(np.all(parameter.support(value)))
+    within = is_covariance if parameter.support is constraints.positive_definite else parameter.support
+    with jax.enable_x64(True):  # of an array of NumPy's, NumPyro checks without a program for every step
+        inside = np.isfinite(value).all() and np.all(within(value))
     if not inside:
         raise ModelError(
             f"params['{parameter.name}'] must lie in the support of its prior ({parameter.support}), got "
@@ -260,8 +257,7 @@ def free_names(parameters: Parameters) -> list[str]:
 
 def coordinate_shapes(parameters: Parameters) -> dict[str, tuple[int, ...]]:
     """The shape of every free parameter's unconstrained coordinates."""
-    free = ((name, parameters[name]) for name in free_names(parameters))
-    return {name: tuple(each.bijection.inverse_shape(each.shape)) for name, each in free}
+    return {name: tuple(each.bijection.inverse_shape(each.shape)) for name, each in parameters.items() if each.is_free}
 
 
 def unconstrain(parameters: Parameters, params: Params) -> dict[str, jax.Array]:

@@ -184,19 +184,22 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   for (int k = 0; k < n; ++k) alpha[k] = message[k];  // with no rows before the core, the message before it is this one
   Bits<T> lost = {};
   LogProduct<T> likelihoods;
+  // Likelihoods and messages are needed again on the way back, or for filtered probabilities; else memory is spared.
+  const bool keeps = !call.forward_only || call.gamma;
   V peaks{};
   for (int from = 0; from < total; from += BLOCK) {
     const int stop = from + BLOCK < total ? from + BLOCK : total;
-    block_logs<T>(call, pack, rows, from, stop - from, b + size_t(from) * n);
-    for (int r = from; r < stop; ++r) peak[r - from] = to_likelihoods<T, K>(b + size_t(r) * n, n);
-    for (int r = from; rows.missing && r < stop; ++r) {
-      const Bits<T> here = rows.present[r] != V{};
-      for (int k = 0; k < n; ++k) b[size_t(r) * n + k] = here ? b[size_t(r) * n + k] : all(T(1));
-      peak[r - from] = here ? peak[r - from] : V{};
+    V* const block = b + (keeps ? size_t(from) * n : 0);
+    block_logs<T>(call, pack, rows, from, stop - from, block);
+    for (int r = 0; r < stop - from; ++r) peak[r] = to_likelihoods<T, K>(block + size_t(r) * n, n);
+    for (int r = 0; rows.missing && r < stop - from; ++r) {
+      const Bits<T> here = rows.present[from + r] != V{};
+      for (int k = 0; k < n; ++k) block[size_t(r) * n + k] = here ? block[size_t(r) * n + k] : all(T(1));
+      peak[r] = here ? peak[r] : V{};
     }
     if (window0 + 2 * W <= call.windows) fetch_ahead(call, base + W, from, stop, W);
     for (int r = from; r < stop && r < L + C; ++r) {
-      V* likelihood = b + size_t(r) * n;
+      V* likelihood = block + size_t(r - from) * n;
       multiply<T, K>(point.transposed, n, message, moved);
       const bool watching = watched && (r >= L || !compared);
       if (watching) {
@@ -214,7 +217,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
         likelihood[k] *= scale;
         message[k] = moved[k] * likelihood[k];
       }
-      if (r >= L - 1)
+      if (keeps ? r >= L - 1 : r == L - 1)
         for (int k = 0; k < n; ++k) alpha[size_t(r + 1 - L) * n + k] = message[k];
       c = sum_of<T, K>(message, n);
       thin = least * scale;
@@ -238,7 +241,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   }
   V log_likelihood = likelihoods.log() + peaks;
 
-  const V* leaving = alpha + size_t(C) * n;
+  const V* leaving = keeps ? alpha + size_t(C) * n : message;
   for (int k = 0; watched && exact && k < n; ++k) lost |= ~(gone[k] <= negligible * message[k]);
   if (watched && compared) {
     multiply<T, K>(point.transposed, n, message, moved);
