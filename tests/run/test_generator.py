@@ -33,3 +33,11 @@ def test_a_key_survives_being_taken_apart():
     key = jax.random.fold_in(generator_key(3), 8)
     again = key_from(np.asarray(jax.random.key_data(key)))
     np.testing.assert_array_equal(jax.random.bits(again, (4,)), jax.random.bits(key, (4,)))
+
+
+def test_keys_are_made_before_what_is_made_of_them():
+    """Fused, a key made of a key is computed again for every word of the next: JAX 0.11 did not end compiling NUTS."""
+    text = jax.jit(lambda key: jax.random.normal(jax.random.split(jax.random.fold_in(key, 1))[0], (4,))).lower(
+        generator_key(0)
+    )
+    assert text.as_text().count("optimization_barrier") >= 2

@@ -1,5 +1,5 @@
-"""Random numbers for compiled loops: JAX's Threefry-2x32 bit for bit (Salmon, Moraes, Dror and Shaw, SC 2011), its
-rounds written out in full: as a loop inside the program they would cost more than all the rest of a sampler's step."""
+"""Random numbers for compiled loops: JAX's Threefry-2x32 bit for bit (Salmon, Moraes, Dror and Shaw, SC 2011), rounds
+written out, as a loop costs more than a step; keys behind barriers, or XLA repeats each in every word made of it."""
 
 import math
 from functools import partial
@@ -63,7 +63,7 @@ def _seed(seed: jax.Array) -> jax.Array:
 
 @partial(jax.jit, static_argnums=1)
 def _split(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    return jnp.stack(_threefry(key, *_counters(shape)), axis=-1)
+    return jax.lax.optimization_barrier(jnp.stack(_threefry(key, *_counters(shape)), axis=-1))
 
 
 @partial(jax.jit, static_argnums=(1, 2))
@@ -76,7 +76,7 @@ def _random_bits(key: jax.Array, width: int, shape: tuple[int, ...]) -> jax.Arra
 
 @jax.jit
 def _fold_in(key: jax.Array, data: jax.Array) -> jax.Array:
-    return jnp.stack(_threefry(key, jnp.zeros((), jnp.uint32), data.astype(jnp.uint32)))
+    return jax.lax.optimization_barrier(jnp.stack(_threefry(key, jnp.zeros((), jnp.uint32), data.astype(jnp.uint32))))
 
 
 UNROLLED = define_prng_impl(
