@@ -58,6 +58,7 @@ def test_parameters_come_from_the_prior():
     assert columns(MODEL) == ("transition[0, 0]", "transition[1, 0]", "rate[0]", "rate[1]")
 
 
+@pytest.mark.slow
 def test_gibbs_is_calibrated_and_a_mis_scaled_posterior_is_seen():
     kept = {}
     sampled = by_sampler(lh.Gibbs(), chains=1, draws=396, warmup=20)

@@ -105,7 +105,7 @@ def test_windows_of_every_chain(chain: str, turns: str, backend: Any, kind: Any)
     check_windows(contrary(TRANSITIONS[chain], TURNS[turns]), kind, backend)
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("backend", [native, reference], ids=lambda each: each.name)
 def test_windows_of_random_chains(backend: Any, kind: Any) -> None:
     if backend is native and not native.usable():

@@ -49,6 +49,7 @@ def answers(instructions: str) -> dict:
     return found
 
 
+@pytest.mark.slow
 def test_all_instructions_agree():
     best = native.status().split(": ")[1].split(",")[0]
     sets = ["AVX-512", "AVX2", "baseline"]

@@ -90,13 +90,18 @@ def problem(name: str) -> tuple[lh.HMM, dict[str, np.ndarray], np.ndarray, Any]:
     return model.resolve(y), params, y, law
 
 
+QUICK = ("full", "poisson", "student-t")
+
+
 def truth(params: dict[str, np.ndarray], y: np.ndarray, law: Any) -> Truth:
     logs = np.array([[law(params, k, row) for k in range(2)] for row in y])
     matrices = np.broadcast_to(np.asarray(params["transition"]), (len(y), 2, 2))
     return enumerate_paths(np.full(2, 0.5), matrices, logs, opens=True)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
 def test_values_probabilities_and_paths(name: str, tmp_path: Any) -> None:
     model, params, y, law = problem(name)
     exact = truth(params, y, law)

@@ -157,6 +157,7 @@ def test_hamiltons_model_of_growth() -> None:
         np.testing.assert_allclose(fit.params[name], value, rtol=0.01, atol=5e-4)
 
 
+@pytest.mark.slow
 def test_samplers_agree_and_answers_are_those_of_two_states(tmp_path: Any) -> None:
     params = {**LEVELS, "transition": [[0.97, 0.03], [0.05, 0.95]], "phi": np.array([0.6, -0.3])}
     model = lh.HMM(2, AR2)

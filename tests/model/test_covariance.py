@@ -31,7 +31,7 @@ def test_the_bijection_is_numpyros(features):
         assert ours.inverse_shape((6, features, features)) == u.shape
 
 
-@pytest.mark.parametrize("features", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("features", [1, 3, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 4, 6))])
 def test_the_inverse_wishart_density_is_numpyros_with_its_slope(features):
     rng = np.random.default_rng(features)
     with jax.enable_x64(True):

@@ -177,6 +177,7 @@ class Jump(lh.Emission):
         return (mean + jax.random.normal(key, mean.shape))[:, None]
 
 
+@pytest.mark.slow
 def test_rows_are_drawn_given_the_state_before_them() -> None:
     """Also the first row of a sequence, whose state before it comes from `initial`."""
     model = lh.HMM(2, Jump(), initial=[1.0, 0.0])

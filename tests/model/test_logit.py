@@ -161,6 +161,7 @@ def recording():
     return states, frame
 
 
+@pytest.mark.slow
 def test_it_goes_through_the_whole_product(recording, tmp_path):
     states, frame = recording
     data = lh.open_data(frame, columns="y", covariates=["temp", "slope"])

@@ -56,6 +56,7 @@ def test_log_likelihoods_are_sums_over_observed_streams() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
+@pytest.mark.slow
 def test_streams_of_several_features_and_without_numbers_for_the_kernel() -> None:
     model = lh.HMM(2, lh.Product(place=lh.Gaussian(dim=2), count=lh.Poisson(), kind=lh.Categorical(3)))
     params = {

@@ -102,6 +102,7 @@ def run_with_four_devices(script: str) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
+@pytest.mark.slow
 def test_a_full_pass_over_four_devices_is_that_of_one() -> None:
     run_with_four_devices(COMMON + FULL_PASS)
 
