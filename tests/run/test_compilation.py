@@ -84,8 +84,13 @@ def first_and_second(caplog, model, make):
     return [names for _, names in fits]
 
 
+PLANE = partial(lh.Gaussian, 2)
+
+
 def made(family, seed):
     states, rng = series(2, 10_000, seed)
+    if family is PLANE:
+        return np.array([[-1.0, 0.0], [1.0, 1.0]])[states] + 0.5 * rng.normal(size=(len(states), 2))
     if family is lh.Gaussian:
         return np.array([-1.0, 1.0])[states] + 0.5 * rng.normal(size=len(states))
     if family is lh.Gamma:
@@ -99,7 +104,7 @@ slow = pytest.mark.slow
 
 
 @pytest.mark.parametrize(
-    "family", [lh.Gaussian, lh.Poisson, pytest.param(lh.Categorical, marks=slow), pytest.param(lh.Gamma, marks=slow)]
+    "family", [lh.Gaussian, lh.Poisson, *(pytest.param(each, marks=slow) for each in (lh.Categorical, lh.Gamma, PLANE))]
 )
 def test_a_fit_compiles_few_programs_and_a_second_fit_none(caplog, family):
     emission = lh.Categorical(3) if family is lh.Categorical else family()

@@ -32,6 +32,8 @@ KINDS = ("full", "diagonal", "spherical")
 VARIANCE_SHARE = 0.1
 REGIONS = {"sd": constraints.positive, "variance": constraints.positive, "covariance": constraints.positive_definite}
 MOST_FULL = 16  # features whose covariances are all estimated by default; with more, each has only a variance
+# In one program, and unchecked, since it is right by construction: else every step would be a program of its own.
+_scatter = jax.jit(lambda freedom, factor: dist.InverseWishart(freedom, scale_tril=factor, validate_args=False))
 
 
 @EMISSIONS.register("gaussian")
@@ -114,9 +116,7 @@ class Gaussian(Family):
         mean = dist.Normal(self.per_feature(summary.centre), self.per_feature(summary.spread))
         guess = VARIANCE_SHARE * summary.sd**2
         if self.has_full_covariance:
-            # Unchecked: it is right by construction, and every step of the check would be a program of its own.
-            scatter = dist.InverseWishart(self.dim + 2.0, scale_tril=np.diag(np.sqrt(guess)), validate_args=False)
-            return {"mean": mean, "covariance": scatter}
+            return {"mean": mean, "covariance": _scatter(self.dim + 2.0, np.diag(np.sqrt(guess)))}
         family = RootInverseGamma if self._spread == "sd" else dist.InverseGamma
         return {"mean": mean, self._spread: family(1.5, 0.5 * float(guess.mean()) if self._shared else 0.5 * guess)}
 
