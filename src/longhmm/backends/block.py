@@ -196,7 +196,7 @@ class Blocks:
         self._refuse_undefined(read.start, undefined)
         rows = slice(start - read.start, stop - read.start)
         probabilities = found.gamma[rows] if how.probabilities else None
-        if probabilities is not None and self.model.emission.couples:
+        if probabilities is not None and probabilities.ndim > 2:
             probabilities = probabilities.sum(axis=1)  # over the states before
         own: Any = Own(start, stop, probabilities, collected)
         if how.probabilities:

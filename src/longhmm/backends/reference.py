@@ -103,7 +103,7 @@ def _group(potentials: Potentials, layout: Layout, boundary: Boundary, wanted: W
     at = jnp.where((found.impossible_at >= 0) & (layout.core > 0), found.impossible_at, -1)
     row = jnp.where(at >= 0, layout.begin - layout.left + at, -1)
     unasked = jnp.zeros((layout.size, 1), dtype)
-    kept: Any = (found.pairs if pair else gamma, found.pairs if varying else None)
+    kept: Any = (found.pairs if pair and not wanted.forward_only else gamma, found.pairs if varying else None)
     probabilities = (unasked if each is None or not wanted.gamma else jnp.moveaxis(each, -1, 0) for each in kept)
     forward, backward, left, end = found.log_forward, found.log_backward, layout.left, layout.left + layout.core
     by_end = ((forward, left), (forward, end), (backward, end), (backward, left))

@@ -81,14 +81,14 @@ class HMM(WithFormulas, Tree):
         if isinstance(initial, str) and initial not in ("uniform", "stationary"):
             raise ModelError(f"initial must be 'uniform', 'stationary' or {n_states} probabilities, got {initial!r}.")
         self.n_states = int(n_states)
-        self.emission = emission
         self.transitions: Any = as_transitions(transitions, self.n_states, transition_prior, fixed_rows)
+        self.emission = emission.beside(self.transitions)
         if not isinstance(initial, str):
             initial = probabilities("initial", initial, self.n_states)
         uniform = isinstance(initial, str) and initial == "uniform"
         self.initial = np.full(self.n_states, 1.0 / self.n_states) if uniform else initial
         if emission.is_resolved:
-            emission.parameters(self.n_states)  # complains now, not in the middle of a run
+            self.emission.parameters(self.n_states)  # complains now, not in the middle of a run
 
     def __repr__(self) -> str:
         return f"HMM(n_states={self.n_states}, emission={self.emission!r})"

@@ -205,6 +205,8 @@ class _Case:
         close(filtered.sum(1), np.ones(len(gamma)), "filtered probabilities must sum to one")
         close(filtered[last], gamma[last], "filter and smoother must agree at the last time of a sequence")
         arrivals, departures = np.delete(gamma, first, axis=0).sum(0), np.delete(gamma, last, axis=0).sum(0)
+        if self.model.emission.couples:  # the step into the first row is like any other
+            arrivals, departures = gamma.sum(0), departures + smoothed.first
         close(transitions.sum(0), arrivals, "expected transitions into a state must equal its expected visits")
         close(transitions.sum(1), departures, "expected transitions out of a state must equal its expected visits")
         both = log_likelihood(self.model, self.params, self.sequences)
@@ -214,7 +216,8 @@ class _Case:
             likelihood = np.sum([one.log_likelihood for one in exact])
             counts = np.sum([one.xi.sum(0) for one in exact], axis=0)
             close(total, likelihood, "the log likelihood must be that of all paths together")
-            close(gamma, np.concatenate([one.gamma for one in exact]), "state probabilities must be those of all paths")
+            own = [one.gamma[piece.start - piece.stop :] for one, piece in zip(exact, self.pieces, strict=True)]
+            close(gamma, np.concatenate(own), "state probabilities must be those of all paths")
             close(transitions, counts, "transitions must be those of all paths")
 
     def check_paths(self, seed: int) -> None:
@@ -250,12 +253,19 @@ class _Case:
     @staticmethod
     def _of(potentials: Potentials, piece: slice) -> Potentials:
         transition = potentials.transition[piece] if potentials.transition.ndim == 3 else potentials.transition
-        return Potentials(potentials.initial, transition, potentials.log_likelihood[piece])
+        logs = potentials.log_likelihood[piece]
+        if logs.ndim == 3:  # pairs: matrices that vary, after a row before the first that says nothing
+            transition = np.concatenate([np.ones_like(logs[:1]), transition * np.exp(logs)])
+            logs = np.zeros(transition.shape[:2])
+        return Potentials(potentials.initial, transition, logs)
 
     def _score(self, path: np.ndarray, potentials: Potentials) -> float:
         total = 0.0
         for piece in self.pieces:
             initial, transition, logs = self._of(potentials, piece)
+            own = np.tile(path[piece].astype(int), (len(initial), 1))
+            if logs.shape[0] > own.shape[1]:  # from the best state before the first row
+                own = np.column_stack([np.arange(len(initial)), own])
             with np.errstate(divide="ignore"):
-                total += path_scores(np.log(initial), np.log(transition), logs, path[None, piece].astype(int))[0]
+                total += path_scores(np.log(initial), np.log(transition), logs, own).max()
         return float(total)

@@ -83,7 +83,7 @@ class Sampling:
 
     def drawn(self) -> tuple[np.ndarray, Rows] | None:
         """States and observations of each; None where the emission cannot draw, or not without what came before."""
-        if self.model.lags:
+        if self.model.lags or self.model.emission.couples:
             return None
         states = np.repeat(np.arange(self.model.n_states), DRAWS)
         try:

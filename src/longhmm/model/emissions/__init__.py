@@ -72,6 +72,7 @@ class Emission(Tree):
     support: Constraint = constraints.real
     lags = 0  # rows before each that `log_likelihoods` sees
     couples = False  # whether `log_likelihoods` depends on the state before a row too
+    sees_transitions = False  # whether it depends on the parameter of the transitions too
     shared: tuple[str, ...] = ()  # parameters of all states together, which are not stacked over them
     has_full_covariance = False  # whether the parameters are `mean (K, D)` and `covariance (K, D, D)` of a Gaussian
     derived = ("_tables",)
@@ -133,6 +134,10 @@ class Emission(Tree):
     def state_levels(self, n_states: int) -> np.ndarray:
         """`(K,)`, which of the stacked values of each parameter a state uses: its own, unless states are tied."""
         return np.arange(n_states)
+
+    def beside(self, transitions: Any) -> Emission:
+        """The same emission in a model with these transitions, which it may depend on."""
+        return self
 
     def memory(self, n_states: int) -> Memory | None:
         """How states remember those before them, where observations depend on these; `unfolded` is then theirs."""

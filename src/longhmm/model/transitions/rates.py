@@ -217,8 +217,11 @@ class Rates(TransitionModel):
         return found - jnp.diag(jnp.sum(found, axis=1))
 
     def typical(self, parameter: Any) -> jax.Array:
-        given = jnp.asarray(parameter)
-        return exponential(self.generator(given) * self._dt(given))
+        return self.after(jnp.asarray(parameter), 1.0)
+
+    def after(self, parameter: jax.Array, share: float) -> jax.Array:
+        """`(K, K)`, the transitions within a share of the time between two rows."""
+        return exponential(self.generator(parameter) * (self._dt(parameter) * share))
 
     def matrices(self, parameter: jax.Array, covariates: jax.Array) -> jax.Array:
         return jnp.broadcast_to(self.typical(parameter), (covariates.shape[0], self.n_states, self.n_states))

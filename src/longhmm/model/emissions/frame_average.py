@@ -1,0 +1,148 @@
+"""Detectors that average: a frame shows the mean over its exposure, so that emission and transition couple.
+
+A frame is cut into m sub-steps, and the state in the middle of each counts for all of it. Given the states i before and
+j at the end of a frame, `p(y | i, j) = sum_c P(c | i, j) p(y | c)` over the numbers c of sub-steps spent on each level:
+those of a chain that takes half a sub-step, m - 1 whole ones, and half of one again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import product as all_of
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.data.rows import Rows
+from longhmm.errors import ModelError, check_whole
+from longhmm.inference.scaling import safe_log
+from longhmm.model.emissions import Before, Emission
+from longhmm.model.emissions.gaussian import Gaussian
+from longhmm.model.emissions.tied import Tied
+from longhmm.model.parameters import Parameter, Params
+from longhmm.model.registry import EMISSIONS
+from longhmm.model.summary import DataSummary
+
+# How a parameter of a frame follows from those of levels: powers of which the mean over the exposure is taken.
+POWERS = {"mean": 1, "rate": 1, "sd": 2, "variance": 1}
+
+
+@EMISSIONS.register("frame-average", offered=False)
+class FrameAverage(Tied):
+    """What `emission` shows of the mean level over each frame; transitions must be `Rates`.
+
+    Args:
+        emission: of a frame without transitions: a `Gaussian` (the default) whose means, and variances, are averaged
+            over the frame, or a `Poisson` whose rates are.
+        substeps: into how many parts a frame is cut; the error falls with their square.
+        levels: the level of every state where several share one, such as (0, 0, 1).
+
+    >>> import longhmm as lh
+    >>> lh.HMM(2, lh.FrameAverage(substeps=8), transitions=lh.Rates("1 <-> 2", dt=0.1)).emission
+    FrameAverage(Gaussian(), substeps=8)
+    """
+
+    couples, sees_transitions, lowering, log_density = True, True, None, Emission.log_density
+
+    def __init__(
+        self, emission: Emission | None = None, *, substeps: int = 8, levels: Sequence[int] | None = None
+    ) -> None:
+        check_whole("substeps", substeps, 1)
+        inner = Gaussian() if emission is None else emission
+        if not isinstance(inner, Emission) or inner.dim != 1 or not set(inner.names) <= set(POWERS):
+            raise ModelError(f"FrameAverage must be of one feature with a mean or a rate, got {emission!r}.")
+        super().__init__(inner, (0,) if levels is None else levels)
+        self.substeps, self.tied = int(substeps), levels is not None
+        self.moves: Any = None
+
+    def __repr__(self) -> str:
+        levels = f", levels={self.levels}" if self.tied else ""
+        return f"FrameAverage({self.emission!r}, substeps={self.substeps}{levels})"
+
+    def options(self) -> dict[str, Any]:
+        levels = list(self.levels) if self.tied else None
+        return {"emission": self.emission, "substeps": self.substeps, "levels": levels}
+
+    def beside(self, transitions: Any) -> FrameAverage:
+        if transitions.dt is None:
+            raise ModelError(f"FrameAverage needs transitions=Rates(...), got {transitions!r}.")
+        return self._with(self.emission, transitions)
+
+    def _with(self, emission: Emission, moves: Any) -> FrameAverage:
+        found = FrameAverage(emission, substeps=self.substeps, levels=self.levels if self.tied else None)
+        found.moves = moves
+        if not self.tied and moves is not None:
+            found.levels = tuple(range(moves.n_states))
+        return found
+
+    def resolve(self, summary: DataSummary) -> Emission:
+        return self if self.is_resolved else self._with(self.emission.resolve(summary), self.moves)
+
+    @property
+    def untied(self) -> Emission:
+        return self.emission
+
+    def states_differ(self, n_states: int) -> bool:
+        return self.tied or self.emission.states_differ(n_states)
+
+    def axes(self, name: str, n_states: int) -> tuple[str, ...]:
+        return super().axes(name, n_states) if self.tied else self.emission.axes(name, n_states)
+
+    def parameters(self, n_states: int) -> dict[str, Parameter]:
+        return super().parameters(n_states) if self.tied else self.emission.parameters(n_states)
+
+    @cached_property
+    def _shares(self) -> np.ndarray:
+        """`(C, L)`, numbers of sub-steps on every level, all but the last in the order of `_chances`."""
+        n = max(self.levels)
+        counts = np.array(list(all_of(range(self.substeps + 1), repeat=n)), int).reshape(-1, n)
+        return np.append(counts, self.substeps - counts.sum(axis=1, keepdims=True), axis=1)
+
+    def _chances(self, params: Params) -> jax.Array:
+        """`(K, K, C)`, chances of the shares given the states before and at the end of a frame."""
+        n, width, moves = max(self.levels), self.substeps + 1, self.moves
+        rates = jnp.asarray(params[moves.parameter])
+        half = moves.after(rates, 0.5 / self.substeps)
+        whole = moves.after(rates, 1.0 / self.substeps)
+        found = jnp.zeros((moves.n_states, moves.n_states, *(width,) * n), rates.dtype)
+        found = found.at[(..., *(0,) * n)].set(half)
+        for step in range(self.substeps):
+            if step:
+                found = jnp.einsum("ij...,jk->ik...", found, whole, precision="highest")
+            by_state = [
+                found[:, state] if level == n else jnp.roll(found[:, state], 1, 1 + level)
+                for state, level in enumerate(self.levels)
+            ]
+            found = jnp.stack(by_state, axis=1)
+        found = jnp.einsum("ij...,jk->ik...", found, half, precision="highest")
+        found = found.reshape(*found.shape[:2], -1)[..., self._possible]
+        return found / jnp.sum(found, axis=-1, keepdims=True)
+
+    @cached_property
+    def _possible(self) -> np.ndarray:
+        return np.flatnonzero(self._shares[:, -1] >= 0)
+
+    def _mixed(self, params: Params) -> dict[str, jax.Array]:
+        """The parameters of frames with each of the shares."""
+        shares, found = self._shares[self._possible] / self.substeps, {}
+        for name in self.emission.names:
+            value, power = jnp.asarray(params[name]), POWERS[name]
+            found[name] = jnp.sum(jnp.asarray(shares, value.dtype) * value**power, axis=1) ** (1.0 / power)
+        return found
+
+    def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
+        logs = self.emission.log_likelihoods(self._mixed(params), rows)
+        peak = jax.lax.stop_gradient(jnp.max(logs, axis=-1, keepdims=True))
+        weighed = jnp.einsum("...c,ijc->...ij", jnp.exp(logs - peak), self._chances(params), precision="highest")
+        return jnp.where(jnp.asarray(rows.observed)[..., None], safe_log(weighed) + peak[..., None], 0.0)
+
+    def sample_after(self, key: jax.Array, params: Params, states: jax.Array, before: Before) -> jax.Array:
+        share, noise = jax.random.split(key)
+        chosen = jax.random.categorical(share, safe_log(self._chances(params))[before.states, states])
+        return self.emission.sample(noise, self._mixed(params), chosen)
+
+    def cdf_of_rows(self, params: Params, rows: Rows) -> None:
+        return None
