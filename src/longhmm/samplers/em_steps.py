@@ -81,7 +81,7 @@ def collect_slopes(model: HMM, params: Params, rows: Rows, weights: Array) -> Sl
     weights = weights.reshape(-1, model.n_states)  # one row for every state before, where emissions see it
 
     def logs(vector: Array) -> Array:
-        return model.emission.log_likelihoods(coordinates.params(vector), rows).reshape(weights.shape)
+        return model.emission.log_likelihoods({**params, **coordinates.params(vector)}, rows).reshape(weights.shape)
 
     def weighted(vector: Array) -> Array:
         # A state that cannot have produced a row has weight 0 and log density minus infinity.

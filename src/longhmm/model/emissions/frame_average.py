@@ -26,8 +26,7 @@ from longhmm.model.parameters import Parameter, Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
-# How a parameter of a frame follows from those of levels: powers of which the mean over the exposure is taken.
-POWERS = {"mean": 1, "rate": 1, "sd": 2, "variance": 1}
+SQUARED = {"mean": False, "rate": False, "sd": True}  # whether the squares of a parameter are averaged over a frame
 
 
 @EMISSIONS.register("frame-average", offered=False)
@@ -52,7 +51,7 @@ class FrameAverage(Tied):
     ) -> None:
         check_whole("substeps", substeps, 1)
         inner = Gaussian() if emission is None else emission
-        if not isinstance(inner, Emission) or inner.dim != 1 or not set(inner.names) <= set(POWERS):
+        if not isinstance(inner, Emission) or inner.dim != 1 or not set(inner.names) <= set(SQUARED):
             raise ModelError(f"FrameAverage must be of one feature with a mean or a rate, got {emission!r}.")
         super().__init__(inner, (0,) if levels is None else levels)
         self.substeps, self.tied = int(substeps), levels is not None
@@ -129,8 +128,9 @@ class FrameAverage(Tied):
         """The parameters of frames with each of the shares."""
         shares, found = self._shares[self._possible] / self.substeps, {}
         for name in self.emission.names:
-            value, power = jnp.asarray(params[name]), POWERS[name]
-            found[name] = jnp.sum(jnp.asarray(shares, value.dtype) * value**power, axis=1) ** (1.0 / power)
+            value = jnp.asarray(params[name])
+            mean = jnp.sum(jnp.asarray(shares, value.dtype) * (value**2 if SQUARED[name] else value), axis=1)
+            found[name] = jnp.sqrt(mean) if SQUARED[name] else mean
         return found
 
     def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
