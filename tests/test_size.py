@@ -15,7 +15,8 @@ ADDED |= {"counts.py", "kept_programs.py", "row_by_row.py"}
 ADDED |= {"drawn_path.py", "levels_by_time.py", "model_fit.py", "shapes.py", "steady.py", "transitions_by_time.py"}
 ADDED |= {"predictive.py", "predictive_data.py"}
 ADDED |= {"along.py", "columns.py", "covariates.py", "formula.py", "logit.py"}
-ADDED |= {"beta.py", "exponential.py", "frame_average.py", "movement.py", "rates.py", "renumbering.py", "weibull.py", "zeros.py"}
+ADDED |= {"beta.py", "exponential.py", "movement.py", "rates.py", "renumbering.py", "weibull.py", "zeros.py"}
+ADDED |= {"frame_average.py"}
 MOST = {"Python lines": 23_000, "Python files": 160, "C++ lines": 2_200, "lines of the longest file": 400}
 
 

@@ -100,7 +100,7 @@ def lower(
 def _from_rows(model: HMM, params: Params, rows: Rows) -> tuple[Potentials, Pull]:
     """`HMM.potentials`, and the pull-back of marginals through them."""
     moves, n = model.transitions, model.n_states
-    names = [*model.emission.free_names, *((moves.parameter,) if moves.varies or model.emission.sees_transitions else ())]
+    names = [*model.emission.free_names, *[moves.parameter] * (moves.varies or model.emission.sees_transitions)]
     by_chunk = jnp.ndim(rows.values) == 3
 
     def of_one(own: Rows) -> tuple[Any, Any]:

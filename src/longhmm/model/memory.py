@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -98,6 +98,21 @@ class Memory:
         for _ in range(self.length):
             once, none = once @ stay + none @ (transition - stay), none @ stay
         return float(max(0.0, one.sum() - none.sum() - once.sum()))
+
+
+class Dependence:
+    """What observations depend on beside the present state: nothing, unless an emission says otherwise."""
+
+    couples = False  # whether `log_likelihoods` depends on the state before a row too
+    sees_transitions = False  # whether they depend on the parameter of the transitions too
+
+    def beside(self, transitions: Any) -> Self:
+        """The same emission in a model with these transitions, which it may depend on."""
+        return self
+
+    def memory(self, n_states: int) -> Memory | None:
+        """How states remember those before them, where observations depend on these; `unfolded` is then theirs."""
+        return None
 
 
 class Nothing:

@@ -42,27 +42,27 @@ def enumerate_paths(initial: np.ndarray, transition: np.ndarray, log_likelihoods
     length, n_states = log_likelihoods.shape
     if n_states**length > 2_000_000:
         raise LongHMMError(f"enumerate_paths needs K ** T of at most 2,000,000 paths, got {n_states} ** {length}.")
-    with np.errstate(divide="ignore"):
-        log_initial, log_transition = np.log(initial), np.log(transition)
     paths = np.array(list(itertools.product(range(n_states), repeat=length)))
-    scores = path_scores(log_initial, log_transition, log_likelihoods, paths)
+    scores = path_scores(initial, transition, log_likelihoods, paths)
     total = float(logsumexp(scores))
     probabilities = np.exp(scores - total) if np.isfinite(total) else np.zeros(len(paths))
     gamma = np.array([[probabilities[paths[:, t] == k].sum() for k in range(n_states)] for t in range(length)])
     xi, filtered = np.zeros((length - 1, n_states, n_states)), np.zeros((length, n_states))
-    for t in range(1, length):
-        np.add.at(xi[t - 1], (paths[:, t - 1], paths[:, t]), probabilities)
     for t in range(length):
-        short = np.array(list(itertools.product(range(n_states), repeat=t + 1)))
-        partial = path_scores(log_initial, log_transition, log_likelihoods[: t + 1], short)
+        short = paths[:: n_states ** (length - 1 - t), : t + 1]
+        partial = path_scores(initial, transition, log_likelihoods, short)
         seen = logsumexp(partial)
         np.add.at(filtered[t], short[:, t], np.exp(partial - seen) if np.isfinite(seen) else 0.0)
+        if t:
+            np.add.at(xi[t - 1], (paths[:, t - 1], paths[:, t]), probabilities)
     best = int(np.argmax(scores))
     return Enumerated(total, gamma, filtered, xi, paths[best], float(scores[best]), paths, probabilities)
 
 
 def path_scores(initial: np.ndarray, transition: np.ndarray, likelihood: np.ndarray, paths: np.ndarray) -> np.ndarray:
-    """`log p(x, y)` of every path, out of logarithms."""
+    """`log p(x, y)` of every path, from probabilities and log likelihoods."""
+    with np.errstate(divide="ignore"):
+        initial, transition = np.log(initial), np.log(transition)
     scores = initial[paths[:, 0]] + likelihood[0, paths[:, 0]]
     for t in range(1, paths.shape[1]):
         into = transition[t] if transition.ndim == 3 else transition
@@ -170,27 +170,24 @@ class _Case:
         return None if values is None else [values[piece] for piece in self.pieces]
 
     def check_likelihood(self) -> None:
-        pieces = self._cut(np.where(self.block.observed, self.block.values, np.nan)) or []
-        known, covariates = self._cut(self.block.states), self._cut(self.block.covariates)
-        total = self._log_likelihood(pieces, known, covariates)
+        pieces = [np.arange(piece.start, piece.stop) for piece in self.pieces]
+        total = self._log_likelihood(pieces)
         close(log_likelihood(self.model, self.params, self.sequences), total, "NaN must mean missing")
         if len(pieces) > 1:
-            alone = [
-                self._log_likelihood([piece], known and [known[index]], covariates and [covariates[index]])
-                for index, piece in enumerate(pieces)
-            ]
+            alone = [self._log_likelihood([piece]) for piece in pieces]
             close(total, np.sum(alone), "log likelihoods of several sequences must add up")
         else:
-            twice = self._log_likelihood(pieces * 2, known and known * 2, covariates and covariates * 2)
+            twice = self._log_likelihood(pieces * 2)
             close(twice, 2 * total, "the same sequence twice must have twice the log likelihood")
-        longer = [np.concatenate([piece, np.full((1, piece.shape[1]), np.nan)]) for piece in pieces]
-        unknown = known and [np.append(piece, -1) for piece in known]
-        further = covariates and [np.concatenate([piece, piece[-1:]]) for piece in covariates]
-        message = "a missing observation at the end must leave the log likelihood alone"
-        close(self._log_likelihood(longer, unknown, further), total, message)
+        longer = self._log_likelihood([np.append(piece, -1) for piece in pieces])
+        close(longer, total, "a missing observation at the end must leave the log likelihood alone")
 
-    def _log_likelihood(self, pieces: list[np.ndarray], states: Any, covariates: Any) -> float:
-        return log_likelihood(self.model, self.params, open_data(pieces, states=states, covariates=covariates))
+    def _log_likelihood(self, pieces: list[np.ndarray]) -> float:
+        """Of sequences of the rows at these places; row -1 is missing."""
+        rows = self.block.padded(self.sequences.length + 1)
+        parts: Any = (np.where(rows.observed, rows.values, np.nan), rows.states, rows.covariates)
+        values, *known = (None if each is None else [each[piece] for piece in pieces] for each in parts)
+        return log_likelihood(self.model, self.params, open_data(values, states=known[0], covariates=known[1]))
 
     def _probabilities(self, forward_only: bool) -> np.ndarray:
         given = stream(self.model, self.params, self.sequences, forward_only=forward_only)
@@ -209,16 +206,13 @@ class _Case:
             arrivals, departures = gamma.sum(0), departures + smoothed.first
         close(transitions.sum(0), arrivals, "expected transitions into a state must equal its expected visits")
         close(transitions.sum(1), departures, "expected transitions out of a state must equal its expected visits")
-        both = log_likelihood(self.model, self.params, self.sequences)
-        close(both, total, "both passes must give one log likelihood")
+        close(log_likelihood(self.model, self.params, self.sequences), total, "both passes must give one likelihood")
         if all(self.model.n_states ** int(piece.stop - piece.start) <= FEW_PATHS for piece in self.pieces):
             exact = [enumerate_paths(*self._of(self.potentials, piece)) for piece in self.pieces]
-            likelihood = np.sum([one.log_likelihood for one in exact])
-            counts = np.sum([one.xi.sum(0) for one in exact], axis=0)
-            close(total, likelihood, "the log likelihood must be that of all paths together")
+            close(total, sum(one.log_likelihood for one in exact), "the log likelihood must be that of all paths")
             own = [one.gamma[piece.start - piece.stop :] for one, piece in zip(exact, self.pieces, strict=True)]
             close(gamma, np.concatenate(own), "state probabilities must be those of all paths")
-            close(transitions, counts, "transitions must be those of all paths")
+            close(transitions, sum(one.xi.sum(0) for one in exact), "transitions must be those of all paths")
 
     def check_paths(self, seed: int) -> None:
         best = self._score(decode(self.model, self.params, self.sequences), self.potentials)
@@ -245,7 +239,7 @@ class _Case:
         with jax.enable_x64(True):
             potentials = jax.tree.map(np.asarray, jax.jit(self.model.potentials)(self.arrays, block))
         truth = np.concatenate(states)
-        own = potentials.log_likelihood[np.arange(len(truth)), truth]
+        own = potentials.log_likelihood[np.arange(len(truth)), ..., truth]
         finite(own, "log_density must be finite for what sample draws, in the state that drew it")
         best, true = (self._score(path, potentials) for path in (decode(self.model, self.params, drawn), truth))
         require(true <= best + 1e-9 * (1 + abs(best)), "the true path may not score higher than the most probable one")
@@ -260,12 +254,10 @@ class _Case:
         return Potentials(potentials.initial, transition, logs)
 
     def _score(self, path: np.ndarray, potentials: Potentials) -> float:
-        total = 0.0
+        total, n = 0.0, self.model.n_states
         for piece in self.pieces:
-            initial, transition, logs = self._of(potentials, piece)
-            own = np.tile(path[piece].astype(int), (len(initial), 1))
-            if logs.shape[0] > own.shape[1]:  # from the best state before the first row
-                own = np.column_stack([np.arange(len(initial)), own])
-            with np.errstate(divide="ignore"):
-                total += path_scores(np.log(initial), np.log(transition), logs, own).max()
+            given, own = self._of(potentials, piece), path[None, piece].astype(int)
+            if len(given.log_likelihood) > own.shape[1]:  # from the best state before the first row
+                own = np.column_stack([np.arange(n), own.repeat(n, axis=0)])
+            total += path_scores(*given, own).max()
         return float(total)

@@ -18,7 +18,7 @@ from longhmm.errors import DataError, ModelError
 from longhmm.model.covariance import inverse_wishart_density
 from longhmm.model.emissions.distribution import Builder, Density, find_layout, name_of
 from longhmm.model.lowering import Lowering
-from longhmm.model.memory import Memory
+from longhmm.model.memory import Dependence
 from longhmm.model.normal_updates import Conjugate
 from longhmm.model.parameters import (
     Named,
@@ -50,7 +50,7 @@ class Before(NamedTuple):
 
 
 @EMISSIONS.register("distribution", offered=False)
-class Emission(Tree):
+class Emission(Dependence, Tree):
     """Observations of a state follow a NumPyro distribution whose parameters have priors or fixed values.
 
     `distribution` is a NumPyro class, or any function of named parameters that returns a distribution. Each keyword is
@@ -71,8 +71,6 @@ class Emission(Tree):
     specifications: dict[str, Any]  # what is known of every parameter: its prior, its fixed value, or only its region
     support: Constraint = constraints.real
     lags = 0  # rows before each that `log_likelihoods` sees
-    couples = False  # whether `log_likelihoods` depends on the state before a row too
-    sees_transitions = False  # whether it depends on the parameter of the transitions too
     shared: tuple[str, ...] = ()  # parameters of all states together, which are not stacked over them
     has_full_covariance = False  # whether the parameters are `mean (K, D)` and `covariance (K, D, D)` of a Gaussian
     derived = ("_tables",)
@@ -134,14 +132,6 @@ class Emission(Tree):
     def state_levels(self, n_states: int) -> np.ndarray:
         """`(K,)`, which of the stacked values of each parameter a state uses: its own, unless states are tied."""
         return np.arange(n_states)
-
-    def beside(self, transitions: Any) -> Emission:
-        """The same emission in a model with these transitions, which it may depend on."""
-        return self
-
-    def memory(self, n_states: int) -> Memory | None:
-        """How states remember those before them, where observations depend on these; `unfolded` is then theirs."""
-        return None
 
     def parameters(self, n_states: int) -> dict[str, Parameter]:
         """The table of parameters for K states, in the order in which they were given."""

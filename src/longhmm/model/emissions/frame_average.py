@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import product as all_of
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,8 @@ class FrameAverage(Tied):
     Args:
         emission: of a frame without transitions: a `Gaussian` (the default) whose means, and variances, are averaged
             over the frame, or a `Poisson` whose rates are.
-        substeps: into how many parts a frame is cut; the error falls with their square.
+        substeps: into how many parts a frame is cut; the error falls with their square. Of two states that together
+            leave 1.5 times in a frame, the variance of the mean level is 0.9 % too large with 8, and 0.2 % with 16.
         levels: the level of every state where several share one, such as (0, 0, 1).
 
     >>> import longhmm as lh
@@ -65,13 +66,15 @@ class FrameAverage(Tied):
         levels = list(self.levels) if self.tied else None
         return {"emission": self.emission, "substeps": self.substeps, "levels": levels}
 
-    def beside(self, transitions: Any) -> FrameAverage:
+    def beside(self, transitions: Any) -> Self:
         if transitions.dt is None:
             raise ModelError(f"FrameAverage needs transitions=Rates(...), got {transitions!r}.")
+        if self.tied and len(self.levels) != transitions.n_states:
+            raise ModelError(f"levels must be one for each of {transitions.n_states} states, got {self.levels}.")
         return self._with(self.emission, transitions)
 
-    def _with(self, emission: Emission, moves: Any) -> FrameAverage:
-        found = FrameAverage(emission, substeps=self.substeps, levels=self.levels if self.tied else None)
+    def _with(self, emission: Emission, moves: Any) -> Self:
+        found = type(self)(emission, substeps=self.substeps, levels=self.levels if self.tied else None)
         found.moves = moves
         if not self.tied and moves is not None:
             found.levels = tuple(range(moves.n_states))

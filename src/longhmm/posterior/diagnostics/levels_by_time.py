@@ -39,6 +39,9 @@ def log_densities(path: DrawnPath) -> np.ndarray:
     _, model, complete = unfold(path.model, path.params)
     rows = part.rows(0, part.length, model.lags)
     found = in_float64(_log_likelihoods, model, complete, rows)
+    if found.ndim == 3:  # given the state before as well, which is not known where a piece begins
+        found = found[np.arange(len(found)), path.at(np.maximum(position - 1, 0))]
+        found[part.offsets[:-1]] = np.nan
     own = np.take_along_axis(found, path.remembered(position)[:, None], axis=1)
     return np.where(rows.observed.all(axis=1, keepdims=True), own, np.nan)
 

@@ -1,0 +1,147 @@
+"""Detectors that average, against all paths through the sub-steps, a closed form, differences, and simulated rates."""
+
+import itertools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.linalg import expm
+
+import longhmm as lh
+from longhmm.data.rows import Rows
+from longhmm.errors import ModelError
+from longhmm.model.serialise import model_from_config, model_to_config
+
+TWO = lh.Rates("1 <-> 2", dt=0.5)
+CHAIN = lh.Rates("1 <-> 2 <-> 3", dt=0.1)
+RATES = np.array([2.0, 1.0])
+PARAMS = {"rates": RATES, "mean": np.array([0.0, 1.0]), "sd": np.array([0.1, 0.2])}
+FAST = {"rates": np.array([4.0, 3.0, 5.0, 2.0]), "mean": np.array([-1.0, 0.5, 2.0]), "sd": np.array([0.3, 0.2, 0.4])}
+
+
+def model(substeps=4, moves=TWO, emission=None, **options):
+    return lh.HMM(moves.n_states, lh.FrameAverage(emission, substeps=substeps, **options), transitions=moves)
+
+
+def densities(one, params, values):
+    """`(n, K, K)`, with complete parameters and in float64."""
+    complete = one.validate(params)
+    with jax.enable_x64(True):
+        rows = Rows(np.asarray(values, float)[:, None], np.ones((len(values), 1), bool))
+        return np.exp(one.log_likelihoods({name: jnp.asarray(each) for name, each in complete.items()}, rows))
+
+
+def by_all_paths(moves, generator, levels, m, value, density):
+    """`p(y, x_t = j | x_{t-1} = i)`, the sum over all states in the middles of the sub-steps."""
+    n, dt = len(generator), float(moves.dt[0])
+    half, whole = expm(generator * dt / (2 * m)), expm(generator * dt / m)
+    found = np.zeros((n, n))
+    for path in itertools.product(range(n), repeat=m):
+        steps = np.prod([whole[one, other] for one, other in itertools.pairwise(path)])
+        found += np.outer(half[:, path[0]], half[path[-1]]) * steps * density(value, np.array(levels)[list(path)])
+    return found
+
+
+@pytest.mark.parametrize("levels", [None, (0, 0, 1), (1, 0, 1)])
+def test_densities_are_those_of_all_paths_through_sub_steps(levels):
+    one, own = model(4, CHAIN, levels=levels), (0, 1, 2) if levels is None else levels
+    params = {**FAST, "mean": FAST["mean"][: max(own) + 1], "sd": FAST["sd"][: max(own) + 1]}
+    with jax.enable_x64(True):
+        generator = np.asarray(CHAIN.generator(jnp.asarray(FAST["rates"])))
+
+    def density(value, path):
+        sd = np.sqrt(np.mean(params["sd"][path] ** 2))
+        return stats.norm.pdf(value, np.mean(params["mean"][path]), sd)
+
+    values = [-1.2, 0.3, 1.9]
+    joint = densities(one, params, values) * expm(generator * 0.1)
+    for value, found in zip(values, joint, strict=True):
+        np.testing.assert_allclose(found, by_all_paths(CHAIN, generator, own, 4, value, density), rtol=1e-9)
+
+
+def test_photon_counts_have_the_mean_rate_of_a_frame():
+    one = model(3, TWO, lh.Poisson())
+    with jax.enable_x64(True):
+        generator = np.asarray(TWO.generator(jnp.asarray(RATES)))
+    rate, values = np.array([2.0, 11.0]), [0, 5, 9]
+    joint = densities(one, {"rates": RATES, "rate": rate}, values) * expm(generator * 0.5)
+    for value, found in zip(values, joint, strict=True):
+        expected = by_all_paths(TWO, generator, (0, 1), 3, value, lambda y, p: stats.poisson.pmf(y, rate[p].mean()))
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def variance(substeps):
+    """Of the mean level over a frame, in the long run."""
+    one = model(substeps).resolve(np.linspace(0, 1, 10))
+    with jax.enable_x64(True):
+        chances = np.asarray(one.emission._chances({"rates": jnp.asarray(RATES)}))
+        mean = np.asarray(one.emission._mixed({"mean": jnp.arange(2.0), "sd": jnp.ones(2)})["mean"])
+        moves = np.asarray(TWO.typical(RATES))
+    weights = np.einsum("i,ij,ijc->c", RATES[::-1] / RATES.sum(), moves, chances)
+    return weights @ mean**2 - (weights @ mean) ** 2
+
+
+def test_the_error_falls_with_the_square_of_the_sub_steps():
+    """The variance of the mean of a two-state process over a time t is `2 p q (k t - 1 + exp(-k t)) / (k t)^2`."""
+    passed = RATES.sum() * 0.5
+    exact = 2 * np.prod(RATES) / RATES.sum() ** 2 * (passed - 1 + np.exp(-passed)) / passed**2
+    errors = np.array([variance(substeps) / exact - 1 for substeps in (4, 8, 16)])
+    np.testing.assert_allclose(errors[:-1] / errors[1:], 4.0, rtol=0.03)
+    assert errors[1] == pytest.approx(0.0092, abs=1e-4)
+
+
+def test_everything_agrees_with_all_paths():
+    values = np.array([0.1, 0.9, np.nan, 0.4, 0.6, 1.1, 0.0])
+    lh.testing.check_coherence(model(3), PARAMS, lh.open_data([values[:4], values[4:]]))
+
+
+def test_gradients_are_those_of_differences():
+    one = model(3)
+    _, values = lh.simulate(one, PARAMS, 200, seed=3)
+    slope = lh.gradient(one, PARAMS, values, prior=False)
+    at = lh.unconstrain(one.resolve(values), PARAMS)
+    for name in ("transition", "mean", "sd"):
+        for index in range(2):
+            moved = [{**at, name: at[name] + sign * 1e-5 * np.eye(2)[index]} for sign in (1, -1)]
+            ends = [lh.constrain(one.resolve(values), each) for each in moved]
+            high, low = (lh.log_likelihood(one, {n: each[n] for n in PARAMS}, values) for each in ends)
+            assert slope[name][index] == pytest.approx((high - low) / 2e-5, rel=2e-6), name
+
+
+def test_it_is_stored():
+    for given in (model(5), model(5, CHAIN, levels=(0, 0, 1)), model(2, TWO, lh.Poisson())):
+        config = json.loads(json.dumps(model_to_config(given.resolve(np.arange(20)))))
+        again = model_from_config(config)
+        assert model_to_config(again) == config and repr(again) == repr(given.resolve(np.arange(20)))
+        assert again.emission.moves.terms == given.transitions.terms
+
+
+def test_rates_are_found_and_judged(tmp_path):
+    """Half of all dwell times are shorter than three frames: without the average within frames rates are far off."""
+    one, moves = model(4), {"rates": np.array([0.5, 0.4])}
+    _, values = lh.simulate(model(32), {**PARAMS, **moves}, 2000, seed=1)
+    posterior = lh.sample(one, values, draws=250, chains=2, seed=1, progress=False)
+    table = posterior.rates()
+    assert np.all(np.abs(table["mean"] - moves["rates"]) < 4 * table["sd"]) and np.all(table["sd"] < 0.1)
+    assert posterior.diagnose(values).kind in ("trust", "run longer", "model does not fit")
+    posterior.save(tmp_path / "run")
+    again = lh.load(tmp_path / "run")
+    np.testing.assert_array_equal(again.draws["rates"], posterior.draws["rates"])
+    assert again.decode(values).shape == (2000,)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: lh.HMM(2, lh.FrameAverage()), r"FrameAverage needs transitions=Rates\(...\), got "),
+        (lambda: lh.FrameAverage(substeps=0), "substeps must be"),
+        (lambda: lh.FrameAverage(lh.Gaussian(dim=2)), "FrameAverage must be of one feature with a mean or a rate"),
+        (lambda: model(2, levels=(0, 1, 1)), r"levels must be one for each of 2 states, got \(0, 1, 1\)."),
+    ],
+)
+def test_refusals(make, message):
+    with pytest.raises(ModelError, match=message):
+        make()
