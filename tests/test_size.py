@@ -16,7 +16,7 @@ ADDED |= {"drawn_path.py", "levels_by_time.py", "model_fit.py", "shapes.py", "st
 ADDED |= {"predictive.py", "predictive_data.py"}
 ADDED |= {"along.py", "columns.py", "covariates.py", "formula.py", "logit.py"}
 ADDED |= {"beta.py", "exponential.py", "movement.py", "rates.py", "renumbering.py", "weibull.py", "zeros.py"}
-ADDED |= {"frame_average.py"}
+ADDED |= {"channels.py", "durations.py", "equally_spaced.py", "frame_average.py", "kinetics.py"}
 MOST = {"Python lines": 23_000, "Python files": 160, "C++ lines": 2_200, "lines of the longest file": 400}
 
 

@@ -18,7 +18,8 @@ from longhmm.backends.stream import totals
 from longhmm.data.preprocess import Preprocessing
 from longhmm.inference.markov import stationary_on_host
 from longhmm.model.support import unwrapped
-from longhmm.posterior.draws import SAMPLE_DIMS, Draws, central, check_rate, entry_table, in_float64, labelled
+from longhmm.posterior.draws import SAMPLE_DIMS, central, check_rate, entry_table, in_float64, labelled
+from longhmm.posterior.kinetics import Kinetics, generators_of
 from longhmm.run.chains import bulk_effective_size, effective_sizes, r_hat, tail_effective_size
 
 if TYPE_CHECKING:
@@ -30,12 +31,11 @@ SHORTEST = 8  # draws per chain from which anything is said
 SINGULAR = 1e-13  # singular values below this are zero: such a matrix has no logarithm
 NEGATIVE = 1e-9  # rates per sample below minus this are negative, not rounding
 
-_generators = jax.jit(lambda moves, rates: jax.vmap(moves.generator)(rates))
 _means = jax.jit(lambda model, params: model.emission.means(params))
 _locations = jax.jit(lambda model, params: jax.vmap(model.emission.location)(params))
 
 
-class Summarising(Draws):
+class Summarising(Kinetics):
     """Draws that show what they are, how long states last and how often they follow one another."""
 
     def summary(self, *, interval: float = 0.9) -> pd.DataFrame:
@@ -107,7 +107,8 @@ class Summarising(Draws):
         if flow:
             found = stationary_on_host(transition)[:, :, None] * transition * scale
         elif moves.dt is not None:
-            found = in_float64(_generators, moves, stacked[moves.parameter])
+            moves = moves.single
+            found = in_float64(generators_of, moves, stacked[moves.parameter])
         else:
             generators, valid = zip(*map(generator_of, transition), strict=True)
             found = np.stack(generators) * scale

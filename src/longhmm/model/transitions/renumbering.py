@@ -14,6 +14,7 @@ class Renumbered:
     states: tuple[str, ...] = ()  # their names, where they have any
     dt: Any = None  # seconds between rows, of transitions in continuous time
     shape: tuple[int, ...]
+    single: Any = property(lambda self: self)  # those of one channel, where there are several
 
     def renumbered(self, parameter: Any, order: Any) -> Any:
         """The parameter where new state s is old state `order[s]`: its axes are, after leading ones, `state` and

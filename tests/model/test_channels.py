@@ -1,0 +1,125 @@
+"""Identical channels, against the product of their chains, and levels with one distance."""
+
+import itertools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.linalg import expm
+
+import longhmm as lh
+from longhmm.errors import ModelError
+from longhmm.model.serialise import model_from_config, model_to_config
+
+RATES = np.array([3.0, 5.0])
+LOOP = lh.Rates("C1 <-> C2 <-> O, O -> C1", dt=0.02)
+CASES = [
+    (lh.Channels(1, "C <-> O", dt=0.05), RATES),
+    (lh.Channels(3, "C <-> O", dt=0.05), RATES),
+    (lh.Channels(3, lh.Rates("C1 <-> C2 <-> O", dt=0.05)), np.array([3.0, 5.0, 2.0, 7.0])),
+    (lh.Channels(2, LOOP, open_states=("C2", "O")), np.array([3.0, 5.0, 2.0, 7.0, 1.0])),
+]
+PAIR = lh.Channels(2, "C <-> O", dt=0.05)
+PARAMS = {"rates": RATES, "base": [0.5], "step": [1.0], "sd": [0.2, 0.25, 0.3]}
+
+
+@pytest.mark.parametrize(("moves", "rates"), CASES, ids=[str(moves) for moves, _ in CASES])
+def test_transitions_are_those_of_the_product_of_chains(moves, rates):
+    size, n = moves.one.n_states, moves.n
+    with jax.enable_x64(True):
+        found, one = np.asarray(moves.typical(rates)), np.asarray(moves.one.generator(jnp.asarray(rates)))
+    whole = np.eye(1)
+    for _ in range(n):
+        whole = np.kron(whole, expm(one * float(moves.dt[0])))
+    paths = np.array(list(itertools.product(range(size), repeat=n)))
+    counts = np.stack([(paths == state).sum(axis=1) for state in range(size)], axis=1)
+    member = (counts[:, None, :] == moves.occupancies).all(axis=2).astype(float)
+    assert np.all(member.sum(axis=1) == 1) and moves.n_states == member.shape[1]
+    np.testing.assert_allclose(member @ found, whole @ member, atol=1e-13)
+    np.testing.assert_array_equal(found > 0, moves.allowed)
+
+
+def test_states_are_named_and_have_levels():
+    moves = lh.Channels(2, lh.Rates("C1 <-> C2 <-> O", dt=1.0))
+    assert moves.states == ("2 C1", "1 C1 + 1 C2", "2 C2", "1 C1 + 1 O", "1 C2 + 1 O", "2 O")
+    assert moves.levels == (0, 0, 0, 1, 1, 2)
+    assert lh.Channels(2, LOOP, open_states=("C2", "O")).levels == (0, 1, 1, 2, 2, 2)
+
+
+def test_likelihoods_are_those_of_the_product_of_chains():
+    """Three channels of two states: eight states, of which those with as many open channels share a level."""
+    moves, rng = lh.Channels(3, "C <-> O", dt=0.05), np.random.default_rng(2)
+    values, params = rng.normal(1.0, 1.0, 40), {"base": [0.5], "step": [1.0], "sd": [0.2, 0.25, 0.3, 0.4]}
+    spaced = lh.HMM(4, lh.EquallySpaced(moves.levels), transitions=moves, initial="stationary")
+    found = lh.log_likelihood(spaced, {"rates": RATES, **params}, values)
+    single = expm(np.array([[-3.0, 3.0], [5.0, -5.0]]) * 0.05)
+    paths = np.array(list(itertools.product(range(2), repeat=3)))
+    open_channels = paths.sum(axis=1)
+    whole = lh.HMM(8, lh.Tied(lh.Gaussian(), open_channels), initial="stationary")
+    levels = {"mean": 0.5 + np.arange(4.0), "sd": params["sd"]}
+    product = np.kron(np.kron(single, single), single)
+    assert found == pytest.approx(lh.log_likelihood(whole, {"transition": product, **levels}, values), rel=1e-10)
+    free = lh.HMM(4, lh.Tied(lh.Gaussian(), moves.levels), transitions=moves, initial="stationary")
+    assert found == pytest.approx(lh.log_likelihood(free, {"rates": RATES, **levels}, values), rel=1e-10)
+
+
+def test_everything_agrees_with_all_paths():
+    one = lh.HMM(3, lh.EquallySpaced(PAIR.levels), transitions=PAIR)
+    values = np.array([0.6, 1.4, np.nan, 2.3, 2.6, 1.1])
+    lh.testing.check_coherence(one, PARAMS, lh.open_data([values[:4], values[4:]]))
+
+
+def test_distributions_of_levels():
+    emission = lh.EquallySpaced(PAIR.levels)
+    with jax.enable_x64(True):
+        params = {name: jnp.asarray(value, float) for name, value in PARAMS.items()}
+        values = jnp.asarray([[0.4], [2.2]])
+        mean, sd = 0.5 + np.arange(3), np.array(PARAMS["sd"])
+        np.testing.assert_allclose(
+            emission.log_density(params, values), stats.norm.logpdf(values, mean, sd), rtol=1e-12
+        )
+        np.testing.assert_allclose(emission.cdf(params, values)[0][..., 0], stats.norm.cdf(values, mean, sd), rtol=1e-9)
+
+
+def test_it_is_stored():
+    moves = lh.Channels(2, lh.Rates("C1 <-> C2 <-> O", dt=1e-3, fixed={"C1 -> C2": 4.0}), open_states="O")
+    for emission in (lh.EquallySpaced(moves.levels), lh.Tied(lh.Gaussian(), moves.levels)):
+        model = lh.HMM(moves.n_states, emission, transitions=moves).resolve(np.linspace(0, 5, 50))
+        config = json.loads(json.dumps(model_to_config(model)))
+        again = model_from_config(config)
+        assert model_to_config(again) == config and jax.tree.structure(again) == jax.tree.structure(model)
+
+
+def test_rates_of_one_channel_are_found(tmp_path):
+    moves = lh.Channels(3, "C <-> O", dt=0.02)
+    model = lh.HMM(4, lh.EquallySpaced(moves.levels), transitions=moves)
+    truth = {"rates": RATES, "base": [0.5], "step": [1.0], "sd": [0.3, 0.3, 0.3, 0.3]}
+    _, values = lh.simulate(model, truth, 5000, seed=1)
+    posterior = lh.sample(model, values, draws=250, chains=2, seed=1, progress=False)
+    table = posterior.rates()
+    assert table["from"].tolist() == ["C", "O"] and table["to"].tolist() == ["O", "C"]
+    assert np.all(np.abs(table["mean"] - RATES) < 4 * table["sd"]) and np.all(table["sd"] < 0.15 * RATES)
+    assert abs(float(posterior.draws["step"].mean()) - 1.0) < 0.05
+    assert posterior.diagnose(values).kind != "model does not fit"
+    posterior.save(tmp_path / "run")
+    np.testing.assert_array_equal(lh.load(tmp_path / "run").draws["step"], posterior.draws["step"])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: lh.Channels(0, "C <-> O", dt=1.0), "n must be"),
+        (lambda: lh.Channels(2, "C <-> O"), "dt must be given once"),
+        (lambda: lh.Channels(2, LOOP, dt=1.0), "dt must be given once"),
+        (lambda: lh.Channels(2, "C <-> O", dt=1.0, open_states="X"), "open_states must be names among C, O, got 'X'."),
+        (lambda: lh.EquallySpaced((0, 2)), "levels must be one integer per state, from 0 without gaps"),
+        (lambda: lh.HMM(4, lh.EquallySpaced((0, 1))), "levels must be one for each of 4 states"),
+        (lambda: lh.HMM(4, lh.Poisson(), transitions=PAIR), "transitions must be between 4 states"),
+    ],
+)
+def test_refusals(make, message):
+    with pytest.raises(ModelError, match=message):
+        make()
