@@ -39,7 +39,7 @@ def posterior_of(model, params):
     model = model.resolve(np.linspace(0, 1, 20))
     complete = model.validate({**params, "mean": [0.0, 1.0], "sd": [0.3, 0.3]})
     natural = {name: np.tile(value, (2, 10, *(1,) * value.ndim)) for name, value in complete.items()}
-    return Posterior(model, chains_of(model, natural))
+    return Posterior.from_chains(model, chains_of(model, natural), lh.open_data(np.linspace(0, 1, 20)))
 
 
 def test_the_table():

@@ -18,7 +18,7 @@ from longhmm.backends.stream import totals
 from longhmm.data.preprocess import Preprocessing
 from longhmm.inference.markov import stationary_on_host
 from longhmm.model.support import unwrapped
-from longhmm.posterior.draws import SAMPLE_DIMS, central, check_rate, entry_table, in_float64, labelled
+from longhmm.posterior.draws import SAMPLE_DIMS, Draws, central, check_rate, entry_table, in_float64, labelled
 from longhmm.posterior.kinetics import Kinetics, generators_of
 from longhmm.run.chains import bulk_effective_size, effective_sizes, r_hat, tail_effective_size
 
