@@ -18,6 +18,7 @@ from longhmm.errors import DataError, ModelError
 from longhmm.model.formula import chosen_columns
 from longhmm.model.registry import EMISSIONS, guess_emission
 from longhmm.model.serialise import model_from_config, model_to_config
+from longhmm.model.transitions.rates import scheme_or_formula
 
 RNG = np.random.default_rng(0)
 NO_NUMBERS = ("loc='x'", "loc=None", "loc=True", "loc={}", "loc=Normal('a', 1)", "loc=Normal([0, [1]], 1)", "loc=1j")
@@ -179,3 +180,15 @@ def test_a_warning_for_users_is_one_line_without_its_place_in_the_code():
         patch.setattr("typer.echo", lambda text, err: said.append((text, err)))
         command()
     assert said == [("longhmm: the newest checkpoint is damaged; going on from the one before.", True)]
+
+
+def test_schemes_have_rates_per_second():
+    moves = scheme_or_formula("C <-> O", None, 500.0)
+    assert moves.states == ("C", "O") and float(moves.dt[0]) == 0.002
+    assert scheme_or_formula(None, "~ temp", None) == "~ temp"
+    model = build_model("gaussian", 2, open_data(RNG.normal(size=50)), priors=[], stay=None, transitions=moves)
+    assert model.transitions is moves
+    with pytest.raises(ModelError, match="--scheme needs the number of samples per second"):
+        scheme_or_formula("C <-> O", None, None)
+    with pytest.raises(ModelError, match="must not be given together"):
+        scheme_or_formula("C <-> O", "~ temp", 500.0)

@@ -20,6 +20,9 @@ FREE = np.array([[0.05, 0.3, 0.6], [0.4, 0.1, 0.2], [0.9, 0.5, 0.25]])
 EMISSION = {"mean": np.array([0.0, 1.0, 2.5]), "sd": np.array([0.8, 0.6, 0.7])}
 
 
+of_phases = jax.jit(negative_binomial_hazards, static_argnums=2)
+
+
 def model(moves):
     return lh.HMM(moves.n_states, lh.Tied(lh.Gaussian(), moves.levels), transitions=moves, initial=moves.first)
 
@@ -71,11 +74,11 @@ def test_hazards_are_those_of_the_distribution():
     chances = chances_of_negative_binomial(40)
     expected = chances / (1.0 - np.cumsum(chances, axis=1) + chances)
     with jax.enable_x64(True):
-        found = negative_binomial_hazards(jnp.asarray(MEAN), jnp.asarray(SHAPE), 40)
+        found = of_phases(MEAN, SHAPE, 40)
         np.testing.assert_allclose(found[:, :15], expected[:, :15], rtol=1e-8)
         assert np.allclose(found[2], 1 / 2.2)  # with a shape of 1 it is geometric
-        sharp = negative_binomial_hazards(jnp.asarray([5.0]), jnp.asarray([1e4]), 60)
-    narrow = negative_binomial_hazards(jnp.asarray(MEAN, jnp.float32), jnp.asarray(SHAPE, jnp.float32), 40)
+        sharp = of_phases(np.array([5.0]), np.array([1e4]), 40)
+    narrow = of_phases(MEAN.astype(np.float32), SHAPE.astype(np.float32), 40)
     np.testing.assert_allclose(narrow, found, rtol=2e-4)
     assert np.all(np.isfinite(sharp)) and np.all((sharp >= 0) & (sharp <= 1))
 
@@ -94,25 +97,26 @@ def test_derivatives_and_coordinates(kind):
     own = FREE.ravel() if kind == "free" else np.concatenate([MEAN, SHAPE])
     parameter = np.concatenate([own, EXITS.ravel()])
     with jax.enable_x64(True):
-        matrix = np.asarray(moves.typical(parameter))
+        typical = jax.jit(moves.typical)
+        matrix = np.asarray(typical(parameter))
         np.testing.assert_allclose(matrix.sum(axis=1), 1.0, rtol=1e-12)
         np.testing.assert_array_equal(matrix > 0, moves.allowed)
-        slopes = jax.jacobian(moves.typical)(jnp.asarray(parameter))
+        slopes = np.asarray(jax.jit(jax.jacobian(moves.typical))(parameter))
         for index, unit in enumerate(np.eye(len(parameter))):
-            ends = [np.asarray(moves.typical(parameter + sign * 1e-6 * unit)) for sign in (1, -1)]
+            ends = [np.asarray(typical(parameter + sign * 1e-6 * unit)) for sign in (1, -1)]
             np.testing.assert_allclose(slopes[..., index], (ends[0] - ends[1]) / 2e-6, atol=1e-8)
-        u = moves.unconstrain(jnp.asarray(parameter))
+        u = jax.jit(moves.unconstrain)(parameter)
         assert u.shape == (moves.n_free,)
-        np.testing.assert_allclose(moves.constrain(u), parameter, rtol=1e-12)
+        np.testing.assert_allclose(jax.jit(moves.constrain)(u), parameter, rtol=1e-12)
         keep = np.r_[: len(own), len(own) : len(parameter) : 2]  # of two probabilities one says all
-        volume = np.linalg.slogdet(jax.jacobian(moves.constrain)(u)[keep])[1]
-        assert float(moves.log_jacobian(jnp.asarray(parameter))) == pytest.approx(volume)
+        volume = np.linalg.slogdet(jax.jit(jax.jacobian(moves.constrain))(u)[keep])[1]
+        assert float(jax.jit(moves.log_jacobian)(parameter)) == pytest.approx(volume)
 
 
 def test_priors():
     moves = lh.Durations(2, mean=dist.Gamma(2.0, 0.1), shape=dist.Gamma(3.0, 1.0))
     with jax.enable_x64(True):
-        found = moves.log_prior(jnp.asarray([11.0, 5.0, 2.0, 1.5, 1.0, 1.0]))
+        found = jax.jit(moves.log_prior)(jnp.asarray([11.0, 5.0, 2.0, 1.5, 1.0, 1.0]))
     expected = stats.gamma.logpdf([10.0, 4.0], 2.0, scale=10.0).sum() + stats.gamma.logpdf([2.0, 1.5], 3.0).sum()
     assert float(found) == pytest.approx(expected)
 

@@ -31,7 +31,8 @@ def densities(one, params, values):
     complete = one.validate(params)
     with jax.enable_x64(True):
         rows = Rows(np.asarray(values, float)[:, None], np.ones((len(values), 1), bool))
-        return np.exp(one.log_likelihoods({name: jnp.asarray(each) for name, each in complete.items()}, rows))
+        logs = jax.jit(one.log_likelihoods)({name: jnp.asarray(each) for name, each in complete.items()}, rows)
+        return np.exp(np.asarray(logs))
 
 
 def by_all_paths(moves, generator, levels, m, value, density):
@@ -50,7 +51,7 @@ def test_densities_are_those_of_all_paths_through_sub_steps(levels):
     one, own = model(4, CHAIN, levels=levels), (0, 1, 2) if levels is None else levels
     params = {**FAST, "mean": FAST["mean"][: max(own) + 1], "sd": FAST["sd"][: max(own) + 1]}
     with jax.enable_x64(True):
-        generator = np.asarray(CHAIN.generator(jnp.asarray(FAST["rates"])))
+        generator = np.asarray(jax.jit(CHAIN.generator)(FAST["rates"]))
 
     def density(value, path):
         sd = np.sqrt(np.mean(params["sd"][path] ** 2))
@@ -65,7 +66,7 @@ def test_densities_are_those_of_all_paths_through_sub_steps(levels):
 def test_photon_counts_have_the_mean_rate_of_a_frame():
     one = model(3, TWO, lh.Poisson())
     with jax.enable_x64(True):
-        generator = np.asarray(TWO.generator(jnp.asarray(RATES)))
+        generator = np.asarray(jax.jit(TWO.generator)(RATES))
     rate, values = np.array([2.0, 11.0]), [0, 5, 9]
     joint = densities(one, {"rates": RATES, "rate": rate}, values) * expm(generator * 0.5)
     for value, found in zip(values, joint, strict=True):
@@ -77,9 +78,10 @@ def variance(substeps):
     """Of the mean level over a frame, in the long run."""
     one = model(substeps).resolve(np.linspace(0, 1, 10))
     with jax.enable_x64(True):
-        chances = np.asarray(one.emission._chances({"rates": jnp.asarray(RATES)}))
-        mean = np.asarray(one.emission._mixed({"mean": jnp.arange(2.0), "sd": jnp.ones(2)})["mean"])
-        moves = np.asarray(TWO.typical(RATES))
+        params = {"rates": jnp.asarray(RATES), "mean": jnp.arange(2.0), "sd": jnp.ones(2)}
+        every = jax.jit(lambda at: (one.emission._chances(at), one.emission._mixed(at), TWO.typical(at["rates"])))
+        chances, mixed, moves = jax.tree.map(np.asarray, every(params))
+        mean = mixed["mean"]
     weights = np.einsum("i,ij,ijc->c", RATES[::-1] / RATES.sum(), moves, chances)
     return weights @ mean**2 - (weights @ mean) ** 2
 

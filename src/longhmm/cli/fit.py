@@ -48,6 +48,7 @@ def fit(
     noise: options.Noise = None,
     response: options.Response = None,
     transitions: options.Transitions = None,
+    scheme: options.Scheme = None,
     stay: options.Stay = None,
     sampler: options.Sampler = samplers.AUTO,
     chains: options.Chains = 4,
@@ -64,6 +65,7 @@ def fit(
     """
     from longhmm.model.formula import chosen_columns
     from longhmm.model.serialise import model_to_config
+    from longhmm.model.transitions.rates import scheme_or_formula
     from longhmm.posterior.run_directory import RunDirectory
 
     for name, value, unit in (("--time-limit", time_limit, "seconds"), ("--rate", rate, "samples per second")):
@@ -79,9 +81,9 @@ def fit(
     if not steps.changes_nothing:
         said.say(f"After preprocessing: {data.length:,} samples")
     said.say(f"Emission: {guess.name} ({guess.reason})")
-    more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, transitions=transitions)
-    more |= dict(lags=lags, noise=noise, response=response)
-    model = options.build_model(guess.name, states, data, **more)
+    moves = scheme_or_formula(scheme, transitions, rate and rate / decimate)
+    more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, lags=lags, noise=noise, response=response)
+    model = options.build_model(guess.name, states, data, transitions=moves, **more)
     request: dict[str, Any] = dict(recordings=options.located(recordings), dataset=dataset, **names, rate=rate)
     request |= dict(unit=recording.unit, preprocessing=steps.to_dict(), held_out=held_out, emission=guess._asdict())
     wanted = dict(sampler=sampler, chains=chains, draws=draws, seed=seed, time_limit=time_limit)

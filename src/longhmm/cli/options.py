@@ -82,6 +82,7 @@ Lags = Annotated[int | None, modelling(help="Rows of its own past on which a row
 Noise = Annotated[str | None, modelling(help="Noise correlated about the level: ar:2, ma:3, ma:3,lags=12,common.")]
 Response = Annotated[str | None, modelling(help="What is shown after a step: 0.3,0.8,1 or gaussian:0.1 or bessel:0.1.")]
 Transitions = Annotated[str | None, modelling(help="Formula of covariates, columns of the file, such as '~ temp'.")]
+Scheme = Annotated[str | None, modelling(help="Kinetic scheme with rates per second, such as 'C1 <-> C2 <-> O'.")]
 Stay = Annotated[float | None, modelling(help="Prior weight of staying in a state, in observations (moving has 1).")]
 Chains = Annotated[int, sampling(min=1, help="Independent chains.")]
 Draws = Annotated[int, sampling(min=1, help="Draws kept of each chain.")]

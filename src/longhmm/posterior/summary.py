@@ -107,8 +107,7 @@ class Summarising(Kinetics):
         if flow:
             found = stationary_on_host(transition)[:, :, None] * transition * scale
         elif moves.dt is not None:
-            moves = moves.single
-            found = in_float64(generators_of, moves, stacked[moves.parameter])
+            found = in_float64(generators_of, moves := moves.single, stacked[moves.parameter])
         else:
             generators, valid = zip(*map(generator_of, transition), strict=True)
             found = np.stack(generators) * scale

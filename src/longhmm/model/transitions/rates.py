@@ -76,6 +76,17 @@ def _times(one: jax.Array, other: jax.Array) -> jax.Array:
     return jnp.swapaxes(product(one[None], jnp.swapaxes(other, 0, 1)), 0, 1)
 
 
+def scheme_or_formula(scheme: str | None, formula: str | None, rate: float | None) -> Rates | str | None:
+    """What the command line says of transitions, seen `rate` times per second."""
+    if scheme is None:
+        return formula
+    if formula is not None:
+        raise ModelError("--scheme and --transitions must not be given together: rates follow no covariates.")
+    if rate is None:
+        raise ModelError("--scheme needs the number of samples per second, which the file does not say: give --rate.")
+    return Rates(scheme, dt=1.0 / rate)
+
+
 @TRANSITIONS.register("rates")
 class Rates(TransitionModel):
     """A kinetic scheme in continuous time: `rates` per second, seen every `dt` seconds.
