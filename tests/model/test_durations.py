@@ -122,7 +122,7 @@ def test_priors():
 
 
 def test_it_is_stored():
-    for moves in (lh.Durations(2, phases=4, mean=dist.Gamma(2.0, 0.1)), lh.Durations(3, "free", phases=2)):
+    for moves in (lh.Durations(2, phases=4, mean=dist.Gamma(2.0, 0.1)), lh.Durations(2, "free", phases=2)):
         one = model(moves).resolve(np.linspace(0, 5, 50))
         config = json.loads(json.dumps(model_to_config(one)))
         again = model_from_config(config)

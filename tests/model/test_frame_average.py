@@ -121,6 +121,7 @@ def test_it_is_stored():
         assert again.emission.moves.terms == given.transitions.terms
 
 
+@pytest.mark.slow
 def test_rates_are_found_and_judged(tmp_path):
     """Half of all dwell times are shorter than three frames: without the average within frames rates are far off."""
     one, moves = model(4), {"rates": np.array([0.5, 0.4])}

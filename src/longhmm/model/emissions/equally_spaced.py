@@ -76,7 +76,7 @@ class EquallySpaced(Emission):
         return np.array(self.levels)
 
     @cached_property
-    def untied(self) -> Emission:  # type: ignore[override]
+    def untied(self) -> Emission:
         given = {name: None if isinstance(spec, Pending) else spec for name, spec in self.specifications.items()}
         return EquallySpaced(range(max(self.levels) + 1), **given)
 

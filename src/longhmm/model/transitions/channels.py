@@ -84,9 +84,9 @@ class Channels(TransitionModel):
         return tuple(" + ".join(each) for each in named)
 
     dt = property(lambda self: self.one.dt)
-    shape = property(lambda self: self.one.shape)  # type: ignore[assignment]
-    terms = property(lambda self: self.one.terms)  # type: ignore[assignment]
-    n_free = property(lambda self: self.one.n_free)  # type: ignore[assignment]
+    shape = property(lambda self: self.one.shape)
+    terms = property(lambda self: self.one.terms)
+    n_free = property(lambda self: self.one.n_free)
     single = property(lambda self: self.one)
 
     def __repr__(self) -> str:
@@ -136,7 +136,7 @@ class Channels(TransitionModel):
         return jnp.broadcast_to(self.typical(parameter), (covariates.shape[0], self.n_states, self.n_states))
 
     @cached_property
-    def direct(self) -> np.ndarray:  # type: ignore[override]
+    def direct(self) -> np.ndarray:
         found = np.eye(self.n_states, dtype=bool)
         found[self._moves[0], self._moves[1]] = True
         return found

@@ -40,7 +40,7 @@ def negative_binomial_hazards(mean: jax.Array, shape: jax.Array, phases: int) ->
     ratio = jnp.minimum((further[-1] + shape[:, 0]) / (further[-1] + 1.0) * stay[:, 0], MOST)
     beyond = terms[:, -1] * ratio / (1.0 - ratio)
     survival = jnp.cumsum(terms[:, ::-1], axis=1)[:, ::-1] + beyond[:, None]
-    tiny = jnp.finfo(mean.dtype).tiny
+    tiny = float(np.finfo(mean.dtype).tiny)
     hazards = (terms / jnp.maximum(survival, tiny))[:, :phases]
     return jnp.where(survival[:, :phases] > tiny, hazards, (1.0 - stay) * jnp.ones_like(hazards))
 
