@@ -67,6 +67,7 @@ def test_likelihoods_are_those_of_the_product_of_chains():
     assert found == pytest.approx(lh.log_likelihood(free, {"rates": RATES, **levels}, values), rel=1e-10)
 
 
+@pytest.mark.slow
 def test_everything_agrees_with_all_paths():
     one = lh.HMM(3, lh.EquallySpaced(PAIR.levels), transitions=PAIR)
     values = np.array([0.6, 1.4, np.nan, 2.3, 2.6, 1.1])

@@ -74,7 +74,7 @@ def test_hazards_are_those_of_the_distribution():
     chances = chances_of_negative_binomial(40)
     expected = chances / (1.0 - np.cumsum(chances, axis=1) + chances)
     with jax.enable_x64(True):
-        found = of_phases(MEAN, SHAPE, 40)
+        found = np.asarray(of_phases(MEAN, SHAPE, 40))
         np.testing.assert_allclose(found[:, :15], expected[:, :15], rtol=1e-8)
         assert np.allclose(found[2], 1 / 2.2)  # with a shape of 1 it is geometric
         sharp = of_phases(np.array([5.0]), np.array([1e4]), 40)
