@@ -9,8 +9,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SLOW = {
-    "README.md", "add_emission.md", "add_sampler.md", "buffer.md", "covariates.md", "emissions.md", "sampling.md",
-    "states.md", "tutorial.md", "verdict.md", "coming_from.md",
+    "README.md", "add_emission.md", "add_sampler.md", "buffer.md", "covariates.md", "emissions.md", "online.md",
+    "sampling.md", "states.md", "tutorial.md", "verdict.md", "coming_from.md",
 }  # fmt: skip
 FENCE = re.compile(r"^(?P<indent> *)```python *\n(?P<code>.*?)^(?P=indent)``` *$", re.DOTALL | re.MULTILINE)
 

@@ -12,6 +12,7 @@ from longhmm.cli.decode import decode, report, view
 from longhmm.cli.doctor import doctor
 from longhmm.cli.fit import compare, fit, resume
 from longhmm.cli.reproduce import reproduce, simulate
+from longhmm.cli.watch import watch
 
 app = typer.Typer(
     name="longhmm",
@@ -20,7 +21,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
 )
-for command in (fit, resume, decode, report, compare, simulate, reproduce, view, doctor):
+for command in (fit, resume, decode, report, compare, watch, simulate, reproduce, view, doctor):
     app.command()(command)
 
 

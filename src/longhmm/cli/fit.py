@@ -185,6 +185,8 @@ def parse_states(text: str) -> list[int]:
 
 def draw(run: RunDirectory, out: Output, time_limit: float | None, draws: int) -> None:
     """Sample until the run is complete, keep the posterior, and show it; ends with a code of its own on Ctrl-C."""
+    from longhmm.model.serialise import stored_model
+    from longhmm.posterior.store import damaged
     from longhmm.run.checkpoint import locked
     from longhmm.run.limit import Limit, TimeIsOver
     from longhmm.run.sample import CHECKS, drawn, judge, requested
@@ -194,7 +196,8 @@ def draw(run: RunDirectory, out: Output, time_limit: float | None, draws: int) -
     with locked(run.path):
         fitted, held, continues = run.split()
         try:
-            request = requested(model_of(run), fitted, draws=draws, checkpoint=run.path, **wanted)
+            model = stored_model(run.request["model"], damaged(f"{run.path} has no sound entry 'model'"))
+            request = requested(model, fitted, draws=draws, checkpoint=run.path, **wanted)
             posterior = drawn(request, limit, reserve=CHECKS)
         except (KeyboardInterrupt, TimeIsOver) as stop:
             out.say(f"Stopped with nothing to show yet; `longhmm resume {run.path}` takes the run up again.")
@@ -217,17 +220,6 @@ def draw(run: RunDirectory, out: Output, time_limit: float | None, draws: int) -
     out.result({**document, "stopped": stopped})
     if stopped is not None and "Ctrl-C" in stopped:
         raise typer.Exit(INTERRUPTED)
-
-
-def model_of(run: RunDirectory) -> HMM:
-    from longhmm.model.serialise import model_from_config
-
-    try:
-        return model_from_config(run.request["model"])
-    except ModelError:
-        raise
-    except Exception:  # a description that `fit` did not write can fail in any way
-        raise DataError(f"{run.path} has no sound entry 'model'; the run is damaged, restore a copy of it.") from None
 
 
 def show_states(run: RunDirectory, posterior: Posterior, out: Output) -> pd.DataFrame:

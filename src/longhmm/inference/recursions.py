@@ -58,7 +58,7 @@ class Steps(NamedTuple):
 
 
 class Smoothed(NamedTuple):
-    """The outcome of both recursions; of the forward one alone, probabilities given the rows so far, and no pairs."""
+    """The outcome of both recursions; of the forward one alone, given the rows so far, and without transitions."""
 
     gamma: Float[jax.Array, "time K W"]  # `P(x_t = k | all y of the chunk)`
     transitions: Float[jax.Array, "K K W"]  # sum over core times of `xi_t(i, j) = P(x_{t-1} = i, x_t = j | all y)`
@@ -95,6 +95,9 @@ def filtered(log_before: jax.Array, steps: Steps) -> Smoothed:
     gamma, (n, size) = jnp.exp(log_alpha[1:]), log_before.shape
     none = jnp.zeros((n, n, size), gamma.dtype)
     pairs = jnp.zeros((len(gamma), *none.shape), gamma.dtype) if steps.by_pair else None
+    if steps.pairs:
+        joint = log_alpha[:-1, :, None] + (safe_log(steps.each_matrix) + steps.log_likelihoods)
+        pairs = jnp.exp(_less(joint, log_normaliser[:, None, None]))
     uniform, impossible_at = jnp.zeros_like(log_alpha), _first_impossible(log_normaliser)
     return Smoothed(gamma, none, pairs, log_normaliser, log_alpha, uniform, impossible_at)
 

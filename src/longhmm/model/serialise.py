@@ -71,6 +71,16 @@ def model_from_config(config: Mapping[str, Any]) -> HMM:
     return HMM(n_states, emission, transitions=moves, initial=config["initial"])
 
 
+def stored_model(config: Mapping[str, Any], damaged: Exception) -> HMM:
+    """A model from a description on disk, which may be anything; what to raise then is given."""
+    try:
+        return model_from_config(config)
+    except ModelError:
+        raise
+    except Exception:
+        raise damaged from None
+
+
 def transitions_to_config(moves: TransitionModel) -> dict[str, Any]:
     """A JSON-able description of transitions, or a ModelError where they contain a user's own code."""
     kind = TRANSITIONS.name_of(type(moves))

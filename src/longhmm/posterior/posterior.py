@@ -10,12 +10,13 @@ import xarray as xr
 from longhmm.errors import ModelError, check_whole
 from longhmm.model.formula import term_labels, unlabelled
 from longhmm.model.hmm import HMM
-from longhmm.model.serialise import model_from_config, model_to_config
+from longhmm.model.serialise import model_to_config, stored_model
 from longhmm.posterior import store
 from longhmm.posterior.along import Following
 from longhmm.posterior.diagnostics.verdict import Judging, Verdict
 from longhmm.posterior.draws import coordinate_axes, labelled, parameter_axes
 from longhmm.posterior.events import Decoding
+from longhmm.posterior.online import Arriving
 from longhmm.posterior.predict import Predicting
 from longhmm.posterior.summary import Summarising
 from longhmm.progress import Bar
@@ -27,7 +28,7 @@ from longhmm.version import __version__
 INSIDE_RUN = "posterior"  # where a run of the command line keeps its posterior
 
 
-class Posterior(Summarising, Decoding, Predicting, Following, Judging):
+class Posterior(Summarising, Decoding, Predicting, Following, Arriving, Judging):
     """Draws from the posterior of a hidden Markov model, and what follows from them.
 
     Attributes:
@@ -138,12 +139,7 @@ def load(path: store.Place, model: HMM | None = None) -> Posterior:
                 f"{path} was made with a model that contains code of your own ({document.get('model_text')}): pass "
                 "the same model again, as load(path, model=...)."
             )
-        try:
-            model = model_from_config(document["model"])
-        except ModelError:
-            raise
-        except Exception:  # a description that save did not write can fail in any way
-            raise damaged from None
+        model = stored_model(document["model"], damaged)
     if not {"draws", "unconstrained", "sample_stats"} <= set(groups) or not isinstance(document.get("settings"), dict):
         raise damaged
     draws, unconstrained = groups["draws"], groups["unconstrained"]
