@@ -48,3 +48,7 @@ def test_the_notice_and_the_units_travel_with_the_record(record):
 @pytest.mark.skipif(not ORIGINAL.exists(), reason="the original record is not beside this checkout")
 def test_it_equals_the_original_file(record):
     np.testing.assert_array_equal(record.values, np.load(ORIGINAL, allow_pickle=False))
+
+
+def test_it_is_shown_by_what_it_is_and_not_by_its_licence(record):
+    assert repr(record).endswith("499,999 samples in pA at 500000 Hz)") and len(repr(record)) < 200

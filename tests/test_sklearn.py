@@ -1,9 +1,11 @@
 """The estimator of scikit-learn: its conventions with a sampler that costs nothing, its answers with a real one."""
 
+import warnings
+
 import numpy as np
 import pytest
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -13,6 +15,7 @@ import longhmm as lh
 from longhmm import sklearn as module
 from longhmm.errors import ModelError
 from longhmm.model.summary import subsample
+from longhmm.posterior.diagnostics.verdict import Verdict
 from longhmm.posterior.posterior import Posterior
 from longhmm.run.chains import Chains
 from longhmm.sklearn import BayesianHMM
@@ -95,6 +98,21 @@ def steps():
 def test_a_search_finds_the_number_of_states(quick, steps):
     search = GridSearchCV(quick, {"n_states": [1, 2]}, cv=KFold(2)).fit(steps)
     assert search.best_params_ == {"n_states": 2}
+
+
+@pytest.mark.parametrize("kind", ["trust", "run longer"])
+def test_a_verdict_that_is_not_good_is_a_warning(quick, steps, monkeypatch, kind):
+    def judged(*arguments, **options):
+        posterior = scattered(*arguments, **options)
+        posterior.verdict = Verdict(kind, "that is why")
+        return posterior
+
+    monkeypatch.setattr(module, "sample", judged)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        quick.fit(steps)
+    said = [str(each.message) for each in told if each.category is ConvergenceWarning]
+    assert said == ([] if kind == "trust" else ["The verdict on this fit is 'run longer: that is why'"])
 
 
 def test_clone_and_pipeline(quick, steps):

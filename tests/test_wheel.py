@@ -41,7 +41,7 @@ for name in names:
     try:
         importlib.import_module(name)
     except ImportError as error:
-        assert name == "longhmm.sklearn" and "pip install 'longhmm[sklearn]'" in str(error), (name, error)
+        assert name == "longhmm.sklearn" and "pip install scikit-learn" in str(error), (name, error)
 assert nanopore().values.shape == (499_999,)
 print(len(names), "modules")
 """

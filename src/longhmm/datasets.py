@@ -22,6 +22,9 @@ class Recording(NamedTuple):
     description: str
     licence: str  # the notice that must stay with the data
 
+    def __repr__(self) -> str:
+        return f"Recording({self.description}: {len(self.values):,} samples in {self.unit} at {self.rate_hz:g} Hz)"
+
 
 def nanopore() -> Recording:
     """The current through one nanopore while single polymer molecules block it: 499,999 samples, one second.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,10 +16,11 @@ from longhmm.run.sample import sample
 
 try:
     from sklearn.base import BaseEstimator
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.utils import check_random_state
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
-    raise ImportError("longhmm.sklearn needs scikit-learn; install it with: pip install 'longhmm[sklearn]'") from error
+    raise ImportError("longhmm.sklearn needs scikit-learn; install it with: pip install scikit-learn") from error
 
 if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior
@@ -68,16 +70,9 @@ class BayesianHMM(BaseEstimator):
         progress: bool = False,
         random_state: Any = 0,
     ) -> None:
-        self.n_states = n_states
-        self.emission = emission
-        self.transition_prior = transition_prior
-        self.sampler = sampler
-        self.chains = chains
-        self.draws = draws
-        self.predict_draws = predict_draws
-        self.time_limit = time_limit
-        self.progress = progress
-        self.random_state = random_state
+        self.n_states, self.emission, self.transition_prior = n_states, emission, transition_prior
+        self.sampler, self.chains, self.draws, self.predict_draws = sampler, chains, draws, predict_draws
+        self.time_limit, self.progress, self.random_state = time_limit, progress, random_state
 
     def fit(self, X: Any, y: Any = None, *, lengths: Any = None) -> BayesianHMM:
         """Draw from the posterior given `X`, `(n_samples, n_features)`; `y` is ignored."""
@@ -90,6 +85,9 @@ class BayesianHMM(BaseEstimator):
         how = {name: getattr(self, name) for name in ("sampler", "chains", "draws", "time_limit", "progress")}
         self.posterior_: Posterior = sample(model, sequences, seed=seed, **how)
         self.transition_ = self.posterior_.mean_params()["transition"]
+        verdict = self.posterior_.verdict
+        if verdict is not None and verdict.kind != "trust":
+            warnings.warn(f"The verdict on this fit is '{verdict}'", ConvergenceWarning, stacklevel=2)
         return self
 
     def predict(self, X: Any, *, lengths: Any = None) -> np.ndarray:

@@ -235,7 +235,7 @@ def test_bad_input_fails_with_one_sentence(known, tmp_path):
         (("fit", tmp_path / "broken.npy", *out), "not a readable .npy file"),
         (("fit", tmp_path / "y.npy", "--states", 2, "--out", folder), "exists already"),
         (("fit", tmp_path / "y.npy", *out, "--column", "voltage"), "no column 'voltage'"),
-        (("fit", tmp_path / "y.npy", *out, "--decimate", 10), "--decimate must be below the 10 samples"),
+        (("fit", tmp_path / "y.npy", *out, "--decimate", 10), "at least 11 samples for --decimate 10, has 10"),
         (("fit", tmp_path / "y.npy", *out, "--log"), "no logarithm"),
         (("fit", tmp_path / "y.npy", *out, "--rate", -1), "--rate must be a positive number"),
         (("fit", tmp_path / "y.npy", *out, "--time-limit", 0), "--time-limit must be a positive number"),

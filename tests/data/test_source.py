@@ -143,6 +143,11 @@ def test_what_cannot_be_data(array, message):
         open_source(array)
 
 
+def test_an_array_that_lies_on_its_side_is_questioned():
+    with pytest.warns(UserWarning, match="has 2 rows and 3000 columns, and rows are times: transpose it"):
+        open_source(np.zeros((2, 3000)))
+
+
 def test_unknown_length():
     with pytest.raises(DataError, match=r"the array has unknown shape \(nan,\); .*compute_chunk_sizes"):
         open_source(Recorder(float("nan")))  # type: ignore[arg-type]

@@ -247,6 +247,8 @@ def normal(**priors: Any) -> Emission:
         (lambda: normal(loc=0.0, scale=-1.0), "'scale' of Normal needs a positive number, but its fixed value"),
         (lambda: normal(loc=0.0, width=1.0), "Normal has no parameter 'width'"),
         (lambda: Emission(dist.Poisson), "'rate' of Poisson is missing"),
+        (lambda: normal(loc=dist.Normal(0.0, 50.0)), "'scale' of Normal is missing"),  # not 1, which nobody chose
+        (lambda: Emission(dist.StudentT, df=4.0, scale=1.0), "'loc' of StudentT is missing"),
         (lambda: normal(loc=dist.Normal, scale=1.0), "must be a distribution such as"),
         (lambda: normal(loc="zero", scale=1.0), "'loc' must be a NumPyro distribution"),
         (lambda: normal(loc=dist.Poisson(3.0), scale=1.0), "no unconstrained coordinates"),

@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import longhmm as lh
 from longhmm.data.preprocess import Preprocessing
 from longhmm.errors import DataError, ModelError
 from longhmm.posterior.events import idealised, write_bed, write_dwt, write_events
@@ -86,3 +87,17 @@ def test_tables_of_events_need_a_known_ending(table, tmp_path):
         write_events(tmp_path / "events.xls", table)
     with pytest.raises(DataError, match="cannot be written"):
         write_events(tmp_path / "nowhere" / "events.csv", table)
+
+
+def test_the_rate_that_a_file_gives_is_used(posterior, tmp_path):
+    values = np.tile(np.repeat([-1.0, 2.0], 20), 3)
+    np.savez(tmp_path / "y.npz", y=values, rate=50.0)
+    data = lh.open_data(tmp_path / "y.npz", dataset="y")
+    assert data.rate == 50.0
+    table = posterior.events(data)
+    np.testing.assert_allclose(table["end_s"], table["end"] / 50.0)
+    np.testing.assert_allclose(posterior.events(data, rate=10.0)["end_s"], table["end"] / 10.0)
+    halved = Preprocessing(decimate=2)
+    table = posterior.events(halved.apply(data), preprocessing=halved)
+    assert table["end_s"].iloc[-1] == 120 / 50.0
+    assert "end_s" not in posterior.events(values)

@@ -73,6 +73,17 @@ def test_the_first_colours_differ_for_readers_who_see_no_red_or_no_green():
         assert apart.min() > 0.17  # as far apart as two greys that differ by 25 of 255
 
 
+def test_figures_are_on_white_whatever_is_behind_them():
+    import io
+
+    from matplotlib.image import imread
+
+    file = io.BytesIO()
+    plots.transition_graph(small_posterior(gaussian_model())).savefig(file, format="png")
+    corner = imread(io.BytesIO(file.getvalue()))[0, 0]
+    np.testing.assert_array_equal(corner, [1, 1, 1, 1])
+
+
 def test_pyplot_is_left_alone():
     def figures():
         return list(matplotlib.pyplot.get_fignums()) if "matplotlib.pyplot" in sys.modules else []

@@ -208,6 +208,11 @@ def test_a_posterior_in_hand_has_a_page_too(tmp_path):
     page = place.read_text(encoding="utf-8")
     assert "<title>Mine · longhmm</title>" in page and recording_in(page)["rate"] == 10.0
     assert "The chains agree; the rest was not checked" in page  # it was not diagnosed
+    data = open_data(values)
+    data.rate, data.unit = 20.0, "pA"  # as if a file had said so
+    with without_pictures():
+        known = posterior.report(data, tmp_path / "k.html").read_text(encoding="utf-8")
+    assert recording_in(known)["rate"] == 20.0 and "(pA)" in known
     alone = posterior.report(path=tmp_path / "q.html").read_text(encoding="utf-8")
     assert 'id="recording"' not in alone
 

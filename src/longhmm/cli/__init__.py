@@ -11,6 +11,7 @@ from typer import Option
 from longhmm.cli.decode import decode, report, view
 from longhmm.cli.doctor import doctor
 from longhmm.cli.fit import compare, fit, resume
+from longhmm.cli.language import Once
 from longhmm.cli.reproduce import reproduce, simulate
 from longhmm.cli.watch import watch
 
@@ -22,7 +23,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 for command in (fit, resume, decode, report, compare, watch, simulate, reproduce, view, doctor):
-    app.command()(command)
+    app.command(cls=Once)(command)
 
 
 def _version(wanted: bool) -> None:

@@ -20,23 +20,18 @@ def doctor(as_json: options.Json = False) -> None:
 
     said = Output(as_json)
     extras = LIBRARIES | EXTRAS
-    document: dict[str, Any] = {
-        "python": platform.python_version(),
-        "system": platform.platform(),
-        "devices": devices(),
-        "kernels": kernels(),
-        "versions": {name: installed(name) for name in VERSIONED},
-        "extras": {extra: find_spec(module) is not None for extra, module in extras.items()},
-        "formats": supported().split(", "),
-        "cache": cache(),
-    }
+    document: dict[str, Any] = dict(python=platform.python_version(), system=platform.platform(), cache=cache())
+    document |= dict(devices=devices(), kernels=kernels(), formats=supported().split(", "))
+    document["versions"] = {name: installed(name) for name in VERSIONED}
+    document["extras"] = {extra: find_spec(module) is not None for extra, module in extras.items()}
     said.say(f"Python {document['python']} on {document['system']}")
     for device in document["devices"]:
         said.say(f"Device: {device}")
     for name, state in document["kernels"].items():
         said.say(f"Kernel {name}: {state}")
     said.table("Versions", ("library", "version"), [(k, v or "not installed") for k, v in document["versions"].items()])
-    missing = {extra: f"no: pip install 'longhmm[{extra}]'" for extra, there in document["extras"].items() if not there}
+    named = extras | {"sklearn": "scikit-learn"}  # as they are installed
+    missing = {extra: f"no: pip install {named[extra]}" for extra, there in document["extras"].items() if not there}
     rows = [(extra, module, missing.get(extra, "yes")) for extra, module in extras.items()]
     said.table("Optional", ("extra", "library", "installed"), rows)
     said.say(f"Files it reads: {', '.join(document['formats'])}")

@@ -12,7 +12,7 @@ from typer import Option
 from longhmm import samplers
 from longhmm.cli import options
 from longhmm.cli.output import INTERRUPTED, Output, guarded, seconds
-from longhmm.errors import DataError, LongHMMError, ModelError
+from longhmm.errors import LongHMMError, ModelError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -103,13 +103,14 @@ def resume(
     A run without a checkpoint starts over; a finished run is left as it is.
     """
     from longhmm.posterior.run_directory import RunDirectory
+    from longhmm.posterior.store import damaged
 
     said = Output(as_json)
     found = RunDirectory.open(run)
     asked = found.request["sample"]
     whole = all(type(asked.get(name)) is int and asked[name] >= least for name, least in LEAST.items())
     if not whole or asked.get("sampler") not in samplers.names():
-        raise DataError(f"{found.path} has no sound entry 'sample'; the run is damaged, restore a copy of it.")
+        raise damaged(f"{found.path} has no sound entry 'sample'")
     wanted = draws or asked["draws"]
     if found.has_posterior:
         posterior = found.posterior()
@@ -256,16 +257,6 @@ def describe(run: RunDirectory, posterior: Posterior, out: Output) -> dict[str, 
     out.frame("Parameters", summary.drop(columns=sizes).assign(ess=summary[sizes].min(axis=1)))
     verdict = show_verdict(posterior, out)
     out.say(f"Run: {run.path}")
-    return {
-        "run": str(run.path),
-        "model": repr(posterior.model),
-        "states": states,
-        "summary": summary,
-        "verdict": verdict,
-        "notes": list(posterior.notes),
-        "chains": posterior.n_chains,
-        "draws": posterior.n_draws,
-        "sampler": posterior.settings.get("sampler"),
-        "rate": run.rate,
-        "unit": run.unit,
-    }
+    document = dict(run=str(run.path), model=repr(posterior.model), states=states, summary=summary, verdict=verdict)
+    document |= dict(notes=list(posterior.notes), chains=posterior.n_chains, draws=posterior.n_draws)
+    return {**document, "sampler": posterior.settings.get("sampler"), "rate": run.rate, "unit": run.unit}

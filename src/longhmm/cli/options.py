@@ -12,6 +12,7 @@ import typer
 from typer import Argument, Option
 
 from longhmm import samplers
+from longhmm.cli.language import ask_about_columns
 from longhmm.errors import DataError, ModelError
 from longhmm.model import registry
 
@@ -68,7 +69,8 @@ Log = Annotated[bool, reading("--log", help="Take logarithms; values must be pos
 Detrend = Annotated[bool, reading("--detrend", help="Subtract a straight line, laid through medians.")]
 Normalise = Annotated[bool, reading("--normalise", help="Subtract the mean and divide by the standard deviation.")]
 Emission = Annotated[
-    str | None, modelling(**one_of(registry.EMISSIONS.names), help="Noise around each state; else guessed.")
+    str | None,
+    modelling(**one_of(registry.EMISSIONS.names), help="Noise around each state; else guessed; or step=gamma,angle=.."),
 ]
 Priors = Annotated[
     list[str] | None,
@@ -116,9 +118,11 @@ def opened(
 
     where: Any = located(recordings)
     recording = open_data(where[0] if len(where) == 1 else where, dataset=dataset, **names)
-    if steps["decimate"] >= recording.length:
-        most = f"the {recording.length} samples of {recording.name}"
-        raise DataError(f"--decimate must be below {most}, got {steps['decimate']}.")
+    if names["columns"] is None and "=" not in (emission or ""):
+        ask_about_columns(recording)
+    if recording.length <= (every := steps["decimate"]):
+        why = f" for --decimate {every}" if every > 1 else ""
+        raise DataError(f"{recording.name} must have at least {every + 1} samples{why}, has {recording.length}.")
     measured = Preprocessing(**steps).measured(recording)
     data = measured.apply(recording)
     guess = registry.guess_emission(data) if emission is None else registry.Guess(emission, "as asked for")

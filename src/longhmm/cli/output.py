@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
+from longhmm.cli.language import in_options
 from longhmm.errors import LongHMMError
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def guarded(command: Command) -> Command:
                 warnings.showwarning = functools.partial(_tell, warnings.showwarning)
                 return command(*args, **options)
         except LongHMMError as error:
-            sentence = " ".join(str(error).split())
+            sentence = in_options(" ".join(str(error).split()))
         except OSError as error:
             named = f" {error.filename}" if error.filename else ""
             sentence = f"the system refused{named}: {error.strerror or error}."

@@ -3,6 +3,7 @@
 import contextlib
 import mmap
 import operator
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,9 @@ def checked_shape(shape: Iterable[Any], name: str) -> tuple[int, int]:
         raise DataError(f"{name} has unknown shape {shape}; {remedy}") from None
     if length == 0 or dim == 0:
         raise DataError(f"{name} is empty (shape {shape}); pass at least one observation of at least one feature")
+    if dim > max(length, 32):
+        how = f"{name} has {length} rows and {dim} columns, and rows are times"
+        warnings.warn(f"{how}: transpose it if there are {length} features.", stacklevel=2)
     return length, dim
 
 

@@ -74,12 +74,12 @@ class Decoding(Draws):
         """One row per visit to a state: when it began and ended, which state, and at what level.
 
         Columns: `sequence`; `start` (inclusive) and `end` (exclusive) in samples, counted from the start of the
-        sequence; `start_s` and `end_s` in seconds where `rate` is given; `state`; `level`, the emission's location in
+        sequence; `start_s` and `end_s` in seconds where the rate is known; `state`; `level`, the emission's location in
         the units of the data, with the ends of its central interval, `level_lower` and `level_upper`. An event never
         runs from one sequence into the next.
 
         Args:
-            rate: samples per second.
+            rate: samples per second; by default what the file says.
             path: states `(T,)`, if they were decoded already; otherwise the most probable path at the posterior mean.
             interval: probability of the interval of the level, over draws of the parameters.
             preprocessing: what was done to a recording to make `data` of it. Samples, rate and levels are then those of
@@ -87,14 +87,15 @@ class Decoding(Draws):
         """
         import pandas as pd
 
-        check_rate(rate)
         sequences = self.model.opened(data)
+        every = 1 if preprocessing is None else preprocessing.decimate
+        rate = sequences.rate and sequences.rate * every if rate is None else rate
+        check_rate(rate)
         states = self.decode(sequences) if path is None else np.asarray(path)
         if states.shape != (sequences.length,):
             raise DataError(f"path must hold one state for each of {sequences.length} rows, got {states.shape}.")
         starts = visit_starts(states, sequences.offsets)
         number = np.searchsorted(sequences.offsets, starts, side="right") - 1
-        every = 1 if preprocessing is None else preprocessing.decimate
         table: dict[str, np.ndarray] = {"sequence": number}
         for name, rows in (("start", starts), ("end", np.append(starts[1:], sequences.length))):
             table[name] = (rows - sequences.offsets[number]) * every
@@ -210,7 +211,7 @@ def write_events(file: Place, events: pd.DataFrame) -> None:
         else:
             events.to_csv(path, index=False, sep=separators[kind], float_format="%.10g")
     except ImportError as error:
-        raise DataError(f"writing {path} needs pyarrow; install it with: pip install 'longhmm[parquet]'") from error
+        raise DataError(f"writing {path} needs pyarrow; install it with: pip install pyarrow") from error
     except OSError as error:
         raise DataError(f"{path} cannot be written ({error.strerror or error}); choose another place.") from None
 

@@ -81,7 +81,7 @@ class Posterior(Summarising, Decoding, Predicting, Following, Arriving, Judging)
         path: store.Place = "report.html",
         *,
         rate: float | None = None,
-        unit: str = "",
+        unit: str | None = None,
         title: str | None = None,
     ) -> Path:
         """Write a page about this posterior, one HTML file that carries all it shows, and return where it is.
@@ -89,7 +89,7 @@ class Posterior(Summarising, Decoding, Predicting, Following, Arriving, Judging)
         Args:
             data: the recording, to be shown with its states.
             path: the file to write.
-            rate: samples per second, for times in seconds.
+            rate: samples per second, for times in seconds; by default what the file says, like the unit.
             unit: of the observations.
             title: of the page; by default the name of the data.
         """
@@ -97,7 +97,9 @@ class Posterior(Summarising, Decoding, Predicting, Following, Arriving, Judging)
         from longhmm.report.subject import Subject, data_name
 
         sequences, name = None if data is None else self.model.opened(data), title or data_name(self) or "A posterior"
-        return write_page(Subject(self, sequences, name, rate, unit), Path(path))
+        known = (None, None) if sequences is None else (sequences.rate, sequences.unit)
+        rate, unit = known[0] if rate is None else rate, known[1] if unit is None else unit
+        return write_page(Subject(self, sequences, name, rate, unit or ""), Path(path))
 
     def save(self, path: store.Place) -> None:
         """Write everything to the directory `path`, all or nothing: Zarr arrays and JSON, no pickle."""
@@ -111,15 +113,9 @@ class Posterior(Summarising, Decoding, Predicting, Following, Arriving, Judging)
             groups["mode"] = labelled(varying, parameter_axes(self.model), ())
         if self.information is not None:
             groups["information"] = xr.Dataset({"information": (("row", "column"), self.information)})
-        document = {
-            "longhmm": __version__,
-            "groups": list(groups),
-            "model": config,
-            "model_text": repr(self.model),
-            "settings": self.settings,
-            "notes": list(self.notes),
-            "verdict": None if self.verdict is None else self.verdict.to_dict(),
-        }
+        verdict = None if self.verdict is None else self.verdict.to_dict()
+        document = dict(longhmm=__version__, groups=list(groups), model=config, model_text=repr(self.model))
+        document |= dict(settings=self.settings, notes=list(self.notes), verdict=verdict)
         store.write_run(path, document, groups)
 
 

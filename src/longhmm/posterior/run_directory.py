@@ -71,7 +71,9 @@ class RunDirectory:
             with locked(place):
                 shutil.rmtree(place)
         if place.exists() and (not place.is_dir() or any(place.iterdir())):
-            raise DataError(f"{place} exists already; choose another directory for the run, or remove it first.")
+            further = f", go on with `longhmm resume {place}`, or replace it with --overwrite"
+            held = further if (place / REQUEST).is_file() else " or remove it first"
+            raise DataError(f"{place} exists already; choose another directory for the run{held}.")
         document = {"format": FORMAT, "version": VERSION, **request}
         write_text(place / REQUEST, json.dumps(document, indent=1), "choose another directory")
         return cls(place, document)

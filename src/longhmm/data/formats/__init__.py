@@ -53,7 +53,7 @@ def library(extra: str, path: Any) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise DataError(f"reading {path} needs {name}; install it with: pip install 'longhmm[{extra}]'") from error
+        raise DataError(f"reading {path} needs {name}; install it with: pip install {name}") from error
 
 
 def open_source(obj: Any, *, dataset: str | None = None, columns: Columns = None, name: str = "the array") -> Source:

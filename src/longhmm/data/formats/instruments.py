@@ -40,6 +40,7 @@ class RecordedSource(Source):
         header: Channels = self.opened
         self._chosen = column_indices(columns, list(header.names), name)
         self.length, self.dim, self.dtype = header.length, len(self._chosen), np.dtype(header.dtype)
+        self.names = tuple(str(header.names[each]) for each in self._chosen)
         units = {str(header.units[each]).strip() for each in self._chosen}
         self.rate, self.unit = float(header.rate), next(iter(units)) or None if len(units) == 1 else None
         self.lengths = header.lengths

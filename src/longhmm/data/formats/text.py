@@ -16,6 +16,7 @@ ROWS_PER_MARK = 256  # for which one byte offset is kept: small enough to skip t
 _CHUNK = 1 << 22
 _WHOLE = b"0123456789+-\r\n"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
+_COMMA = re.compile(r"(?:^|[;\t])\s*[+-]?[0-9]*,[0-9]+(?:[eE][+-]?[0-9]+)?\s*(?:[;\t]|$)")  # as in 3,14
 _BLANK_LINE = re.compile(rb'(?:\A|\n)[ \t\r"]*(?:\n|\Z)')
 
 
@@ -69,6 +70,7 @@ class TextSource(Source):
         sample = later[-1].decode("utf-8", "replace").rstrip("\r\n") if later else first
         found = next((mark for mark in "\t;,|" if mark in sample), None)  # None: runs of blanks
         self._delimiter = "\t" if path.suffix.lower() == ".tsv" else found
+        self._decimal = b"," if found in ("\t", ";") and _COMMA.search(sample) else b"."
         self._names, self._start, self._line = self._split(first), start, line  # data begin at that byte, that line
         # "2.0x" is a damaged number and must be reported, so only a field that does not begin like a number is a name.
         if not any(parse_number(field) is None and field[0] not in "0123456789+-." for field in self._names):
@@ -126,7 +128,7 @@ class TextSource(Source):
         if len(raw) < stop - start:
             early = f"{self.name} ended early, at row {start + len(raw)} of {self.length}"
             raise DataError(f"{early}: it was changed while in use; open it again when it is complete")
-        lines = [line.decode("utf-8", "replace").rstrip("\r\n") for line in raw]
+        lines = [line.replace(self._decimal, b".").decode("utf-8", "replace").rstrip("\r\n") for line in raw]
         block = self._parse_fast(lines)
         return self._parse_with_care(lines, start) if block is None else block
 

@@ -175,12 +175,13 @@ def _check_names(builder: Builder, given: Specs) -> None:
     unknown = [name for name in given if name not in named]
     if unknown and not any(p.kind == p.VAR_KEYWORD for p in signature.values()):
         raise ModelError(f"{name_of(builder)} has no parameter '{unknown[0]}': its parameters are {', '.join(named)}.")
-    missing = [name for name, p in named.items() if p.default is p.empty and name not in given]
+    # A class has defaults such as a scale of 1, which nobody chose; a function of the user's has the user's.
+    needed = getattr(builder, "arg_constraints", {}) if _is_class(builder) else {}
+    forgotten = {name for name, p in named.items() if name in needed and p.default is not None}
+    missing = [name for name, p in named.items() if name not in given and (p.default is p.empty or name in forgotten)]
     if missing:
-        raise ModelError(
-            f"The parameter '{missing[0]}' of {name_of(builder)} is missing: give it a prior or a fixed "
-            "value by keyword."
-        )
+        said = f"The parameter '{missing[0]}' of {name_of(builder)} is missing"
+        raise ModelError(f"{said}: give it a prior or a fixed value by keyword.")
 
 
 def _event_dim(builder: Builder, name: str, spec: Any) -> int:

@@ -28,12 +28,10 @@ def colour(state: int) -> str:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """A figure that belongs to no window and no global state, with nothing behind it."""
+    """A figure that belongs to no window and no global state, on white: its ink is dark, whatever is behind it."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), layout="constrained")
-    figure.patch.set_alpha(0.0)
-    return figure
+    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
 
 
 def panels(count: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
@@ -49,7 +47,6 @@ def panels(count: int, columns: int, width: float, height: float) -> tuple[Figur
 
 def tidy(axes: Axes, *, title: str | None = None, x: str | None = None, y: str | None = None) -> None:
     """Plain axes: no box, one ink, labels as given."""
-    axes.patch.set_alpha(0.0)
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(SOFT)
     axes.tick_params(colors=INK, labelsize=FONT_SIZE - 1)
