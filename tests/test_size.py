@@ -14,6 +14,7 @@ ADDED = {"ar.py", "coloured.py", "densities.h", "densities.py", "marginal.h", "m
 ADDED |= {"counts.py", "kept_programs.py", "row_by_row.py"}
 ADDED |= {"drawn_path.py", "levels_by_time.py", "model_fit.py", "shapes.py", "steady.py", "transitions_by_time.py"}
 ADDED |= {"predictive.py", "predictive_data.py"}
+ADDED |= {"gamma_moments.py", "made_of.py"}
 ADDED |= {"along.py", "columns.py", "covariates.py", "formula.py", "logit.py"}
 ADDED |= {"beta.py", "exponential.py", "movement.py", "rates.py", "renumbering.py", "weibull.py", "zeros.py"}
 ADDED |= {"channels.py", "durations.py", "equally_spaced.py", "frame_average.py", "kinetics.py"}

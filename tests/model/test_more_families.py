@@ -1,16 +1,17 @@
-"""Exponential, Weibull and beta emissions: densities, coherence, default priors, fits, storage."""
+"""Exponential, Weibull, beta, and gamma by its moments: densities, coherence, default priors, fits, storage."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
 import longhmm as lh
 from longhmm.data.rows import Rows
-from longhmm.errors import DataError
+from longhmm.errors import DataError, ModelError
 from longhmm.model.serialise import model_from_config, model_to_config
 
 MOVES = np.array([[0.95, 0.05], [0.1, 0.9]])
@@ -26,8 +27,13 @@ CASES: list[tuple[Any, dict[str, Any], Any]] = [
         {"concentration1": np.array([2.0, 8.0]), "concentration0": np.array([9.0, 3.0])},
         lambda p, k: stats.beta(p["concentration1"][k], p["concentration0"][k]),
     ),
+    (
+        lh.GammaMoments(),
+        {"mean": np.array([0.3, 5.0]), "sd": np.array([0.2, 3.0])},
+        lambda p, k: stats.gamma((p["mean"][k] / p["sd"][k]) ** 2, scale=p["sd"][k] ** 2 / p["mean"][k]),
+    ),
 ]
-EVERY = pytest.mark.parametrize(("emission", "params", "law"), CASES, ids=["exponential", "weibull", "beta"])
+EVERY = pytest.mark.parametrize(("emission", "params", "law"), CASES, ids=["exponential", "weibull", "beta", "moments"])
 
 
 @EVERY
@@ -59,3 +65,23 @@ def test_fits_recover_what_was_simulated(emission: Any, params: Any, law: Any) -
     assert model_to_config(model_from_config(model_to_config(resolved))) == model_to_config(resolved)
     with pytest.raises(DataError, match="needs"):
         lh.log_likelihood(model, natural, np.array([0.5, -1.0]))
+
+
+def test_a_gamma_of_moments_is_that_of_concentration_and_rate() -> None:
+    """In the kernel, and in every derivative, by the chain rule."""
+    mean, sd = np.array([0.4, 6.0]), np.array([0.3, 2.0])
+    natural = {"transition": MOVES, "concentration": (mean / sd) ** 2, "rate": mean / sd**2}
+    plain, moments = lh.HMM(2, lh.Gamma()), lh.HMM(2, lh.Gamma(mean=dist.LogNormal(0.0, 3.0)))
+    assert type(moments.emission) is lh.GammaMoments and moments.emission.lowering is not None
+    y = lh.simulate(plain, natural, 400, seed=2)[1]
+    params = {"transition": MOVES, "mean": mean, "sd": sd}
+    assert lh.log_likelihood(moments, params, y) == pytest.approx(lh.log_likelihood(plain, natural, y), rel=1e-12)
+    slope, own = lh.gradient(moments, params, y, prior=False), lh.gradient(plain, natural, y, prior=False)
+    # log concentration = 2 (log mean - log sd), log rate = log mean - 2 log sd
+    np.testing.assert_allclose(slope["mean"], 2 * own["concentration"] + own["rate"], rtol=1e-9)
+    np.testing.assert_allclose(slope["sd"], -2 * own["concentration"] - 2 * own["rate"], rtol=1e-9)
+    step = 1e-5 * np.array([1.0, 0.0])
+    high, low = (lh.log_likelihood(moments, {**params, "mean": mean * np.exp(way * step)}, y) for way in (1, -1))
+    assert slope["mean"][0] == pytest.approx((high - low) / 2e-5, rel=1e-6)
+    with pytest.raises(ModelError, match="Gamma has either mean and sd or rate"):
+        lh.Gamma(mean=1.0, rate=2.0)

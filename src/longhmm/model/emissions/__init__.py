@@ -18,6 +18,7 @@ from longhmm.errors import DataError, ModelError
 from longhmm.model.covariance import inverse_wishart_density
 from longhmm.model.emissions.distribution import Builder, Density, find_layout, name_of
 from longhmm.model.lowering import Lowering
+from longhmm.model.made_of import MadeOf
 from longhmm.model.memory import Dependence
 from longhmm.model.normal_updates import Conjugate
 from longhmm.model.parameters import (
@@ -50,7 +51,7 @@ class Before(NamedTuple):
 
 
 @EMISSIONS.register("distribution", offered=False)
-class Emission(Dependence, Tree):
+class Emission(MadeOf, Dependence, Tree):
     """Observations of a state follow a NumPyro distribution whose parameters have priors or fixed values.
 
     `distribution` is a NumPyro class, or any function of named parameters that returns a distribution. Each keyword is

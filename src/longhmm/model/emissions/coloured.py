@@ -18,6 +18,7 @@ from longhmm.model.emissions import Before
 from longhmm.model.emissions.ar import AR, ARLowering
 from longhmm.model.emissions.gaussian import VARIANCE_SHARE
 from longhmm.model.memory import Memory, remember
+from longhmm.model.noise import coloured_options
 from longhmm.model.parameters import Parameter, Params, Pending, make_parameter, specification
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
@@ -66,6 +67,11 @@ class Coloured(AR):
             region = constraints.positive if name == "sd" else constraints.real
             specs[name] = Pending(region) if given[name] is None else specification(name, given[name])
         self._describe(1, specs, vector=True)
+
+    @classmethod
+    def instead(cls, dim: int = 1, covariance: Any = "full", **priors: Any) -> Coloured:
+        """What a Gaussian with these arguments is."""
+        return cls(**coloured_options(dim, **priors))
 
     @property
     def shared(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -33,8 +33,7 @@ class Family(Emission):
             for name, region in self.regions.items()
         }
         self._describe(dim, specs, vector=vector)
-        builder = type(self).builder
-        if builder is not None:
+        if (builder := type(self).builder) is not None:
             self._density = Density(builder, tuple(specs), (), self.dim, vector, self.support)
         # At the number of states that explicit per-state priors imply.
         tails, shapes = self.tails(2), {name: full_shape(spec) for name, spec in specs.items()}

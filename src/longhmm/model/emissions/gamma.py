@@ -18,7 +18,8 @@ from longhmm.model.summary import DataSummary
 
 @EMISSIONS.register("gamma")
 class Gamma(Family):
-    """y | x = k is gamma with `concentration` and `rate` (mean concentration / rate), each (K,), or (K, D) if dim > 1.
+    """y | x = k is gamma with `concentration` and `rate` (mean concentration / rate), each (K,), or (K, D) if dim > 1;
+    or with `mean` and `sd`, a `GammaMoments`.
 
     Default priors: both are log-normal and wide, and the rate is scaled so that the mean of the data is typical.
     """
@@ -26,7 +27,11 @@ class Gamma(Family):
     builder, support, statistics_per_feature = dist.Gamma, constraints.positive, 2
     regions: ClassVar = {"concentration": constraints.positive, "rate": constraints.positive}
 
-    def __init__(self, dim: int = 1, *, concentration: Any = None, rate: Any = None) -> None:
+    otherwise = "gamma-moments", ("mean", "sd")
+
+    def __init__(
+        self, dim: int = 1, *, concentration: Any = None, rate: Any = None, mean: Any = None, sd: Any = None
+    ) -> None:
         super().__init__(dim, concentration=concentration, rate=rate)
 
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:

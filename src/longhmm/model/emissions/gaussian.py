@@ -18,7 +18,6 @@ from longhmm.model.covariance import LOG_2PI, marginal_log_density
 from longhmm.model.emissions import Emission
 from longhmm.model.emissions.family import Family
 from longhmm.model.lowering import GaussianLowering
-from longhmm.model.noise import coloured_options
 from longhmm.model.normal_updates import NormalUpdates
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
@@ -52,10 +51,7 @@ class Gaussian(Family):
     shape 3/2) whose mean is a tenth of the variance of the data.
     """
 
-    def __new__(cls, dim: int = 1, covariance: Any = "full", **priors: Any) -> Any:
-        """With correlated `noise`, or a filter's `response` to steps, states remember those before them: `Coloured`."""
-        plain = priors.get("noise") is None and priors.get("response") is None
-        return super().__new__(cls) if plain else EMISSIONS.classes()["coloured"](**coloured_options(dim, **priors))
+    otherwise = "coloured", ("noise", "response")
 
     def __init__(
         self, dim: int = 1, covariance: Any = "full", *, mean: Any = None, sd: Any = None, variance: Any = None
