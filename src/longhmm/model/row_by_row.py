@@ -1,4 +1,4 @@
-"""Drawing from models whose rows depend on covariates or on what came before them: one row after the other."""
+"""Models whose rows depend on covariates or on what came before them, one row after the other."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import numpy as np
 
 from longhmm.errors import ModelError
 from longhmm.model.emissions import Before
-from longhmm.model.formula import from_table
+from longhmm.model.formula import from_table, transitions_into
 
 if TYPE_CHECKING:
+    from longhmm.data.sequences import Sequences
     from longhmm.model.hmm import HMM
 
 
@@ -46,6 +47,21 @@ def row_by_row(
             here, states, values = extend_paths(model, arrays, here, padded, jax.random.fold_in(key, index + 1))
         single = values if np.issubdtype(values.dtype, np.integer) else values.astype(jnp.float32)
         yield start, np.asarray(states)[0, : len(rows)].astype(np.int32), np.asarray(single)[0, : len(rows)]
+
+
+def states_ahead(
+    model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences, states: np.ndarray, start: int, steps: int
+) -> np.ndarray:
+    """`(n, K)`, distributions of states of the rows from `start` on, each from one of those `steps` rows before."""
+    if not model.transitions.varies:
+        return states @ np.linalg.matrix_power(params["transition"], steps)
+    early = start - steps + 1
+    matrices = transitions_into(model, params, sequences.rows(max(early, 0), start + len(states)).covariates)
+    # Rows without a row so far back are not valid: any matrix will do.
+    matrices = np.concatenate([matrices[:1]] * max(-early, 0) + [matrices])
+    for step in range(steps):
+        states = np.einsum("nk,nkj->nj", states, matrices[step : step + len(states)])
+    return states
 
 
 class Ahead(NamedTuple):

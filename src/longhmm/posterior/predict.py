@@ -18,7 +18,7 @@ from longhmm.inference.recursions import Steps, filtered
 from longhmm.model.formula import transitions_into
 from longhmm.model.hmm import HMM
 from longhmm.model.memory import unfold
-from longhmm.model.row_by_row import Ahead, checked_covariates, extend_paths
+from longhmm.model.row_by_row import Ahead, checked_covariates, extend_paths, states_ahead
 from longhmm.posterior.draws import Draws, in_float64
 from longhmm.run.cluster import on_cluster
 
@@ -49,16 +49,7 @@ def predictions(
     for own in stream(model, complete, sequences, collect, forward_only=True):
         rows = np.concatenate([recent, own.probabilities])
         recent = rows[len(rows) - steps :].copy()
-        states = rows[: own.stop - own.start]
-        if model.transitions.varies:
-            early = own.start - steps + 1
-            matrices = transitions_into(model, complete, sequences.rows(max(early, 0), own.stop).covariates)
-            # Rows without a row so far back are not valid: any matrix will do.
-            matrices = np.concatenate([matrices[:1]] * max(-early, 0) + [matrices])
-            for step in range(steps):
-                states = np.einsum("nk,nkj->nj", states, matrices[step : step + len(states)])
-        else:
-            states = states @ np.linalg.matrix_power(complete["transition"], steps)
+        states = states_ahead(model, complete, sequences, rows[: own.stop - own.start], own.start, steps)
         position = np.arange(own.start, own.stop)
         first = sequences.offsets[np.searchsorted(sequences.offsets, position, side="right") - 1]
         valid = position - steps >= first
