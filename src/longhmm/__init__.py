@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from longhmm.model.noise import ARNoise as ARNoise
     from longhmm.model.noise import MANoise as MANoise
     from longhmm.model.noise import StepResponse as StepResponse
+    from longhmm.model.regression import Regression as Regression
     from longhmm.model.simulate import simulate as simulate
     from longhmm.model.transitions.dirichlet import Sticky as Sticky
     from longhmm.posterior.compare import compare as compare
@@ -57,6 +58,7 @@ _PUBLIC = {
         "model.noise": "ARNoise MANoise StepResponse",
         "model.emissions.tied": "Tied",
         "model.hmm": "HMM",
+        "model.regression": "Regression",
         "model.simulate": "simulate",
         "model.transitions.dirichlet": "Sticky",
         "posterior.compare": "compare",

@@ -125,7 +125,7 @@ def test_an_array_does_as_well():
         lh.open_data(np.zeros(300), covariates={"temp": x})
     )
     assert array.transitions.terms == ("Intercept", "x0")
-    np.testing.assert_array_equal(array.transitions.spread, formula.transitions.spread)
+    np.testing.assert_array_equal(array.transitions.linear.spread, formula.transitions.linear.spread)
     with pytest.raises(ModelError, match="has 0 covariate"):
         lh.HMM(2, lh.Gaussian(), transitions=lh.Logit(1)).resolve(np.zeros(300))
 

@@ -53,5 +53,5 @@ def test_what_does_not_fit_is_refused(known):
     constant = lh.HMM(2, lh.Poisson()).resolve([1, 2, 3])
     natural = {"transition": np.full((1, 4, 2, 2), 0.5), "rate": np.tile([1.0, 2.0], (1, 4, 1))}
     posterior = Posterior.from_chains(constant, chains_of(constant, natural))
-    with pytest.raises(ModelError, match="needs transitions that follow covariates"):
+    with pytest.raises(ModelError, match="needs a model that follows covariates"):
         posterior.along(GRID)

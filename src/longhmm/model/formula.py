@@ -19,6 +19,7 @@ from longhmm.data.columns import names_in_table
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.source import ArraySource, Source, one_line
 from longhmm.errors import DataError, ModelError
+from longhmm.model.smooth import transform
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 # Functions of one number, and what formulaic adds; all are free of memory of other rows but for what they learn.
 _NUMPY = "abs arctan cos cosh exp floor log log10 log1p log2 sin sinh sqrt tan tanh"
 PLAIN: dict[str, Any] = {name: getattr(np, name) for name in _NUMPY.split(" ")}
-LEARNING = ("C", "I", "bs", "cc", "center", "cr", "cs", "poly", "scale", "standardize")
+LEARNING = ("C", "I", "bs", "cc", "center", "cr", "cs", "poly", "s", "scale", "standardize")
 CONSTANTS = {"pi": np.pi}
 PIECES, PIECE_LENGTH = 64, 512  # of data in files, from which a formula learns
 _NODES: tuple[type, ...] = (
@@ -130,7 +131,9 @@ def _evaluated(formula: Formula, spec: Any, frame: pd.DataFrame) -> Any:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # categories that were never seen become NaN, which is refused with its row
         try:
-            return spec.get_model_matrix(frame[list(formula.variables)], context={**PLAIN, **CONSTANTS})
+            return spec.get_model_matrix(
+                frame[list(formula.variables)], context={**PLAIN, **CONSTANTS, "s": transform()}
+            )
         except Exception as error:
             text = " ".join(one_line(error).split())
             raise DataError(f"The formula {formula.text!r} cannot be evaluated on these covariates ({text}).") from None
@@ -267,7 +270,14 @@ class WithFormulas:
     @property
     def formulas(self) -> list[Formula]:
         """Those that make the covariates of this model, if any do."""
-        return [each for each in (self.transitions.formula,) if each is not None]
+        own = [self.transitions.formula, *(each.formula for each in self.emission.regressions.values())]
+        return [each for each in own if each is not None]
+
+    @property
+    def n_covariates(self) -> int:
+        """How many columns the model looks at, if it knows."""
+        own = (each.linear.n_covariates for each in self.emission.regressions.values())
+        return max((self.transitions.n_covariates, *own))
 
     def opened(self, data: Any) -> Sequences:
         """Data as this model sees them: open, with the columns of its formulas for covariates."""
@@ -275,14 +285,15 @@ class WithFormulas:
 
     def meet(self, data: Any) -> tuple[Self, Sequences]:
         """This model with formulas that have met the data, and with the priors of their coefficients; and the data."""
-        model = self if self.transitions.is_resolved else _settled(self, self._open(data))
+        known = self.transitions.is_resolved and all(each.is_met for each in self.emission.regressions.values())
+        model = self if known else _settled(self, self._open(data))
         return model, model.opened(data)
 
     def check_covariates(self, sequences: Sequences) -> None:
-        wanted = self.transitions.n_covariates
+        wanted = self.n_covariates
         if wanted and sequences.n_covariates != wanted:
             raise ModelError(
-                f"{sequences.name} has {sequences.n_covariates} covariate(s), but the transitions depend on {wanted}: "
+                f"{sequences.name} has {sequences.n_covariates} covariate(s), but the model depends on {wanted}: "
                 "give them as open_data(y, covariates=...)."
             )
 
@@ -290,15 +301,20 @@ class WithFormulas:
 def _settled(model: Any, sequences: Sequences) -> Any:
     """A model whose formulas have met the data, and with the priors of their coefficients."""
     found, moves = copy.copy(model), model.transitions
-    if model.formulas:
-        frame = seen(raw_of(sequences, model.formulas))
-        formula = moves.formula.learned(frame)
-        columns, table = columns_of([formula]), design_matrix([formula], frame)
-    else:
+    if not model.formulas:
         model.check_covariates(sequences)
         raw = sequences.parts["covariates"]
-        formula, columns, table = None, raw.names or moves.columns, seen(raw).to_numpy(np.float64)
-    found.transitions = moves.resolve(formula, columns, table)
+        found.transitions = moves.resolve(None, raw.names or moves.columns, seen(raw).to_numpy(np.float64))
+        return found
+    if moves.n_covariates and moves.formula is None:
+        raise ModelError(f"transitions must be a formula, too, where the emission has one, got {moves!r}.")
+    frame = seen(raw_of(sequences, model.formulas))
+    learned = {each.text: each if each.columns else each.learned(frame) for each in model.formulas}
+    columns, table = columns_of(list(learned.values())), design_matrix(list(learned.values()), frame)
+    if moves.formula is not None:
+        found.transitions = moves.resolve(learned[moves.formula.text], columns, table)
+    if model.emission.regressions:
+        found.emission = model.emission.met(learned, columns, table)
     return found
 
 
@@ -310,7 +326,8 @@ def own_axes(moves: Any) -> dict[str, dict[str, int]]:
 
 def term_labels(model: Any) -> dict[str, list[str]]:
     """Names along the axes of parameters that are not numbered from 0."""
-    return {model.transitions.axes[-1]: list(model.transitions.terms)} if model.transitions.terms else {}
+    own = {model.transitions.axes[-1]: list(model.transitions.terms)} if model.transitions.terms else {}
+    return {**own, **(model.emission.labels if model.emission.regressions else {})}
 
 
 def unlabelled(posterior: Any) -> Any:
@@ -323,6 +340,7 @@ def on_columns(model: Any) -> Any:
     found, moves = copy.copy(model), copy.copy(model.transitions)
     moves.formula = None
     found.transitions = moves
+    found.emission = model.emission.on_columns() if model.emission.regressions else model.emission
     return found if model.formulas else model
 
 

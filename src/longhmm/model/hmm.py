@@ -137,16 +137,16 @@ class HMM(WithFormulas, Tree):
             return self
         model, sequences = self.meet(data)
         model.check_dim(sequences)
-        if not self.emission.is_resolved:
+        if not model.emission.is_resolved:
             if sequences not in _summaries:
                 _summaries[sequences] = summarise(subsample(sequences))
             model = copy.copy(model)
-            model.emission = _scaled(self.emission, _summaries[sequences])
+            model.emission = _scaled(model.emission, _summaries[sequences])
             model.emission.parameters(self.n_states)  # complains now, not in the middle of a run
         return model
 
     def check_dim(self, sequences: Sequences) -> None:
-        """Refuse data with another number of features than the emission has, or of covariates than transitions have."""
+        """Refuse data with another number of features than the emission has, or of covariates than the model has."""
         self.check_covariates(sequences)
         if sequences.dim != self.dim:
             raise ModelError(

@@ -23,7 +23,7 @@ def checked_covariates(model: HMM, given: Any, length: int) -> np.ndarray:
     given = from_table(model.formulas, given) if model.formulas else given
     found = np.zeros((length, 0)) if given is None else np.asarray(given, np.float64)
     found = found[:, None] if found.ndim == 1 else found
-    wanted = model.transitions.n_covariates or found.shape[-1]
+    wanted = model.n_covariates or found.shape[-1]
     if found.shape != (length, wanted) or not np.all(np.isfinite(found)):
         raise ModelError(f"covariates must be finite numbers of shape ({length}, {wanted}), got shape {found.shape}.")
     return found

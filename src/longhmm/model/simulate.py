@@ -96,7 +96,8 @@ def _pieces(
     if length < 1:
         raise ModelError(f"length must be at least 1, got {length}.")
     memory, model, params = unfold(model, params)
-    if model.transitions.varies or model.lags or model.emission.couples or covariates is not None:
+    follows = model.transitions.varies or model.n_covariates or covariates is not None
+    if follows or model.lags or model.emission.couples:
         for start, states, values in row_by_row(
             model, params, checked_covariates(model, covariates, length), key, BLOCK
         ):

@@ -150,7 +150,7 @@ def _transition_information(model: HMM, u: Array, covariates: Any, leaving: Arra
         prior = jnp.sum(jnp.where(moves.allowed, jnp.asarray(moves.concentration, u.dtype), 0.0), axis=1)
         leaving, matrices = leaving + prior, moves.constrain
     else:
-        seen = None if covariates is None else jnp.asarray(covariates).reshape(-1, moves.n_covariates)
+        seen = jnp.asarray(covariates).reshape(-1, moves.n_covariates) if moves.varies else None
 
         def matrices(at: Array) -> Array:
             parameter = moves.constrain(at)

@@ -34,7 +34,7 @@ class Product(Emission):
     """
 
     support = constraints.real_vector  # every stream checks its own columns
-    _vector, _density = True, None
+    _vector, _density, names_others = True, None, True
 
     def __init__(self, **streams: Emission) -> None:
         if not streams:

@@ -15,27 +15,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import distributions as dist
-from numpyro.distributions import Distribution
 
 from longhmm.errors import ModelError, check_whole
 from longhmm.model.formula import Formula
-from longhmm.model.parameters import Parameter, prior_of, specification
 from longhmm.model.registry import TRANSITIONS
+from longhmm.model.terms import Terms, in_precision, one_prior
 from longhmm.model.transitions import TransitionModel
 from longhmm.model.transitions.dirichlet import Transitions
 
 INTERCEPT, SLOPE = dist.Normal(0.0, 5.0), dist.Normal(0.0, 2.5)
-REAL = dist.constraints.real
 
 
-_at = jax.jit(lambda moves, parameter, covariates: moves.matrices(parameter, covariates))
-
-
-def _one_prior(name: str, given: Any) -> Distribution:
-    prior = specification(name, given)
-    if not isinstance(prior, Distribution) or prior.batch_shape or prior.event_shape:
-        raise ModelError(f"{name} must be one prior for all coefficients, such as Normal(0, 1), got {given!r}.")
-    return prior
+@jax.jit
+def _typical(moves: Any, parameter: jax.Array) -> jax.Array:
+    """`(K, K)`, the matrix where all columns have their means."""
+    return jax.nn.softmax(jnp.where(moves._stay, 0.0, moves.linear.at_means(parameter)), axis=-1)
 
 
 @TRANSITIONS.register("logit")
@@ -45,7 +39,8 @@ class Logit(TransitionModel):
     `coefficients[i, j]` belong to the logarithm of the odds of moving from i to j against staying in i, the intercept
     first; those of staying are 0. Priors are those of covariates with mean 0 and standard deviation 1: `slope` of every
     coefficient, Normal(0, 2.5) by default, and `intercept`, of the log odds where covariates have their means,
-    Normal(0, 5). Beside them `transition` is the matrix where covariates have their means.
+    Normal(0, 5). Coefficients of a smooth term `s(...)` share a variance that is estimated. Beside them `transition` is
+    the matrix where covariates have their means.
 
     >>> import longhmm as lh
     >>> lh.HMM(2, lh.Poisson(), transitions=lh.Logit("~ temp + I(temp**2)")).transitions
@@ -57,25 +52,21 @@ class Logit(TransitionModel):
 
     def __init__(self, covariates: int | str, *, intercept: Any = None, slope: Any = None) -> None:
         self.formula: Formula | None = None
-        self.columns: tuple[str, ...] = ()
         if isinstance(covariates, str):
             self.formula = Formula(covariates)
         else:
             check_whole("covariates", covariates, 1)
-            self.columns = tuple(f"x{index}" for index in range(covariates))
-        self.intercept_prior = _one_prior("intercept", INTERCEPT if intercept is None else intercept)
-        self.slope_prior = _one_prior("slope", SLOPE if slope is None else slope)
+        self.intercept_prior = one_prior("intercept", INTERCEPT if intercept is None else intercept)
+        self.slope_prior = one_prior("slope", SLOPE if slope is None else slope)
         self.n_states, self.is_resolved = 0, False
-        self._describe(np.zeros(len(self.columns)), np.ones(len(self.columns)), tuple(range(len(self.columns))))
+        self._describe(Terms.numbered(0 if isinstance(covariates, str) else covariates))
 
-    def _describe(self, centre: np.ndarray, spread: np.ndarray, own: tuple[int, ...], n_covariates: int = 0) -> None:
-        """Means and standard deviations of the columns, and where these stand among all covariates."""
-        self.centre, self.spread, self._own = np.asarray(centre), np.asarray(spread), own
-        self.n_covariates = n_covariates or len(own)
-        self.shape = (self.n_states, self.n_states, 1 + len(own))
+    def _describe(self, linear: Terms) -> None:
+        self.linear, self.n_covariates = linear, linear.n_covariates
+        self.shape = (self.n_states, self.n_states, len(linear.labels))
 
     def __repr__(self) -> str:
-        return f"Logit({len(self.columns) if self.formula is None else self.formula.text!r})"
+        return f"Logit({len(self.linear.columns) if self.formula is None else self.formula.text!r})"
 
     __str__ = __repr__
 
@@ -88,34 +79,23 @@ class Logit(TransitionModel):
         """With the columns of its formula among those of the model, and priors scaled to them."""
         found = copy.copy(self)
         found.formula, found.is_resolved = formula, True
-        found.columns = columns if formula is None else formula.columns
-        own = tuple(columns.index(column) for column in found.columns)
-        values = seen[:, list(own)]
-        spread = values.std(axis=0)
-        constant = spread <= 1e-12 * np.abs(values).max(axis=0, initial=0.0)
-        if constant.any():
-            raise ModelError(
-                f"The covariate {found.columns[int(np.argmax(constant))]!r} must vary, but it is the same in every row."
-            )
-        found._describe(values.mean(axis=0), spread, own, len(columns))
+        found._describe(Terms.among(columns if formula is None else formula.columns, columns, seen))
+        found.linear.check_slope(self.slope_prior)
         return found
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        return self.linear.columns
+
+    @property
     def terms(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ("Intercept", *self.columns)
+        return self.linear.labels
 
     def matrices(self, parameter: jax.Array, covariates: jax.Array) -> jax.Array:
-        own = covariates if self._own == tuple(range(covariates.shape[-1])) else covariates[..., list(self._own)]
-        slopes, centre = parameter[..., 1:], jnp.asarray(self.centre, parameter.dtype)
-        middle = parameter[..., 0] + jnp.sum(slopes * centre, axis=-1)
-        shift = jnp.asarray(own, parameter.dtype) - centre
-        logits = middle + jnp.einsum("...c,ijc->...ij", shift, slopes, precision="highest")
-        return jax.nn.softmax(jnp.where(self._stay, 0.0, logits), axis=-1)
+        return jax.nn.softmax(jnp.where(self._stay, 0.0, self.linear.sums(parameter, covariates)), axis=-1)
 
     def typical(self, parameter: Any) -> jax.Array:
-        given = jnp.asarray(parameter)
-        whole = jnp.zeros(self.n_covariates, given.dtype).at[np.array(self._own, int)].set(self.centre)
-        found: jax.Array = _at(self, given, whole[None])[0]
+        found: jax.Array = _typical(self, jnp.asarray(parameter))
         return found
 
     @cached_property
@@ -128,28 +108,19 @@ class Logit(TransitionModel):
 
     def constrain(self, coordinates: jax.Array) -> jax.Array:
         standard = jnp.zeros(self.shape, coordinates.dtype).at[~self._stay].set(coordinates.reshape(-1, self.shape[2]))
-        slopes = standard[..., 1:] / jnp.asarray(self.spread, coordinates.dtype)
-        centre = jnp.asarray(self.centre, coordinates.dtype)
-        return jnp.concatenate([standard[..., :1] - jnp.sum(slopes * centre, -1, keepdims=True), slopes], axis=-1)
+        return self.linear.natural(standard)
 
     def unconstrain(self, parameter: jax.Array) -> jax.Array:
-        return self._standard(parameter)[~self._stay].ravel()
-
-    def _standard(self, parameter: jax.Array) -> jax.Array:
-        """The coefficients of standardised covariates."""
-        slopes, dtype = parameter[..., 1:], parameter.dtype
-        middle = parameter[..., :1] + jnp.sum(slopes * jnp.asarray(self.centre, dtype), -1, keepdims=True)
-        return jnp.concatenate([middle, slopes * jnp.asarray(self.spread, dtype)], axis=-1)
+        return self.linear.standard(parameter)[~self._stay].ravel()
 
     def log_jacobian(self, parameter: jax.Array) -> jax.Array:
-        return -jnp.sum(~self._stay) * jnp.sum(jnp.log(jnp.asarray(self.spread, parameter.dtype)))
+        return jnp.sum(~self._stay) * self.linear.log_volume(parameter.dtype)
 
     def log_prior(self, parameter: jax.Array) -> jax.Array:
-        standard, total = self._standard(parameter)[~self._stay], -self.log_jacobian(parameter)
-        for prior, values in ((self.intercept_prior, standard[:, :1]), (self.slope_prior, standard[:, 1:])):
-            own = prior_of(Parameter("coefficients", values.shape, prior, None, REAL))
-            total = total + jnp.sum(own.log_prob(values))
-        return total
+        standard = self.linear.standard(parameter)[~self._stay]
+        intercept, slope = map(in_precision, (self.intercept_prior, self.slope_prior))
+        total = jnp.sum(intercept.log_prob(standard[:, 0])) + jnp.sum(self.linear.log_prior(slope, standard[:, 1:]))
+        return total - self.log_jacobian(parameter)
 
     def complete(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
         found = super().complete(params)
@@ -164,13 +135,11 @@ class Logit(TransitionModel):
 
     def options(self) -> dict[str, Any]:
         stored = None if self.formula is None else self.formula.state
-        resolved = {"centre": self.centre.tolist(), "spread": self.spread.tolist(), "own": list(self._own)}
-        resolved |= {"columns": list(self.columns), "n_covariates": self.n_covariates, "state": stored}
         return {
             "covariates": len(self.columns) if self.formula is None else self.formula.text,
             "intercept": self.intercept_prior,
             "slope": self.slope_prior,
-            "resolved": resolved if self.is_resolved else None,
+            "resolved": {**self.linear.options(), "state": stored} if self.is_resolved else None,
         }
 
     @classmethod
@@ -179,11 +148,10 @@ class Logit(TransitionModel):
         stored = given.pop("resolved")
         found = cls(**given).between(n_states)
         if stored is not None:
-            found.is_resolved, found.columns = True, tuple(map(str, stored["columns"]))
+            found.is_resolved = True
             if found.formula is not None:
                 found.formula = Formula(found.formula.text, stored["state"])
-            centre, spread = (np.array(stored[name], np.float64) for name in ("centre", "spread"))
-            found._describe(centre, spread, tuple(map(int, stored["own"])), int(stored["n_covariates"]))
+            found._describe(Terms.rebuilt(stored))
         return found
 
 

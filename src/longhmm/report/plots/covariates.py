@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior
 
 TITLES = {"stationary": "share of time in the long run", "dwell": "expected dwell time (samples)"}
+TITLES["transition"] = "probability of moving"
 
 
 def along(posterior: Posterior, covariate: str, covariates: Any, *, interval: float = 0.9, draws: int = 200) -> Figure:
-    """Stationary probabilities, expected dwell times and transitions along a covariate, with intervals.
+    """Stationary probabilities, expected dwell times, transitions and parameters of emissions along a covariate, with
+    intervals, as far as they follow covariates.
 
     Args:
         covariate: the name of the covariate on the axis.
@@ -29,17 +31,19 @@ def along(posterior: Posterior, covariate: str, covariates: Any, *, interval: fl
     found = posterior.along(covariates, interval=interval, draws=draws)
     x, n_states = np.asarray(found[covariate]), posterior.model.n_states
     order = np.argsort(x)
-    figure, grid = style.panels(3, 3, 4.4, 3.4)
-    for axes, name in zip(grid, ("stationary", "dwell", "transition"), strict=True):
+    names = [*filter(found.__contains__, ("stationary", "dwell", "transition")), *posterior.model.emission.regressions]
+    figure, grid = style.panels(len(names), min(len(names), 3), 4.4, 3.4)
+    for axes, name in zip(grid, names, strict=True):
         moves = [(i, j) for i in range(n_states) for j in range(n_states) if i != j]
-        for each in moves if name == "transition" else [(state,) for state in range(n_states)]:
+        several = [(state, *further) for state, *further in np.ndindex(found[name].shape[2:])]
+        for each in moves if name == "transition" else several:
             mean, lower, upper = (np.asarray(found[name])[part][(order, *each)] for part in range(3))
-            label = f"state {each[0]}" if len(each) == 1 else f"{each[0]} to {each[1]}"
+            label = f"{each[0]} to {each[1]}" if name == "transition" else f"state {', '.join(map(str, each))}"
             axes.fill_between(x[order], lower, upper, color=colour(each[-1]), alpha=0.2, linewidth=0)
             line = "-" if len(each) == 1 else ("-", "--", ":", "-.")[each[0] % 4]
             axes.plot(x[order], mean, color=colour(each[-1]), linewidth=1.8, linestyle=line, label=label)
         if name == "dwell":
             axes.set_yscale("log")
-        tidy(axes, title=TITLES.get(name, "probability of moving"), x=covariate)
+        tidy(axes, title=TITLES.get(name, name), x=covariate)
         legend(axes)
     return figure
