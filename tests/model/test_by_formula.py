@@ -104,7 +104,8 @@ def test_streams_transitions_and_ties_share_covariates() -> None:
     emission = lh.Product(step=lh.Gamma(mean=TEXT), angle=lh.VonMises(loc=0.0))
     assert emission.names == ["step_mean_coefficients", "step_sd", "angle_loc", "angle_concentration"]
     model = lh.HMM(2, emission, transitions="~ temp").meet(covered(np.ones((300, 2))))[0]
-    assert model.n_covariates == 2 and model.transitions.linear.own == (1,)
+    assert model.n_covariates == 2 and model.transitions.linear.own == (0,)
+    assert model.emission.regressions["step_mean"].linear.own == (1, 0)
     beta = np.zeros((2, 2, 2))
     beta[0, 1], beta[1, 0] = (-2.0, 0.05), (-1.0, -0.03)
     params = {"coefficients": beta, "step_mean_coefficients": SLOPES, "step_sd": SPREAD}

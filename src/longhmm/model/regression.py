@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -153,7 +153,7 @@ class CoefficientPrior(Distribution):
     """Natural coefficients, of which the parameter at the means of all columns has the prior `at_means` and every
     standard slope, or each group of them, the prior `slope`."""
 
-    arg_constraints = {}  # noqa: RUF012 as NumPyro has it
+    arg_constraints: ClassVar[dict[str, Any]] = {}
     pytree_data_fields = ("at_means", "region", "slope", "linear")
 
     def __init__(self, at_means: Distribution, region: Constraint, slope: Distribution, linear: Terms) -> None:
@@ -169,7 +169,8 @@ class CoefficientPrior(Distribution):
         middle = standard[..., 0]
         parameter = link(middle)
         logs = self.at_means.log_prob(parameter) + link.log_abs_det_jacobian(middle, parameter)
-        return logs + self.linear.log_prior(self.slope, standard[..., 1:]) - self.linear.log_volume(standard.dtype)
+        found: jax.Array = logs + self.linear.log_prior(self.slope, standard[..., 1:])
+        return found - self.linear.log_volume(standard.dtype)
 
     def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
         first, second = jax.random.split(key)

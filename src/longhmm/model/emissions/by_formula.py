@@ -186,13 +186,11 @@ class ByFormula(Emission):
         def of_row(values: Values, row: Rows) -> jax.Array:
             return self.emission.log_likelihoods({**own, **values}, row)
 
-        return self._by_row(of_row, jnp.ndim(rows.values) - 1)(varying, rows._replace(states=None, covariates=None))
-
-    @staticmethod
-    def _by_row(function: Any, axes: int) -> Any:
-        for _ in range(axes):
-            function = jax.vmap(function)
-        return function
+        of_rows: Any = of_row
+        for _ in range(jnp.ndim(rows.values) - 1):
+            of_rows = jax.vmap(of_rows)
+        logs: jax.Array = of_rows(varying, rows._replace(states=None, covariates=None))
+        return logs
 
     def cdf_of_rows(self, params: Params, rows: Rows) -> tuple[jax.Array, jax.Array] | None:
         own = self.values(params, rows.covariates)
@@ -204,7 +202,8 @@ class ByFormula(Emission):
             alone = jax.tree.map(lambda each: jnp.asarray(each)[None], row)
             return jax.tree.map(lambda each: each[0], self.emission.cdf_of_rows({**own, **values}, alone))
 
-        found: Any = jax.vmap(of_row)(varying, rows._replace(states=None, covariates=None))
+        of_rows: Any = jax.vmap(of_row)
+        found: tuple[jax.Array, jax.Array] | None = of_rows(varying, rows._replace(states=None, covariates=None))
         return found
 
     def cdf(self, params: Params, values: jax.Array) -> tuple[jax.Array, jax.Array] | None:

@@ -12,7 +12,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.data.source import ArraySource
 from longhmm.errors import ModelError
 from longhmm.model.emissions.categorical import Categorical
-from longhmm.model.formula import transitions_into
+from longhmm.model.formula import on_columns, transitions_into
 from longhmm.model.hmm import HMM
 from longhmm.model.registry import EMISSIONS
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details
@@ -146,7 +146,7 @@ def _level_chances(model: HMM, params: Mapping[str, np.ndarray], level: np.ndarr
     """`(T,)`, the chance that the level changes after each row, given the levels up to it; 0 after the last."""
     levels, moves = model.emission.state_levels(model.n_states), model.transitions
     n, own = int(levels.max()) + 1, None if moves.dirichlet else moves
-    chain = HMM(model.n_states, Categorical(n), initial=params["initial"], transitions=own)
+    chain = on_columns(HMM(model.n_states, Categorical(n), initial=params["initial"], transitions=own))
     data = Sequences(ArraySource(level), sequences.offsets, covariates=sequences.parts.get("covariates"))
     known = {moves.parameter: params[moves.parameter], "probs": np.eye(n)[levels]}
     stay = np.zeros(len(level))

@@ -201,8 +201,8 @@ def amplitudes(
     sequences, model = posterior.model.opened(data), posterior.model
     if not 0 <= feature < sequences.dim:
         raise DataError(f"feature must lie between 0 and {sequences.dim - 1}, got {feature!r}.")
-    if model.lags or model.emission.couples:
-        raise ModelError(f"amplitudes must be those of single states, but {model.emission!r} looks at several rows.")
+    if model.lags or model.emission.couples or model.emission.regressions:
+        raise ModelError(f"amplitudes must be those of states alone, but {model.emission!r} depends on more.")
     edges = _edges(sequences, feature, bins)
     counts, seen = np.zeros(len(edges) - 1, np.int64), 0
     for start in range(0, sequences.length, ROWS_AT_ONCE):
