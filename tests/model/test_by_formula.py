@@ -90,7 +90,7 @@ def test_likelihoods_are_those_of_rows_written_out(name: str) -> None:
     assert lh.log_likelihood(model, params, gaps) == pytest.approx(likelihood(seen, [100]), rel=1e-10)
 
 
-@pytest.mark.parametrize("name", ["gaussian", "zeros"])
+@pytest.mark.parametrize("name", [pytest.param("gaussian", marks=pytest.mark.slow), "zeros"])
 def test_everything_agrees_with_all_paths(name: str) -> None:
     emission, own, _ = CASES[name]
     model = lh.HMM(2, emission).resolve(covered(np.arange(300.0) % 5))
