@@ -35,4 +35,4 @@ class MadeOf:
         by_formula: Any = EMISSIONS.classes()["by-formula"] if follows else None
         if by_formula is None or issubclass(by_formula, cls):
             return super().__new__(kind)
-        return by_formula.around(kind, *args, **given)
+        return by_formula.around(kind, args, given)

@@ -52,13 +52,14 @@ class ByFormula(Emission):
         self.regressions = Named({name: _checked(emission, name, given) for name, given in found.items()})
 
     @classmethod
-    def around(cls, kind: Any, *args: Any, **given: Any) -> ByFormula:
-        """What `kind(*args, **given)` is, of which some arguments are formulas or follow formulas themselves."""
+    def around(cls, kind: Any, args: Sequence[Any], options: Mapping[str, Any]) -> ByFormula:
+        """What `kind(*args, **options)` is, of which some arguments are formulas or follow formulas themselves."""
         found: dict[str, Regression] = {}
+        given = dict(options)
         plain = [getattr(each, "emission", each) if _follows(each) else each for each in args]
         for each in filter(_follows, args):
             found |= each.regressions
-        for name, each in given.items():
+        for name, each in options.items():
             own = as_regression(each)
             if own is not None:
                 found[name], given[name] = own, own.intercept
