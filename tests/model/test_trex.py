@@ -37,7 +37,7 @@ def truth():
 
         beta[state, 1 - state] = minimize(loss, np.zeros(5), method="BFGS").x
     groups = [table[states == state] for state in (0, 1)]
-    shapes = [stats.gamma.fit(group.step, floc=0) for group in groups]
+    shapes = [stats.gamma.fit(group.step.dropna(), floc=0) for group in groups]
     turns = [stats.vonmises.fit(group.angle.dropna(), fscale=1) for group in groups]
     params = {
         "coefficients": beta,
