@@ -255,12 +255,17 @@ def _follows(each: Any) -> bool:
     return isinstance(each, ByFormula)
 
 
+def _remembers(emission: Emission) -> bool:
+    """Whether rows depend on states before them by more than their own density."""
+    return emission.sees_transitions or emission.memory(2) is not None
+
+
 def _checked(emission: Any, name: str, given: Any) -> Regression:
     """A regression of a parameter that can have one, without the prior that the emission holds by now."""
     found = as_regression(given)
     if found is None:
         raise ModelError(f"The formula of '{name}' must be a text such as '~ temp' or a Regression, got {given!r}.")
-    if not isinstance(emission, Emission) or isinstance(emission, ByFormula) or emission.memory(2) is not None:
+    if not isinstance(emission, Emission) or isinstance(emission, ByFormula) or _remembers(emission):
         raise ModelError(f"Formulas need an emission without memory and without formulas of its own, got {emission!r}.")
     spec = emission.specifications.get(name)
     if not isinstance(spec, Distribution | Pending) or spec.support.event_dim or getattr(spec, "event_shape", ()):
