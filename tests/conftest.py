@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,18 +16,20 @@ from longhmm.run import compilation
 
 shapes.check_joints()
 
-# Every compiled program holds memory maps, and a process may have only some 65,000 of them.
+# Every compiled program holds memory maps, and a process may have only some 65,000 of them; with more it crashes.
 MAPS = Path("/proc/self/maps")
-MOST_MAPS = 15_000
+MOST_MAPS = 15_000  # when a module has ended
+FAR_TOO_MANY, LOOK_EVERY = 40_000, 10  # within a module, looked at after every few tests
+_tests = itertools.count(1)
 
 
-def _many_programs() -> bool:
-    """Whether compiled programs should go; True where the system does not tell."""
+def _many_programs(most: int, unknown: bool) -> bool:
+    """Whether compiled programs should go; `unknown` where the system does not tell."""
     try:
         with MAPS.open("rb") as lines:
-            return sum(1 for _ in lines) > MOST_MAPS
+            return sum(1 for _ in lines) > most
     except OSError:
-        return True
+        return unknown
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -45,5 +48,13 @@ def keep_compiled_programs() -> Iterator[None]:
 def forget_compiled_programs() -> Iterator[None]:
     """Programs serve other modules too, while there is room for them."""
     yield
-    if _many_programs():
+    if _many_programs(MOST_MAPS, unknown=True):
+        jax.clear_caches()
+
+
+@pytest.fixture(autouse=True)
+def make_room_for_programs() -> Iterator[None]:
+    """Some modules alone compile more than a process can hold."""
+    yield
+    if next(_tests) % LOOK_EVERY == 0 and _many_programs(FAR_TOO_MANY, unknown=False):
         jax.clear_caches()
