@@ -106,7 +106,7 @@ def test_rates_of_one_channel_are_found(tmp_path):
     assert table["from"].tolist() == ["C", "O"] and table["to"].tolist() == ["O", "C"]
     assert np.all(np.abs(table["mean"] - RATES) < 4 * table["sd"]) and np.all(table["sd"] < 0.15 * RATES)
     assert abs(float(posterior.draws["step"].mean()) - 1.0) < 0.05
-    assert posterior.diagnose(values).kind != "model does not fit"
+    assert posterior.diagnose(values).kind in ("trust", "run longer")
     posterior.save(tmp_path / "run")
     np.testing.assert_array_equal(lh.load(tmp_path / "run").draws["step"], posterior.draws["step"])
 
