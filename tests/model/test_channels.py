@@ -12,6 +12,7 @@ from scipy.linalg import expm
 
 import longhmm as lh
 from longhmm.errors import ModelError
+from longhmm.model.initialise import permute
 from longhmm.model.serialise import model_from_config, model_to_config
 
 RATES = np.array([3.0, 5.0])
@@ -126,3 +127,13 @@ def test_rates_of_one_channel_are_found(tmp_path):
 def test_refusals(make, message):
     with pytest.raises(ModelError, match=message):
         make()
+
+
+def test_states_keep_their_numbers():
+    for moves, emission in ((PAIR, PARAMS), (lh.Durations(2, phases=2), {"mean": [0.0, 1.0], "sd": [1.0, 1.0]})):
+        kind = lh.EquallySpaced(moves.levels) if moves is PAIR else lh.Tied(lh.Gaussian(), moves.levels)
+        model = lh.HMM(moves.n_states, kind, transitions=moves).resolve(np.linspace(0, 3, 20))
+        own = RATES if moves is PAIR else np.array([3.0, 4.0, 1.0, 1.0, 1.0, 1.0])
+        params = model.validate({**emission, moves.parameter: own})
+        for name, value in permute(model, params, np.arange(moves.n_states)).items():
+            np.testing.assert_array_equal(value, params[name])

@@ -19,10 +19,11 @@ from longhmm.errors import ModelError, check_whole
 from longhmm.model.registry import TRANSITIONS
 from longhmm.model.transitions import TransitionModel
 from longhmm.model.transitions.rates import Rates, exponential
+from longhmm.model.transitions.renumbering import Unmoved
 
 
 @TRANSITIONS.register("channels")
-class Channels(TransitionModel):
+class Channels(Unmoved, TransitionModel):
     """N identical, independent channels, each with the same kinetic scheme.
 
     `levels`, one for every state of the model, is the number of open channels there: for `Tied(Gaussian(), levels)`,

@@ -22,6 +22,7 @@ from longhmm.inference.scaling import safe_log
 from longhmm.model.parameters import Named, Parameter, prior_of, specification
 from longhmm.model.registry import TRANSITIONS
 from longhmm.model.transitions import TransitionModel
+from longhmm.model.transitions.renumbering import Unmoved
 
 KINDS = ("negative-binomial", "free")
 FURTHER = 8  # times as many terms as phases are added up in the tail of a distribution
@@ -46,7 +47,7 @@ def negative_binomial_hazards(mean: jax.Array, shape: jax.Array, phases: int) ->
 
 
 @TRANSITIONS.register("durations")
-class Durations(TransitionModel):
+class Durations(Unmoved, TransitionModel):
     """Dwell times with a distribution of their own for each of `states` states: a hidden semi-Markov model.
 
     The model has a state for every phase; `levels` says to which of the original states each belongs, for

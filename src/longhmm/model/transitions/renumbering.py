@@ -35,3 +35,16 @@ class Renumbered:
         if self.symmetries is None:
             return np.asarray(linear_sum_assignment(cost)[1])
         return np.array(min(self.symmetries, key=lambda order: cost[np.arange(len(order)), list(order)].sum()))
+
+
+class Unmoved:
+    """Of transitions whose states all differ, so that each keeps its number."""
+
+    n_states: int
+
+    @property
+    def symmetries(self) -> tuple[tuple[int, ...], ...]:
+        return (tuple(range(self.n_states)),)
+
+    def renumbered(self, parameter: Any, order: Any) -> Any:
+        return parameter
