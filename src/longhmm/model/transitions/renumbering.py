@@ -37,13 +37,13 @@ class Renumbered:
         return np.array(min(self.symmetries, key=lambda order: cost[np.arange(len(order)), list(order)].sum()))
 
 
-class Unmoved:
+class Unmoved(Renumbered):
     """Of transitions whose states all differ, so that each keeps its number."""
 
     n_states: int
 
     @property
-    def symmetries(self) -> tuple[tuple[int, ...], ...]:
+    def symmetries(self) -> tuple[tuple[int, ...], ...]:  # type: ignore[override]
         return (tuple(range(self.n_states)),)
 
     def renumbered(self, parameter: Any, order: Any) -> Any:
