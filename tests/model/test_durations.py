@@ -83,6 +83,14 @@ def test_hazards_are_those_of_the_distribution():
     assert np.all(np.isfinite(sharp)) and np.all((sharp >= 0) & (sharp <= 1))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_derivatives_are_finite_where_tails_vanish(dtype):
+    mean, shape = np.array([[10.0, 1.0001, 3.0, 400.0, 20.0], [5.0, 300.0, 1e4, 0.02, 1e-3]]).astype(dtype)
+    slope = jax.grad(lambda at: jnp.sum(negative_binomial_hazards(*at, 25)))
+    with jax.enable_x64(dtype is np.float64):
+        assert np.isfinite(np.asarray(jax.jit(slope)((jnp.asarray(mean), jnp.asarray(shape))))).all()
+
+
 def test_one_phase_is_an_ordinary_chain():
     moves, values = lh.Durations(2, "free", phases=1), np.array([0.1, 1.2, 0.8, -0.3])
     levels = {"mean": [0.0, 1.0], "sd": [0.5, 0.5]}

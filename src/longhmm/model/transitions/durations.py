@@ -31,19 +31,16 @@ LEAST, MOST = 1e-6, 1 - 1e-6  # of hazards: what rounding leaves of them
 
 def negative_binomial_hazards(mean: jax.Array, shape: jax.Array, phases: int) -> jax.Array:
     """`(K, D)`, hazards of T where T - 1 is negative binomial with mean `mean - 1`; geometric with a shape of 1.
-    Survival is added up from its end, where every term is positive and none is lost."""
-    further = jnp.arange(FURTHER * phases, dtype=mean.dtype)
+    Survival is added up from its end and on logarithms, where nothing is lost, nor in derivatives."""
+    terms = jnp.arange(FURTHER * phases, dtype=mean.dtype)
     mean, shape = (mean - 1.0)[:, None], shape[:, None]
-    stay = mean / (mean + shape)
-    logs = gammaln(further + shape) - gammaln(shape) - gammaln(further + 1.0) + shape * jnp.log1p(-stay)
-    terms = jnp.exp(logs + further * jnp.log(stay))
+    log_stay, log_leave = (jnp.log(each) - jnp.log(mean + shape) for each in (mean, shape))
+    logs = gammaln(terms + shape) - gammaln(shape) - gammaln(terms + 1.0) + shape * log_leave + terms * log_stay
     # What lies beyond the last term is nearly geometric.
-    ratio = jnp.minimum((further[-1] + shape[:, 0]) / (further[-1] + 1.0) * stay[:, 0], MOST)
-    beyond = terms[:, -1] * ratio / (1.0 - ratio)
-    survival = jnp.cumsum(terms[:, ::-1], axis=1)[:, ::-1] + beyond[:, None]
-    tiny = float(np.finfo(mean.dtype).tiny)
-    hazards = (terms / jnp.maximum(survival, tiny))[:, :phases]
-    return jnp.where(survival[:, :phases] > tiny, hazards, (1.0 - stay) * jnp.ones_like(hazards))
+    ratio = jnp.minimum((terms[-1] + shape) / (terms[-1] + 1.0) * jnp.exp(log_stay), MOST)
+    beyond = logs[:, -1:] + jnp.log(ratio) - jnp.log1p(-ratio)
+    survival = jax.lax.cumlogsumexp(jnp.concatenate([logs, beyond], axis=1), axis=1, reverse=True)
+    return jnp.exp(logs[:, :phases] - survival[:, :phases])
 
 
 @TRANSITIONS.register("durations")
@@ -58,7 +55,8 @@ class Durations(Unmoved, TransitionModel):
         states: number of original states S, at least 2.
         kind: "negative-binomial" (T - 1 has the mean `mean - 1` and a shape, 1 where it is geometric, larger where
             dwell times scatter less), or "free" (one hazard for every phase).
-        phases: number of phases D of each state. Dwell times beyond have a geometric tail.
+        phases: number of phases D of each state. Dwell times beyond have a geometric tail, and a negative binomial
+            with a shape other than 1 is right as far as its mean is well below 8 D.
         mean: prior of the mean of T - 1, in rows; log-normal with median 20 and a standard deviation of 2 of the
             logarithm by default.
         shape: prior of the shape; log-normal with median 1 and a standard deviation of 1 by default.
