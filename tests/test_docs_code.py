@@ -51,6 +51,14 @@ def test_every_page_is_in_the_navigation_and_links_lead_somewhere():
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def test_the_list_for_language_models_names_every_page():
+    listed = (ROOT / "docs" / "llms.txt").read_text(encoding="utf-8")
+    pages = re.findall(r"- (.+): ([\w/]+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert len(pages) > 15
+    for title, page in pages[1:]:  # behind the first, which is home
+        assert f"- [{title}]({page})" in listed
+
+
 def test_commands_and_options_on_the_page_exist():
     """Against the command line itself, not against its help."""
     import typer

@@ -57,6 +57,8 @@ def test_bibtex_is_well_formed():
 
 
 def test_there_is_one_version():
+    cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {lh.__version__}\n" in cited and 'title: "longhmm: ' in cited
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert "version" not in project["project"]
     assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "longhmm.version.__version__"}

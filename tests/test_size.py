@@ -18,7 +18,7 @@ ADDED |= {"by_formula.py", "gamma_moments.py", "made_of.py", "regression.py", "s
 ADDED |= {"along.py", "columns.py", "covariates.py", "formula.py", "logit.py"}
 ADDED |= {"beta.py", "exponential.py", "movement.py", "rates.py", "renumbering.py", "weibull.py", "zeros.py"}
 ADDED |= {"channels.py", "durations.py", "equally_spaced.py", "frame_average.py", "kinetics.py"}
-ADDED |= {"fixed_lag.py", "language.py", "online.py", "watch.py"}
+ADDED |= {"fixed_lag.py", "language.py", "online.py", "shown.py", "tables.py", "watch.py"}
 MOST = {"Python lines": 23_000, "Python files": 160, "C++ lines": 2_200, "lines of the longest file": 400}
 
 

@@ -43,7 +43,7 @@ class Output:
         self.console.print(drawn)
 
     def frame(self, title: str, frame: "pd.DataFrame") -> None:
-        named = frame.reset_index()
+        named = getattr(frame, "shown", lambda: frame)().reset_index()
         self.table(title, [str(name) for name in named.columns], named.itertuples(index=False, name=None))
 
     def result(self, document: Any) -> None:

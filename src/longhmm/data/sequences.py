@@ -14,6 +14,7 @@ from longhmm.data.executor import HERE, Executor
 from longhmm.data.formats import open_source
 from longhmm.data.joining import ConcatenatedSource, alongside, cut, is_many, join, strip_masks
 from longhmm.data.rows import Rows
+from longhmm.data.shown import data_html, whereabouts
 from longhmm.data.source import ArraySource, Columns, DaskSource, ShiftedSource, SlicedSource, Source, touched
 from longhmm.errors import DataError
 
@@ -202,9 +203,9 @@ class Sequences:
 
     def __repr__(self) -> str:
         count = f"{self.n_sequences:,} sequence{'s' if self.n_sequences > 1 else ''}, {self.length:,} observations"
-        where, beside = "in memory" if self.in_memory else "read on demand", list(self.parts)[1:]
-        extras = ", ".join([where, *(f"with {name}" for name in beside)])
-        return f"Sequences({self.name}: {count}, dim {self.dim}, {self.dtype}, {extras})"
+        return f"Sequences({self.name}: {count}, dim {self.dim}, {self.dtype}, {', '.join(whereabouts(self))})"
+
+    _repr_html_ = data_html
 
     def check(self, start: int, stored: Stored) -> bool:
         """Refuses what data cannot be; says whether every value is there."""

@@ -97,8 +97,8 @@ class Posterior(Summarising, Decoding, Predicting, Following, Arriving, Judging)
         from longhmm.report.subject import Subject, data_name
 
         sequences, name = None if data is None else self.model.opened(data), title or data_name(self) or "A posterior"
-        known = (None, None) if sequences is None else (sequences.rate, sequences.unit)
-        rate, unit = known[0] if rate is None else rate, known[1] if unit is None else unit
+        rate = sequences.rate if rate is None and sequences is not None else rate
+        unit = sequences.unit if unit is None and sequences is not None else unit
         return write_page(Subject(self, sequences, name, rate, unit or ""), Path(path))
 
     def save(self, path: store.Place) -> None:

@@ -40,7 +40,7 @@ class Summarising(Kinetics):
 
     def summary(self, *, interval: float = 0.9) -> pd.DataFrame:
         """One row per entry of every parameter: mean, sd, central interval, R-hat, bulk and tail ESS."""
-        import pandas as pd
+        from longhmm.posterior.tables import SummaryTable
 
         draws, low, high = self.draws, (1 - interval) / 2, (1 + interval) / 2
         columns = {
@@ -50,7 +50,7 @@ class Summarising(Kinetics):
             f"{100 * high:.3g}%": draws.quantile(high, SAMPLE_DIMS),
             **convergence(draws),
         }
-        table = pd.DataFrame({name: entry_table(each) for name, each in columns.items()}).rename_axis("parameter")
+        table = SummaryTable({name: entry_table(each) for name, each in columns.items()}).rename_axis("parameter")
         return table[(table["mean"] != 0) | (table["sd"] != 0)]  # what is 0 by definition is no result
 
     def dwell(
