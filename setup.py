@@ -11,18 +11,18 @@ from setuptools.command.build_ext import build_ext
 
 SOURCES = Path("src/longhmm/backends/native")
 COMMON = ["-O3", "-g0", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-Wno-psabi"]
-# One file for each instruction set; which of them runs is decided by the processor, when the library is loaded.
-INSTRUCTIONS = {"variant_baseline.cc": []}
-if platform.machine().lower() in ("x86_64", "amd64"):
-    INSTRUCTIONS["variant_avx2.cc"] = ["-mavx2", "-mfma"]
-    INSTRUCTIONS["variant_avx512.cc"] = [
-        "-mavx512f",
-        "-mavx512dq",
-        "-mavx512vl",
-        "-mavx512bw",
-        "-mfma",
-        "-mprefer-vector-width=512",
-    ]
+
+
+def sources_for(machine: str) -> dict[str, list[str]]:
+    """Sources with the flags of their own. There is one for each instruction set; which of them runs is decided by the
+    processor, when the library is loaded."""
+    found: dict[str, list[str]] = {name: [] for name in ("dispatch.cc", "plain.cc", "compiled.cc", "compiled_paths.cc")}
+    found["variant_baseline.cc"] = []
+    if machine.lower() in ("x86_64", "amd64"):
+        found["variant_avx2.cc"] = ["-mavx2", "-mfma"]
+        found["variant_avx512.cc"] = [f"-mavx512{each}" for each in ("f", "dq", "vl", "bw")]
+        found["variant_avx512.cc"] += ["-mfma", "-mprefer-vector-width=512"]
+    return found
 
 
 class BuildKernel(build_ext):
@@ -38,7 +38,7 @@ class BuildKernel(build_ext):
         include = str(Path(jaxlib.__file__).parent / "include")
         objects = []
         for source in ext.sources:
-            flags = COMMON + INSTRUCTIONS.get(Path(source).name, [])
+            flags = COMMON + sources_for(platform.machine())[Path(source).name]
             objects += self.compiler.compile(
                 [source], output_dir=self.build_temp, extra_postargs=[*flags, "-isystem", include], depends=ext.depends
             )
@@ -47,18 +47,16 @@ class BuildKernel(build_ext):
         )
 
 
-setup(
-    ext_modules=[
-        Extension(
-            "longhmm.backends.native.library",
-            sources=[
-                str(SOURCES / name)
-                for name in ("dispatch.cc", "plain.cc", "compiled.cc", "compiled_paths.cc", *INSTRUCTIONS)
-            ],
-            depends=[str(path) for path in sorted(SOURCES.glob("*.h"))],
-            language="c++",
-            optional=True,
-        )
-    ],
-    cmdclass={"build_ext": BuildKernel},
-)
+if __name__ == "__main__":
+    setup(
+        ext_modules=[
+            Extension(
+                "longhmm.backends.native.library",
+                sources=[str(SOURCES / name) for name in sources_for(platform.machine())],
+                depends=[str(path) for path in sorted(SOURCES.glob("*.h"))],
+                language="c++",
+                optional=True,
+            )
+        ],
+        cmdclass={"build_ext": BuildKernel},
+    )
