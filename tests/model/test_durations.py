@@ -78,6 +78,7 @@ def test_hazards_are_those_of_the_distribution():
         np.testing.assert_allclose(found[:, :15], expected[:, :15], rtol=1e-8)
         assert np.allclose(found[2], 1 / 2.2)  # with a shape of 1 it is geometric
         sharp = of_phases(np.array([5.0]), np.array([1e4]), 40)
+        sharp = np.asarray(sharp)
     narrow = of_phases(MEAN.astype(np.float32), SHAPE.astype(np.float32), 40)
     np.testing.assert_allclose(narrow, found, rtol=2e-4)
     assert np.all(np.isfinite(sharp)) and np.all((sharp >= 0) & (sharp <= 1))

@@ -129,7 +129,7 @@ def test_rates_are_found_and_judged(tmp_path):
     posterior = lh.sample(one, values, draws=250, chains=2, seed=1, progress=False)
     table = posterior.rates()
     assert np.all(np.abs(table["mean"] - moves["rates"]) < 4 * table["sd"]) and np.all(table["sd"] < 0.1)
-    assert posterior.diagnose(values).kind in ("trust", "run longer", "model does not fit")
+    assert posterior.diagnose(values).kind in ("trust", "run longer")
     posterior.save(tmp_path / "run")
     again = lh.load(tmp_path / "run")
     np.testing.assert_array_equal(again.draws["rates"], posterior.draws["rates"])
