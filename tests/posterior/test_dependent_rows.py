@@ -236,7 +236,7 @@ def test_what_makes_no_sense_is_refused(chained, moved):
     assert np.isfinite(posterior.predictive_log_prob(chained, steps=1, draws=1).mean)
     with pytest.raises(ModelError, match="covariate"):
         certain(MOVED, MOVED_PARAMS).forecast(moved[0], 3)
-    with pytest.raises(ModelError, match="depend on"):
+    with pytest.raises(ModelError, match="depends on"):
         certain(MOVED, MOVED_PARAMS).score(np.zeros(5))
 
 
