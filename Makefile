@@ -35,7 +35,7 @@ check: $(VENV)/.dev ## lint, formatting, types, and the rules of the source
 
 bench: $(VENV)/.dev ## measure speed, after checking that the answers agree
 	$(BIN)/python benchmarks/run.py
-	$(BIN)/python benchmarks/cliffs.py
+	$(BIN)/python benchmarks/aims.py
 	$(BIN)/python benchmarks/speed_page.py
 
 calibrate: $(VENV)/.dev ## compare every method with exact posteriors, in full (about two hours on two cores)
