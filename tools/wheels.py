@@ -5,6 +5,9 @@
 
 The kernel knows nothing of Python, so that nothing but the platform is part of a wheel's name. It is compiled by Zig,
 which carries the headers and libraries of every platform: pip install ziglang.
+
+Not finished: for linux-x86_64 every source compiles, but the library does not link (`__cpu_model`, which the check of
+the processor reads, is refused in a shared library); the other platforms were not tried.
 """
 
 from __future__ import annotations

@@ -57,8 +57,7 @@ def permute(model: HMM, params: Mapping[str, Any], order: Any) -> dict[str, np.n
     """Natural parameters with states renumbered: new state s is old state `order[s]`; leading axes are kept."""
     order = checked(model, order)
     lead, moves = np.ndim(params["transition"]) - 2, model.transitions
-    moved = np.take(np.take(params["transition"], order, lead), order, lead + 1)
-    own: Any = {moves.parameter: params.get(moves.parameter), "transition": moved}
+    own = {"transition": np.take(np.take(params["transition"], order, lead), order, lead + 1)}
     if moves.parameter in params and (moves.exchangeable or moves.symmetries):
         own[moves.parameter] = moves.renumbered(np.asarray(params[moves.parameter]), order)
     return permuted(model, params, order, own, lead)
