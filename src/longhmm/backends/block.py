@@ -13,8 +13,10 @@ import numpy as np
 from longhmm.backends import stitch
 from longhmm.backends.counts import lowering_with
 from longhmm.backends.evaluate import SHARE, Pull, choose, chunk_statistics, lower
+from longhmm.backends.programs import either, quick
 from longhmm.backends.protocol import NO_KEY, Backend, Boundary, PathsGiven, PathsWanted, Potentials, Wanted
 from longhmm.backends.read import Read, Reader, chunk_length
+from longhmm.backends.varying import with_moves
 from longhmm.data.executor import Task
 from longhmm.data.layout import Layout, Partition, ladder
 from longhmm.data.rows import Rows
@@ -41,7 +43,7 @@ class Own(NamedTuple):
 # Makes something small of the rows of a block, before anything leaves the place where they are.
 Reducer = Callable[[Own], Any]
 # A program of its own: of covariance matrices it takes long to compile, and several others need it.
-_natural = jax.jit(lambda size, emission, params: lowering_with(emission, size).natural(params), static_argnums=0)
+_natural = quick(lambda size, emission, params: lowering_with(emission, size).natural(params), static_argnums=0)
 
 
 class How(NamedTuple):
@@ -97,7 +99,7 @@ class Blocks:
     def __init__(self, how: How, model: HMM, sequences: Sequences) -> None:
         self.model, self.sequences = model, sequences
         self.reader = Reader(model, sequences, table=True)
-        chunk = how.chunk or chunk_length(sequences)
+        chunk = how.chunk or chunk_length(sequences, model)
         rows = self.reader.block_rows(copied=how.probabilities or how.collect is not None)
         self.how = how._replace(chunk=chunk, per_block=how.per_block or max(1, rows // chunk))
         self.partition = Partition(sequences.offsets, chunk)
@@ -106,7 +108,7 @@ class Blocks:
         # Of data that are a single block, which is asked for several times: what was read, and evaluated.
         self._kept: tuple[Read | None, Potentials | None] = (None, None)
         self.backend = choose(self.reader.kind, model.n_states, model.transitions.varies)
-        self.borrow = self.backend.name == "cpp" and self.reader.lowering is not None
+        self.fused = self.backend.name == "cpp" and self.reader.lowering is not None
         with jax.enable_x64(True):
             self.params = {name: np.asarray(value) for name, value in how.params.items()}
             own = self.reader.lowering
@@ -175,7 +177,7 @@ class Blocks:
         own, whole = self.bounds(asked.block), self.how.collect is not None
         read, potentials = self._kept
         if read is None:
-            read = self.reader.read(lo, hi, size, own, borrow=self.borrow, whole=whole)
+            read = self.reader.read(lo, hi, size, own, borrow=self.fused, whole=whole)
             if read.numbers is not None:
                 lowering: Any = self.reader.lowering
                 given = (self.natural, self.params["transition"], self.params["initial"])
@@ -183,7 +185,7 @@ class Blocks:
             self._kept = (read, potentials) if self.n_blocks == 1 else (None, None)
         if read.numbers is None and asked.boundary is None:  # one program finds messages, whatever the overlap
             potentials = None
-        source = () if read.rows is None else (self.model, self.params, read.rows)
+        source = () if read.rows is read.moves else (self.model, self.params, read.rows, read.moves)  # both None
         return _Block(potentials, layout, joined, *source), read
 
     def _marginals(self, asked: Asked, block: _Block, read: Read) -> Outcome:
@@ -191,7 +193,8 @@ class Blocks:
         gamma = read.size if how.probabilities or how.collect is not None else 0
         wanted = Wanted(per_chunk=how.per_chunk, forward_only=how.forward_only, gamma=gamma, messages=True)
         ending = self._ending(asked, block.layout)
-        results = _run(block, asked.boundary, ending, backend=self.backend, wanted=wanted, collect=how.collect)
+        run = _run[self.fused and how.collect is None]
+        results = run(block, asked.boundary, ending, backend=self.backend, wanted=wanted, collect=how.collect)
         found, natural, collected, gap, step, (began, left), undefined = jax.tree.map(np.asarray, results)
         self._refuse_undefined(read.start, undefined)
         rows = slice(start - read.start, stop - read.start)
@@ -211,7 +214,7 @@ class Blocks:
         wanted = paths._replace(states=read.size if paths.states else 0)
         forward = None if asked.boundary is None else asked.boundary.forward
         given = PathsGiven(forward, asked.following, asked.log_space, asked.key, np.int64(read.start))
-        *results, potentials = _find(block, given, backend=self.backend, wanted=wanted)
+        *results, potentials = _find[self.fused](block, given, backend=self.backend, wanted=wanted)
         if self._kept[0] is not None and potentials is not None:
             self._kept = (read, potentials)
         found, gap, step, undefined = jax.tree.map(np.asarray, results)
@@ -260,11 +263,12 @@ class _Block(NamedTuple):
     model: Any = None
     params: Any = None
     rows: Any = None
+    beside: Any = None  # where transitions vary, their numbers
 
     def evaluated(self) -> tuple[Potentials, Pull, jax.Array | None]:
         """Potentials, their pull-back, and the first row whose density is not a number, or -1; None where all have."""
         if self.potentials is not None:
-            return self.potentials, lambda found: {}, None
+            return *with_moves(self.potentials, self.model, self.params, self.beside), None
         potentials, pull = lower(self.model, self.params, self.rows)
 
         def find() -> jax.Array:
@@ -275,16 +279,10 @@ class _Block(NamedTuple):
         return potentials, pull, jax.lax.cond(jnp.isnan(jnp.sum(potentials.rows)), find, lambda: -1)
 
 
-@partial(jax.jit, static_argnames=("backend", "wanted", "collect"))
+@partial(either, static_argnames=("backend", "wanted", "collect"))
 def _run(
-    block: _Block,
-    boundary: Boundary | None,
-    ending: tuple[Layout, Any] | None,
-    *,
-    backend: Backend,
-    wanted: Wanted,
-    collect: Collector | None,
-) -> tuple[Any, dict[str, jax.Array], Any, jax.Array, jax.Array, tuple[jax.Array, jax.Array], jax.Array | None]:
+    block: _Block, boundary: Boundary | None, ending: Any, *, backend: Backend, wanted: Wanted, collect: Any
+) -> tuple[Any, ...]:
     """Statistics, derivatives and what was collected, the disagreement of chunks, the step into the first, the messages
     that the first began with and that left the last, and a row without a density, if any."""
     potentials, pull, undefined = block.evaluated()
@@ -301,14 +299,14 @@ def _run(
         behind = stitch.transfer_operators(backend, potentials, rows)[0]
         gap = jnp.maximum(gap, jnp.where(open_end, stitch.open_gap(outer[1], behind), 0.0))
     natural: dict[str, jax.Array] = {}
-    if block.potentials is None and not (wanted.forward_only or wanted.gamma):
+    if not (wanted.forward_only or wanted.gamma):
         nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(pull, found))  # what does not agree is run again
         natural = jax.lax.cond(gap <= stitch.TOLERANCE, pull, lambda _: nothing, found)
     asked = found._replace(centred=None, gamma=found.gamma if wanted.gamma else None, pairs=None, messages=None)
     return asked, natural, collected, gap, steps[0], outer, undefined
 
 
-@partial(jax.jit, static_argnames=("backend", "wanted"))
+@partial(either, static_argnames=("backend", "wanted"))
 def _find(
     block: _Block, given: PathsGiven, *, backend: Backend, wanted: PathsWanted
 ) -> tuple[Any, jax.Array, jax.Array, jax.Array | None, Potentials | None]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +17,7 @@ import numpy as np
 from longhmm.backends import native, reference
 from longhmm.backends.pallas import windows as pallas
 from longhmm.backends.protocol import PAIR, PRECOMPUTED, Backend, Boundary, ChunkStatistics, Potentials, Varying, Wanted
+from longhmm.backends.varying import Numbers, log_slopes, matrices_at, parted, precision, transition_of, varies
 from longhmm.data.layout import Layout
 from longhmm.data.rows import Rows
 from longhmm.inference.markov import stationary
@@ -48,9 +48,10 @@ def choose(kind: int, n_states: int, time_varying: bool, precision: Any = np.flo
 def lowering_of(model: HMM, *, parts: bool = False) -> Any:
     """The emission's lowering, if it serves here: only the C++ kernel knows all kinds, and Gaussian rows in `parts`."""
     lowering = model.emission.lowering
-    if lowering is None or model.transitions.varies or (parts and not lowering.partial_rows):
+    moves = model.transitions
+    if lowering is None or (moves.varies and moves.linear is None) or (parts and not lowering.partial_rows):
         return None
-    everywhere = lowering.kind == LINEAR or (lowering.kind <= TABLE and not parts)
+    everywhere = (lowering.kind == LINEAR or (lowering.kind <= TABLE and not parts)) and not moves.varies
     return lowering if everywhere or native.supports(lowering.kind, model.n_states, False, np.dtype(float)) else None
 
 
@@ -81,56 +82,59 @@ class Statistics(NamedTuple):
 
 
 def lower(
-    model: HMM, params: Params, rows: Rows | None, numbers: Any = None, *, per_chunk: bool = False
+    model: HMM, params: Params, rows: Rows | None, numbers: Any = None, *, per_chunk: bool = False, by_row: bool = False
 ) -> tuple[Potentials, Pull]:
     """Potentials of rows, or of the `numbers` that the emission's lowering has made of them; and their pull-back. Rows
     may have a leading axis of chunks, `(W, n, ...)`; they are then laid end to end, and derivatives come by chunk, as
-    they do from numbers with `per_chunk`."""
+    they do from numbers with `per_chunk`. `by_row`: each has a matrix, where they vary."""
     if numbers is None:
         assert rows is not None
-        return _from_rows(model, params, rows)
+        return _from_rows(model, params, rows, by_row)
     lowering: Any = model.emission.lowering
-    gradient = partial(lowering.gradient, params)
-    gradient = jax.vmap(gradient) if per_chunk else gradient
+    own, beside = parted(numbers)
+    transition, move = transition_of(model, params, beside)
     kind = (lowering.kind, lowering.width, lowering.sums)
-    potentials = Potentials(numbers, lowering.natural(params), params["transition"], params["initial"], *kind)
-    return potentials, lambda found: gradient(found.sums)
+    potentials = Potentials(own, lowering.natural(params), transition, params["initial"], *kind)
+    one = lambda sums, pairs: {**lowering.gradient(params, sums), **move(pairs)}  # noqa: E731
+    pulled = jax.vmap(one) if per_chunk else one
+    return potentials, lambda found: pulled(found.sums, found.pairs)
 
 
-def _from_rows(model: HMM, params: Params, rows: Rows) -> tuple[Potentials, Pull]:
+def _from_rows(model: HMM, params: Params, rows: Rows, by_row: bool) -> tuple[Potentials, Pull]:
     """`HMM.potentials`, and the pull-back of marginals through them."""
-    moves, n = model.transitions, model.n_states
-    names = [*model.emission.free_names, *[moves.parameter] * (moves.varies or model.emission.sees_transitions)]
-    by_chunk = jnp.ndim(rows.values) == 3
+    moves, n, by_chunk = model.transitions, model.n_states, jnp.ndim(rows.values) == 3
+    kind = kind_of(model.emission, None)
+    fused = moves.linear is not None and kind != PAIR and not by_row and native.supports(kind, n, True, np.dtype(float))
+    apart = moves.varies and not fused
+    names = [*model.emission.free_names, *[moves.parameter] * (apart or model.emission.sees_transitions)]
 
     def of_one(own: Rows) -> tuple[Any, Any]:
         def needed(free: Params) -> tuple[Any, Any]:
             at = model.potentials({**params, **free}, own)
-            return at.log_likelihood, at.transition if moves.varies else None
+            return at.log_likelihood, at.transition if apart else None
 
         return jax.vjp(needed, {name: params[name] for name in names})
 
     (logs, matrices), pull = jax.vmap(of_one)(rows) if by_chunk else of_one(rows)
-    transition: Any = params["transition"]
-    if moves.varies:
-        flat = matrices.reshape(-1, n, n)
-        transition = Varying(flat, jnp.arange(flat.shape[0]))
+    transition, move = Varying(matrices.reshape(-1, n, n)) if apart else params["transition"], None
+    if fused:
+        given = moves.shifted(jnp.asarray(rows.covariates, params["transition"].dtype))
+        transition, move = transition_of(model, params, Numbers(None, given.reshape(-1, given.shape[-1])))
 
     def pulled(found: ChunkStatistics) -> dict[str, jax.Array]:
-        gamma, slope = found.gamma.reshape(logs.shape), None
-        if moves.varies:  # d log A = d A / A
-            pairs = found.pairs.reshape(matrices.shape)
-            slope = jnp.where(matrices > 0, pairs / jnp.where(matrices > 0, matrices, 1.0), 0.0)
+        gamma = found.gamma.reshape(logs.shape)
+        slope = log_slopes(matrices, found.pairs.reshape(matrices.shape)) if apart else None
+        moved = {} if move is None else (jax.vmap(move) if by_chunk else move)(found.pairs)
         if by_chunk:
-            return jax.vmap(lambda one, *at: one(at)[0])(pull, gamma, slope)
+            return jax.vmap(lambda one, *at: one(at)[0])(pull, gamma, slope) | moved
         if len(logs) % SHARE or not native.usable():
-            return pull((gamma, slope))[0]
+            return pull((gamma, slope))[0] | moved
         shares = jax.tree.map(lambda each: each.reshape(-1, SHARE, *each.shape[1:]), (rows, gamma, slope))
         parts = jax.lax.map(lambda at: of_one(at[0])[1](at[1:])[0], shares)
-        return jax.tree.map(lambda each: jnp.sum(each, axis=0), parts)
+        return jax.tree.map(lambda each: jnp.sum(each, axis=0), parts) | moved
 
     logs_by_row = logs.reshape(-1, *(n, n)[: 1 + model.emission.couples])
-    return Potentials(logs_by_row, None, transition, params["initial"], kind_of(model.emission, None), n), pulled
+    return Potentials(logs_by_row, None, transition, params["initial"], kind, n), pulled
 
 
 def chunk_statistics(
@@ -142,22 +146,17 @@ def chunk_statistics(
     *,
     backend: Backend | None = None,
 ) -> ChunkStatistics:
-    """Marginals of chunks at given potentials, with those of rows where a pull-back needs them.
-
-    Where nothing is said of how chunks begin and matrices vary, they begin from the stationary distribution of their
-    own first row: what its covariates say is nearer to the truth than any distribution that all chunks share.
-    """
+    """Marginals of chunks at given potentials, with those of rows where a pull-back needs them. Where matrices vary
+    they begin from the stationary distribution of their first row, nearer to the truth than any that all share."""
     transition = potentials.transition
-    varies = isinstance(transition, Varying)
-    if varies and boundary.start is None and boundary.forward is None:
-        first = transition.matrices[transition.index[jnp.asarray(layout.begin - layout.left)]]
+    if varies(transition) and boundary.start is None and boundary.forward is None:
+        first = matrices_at(transition, jnp.asarray(layout.begin - layout.left))
         before = jax.lax.stop_gradient(safe_log(jax.vmap(stationary)(first)))
         boundary = boundary._replace(forward=before)
-    if (potentials.natural is None or varies) and not wanted.forward_only:
+    if potentials.natural is None and not wanted.forward_only:
         wanted = wanted._replace(gamma=potentials.rows.shape[0])
     if backend is None:
-        dtype = (transition.matrices if varies else transition).dtype
-        backend = choose(potentials.kind, potentials.initial.shape[-1], varies, dtype)
+        backend = choose(potentials.kind, potentials.initial.shape[-1], varies(transition), precision(transition))
     return backend.statistics(potentials, layout, boundary, weights, wanted)
 
 
@@ -172,8 +171,7 @@ def window_statistics(
     *,
     backend: Backend | None = None,
 ) -> Statistics:
-    """Statistics of the cores of windows: of every one where `weights` is None, else summed, each times its weight;
-    `start` as in `Boundary`."""
+    """Statistics of the cores of windows: of every one, or summed by their `weights`; `start` as in `Boundary`."""
     outer = params
     memory, model, params = unfold(model, params)
     start = memory.start(outer, start)

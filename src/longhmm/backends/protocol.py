@@ -27,10 +27,10 @@ GAUSSIAN, LINEAR, TABLE, PRECOMPUTED, PAIR, STUDENT, MIXTURE = range(7)
 
 
 class Varying(NamedTuple):
-    """Transition matrices that vary by row: `matrices` `(M, K, K)`, `index` `(n,)` into them."""
+    """Transition matrices that vary by row: `matrices` `(M, K, K)`, `index` `(n,)` into them; None: one for each."""
 
     matrices: Float[Any, "M K K"]
-    index: Integer[Any, " n"]
+    index: Integer[Any, " n"] = None
 
 
 @partial(
@@ -46,7 +46,7 @@ class Potentials:
         rows: `(n, width)` numbers of every row, NaN where it is missing; log likelihoods `(n, K)` of PRECOMPUTED and
             `(n, K, K)` of PAIR (`[t, i, j]`: of row t given states i before it and j at it); or what `borrowed` gives.
         natural: `(K, p)` natural parameters of every state; None where there are none.
-        transition: `(K, K)`, or `Varying`.
+        transition: `(K, K)`, `Varying` or `Logits`.
         initial: `(K,)`, the distribution of the first state of a sequence; of PAIR, of the state before it.
         kind, width, sums: GAUSSIAN and so on; numbers of a row; expected sufficient statistics of a state.
     """
@@ -100,7 +100,7 @@ class ChunkStatistics(NamedTuple):
     centred: Float[Any, "*each K K"]  # less `A_ij n_i.`, precise where large counts cancel; 0 where matrices vary
     sums: Float[Any, "*each K s"]  # expected sufficient statistics
     gamma: Float[Any, "asked K"] | Float[Any, "asked K K"]  # `P(x_t = k)` of core rows, else 0; for PAIR, of pairs
-    pairs: Float[Any, "asked K K"]  # probabilities of transitions into core rows, where matrices vary; else None
+    pairs: Float[Any, "*moved"]  # expected transitions by each of `Varying`, derivatives by coefficients of `Logits`
     messages: Messages | None
     impossible: Integer[Any, "*any"]  # a row that no reachable state can have produced, or -1
 
@@ -117,8 +117,7 @@ class PathsGiven(NamedTuple):
 
 
 class PathsWanted(NamedTuple):
-    """What is asked of paths: drawn from their posterior or the most probable ones; messages, maps, and the states of
-    so many rows (0: none)."""
+    """What is asked of paths: drawn ones or the most probable; messages, maps, and the states of so many rows."""
 
     drawn: bool
     messages: bool = False

@@ -12,6 +12,7 @@ from numpyro.distributions import constraints
 from longhmm.backends import native
 from longhmm.backends.counts import of_counts
 from longhmm.backends.evaluate import kind_of, lowering_of
+from longhmm.backends.varying import RowMoves, narrow
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
@@ -34,6 +35,7 @@ class Read(NamedTuple):
     rows: Rows | None  # for emissions without a lowering (of these data), or where they were asked for
     numbers: Any = None  # of the emission's lowering
     memory: Any = None  # must be kept as long as the numbers are used
+    moves: Any = None  # numbers of their transitions, where these vary; see `Numbers`
     log_base_measure: float = 0.0  # sum of `log h(y)` over the rows asked for, where it is not known of all data
 
 
@@ -46,7 +48,9 @@ class Reader:
         lowering: Any = lowering_for(model, sequences) or (of_counts(model, sequences) if table else None)
         self.lowering, self.kind = lowering, kind_of(model.emission, lowering)
         whole = (sequences.in_memory or sequences.mapped) and not sequences.has_mask and sequences.dtype.kind == "f"
-        self.in_place = lowering is not None and lowering.rows_are_values and whole
+        self.moves = RowMoves(model, sequences) if lowering is not None and model.transitions.varies else None
+        direct = lowering is not None and (lowering.rows_are_values or (lowering.terms and native.usable()))
+        self.in_place = bool(direct) and whole
 
     def block_rows(self, *, copied: bool) -> int:
         """How many rows a block should have; `copied`: as many numbers come back."""
@@ -55,8 +59,10 @@ class Reader:
     def read(self, start: int, stop: int, size: int, own: tuple[int, int], *, borrow: bool, whole: bool) -> Read:
         """Rows `[start, stop)` filled up to `size`; with `borrow` the C++ kernel reads the caller's memory. `own`: the
         rows among them whose base measure is asked for. `whole`: observations beside their numbers."""
-        rows, base = None, 0.0
-        if self.in_place and borrow and not whole:
+        rows, base, moves = None, 0.0, None if self.moves is None else self.moves.beside(None, start, stop, size)
+        # Of a file, values that are functions are taken of are looked at first.
+        seen = self.sequences.in_memory or not self.lowering or not self.lowering.terms
+        if self.in_place and borrow and seen and not whole:
             numbers = self.sequences.source.read(start, stop)
             if not self.sequences.in_memory:
                 self.sequences.check(start, {"values": numbers})
@@ -67,15 +73,15 @@ class Reader:
             rows = block.padded(size) if self.lowering is None or whole else None
             if self.lowering is None:
                 return Read(start, size, rows)
-            numbers = _numbers(self.lowering, block)
+            numbers = _values(block) if borrow and self.lowering.terms else _numbers(self.lowering, block)
             if self.lowering.has_base_measure and not self.sequences.in_memory:
-                mine = slice(own[0] - start, own[1] - start)
-                base = float(self.lowering.log_base_measure(block.values[mine], block.observed[mine]))
+                parts = (slice(i, min(i + SHARE, own[1] - start)) for i in range(own[0] - start, own[1] - start, SHARE))
+                base = float(sum(self.lowering.log_base_measure(block.values[i], block.observed[i]) for i in parts))
         if borrow:
             memory = np.ascontiguousarray(numbers)
-            return Read(start, size, rows, native.borrowed(memory), memory, base)
+            return Read(start, size, rows, native.borrowed(memory, self.lowering.terms), memory, moves, base)
         numbers = np.pad(numbers, ((0, size - len(numbers)), (0, 0)), constant_values=np.nan)
-        return Read(start, size, rows, numbers, None, base)
+        return Read(start, size, rows, numbers, None, moves, base)
 
     def numbers(self, start: int, stop: int) -> np.ndarray:
         """Numbers `(n, width)` of rows of the emission's lowering, NaN where missing."""
@@ -93,8 +99,10 @@ class Reader:
         return known[key]
 
 
-def chunk_length(sequences: Sequences) -> int:
+def chunk_length(sequences: Sequences, model: HMM | None = None) -> int:
     """Long enough that the overlap costs little, short enough that every lane of every thread has a chunk."""
+    if model is not None and model.transitions.remembers:  # from the start is cheaper than from every state
+        return min(int(np.diff(sequences.offsets).max()), max(CHUNK, (1 << 20) // model.n_states))
     return min(max(sequences.length // (8 * native.threads()), LEAST_CHUNK), CHUNK)
 
 
@@ -116,6 +124,12 @@ def partly_observed(model: HMM, sequences: Sequences) -> bool:
     if key not in known:
         known[key] = check_all(model, sequences)
     return bool(known[key])
+
+
+def _values(rows: Rows) -> np.ndarray:
+    """Values as they are, NaN where missing."""
+    values = rows.values if rows.values.dtype.kind == "f" else rows.values.astype(np.float64)
+    return values if rows.observed.all() else np.where(rows.observed, values, np.nan)
 
 
 def _numbers(lowering: Lowering, rows: Rows) -> np.ndarray:
@@ -145,11 +159,11 @@ def check_all(model: HMM, sequences: Sequences) -> bool:
     return found
 
 
-def resident_numbers(model: HMM, sequences: Sequences, values: jax.Array) -> jax.Array | None:
+def resident_numbers(model: HMM, sequences: Sequences, values: jax.Array) -> Any:
     """The numbers `(T, width)` float32 of data on the device, or None where log likelihoods must be computed."""
     reader = Reader(model, sequences)
     if reader.lowering is None:
         return None
-    if reader.lowering.rows_are_values and values.dtype == jnp.float32:
-        return values
-    return jax.device_put(reader.numbers(0, sequences.length).astype(np.float32))
+    as_they_are = reader.lowering.rows_are_values and values.dtype == jnp.float32
+    numbers = values if as_they_are else jax.device_put(reader.numbers(0, sequences.length).astype(np.float32))
+    return numbers if reader.moves is None else narrow(reader.moves.beside(numbers, 0, sequences.length))

@@ -26,6 +26,7 @@ from longhmm.backends.protocol import (
     Varying,
     Wanted,
 )
+from longhmm.backends.varying import by_matrix, matrices_at
 from longhmm.data.layout import Layout
 from longhmm.inference.markov import centred_counts, stationary
 from longhmm.inference.recursions import Steps, drawn, filtered, path_messages, path_origins, smoothed
@@ -61,13 +62,12 @@ def statistics(
 
     chunks = (layout, boundary.forward, boundary.backward)
     sums, gamma, pairs, messages, impossible = in_groups(group, chunks, layout.size, one.shape[-1] * sum(layout.spans))
+    by = jnp.ones(layout.size) if weights is None else weights
     if not wanted.per_chunk:
-        by = jnp.ones(layout.size) if weights is None else weights
         sums = tuple(weighted_sum(by, each).astype(each.dtype) for each in sums)
-    gamma, pairs = (
-        to_rows(each, place(layout), wanted.gamma) if wanted.gamma and asked else None
-        for each, asked in ((gamma, True), (pairs, varying))
-    )
+    gamma = to_rows(gamma, place(layout), wanted.gamma) if wanted.gamma else None
+    by_row, weights = varying and not wanted.forward_only, None if wanted.per_chunk else by
+    pairs = by_matrix(pairs, transition, place(layout), weights) if by_row else None
     rows = jnp.where(impossible >= 0, impossible, jnp.iinfo(jnp.int32).max)
     row = jnp.where(jnp.any(impossible >= 0), jnp.min(rows), -1).astype(jnp.int32)
     return ChunkStatistics._make((*sums, gamma, pairs, messages if wanted.messages else None, row))
@@ -103,8 +103,9 @@ def _group(potentials: Potentials, layout: Layout, boundary: Boundary, wanted: W
     at = jnp.where((found.impossible_at >= 0) & (layout.core > 0), found.impossible_at, -1)
     row = jnp.where(at >= 0, layout.begin - layout.left + at, -1)
     unasked = jnp.zeros((layout.size, 1), dtype)
-    kept: Any = (found.pairs if pair and not wanted.forward_only else gamma, found.pairs if varying else None)
-    probabilities = (unasked if each is None or not wanted.gamma else jnp.moveaxis(each, -1, 0) for each in kept)
+    kept: Any = (found.pairs if pair and not wanted.forward_only else gamma, found.pairs)
+    asked = (wanted.gamma > 0, varying and not wanted.forward_only)
+    probabilities = (jnp.moveaxis(each, -1, 0) if of else unasked for each, of in zip(kept, asked, strict=True))
     forward, backward, left, end = found.log_forward, found.log_backward, layout.left, layout.left + layout.core
     by_end = ((forward, left), (forward, end), (backward, end), (backward, left))
     return by_chunk, *probabilities, Messages(*(at_time(*each).T for each in by_end)), row
@@ -203,8 +204,7 @@ def chunk_steps(potentials: Potentials, layout: Layout, placed: Placed) -> Steps
     """What leads from row to row, in the precision of the transition matrix."""
     matrices = transition = potentials.transition
     if isinstance(transition, Varying):
-        by_row = jnp.asarray(transition.matrices)[jnp.asarray(transition.index)[placed.rows]]
-        matrices = jnp.moveaxis(by_row, 1, 3)
+        matrices = jnp.moveaxis(matrices_at(transition, placed.rows), 1, 3)
     dtype, natural = matrices.dtype, potentials.natural
     rows = jnp.asarray(potentials.rows)[placed.rows].astype(dtype)
     natural = None if natural is None else natural.astype(dtype)

@@ -103,7 +103,7 @@ def lay_out(model: HMM, sequences: Sequences) -> tuple[Program, Data]:
     """Data for passes in double precision, under `jax.enable_x64(True)`."""
     reader = Reader(model, sequences)
     backend = choose(reader.kind, model.n_states, model.transitions.varies)
-    chunk = chunk_length(sequences)
+    chunk = chunk_length(sequences, model)
     partition = Partition(sequences.offsets, chunk)
     fits = sequences.length * sequences.dim * 8 <= RESIDENT_BYTES
     per_block = int(np.clip(BLOCK_ENTRIES // (model.n_states * chunk), 1, partition.n_blocks))
@@ -118,6 +118,7 @@ def lay_out(model: HMM, sequences: Sequences) -> tuple[Program, Data]:
         rows = _with_gaps(sequences.rows(0, sequences.length, model.lags))
         if reader.lowering is not None:
             numbers = rows.values if reader.lowering.rows_are_values else reader.numbers(0, sequences.length)
+            numbers = numbers if reader.moves is None else reader.moves.beside(numbers, 0, sequences.length)
         rows, numbers = jax.tree.map(jnp.asarray, (rows, numbers))
     base = jnp.asarray(reader.log_base_measure() if numbers is not None else 0.0)
     return program, Data(rows, numbers, layout, base)

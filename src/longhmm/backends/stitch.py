@@ -20,7 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.protocol import PAIR, Backend, Boundary, PathsGiven, PathsWanted, Potentials, Varying, Wanted
+from longhmm.backends.protocol import PAIR, Backend, Boundary, PathsGiven, PathsWanted, Potentials, Wanted
+from longhmm.backends.varying import matrices_at, mean_matrix
 from longhmm.data.layout import Layout
 from longhmm.inference.markov import stationary
 from longhmm.inference.scaling import at_zero, log_sum_exp, safe_log
@@ -36,14 +37,14 @@ ROUNDING = 64  # units in the last place that a logarithm may be wrong by
 
 def warm_start(transition: Any) -> jax.Array:
     """The distribution `(K,)` that chunks inside a sequence warm up from: nearly the stationary one."""
-    matrix = jnp.mean(transition.matrices, axis=0) if isinstance(transition, Varying) else transition
+    matrix = mean_matrix(transition)
     return (1 - UNIFORM_SHARE) * stationary(matrix) + UNIFORM_SHARE / matrix.shape[-1]
 
 
 def boundary_steps(potentials: Potentials, layout: Layout) -> jax.Array:
     """Log weights `(W, K, K)` of the step into the first core row of every chunk, up to what its new state decides."""
-    begin, transition = jnp.asarray(layout.begin), potentials.transition
-    matrices = transition.matrices[transition.index[begin]] if isinstance(transition, Varying) else transition
+    begin = jnp.asarray(layout.begin)
+    matrices = matrices_at(potentials.transition, begin)
     steps = jnp.broadcast_to(safe_log(matrices), (layout.size, *matrices.shape[-2:]))
     if potentials.kind == PAIR:
         logs = jnp.asarray(potentials.rows)[begin]
@@ -53,8 +54,7 @@ def boundary_steps(potentials: Potentials, layout: Layout) -> jax.Array:
 
 def forward_gap(log_step: jax.Array, forward_out: jax.Array, forward_in: jax.Array, best: bool = False) -> jax.Array:
     """Largest difference of log odds `(W,)` of the messages that left chunks and those the next ones began with, one
-    step on, `(K, K)` or `(W, K, K)`, after which what is too small to matter is gone. `best`: they are scores of best
-    paths."""
+    step on, `(K, K)` or `(W, K, K)`, after which what is too small to matter is gone. `best`: scores of best paths."""
     total = jnp.max if best else log_sum_exp
     one, other = (at_zero(total(each[:, :, None] + log_step, 1).T)[0] for each in (forward_out, forward_in))
     impossible = jnp.isneginf(one) & jnp.isneginf(other)
@@ -120,8 +120,7 @@ def find_paths(
 
 @partial(jax.jit, static_argnames=("best",))
 def propagate_forward(carry: jax.Array, operators: jax.Array, best: bool = False) -> tuple[jax.Array, jax.Array]:
-    """Messages (scores, of `best` paths) before consecutive chunks, `(W, K)`, from the one before the first; and the
-    one behind the last."""
+    """Messages (scores, of `best` paths) before chunks, `(W, K)`, from that before the first; and that behind them."""
     total = jnp.max if best else log_sum_exp
 
     def step(message: jax.Array, operator: jax.Array) -> tuple[jax.Array, jax.Array]:

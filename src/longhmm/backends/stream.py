@@ -146,7 +146,7 @@ class Stream:
     def _probe(self, overlap: int) -> bool:
         """Whether the first chunks agree, which is cheap to find out where they are a small part of all."""
         how = self.blocks.how
-        if self.asked.paths is not None or self.blocks.partition.n_blocks <= 64 * PROBE:
+        if self.asked.paths is not None or self.blocks.partition.n_blocks <= 16 * PROBE:
             return True
         small = how._replace(per_block=PROBE, collect=None, reduce=None, probabilities=False)
         blocks = Blocks(small, self.blocks.model, self.blocks.sequences)

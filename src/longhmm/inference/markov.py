@@ -27,8 +27,7 @@ def stationary(transition: jax.Array) -> jax.Array:
         return jnp.where((states == last)[None, :] & before[:, None], into[:, None], chain), None
 
     def insert(pi: jax.Array, state: jax.Array) -> tuple[jax.Array, None]:
-        weight = jnp.sum(jnp.where(states < state, pi * reduced[:, state], 0.0))
-        return jnp.where(states == state, weight, pi), None
+        return jnp.where(states == state, jnp.sum(jnp.where(states < state, pi * reduced[:, state], 0.0)), pi), None
 
     reduced, _ = jax.lax.scan(eliminate, transition + WHISPER, states[:0:-1], unroll=unroll)
     pi, _ = jax.lax.scan(insert, (states == 0).astype(transition.dtype), states[1:], unroll=unroll)

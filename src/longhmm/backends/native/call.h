@@ -3,15 +3,21 @@
 
 #include <cstdint>
 
+#include "moves.h"
+
 // How the log likelihood of a row is computed from its numbers f[0 .. width).
 enum Kind : int32_t {
   GAUSSIAN = 0,  // pack of a state: constant, mean, rows of a lower triangle M with M^T M the precision
   LINEAR = 1,    // pack of a state: constant, one coefficient for each number
   TABLE = 2,     // pack of a state: one log probability for each value of the only number, 0, 1, 2, ...
   GIVEN = 3,     // the numbers are the log likelihoods themselves; no pack
+  PAIR = 4,      // the same for every pair of the states before and at a row
   STUDENT = 5,   // pack of a state, for each feature: c, mean, a, h of c - h log(1 + a (f - mean)^2)
   MIXTURE = 6,   // pack of a state, for each component of the only number: log weight + constant, mean, 1 / scale
 };
+
+// A number of a row is such a function of one of its values: `terms` holds value * TERMS + function.
+enum Term : int32_t { SEEN, VALUE, LOG, COSINE, SINE, TERMS };
 
 // Features of a row that may be missing while others are there; with more, such a row is missing.
 constexpr int MOST_PARTS = 16;
@@ -22,6 +28,8 @@ struct Call {
   const void* rows;
   int32_t wide_rows;  // 1: double, 0: float
   int32_t width;
+  int32_t columns;        // numbers of a row in memory: `width`, or values from which its numbers are made
+  const uint64_t* terms;  // optional, (width): how (see statistics.h)
   int32_t kind;
   int32_t pack;  // numbers per state in `packs`
 
@@ -45,6 +53,7 @@ struct Call {
   const double* log_before;  // optional, (windows, K): log distribution before each window, in place of `start`
   const double* log_after;   // optional, (windows, K): log message from behind each window, in place of zeros
 
+  Moves moves;               // where matrices vary by row
   const double* weight;      // (chains, windows): with which each window enters the sums
 
   // Sums, (chains, points, ...), or (chains, points, windows, ...), without weights, where `per_window`.
@@ -53,6 +62,7 @@ struct Call {
   double* first;           // (K)
   double* transitions;     // (K, K)
   double* statistics;      // (K, sums)
+  double* moved;           // (moves.sums_size)
 
   // Optional: posteriors of core rows, at (row - origin) * K + k, smoothed or filtered, in the recursion's precision.
   void* gamma;
@@ -77,11 +87,14 @@ inline int sums_of(int kind, int width, int pack) {
     case LINEAR:
       return 1 + width;
     case GIVEN:
+    case PAIR:
       return 0;
     default:  // the derivative by each number of the pack
       return pack;
   }
 }
+
+inline bool varies(const Call& call) { return call.moves.source != ONE || call.kind == PAIR; }
 
 // Where results of a run of windows go: one sum, or one entry for each window.
 struct Sums {
@@ -89,6 +102,7 @@ struct Sums {
   double* first;
   double* transitions;
   double* statistics;
+  double* moved;
   int64_t impossible;
   int64_t redone;
 };

@@ -19,6 +19,22 @@ int64_t sets(const Buffer& buffer, size_t own) {
   return count;
 }
 
+template <class T>
+void narrow(const std::vector<double>& from, T* to) {
+  for (size_t i = 0; i < from.size(); ++i) to[i] = T(from[i]);
+}
+
+// Log messages `(windows, K)` in double precision; empty where none were given.
+template <class Buffer>
+std::vector<double> given_messages(const Buffer& logs, bool given) {
+  return std::vector<double>(logs.typed_data(), logs.typed_data() + (given ? logs.element_count() : 0));
+}
+
+int32_t longest(const ffi::Buffer<ffi::S32>& lengths) {
+  const int32_t* from = lengths.typed_data();
+  return lengths.element_count() ? *std::max_element(from, from + lengths.element_count()) : 0;
+}
+
 // Whether sets of windows are the outer ones: after a dimension that windows share, none in which they differ.
 template <class Windows, class Output>
 bool nested(const Windows& windows, const Output& output, size_t own) {
@@ -62,17 +78,6 @@ void stationary(const double* transition, int n, std::vector<double>& chain, dou
   for (int state = 0; state < n; ++state) pi[state] /= total;
 }
 
-template <class T>
-void narrow(const std::vector<double>& from, T* to) {
-  for (size_t i = 0; i < from.size(); ++i) to[i] = T(from[i]);
-}
-
-// Log messages `(windows, K)` in double precision; empty where none were given.
-template <class Buffer>
-std::vector<double> given_messages(const Buffer& logs, bool given) {
-  return std::vector<double>(logs.typed_data(), logs.typed_data() + (given ? logs.element_count() : 0));
-}
-
 template <ffi::DataType type>
 ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, ffi::Buffer<ffi::S32> left,
                              ffi::Buffer<ffi::S32> core, ffi::Buffer<ffi::S32> right, ffi::Buffer<ffi::S32> at_start,
@@ -89,7 +94,7 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   const bool given_before = asked("given_before"), given_after = asked("given_after");
   const bool gamma_wanted = asked("gamma_wanted"), edges_wanted = asked("edges_wanted");
   const auto row_dimensions = rows.dimensions();
-  // Rows of the caller's own memory: its address, and whether it holds double precision.
+  // Rows of the caller's own memory: its address, whether it holds double precision, and how numbers are made of it.
   const bool borrowed = rows.element_type() == ffi::U64;
   if (rows.element_type() != ffi::F32 && rows.element_type() != ffi::F64 && !borrowed)
     return ffi::Error::InvalidArgument("window_statistics: rows must be float32 or float64");
@@ -102,22 +107,15 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   const int64_t given = std::max(std::max(sets(transition, 2), sets(initial, 1)),
                                  std::max(sets(start, 1), sets(packs, 2)));
   const int64_t total = std::max(sets(*log_likelihood, per_window ? 1 : 0), given);
-  if (chains == 0 || total % chains != 0)
+  const bool fits = chains > 0 && total % chains == 0 && nested(begin, *log_likelihood, per_window ? 1 : 0);
+  if (!fits || (sets(weight, 1) != 1 && sets(weight, 1) != chains))
     return ffi::Error::InvalidArgument("window_statistics: sets of windows and of parameters do not fit together");
-
-  if (!nested(begin, *log_likelihood, per_window ? 1 : 0))
-    return ffi::Error::InvalidArgument("window_statistics: windows may not vary faster than parameters");
-
-  const bool messages_given = given_before || given_after;
-  if (total > 1 && (messages_given || (gamma_wanted && kind != GIVEN)))
+  if (total > 1 && (given_before || given_after || (gamma_wanted && kind != GIVEN)))
     return ffi::Error::InvalidArgument("window_statistics: messages and posteriors are those of one set of parameters");
 
   // Windows without a core at the end are padding, and cost nothing.
   if (total == 1)
     while (windows > 1 && core.typed_data()[windows - 1] == 0) --windows;
-
-  if (sets(weight, 1) != 1 && sets(weight, 1) != chains)
-    return ffi::Error::InvalidArgument("window_statistics: weights must be those of the windows");
 
   std::vector<int64_t> wide_begin(begin.typed_data(), begin.typed_data() + begin.element_count());
   const int32_t* places[4] = {left.typed_data(), core.typed_data(), right.typed_data(), at_start.typed_data()};
@@ -131,16 +129,14 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
     for (int64_t point = 0; point < total; ++point)
       for (int64_t w = 0; w < windows; ++w)
         wide_begin[point * windows + w] = once[(point * chains / total) * windows + w] + (point % sources) * own;
-    for (int i = 0; i < 4; ++i) {
-      repeated[i].resize(total * windows);
-      for (int64_t point = 0; point < total; ++point)
-        std::copy_n(places[i] + (point * chains / total) * windows, windows, repeated[i].data() + point * windows);
-      places[i] = repeated[i].data();
-    }
+    auto repeat = [&](const auto* from, auto& to) {
+      to.resize(total * windows);
+      for (int64_t at = 0; at < total; ++at) std::copy_n(from + at * chains / total * windows, windows, &to[at * windows]);
+      return to.data();
+    };
+    for (int i = 0; i < 4; ++i) places[i] = repeat(places[i], repeated[i]);
     const std::vector<double> of_windows = weights;
-    weights.resize(total * windows);
-    for (int64_t point = 0; point < total; ++point)
-      std::copy_n(of_windows.data() + (point * chains / total) * windows, windows, weights.data() + point * windows);
+    repeat(of_windows.data(), weights);
   }
   const int64_t pack = packs.dimensions().back();
   auto A = spread(transition.typed_data(), sets(transition, 2), total, states * states);
@@ -163,6 +159,8 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   call.rows = borrowed ? reinterpret_cast<const void*>(address[0]) : rows.untyped_data();
   call.wide_rows = borrowed ? int32_t(address[1]) : rows.element_type() == ffi::F64;
   call.width = width;
+  call.terms = borrowed && rows.element_count() > 3 ? address + 3 : nullptr;
+  call.columns = call.terms ? int32_t(address[2]) : call.width;
   call.kind = kind;
   call.pack = kind == GIVEN ? 0 : int32_t(pack);
   call.left = places[0];
@@ -173,10 +171,6 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   call.windows = windows;
   call.chains = int32_t(kind == GIVEN ? total : chains);
   call.points = int32_t(kind == GIVEN ? 1 : total / chains);
-  auto longest = [](const ffi::Buffer<ffi::S32>& lengths) {
-    const int32_t* from = lengths.typed_data();
-    return lengths.element_count() ? *std::max_element(from, from + lengths.element_count()) : 0;
-  };
   call.max_left = longest(left);
   call.max_core = longest(core);
   call.max_right = longest(right);
@@ -237,3 +231,5 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(longhmm_windows_f32, window_statistics<ffi::F32>);
 XLA_FFI_DEFINE_HANDLER_SYMBOL(longhmm_windows_f64, window_statistics<ffi::F64>);
+
+#include "compiled_varying.h"

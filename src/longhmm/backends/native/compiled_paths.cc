@@ -1,11 +1,8 @@
 // The interface for compiled JAX programs: one call of `find_paths`. Chunks are joined by whoever calls (see stitch.py).
-#include <algorithm>
 #include <vector>
 
 #include "dispatch.h"
-#include "xla/ffi/api/ffi.h"
-
-namespace ffi = xla::ffi;
+#include "moves_of.h"
 
 namespace {
 
@@ -13,13 +10,14 @@ typedef ffi::Buffer<ffi::S32> Ints;
 typedef ffi::Buffer<ffi::F64> Doubles;
 typedef ffi::Buffer<ffi::U8> Bytes;
 
-ffi::Error find(ffi::AnyBuffer rows, Ints begin, Ints left, Ints core, Ints opens, Doubles transition, Doubles initial,
-                Doubles start, Doubles natural, Doubles log_before, Ints following, ffi::Buffer<ffi::U32> key,
+ffi::Error find(ffi::AnyBuffer rows, Ints begin, Ints left, Ints core, Ints right, Ints opens, Doubles matrices,
+                Ints index, Doubles covariates, Doubles coefficients, Doubles initial, Doubles start, Doubles natural,
+                Doubles log_before, Ints following, ffi::Buffer<ffi::U32> key,
                 ffi::Buffer<ffi::S64> row_number, Ints log_space, ffi::Result<Doubles> before,
                 ffi::Result<Doubles> leaving, ffi::Result<Doubles> log_likelihood, ffi::Result<Bytes> maps,
                 ffi::Result<Bytes> states, ffi::Result<ffi::Buffer<ffi::S64>> redone, ffi::Dictionary attributes) {
   auto asked = [&](const char* name) { return attributes.get<int32_t>(name).value(); };
-  // Rows of the caller's own memory: its address, and whether it holds double precision.
+  // Rows of the caller's own memory: its address, whether it holds double precision, and how numbers are made of it.
   const bool borrowed = rows.element_type() == ffi::U64;
   if (rows.element_type() != ffi::F32 && rows.element_type() != ffi::F64 && !borrowed)
     return ffi::Error::InvalidArgument("find_paths: rows must be float32 or float64");
@@ -31,17 +29,23 @@ ffi::Error find(ffi::AnyBuffer rows, Ints begin, Ints left, Ints core, Ints open
   auto longest = [&](const Ints& lengths) {
     return windows ? *std::max_element(lengths.typed_data(), lengths.typed_data() + windows) : 0;
   };
-
   Paths paths{};
   Call& call = paths.call;
   call.rows = borrowed ? reinterpret_cast<const void*>(address[0]) : rows.untyped_data();
   call.wide_rows = borrowed ? int32_t(address[1]) : rows.element_type() == ffi::F64;
   call.width = asked("width");
+  call.terms = borrowed && rows.element_count() > 3 ? address + 3 : nullptr;
+  call.columns = call.terms ? int32_t(address[2]) : call.width;
   call.kind = asked("kind");
-  call.pack = call.kind == GIVEN ? 0 : int32_t(natural.dimensions().back());
+  call.pack = call.kind == GIVEN || call.kind == PAIR ? 0 : int32_t(natural.dimensions().back());
   call.left = left.typed_data();
   call.core = core.typed_data();
-  call.right = none.data();
+  const Ints* by_index = asked("by_index") ? &index : nullptr;
+  call.moves = moves_of<ffi::F64>(asked("source"), initial.dimensions().back(), matrices, by_index, covariates);
+  call.moves.coefficients = coefficients.typed_data();
+  // The row behind a chunk says how the chunk is left, where rows differ in that.
+  call.right = varies(call) ? right.typed_data() : none.data();
+  call.max_right = varies(call) ? longest(right) : 0;
   call.at_start = opens.typed_data();
   call.begin = wide_begin.data();
   call.windows = windows;
@@ -49,10 +53,11 @@ ffi::Error find(ffi::AnyBuffer rows, Ints begin, Ints left, Ints core, Ints open
   call.max_left = longest(left);
   call.max_core = longest(core);
   call.states = int32_t(initial.dimensions().back());
-  call.transition = transition.typed_data();
+  call.transition = matrices.typed_data();
   call.initial = initial.typed_data();
   call.start = start.typed_data();
   call.packs = natural.typed_data();
+  call.forward_only = 1;
   call.threads = asked("threads");
   paths.drawn = asked("drawn");
   paths.logarithms = log_space.typed_data()[0];

@@ -2,6 +2,8 @@
 // log density by the numbers of the pack.
 #pragma once
 
+#include <vector>
+
 #include "vectors.h"
 
 namespace VARIANT {
@@ -46,36 +48,79 @@ inline void student_sums(const Vec<T>* y, int rows, const T* pack, int width, in
     }
 }
 
-// Calls `each(m, log of the weighted density)` for the components of a mixture.
-template <class T, class Each>
-inline void components(Vec<T> y, const T* pack, int pack_size, Each each) {
-  for (int m = 0; m < pack_size; m += 3) {
-    const Vec<T> z = (y - pack[m + 1]) * pack[m + 2];
-    each(m, pack[m] - T(0.5) * z * z);
+// Room for so many vectors: in registers where the compiler knows their number.
+template <class T, int M>
+struct Room {
+  Vec<T> held[M];
+  explicit Room(int) {}
+};
+template <class T>
+struct Room<T, 0> {
+  std::vector<Vec<T>> held;
+  explicit Room(int size) : held(size) {}
+};
+
+// What the components of a mixture say of a number, each over the largest: the log of that one is returned. M of them
+// if that is known, else `m`.
+template <class T, int M>
+inline Vec<T> components(Vec<T> y, const T* pack, int m, Vec<T>* share) {
+  const int size = M ? M : m;
+  Vec<T> top = all(-std::numeric_limits<T>::max());
+  for (int i = 0; i < size; ++i) {
+    const Vec<T> z = (y - pack[3 * i + 1]) * pack[3 * i + 2];
+    share[i] = pack[3 * i] - T(0.5) * z * z;
+    top = larger<T>(share[i], top);
   }
+  if constexpr (M == 2) {  // one of them is 1
+    const Bits<T> first = share[0] >= share[1];
+    const Vec<T> less = exp_negative((first ? share[1] : share[0]) - top);
+    share[0] = first ? all(T(1)) : less, share[1] = first ? less : all(T(1));
+  } else {
+    for (int i = 0; i < size; ++i) share[i] = exp_negative(share[i] - top);
+  }
+  return top;
 }
 
-template <class T>
-inline Vec<T> mixture_log(Vec<T> y, const T* pack, int pack_size) {
-  Vec<T> top = all(-std::numeric_limits<T>::max()), sum{};
-  components(y, pack, pack_size, [&](int, Vec<T> log) { top = larger<T>(log, top); });
-  components(y, pack, pack_size, [&](int, Vec<T> log) { sum += exp_negative(log - top); });
-  return log_positive(larger<T>(sum, all(std::numeric_limits<T>::min()))) + top;
+template <class T, int M>
+inline Vec<T> whole_of(const Vec<T>* share, int m) {
+  Vec<T> sum = share[0];
+  for (int i = 1; i < (M ? M : m); ++i) sum += share[i];
+  return larger<T>(sum, all(std::numeric_limits<T>::min()));
 }
 
-template <class T>
-inline void mixture_sums(const Vec<T>* y, int rows, const T* pack, int pack_size, int states, const Vec<T>* gamma,
-                         Vec<T>* sums) {
-  for (int k = 0; k < states; ++k, pack += pack_size, sums += pack_size)
+template <class T, int M>
+inline void mixture_logs(const Vec<T>* y, int rows, const T* pack, int m, int states, Vec<T>* logs) {
+  Room<T, M> share(m);
+  for (int k = 0; k < states; ++k, pack += 3 * m)
     for (int r = 0; r < rows; ++r) {
-      const Vec<T> whole = mixture_log(y[r], pack, pack_size);
-      components(y[r], pack, pack_size, [&](int m, Vec<T> log) {
-        const Vec<T> g = gamma[int64_t(r) * states + k] * exp_negative(log - whole), away = y[r] - pack[m + 1];
-        sums[m] += g;
-        sums[m + 1] += g * away * (pack[m + 2] * pack[m + 2]);
-        sums[m + 2] -= g * away * away * pack[m + 2];
-      });
+      const Vec<T> top = components<T, M>(y[r], pack, m, &share.held[0]);
+      logs[int64_t(r) * states + k] = log_positive(whole_of<T, M>(&share.held[0], m)) + top;
     }
+}
+
+template <class T, int M>
+inline void mixture_sums(const Vec<T>* y, int rows, const T* pack, int m, int states, const Vec<T>* gamma,
+                         Vec<T>* sums) {
+  const int size = M ? M : m;
+  Room<T, M> share(m);
+  Room<T, 3 * M> sum(3 * m);
+  for (int k = 0; k < states; ++k, pack += 3 * m, sums += 3 * m) {
+    for (int i = 0; i < 3 * size; ++i) sum.held[i] = Vec<T>{};
+    for (int r = 0; r < rows; ++r) {
+      components<T, M>(y[r], pack, m, &share.held[0]);
+      const Vec<T> whole = gamma[int64_t(r) * states + k] / whole_of<T, M>(&share.held[0], m);
+      for (int i = 0; i < size; ++i) {
+        const Vec<T> g = whole * share.held[i], away = y[r] - pack[3 * i + 1], weighted = g * away;
+        sum.held[3 * i] += g, sum.held[3 * i + 1] += weighted, sum.held[3 * i + 2] += weighted * away;
+      }
+    }
+    for (int i = 0; i < 3 * size; i += 3) {
+      const T scale = pack[i + 2];
+      sums[i] += sum.held[i];
+      sums[i + 1] += sum.held[i + 1] * (scale * scale);
+      sums[i + 2] -= sum.held[i + 2] * scale;
+    }
+  }
 }
 
 }  // namespace VARIANT

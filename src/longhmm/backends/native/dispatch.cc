@@ -15,6 +15,7 @@
   }
 DECLARE(baseline)
 #ifdef __x86_64__
+#include "processor.h"
 DECLARE(avx2)
 DECLARE(avx512)
 #endif
@@ -34,13 +35,10 @@ Path choose() {
 #ifdef __x86_64__
   const char* given = std::getenv("LONGHMM_INSTRUCTIONS");
   const std::string most = given ? given : "";
-  __builtin_cpu_init();
-  const bool has_avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
-  const bool has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (has_avx512 && most != "AVX2" && most != "baseline")
+  const Processor here = processor();
+  if (here.avx512 && most != "AVX2" && most != "baseline")
     return {"AVX-512", 64, avx512::run, avx512::walk};
-  if (has_avx2 && most != "baseline") return {"AVX2", 32, avx2::run, avx2::walk};
+  if (here.avx2 && most != "baseline") return {"AVX2", 32, avx2::run, avx2::walk};
 #endif
   return {"baseline", 16, baseline::run, baseline::walk};
 }
@@ -83,6 +81,11 @@ void in_threads(int64_t threads, int64_t tasks, const Work& work) {
 
 const char* instruction_set() { return path().name; }
 
+// What is asked of the library outside of compiled programs: also what one of another version does not know.
+extern "C" const char* longhmm_instruction_set() { return instruction_set(); }
+extern "C" int longhmm_last_kind() { return MIXTURE; }
+extern "C" int longhmm_terms() { return TERMS; }
+
 void statistics(Call& call, int wide) {
   const int lanes = path().vector_bytes / (wide ? 8 : 4);
   const int64_t n = call.states, n_sums = sums_of(call.kind, call.width, call.pack);
@@ -93,8 +96,10 @@ void statistics(Call& call, int wide) {
   std::fill_n(call.first, outputs * n, 0.0);
   std::fill_n(call.transitions, outputs * n * n, 0.0);
   std::fill_n(call.statistics, outputs * n * n_sums, 0.0);
+  const int64_t n_moved = call.moves.sums_size;
+  if (n_moved) std::fill_n(call.moved, outputs * n_moved, 0.0);
 
-  const int64_t size = 1 + n + n * n + n * n_sums;
+  const int64_t size = 1 + n + n * n + n * n_sums + n_moved;
   const bool direct = call.per_window || batches == 1;
   std::vector<double> partial(direct ? 0 : points * batches * size, 0.0);
   std::vector<Sums> done(points * batches);
@@ -102,13 +107,13 @@ void statistics(Call& call, int wide) {
     const int64_t point = task / batches, batch = task % batches;
     Sums& out = done[task];
     if (call.per_window) {
-      out = {call.log_likelihood, call.first, call.transitions, call.statistics, -1, 0};
+      out = {call.log_likelihood, call.first, call.transitions, call.statistics, call.moved, -1, 0};
     } else if (direct) {
       out = {call.log_likelihood + point, call.first + point * n, call.transitions + point * n * n,
-             call.statistics + point * n * n_sums, -1, 0};
+             call.statistics + point * n * n_sums, call.moved + point * n_moved, -1, 0};
     } else {
       double* at = partial.data() + task * size;
-      out = {at, at + 1, at + 1 + n, at + 1 + n + n * n, -1, 0};
+      out = {at, at + 1, at + 1 + n, at + 1 + n + n * n, at + size - n_moved, -1, 0};
     }
     path().run(call, wide, point, batch * BATCH, std::min(groups, (batch + 1) * BATCH), out);
   };
@@ -130,6 +135,7 @@ void statistics(Call& call, int wide) {
     for (int64_t i = 0; i < n; ++i) call.first[point * n + i] += from.first[i];
     for (int64_t i = 0; i < n * n; ++i) call.transitions[point * n * n + i] += from.transitions[i];
     for (int64_t i = 0; i < n * n_sums; ++i) call.statistics[point * n * n_sums + i] += from.statistics[i];
+    for (int64_t i = 0; i < n_moved; ++i) call.moved[point * n_moved + i] += from.moved[i];
   }
 }
 

@@ -8,6 +8,7 @@
 
 #include "densities.h"
 #include "marginal.h"
+#include "statistics.h"
 
 namespace VARIANT {
 
@@ -36,40 +37,23 @@ inline void gaussian_logs(const Vec<T>* y, int rows, const T* pack, int pack_siz
 template <class T, int D>
 inline void gaussian_sums(const Vec<T>* y, int rows, const T* pack, int pack_size, int width, int states,
                           const Vec<T>* gamma, Vec<T>* sums) {
-  const int d = D ? D : width;
-  constexpr int held = D ? 1 + D + D * (D + 1) / 2 : 1;
-  for (int k = 0; k < states; ++k) {
+  const int d = D ? D : width, size = 1 + d + d * (d + 1) / 2;
+  Vec<T> near[1 + D + D * (D + 1) / 2];
+  for (int k = 0; k < states; ++k, sums += size) {
     const T* mean = pack + int64_t(k) * pack_size + 1;
-    if constexpr (D > 0) {
-      Vec<T> sum[held];
-      for (int i = 0; i < held; ++i) sum[i] = sums[i];
-      for (int r = 0; r < rows; ++r) {
-        const Vec<T> g = gamma[int64_t(r) * states + k];
-        const Vec<T>* row = y + r * D;
-        sum[0] += g;
-        for (int i = 0, at = 1 + D; i < D; ++i) {
-          const Vec<T> weighted = g * (row[i] - mean[i]);
-          sum[1 + i] += weighted;
-          for (int j = i; j < D; ++j) sum[at++] += weighted * (row[j] - mean[j]);
-        }
+    Vec<T>* const sum = D ? near : sums;
+    for (int i = 0; D && i < size; ++i) near[i] = sums[i];
+    for (int r = 0; r < rows; ++r) {
+      const Vec<T> g = gamma[int64_t(r) * states + k];
+      const Vec<T>* row = y + int64_t(r) * d;
+      sum[0] += g;
+      for (int i = 0, at = 1 + d; i < d; ++i) {
+        const Vec<T> weighted = g * (row[i] - mean[i]);
+        sum[1 + i] += weighted;
+        for (int j = i; j < d; ++j) sum[at++] += weighted * (row[j] - mean[j]);
       }
-      for (int i = 0; i < held; ++i) sums[i] = sum[i];
-      sums += held;
-    } else {
-      Vec<T>* second = sums;
-      for (int r = 0; r < rows; ++r) {
-        const Vec<T> g = gamma[int64_t(r) * states + k];
-        const Vec<T>* row = y + int64_t(r) * d;
-        sums[0] += g;
-        second = sums + 1 + d;
-        for (int i = 0; i < d; ++i) {
-          const Vec<T> weighted = g * (row[i] - mean[i]);
-          sums[1 + i] += weighted;
-          for (int j = i; j < d; ++j) *second++ += weighted * (row[j] - mean[j]);
-        }
-      }
-      sums = second;
     }
+    for (int i = 0; D && i < size; ++i) sums[i] = near[i];
   }
 }
 
@@ -119,7 +103,7 @@ inline void table_sums(const Vec<T>* y, int rows, int pack_size, int states, con
     }
 }
 
-// Calls `run` with a width that the compiler knows, or with 0.
+// Calls `run` with a number that the compiler knows, or with 0.
 template <class Run>
 inline void with_width(int width, Run run) {
   if (width == 1) return run(std::integral_constant<int, 1>());
@@ -148,9 +132,9 @@ __attribute__((noinline)) void block_logs(const Call& call, const T* pack, const
     case STUDENT:
       return student_logs<T>(y, count, pack, call.width, n, logs);
     case MIXTURE:
-      for (int r = 0; r < count; ++r)
-        for (int k = 0; k < n; ++k) logs[int64_t(r) * n + k] = mixture_log(y[r], pack + k * call.pack, call.pack);
-      return;
+      return with_width(call.pack / 3, [&](auto known) {
+        mixture_logs<T, decltype(known)::value>(y, count, pack, call.pack / 3, n, logs);
+      });
     default:
       for (int64_t i = 0; i < int64_t(count) * n; ++i) logs[i] = y[i];
   }
@@ -190,16 +174,18 @@ __attribute__((noinline)) void block_sums(const Call& call, const T* pack, const
     case STUDENT:
       return student_sums<T>(y, count, pack, d, n, gamma, sums);
     case MIXTURE:
-      return mixture_sums<T>(y, count, pack, call.pack, n, gamma, sums);
+      return with_width(call.pack / 3, [&](auto known) {
+        mixture_sums<T, decltype(known)::value>(y, count, pack, call.pack / 3, n, gamma, sums);
+      });
   }
 }
 
 // Copy the rows of a group of windows into its lanes; rows outside a window are NaN, which means missing. A lane without
 // a window repeats the last one, and its results are dropped.
 template <class T, class Source>
-inline void load_from(const Call& call, const Source* source, int64_t base, int count, Vec<T>* values) {
+inline void load_from(const Call& call, const Source* source, int64_t width, int64_t base, int count, Vec<T>* values) {
   constexpr int W = Vector<T>::lanes;
-  const int64_t width = call.width, total = (call.max_left + call.max_core + call.max_right) * width;
+  const int64_t total = (call.max_left + call.max_core + call.max_right) * width;
   const Source* from[W];
   int64_t first[W], last[W], all_from = 0, all_to = total;
   for (int lane = 0; lane < W; ++lane) {
@@ -226,17 +212,28 @@ inline void load_from(const Call& call, const Source* source, int64_t base, int 
 }
 
 template <class T>
-inline void load_rows(const Call& call, int64_t base, int count, Vec<T>* values) {
+inline void load_values(const Call& call, int64_t base, int count, Vec<T>* values) {
   if (call.wide_rows)
-    load_from<T>(call, static_cast<const double*>(call.rows), base, count, values);
+    load_from<T>(call, static_cast<const double*>(call.rows), call.columns, base, count, values);
   else
-    load_from<T>(call, static_cast<const float*>(call.rows), base, count, values);
+    load_from<T>(call, static_cast<const float*>(call.rows), call.columns, base, count, values);
+}
+
+template <class T>
+inline void load_rows(const Call& call, int64_t base, int count, Vec<T>* numbers) {
+  if (!call.terms) return load_values<T>(call, base, count, numbers);
+  const Unflushed unflushed;
+  const int total = call.max_left + call.max_core + call.max_right;
+  static thread_local std::vector<Vec<T>> values;
+  values.resize(size_t(total) * call.columns);
+  load_values<T>(call, base, count, values.data());
+  make_numbers<T>(call, values.data(), 0, total, numbers);
 }
 
 // Ask for rows [from, stop) of windows that come next: the cores of many windows lie too far apart for the processor to
 // foresee them.
 inline void fetch_ahead(const Call& call, int64_t window, int from, int stop, int count) {
-  const int64_t row_bytes = int64_t(call.width) * (call.wide_rows ? 8 : 4);
+  const int64_t row_bytes = int64_t(call.columns) * (call.wide_rows ? 8 : 4);
   for (int64_t next = window; next < window + count; ++next) {
     const char* origin = static_cast<const char*>(call.rows) + (call.begin[next] - call.max_left) * row_bytes;
     for (int64_t at = from * row_bytes; at < stop * row_bytes; at += 64) __builtin_prefetch(origin + at);

@@ -28,12 +28,11 @@
 // A window without that is done again in log space (see log_space.h).
 #pragma once
 
-#include <cstdlib>
+#include <new>
 #include <vector>
 
 #include "log_space.h"
-#include "emissions.h"
-#include "products.h"
+#include "with_moves.h"
 
 namespace VARIANT {
 
@@ -42,14 +41,15 @@ constexpr int BLOCK = 16;  // rows whose transitions and sums are added while th
 // Memory of one thread; grows and is reused.
 template <class T>
 struct Scratch {
+  static constexpr std::align_val_t ALIGNED{64};
   void* memory = nullptr;
   size_t size = 0;
-  ~Scratch() { std::free(memory); }
+  ~Scratch() { ::operator delete(memory, ALIGNED); }
   Vec<T>* reserve(size_t vectors) {
     const size_t wanted = vectors * sizeof(Vec<T>);
     if (wanted > size) {
-      std::free(memory);
-      memory = std::aligned_alloc(64, (wanted + 63) / 64 * 64);
+      ::operator delete(memory, ALIGNED);
+      memory = ::operator new(wanted, ALIGNED, std::nothrow);
       size = memory ? wanted : 0;
     }
     return static_cast<Vec<T>*>(memory);
@@ -91,12 +91,6 @@ T losses(int states, int rows) {
   return T(rows) * T(states) * T(states + 3) * (std::numeric_limits<T>::min() / std::numeric_limits<T>::epsilon());
 }
 
-// Whether a state may be left for good, so that `gone` has to be carried, in windows of so many rows.
-template <class T>
-bool needs_watching(const Point<T>& point, int states, int rows) {
-  return !(point.least > std::sqrt(losses<T>(states, rows)));
-}
-
 // Log likelihoods of one row become likelihoods over the largest one, whose logarithm is returned.
 template <class T, int K>
 inline Vec<T> to_likelihoods(Vec<T>* logs, int states) {
@@ -108,9 +102,9 @@ inline Vec<T> to_likelihoods(Vec<T>* logs, int states) {
   return top;
 }
 
-template <class T, int K, bool watched>
-void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t window0, int count, Scratch<T>& scratch,
-               Sums& out) {
+template <class T, int K, bool watched, class Moves>
+void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t chain, int64_t window0, int count,
+               Scratch<T>& scratch, Sums& out) {
   typedef Vec<T> V;
   constexpr int W = Vector<T>::lanes;
   const int n = K ? K : call.states;
@@ -147,7 +141,9 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
 
   load_rows<T>(call, base, count, rows.values);
   find_present<T>(call, rows, total);
+  moves.bind(rows.values, rows.present);
   const T* pack = point.pack;
+  const Weights<T> weights(call, base, count);
 
   // Where each lane's window begins, and which core rows are its own.
   V begins{}, core_rows{}, starts{};
@@ -168,8 +164,8 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   const T tiny = std::numeric_limits<T>::min(), epsilon = std::numeric_limits<T>::epsilon();
   // For exact messages so large that one step does not lose it, unless a transition is hardly possible.
   const T taken = exact ? tiny / epsilon : T(2 * n + 4) * tiny;
-  const bool everywhere = !exact || point.least_possible < epsilon;
-  const V least = all(watched ? tiny : losses<T>(n, total) / point.least), negligible = all(NEGLIGIBLE<T>);
+  const bool everywhere = !exact || moves.least_possible < epsilon;
+  const V least = all(watched ? tiny : losses<T>(n, total) / moves.least), negligible = all(NEGLIGIBLE<T>);
   V scale = all(T(1)), c = all(T(1)), thin = least;
   for (int k = 0; k < n; ++k) message[k] = all(point.start[k]), gone[k] = risen[k] = V{};
   for (int lane = 0; call.log_before && lane < W; ++lane) {
@@ -190,28 +186,31 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   for (int from = 0; from < total; from += BLOCK) {
     const int stop = from + BLOCK < total ? from + BLOCK : total;
     V* const block = b + (keeps ? size_t(from) * n : 0);
-    block_logs<T>(call, pack, rows, from, stop - from, block);
-    for (int r = 0; r < stop - from; ++r) peak[r] = to_likelihoods<T, K>(block + size_t(r) * n, n);
-    for (int r = 0; rows.missing && r < stop - from; ++r) {
-      const Bits<T> here = rows.present[from + r] != V{};
+    if (!moves.pairs) block_logs<T>(call, pack, rows, from, stop - from, block);
+    for (int r = 0; !moves.pairs && r < stop - from; ++r) peak[r] = to_likelihoods<T, K>(block + size_t(r) * n, n);
+    for (int r = 0; (rows.missing || moves.pairs) && r < stop - from; ++r) {
+      const Bits<T> here = moves.pairs ? Bits<T>{} : rows.present[from + r] != V{};
       for (int k = 0; k < n; ++k) block[size_t(r) * n + k] = here ? block[size_t(r) * n + k] : all(T(1));
       peak[r] = here ? peak[r] : V{};
     }
     if (window0 + 2 * W <= call.windows) fetch_ahead(call, base + W, from, stop, W);
     for (int r = from; r < stop && r < L + C; ++r) {
       V* likelihood = block + size_t(r - from) * n;
-      multiply<T, K>(point.transposed, n, message, moved);
+      const Bits<T> begun = opening ? (begins == all(T(r))) & (starts != V{}) : Bits<T>{};
+      moves.at(r);
+      if (moves.pairs) peak[r - from] = moves.peak;
+      if (opening) moves.begin(r, begun, point.initial, message, gone, alpha, scale);
+      moves.forward(message, moved);
       const bool watching = watched && (r >= L || !compared);
       if (watching) {
-        multiply<T, K>(point.transposed, n, gone, risen);
+        moves.forward(gone, risen);
         for (int k = 0; r == L && compared && k < n; ++k)
           risen[k] = negligible * moved[k] < UNKNOWN<T> * c ? UNKNOWN<T> * c : V{};
       }
-      if (opening) {
-        const Bits<T> here = (begins == all(T(r))) & (starts != V{});
-        for (int k = 0; k < n; ++k) moved[k] = here ? all(point.initial[k]) : moved[k];
-        for (int k = 0; watched && k < n; ++k) risen[k] = here ? V{} : risen[k];
-        scale = here ? all(T(1)) : scale;
+      if (opening && !moves.pairs) {
+        for (int k = 0; k < n; ++k) moved[k] = begun ? all(point.initial[k]) : moved[k];
+        for (int k = 0; watched && k < n; ++k) risen[k] = begun ? V{} : risen[k];
+        scale = begun ? all(T(1)) : scale;
       }
       for (int k = 0; k < n; ++k) {
         likelihood[k] *= scale;
@@ -244,10 +243,10 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   const V* leaving = keeps ? alpha + size_t(C) * n : message;
   for (int k = 0; watched && exact && k < n; ++k) lost |= ~(gone[k] <= negligible * message[k]);
   if (watched && compared) {
-    multiply<T, K>(point.transposed, n, message, moved);
-    multiply<T, K>(point.transposed, n, gone, risen);
+    moves.predict(message, moved);
+    moves.predict(gone, risen);
     for (int k = 0; k < n; ++k)
-      lost |= ~(risen[k] <= larger<T>(negligible * moved[k], T(0.9) * UNKNOWN<T> * c));
+      lost |= ~(T(Moves::by_row ? 2 * n : 1) * risen[k] <= larger<T>(negligible * moved[k], T(0.9) * UNKNOWN<T> * c));
   }
   for (int k = 0; k < n; ++k) first[k] = V{};
   if (!call.forward_only) {
@@ -260,10 +259,11 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
     }
     for (int r = total - 1; r >= L + C; --r) {
       const V* likelihood = b + size_t(r) * n;
+      moves.at(r);
       for (int k = 0; k < n; ++k) moved[k] = beta[k] * likelihood[k];
-      multiply<T, K>(point.transition, n, moved, beta);
+      moves.backward(moved, beta);
       for (int k = 0; watched && k < n; ++k) moved[k] = risen[k] * likelihood[k];
-      if (watched) multiply<T, K>(point.transition, n, moved, risen);
+      if (watched) moves.backward(moved, risen);
       V top = beta[0];
       for (int k = 1; k < n; ++k) top = larger<T>(beta[k], top);
       lost |= ~(top > least);
@@ -284,6 +284,7 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
     // Backward over the core, in blocks of rows.
     for (int64_t i = 0; i < int64_t(n) * n; ++i) counts[i] = V{};
     for (int64_t i = 0; i < int64_t(n) * n_sums; ++i) sums[i] = V{};
+    moves.start(~lost);
     for (int stop = C; stop > 0; stop -= BLOCK) {
       const int from = stop > BLOCK ? stop - BLOCK : 0;
       for (int r = stop - 1; r >= from; --r) {
@@ -295,8 +296,9 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
           moved[k] = likelihood[k] * beta[k];
           likelihood[k] = moved[k];
         }
-        multiply<T, K>(point.transition, n, moved, beta);
-        if (call.gamma)
+        moves.at(L + r);
+        moves.backward(moved, beta);
+        if (call.gamma && !moves.pairs)
           for (int lane = 0; lane < count; ++lane)
             if (r < call.core[base + lane]) write_gamma<T, T>(call, n, base + lane, r, lane, posterior, T(1));
         if (ragged) {
@@ -309,14 +311,16 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
         if (opening) {
           // The first row of a sequence has a first state, and no transition into it.
           const Bits<T> here = (begins == all(T(L + r))) & (starts != V{});
-          for (int k = 0; k < n; ++k) {
+          for (int k = 0; !moves.pairs && k < n; ++k) {
             first[k] = here ? posterior[k] : first[k];
             likelihood[k] = here ? V{} : likelihood[k];
           }
         }
+        const Bits<T> begun = opening ? (begins == all(T(L + r))) & (starts != V{}) : Bits<T>{};
+        moves.add_row(r, alpha + size_t(r) * n, likelihood, beta, begun, counts, first);
       }
-      add_products<T, K>(alpha + size_t(from) * n, b + size_t(L + from) * n, stop - from, n, counts);
-      block_sums<T>(call, pack, rows, L + from, stop - from, gamma, sums);
+      moves.add_block(alpha + size_t(from) * n, b + size_t(L + from) * n, stop - from, counts);
+      if (!moves.pairs) block_sums<T>(call, pack, rows, L + from, stop - from, gamma, sums);
     }
   } else if (call.gamma) {
     for (int r = 0; r < C; ++r)
@@ -341,17 +345,19 @@ void run_group(const Call& call, const Point<T>& point, int64_t chain, int64_t w
   for (int from = 0; any<T>(lost) && from < count; from += half) {
     const int64_t skip = call.per_window ? from : 0;
     Sums part = {out.log_likelihood + skip, out.first + skip * n, out.transitions + skip * n * n,
-                 out.statistics + skip * n * n_sums, out.impossible, 0};
-    log_space_group<T>(call, point.index, base + from, std::min(half, count - from), again + from, part);
+                 out.statistics + skip * n * n_sums, out.moved + skip * call.moves.sums_size, out.impossible, 0};
+    const int some = std::min(half, count - from);
+    typename Moves::Logs own(call, point.index, base + from, some);
+    log_space_group<T>(call, own, point.index, base + from, some, again + from, part);
     out.impossible = part.impossible;
   }
   // Out of the lanes; one that holds no window of its own has contributed nothing.
-  const Weights<T> weights(call, base, count);
   give<T>(call, weights, count, out.log_likelihood, 1, &log_likelihood);
   if (!call.forward_only) {
     give<T>(call, weights, count, out.first, n, first);
-    give<T>(call, weights, count, out.transitions, int64_t(n) * n, counts, point.transition);
+    give<T>(call, weights, count, out.transitions, int64_t(n) * n, counts, Moves::by_row ? nullptr : point.transition);
     give<T>(call, weights, count, out.statistics, int64_t(n) * n_sums, sums);
+    moves.give_sums(out.moved);
   }
   if (call.edge_before) {
     auto note = [&](double* edge, const V* message, T smallest) {

@@ -57,8 +57,9 @@ inline Vec<double> log_sum(const Vec<double>* terms, int n) {
 // Windows `base` to `base + count` of one point, those of them that are `wanted`; posteriors are written as `G`. Where
 // chunks are compared at their edges and what is unknown there turns out to matter, the message before the chunk is NaN,
 // which agrees with none.
-template <class G>
-void log_space_group(const Call& call, int64_t point, int64_t base, int count, const bool* wanted, Sums& out) {
+template <class G, class Moves>
+void log_space_group(const Call& call, Moves& moves, int64_t point, int64_t base, int count, const bool* wanted,
+                     Sums& out) {
   typedef Vec<double> V;
   constexpr int W = Vector<double>::lanes;
   const int n = call.states, L = call.max_left, C = call.max_core, total = L + C + call.max_right, width = call.width;
@@ -66,16 +67,15 @@ void log_space_group(const Call& call, int64_t point, int64_t base, int count, c
   const V nothing = all(-std::numeric_limits<double>::infinity()), lowest = all(-std::numeric_limits<double>::max());
   const V unknown = all(std::log(UNKNOWN<double>)), negligible = all(std::log(NEGLIGIBLE<double>));
   const bool compared = call.edge_before && !call.log_before;
-  std::vector<double> log_a(size_t(n) * n);
-  for (int i = 0; i < n * n; ++i) log_a[i] = std::log(call.transition[point * n * n + i]);
   const double* pack = call.packs + point * n * call.pack;
   std::vector<V> values(size_t(total) * width), present(total), b(size_t(total) * n), alpha(size_t(C + 1) * n);
   std::vector<V> message(n), moved(n), gone(n, nothing), risen(n), beta(n), terms(n), gamma(n), first(n), after(n);
-  std::vector<V> counts(size_t(n) * n), sums(size_t(n) * n_sums);
+  std::vector<V> counts(size_t(n) * n), sums(size_t(n) * n_sums), into(size_t(n) * n);
   load_rows<double>(call, base, count, values.data());
   Rows<double> rows{values.data(), present.data(), width};
   find_present<double>(call, rows, total);
-  block_logs<double>(call, pack, rows, 0, total, b.data());
+  if (!moves.pairs) block_logs<double>(call, pack, rows, 0, total, b.data());
+  moves.bind(values.data(), present.data());
   V begins{}, core_rows{}, starts{};
   for (int lane = 0; lane < W; ++lane) {
     const int64_t window = base + (lane < count ? lane : count - 1);
@@ -86,7 +86,7 @@ void log_space_group(const Call& call, int64_t point, int64_t base, int count, c
   auto opening = [&](int r) { return (begins == all(double(r))) & (starts != V{}); };
   auto predict = [&](const std::vector<V>& in, std::vector<V>& to) {  // to[j] = log sum_i exp(in[i]) A[i, j]
     for (int j = 0; j < n; ++j) {
-      for (int i = 0; i < n; ++i) terms[i] = in[i] + log_a[i * n + j];
+      for (int i = 0; i < n; ++i) terms[i] = in[i] + moves.log_weight(i, j);
       to[j] = log_sum(terms.data(), n);
     }
   };
@@ -104,15 +104,18 @@ void log_space_group(const Call& call, int64_t point, int64_t base, int count, c
   Bits<double> unsettled{};
   for (int r = 0; r < total; ++r) {
     V* likelihood = &b[size_t(r) * n];
-    const Bits<double> opens = opening(r), here = present[r] != V{};
+    Bits<double> opens = opening(r);
+    const Bits<double> here = present[r] != V{};
     const bool inside = r >= L && r < L + C, watched = inside && compared;
+    moves.begin_logs(r == L, opens, call.initial + point * n, message.data(), alpha.data());
+    moves.log_at(r);
     predict(message, moved);
     if (watched) predict(gone, risen);
     for (int k = 0; k < n; ++k) {
       if (r == L) risen[k] = moved[k] + negligible < unknown ? unknown : nothing;
       risen[k] = opens ? nothing : risen[k];
       moved[k] = opens ? all(std::log(call.initial[point * n + k])) : moved[k];
-      likelihood[k] = here ? likelihood[k] : V{};
+      likelihood[k] = moves.pairs ? moves.peak : here ? likelihood[k] : V{};
       message[k] = moved[k] + likelihood[k];
     }
     V c = log_sum(message.data(), n);
@@ -127,9 +130,10 @@ void log_space_group(const Call& call, int64_t point, int64_t base, int count, c
     if (inside) log_likelihood += all(double(r - L)) < core_rows ? c : V{};
     if (watched) unsettled |= log_sum(gone.data(), n) > negligible;
     if (!watched || r < L + C - 1) continue;
+    const double share = moves.leave();
     predict(message, moved);
     predict(gone, risen);
-    for (int k = 0; k < n; ++k) unsettled |= risen[k] > larger<double>(moved[k] + negligible, unknown - 0.1);
+    for (int k = 0; k < n; ++k) unsettled |= risen[k] + share > larger<double>(moved[k] + negligible, unknown - 0.1);
   }
   for (int lane = 0; lane < count; ++lane) {
     if (!wanted[lane] || impossible[lane] < 0) continue;
@@ -177,28 +181,31 @@ void log_space_group(const Call& call, int64_t point, int64_t base, int count, c
     V* likelihood = &b[size_t(r) * n];
     const Bits<double> opens = opening(r), own = all(double(r - L)) < core_rows;
     for (int k = 0; k < n; ++k) likelihood[k] += beta[k];
+    moves.log_at(r);
     if (r < L + C) {
       const V* before = &alpha[size_t(r - L) * n];
       for (int k = 0; k < n; ++k) {
         gamma[k] = own ? exp_negative(before[n + k] + beta[k]) : V{};
         first[k] = opens ? gamma[k] : first[k];
       }
-      write(r - L);
+      if (!moves.pairs) write(r - L);
       for (int i = 0; i < n; ++i)
-        for (int j = 0; j < n; ++j)
-          counts[i * n + j] += own & ~opens ? exp_negative(before[i] + log_a[i * n + j] + likelihood[j]) : V{};
-      block_sums<double>(call, pack, rows, r, 1, gamma.data(), sums.data());
+        for (int j = 0; j < n; ++j) into[i * n + j] = exp_negative(before[i] + moves.log_weight(i, j) + likelihood[j]);
+      if (!moves.pairs) block_sums<double>(call, pack, rows, r, 1, gamma.data(), sums.data());
     }
     for (int i = 0; i < n; ++i) {
-      for (int j = 0; j < n; ++j) terms[j] = log_a[i * n + j] + likelihood[j];
+      for (int j = 0; j < n; ++j) terms[j] = moves.log_weight(i, j) + likelihood[j];
       beta[i] = log_sum(terms.data(), n);
     }
+    const Bits<double> counted = own & (moves.pairs ? own : ~opens);
+    if (r < L + C) moves.template add_logs<G>(into.data(), counted, counts.data(), r - L, opens, first.data());
   }
   note(call.edge_after, after.data(), -INFINITY);
   note(call.edge_entering, beta.data(), -INFINITY);
   give<double>(call, weights, count, out.first, n, first.data());
   give<double>(call, weights, count, out.transitions, int64_t(n) * n, counts.data());
   give<double>(call, weights, count, out.statistics, int64_t(n) * n_sums, sums.data());
+  moves.give_sums(out.moved);
 }
 
 }  // namespace VARIANT

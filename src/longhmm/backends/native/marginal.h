@@ -41,7 +41,7 @@ struct Marginal {
     for (int m = 0; m < d; ++m) {
       if (!(holes >> m & 1)) continue;
       const double pivot = swept[m][m];
-      constant += 0.5 * std::log(2 * M_PI / pivot);
+      constant += 0.5 * std::log(2 * 3.14159265358979323846 / pivot);
       for (int i = 0; i < d; ++i)
         for (int j = 0; j < d; ++j)
           if (i != m && j != m) swept[i][j] -= swept[i][m] * swept[m][j] / pivot;

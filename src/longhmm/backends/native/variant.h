@@ -11,7 +11,7 @@ void run_groups(const Call& call, int64_t point_index, int64_t begin, int64_t st
   static thread_local Scratch<T> scratch;
   constexpr int W = Vector<T>::lanes;
   const Point<T> point(call, point_index);
-  const bool watched = needs_watching(point, call.states, call.max_left + call.max_core + call.max_right);
+  const int rows = call.max_left + call.max_core + call.max_right;
   const int64_t chain = point_index / call.points;
   const int64_t n = call.states, n_sums = sums_of(call.kind, call.width, call.pack);
   for (int64_t group = begin; group < stop; ++group) {
@@ -24,8 +24,16 @@ void run_groups(const Call& call, int64_t point_index, int64_t begin, int64_t st
       here.first += at * n;
       here.transitions += at * n * n;
       here.statistics += at * n * n_sums;
+      here.moved += at * call.moves.sums_size;
     }
-    (watched ? run_group<T, K, true> : run_group<T, K, false>)(call, point, chain, window, count, scratch, here);
+    with_moves<K>(call, point, nullptr, chain * call.windows + window, count, [&](auto& moves, auto states) {
+      typedef std::remove_reference_t<decltype(moves)> Moves;
+      constexpr int k = decltype(states)::value;
+      // Where a state may be left for good, `gone` has to be carried.
+      const bool watched = !(moves.least > std::sqrt(losses<T>(call.states, rows)));
+      auto run = watched ? run_group<T, k, true, Moves> : run_group<T, k, false, Moves>;
+      run(call, point, moves, chain, window, count, scratch, here);
+    });
     out.impossible = here.impossible;
     out.redone = here.redone;
   }

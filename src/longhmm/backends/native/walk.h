@@ -21,18 +21,18 @@ enum Way { BEST, PLAIN, LOGARITHMS };
 constexpr double LEAST_SCALE = 1e-50, LEAST_PREDICTED = 1e-200;
 
 // How one state leads to the next: the message before, one row on, and where each state of it comes from.
-template <Way way, int K>
+template <Way way, int K, class Moves>
 struct Step {
   typedef Vec<double> V;
-  const Point<double>& point;
-  const std::vector<double>& log_transition;
+  Moves& moves;
   int states;
+
+  void at(int r) const { way == PLAIN ? moves.at(r) : moves.log_at(r); }
 
   // Weight of state i, given that state j follows (j < 0: nothing does), relative to the largest of them.
   V onward(const V* value, int i, int j) const {
-    const int n = K ? K : states;
-    if (way == PLAIN) return j < 0 ? value[i] : value[i] * point.transition[int64_t(i) * n + j];
-    return j < 0 ? value[i] : value[i] + log_transition[int64_t(i) * n + j];
+    if (way == PLAIN) return j < 0 ? value[i] : value[i] * moves.weight(i, j);
+    return j < 0 ? value[i] : value[i] + moves.log_weight(i, j);
   }
 
   // The message at state j, and in `from` the state it comes from; `uniform` is what a draw is made with.
@@ -79,30 +79,31 @@ struct Step {
 };
 
 // False where plain numbers do not do; then nothing was written.
-template <Way way, int K>
-bool walk_group(const Paths& paths, const Point<double>& point, const std::vector<double>& log_transition,
-                int64_t base, int count, Scratch<double>& scratch) {
+template <Way way, int K, class Moves>
+bool walk_group(const Paths& paths, const Point<double>& point, Moves& moves, int64_t base, int count,
+                Scratch<double>& scratch) {
   typedef Vec<double> V;
   constexpr int W = Vector<double>::lanes;
   const Call& call = paths.call;
   const int n = K ? K : call.states;
   const int L = call.max_left, C = call.max_core, total = L + C, width = call.width;
-  const Step<way, K> step{point, log_transition, n};
+  const int loaded = total + call.max_right;
+  const Step<way, K, Moves> step{moves, n};
 
-  V* memory = scratch.reserve(size_t(total) * (width + 1) + size_t(n) * 6 + 8);
+  V* memory = scratch.reserve(size_t(loaded) * (width + 1) + size_t(n) * 6 + 8);
   auto take = [&memory](size_t vectors) {
     V* taken = memory;
     memory += vectors;
     return taken;
   };
-  Rows<double> rows{take(size_t(total) * width), take(total), width};
+  Rows<double> rows{take(size_t(loaded) * width), take(loaded), width};
   V* value = take(n);
   V* moved = take(n);
   V* logs = take(n);
   V* from = take(n);
   V* possible = take(n);  // 1 for states that can be reached, where some transitions are forbidden
   V* reached = take(n);
-  const bool forbids = point.least < LEAST_PREDICTED;
+  const bool forbids = moves.least < LEAST_PREDICTED;
   std::vector<V> first(n), next_first(n), before(n);
   std::vector<uint8_t> origins(paths.states ? size_t(C) * n * W : 0);
 
@@ -121,7 +122,8 @@ bool walk_group(const Paths& paths, const Point<double>& point, const std::vecto
     }
   }
   load_rows<double>(call, base, count, rows.values);
-  find_present<double>(call, rows, total);
+  find_present<double>(call, rows, loaded);
+  moves.bind(rows.values, rows.present);
 
   const V nothing = way == PLAIN ? V{} : all(-std::numeric_limits<double>::infinity());
   const V tiny = all(std::numeric_limits<double>::min());
@@ -134,14 +136,15 @@ bool walk_group(const Paths& paths, const Point<double>& point, const std::vecto
     const bool inside_core = r > L;
     // The number of the row before this one decides its state.
     const V uniform = way == BEST || !inside_core ? V{} : uniforms(paths.key, numbers + (r - 1 - L));
+    Bits<double> opens = (begins == all(double(r))) & (starts != V{});
+    moves.begin_path(way == PLAIN, opens, point.initial, value, possible);
+    step.at(r);
     for (int j = 0; j < n; ++j) moved[j] = step.arrive(value, j, uniform, from[j]);
-    const Bits<double> opens = (begins == all(double(r))) & (starts != V{});
     const Bits<double> held = all(double(r - L)) >= core_rows;  // beyond its last row a chunk stands still
     if (way == PLAIN) {
       for (int j = 0; j < n; ++j) {
         reached[j] = forbids ? V{} : all(1.0);
-        for (int i = 0; forbids && i < n; ++i)
-          if (point.transition[int64_t(i) * n + j] > 0) reached[j] = larger<double>(reached[j], possible[i]);
+        for (int i = 0; forbids && i < n; ++i) reached[j] = larger<double>(reached[j], moves.possible(i, j) * possible[i]);
         lost |= (moved[j] < all(LEAST_PREDICTED)) & (reached[j] > V{}) & ~opens & ~held;
       }
     }
@@ -151,14 +154,14 @@ bool walk_group(const Paths& paths, const Point<double>& point, const std::vecto
         moved[j] = opens ? all(way == PLAIN ? message : std::log(message)) : moved[j];
         if (way == PLAIN) reached[j] = opens ? all(message > 0 ? 1.0 : 0.0) : reached[j];
       }
-    block_logs<double>(call, point.pack, rows, r, 1, logs);
-    const Bits<double> here = rows.present[r] != V{};
-    V top = logs[0];
-    for (int k = 1; k < n; ++k) top = larger<double>(logs[k], top);
+    const Bits<double> here = moves.pairs ? ~Bits<double>{} : rows.present[r] != V{};
+    if (!moves.pairs) block_logs<double>(call, point.pack, rows, r, 1, logs);
+    V top = moves.pairs ? moves.peak : logs[0];
+    for (int k = 1; !moves.pairs && k < n; ++k) top = larger<double>(logs[k], top);
     top = top < all(-std::numeric_limits<double>::max()) ? V{} : top;
     V size = nothing;
     for (int j = 0; j < n; ++j) {
-      const V relative = here ? logs[j] - top : V{};
+      const V relative = moves.pairs ? V{} : here ? logs[j] - top : V{};
       moved[j] = way == PLAIN ? moved[j] * exp_negative(relative) : moved[j] + relative;
       if (way == PLAIN) possible[j] = relative < all(-std::numeric_limits<double>::max()) ? V{} : reached[j];
       size = way == PLAIN ? size + moved[j] : larger<double>(moved[j], size);
@@ -195,7 +198,8 @@ bool walk_group(const Paths& paths, const Point<double>& point, const std::vecto
     for (int lane = 0; lane < count; ++lane)
       if (lost[lane]) return false;
 
-  // Where the last row leads.
+  // Where the last row leads: by the matrix of the row behind it, where there is one.
+  moves.template behind<way != PLAIN>();
   const V uniform = way == BEST ? V{} : uniforms(paths.key, numbers + __builtin_convertvector(core_rows, Bits<double>) - 1);
   auto last_state = [&](int j) {
     V state;
@@ -257,12 +261,14 @@ int64_t walk_groups(const Paths& paths, int64_t begin, int64_t stop) {
   for (int64_t group = begin; group < stop; ++group) {
     const int64_t window = group * W;
     const int count = int(std::min<int64_t>(W, paths.call.windows - window));
-    if (!paths.drawn) {
-      walk_group<BEST, K>(paths, point, log_transition, window, count, scratch);
-    } else if (paths.logarithms || !walk_group<PLAIN, K>(paths, point, log_transition, window, count, scratch)) {
-      walk_group<LOGARITHMS, K>(paths, point, log_transition, window, count, scratch);
-      redone += !paths.logarithms;
-    }
+    with_moves<K>(paths.call, point, log_transition.data(), window, count, [&](auto& moves, auto) {
+      if (!paths.drawn) {
+        walk_group<BEST, K>(paths, point, moves, window, count, scratch);
+      } else if (paths.logarithms || !walk_group<PLAIN, K>(paths, point, moves, window, count, scratch)) {
+        walk_group<LOGARITHMS, K>(paths, point, moves, window, count, scratch);
+        redone += !paths.logarithms;
+      }
+    });
   }
   return redone;
 }

@@ -1,0 +1,188 @@
+"""Transitions that vary by row, as backends are given them, and the numbers of rows that they follow from.
+
+Logits that are linear in covariates are made into matrices by the C++ kernel, row by row; where covariates have few
+values, matrices are looked up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from longhmm.backends.protocol import Potentials, Varying
+from longhmm.data.layout import ladder
+from longhmm.data.sequences import Sequences
+from longhmm.inference.scaling import weighted_sum
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+
+MOST_DISTINCT = 64  # matrices that are looked up: they and their sums stay in the cache
+SOME = 64  # rows whose matrices stand for all
+LOOKED_AT = 4096  # rows that tell whether it is worth looking at all of them
+
+_distinct: WeakKeyDictionary[Sequences, dict[tuple[int, ...], Any]] = WeakKeyDictionary()
+
+
+class Logits(NamedTuple):
+    """Transition matrices by row: of `[i, j]` the logit against others of row i is linear in the row's covariates."""
+
+    coefficients: Float[Any, "K K terms+1"]  # the intercept first
+    covariates: Float[Any, "n terms"]
+
+
+class Numbers(NamedTuple):
+    """What a row is to backends where transitions vary: the numbers of its observation, and those of its transition."""
+
+    rows: Any  # as without the others
+    moves: Any  # `(n, C)`, columns of covariates counted from their means; or `(n,)`, which of the table's rows
+    table: Any = None  # `(M, C)`, covariates that rows have; or None
+
+
+def narrow(numbers: Any) -> Any:
+    """On the device, in single precision."""
+    narrowed = jax.tree.map(lambda each: each.astype(np.float32) if each.dtype.kind == "f" else each, numbers)
+    return jax.device_put(narrowed)
+
+
+Pull = Callable[[jax.Array], dict[str, jax.Array]]
+
+
+def varies(transition: Any) -> bool:
+    return isinstance(transition, (Varying, Logits))
+
+
+def precision(transition: Any) -> Any:
+    """The type of its numbers."""
+    return transition[0].dtype if varies(transition) else transition.dtype
+
+
+def matrices_at(transition: Any, rows: Any) -> jax.Array:
+    """`(n, K, K)` of the transitions into some rows, or `(K, K)` where one serves all."""
+    if isinstance(transition, Varying):
+        return transition.matrices[rows if transition.index is None else jnp.asarray(transition.index)[rows]]
+    if isinstance(transition, Logits):
+        coefficients, seen = transition.coefficients, jnp.asarray(transition.covariates)[rows]
+        sums = jnp.tensordot(seen, coefficients[..., 1:], [[-1], [-1]], precision="highest")
+        return jax.nn.softmax(coefficients[..., 0] + sums, axis=-1)
+    return jnp.asarray(transition)
+
+
+def mean_matrix(transition: Any) -> jax.Array:
+    """`(K, K)`, the mean of the matrices of rows here and there."""
+    if not varies(transition):
+        return jnp.asarray(transition)
+    along = transition.covariates if isinstance(transition, Logits) else transition.index
+    n = len(transition.matrices) if along is None else along.shape[0]
+    return jnp.mean(matrices_at(transition, jnp.arange(0, n, max(1, n // SOME))), axis=0)
+
+
+def parted(numbers: Any) -> tuple[Any, Any]:
+    """Numbers of observations, and those that transitions need beside them, or None."""
+    return (numbers.rows, numbers) if isinstance(numbers, Numbers) else (numbers, None)
+
+
+def transition_of(model: Any, params: Any, numbers: Numbers | None) -> tuple[Any, Pull]:
+    """Transitions as a backend is given them, and the pull-back of what it sums for them, as in `ChunkStatistics`."""
+    if numbers is None:
+        return params["transition"], lambda found: {}
+    moves = model.transitions
+    parameter = jnp.asarray(params[moves.parameter])
+    if numbers.table is None:
+        coefficients, pull = jax.vjp(moves.logits, parameter)
+        return Logits(coefficients, numbers.moves), lambda found: {moves.parameter: pull(found)[0]}
+    matrices, pull = jax.vjp(lambda at: moves.matrices(at, jnp.asarray(numbers.table)), parameter)
+    return Varying(matrices, numbers.moves), lambda found: {moves.parameter: pull(log_slopes(matrices, found))[0]}
+
+
+def with_moves(potentials: Potentials, model: Any, params: Any, numbers: Numbers | None) -> tuple[Potentials, Any]:
+    """Potentials with the transitions of their rows, and the pull-back of what a backend sums for these."""
+    if numbers is None:
+        return potentials, lambda found: {}
+    transition, move = transition_of(model, params, numbers)
+    return replace(potentials, transition=transition), lambda found: move(found.pairs)
+
+
+def of_windows(model: Any, numbers: np.ndarray, covariates: Any) -> Any:
+    """Numbers `(..., n, w)` of windows that were read on the host, with those of their transitions where these vary."""
+    if not model.transitions.varies:
+        return numbers
+    moves = model.transitions.shifted(covariates).astype(numbers.dtype)
+    return Numbers(numbers, moves.reshape(*numbers.shape[:-1], moves.shape[-1]))
+
+
+def log_slopes(matrices: jax.Array, counts: jax.Array) -> jax.Array:
+    """`d log A = d A / A`, times counts, which are 0 where A is."""
+    return jnp.where(matrices > 0, counts / jnp.where(matrices > 0, matrices, 1.0), 0.0)
+
+
+def by_matrix(pairs: jax.Array, transition: Varying, placed: Any, weights: Any) -> jax.Array:
+    """Expected transitions of each matrix from those into the core times of chunks, `(W, time, K, K)`; of every chunk
+    where `weights` is None and matrices are not those of rows. `placed`: where the rows of chunks lie."""
+    n_matrices = len(transition.matrices)
+    zeros = jnp.zeros((n_matrices, *pairs.shape[2:]), pairs.dtype)
+    index = placed.rows if transition.index is None else jnp.asarray(transition.index)[placed.rows]
+    which = jnp.where(placed.core, index, n_matrices).T
+    if transition.index is None:
+        return zeros.at[which].set(pairs, mode="drop")
+    found = jax.vmap(lambda at, own: zeros.at[at].add(own, mode="drop"))(which, pairs)
+    return found if weights is None else weighted_sum(weights, found).astype(found.dtype)
+
+
+class RowMoves:
+    """What transitions need of the rows of some data, to be read with them."""
+
+    def __init__(self, model: Any, sequences: Sequences) -> None:
+        self.moves, self.sequences = model.transitions, sequences
+        few = distinct_rows(self.moves, sequences)
+        self.table: np.ndarray | None = None if few is None else few[0]
+        self._index: np.ndarray | None = None if few is None else few[1]
+
+    def read(self, start: int, stop: int, size: int | None = None) -> np.ndarray:
+        """Of rows `[start, stop)`, filled up to `size`."""
+        if self._index is not None:
+            found = self._index[start:stop]
+        else:
+            covariates = self.sequences.parts["covariates"].read(start, stop).astype(np.float64)
+            if not self.sequences.in_memory:
+                self.sequences.check(start, {"values": np.zeros((0, 1)), "covariates": covariates})
+            found = self.moves.shifted(covariates)
+        spare = 0 if size is None else size - len(found)
+        return np.pad(found, ((0, spare), *[(0, 0)] * (found.ndim - 1))) if spare else found
+
+    def beside(self, numbers: Any, start: int, stop: int, size: int | None = None) -> Numbers:
+        """With the numbers of observations."""
+        return Numbers(numbers, self.read(start, stop, size), self.table)
+
+
+def distinct_rows(moves: Any, sequences: Sequences) -> tuple[np.ndarray, np.ndarray] | None:
+    """Covariates `(M, C)` that rows have, and `(T,)` which of them each has; None where they are many, or in files."""
+    if not sequences.in_memory:
+        return None
+    known, own = _distinct.setdefault(sequences, {}), tuple(moves.linear.own)
+    if own not in known:
+        known[own] = _distinct_rows(sequences.parts["covariates"].read(0, sequences.length), list(own))
+    return None if known[own] is None else known[own]
+
+
+def _distinct_rows(covariates: np.ndarray, own: list[int]) -> tuple[np.ndarray, np.ndarray] | None:
+    columns = covariates[:, own]
+    few = np.unique(columns[:: max(1, len(columns) // LOOKED_AT)], axis=0)
+    index, left = np.full(len(columns), -1, np.int32), np.arange(len(columns))
+    found: list[int] = []
+    while len(left) and len(few) <= MOST_DISTINCT and len(found) <= MOST_DISTINCT:
+        at = int(left[0])
+        same = np.all(columns[left] == columns[at], axis=1)
+        index[left[same]] = len(found)
+        left, found = left[~same], [*found, at]
+    if len(left) or len(found) > MOST_DISTINCT:
+        return None
+    # Tables of similar size share programs.
+    table = covariates[found + [found[-1]] * (ladder(len(found)) - len(found))]
+    return table.astype(np.float64), index
