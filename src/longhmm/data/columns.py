@@ -71,6 +71,18 @@ def lengths_of(group: str, data: Any, lengths: Any) -> np.ndarray:
     return np.diff([*begins, len(codes)])
 
 
+class NoColumns(Source):
+    """No columns of so many rows, for models that look at nothing but the number of a row."""
+
+    dim, dtype, names = 0, np.dtype(np.float64), ()
+
+    def __init__(self, name: str, length: int) -> None:
+        self.name, self.length = name, length
+
+    def fetch(self, start: int, stop: int) -> np.ndarray:
+        return np.empty((stop - start, 0))
+
+
 NOT_OBSERVED = {"id", "time", "date", "datetime", "timestamp", "index"}  # what columns of tables are often called
 
 

@@ -110,11 +110,11 @@ def join(items: list[Any], what: str, dataset: str | None = None, columns: Colum
         return DaskSource(whole, title, columns), offsets_of([len(item) for item in items])
     named = ((f"sequence {number} of {what}", item) for number, item in enumerate(items))
     parts = [open_source(item, dataset=dataset, columns=columns, name=name) for name, item in named]
-    joined = ConcatenatedSource(parts)
+    joined, lengths = ConcatenatedSource(parts), [length for part in parts for length in part.lengths or [part.length]]
     in_memory = [part.values for part in parts if isinstance(part, ArraySource)]
     if len(in_memory) == len(parts):
-        return ArraySource(np.concatenate(in_memory), title, like=joined), joined.starts
-    return joined, offsets_of([length for part in parts for length in part.lengths or [part.length]])
+        return ArraySource(np.concatenate(in_memory), title, like=joined), offsets_of(lengths)
+    return joined, offsets_of(lengths)
 
 
 def _alike(items: list[Any]) -> bool:

@@ -58,8 +58,7 @@ class Layout:
 def ladder(length: int) -> int:
     """The next of 1, 2, 3, 4, 6, 8, 12, 16, 24, ...: shapes from it let data of similar size share programs. From 2^14
     on, where filling up costs more, of sixteenths of an octave."""
-    octave = max(length - 1, 0).bit_length()
-    step = 1 << max(octave - (5 if length > 1 << 14 else 2), 0)
+    step = 1 << max(max(length - 1, 0).bit_length() - (5 if length > 1 << 14 else 2), 0)
     return max(1, -(-length // step)) * step
 
 
@@ -72,8 +71,7 @@ def locate(xp: Any, block_offsets: Any, offsets: Any, core_length: Any, numbers:
     core = first + (numbers - block_offsets[sequence]) * core_length
     core_size = xp.minimum(core_length, end - core)
     before = xp.minimum(buffer, core - first)
-    after = xp.minimum(buffer, end - core - core_size)
-    return Layout(core, before, core_size, after, core - before == first)
+    return Layout(core, before, core_size, xp.minimum(buffer, end - core - core_size), core - before == first)
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from longhmm.data.fret import fret
 from longhmm.data.joining import offsets_of
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.source import ArraySource, Source, touched
@@ -27,13 +28,14 @@ class Preprocessing:
     normalise: bool = False  # subtract `centre` and divide by `scale`
     centre: tuple[float, ...] | None = None  # by feature, measured on the first recording and kept for the others
     scale: tuple[float, ...] | None = None
+    fret: Mapping[str, float] | None = None  # of donor and acceptor, the efficiency, before all else
 
     def __post_init__(self) -> None:
         check_whole("decimate", self.decimate, 1, DataError)
 
     @property
     def changes_nothing(self) -> bool:
-        return self.decimate == 1 and not (self.log or self.detrend or self.normalise)
+        return self.decimate == 1 and not (self.log or self.detrend or self.normalise or self.fret)
 
     def measured(self, sequences: Sequences) -> "Preprocessing":
         """With `centre` and `scale` taken from these data, where normalising needs them."""
@@ -44,6 +46,8 @@ class Preprocessing:
 
     def apply(self, data: Any) -> Sequences:
         """The data after all steps, sequence by sequence; in memory where they are short enough, else lazily."""
+        if self.fret is not None:
+            return replace(self, fret=None).apply(fret(data, **self.fret))
         sequences = open_data(data)
         if self.changes_nothing:
             small = not sequences.in_memory and _bytes(sequences) <= IN_MEMORY
@@ -70,6 +74,10 @@ class Preprocessing:
             value = value * self.scale[feature] + self.centre[feature]
         return np.exp(value) if self.log else value
 
+    def unit(self, unit: str | None) -> str | None:
+        """What values are in after it, where they were in `unit`."""
+        return "sd" if self.normalise else f"log {unit or ''}".strip() if self.log else unit
+
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -87,7 +95,8 @@ class Prepared(Source):
 
     def __init__(self, sequences: Sequences, steps: Preprocessing) -> None:
         self.steps, self._raw, self.parts = steps, sequences, [sequences.source]
-        self.dim, self.name, self.unit = sequences.dim, sequences.name, sequences.unit
+        self.dim, self.name, self.names = sequences.dim, sequences.name, sequences.source.names
+        self.unit = steps.unit(sequences.unit)
         self.rate = None if sequences.rate is None else sequences.rate / steps.decimate
         self.offsets = offsets_of(-(-np.diff(sequences.offsets) // steps.decimate))
         self.length = int(self.offsets[-1])

@@ -34,6 +34,7 @@ class Sequences:
 
     executor: Executor = HERE
     context: np.ndarray | None = None  # rows before the first, the nearest first: lags of data that go on from others
+    origin = 0  # how many rows of the same recording lie before the first
 
     def __init__(
         self, source: Source, offsets: np.ndarray, mask: Any = None, states: Any = None, covariates: Any = None
@@ -128,7 +129,7 @@ class Sequences:
             return ShiftedSource(source, start, stop - start, source)
 
         parts = {name: cut_out(part) for name, part in self.parts.items()}
-        return Sequences(parts.pop("values"), np.asarray(offsets) - start, **parts)
+        return Sequences(parts.pop("values"), np.asarray(offsets) - start, **parts).starting_at(self.origin + start)
 
     def split(self, held_out: float) -> tuple[Sequences, Sequences, bool]:
         """Training data, held-out data (the last share of one sequence; of many, whole sequences from the end), and
@@ -173,6 +174,10 @@ class Sequences:
 
     def run_by(self, executor: Executor) -> Sequences:
         return self._but(executor=executor)
+
+    def starting_at(self, origin: int) -> Sequences:
+        """The same data as the rows of a recording from `origin` on."""
+        return self._but(origin=origin)
 
     def _but(self, **changes: Any) -> Sequences:
         same = copy.copy(self)

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from longhmm.data.formats import library, opener
+from longhmm.data.formats.tmaven import open_single_molecules
+from longhmm.data.formats.traces import lengths_among
 from longhmm.data.source import ArraySource, Columns, SlicedSource, Source, column_indices, refusing, touched
 from longhmm.errors import DataError
 
@@ -53,7 +55,7 @@ def open_npz(path: Path, columns: Columns = None, dataset: str | None = None) ->
         worth_choosing = [name for name in archive.files if archive[name].ndim] or list(archive.files)
         name = choose(dataset, archive.files, worth_choosing, str(path))
         source = ArraySource(archive[name], f"{path}[{name}]", columns)
-        source.rate = rate_among(archive)
+        source.rate, source.lengths = rate_among(archive), lengths_among(archive, source.length)
     return source
 
 
@@ -84,7 +86,8 @@ def open_zarr(store: Any, columns: Columns = None, dataset: str | None = None, n
 
 @opener(".h5", ".hdf5", datasets=True)
 def open_hdf5(path: Path, columns: Columns = None, dataset: str | None = None) -> SlicedSource:
-    return open_node(hdf5_file(path), str(path), columns, dataset, path)
+    file = hdf5_file(path)
+    return open_single_molecules(file, path, columns, dataset) or open_node(file, str(path), columns, dataset, path)
 
 
 def hdf5_file(path: Path, extra: str = "hdf5") -> Any:

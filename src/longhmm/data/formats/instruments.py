@@ -174,7 +174,7 @@ def _nwb_rate(node: Any, path: Path, series: str) -> float:
     return float(late)
 
 
-@recording(".hea", ".dat")
+@recording(".hea")
 def _wfdb(path: Path, columns: Columns) -> Channels:
     """In physical units; invalid samples are missing."""
     wfdb = library("wfdb", path)
