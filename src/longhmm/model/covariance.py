@@ -47,8 +47,7 @@ def whitening(covariance: jax.Array) -> jax.Array:
     if features <= UNROLLED:
         return jnp.stack([entry for row in _inverse_factor(_entries(covariance)) for entry in row], axis=1)
     identity = jnp.broadcast_to(jnp.eye(features, dtype=covariance.dtype), covariance.shape)
-    inverse = solve_triangular(jnp.linalg.cholesky(covariance), identity, lower=True)
-    return inverse[:, *np.tril_indices(features)]
+    return solve_triangular(jnp.linalg.cholesky(covariance), identity, lower=True)[:, *np.tril_indices(features)]
 
 
 def log_det_of(triangles: jax.Array, features: int) -> jax.Array:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import jax
 import numpy as np
 
-from longhmm.data.columns import names_in_table
+from longhmm.data.columns import NoColumns, names_in_table
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.data.source import ArraySource, Source, one_line
 from longhmm.errors import DataError, ModelError
@@ -189,14 +189,14 @@ class FollowsFormula:
 class Design(Source):
     """The columns of formulas, evaluated where rows are read; a column that two formulas share comes once."""
 
-    def __init__(self, raw: Source, formulas: Sequence[Formula]) -> None:
-        self.raw, self.formulas, self.parts = raw, list(formulas), [raw]
+    def __init__(self, raw: Source, formulas: Sequence[Formula], origin: int) -> None:
+        self.raw, self.formulas, self.parts, self.origin = raw, list(formulas), [raw], origin
         self.name, self.length, self.dtype = raw.name, raw.length, np.dtype(np.float64)
         self.names = columns_of(formulas)
         self.dim, self.made_by = len(self.names), mark_of(formulas)
 
     def fetch(self, start: int, stop: int) -> np.ndarray:
-        return design_matrix(self.formulas, frame_of(self.raw, start, stop))
+        return design_matrix(self.formulas, frame_of(self.raw, start, stop, self.origin))
 
 
 def columns_of(formulas: Sequence[Formula]) -> tuple[str, ...]:
@@ -208,10 +208,11 @@ def mark_of(formulas: Sequence[Formula]) -> str:
     return repr([(each.text, each.state) for each in formulas])
 
 
-def frame_of(raw: Source, start: int, stop: int) -> pd.DataFrame:
+def frame_of(raw: Source, start: int, stop: int, origin: int) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame(raw.read(start, stop), columns=list(raw.names or range(raw.dim)))
+    numbers = pd.RangeIndex(origin + start, origin + stop)
+    return pd.DataFrame(raw.read(start, stop), numbers, list(raw.names or range(raw.dim)))
 
 
 def design_matrix(formulas: Sequence[Formula], frame: pd.DataFrame) -> np.ndarray:
@@ -220,14 +221,16 @@ def design_matrix(formulas: Sequence[Formula], frame: pd.DataFrame) -> np.ndarra
     return np.stack([found[name] for name in columns_of(formulas)], axis=1)
 
 
-def from_table(formulas: Sequence[Formula], given: Any) -> np.ndarray:
-    """The columns of formulas, made of a table or of a mapping from names to arrays."""
+def from_table(formulas: Sequence[Formula], given: Any, length: int, origin: int) -> np.ndarray:
+    """The columns of formulas, made of a table or of a mapping from names to arrays; of rows from `origin` on."""
     import pandas as pd
 
+    given = {} if given is None and not any(each.variables for each in formulas) else given
     if not isinstance(given, pd.DataFrame | Mapping):
         shape = "none" if given is None else f"an array of shape {np.shape(given)}"
         raise ModelError(f"covariates must be a table or a mapping from names to arrays, got {shape}.")
-    return design_matrix(formulas, pd.DataFrame(given))
+    frame = pd.DataFrame(given) if len(given) else pd.DataFrame(index=range(length))
+    return design_matrix(formulas, frame.set_axis(pd.RangeIndex(origin, origin + len(frame))))
 
 
 def transitions_into(model: Any, params: Mapping[str, Any], covariates: np.ndarray | None) -> np.ndarray:
@@ -241,14 +244,15 @@ def transitions_into(model: Any, params: Mapping[str, Any], covariates: np.ndarr
 _matrices = jax.jit(lambda moves, parameter, covariates: moves.matrices(parameter, covariates))
 
 
-def seen(raw: Source) -> pd.DataFrame:
-    """What a formula learns from: all rows in memory, or stretches spread over a file."""
+def seen(raw: Source, origin: int = 0) -> pd.DataFrame:
+    """What a formula learns from: all rows in memory, or stretches spread over a file, from the first row to the last,
+    by their numbers."""
     import pandas as pd
 
     if raw.in_memory or raw.length <= PIECES * PIECE_LENGTH:
-        return frame_of(raw, 0, raw.length)
+        return frame_of(raw, 0, raw.length, origin)
     starts = np.linspace(0, raw.length - PIECE_LENGTH, PIECES).astype(np.int64).tolist()
-    return pd.concat([frame_of(raw, start, start + PIECE_LENGTH) for start in starts], ignore_index=True)
+    return pd.concat([frame_of(raw, start, start + PIECE_LENGTH, origin) for start in starts])
 
 
 class WithFormulas:
@@ -279,9 +283,12 @@ class WithFormulas:
         own = (each.linear.n_covariates for each in self.emission.regressions.values())
         return max((self.transitions.n_covariates, *own))
 
-    def opened(self, data: Any) -> Sequences:
-        """Data as this model sees them: open, with the columns of its formulas for covariates."""
-        return designed(self._open(data), self.formulas)
+    def opened(self, data: Any, after: int = 0) -> Sequences:
+        """Data as this model sees them: open, with the columns of its formulas for covariates; `after` so many rows of
+        the same recording, unless they know themselves where they come from."""
+        sequences = self._open(data)
+        known = sequences.origin or not after
+        return designed(sequences if known else sequences.starting_at(after), self.formulas)
 
     def meet(self, data: Any) -> tuple[Self, Sequences]:
         """This model with formulas that have met the data, and with the priors of their coefficients; and the data."""
@@ -308,7 +315,7 @@ def _settled(model: Any, sequences: Sequences) -> Any:
         return found
     if moves.n_covariates and moves.formula is None:
         raise ModelError(f"transitions must be a formula, too, where the emission has one, got {moves!r}.")
-    frame = seen(raw_of(sequences, model.formulas))
+    frame = seen(raw_of(sequences, model.formulas), sequences.origin)
     learned = {each.text: each if each.columns else each.learned(frame) for each in model.formulas}
     columns, table = columns_of(list(learned.values())), design_matrix(list(learned.values()), frame)
     if moves.formula is not None:
@@ -330,11 +337,6 @@ def term_labels(model: Any) -> dict[str, list[str]]:
     return {**own, **(model.emission.labels if model.emission.regressions else {})}
 
 
-def unlabelled(posterior: Any) -> Any:
-    """Its draws without those names, which its model knows and files of numbers cannot hold."""
-    return posterior.draws.drop_vars(term_labels(posterior.model))
-
-
 def on_columns(model: Any) -> Any:
     """A model that is to be given the columns of its formulas instead of what these are made of."""
     found, moves = copy.copy(model), copy.copy(model.transitions)
@@ -349,19 +351,21 @@ def designed(sequences: Sequences, formulas: Sequence[Formula]) -> Sequences:
     given = sequences.parts.get("covariates")
     if not formulas or (given is not None and given.made_by == mark_of(formulas)):
         return sequences
-    design = Design(raw_of(sequences, formulas), formulas)
+    design = Design(raw_of(sequences, formulas), formulas, sequences.origin)
     whole: Any = design
     if sequences.in_memory:
         whole = ArraySource(design.read(0, design.length), design.name, like=design)
         whole.raw = design.raw
     parts = {**sequences.parts, "covariates": whole}
     found = Sequences(parts.pop("values"), sequences.offsets, **parts)
-    found = found.run_by(sequences.executor)
-    return found if sequences.context is None else found.following(sequences.context)
+    found.origin, found.context = sequences.origin, sequences.context
+    return found.run_by(sequences.executor)
 
 
 def raw_of(sequences: Sequences, formulas: Sequence[Formula]) -> Source:
     """The covariates as they lie in the data, whatever was made of them before."""
+    if not any(each.variables for each in formulas):
+        return NoColumns(sequences.name, sequences.length)
     given: Any = sequences.parts.get("covariates")
     raw = given if given is None or not given.made_by else getattr(given, "raw", None)
     names = raw.names if raw is not None else None

@@ -92,8 +92,10 @@ def state_order(model: HMM, params: Mapping[str, Any]) -> np.ndarray:
     """`(K,)`: state `order[s]` of `params` gets the number s; the identity where states are not exchangeable."""
     if not exchangeable(model):
         return np.arange(model.n_states)
+    arrays, name = {name: np.asarray(each) for name, each in params.items()}, model.emission.mean_name
     with jax.enable_x64(True):
-        location = np.asarray(_location(model.emission, {name: np.asarray(each) for name, each in params.items()}))
+        location = np.asarray(arrays[name] if name else _location(model.emission, arrays))
+    location = location.reshape(model.n_states, -1)[:, 0]
     tie = SAME_LOCATION * (float(np.ptp(location)) or 1.0)
     return np.asarray(model.transitions.ordered(np.round(location / tie), np.diag(np.asarray(params["transition"]))))
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.model.covariance import LOG_2PI, log_det_of, scatter_density, whitening
+from longhmm.model.statistics import FUNCTIONS, Terms
 
 if TYPE_CHECKING:
     from longhmm.model.emissions import Emission
@@ -29,6 +30,7 @@ class Lowering:
 
     kind: int  # GAUSSIAN, LINEAR or TABLE, or of densities.py
     rows_are_values = False  # whether the numbers of a row are its values, so that data need no copy
+    terms: Terms = ()  # how else they follow from values, where the C++ kernel knows that
     has_base_measure = False  # whether `log h(y)` is other than 0
     partial_rows = False  # whether its numbers also serve rows that are observed in part
     sufficient = True  # whether sums say what to expect at other parameters than those they were taken at
@@ -104,11 +106,13 @@ class LinearLowering(Lowering):
 
     def __init__(self, emission: Any) -> None:
         self.partial_rows, self.has_base_measure = emission.dim > 1, hasattr(emission, "log_base_measure")
-        width = emission.dim * (emission.statistics_per_feature + self.partial_rows)
-        super().__init__(emission, width, 1 + width, 1 + width)
+        names = ("seen", *emission.statistics) if self.partial_rows else emission.statistics
+        self.terms = tuple((name, column) for name in names for column in range(emission.dim))
+        super().__init__(emission, len(self.terms), 1 + len(self.terms), 1 + len(self.terms))
 
     def numbers(self, values: Any) -> Any:
-        return self.emission.sufficient_statistics(values)
+        xp = module_of(values)
+        return xp.concatenate([FUNCTIONS[name](xp, values) for name in self.emission.statistics], axis=-1)
 
     def rows(self, values: Any, observed: Any, lags: Any = None) -> Any:
         if not self.partial_rows:
@@ -117,7 +121,7 @@ class LinearLowering(Lowering):
         whole = xp is np and observed.all()
         numbers = self.numbers(values.astype(np.float64) if whole else self._filled(values, observed))
         if not whole:
-            numbers = xp.where(xp.concatenate([observed] * self.emission.statistics_per_feature, axis=-1), numbers, 0.0)
+            numbers = xp.where(xp.concatenate([observed] * len(self.emission.statistics), axis=-1), numbers, 0.0)
         numbers = xp.concatenate([observed.astype(numbers.dtype), numbers], axis=-1)
         return numbers if whole else xp.where(xp.any(observed, axis=-1, keepdims=True), numbers, np.nan)
 
@@ -140,6 +144,7 @@ class GaussianLowering(Lowering):
         size, self.partial_rows = 1 + dim + dim * (dim + 1) // 2, dim <= MOST_PARTS
         super().__init__(emission, dim, size, size)
         self.features, self.rows_are_values, self.has_base_measure = features, not logs, logs
+        self.terms = tuple(("log", column) for column in range(dim)) if logs else ()
 
     def numbers(self, values: Any) -> Any:
         return values if self.rows_are_values else module_of(values).log(values)

@@ -1,8 +1,9 @@
 """What a family is made of decides what it is: other parameters than its own make another family, and formulas in place
-of priors one whose parameters follow covariates."""
+of priors one whose parameters follow covariates; a drift puts it on a baseline."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -19,8 +20,15 @@ class MadeOf:
     # Whether parameters of emissions that it holds have the name of their argument in front.
     names_others: ClassVar[bool] = False
     regressions: Mapping[str, Regression] = {}  # of parameters that follow covariates
+    drift: Any = None  # the baseline that it is on, if it is on one
 
     def __new__(cls, *args: Any, **given: Any) -> Any:
+        held = any(isinstance(each, MadeOf) and each.drift is not None for each in (*args, *given.values()))
+        if held or (given.get("drift") is not None and cls.may_drift()):
+            drifting: Any = EMISSIONS.classes()["drifting"]
+            if not issubclass(drifting, cls):
+                plain, rest, drift = drifting.apart(args, given, cls.names_others)
+                return drifting(cls(*plain, **rest), drift)
         name, others = vars(cls).get("otherwise", ("", ()))
         kind: Any = cls
         if any(given.get(other) is not None for other in others):
@@ -36,3 +44,8 @@ class MadeOf:
         if by_formula is None or issubclass(by_formula, cls):
             return super().__new__(kind)
         return by_formula.around(kind, args, given)
+
+    @classmethod
+    def may_drift(cls) -> bool:
+        """Whether an argument of this name is a baseline, and not something of the class's own."""
+        return not cls.names_others and "drift" not in inspect.signature(cls.__init__).parameters

@@ -164,7 +164,9 @@ def brief(spec: Specification) -> str:
     if isinstance(spec, Pending):
         return "scaled to the data"
     if isinstance(spec, Distribution):
-        return type(spec).__name__
+        numbers = [np.asarray(getattr(spec, name, np.nan)) for name in spec.arg_constraints]
+        known = numbers and all(each.size == 1 and np.isfinite(each).all() for each in numbers)
+        return type(spec).__name__ + (f"({', '.join(f'{each.item():.4g}' for each in numbers)})" if known else "")
     return f"{spec.item():g}" if spec.ndim == 0 else str(spec.tolist()) if spec.size <= 8 else f"array{spec.shape}"
 
 

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from longhmm.model.hmm import HMM
 
 
-def checked_covariates(model: HMM, given: Any, length: int) -> np.ndarray:
-    """`(length, C)`, or a refusal; without columns where the model needs none."""
-    given = from_table(model.formulas, given) if model.formulas else given
+def checked_covariates(model: HMM, given: Any, length: int, origin: int = 0) -> np.ndarray:
+    """`(length, C)`, of rows from `origin` on, or a refusal; without columns where the model needs none."""
+    given = from_table(model.formulas, given, length, origin) if model.formulas else given
     found = np.zeros((length, 0)) if given is None else np.asarray(given, np.float64)
     found = found[:, None] if found.ndim == 1 else found
     wanted = model.n_covariates or found.shape[-1]

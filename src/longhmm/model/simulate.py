@@ -12,8 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.data.layout import ladder
 from longhmm.errors import ModelError
 from longhmm.model.memory import unfold
+from longhmm.model.parameters import draw_prior
 from longhmm.model.row_by_row import checked_covariates, row_by_row
 
 if TYPE_CHECKING:
@@ -50,11 +52,10 @@ def simulate(
     complete, key = model.validate(params), jax.random.key(seed)
     if isinstance(length, (int, np.integer)):
         return _filled(_pieces(model, complete, int(length), key, covariates), np.empty, int(length))
-    given = covariates if covariates is not None else [None] * len(length)
-    pairs = [
-        _filled(_pieces(model, complete, int(n), jax.random.fold_in(key, index), given[index]), np.empty, int(n))
-        for index, n in enumerate(length)
-    ]
+    given, pairs = covariates if covariates is not None else [None] * len(length), []
+    for index, n in enumerate(map(int, length)):
+        own, origin = jax.random.fold_in(key, index), int(sum(length[:index]))
+        pairs.append(_filled(_pieces(model, complete, n, own, given[index], origin), np.empty, n))
     return [states for states, _ in pairs], [observations for _, observations in pairs]
 
 
@@ -90,17 +91,15 @@ def _filled(pieces: Iterator[Any], made: Callable[[tuple[int, ...], Any], Any], 
 
 
 def _pieces(
-    model: HMM, params: Mapping[str, np.ndarray], length: int, key: jax.Array, covariates: Any = None
+    model: HMM, params: Mapping[str, np.ndarray], length: int, key: jax.Array, covariates: Any = None, origin: int = 0
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Where each piece begins, its states, and its observations."""
     if length < 1:
         raise ModelError(f"length must be at least 1, got {length}.")
     memory, model, params = unfold(model, params)
-    follows = model.transitions.varies or model.n_covariates or covariates is not None
-    if follows or model.lags or model.emission.couples:
-        for start, states, values in row_by_row(
-            model, params, checked_covariates(model, covariates, length), key, BLOCK
-        ):
+    if covariates is not None or model.transitions.varies or model.n_covariates or model.lags or model.emission.couples:
+        rows = checked_covariates(model, covariates, length, origin)
+        for start, states, values in row_by_row(model, params, rows, key, min(BLOCK, ladder(length))):
             yield start, memory.path(states), values
         return
     state_key, observation_key = jax.random.split(key)
@@ -148,5 +147,21 @@ def _walk(key: jax.Array, cumulative: jax.Array, last: jax.Array) -> jax.Array:
     every = jnp.broadcast_to(jnp.arange(n_states, dtype=jnp.int32), (n_pieces, n_states))
     ends, paths = jax.lax.scan(step, every, uniforms)
     _, starts = jax.lax.scan(lambda state, end: (end[state], state), last.astype(jnp.int32), ends)
-    chosen = jnp.take_along_axis(paths, starts[None, :, None], axis=2)[:, :, 0]
-    return chosen.T.reshape(-1)
+    return jnp.take_along_axis(paths, starts[None, :, None], axis=2)[:, :, 0].T.reshape(-1)
+
+
+def prior_params(model: HMM, key: jax.Array) -> dict[str, np.ndarray]:
+    """Natural parameters drawn from the prior; rows of `transition` are Dirichlet, fixed rows stay."""
+    moves, table = model.transitions, model.emission.parameters(model.n_states)
+    if not moves.dirichlet:
+        raise ModelError(f"priors are drawn from where rows of the transition matrix are Dirichlet, got {moves!r}.")
+    *keys, last = jax.random.split(key, len(table) + 1)
+    with jax.enable_x64(True):
+        drawn = zip(sorted(table), keys, strict=True)
+        params = {name: np.asarray(draw_prior(each, table[name])) for name, each in drawn}
+        shape = jnp.where(moves.allowed, jnp.asarray(moves.concentration), 1.0)
+        gammas = jnp.where(moves.allowed, jax.random.gamma(last, shape), 0.0)
+        rows = np.array(gammas / gammas.sum(axis=1, keepdims=True))
+    for row, known in moves.fixed_rows.items():
+        rows[row] = known
+    return model.validate({**params, "transition": rows})

@@ -82,8 +82,7 @@ _TO_UNIT = biject_to(constraints.unit_interval)
 
 def wrapped(angle: Any) -> Any:
     """The same angle in (-pi, pi]."""
-    where = jnp if isinstance(angle, jax.Array) else np
-    return angle - WHOLE * where.ceil((angle - np.pi) / WHOLE)
+    return angle - WHOLE * (jnp if isinstance(angle, jax.Array) else np).ceil((angle - np.pi) / WHOLE)
 
 
 def mean_direction(angles: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:

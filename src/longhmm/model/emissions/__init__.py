@@ -74,6 +74,7 @@ class Emission(MadeOf, Dependence, Tree):
     lags = 0  # rows before each that `log_likelihoods` sees
     shared: tuple[str, ...] = ()  # parameters of all states together, which are not stacked over them
     has_full_covariance = False  # whether the parameters are `mean (K, D)` and `covariance (K, D, D)` of a Gaussian
+    mean_name = ""  # of the parameter that is the mean of every state that has one, where there is such a parameter
     derived = ("_tables",)
     _density: Density | None
 

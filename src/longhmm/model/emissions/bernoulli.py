@@ -10,7 +10,6 @@ from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.conjugate import OneParameter, draw_dirichlet, expected_log_shares, one_parameter
 from longhmm.model.emissions.family import Family
-from longhmm.model.lowering import as_float
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
@@ -24,6 +23,7 @@ class Bernoulli(Family):
     """
 
     builder, support, regions = dist.BernoulliProbs, constraints.boolean, {"probs": constraints.unit_interval}
+    statistics = ("value",)
 
     def __init__(self, dim: int = 1, *, probs: Any = None) -> None:
         if type(probs) is dist.Uniform and np.all(probs.low == 0) and np.all(probs.high == 1):
@@ -36,9 +36,6 @@ class Bernoulli(Family):
     @classmethod
     def suits(cls, summary: DataSummary) -> tuple[int, str] | None:
         return (3, "all values are 0 or 1") if summary.n_categories in (1, 2) else None
-
-    def sufficient_statistics(self, y: Any) -> Any:
-        return as_float(y)
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
         probs = self.with_features(params["probs"])

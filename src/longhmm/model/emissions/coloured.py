@@ -144,6 +144,11 @@ class Coloured(AR):
         intercept = jnp.sum(mean[past] * share, axis=1)
         return intercept[:, None], jnp.broadcast_to(phi, (len(past), 1, self.lags)), (sd * sd)[:, None, None]
 
+    def predicted(self, params: Params, lags: jax.Array) -> jax.Array:
+        """As of `AR`; rows before count alike in all states, which is evaluated once."""
+        intercept, phi, _ = self.regression(params)
+        return intercept + jnp.sum(phi[0] * lags[..., 0], axis=-1)[..., None, None]
+
     def _past(self, n_states: int) -> np.ndarray:
         lasting = np.repeat(np.arange(n_states)[:, None], len(self.response) + self.lags, axis=1)
         return lasting if self._remembered is None else np.array(self._remembered)

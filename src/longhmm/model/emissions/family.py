@@ -21,11 +21,11 @@ class Family(Emission):
     """An emission whose parameters all have default priors. `regions` says where each parameter lives. A parameter that
     is given no prior gets its default from `default_priors` when the data are known. `builder` is the NumPyro
     distribution, for families without a density, draws or means of their own. A family whose log densities are `eta_k .
-    s(y) - a_k + log h(y)`, and which gives these parts for y of shape (..., D), has a lowering."""
+    s(y) - a_k + log h(y)`, and which gives these parts, has a lowering."""
 
     builder: ClassVar[Builder | None] = None
     regions: ClassVar[dict[str, Constraint]]
-    statistics_per_feature: ClassVar = 1  # in s(y)
+    statistics: ClassVar[tuple[str, ...]] = ()  # s(y) of a feature; see model/statistics.py
 
     def __init__(self, dim: int = 1, *, vector: bool = False, **priors: Any) -> None:
         specs = {
@@ -81,4 +81,4 @@ class Family(Emission):
 
     @cached_property
     def lowering(self) -> Lowering | None:
-        return LinearLowering(self) if hasattr(self, "sufficient_statistics") else None
+        return LinearLowering(self) if self.statistics else None

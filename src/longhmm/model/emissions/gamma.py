@@ -10,7 +10,6 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.emissions.family import Family
-from longhmm.model.lowering import module_of
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
@@ -24,7 +23,7 @@ class Gamma(Family):
     Default priors: both are log-normal and wide, and the rate is scaled so that the mean of the data is typical.
     """
 
-    builder, support, statistics_per_feature = dist.Gamma, constraints.positive, 2
+    builder, support, statistics = dist.Gamma, constraints.positive, ("log", "value")
     regions: ClassVar = {"concentration": constraints.positive, "rate": constraints.positive}
 
     otherwise = "gamma-moments", ("mean", "sd")
@@ -38,10 +37,6 @@ class Gamma(Family):
         typical = np.log(2.0 / np.where(summary.mean > 0, summary.mean, summary.sd))
         rate = dist.LogNormal(self.per_feature(typical), 2.0)
         return {"concentration": dist.LogNormal(np.log(2.0), 1.5), "rate": rate}
-
-    def sufficient_statistics(self, y: Any) -> Any:
-        """(log y, y), features one after the other."""
-        return module_of(y).concatenate([module_of(y).log(y), y], -1)
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
         shape, rate = self.with_features(params["concentration"]), self.with_features(params["rate"])

@@ -106,8 +106,7 @@ class GaussianMixture(Family):
 
     def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
         choice, noise = jax.random.split(key)
-        logits = jnp.log(jnp.asarray(params["weights"]))[states]
-        component = jax.random.categorical(choice, logits, axis=-1)
+        component = jax.random.categorical(choice, jnp.log(jnp.asarray(params["weights"]))[states], axis=-1)
         scales = jnp.asarray(params["scales"])[states, component]
         draws = jax.random.normal(noise, states.shape, scales.dtype)
         return (jnp.asarray(params["means"])[states, component] + scales * draws)[:, None]

@@ -41,7 +41,7 @@ class NegativeBinomial(Family):
     mean; `concentration` is log-normal, wide, around 3.
     """
 
-    builder, support = AccurateNegativeBinomial, constraints.nonnegative_integer
+    builder, mean_name, support = AccurateNegativeBinomial, "mean", constraints.nonnegative_integer
     regions: ClassVar = {"mean": constraints.positive, "concentration": constraints.positive}
 
     def __init__(self, dim: int = 1, *, mean: Any = None, concentration: Any = None) -> None:

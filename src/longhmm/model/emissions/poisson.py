@@ -27,6 +27,7 @@ class Poisson(Family):
     """
 
     builder, support, regions = dist.Poisson, constraints.nonnegative_integer, {"rate": constraints.positive}
+    statistics = ("value",)
 
     def __init__(self, dim: int = 1, *, rate: Any = None) -> None:
         super().__init__(dim, rate=rate)
@@ -39,9 +40,6 @@ class Poisson(Family):
         if summary.n_categories is None or summary.varies_less_than_counts or summary.mean.mean() > LARGE_COUNTS:
             return None
         return 1, "the values are counts; if they are labels, give --emission categorical"
-
-    def sufficient_statistics(self, y: Any) -> Any:
-        return as_float(y)
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
         rate = self.with_features(params["rate"])

@@ -148,6 +148,10 @@ class ProductLowering(Lowering):
         width = sum(1 + each.width for each in streams)
         super().__init__(emission, width, 1 + width, 1 + width)
         self.streams, self.has_base_measure = streams, any(each.has_base_measure for each in streams)
+        terms: list[tuple[str, int]] = []
+        for _, own, at in self._each():  # of a stream of several features, which has its own, the first number is idle
+            terms += [("seen", at.start), *((name, at.start + column) for name, column in own.terms)]
+        self.terms = tuple(terms)
 
     def _each(self) -> Iterator[tuple[str, Any, slice]]:
         return ((name, own, at) for own, (name, _, at) in zip(self.streams, self.emission._each(), strict=True))

@@ -50,7 +50,7 @@ class StudentT(Family):
     standard deviation.
     """
 
-    builder = AccurateStudentT
+    builder, mean_name = AccurateStudentT, "loc"
     regions: ClassVar = {"df": constraints.positive, "loc": constraints.real, "scale": constraints.positive}
 
     def __init__(self, dim: int = 1, *, df: Any = None, loc: Any = None, scale: Any = None) -> None:

@@ -119,6 +119,7 @@ class TiedLowering(Lowering):
     def __init__(self, tied: Tied, inner: Lowering) -> None:
         super().__init__(tied, inner.width, inner.pack, inner.sums)
         self.kind, self._inner, self._levels = inner.kind, inner, tied._of_state
+        self.terms = inner.terms
         for same in ("rows_are_values", "has_base_measure", "partial_rows", "sufficient", "rows", "log_base_measure"):
             setattr(self, same, getattr(inner, same))
 

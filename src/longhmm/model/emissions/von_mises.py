@@ -12,7 +12,6 @@ from numpyro.distributions import Distribution, constraints
 
 from longhmm.model.covariance import LOG_2PI
 from longhmm.model.emissions.family import Family
-from longhmm.model.lowering import module_of
 from longhmm.model.parameters import Parameter, Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
@@ -29,7 +28,7 @@ class VonMises(Family):
     or less, as support.
     """
 
-    builder, support, statistics_per_feature = dist.VonMises, constraints.circular, 2
+    builder, support, statistics = dist.VonMises, constraints.circular, ("cos", "sin")
     regions: ClassVar = {"loc": constraints.real, "concentration": constraints.positive}
 
     def __init__(self, dim: int = 1, *, loc: Any = None, concentration: Any = None) -> None:
@@ -58,13 +57,6 @@ class VonMises(Family):
 
     def means(self, params: Params) -> jax.Array:
         return self.with_features(params["loc"])
-
-    def sufficient_statistics(self, y: Any) -> Any:
-        """(cos y, sin y), features one after the other."""
-        xp = module_of(y)
-        tangent = xp.tan(0.5 * y)  # one function of the library, and the fastest of them
-        share = 1.0 / (1.0 + tangent * tangent)
-        return xp.concatenate([2.0 * share - 1.0, 2.0 * tangent * share], -1)
 
     def natural_parameters(self, params: Params) -> tuple[jax.Array, jax.Array]:
         loc, concentration = self.with_features(params["loc"]), self.with_features(params["concentration"])

@@ -31,6 +31,8 @@ class TransitionModel(FollowsFormula, Renumbered, Tree):
     exchangeable: bool = False  # whether the prior does not tell the states apart, so that they may be renumbered
     parameter: str = "coefficients"
     n_covariates: int = 0
+    remembers: bool = False  # whether states count how long they have lasted, so that messages are never forgotten
+    linear: Any = None  # of which covariates logits of transitions are linear combinations, where they are
     fixed_rows: Mapping[int, Any] = {}
     n_states: int
     shape: tuple[int, ...]

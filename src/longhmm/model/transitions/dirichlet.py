@@ -131,8 +131,7 @@ class Transitions(TransitionModel):
     @cached_property
     def exchangeable(self) -> bool:  # type: ignore[override]
         diagonal, off = np.diag(self.concentration), self.concentration[~np.eye(self.n_states, dtype=bool)]
-        alike = np.ptp(diagonal) == 0 and (off.size == 0 or np.ptp(off) == 0)
-        return bool(alike and not self.fixed_rows)
+        return bool(np.ptp(diagonal) == 0 and (off.size == 0 or np.ptp(off) == 0) and not self.fixed_rows)
 
     @cached_property
     def _basis(self) -> np.ndarray:

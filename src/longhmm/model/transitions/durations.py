@@ -72,7 +72,7 @@ class Durations(Unmoved, TransitionModel):
     Durations(2, 'negative-binomial', phases=3)
     """
 
-    varies, parameter, axes = False, "durations", ("term",)
+    varies, remembers, parameter, axes = False, True, "durations", ("term",)
 
     def __init__(
         self,

@@ -49,6 +49,7 @@ class Logit(TransitionModel):
 
     exchangeable = True
     axes = ("state", "to_state", "term")
+    linear: Terms
 
     def __init__(self, covariates: int | str, *, intercept: Any = None, slope: Any = None) -> None:
         self.formula: Formula | None = None
@@ -93,6 +94,15 @@ class Logit(TransitionModel):
 
     def matrices(self, parameter: jax.Array, covariates: jax.Array) -> jax.Array:
         return jax.nn.softmax(jnp.where(self._stay, 0.0, self.linear.sums(parameter, covariates)), axis=-1)
+
+    def logits(self, parameter: jax.Array) -> jax.Array:
+        """`(K, K, 1 + C)`, coefficients of the columns counted from their means, as the C++ kernel reads them."""
+        found = jnp.concatenate([self.linear.at_means(parameter)[..., None], parameter[..., 1:]], axis=-1)
+        return jnp.where(self._stay[..., None], 0.0, found)
+
+    def shifted(self, covariates: Any) -> Any:
+        """`(n, C)`, its columns of covariates, counted from their means, which leaves more digits."""
+        return covariates[..., list(self.linear.own)] - self.linear.centre.astype(covariates.dtype)
 
     def typical(self, parameter: Any) -> jax.Array:
         found: jax.Array = _typical(self, jnp.asarray(parameter))

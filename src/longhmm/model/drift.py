@@ -1,0 +1,311 @@
+"""A slow baseline, common to all states: what an instrument adds to every level while it warms up, dries out or leaks.
+
+The baseline is a cubic spline of time with knots at equal distances, `b(t) = sum_i B_i(t) c_i`, of which four terms are
+not 0 at any time. Its mean over time is 0, so that levels are those of the whole recording. Coefficients are a random
+walk whose steps have a common variance: `c_{i+1} - c_i ~ Normal(0, tau^2)`, with `tau^2` inverse gamma of shape 1/2 and
+scale `s^2 / 2`. The variance is integrated out, which leaves steps with a Cauchy distribution of many dimensions.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+from numpyro.distributions import Distribution, biject_to, constraints
+from numpyro.distributions.constraints import Constraint
+from numpyro.distributions.transforms import Transform
+
+from longhmm.errors import ModelError, check_whole
+from longhmm.model.formula import Formula
+from longhmm.model.parameters import Tree
+from longhmm.model.summary import DataSummary
+from longhmm.model.terms import Terms
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KNOTS = 20
+SCALE = 0.01  # of the steps, in standard deviations of the data
+DEGREE = 3
+PIECES = np.array([1.0, 11.0, 11.0, 1.0]) / 24  # integrals over one interval of the terms that are not 0 there
+
+
+class Clock(Formula):
+    """The number of a row among all rows of a recording, which frames have for an index."""
+
+    def __init__(self) -> None:
+        self.text, self.variables, self.columns = "(row)", (), ("(row)",)
+
+    @property
+    def state(self) -> None:
+        """It has nothing to learn."""
+        return None
+
+    def matrix(self, frame: pd.DataFrame) -> np.ndarray:
+        return np.asarray(frame.index, np.float64)[:, None]
+
+
+CLOCK = Clock()
+
+
+class Drift(Tree):
+    """A slow baseline for `Gaussian(drift=...)`, and for any other emission of real numbers.
+
+    Args:
+        knots: intervals of equal length into which the rows are cut. The baseline may turn about once in each.
+        scale: s, of the steps between its coefficients; a hundredth of the standard deviation of the data by default.
+        rows: how many rows it extends over: those of the data that are fitted, unless given. Beyond, it stays where it
+            ended.
+
+    >>> import longhmm as lh
+    >>> lh.Gaussian(drift=lh.Drift(knots=40))
+    Gaussian(drift=Drift(knots=40))
+    """
+
+    def __init__(self, knots: int = KNOTS, *, scale: float | None = None, rows: int | None = None) -> None:
+        check_whole("knots", knots, 1, ModelError)
+        if scale is not None and not (np.ndim(scale) == 0 and 0 < scale < np.inf):
+            raise ModelError(f"scale must be a positive number, got {scale!r}.")
+        self.knots, self.scale = int(knots), None if scale is None else np.array(scale, np.float64)
+        self.formula: Formula | None = CLOCK
+        self.linear = Terms(n_covariates=1)
+        if rows is not None:
+            check_whole("rows", rows, 2, ModelError)
+            self.linear = Terms(CLOCK.columns, [0.0], [float(rows)], (0,), 1)
+
+    @classmethod
+    def given(cls, drift: Any) -> Drift:
+        """What a user means, or what was stored."""
+        if isinstance(drift, Mapping):
+            found = cls(drift["knots"], scale=drift["scale"])
+            found.linear = Terms.rebuilt(drift["time"]) if drift["time"] is not None else found.linear
+            return found
+        if isinstance(drift, int | np.integer) and not isinstance(drift, bool):
+            return cls(int(drift))
+        if not isinstance(drift, Drift):
+            raise ModelError(f"drift must be Drift(knots=...) or a number of knots, got {drift!r}.")
+        return drift
+
+    def options(self) -> dict[str, Any]:
+        """Plain values that rebuild it."""
+        scale = None if self.scale is None else float(self.scale)
+        return {"knots": self.knots, "scale": scale, "time": self.linear.options() if self.is_met else None}
+
+    def __repr__(self) -> str:
+        return f"Drift(knots={self.knots})"
+
+    @property
+    def text(self) -> str:
+        return CLOCK.text
+
+    @property
+    def size(self) -> int:
+        """Number of coefficients."""
+        return self.knots + DEGREE
+
+    @property
+    def is_met(self) -> bool:
+        """Whether it knows which rows it extends over."""
+        return len(self.linear.columns) > 0
+
+    def met(self, columns: tuple[str, ...], seen: np.ndarray) -> Drift:
+        """The same for the rows of data, whose columns have been `seen` at both ends."""
+        found, own = copy.copy(self), columns.index(CLOCK.columns[0])
+        first, last = (float(self.linear.centre[0]), 0.0) if self.is_met else (seen[:, own].min(), seen[:, own].max())
+        rows = float(self.linear.spread[0]) if self.is_met else last + 1 - first
+        found.linear = Terms(CLOCK.columns, [first], [rows], (own,), len(columns))
+        return found
+
+    def on_columns(self) -> Drift:
+        found = copy.copy(self)
+        found.formula = None
+        return found
+
+    def resolve(self, summary: DataSummary) -> Drift:
+        if self.scale is not None:
+            return self
+        found = copy.copy(self)
+        found.scale = np.array(SCALE * float(np.mean(summary.sd)))
+        return found
+
+    def coefficients(self, values: Any) -> np.ndarray:
+        """`(size,)`, of the baseline nearest to values at even distances from the first row to the last, less their
+        mean; as many as there are coefficients, or more."""
+        place = np.linspace(0.0, self.knots, len(values))
+        interval = np.minimum(place.astype(int), self.knots - 1)
+        terms = np.zeros((len(values), self.size))
+        np.put_along_axis(terms, interval[:, None] + np.arange(DEGREE + 1), weights(place - interval, np), axis=1)
+        found = np.linalg.lstsq(terms, np.asarray(values, np.float64), rcond=None)[0]
+        return np.asarray(found - shares(self.knots) @ found)
+
+    def at(self, coefficients: jax.Array, covariates: Any) -> jax.Array:
+        """`(*rows, ...)`, the baseline at rows with covariates `(*rows, C)`, from coefficients `(..., size)`."""
+        if not self.is_met:
+            raise ModelError("rows must be given, as in Drift(rows=10_000), where no data say how many there are.")
+        coefficients, row = jnp.asarray(coefficients), jnp.asarray(covariates)[..., self.linear.own[0]]
+        dtype = coefficients.dtype
+        first, rows = (jnp.asarray(each, dtype)[0] for each in (self.linear.centre, self.linear.spread))
+        place = jnp.clip((row.astype(dtype) - first) / rows, 0.0, 1.0) * self.knots
+        interval = jnp.clip(jnp.floor(place), 0, self.knots - 1)
+        terms = weights(place - interval)
+        near = interval.astype(jnp.int32)[..., None] + np.arange(DEGREE + 1)
+        own = jnp.moveaxis(coefficients, -1, 0)[near]  # (*rows, 4, ...)
+        return jnp.sum(terms.reshape(*terms.shape, *[1] * (coefficients.ndim - 1)) * own, axis=terms.ndim - 1)
+
+
+def weights(share: Any, numbers: Any = jnp) -> Any:
+    """`(..., 4)`, the terms that are not 0 at a share, between 0 and 1, of an interval."""
+    rest = 1.0 - share
+    inner = [3 * each**3 - 6 * each**2 + 4 for each in (share, rest)]
+    return numbers.stack([rest**3, *inner, share**3], axis=-1) / 6.0
+
+
+def shares(knots: int) -> np.ndarray:
+    """`(size,)`, of every coefficient in the mean over time."""
+    found = np.zeros(knots + DEGREE)
+    for interval in range(knots):
+        found[interval : interval + DEGREE + 1] += PIECES / knots
+    return found
+
+
+class Centred(NamedTuple):
+    """Coefficients of mean 0 over time, `c = reflect(0, u)`, with coordinates u of one fewer."""
+
+    mirror: np.ndarray  # `(size,)`: a reflection leads from the first axis to what every coefficient adds to the mean
+    log_volume: float  # of the map from coordinates to steps
+
+
+@cache
+def centred(knots: int) -> Centred:
+    axis = shares(knots) / np.linalg.norm(shares(knots))
+    axis[0] -= 1.0
+    mirror = axis / np.linalg.norm(axis)
+    steps = np.diff(reflected(np.eye(len(axis))[:, 1:].T, mirror), axis=-1)
+    return Centred(mirror, float(np.linalg.slogdet(steps)[1]))
+
+
+def reflected(values: Any, mirror: Any) -> Any:
+    """Along the last axis; its own inverse."""
+    return values - 2.0 * (values @ mirror)[..., None] * mirror
+
+
+class Baseline(Constraint):
+    """Coefficients of a baseline whose mean over time is 0."""
+
+    event_dim = 1
+
+    def __init__(self, drift: Drift) -> None:
+        self.drift = drift
+
+    def __call__(self, x: Any) -> Any:
+        numbers = jnp if isinstance(x, jax.Array) else np
+        mean = reflected(x, np.asarray(centred(self.drift.knots).mirror, x.dtype))[..., 0]
+        return numbers.abs(mean) <= 1e-5 * numbers.abs(x).max(axis=-1)
+
+    def __repr__(self) -> str:
+        return "coefficients of a spline whose mean over time is 0"
+
+    def tree_flatten(self) -> Any:
+        return (self.drift,), (("drift",), {})
+
+    def eq(self, other: object, static: bool = False) -> bool:
+        return isinstance(other, Baseline) and other.drift is self.drift
+
+
+class FromSteps(Transform):
+    """From coordinates to coefficients of mean 0."""
+
+    domain = codomain = constraints.real_vector
+
+    def __init__(self, drift: Drift) -> None:
+        self.drift = drift
+
+    def _unit(self, like: jax.Array) -> jax.Array:
+        return jnp.asarray(1.0 if self.drift.scale is None else self.drift.scale / SCALE, like.dtype)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        found: jax.Array = reflected(jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(1, 0)]), self._mirror(x))
+        return found * self._unit(x)
+
+    def _inverse(self, y: jax.Array) -> jax.Array:
+        return jnp.asarray(reflected(y, self._mirror(y)))[..., 1:] / self._unit(y)
+
+    def _mirror(self, like: jax.Array) -> jax.Array:
+        return jnp.asarray(centred(self.drift.knots).mirror, like.dtype)
+
+    def log_abs_det_jacobian(self, x: jax.Array, y: jax.Array, intermediates: Any = None) -> jax.Array:
+        volume = centred(self.drift.knots).log_volume + x.shape[-1] * jnp.log(self._unit(x))
+        return jnp.broadcast_to(volume, x.shape[:-1])
+
+    def forward_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape[:-1], shape[-1] + 1)
+
+    def inverse_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape[:-1], shape[-1] - 1)
+
+    def tree_flatten(self) -> Any:
+        return (self.drift,), (("drift",), {})
+
+
+biject_to.register(Baseline, lambda region: FromSteps(region.drift))
+
+
+class RandomWalk(Distribution):
+    """Coefficients of a baseline; the density is that of their steps, which say everything where the mean is 0."""
+
+    arg_constraints: ClassVar[dict[str, Any]] = {}
+    pytree_data_fields = ("drift",)
+
+    def __init__(self, drift: Drift, features: tuple[int, ...] = ()) -> None:
+        self.drift = drift
+        super().__init__(features, (drift.size,), validate_args=False)
+
+    @property
+    def support(self) -> Baseline:
+        return Baseline(self.drift)
+
+    def log_prob(self, value: jax.Array, intermediates: Any = None) -> jax.Array:
+        steps = jnp.diff(jnp.asarray(value), axis=-1)
+        scale, count = jnp.asarray(self.drift.scale, steps.dtype), steps.shape[-1]
+        constant: jax.Array = gammaln(0.5 * (1 + count)) - gammaln(0.5) - 0.5 * count * np.log(np.pi)
+        square: jax.Array = jnp.sum((steps / scale) ** 2, axis=-1)
+        return constant - count * jnp.log(scale) - 0.5 * (1 + count) * jnp.log1p(square)
+
+    def sample(self, key: jax.Array, sample_shape: tuple[int, ...] = ()) -> jax.Array:
+        one, other = jax.random.split(key)
+        shape = (*sample_shape, *self.batch_shape)
+        normal = jax.random.normal(one, (*shape, self.drift.size - 1))
+        steps = jnp.asarray(self.drift.scale) * normal / jnp.abs(jax.random.normal(other, shape))[..., None]
+        walk = jnp.pad(jnp.cumsum(steps, axis=-1), [(0, 0)] * len(shape) + [(1, 0)])
+        return walk - (walk @ jnp.asarray(shares(self.drift.knots), walk.dtype))[..., None]
+
+
+def drift_to_try(emission: Any) -> str:
+    """A model whose levels move slowly, as a line of Python and an option; the trend is to be subtracted where none
+    can."""
+    if emission.support is not constraints.real or getattr(emission, "streams", None):
+        return "subtract a slow baseline before the fit"
+    knots = 2 * emission.drift.knots if emission.drift is not None else KNOTS
+    name = "Gaussian(..., " if emission.name == "Coloured" else f"{emission.name}("
+    return f"try lh.{name}drift=lh.Drift({knots})), on the command line --drift {knots}"
+
+
+def still(model: Any) -> Any:
+    """The model without its baseline; itself where it has none."""
+    if model.emission.drift is None:
+        return model
+    found = copy.copy(model)
+    found.emission = model.emission.emission
+    return found
+
+
+def on_baseline(model: Any, optima: list[Any]) -> list[Any]:
+    """Optima of `still(model)` as places to begin for the model: with a baseline that does not move."""
+    none = np.zeros(model.emission.parameters(model.n_states)["drift"].shape)
+    return [each._replace(params={**each.params, "drift": none}) for each in optima]
