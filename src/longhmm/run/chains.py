@@ -40,8 +40,7 @@ def bulk_effective_size(draws: np.ndarray) -> np.ndarray:
 def tail_effective_size(draws: np.ndarray) -> np.ndarray:
     """Effective number of draws for that of two quantiles, of 5 and of 95 %, for which it is smaller."""
     ends = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
-    below = [_halves(draws <= quantile).astype(np.float64) for quantile in ends]
-    return np.minimum(*map(_sizes, below))
+    return np.minimum(*map(_sizes, [_halves(draws <= quantile).astype(np.float64) for quantile in ends]))
 
 
 def r_hat(draws: np.ndarray) -> np.ndarray:

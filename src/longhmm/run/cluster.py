@@ -167,8 +167,7 @@ def run_parcel(
     sequences: Sequences = _opened(name, data)
     if rows:
         sequences = sequences.holding(start, rows)
-    one = cloudpickle.loads(work)(_opened(kind, model), sequences)
-    return [one(argument) for argument in arguments]
+    return list(map(cloudpickle.loads(work)(_opened(kind, model), sequences), arguments))
 
 
 def _opened(name: str, content: bytes) -> Any:

@@ -29,7 +29,10 @@ def linked(root: Path, version: str) -> Iterator[Path]:
         for file in shared.iterdir():
             with suppress(OSError):  # removed by another process a moment ago
                 if file.stat().st_size:  # which a computer that lost its power may have left empty
-                    os.link(file, own / file.name)
+                    try:
+                        os.link(file, own / file.name)
+                    except OSError:  # not every file system has links
+                        shutil.copy2(file, own / file.name)
         before = set(os.listdir(own))
         try:
             yield own

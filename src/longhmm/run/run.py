@@ -65,6 +65,7 @@ class Run:
     notes: tuple[str, ...] = ()  # what the warm-up had to tell
     mark: Fingerprint | None = None  # of what the checkpoint belongs to
     gradient: Any = field(default=None, repr=False)  # the exact one, as checks of the draws have asked for it
+    near: Any = field(default=None, repr=False)  # the mode and curvature that tuning may begin from
     packed: Mapping[str, Any] | None = field(default=None, repr=False)  # the state, until its shapes are known
 
     @property
@@ -127,7 +128,7 @@ def carry_out(run: Run, bar: Bar | None = None, limit: Limit | None = None, rese
 
 def tune(run: Run, request: Request, bar: Bar, limit: Limit) -> None:
     """Let the sampler find its settings by passes over all data, which are kept at once."""
-    start = Start(request.init, request.windows, request.buffer, request.seed, bar)
+    start = Start(request.init, request.windows, request.buffer, request.seed, bar, run.near)
     target = StreamedPosterior(request.model, request.sequences)
     run.tuned = limit.run(partial(request.sampler.tune, target, start), "finding the mode")
     if request.automatic and cheaper(request.sequences.length, run.tuned.cost, request.draws):

@@ -14,6 +14,7 @@ from longhmm.run.cluster import on_cluster
 from longhmm.run.compilation import cached_compilation
 from longhmm.run.driver import CTRL_C
 from longhmm.run.limit import Limit, TimeIsOver
+from longhmm.run.partial_start import whole_init
 from longhmm.run.request import Request
 from longhmm.run.run import Run, carry_out
 from longhmm.samplers import from_name, names
@@ -25,7 +26,7 @@ from longhmm.target.systematic import Windows
 if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior
 
-GRADIENTS = 32  # exact gradients behind a verdict
+GRADIENTS, PASSED = 32, 3.2e8  # exact gradients behind a verdict, and rows of all together beyond which there are fewer
 CHECKS = 0.2  # share of a limited time that is left to them
 CHECKED = 16  # exact gradients at which draws from windows are checked
 PER_STEP, ADAPTATION = 8, 350  # exact gradients of a step of the exact sampler, about, and steps of its warm-up
@@ -115,6 +116,7 @@ def requested(model: HMM, data: Any, *, sampler: Sampler | str | None, client: A
     model.check_dim(sequences)
     chosen = ControlVariateSGLD() if sampler is None else sampler
     resolved = model.resolve(sequences)
+    options["init"] = whole_init(resolved, sequences, options.get("init"))
     request = Request(resolved, sequences, chosen, client=client, automatic=automatic, spaced=automatic, **options)
     chosen.check(resolved)
     return request
@@ -168,9 +170,10 @@ def judge(posterior: "Posterior", limit: Limit) -> None:
     try:
         if not why:
             with Bar() as bar:
-                bar.phase("checking the draws", total=GRADIENTS * sequences.length, unit="rows")
+                count = int(min(max(PASSED / sequences.length, CHECKED), GRADIENTS))
+                bar.phase("checking the draws", total=count * sequences.length, unit="rows")
                 apart = copy.copy(posterior)  # which checks that nobody waits for may go on with
-                how = {"gradients": GRADIENTS, "gradient": posterior.run.gradient, "progress": bar.advance}
+                how = {"gradients": count, "gradient": posterior.run.gradient, "progress": bar.advance}
                 check = partial(apart.diagnose, limit.watch(sequences), **how)
                 posterior.verdict, posterior.run.gradient = limit.run(check, "checking the draws"), None
     except TimeIsOver:

@@ -47,6 +47,7 @@ class Start(NamedTuple):
     buffer: Any = None
     seed: int = 0
     bar: Bar = Bar(False)
+    near: Any = None  # coordinates close to the mode and the curvature there, where they are known
 
 
 class Sampler:

@@ -217,7 +217,8 @@ class Tuned:
 def tune(model: HMM, sequences: Sequences, start: Start, largest_step: float, noise_share: float) -> Tuned:
     """Find the mode, measure curvature and noise there, and choose windows and step size by formula."""
     windows, bar, seed = start.windows, start.bar, start.seed
-    mode = find_mode(model, sequences, windows=windows, buffer=start.buffer, init=start.init, seed=seed, bar=bar)
+    how: Any = dict(windows=windows, buffer=start.buffer, init=start.init, seed=seed, bar=bar, near=start.near)
+    mode = find_mode(model, sequences, **how)
     bar.phase("measuring the noise of gradients from windows", unit="rows")
     factor = whitening(mode.information)
     slope, counts = known_at(model, sequences, mode.coordinates)

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from longhmm.backends.programs import quick
 from longhmm.backends.read import lowering_for, partly_observed
 from longhmm.backends.reference import expected_sums
 from longhmm.backends.stream import Progress, totals
@@ -158,7 +159,7 @@ def _next_emission(model: HMM, params: Arrays, u: Arrays, collected: Any, prior:
     return _emission_at(model, {**u, **coordinates.parts(new)})
 
 
-@jax.jit
+@quick
 def _transition_derivatives(model: HMM, u: Array, weights: Array, first: Array) -> Derivatives:
     def objective(u: Array) -> Array:
         transition = model.transitions.constrain(u)
@@ -169,7 +170,7 @@ def _transition_derivatives(model: HMM, u: Array, weights: Array, first: Array) 
     return Derivatives(*jax.value_and_grad(objective)(u), jax.hessian(objective)(u))
 
 
-@partial(jax.jit, static_argnames=("prior",))
+@partial(quick, static_argnames=("prior",))
 def _emission_derivatives(model: HMM, prior: bool, at: Any, sums: Any, vector: Array) -> Derivatives:
     """Of what sums over the data, taken `at` some parameters, say of Q, of the log prior, or of both."""
     coordinates, lowering = _emission(model), model.emission.lowering

@@ -143,8 +143,7 @@ class Rows(NamedTuple):
 
     def settle(self, before: Array, moved: Array) -> Array:
         """Entries that do not move keep their values; the others stay large enough to have a logarithm."""
-        least = float(np.finfo(before.dtype).tiny) * 1e6
-        return jnp.where(self.moving, jnp.maximum(moved, least), before)
+        return jnp.where(self.moving, jnp.maximum(moved, float(np.finfo(before.dtype).tiny) * 1e6), before)
 
 
 def normalised(expanded: Array) -> Array:

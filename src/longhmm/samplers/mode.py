@@ -6,7 +6,7 @@ few passes over everything are needed: the mode of a sixteenth of it is four pos
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpyro.distributions import constraints
@@ -14,6 +14,7 @@ from numpyro.distributions import constraints
 from longhmm.backends.stream import Progress, totals
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError, LongHMMError
+from longhmm.model.drift import on_baseline, still
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.parameters import Params
@@ -27,6 +28,7 @@ from longhmm.target.systematic import Windows
 from longhmm.target.target import StreamedPosterior, exact
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
+Curvature = Callable[[np.ndarray], np.ndarray]
 WORSE = 1e6  # by which a point that cannot be evaluated counts as below the start
 EM_STEPS, STEPS = 10, 200  # of EM and of BFGS, at most
 WORK, LEAST = 240, 4  # coordinates of all starts that go on after EM, together; least starts that do, which may agree
@@ -35,6 +37,7 @@ CLOSE, MOST = 30.0, 3  # optima of a part that may change places on more data: b
 STAGES = (1 << 15, 1 << 20)  # observations used before all of them are
 STARTS = 8  # at least
 NEWTON_STEPS, ROUNDS = 12, 3
+EARLIER = 0.125  # of the work on second derivatives, on parts of the data: they lead, and are not reported
 SETTLED = 0.01  # squared length of the remaining Newton step, in posterior standard deviations
 # A window is scaled up to all data. Where its core still depends on how it starts, it may see a transition that more
 # context would rule out, and a few such windows in a million throw chains off transitions that are never seen: of
@@ -66,31 +69,37 @@ def find_mode(
     init: Params | None = None,
     seed: int = 0,
     bar: Bar | None = None,
+    near: tuple[Arrays, np.ndarray] | None = None,
 ) -> Mode:
-    """The best mode found from several starts: eight, and more where many states can be confused."""
-    bar = bar or Bar(False)
-    stages = [part_of(sequences, size) for size in STAGES if sequences.length > 2 * size]
-    stages.append(sequences)
-    optima = local_optima(model, stages[0], sequences, init, max(STARTS, 2 + model.n_states), seed, bar)
+    """The best mode found from several starts: eight, and more where many states can be confused; or the one next to
+    the coordinates `near`, at which the curvature is about known."""
+    bar, guess = bar or Bar(False), None if near is None else near[1]
+    sizes = STAGES if near is None else ()
+    stages = [*(part_of(sequences, size) for size in sizes if sequences.length > 2 * size), sequences]
+    simple = still(model) if init is None and near is None else model  # a baseline is found once all else is in place
+    if near is not None:
+        optima = [Optimum(-np.inf, constrain(model, near[0]))]
+    else:
+        optima = local_optima(simple, stages[0], sequences, init, max(STARTS, 2 + model.n_states), seed, bar)
+    optima = optima if simple is model else again(model, on_baseline(model, optima), stages[0], bar)
     mode: Mode | None = None
     for stage in stages:
         if mode is not None:  # those that the last stage could not tell apart
             optima = again(model, optima, stage, bar)
         coordinates = unconstrain(model, inside(model, optima[0].params, stage.length))
-        length = (buffer or BUFFER).estimate(model, constrain(model, coordinates), stage).length
-        shape = windows or Windows(half_width=int(np.clip(length, 10, 250)))
-        mode = _newton(model, coordinates, stage, bar)._replace(windows=shape, buffer=length)
+        if stage is sequences:
+            length = (buffer or BUFFER).estimate(model, constrain(model, coordinates), stage).length
+        mode = _newton(model, coordinates, stage, bar, 1.0 if stage is sequences else EARLIER, guess)
         optima[0] = Optimum(mode.log_posterior, constrain(model, mode.coordinates))
     assert mode is not None
-    second = None if len(optima) < 2 else optima[1].log_posterior - optima[0].log_posterior
-    return mode._replace(competing=second if second is not None and second > -AS_GOOD else None)
+    second = optima[1].log_posterior - optima[0].log_posterior if len(optima) > 1 else -np.inf
+    shape = windows or Windows(half_width=int(np.clip(length, 10, 250)))
+    return mode._replace(competing=second if second > -AS_GOOD else None, windows=shape, buffer=length)
 
 
 def _with_best_rows(model: HMM, coordinates: Params, sequences: Sequences, progress: Progress | None) -> Arrays:
     """The same coordinates with the best rows for the expected transitions of these data, `(n + a) / sum (n + a)`.
-
-    Newton steps would follow the logarithm of a transition that is never seen by at most one unit at a time.
-    """
+    Newton steps would follow the logarithm of a transition that is never seen by at most one unit at a time."""
     if not model.transitions.dirichlet:
         return dict(coordinates)
     params = constrain(model, coordinates)
@@ -102,39 +111,42 @@ def _with_best_rows(model: HMM, coordinates: Params, sequences: Sequences, progr
     return unconstrain(model, {**params, "transition": np.where(free, rows, params["transition"])})
 
 
-def _newton(model: HMM, coordinates: Params, sequences: Sequences, bar: Bar) -> Mode:
-    """Newton steps with exact gradients; where they do not settle, BFGS, and Newton steps again."""
-    flat = Flat.like(coordinates)
+def _newton(model: HMM, start: Params, sequences: Sequences, bar: Bar, effort: float = 1.0, guess: Any = None) -> Mode:
+    """Newton steps with exact gradients, at first with a guess of the curvature; else BFGS, and Newton steps again."""
+    flat = Flat.like(start)
     look = objective(model, flat, sequences, bar.advance)
     text = f"finding the mode of {sequences.length:,} rows"
 
     def curvature(vector: np.ndarray) -> np.ndarray:
         bar.phase(f"{text}, second derivatives", total=1.0, unit="matrices")
-        found = _positive(information_by_differences(model, flat.unravel(vector), sequences, bar.advance))
+        found = _positive(information_by_differences(model, flat.unravel(vector), sequences, bar.advance, effort))
         bar.phase(text, unit="rows")
         return found
 
     bar.phase(text, unit="rows")
-    search = _Newton(look, curvature, flat.ravel_numpy(_with_best_rows(model, coordinates, sequences, bar.advance)))
+    best = start if guess is not None else _with_best_rows(model, start, sequences, bar.advance)
+    search = _Newton(look, curvature, flat.ravel_numpy(best), guess)
     for _ in range(ROUNDS):
         search.run()
         if search.decrement < SETTLED:
             break
         scale = np.linalg.inv(np.linalg.cholesky(search.information)).T
         search.move(ascend(look, search.here, factor=scale, tolerance=SETTLED**0.5 / 2, steps=STEPS))
-    return Mode(flat.unravel(search.here), search.value, search.information, search.decrement, search.passes)
+    information = curvature(search.here) if search.information is guess else search.information
+    return Mode(flat.unravel(search.here), search.value, information, search.decrement, search.passes)
 
 
 class _Newton:
     """Newton steps, each shortened until the log posterior rises."""
 
-    def __init__(self, look: Objective, curvature: Callable[[np.ndarray], np.ndarray], start: np.ndarray) -> None:
+    def __init__(self, look: Objective, curvature: Curvature, start: np.ndarray, guess: Any = None) -> None:
         self.look, self.curvature, self.passes = look, curvature, 1
-        self.move(start)
+        self.move(start, guess)
 
-    def move(self, point: np.ndarray) -> None:
+    def move(self, point: np.ndarray, guess: Any = None) -> None:
         self.here, (self.value, self.slope) = point, self.look(point)
-        self.information, self.measured_at = self.curvature(point), point
+        self.information: np.ndarray = self.curvature(point) if guess is None else guess
+        self.measured_at: np.ndarray | None = point if guess is None else None
         self.decrement = np.inf
         self.passes += 1
 
@@ -245,8 +257,7 @@ def settled(model: HMM, params: Params, part: Sequences) -> Optimum:
     """The local optimum near some parameters."""
     coordinates = unconstrain(model, inside(model, params, part.length))
     flat = Flat.like(coordinates)
-    look = objective(model, flat, part, None)
-    start = flat.ravel_numpy(coordinates)
+    look, start = objective(model, flat, part, None), flat.ravel_numpy(coordinates)
     unit = np.eye(flat.size) / max(np.abs(look(start)[1]).max(), 1.0)  # the first step changes no coordinate by more
     end = ascend(look, start, factor=unit, tolerance=SLOPE * unit[0, 0], steps=STEPS)
     # Sorted again: states may have changed places on the way, which makes no other mode.

@@ -88,7 +88,7 @@ def pilot(target: Target) -> Minibatch:
 def information(model: HMM, blocks: EmissionBlocks, coordinates: Params, minibatch: Minibatch) -> Information:
     """Complete-data information at `coordinates`, scaled from a minibatch to all data."""
     rows, weights, params = minibatch.rows, minibatch.weights, model.constrain(coordinates)
-    potentials, _ = lower(model, params, rows)
+    potentials, _ = lower(model, params, rows, by_row=True)
     found = chunk_statistics(potentials, minibatch.layout, Wanted(per_chunk=True))
     gamma = found.gamma.reshape(*rows.values.shape[:2], *found.gamma.shape[1:])
     gamma = gamma * weights.reshape(-1, *(1,) * (gamma.ndim - 1))

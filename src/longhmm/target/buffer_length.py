@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from longhmm.backends.programs import quick
 from longhmm.data.layout import Partition, gather, ladder
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
@@ -137,7 +138,7 @@ def contractions(model: HMM, params: Params, sequences: Sequences, length: int =
     return series or [ratios[: int(windows.core[0]), 0]]
 
 
-@jax.jit
+@quick
 def _log_contractions(model: HMM, params: Params, rows: Rows) -> Array:
     _, model, params = unfold(model, params)
     logs = model.log_likelihoods(params, rows)

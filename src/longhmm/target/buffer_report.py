@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 
 from longhmm.backends.evaluate import chunk_statistics, lower
+from longhmm.backends.programs import quick
 from longhmm.backends.protocol import Boundary, Wanted
 from longhmm.data.layout import Partition, gather, ladder
 from longhmm.data.sequences import Sequences
@@ -71,12 +72,12 @@ class BufferReport:
         foot = f"Lyapunov gap {gap}; chosen buffer {self.chosen.length}; {used}."
         return "\n".join([HEAD, *map(str, self.rows), foot])
 
-    def plot(self, path: str | None = None) -> Any:
+    def plot(self, path: str | None = None, *, ax: Any = None) -> Any:
         """Draw bias and typical error against the buffer length; saved to `path`, or returned as a figure."""
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(7, 4.2), layout="constrained")
-        axes = figure.subplots()
+        figure = Figure(figsize=(7, 4.2), layout="constrained") if ax is None else ax.get_figure(root=True)
+        axes = figure.subplots() if ax is None else ax
         lengths, bias, typical = np.array([(row.buffer, row.bias, row.typical_error) for row in self.rows]).T
         # A value of zero has no place on a logarithmic scale and is left out.
         axes.plot(lengths, np.where(bias > 0, bias, np.nan), "o-", label="bias of posterior means, in sd")
@@ -227,7 +228,7 @@ class Blocks(NamedTuple):
         return of_blocks, entering
 
 
-@partial(jax.jit, static_argnames=("start", "moves"))
+@partial(quick, static_argnames=("start", "moves"))
 def _batch_scores(
     model: HMM, start: Any, moves: bool, before: Any, params: Params, minibatch: Minibatch
 ) -> tuple[Array, Array]:

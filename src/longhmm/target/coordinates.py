@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from longhmm.backends.evaluate import Statistics, on_host
+from longhmm.backends.programs import quick
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
@@ -112,11 +113,11 @@ def _resolved(model: HMM) -> bool:
 
 
 # Compiled as a whole: one operation at a time, each would be compiled by itself. Two questions share one program.
-_described = jax.jit(
+_described = quick(
     lambda model, params: model.unconstrain(params) | ({PRIOR: model.log_prior(params)} if _resolved(model) else {})
 )
-_constrain = jax.jit(lambda model, coordinates: dict(model.constrain(coordinates)))
-_log_prior = jax.jit(lambda model, coordinates: {PRIOR: model.log_prior_unconstrained(coordinates)})
+_constrain = quick(lambda model, coordinates: dict(model.constrain(coordinates)))
+_log_prior = quick(lambda model, coordinates: {PRIOR: model.log_prior_unconstrained(coordinates)})
 
 
 def natural(model: HMM, coordinates: Params) -> tuple[dict[str, Array], Callable[[Params], Coordinates]]:

@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from longhmm.backends.evaluate import serves_many
+from longhmm.backends.programs import either, quick
 from longhmm.data.executor import nearby
 from longhmm.data.layout import Partition, gather
 from longhmm.data.sequences import Sequences
@@ -34,6 +35,7 @@ WORK, SLOW_WORK = 4e8, 4e7
 FEWEST, MOST = 1 << 14, 1 << 21
 BATCH = 64  # points looked at together
 BLOCKS_PER_POINT = 16
+Progress = Callable[[float], None]
 
 
 def part_of(sequences: Sequences, size: int) -> Sequences:
@@ -43,13 +45,13 @@ def part_of(sequences: Sequences, size: int) -> Sequences:
 
 
 def information_by_differences(
-    model: HMM, coordinates: Params, sequences: Sequences, progress: Callable[[float], None] | None = None
+    model: HMM, coordinates: Params, sequences: Sequences, progress: Progress | None = None, effort: float = 1.0
 ) -> np.ndarray:
     """`(P, P)` minus the second derivative of the log posterior, scaled up from a part of long data (F29).
-    `progress` is called with the share of the matrix that was added."""
+    `progress` is called with the share of the matrix that was added; `effort` is the share of the usual work."""
     flat = Flat.like(coordinates)
     centre = flat.ravel_numpy(coordinates)
-    work = WORK if serves_many(model) else SLOW_WORK
+    work = effort * (WORK if serves_many(model) else SLOW_WORK)
     rows = int(np.clip(work / (2 * max(flat.size, 1)), FEWEST, MOST))
     part = sequences if sequences.length <= 2 * rows else part_of(sequences, rows)
 
@@ -67,24 +69,20 @@ def information_by_differences(
     found, prior = slopes
     if part is not sequences:
         share = sequences.length / part.length
-        found = (found - prior) * share + prior - _reparametrisation(model, flat, centre, sequences, part, share)
+        params = constrain(model, coordinates)
+        both = [exact(model, params, each, u=coordinates)[1].totals for each in (sequences, part)]
+        with jax.enable_x64(True):
+            bend = np.asarray(_reparametrisation(model, flat, params, both, share, centre))
+        found = (found - prior) * share + prior - bend
     return 0.5 * (found + found.T)
 
 
-def _reparametrisation(
-    model: HMM, flat: Flat, centre: np.ndarray, sequences: Sequences, part: Sequences, share: float
-) -> np.ndarray:
+@partial(quick, static_argnames=("flat",))
+def _reparametrisation(model: HMM, flat: Flat, params: Params, both: Any, share: Any, centre: Array) -> Array:
     """Second derivative of `d . params` along the coordinates, d what the slope of all data is more than the part's."""
-    params = constrain(model, flat.unravel(centre))
-    with jax.enable_x64(True):
-        arrays, u = jax.tree.map(jnp.asarray, params), flat.unravel(centre)
-        whole, piece = (natural_score(arrays, exact(model, params, each, u=u)[1].totals) for each in (sequences, part))
-        more = jax.tree.map(lambda one, other: one - share * other, whole, piece)
-        return np.asarray(_second_derivative(model, flat, more, jnp.asarray(centre)))
+    whole, piece = (natural_score(params, totals) for totals in jax.tree.map(jnp.asarray, both))
+    weights = jax.tree.map(lambda one, other: one - share * other, whole, piece)
 
-
-@partial(jax.jit, static_argnames=("flat",))
-def _second_derivative(model: HMM, flat: Flat, weights: Params, centre: Array) -> Array:
     def weighted(vector: Array) -> Array:
         at = model.constrain(flat.unravel(vector))
         return sum((jnp.sum(weights[name] * at[name]) for name in weights), jnp.zeros(()))
@@ -108,7 +106,7 @@ def score_differences(
     variate for counts knows by its `elasticity`, and weights `(n,)`, one over N times the probability of the block."""
     cut, flat, rng = Partition(sequences.offsets, windows.core_length), Flat.like(centre), np.random.default_rng(seed)
     table = None if unequal is None else jax.tree.map(np.asarray, unequal)
-    found, weights = [], []
+    found, weights, run = [], [], _differences[serves_many(model)]
     with jax.enable_x64(True):
         wide, everywhere = ({name: np.asarray(each[name], float) for name in centre} for each in (centre, points))
         for first in range(0, next(iter(points.values())).shape[0], BATCH):
@@ -123,11 +121,11 @@ def score_differences(
             rows, layout = gather(sequences, cut.locate(numbers, buffer), cut.width(buffer), model.lags)
             layout = replace(layout, spans=(buffer, cut.core_length, buffer))
             batch = with_numbers(model, Minibatch(rows, layout, weight).in_groups_of(BLOCKS_PER_POINT))
-            found.append(np.asarray(_differences(model, flat, wide, here, batch, np.asarray(elasticity, float))))
+            found.append(np.asarray(run(model, flat, wide, here, batch, np.asarray(elasticity, float))))
     return np.concatenate(found), np.concatenate(weights)
 
 
-@partial(jax.jit, static_argnames=("flat",))
+@partial(either, static_argnames=("flat",))
 def _differences(model: HMM, flat: Flat, centre: Any, points: Any, minibatches: Minibatch, elasticity: Array) -> Array:
     def at(coordinates: Any, minibatch: Minibatch) -> tuple[Array, Array]:
         found = windows_of(model, model.constrain(coordinates), minibatch)

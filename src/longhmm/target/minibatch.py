@@ -16,6 +16,7 @@ from jax import Array
 from longhmm.backends.evaluate import lowering_of
 from longhmm.backends.pallas.windows import for_windows
 from longhmm.backends.read import resident_numbers
+from longhmm.backends.varying import of_windows
 from longhmm.data.layout import Layout, Partition, gather, locate
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
@@ -171,10 +172,10 @@ def with_numbers(model: HMM, minibatch: Minibatch) -> Minibatch:
     if lowering is None or rows.states is not None:
         return minibatch
     numbers = np.asarray(lowering.rows(rows.values, rows.observed, rows.lags))
-    if rows.values.dtype != np.float64:
-        numbers = numbers.astype(np.float32)
+    numbers = numbers if rows.values.dtype == np.float64 else numbers.astype(np.float32)
     *outer, count, width = seen.shape
-    return minibatch._replace(numbers=numbers.reshape(*outer, count * width, lowering.width))
+    numbers = numbers.reshape(*outer, count * width, -1)
+    return minibatch._replace(numbers=of_windows(model, numbers, rows.covariates))
 
 
 @partial(jax.jit, static_argnames=("core", "buffer"))

@@ -15,6 +15,7 @@ from jax import Array
 from longhmm.backends import stream
 from longhmm.backends.counts import lowering_with
 from longhmm.backends.evaluate import Statistics, on_host
+from longhmm.backends.programs import quick
 from longhmm.backends.resident import Data, Program, exact_statistics, lay_out
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
@@ -107,12 +108,12 @@ def impossible_windows(totals: Statistics, minibatch: Any) -> Array:
     return jnp.where(lost > least, jnp.ceil((lost - least) / jnp.max(expected)), 0.0).astype(jnp.int32)
 
 
-@partial(jax.jit, static_argnames=("moves",))
+@partial(quick, static_argnames=("moves",))
 def _finish(model: HMM, moves: bool, params: Params, given: Params | None, found: stream.Totals) -> Any:
     natural: Any = found.natural
     counts, varies = jnp.asarray(found.transitions), model.transitions.varies
     if found.sums is not None:
-        natural = lowering_with(model.emission, found.sums.shape[-1]).gradient(params, jnp.asarray(found.sums))
+        natural |= lowering_with(model.emission, found.sums.shape[-1]).gradient(params, jnp.asarray(found.sums))
     centred = jnp.zeros_like(counts) if varies else centred_counts(counts, jnp.asarray(params["transition"]))
     totals = Statistics(jnp.asarray(found.log_likelihood), jnp.asarray(found.first), counts, centred, natural)
     u = dict(model.unconstrain(params)) if given is None else given
