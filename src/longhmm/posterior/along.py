@@ -1,8 +1,9 @@
-"""Answers as functions of covariates: transitions, stationary probabilities, dwell times, parameters of emissions."""
+"""Answers as functions of covariates: transitions, stationary probabilities, dwell times, parameters of emissions; and
+of time: the baseline."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -15,8 +16,12 @@ from longhmm.model.regression import SUFFIX
 from longhmm.model.row_by_row import checked_covariates
 from longhmm.posterior.draws import Draws, central, in_float64
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SUMMARY = ["mean", "lower", "upper"]
 _values = jax.jit(lambda emission, params, rows: emission.values(params, rows))
+_baseline = jax.jit(lambda emission, params, rows: emission.baseline(params, rows))
 
 
 class Following(Draws):
@@ -39,7 +44,9 @@ class Following(Draws):
             `1 / (1 - A[k, k])`, in samples. And by its name every parameter of the emission that follows covariates,
             `(summary, point, state, ...)`.
         """
-        if not self.model.transitions.varies and not self.model.emission.regressions:
+        emission: Any = self.model.emission
+        following = [name for name in emission.regressions if name + SUFFIX in emission.names]
+        if not self.model.transitions.varies and not following:
             raise ModelError("along(covariates) needs a model that follows covariates, but this one does not.")
         sizes = {len(each) for each in covariates.values()} if isinstance(covariates, dict) else {len(covariates)}
         if len(sizes) != 1 or 0 in sizes:
@@ -54,9 +61,8 @@ class Following(Draws):
                 dwell = 1.0 / leave
             answers["transition"] = ("state", "to_state"), matrices
             answers |= {"stationary": (("state",), stationary_on_host(matrices)), "dwell": (("state",), dwell)}
-        emission: Any = self.model.emission
-        values = [in_float64(_values, emission, params, rows) for params in at] if emission.regressions else []
-        for name in emission.regressions:
+        values = [in_float64(_values, emission, params, rows) for params in at] if following else []
+        for name in following:
             own = emission.axes(name + SUFFIX, self.model.n_states)[:-1]
             answers[name] = own, np.stack([each[name] for each in values])
         found = {
@@ -72,3 +78,29 @@ class Following(Draws):
         named = {"summary": SUMMARY, "state": states, "to_state": states}
         used = {axis for axes, _ in found.values() for axis in axes}
         return xr.Dataset(found, coords={**{axis: named[axis] for axis in named if axis in used}, **beside})
+
+    def baseline(self, points: int = 200, *, interval: float = 0.9, draws: int = 200) -> pd.DataFrame:
+        """The slow baseline of a model with a drift, which is added to the levels of all states.
+
+        Args:
+            points: how many rows to look at, from the first to the last of the data that were fitted.
+            interval: probability of the central interval at every point.
+            draws: how many draws to look at.
+
+        Returns:
+            One line for each point, and feature: `row`, `feature`, the posterior mean, `lower` and `upper`.
+        """
+        import pandas as pd
+
+        emission: Any = self.model.emission
+        if emission.drift is None:
+            raise ModelError(f"baseline() needs a model with a drift, as Gaussian(drift=20), got {emission!r}.")
+        time = emission.drift.linear
+        rows = np.rint(np.linspace(time.centre[0], time.centre[0] + time.spread[0] - 1, points))
+        seen = np.zeros((points, time.n_covariates))
+        seen[:, time.own[0]] = rows
+        found = np.stack([in_float64(_baseline, emission, params, seen) for params in self.iterate(draws)])
+        lower, upper = central(found, interval, "inverted_cdf")
+        numbers = dict(mean=found.mean(axis=0).ravel(), lower=lower.ravel(), upper=upper.ravel())
+        features = np.tile(np.arange(emission.dim), points)
+        return pd.DataFrame(dict(row=np.repeat(rows.astype(np.int64), emission.dim), feature=features, **numbers))

@@ -80,8 +80,7 @@ def paired_difference(one: np.ndarray, other: np.ndarray) -> tuple[float, float]
     if np.isneginf(one).any():
         return float("-inf"), float("nan")
     gaps = one - other
-    error = np.sqrt(len(gaps)) * gaps.std(ddof=1) if len(gaps) > 1 else np.nan
-    return float(gaps.sum()), float(error)
+    return float(gaps.sum()), float(np.sqrt(len(gaps)) * gaps.std(ddof=1) if len(gaps) > 1 else np.nan)
 
 
 def _named(candidates: Sequence[HMM | Posterior]) -> dict[str, HMM | Posterior]:

@@ -11,13 +11,15 @@ import jax
 import numpy as np
 import xarray as xr
 
+from longhmm.backends.programs import quick
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
-from longhmm.model.formula import own_axes, term_labels
+from longhmm.model.formula import own_axes
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import permute
 from longhmm.model.parameters import coordinate_shapes, free_names
 from longhmm.model.support import Turn, mean_direction, unwrapped
+from longhmm.posterior.names import data_facts, labels_of
 from longhmm.posterior.relabel import chain_orders, permute_coordinates
 from longhmm.run.chains import Chains
 from longhmm.run.checkpoint import from_plain
@@ -55,7 +57,7 @@ class Draws:
         data of the run, or a description of them with the keys of `DESCRIBED`."""
         if isinstance(data, Sequences):
             model = model.resolve(data)
-            data = {name: getattr(data, name) for name in DESCRIBED} | {"dtype": str(data.dtype)}
+            data = {name: getattr(data, name) for name in DESCRIBED} | data_facts(data)
         described = dict(data or {})
         coordinates = {name: np.array(value, np.float64) for name, value in chains.coordinates.items()}  # own copies
         names, leads = coordinate_axes(model), {value.shape[:2] for value in coordinates.values()}
@@ -90,7 +92,7 @@ class Draws:
         about = {"data": described} if described else {}
         return cls(
             model,
-            labelled(natural, parameter_axes(model)).assign_coords(term_labels(model)),
+            labelled(natural, parameter_axes(model)).assign_coords(labels_of(model, described)),
             labelled(coordinates, names),
             labelled(chains.stats, {}),
             {**about, **copy.deepcopy(dict(chains.settings)), "state_order": [order.tolist() for order in orders]},
@@ -151,8 +153,7 @@ class Draws:
 
     def mean_params(self) -> Arrays:
         """Posterior mean as complete natural parameters."""
-        natural = {str(name): np.asarray(value) for name, value in self.draws.items()}
-        return mean_of(self.model, natural, axes=(0, 1))
+        return mean_of(self.model, {str(name): np.asarray(value) for name, value in self.draws.items()}, axes=(0, 1))
 
     def stored_run(self, data: Any, sampler: Sampler | None = None) -> Run:
         """The run of a posterior that was read from disk: what it asked for; the rest is in its checkpoint."""
@@ -252,7 +253,7 @@ def constrain_draws(model: HMM, coordinates: Mapping[str, np.ndarray]) -> Arrays
     return {name: value.reshape(*lead, *value.shape[1:]) for name, value in found.items()}
 
 
-_constrained = jax.jit(lambda model, coordinates: jax.vmap(model.constrain)(dict(coordinates)))
+_constrained = quick(lambda model, coordinates: jax.vmap(model.constrain)(dict(coordinates)))
 
 
 def mean_of(model: HMM, natural: Mapping[str, np.ndarray], axes: tuple[int, ...] = (0,)) -> Arrays:

@@ -146,7 +146,7 @@ class Online:
 
     def _opened(self, data: Any) -> Sequences:
         given = np.atleast_1d(data) if isinstance(data, int | float | np.number) else data
-        sequences = self.model.opened(given)
+        sequences = self.model.opened(given, self.rows)
         self.model.check_dim(sequences)
         if sequences.n_sequences > 1:
             raise DataError(

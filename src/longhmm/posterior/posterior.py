@@ -8,17 +8,20 @@ import numpy as np
 import xarray as xr
 
 from longhmm.errors import ModelError, check_whole
-from longhmm.model.formula import term_labels, unlabelled
 from longhmm.model.hmm import HMM
 from longhmm.model.serialise import model_to_config, stored_model
 from longhmm.posterior import store
 from longhmm.posterior.along import Following
+from longhmm.posterior.arviz_groups import Exporting
 from longhmm.posterior.diagnostics.verdict import Judging, Verdict
 from longhmm.posterior.draws import coordinate_axes, labelled, parameter_axes
 from longhmm.posterior.events import Decoding
+from longhmm.posterior.names import labels_of, numbered
 from longhmm.posterior.online import Arriving
+from longhmm.posterior.plotting import Plotting
 from longhmm.posterior.predict import Predicting
 from longhmm.posterior.summary import Summarising
+from longhmm.posterior.updating import Updating
 from longhmm.progress import Bar
 from longhmm.run.limit import Limit
 from longhmm.run.run import carry_out
@@ -28,7 +31,7 @@ from longhmm.version import __version__
 INSIDE_RUN = "posterior"  # where a run of the command line keeps its posterior
 
 
-class Posterior(Summarising, Decoding, Predicting, Following, Arriving, Judging):
+class Posterior(Summarising, Decoding, Predicting, Following, Arriving, Plotting, Updating, Exporting, Judging):
     """Draws from the posterior of a hidden Markov model, and what follows from them.
 
     Attributes:
@@ -83,6 +86,7 @@ class Posterior(Summarising, Decoding, Predicting, Following, Arriving, Judging)
         rate: float | None = None,
         unit: str | None = None,
         title: str | None = None,
+        progress: bool = True,
     ) -> Path:
         """Write a page about this posterior, one HTML file that carries all it shows, and return where it is.
 
@@ -94,12 +98,14 @@ class Posterior(Summarising, Decoding, Predicting, Following, Arriving, Judging)
             title: of the page; by default the name of the data.
         """
         from longhmm.report.page import write_page
+        from longhmm.report.stages import in_stages
         from longhmm.report.subject import Subject, data_name
 
         sequences, name = None if data is None else self.model.opened(data), title or data_name(self) or "A posterior"
         rate = sequences.rate if rate is None and sequences is not None else rate
         unit = sequences.unit if unit is None and sequences is not None else unit
-        return write_page(Subject(self, sequences, name, rate, unit or ""), Path(path))
+        with in_stages(progress):
+            return write_page(Subject(self, sequences, name, rate, unit or ""), Path(path))
 
     def save(self, path: store.Place) -> None:
         """Write everything to the directory `path`, all or nothing: Zarr arrays and JSON, no pickle."""
@@ -107,7 +113,7 @@ class Posterior(Summarising, Decoding, Predicting, Following, Arriving, Judging)
             config: dict[str, Any] | None = model_to_config(self.model)
         except ModelError:
             config = None  # a user's own code: load(path, model=...) takes it from there
-        groups = {"draws": unlabelled(self), "unconstrained": self.unconstrained, "sample_stats": self.sample_stats}
+        groups = {"draws": numbered(self.draws), "unconstrained": self.unconstrained, "sample_stats": self.sample_stats}
         if self.mode is not None:
             varying = {str(name): self.mode[str(name)] for name in self.draws}
             groups["mode"] = labelled(varying, parameter_axes(self.model), ())
@@ -150,7 +156,7 @@ def load(path: store.Place, model: HMM | None = None) -> Posterior:
     try:
         return Posterior(
             model,
-            draws[list(shapes)].assign_coords(term_labels(model)),
+            draws[list(shapes)].assign_coords(labels_of(model, document["settings"].get("data") or {})),
             unconstrained,
             groups["sample_stats"],
             settings=document["settings"],

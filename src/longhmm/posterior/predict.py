@@ -167,10 +167,9 @@ class Predicting(Draws):
         if steps < 1 or paths < 1:
             raise ModelError(f"steps and paths must be at least 1, got {steps!r} and {paths!r}.")
         model, sequences = self.model, self.model.opened(data)
-        future = checked_covariates(model, covariates, steps)
+        future = checked_covariates(model, covariates, steps, sequences.origin + int(sequences.offsets[1:][sequence]))
         lags = np.broadcast_to(last_rows(model, sequences, sequence), (paths, model.lags, model.dim))
-        key = jax.random.key(seed)
-        probabilities, samples = [], []
+        key, probabilities, samples = jax.random.key(seed), [], []
         for index, natural in enumerate(self.iterate(draws)):
             memory, model, params = unfold(self.model, natural)
             state, ahead = last_state(model, params, sequences, sequence), []
@@ -197,8 +196,8 @@ class Predicting(Draws):
             blocks: stretches of equal length into which the score is split.
             client: a `dask.distributed.Client`, whose workers then pass over the data.
         """
-        model, sequences = self.model, on_cluster(self.model.opened(data), client)
-        before = None if after is None else on_cluster(model.opened(after), client)
+        model, before = self.model, None if after is None else on_cluster(self.model.opened(after), client)
+        sequences = on_cluster(model.opened(data, 0 if before is None else before.origin + before.length), client)
         if before is not None:
             if sequences.n_sequences > 1:
                 raise DataError(f"after= goes with one sequence, but {sequences.name} has {sequences.n_sequences}.")

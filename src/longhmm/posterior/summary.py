@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from html import escape
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -125,20 +124,9 @@ class Summarising(Kinetics):
         table.attrs["warning"] = warning
         return table
 
-    def to_arviz(self) -> Any:
-        """The draws in ArviZ's container: InferenceData, or from ArviZ 1 on an xarray DataTree."""
-        groups = {"posterior": self.draws, "sample_stats": self.sample_stats}
-        groups["unconstrained_posterior"] = self.unconstrained
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about its future
-            az: Any = import_module("arviz")  # which is slow to load
-        before_one = int(az.__version__.split(".")[0]) < 1
-        return az.InferenceData(**groups) if before_one else xr.DataTree.from_dict(groups)
-
     @property
     def _headline(self) -> str:
-        plural = "s" if self.n_chains > 1 else ""
-        return f"{self.n_chains} chain{plural} x {self.n_draws:,} draws"
+        return f"{self.n_chains} chain{'s' if self.n_chains > 1 else ''} x {self.n_draws:,} draws"
 
     def __repr__(self) -> str:
         sampler = self.settings.get("sampler")

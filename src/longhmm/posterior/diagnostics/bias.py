@@ -253,4 +253,12 @@ def judge_scatter(posterior: Draws, sequences: Sequences, blocks: int, details: 
     details.update(sandwich=ratio, sandwich_error=float(errors[worst]), sandwich_of=name)
     if excess[worst] <= MOST_SANDWICH:
         return []
-    return [f"the data scatter more than the model says: intervals of {name} should be about {ratio:.1f} times as wide"]
+    # Where the data scatter beyond chance, the posterior's intervals, stretched about the mean.
+    mean, ends = table.values.mean(axis=(0, 1)), np.quantile(table.values, [0.05, 0.95], axis=(0, 1))
+    low, high = mean + ratios * (ends - mean)
+    beyond = np.flatnonzero(excess > 1.0)
+    details["corrected"] = {table.names[each]: [float(low[each]), float(high[each])] for each in beyond}
+    return [
+        f"the data scatter more than the model says: intervals of {name} should be about {ratio:.1f} times as wide, "
+        f"{low[worst]:.4g} to {high[worst]:.4g} (90 %)"
+    ]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_HAZARD = 0.1  # relative error of the chance to leave: about that of the width of the dwell time's interval
+BLAMED = 0.05  # p-value of a level that is named, once all levels together are beyond chance
 LEAST_VARIANCE = 8.0  # departures in a group of ages, about: fewer do not add up to a normal number
 
 
@@ -159,7 +160,12 @@ def _level_chances(model: HMM, params: Mapping[str, np.ndarray], level: np.ndarr
 def judge_dwell_times(model: HMM, found: list[DwellTimes], details: Details) -> list[str]:
     if not found:
         return []
-    wrong = [one for one in found if one.p_value < FALSE_ALARMS / len(found) and one.size > MOST_HAZARD]
+    from scipy.special import chdtrc
+
+    # Half of the false alarms for single levels, half for all together (Fisher's sum of logarithms).
+    together = chdtrc(2 * len(found), -2 * sum(np.log(max(one.p_value, 1e-300)) for one in found)) < FALSE_ALARMS / 2
+    limit = BLAMED if together else FALSE_ALARMS / 2 / len(found)
+    wrong = [one for one in found if one.p_value < limit and one.size > MOST_HAZARD]
     worst = max(wrong or found, key=lambda one: one.size)
     what = f"{'state' if model.emission.untied is model.emission else 'level'} {worst.level}"
     details.update(dwell=worst.size, dwell_p_value=worst.p_value, dwell_of=what, dwell_interval=worst.interval)

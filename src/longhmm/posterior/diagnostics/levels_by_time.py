@@ -10,6 +10,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from longhmm.model.drift import drift_to_try
 from longhmm.model.memory import unfold
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath, excerpts
@@ -79,11 +80,12 @@ def judge_by_time(path: DrawnPath, residuals: np.ndarray | None, details: Detail
         # A level that moves changes the spread as well: the first reason is enough.
         if pick is not None and not reasons:
             of = f" of feature {every[pick].feature}" if values.shape[1] > 1 else ""
-            reasons.append(sentence(every[pick], f"observations{of} in state {every[pick].state}"))
+            what, remedy = f"observations{of} in state {every[pick].state}", drift_to_try(path.model.emission)
+            reasons.append(sentence(every[pick], what, remedy))
     return reasons
 
 
-def _level(each: ByTime, what: str) -> str:
+def _level(each: ByTime, what: str, remedy: str) -> str:
     found, by_sequence = each.found, each.grouping.name == "sequence"
     if by_sequence:
         far = int(np.argmax(np.abs(found.means)))
@@ -102,16 +104,16 @@ def _level(each: ByTime, what: str) -> str:
         if described == "line":
             return (
                 f"{what} drift by {rise:+.2f} sd from the first row to the last, where the model has one level for "
-                "all: subtract the trend before the fit (longhmm fit --detrend)"
+                f"all: {remedy}"
             )
     low, high = found.means.min(), found.means.max()
     return (
         f"{what} wander: in parts of the time their means lie between {low:+.2f} and {high:+.2f} sd of the level, "
-        "where the model has one level for all: subtract a slow baseline before the fit"
+        f"where the model has one level for all: {remedy}"
     )
 
 
-def _spread(each: ByTime, what: str) -> str:
+def _spread(each: ByTime, what: str, remedy: str) -> str:
     """Squared residuals, in units of their standard deviation, which is about sqrt(2) times that of the noise."""
     low, high = np.sqrt(np.maximum(1 + np.sqrt(2) * np.array([each.found.means.min(), each.found.means.max()]), 0))
     where = "from sequence to sequence" if each.grouping.name == "sequence" else "in parts of the time"
@@ -121,7 +123,7 @@ def _spread(each: ByTime, what: str) -> str:
     )
 
 
-def _score(each: ByTime, what: str) -> str:
+def _score(each: ByTime, what: str, remedy: str) -> str:
     least = int(np.argmin(each.found.means))
     group = each.found.groups[least]
     where = (

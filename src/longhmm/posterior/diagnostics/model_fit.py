@@ -1,6 +1,7 @@
 """Whether the model fits: every check of observations and states against it, from one draw of parameters and path."""
 
 from longhmm.data.sequences import Sequences
+from longhmm.model.drift import drift_to_try
 from longhmm.posterior.diagnostics.bias import Details, judge_scatter
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath
 from longhmm.posterior.diagnostics.dwell_times import dwell_times, judge_dwell_times
@@ -10,6 +11,7 @@ from longhmm.posterior.diagnostics.shapes import judge_cut_off, judge_shapes
 from longhmm.posterior.diagnostics.transitions_by_time import judge_transitions
 from longhmm.posterior.draws import Draws
 
+SLOW = 1e-6  # p-value of levels that change with time, below which the scatter of the data is put down to them
 FITS = "the model fits"
 NO_FUNCTION = (
     "dwell times, times and sequences fit; whether observations are distributed as the model says was not checked, "
@@ -48,6 +50,9 @@ def judge_fit(posterior: Draws, sequences: Sequences, blocks: int, details: Deta
         *judge_shapes(path, left, details),
         *judge_transitions(path, details),
         *judge_dwell_times(model, dwell_times(path), details),
-        *judge_scatter(posterior, sequences, blocks, details),
     ]
+    scatter = judge_scatter(posterior, sequences, blocks, details)
+    if details.get("drift_p_value", 1.0) < SLOW and str(details.get("drift_of")).endswith("time"):
+        scatter = [f"{each}, since levels move slowly: {drift_to_try(model.emission)}" for each in scatter]
+    reasons += scatter
     return reasons, FITS if left is not None else NO_FUNCTION.format(model.emission.name)

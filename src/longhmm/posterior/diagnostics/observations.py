@@ -170,7 +170,7 @@ def other_emission(model: HMM, left: Residuals, feature: int) -> str:
         "StudentT": (emission.support is constraints.real and left.tails[feature] > MOST_TAILS, "with heavier tails"),
     }
     for name, (suits, why) in offers.items():
-        if suits and name != emission.name:
+        if suits and name != emission.name and not emission.lags:
             return f"{emission_call(name, emission)}, {why}, or more states"
     return "more states" if emission.support.is_discrete else "another emission, or more states"
 

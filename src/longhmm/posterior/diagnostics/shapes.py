@@ -8,6 +8,7 @@ from numpyro.distributions import constraints
 
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath, excerpts
+from longhmm.posterior.diagnostics.edges import at_changes
 from longhmm.posterior.diagnostics.observations import MOST_ROWS, MOST_TAILS, Residuals, other_emission
 from longhmm.posterior.diagnostics.steady import worst
 
@@ -43,7 +44,8 @@ def judge_shapes(path: DrawnPath, left: Residuals | None, details: Details) -> l
     what = f"residuals{f' of feature {feature}' if left.values.shape[1] > 1 else ''} in state {state}"
     if name == "kurtosis" and value > 0:
         left = left._replace(tails=np.full(len(left.tails), np.inf))
-    other = other_emission(path.model, left, feature)
+    position = excerpts(path.whole, MOST_ROWS).position
+    other = at_changes(path, left.given_state[:, feature], position) or other_emission(path.model, left, feature)
     if name == "skewness":
         return [f"{what} are skewed (skewness {value:+.2f}, where the model expects 0): try {other}"]
     return [

@@ -77,15 +77,8 @@ class Judging(Draws):
         A limit counts as passed only beyond chance: of right results each kind of check calls 1 in 1,000 wrong, over
         all parameters at once.
 
-        - run longer: R-hat above 1.01, or bulk or tail ESS below 400, of any parameter.
-        - another mode is as good: the run found one, or its chains are steady but far apart.
-        - biased: the mean of a parameter is off by more than 0.1 posterior sd, or its sd by more than 10 %; or the run
-          had to leave out windows.
-        - the model does not fit: residuals are correlated (above 0.1) or not normal (probabilities off by more than
-          0.02, more than 0.1 % beyond four standard deviations), dwell times are not those of the model (chances to
-          leave off by more than 10 %), levels (by 0.1 sd) or transitions (by 10 %) change with time or from sequence to
-          sequence, or the sandwich sd is more than 1.5 times the posterior's.
-        - trust: none of these.
+        Looked at are, in this order, agreement and number of draws, competing modes, bias of means and widths, and the
+        fit of the model: what is checked and from which size on it counts is on the page "Reading the verdict".
 
         Args:
             data: the data of the run; without them nothing but the chains can be judged.

@@ -1,0 +1,45 @@
+"""Whether ranks are uniform: their distribution function against bands that hold all its points at once (Säilynoja,
+Bürkner and Vehtari 2022)."""
+
+from functools import cache
+
+import numpy as np
+from scipy.special import bdtr, bdtrc
+
+POINTS = 20  # at which distribution functions are compared
+SETS = 20_000  # of uniform ranks, which say how far off chance takes them
+
+
+def points(draws: int) -> np.ndarray:
+    """Ranks below which are counted, evenly spaced between the ends 0 and `draws` of what ranks can be."""
+    return np.unique(np.linspace(0, draws + 1, POINTS + 2)[1:-1].round())
+
+
+def uniform_p_values(below: np.ndarray, n: int, draws: int) -> np.ndarray:
+    """`(...)`, the chance that counts `(..., points)` of n uniform ranks are as far off somewhere."""
+    found = 1 + np.searchsorted(_by_chance(n, draws), _rarest(below, n, draws), side="right")
+    return np.asarray(found / (1 + SETS))
+
+
+def ecdf_band(n: int, draws: int, level: float = 0.05) -> tuple[np.ndarray, np.ndarray]:
+    """Lowest and highest counts, `(points,)` each, of n uniform ranks; some point lies outside with a chance of
+    `level`."""
+    from scipy.stats import binom
+
+    limit, shares = np.quantile(_by_chance(n, draws), level), points(draws) / (draws + 1)
+    return np.asarray(binom.ppf(limit, n, shares)), np.asarray(binom.isf(limit, n, shares))
+
+
+def _rarest(below: np.ndarray, n: int, draws: int) -> np.ndarray:
+    """The smallest of the chances, point by point and in either direction, of counts as far off."""
+    shares = points(draws) / (draws + 1)
+    upper = np.where(below > 0, bdtrc(np.maximum(below - 1, 0), n, shares), 1.0)
+    return np.asarray(np.minimum(bdtr(below, n, shares), upper).min(axis=-1))
+
+
+@cache
+def _by_chance(n: int, draws: int) -> np.ndarray:
+    """`_rarest` of many sets of n uniform ranks, in rising order."""
+    steps = np.diff(points(draws), prepend=0.0, append=draws + 1.0) / (draws + 1)
+    counts = np.random.default_rng(0).multinomial(n, steps, SETS)
+    return np.sort(_rarest(np.cumsum(counts, axis=1)[:, :-1], n, draws))
