@@ -6,7 +6,8 @@ from longhmm.posterior.summary import level_draws
 from longhmm.report import html, plots
 from longhmm.report.html import Safe, duration, element, hint, join, picture, state_label, table, with_interval
 from longhmm.report.plots.style import digits_for, number, with_unit
-from longhmm.report.subject import MOST_EVENTS, Subject
+from longhmm.report.recording import level_name
+from longhmm.report.subject import MOST_EVENTS, MOST_TRACKS, Subject
 
 INTERVAL = (0.05, 0.95)
 ENDS = ("", "_lower", "_upper")  # of the columns of a table with intervals
@@ -28,24 +29,6 @@ def cards(subject: Subject) -> Safe:
     return element("ul", join(element("li", each) for each in shown), class_="cards")
 
 
-def in_words(subject: Subject) -> Safe:
-    """The states of a small model in one sentence each."""
-    n_states = subject.posterior.model.n_states
-    if n_states > 6:
-        return Safe("")
-    levels = subject.in_file_units(subject.levels[:, 0])
-    dwell = subject.posterior.dwell(rate=subject.rate)
-    shares = dwell["stationary"] if subject.found is None else subject.found.occupancy
-    lasts = [duration(each) for each in dwell["dwell_s"]] if subject.rate else list(map(samples, dwell["dwell"]))
-    places = [f"{number(level)} {subject.unit}".rstrip() for level in levels]
-    said = (
-        f"State {state} lies at {places[state]}, takes {percent(shares[state])} of the time and lasts {lasts[state]} "
-        "on average."
-        for state in range(n_states)
-    )
-    return element("p", " ".join(said))
-
-
 def state_table(subject: Subject) -> Safe:
     posterior, n_states = subject.posterior, subject.posterior.model.n_states
     level = np.quantile(subject.in_file_units(level_draws(posterior)), [0.5, *INTERVAL], axis=0)
@@ -58,7 +41,7 @@ def state_table(subject: Subject) -> Safe:
         for name, form in (("stationary", percent), (column, shown)):
             cells.append(with_interval(*(form(dwell[f"{name}{end}"][state]) for end in ENDS)))
         rows.append(cells)
-    head = ["state", with_unit("level", subject.unit), "share of time, long run", "mean dwell time"]
+    head = ["state", with_unit(level_name(subject), subject.unit), "share of time, long run", "mean dwell time"]
     if subject.found is not None and subject.events is not None:
         head += ["share of this recording", "visits"]
         visits = np.bincount(subject.events["state"], minlength=n_states)
@@ -97,46 +80,21 @@ def pictures_found(subject: Subject) -> Safe:
     return join(found)
 
 
-def trace_block(subject: Subject) -> Safe:
+def trace_block(subject: Subject, recording: str = "recording") -> Safe:
     """Canvas and controls; the script fills them."""
-    n_states, levels = subject.posterior.model.n_states, subject.levels[:, 0]
-    rarest = -1
+    n_states, levels, rarest, hidden = subject.posterior.model.n_states, subject.levels[:, 0], -1, "undecoded"
     if subject.events is not None and len(subject.events) and subject.found is not None:
         seen = np.bincount(subject.events["state"], minlength=n_states) > 0
-        rarest = int(np.argmin(np.where(seen, subject.found.occupancy, np.inf)))
-
-    def button(do: str, sign: str, label: str) -> Safe:
-        return element("button", sign, type="button", data_do=do, aria_label=label, title=label)
-
-    options = _options(subject, rarest)
-    choose = element("select", options, class_="trace-state", aria_label="state of the event to go to")
-    bar = [
-        button("out", "−", "zoom out"), button("in", "+", "zoom in"), button("left", "←", "move left"),
-        button("right", "→", "move right"), button("whole", "whole", "show the whole recording"),
-        Safe('<label><input type="checkbox" class="trace-fit"> fit height</label>'), Safe('<span class="gap"></span>'),
-    ]  # fmt: skip
-    if subject.found is not None:
-        bar += [button("previous", "‹ event", "previous event"), choose, button("next", "event ›", "next event")]
-    names = (f"state {state}: {number(level)} {subject.model_unit}".rstrip() for state, level in enumerate(levels))
-    legend = (element("li", join([html.swatch(state), name], "")) for state, name in enumerate(names))
-    parts = [
-        element("div", join(bar), class_="bar"),
-        element(
-            "canvas", "", class_="trace-main", tabindex="0", role="img",
-            aria_label="The recording with decoded levels, and the probabilities of states below. Arrow keys move, "
-            "plus and minus zoom, Home shows everything.",
-        ),
-        element("canvas", "", class_="trace-strip", role="img", aria_label="The whole recording; click to go there."),
-        element("div", "", class_="trace-status", aria_live="polite"),
-        element("div", Safe("&nbsp;"), class_="trace-readout"),
-        element("ul", join(legend), class_="legend") if n_states <= 16 else Safe(""),
-        hint(
-            "Drag to move; pinch, double-click, or scroll (after a click, or with Ctrl) to zoom. Every point of a long "
-            "record is drawn as the range from its smallest to its largest sample, so no event is lost."
-        ),
-    ]  # fmt: skip
-    tall = 12 + 10 * min(subject.posterior.model.dim, 4)
-    return element("div", join(parts), class_="trace", style=f"--tall:{tall}rem")
+        rarest, hidden = int(np.argmin(np.where(seen, subject.found.occupancy, np.inf))), ""
+    places = (f": {number(level)} {subject.model_unit}".rstrip() for level in levels)
+    names = (Safe(f'state <span data-state="{state}">{state}</span>{html.text(at)}') for state, at in enumerate(places))
+    items = join(element("li", join([html.swatch(state), name], "")) for state, name in enumerate(names))
+    legend = element("ul", items, class_="legend") if n_states <= 16 else ""
+    tracks = min(1 if subject.data is None else subject.data.dim, MOST_TRACKS)
+    parts = dict(
+        options=_options(subject, rarest), legend=legend, tall=f"{9 + max(9 * min(tracks, 4), 3.2 * tracks):g}rem"
+    )
+    return element("div", html.template("trace.html", recording=recording, **parts), class_=hidden)
 
 
 def event_block(subject: Subject) -> Safe:
@@ -147,21 +105,14 @@ def event_block(subject: Subject) -> Safe:
     for start, end, state in events[["start", "end", "state"]].head(FIRST_ROWS).to_numpy().tolist():
         long = duration((end - start) / rate) if rate else f"{end - start:,}"
         rows.append([state_label(state), f"{start:,}", f"{end:,}", long, ""])
-    bar = [
-        element("select", _options(subject, -1), class_="events-state", aria_label="states to list"),
-        element("button", "‹", type="button", data_do="back", aria_label="earlier visits"),
-        element("button", "›", type="button", data_do="on", aria_label="later visits"),
-        element("span", "", class_="events-place", aria_live="polite"),
-    ]
-    note = ""
+    said = f"{len(events):,} visits, from the most probable path."
     if len(events) > MOST_EVENTS:
-        note = f" The first {MOST_EVENTS:,} of {len(events):,} are listed here; posterior.events(data) gives them all."
-    parts = [
-        element("p", f"{len(events):,} visits, from the most probable path.{note}"),
-        element("div", join(bar), class_="bar"),
-        table(["state", "start", "end", "duration", ""], rows, "visits to states"),
-    ]
-    return element("div", join(parts), class_="events", data_rows=str(FIRST_ROWS))
+        said += (
+            f" The first {MOST_EVENTS:,} are listed here; longhmm decode, or posterior.events(data), gives them all."
+        )
+    listed = table(["state", "start", "end", "duration", ""], rows, "visits to states")
+    parts = dict(options=_options(subject, -1), table=listed, said=said, rows=FIRST_ROWS)
+    return html.template("events.html", file=f"{subject.title}.events.csv", **parts)
 
 
 def _options(subject: Subject, chosen: int) -> Safe:

@@ -11,17 +11,21 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from html import escape
 from importlib.resources import files
+from string import Template
 from typing import TYPE_CHECKING, Any
 
 from longhmm.errors import LongHMMError
-from longhmm.report.plots.style import INK, colour, number
+from longhmm.report.plots.style import GROUND, INK, colour, number
+from longhmm.report.stages import stage
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SCRIPTS = ("trace_data.js", "trace_view.js", "event_table.js")
+SCRIPTS = ("trace_data.js", "states.js", "trace_view.js", "trace_marks.js", "event_table.js", "start.js")
 CAPTIONS = {
     "amplitudes": "All observations (grey) and what the model expects of each state, on a logarithmic scale.",
+    "emissions": "What each state emits, feature by feature: probabilities, or means, shaded by how far they lie "
+    "from those of other states.",
     "graph": "Where each state goes: circles by share of time, arrows by share of departures, numbers are "
     "probabilities per sample.",
     "dwell": "How long visits last (bars) and the fitted geometric distribution (line), in logarithmic bins. Bars "
@@ -35,7 +39,7 @@ CAPTIONS = {
     "Where the line lies beyond all dots, the model does not make data of this kind.",
     "buffers": "What a window loses by not seeing the whole recording, by the length of its margin (the buffer).",
 }
-WIDE = {"forest", "chains", "residuals", "simulated", "buffers"}
+WIDE = {"dwell", "emissions", "forest", "chains", "residuals", "simulated", "buffers"}
 
 
 class Safe(str):
@@ -74,11 +78,11 @@ def table(head: Sequence[object], rows: Iterable[Sequence[object]], caption: str
 
 
 def swatch(state: int) -> Safe:
-    return element("span", "", class_="swatch", style=f"background:{colour(state)}")
+    return element("span", "", class_="swatch", style=f"background:{colour(state)}", data_colour=str(state))
 
 
 def state_label(state: int) -> Safe:
-    return row_head(Safe(f"{swatch(state)}{state}"))
+    return row_head(Safe(f'{swatch(state)}<span data-state="{state}">{state}</span>'))
 
 
 def with_interval(middle: str, low: str, high: str, **attributes: str) -> Safe:
@@ -100,6 +104,7 @@ def picture(name: str, draw: Callable[[], Figure]) -> Safe:
     """A picture with its caption, or the sentence that says why there is none."""
     import matplotlib
 
+    stage(f"drawing: {name}")
     try:
         figure = draw()
     except LongHMMError as error:
@@ -109,6 +114,7 @@ def picture(name: str, draw: Callable[[], Figure]) -> Safe:
         figure.savefig(file, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     drawing = file.getvalue()
     drawing = drawing[drawing.index("<svg") :].replace(INK, "currentColor").replace("#000000", "currentColor")
+    drawing = drawing.replace(GROUND, "var(--ground)")
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
     # The name keeps internal references apart from those of other drawings.
     drawing = re.sub(r'(\bid="|url\(#|xlink:href="#)', rf"\g<1>{name}-", drawing)
@@ -119,41 +125,28 @@ def picture(name: str, draw: Callable[[], Figure]) -> Safe:
     return element("figure", inside, class_="wide" if name in WIDE else "plain")
 
 
-def document(title: str, body: Safe, recording: Any, live: bool) -> str:
-    """The whole page. Only its own script may run, and only a live page may ask for anything, from where it came."""
+def document(title: str, body: Safe, recordings: dict[str, Any], live: bool) -> str:
+    """The whole page, with its recordings by name. Only its own script may run, and only a live page may ask for
+    anything, from where it came."""
     script = "\n".join(_asset(name) for name in SCRIPTS)
     mark = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     own = "'self'" if live else "'none'"
-    policy = (
+    policy = Safe(
         f"default-src 'none'; script-src 'sha256-{mark}'; style-src 'unsafe-inline'; img-src data:; "
         f"connect-src {own}; base-uri 'none'; form-action 'none'"
     )
     data = ""
-    if recording is not None:
+    for name, each in recordings.items() if any(recordings.values()) else ():
         # No character of it can end the element it stands in.
-        packed = json.dumps(recording, separators=(",", ":")).replace("<", "\\u003c")
-        data = f'<script type="application/json" id="recording">{packed}</script>'
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{text(title)} · longhmm</title>
-<link rel="icon" href="data:,">
-<style>
-{_asset("page.css")}</style>
-</head>
-<body>
-<main>
-{body}
-</main>
-{data}
-<script>{script}</script>
-</body>
-</html>
-"""
+        packed = json.dumps(each, separators=(",", ":")).replace("<", "\\u003c")
+        data += f'<script type="application/json" id="{name}">{packed}</script>'
+    parts = dict(policy=policy, style=Safe(_asset("page.css")), body=body, data=Safe(data), script=Safe(script))
+    return template("page.html", title=title, **parts)
+
+
+def template(name: str, **parts: object) -> Safe:
+    """A piece of the page that is a file of its own, with parts in place of their names."""
+    return Safe(Template(_asset(name)).substitute({key: text(value) for key, value in parts.items()}))
 
 
 def _asset(name: str) -> str:

@@ -7,10 +7,13 @@ import numpy as np
 
 from longhmm.posterior.diagnostics.model_fit import CHECKS
 from longhmm.posterior.store import write_text
-from longhmm.report import findings, plots
+from longhmm.report import drift, findings, plots
 from longhmm.report.html import Safe, document, element, hint, join, picture, row_head, section, table
+from longhmm.report.outline import verdict_box, with_contents
+from longhmm.report.plots.emission_map import emission_table
 from longhmm.report.plots.style import digits_for, number
-from longhmm.report.subject import Subject, pack_recording
+from longhmm.report.recording import packed, rates_table
+from longhmm.report.subject import Subject
 
 MOST_ROWS = 60
 BLOCKS = 400
@@ -61,7 +64,7 @@ def write_page(subject: Subject, place: Path) -> Path:
 def build_page(subject: Subject, *, live: bool = False) -> str:
     """The page as HTML. A live one asks its own server for a closer look at the recording, and nobody else."""
     posterior, data = subject.posterior, subject.data
-    model, sampler, stored = posterior.model, posterior.settings.get("sampler"), None
+    model, sampler, stored = posterior.model, posterior.settings.get("sampler"), packed(subject, live)
     facts = [f"Hidden Markov model with {model.n_states} states, {model.emission.name} emission"]
     facts += [sampler] if isinstance(sampler, str) else []
     facts += [f"{subject.rate:,.6g} samples per second"] if subject.rate else []
@@ -70,15 +73,18 @@ def build_page(subject: Subject, *, live: bool = False) -> str:
     body = [
         element("h1", subject.title),
         element("p", " · ".join(facts), class_="facts"),
-        verdict_box(subject),
-        section("h2", "What was found", findings.cards(subject), findings.in_words(subject), *notes),
+        verdict_box(*ADVICE[subject.verdict.kind], subject.verdict.reason),
     ]
     if data is not None:
-        stored = pack_recording(data, subject.found, subject.levels, subject.rate, subject.model_unit, live)
-        body.append(section("h3", "The recording", findings.trace_block(subject)))
+        body.append(section("h2", "The recording", findings.trace_block(subject)))
+    body += drift.baseline(subject)
+    states = [findings.state_table(subject), hint("Small numbers are 90 % intervals.")]
+    states += [picture("emissions", lambda: plots.emissions(posterior))] if emission_table(posterior) else []
     body += [
-        section("h3", "States", findings.state_table(subject), hint("Small numbers are 90 % intervals.")),
+        section("h2", "What was found", findings.cards(subject), *notes),
+        section("h3", "States", *states),
         section("h3", moves, findings.transition_table(subject), findings.pictures_found(subject)),
+        section("h3", "Rates", rates_table(subject)),
     ]
     if subject.events is not None:
         body.append(section("h3", "Events", findings.event_block(subject)))
@@ -96,17 +102,7 @@ def build_page(subject: Subject, *, live: bool = False) -> str:
         section("h2", "How it was made", made(subject)),
         element("footer", "Made by longhmm. This file is complete: it loads nothing from elsewhere."),
     ]
-    return document(subject.title, join(body), stored, live)
-
-
-def verdict_box(subject: Subject) -> Safe:
-    (tone, sign, title, meaning), reason = ADVICE[subject.verdict.kind], subject.verdict.reason
-    inside = [
-        element("div", sign, class_="sign", aria_hidden="true"),
-        element("h2", title, id="verdict"),
-        element("div", join([element("p", reason[:1].upper() + reason[1:]), hint(meaning)]), class_="text"),
-    ]
-    return element("section", join(inside), class_=f"verdict {tone}", aria_labelledby="verdict")
+    return document(subject.title, with_contents(join(body), "</section>"), {"recording": stored}, live)
 
 
 def parameter_table(subject: Subject) -> Safe:

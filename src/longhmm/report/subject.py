@@ -19,8 +19,10 @@ from longhmm.errors import LongHMMError
 from longhmm.model.summary import subsample
 from longhmm.posterior.diagnostics.verdict import Verdict
 from longhmm.posterior.events import visit_starts
+from longhmm.posterior.names import facts_of
 from longhmm.posterior.summary import feature_levels
-from longhmm.report.plots.style import MOST_FEATURES, colour
+from longhmm.report.plots.style import colour
+from longhmm.report.stages import stage
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +35,8 @@ TRACE_BINS = 1 << 20  # over all features together
 MASK_BYTES = 1 << 20
 SHARE_BYTES = 3 << 20
 MOST_EVENTS = 100_000
-MOST_ENDS = 5_000
+MOST_ENDS = 100_000
+MOST_TRACKS = 16  # features with a panel of their own
 MISSING = 65535  # the code of a bin in which nothing was observed; others go from 0 to 65534
 
 
@@ -74,6 +77,7 @@ class Subject:
     title: str
     rate: float | None = None  # samples per second as the model sees them
     unit: str = ""  # of the observations
+    every: int = 1  # samples of the file to one that the model sees
     in_file_units: Callable[[np.ndarray], Any] = np.asarray  # from the model's units, where they differ
     notes: list[str] = field(default_factory=list)  # about the data: why they are missing, what was done to them
     found: Scan | None = None  # None where the data cannot be decoded; a note says so
@@ -82,6 +86,7 @@ class Subject:
     def __post_init__(self) -> None:
         if self.data is None or self.found is not None:
             return
+        stage(f"decoding {self.data.length:,} observations")
         try:
             self.posterior.model.check_dim(self.data)
             found = scan(self.posterior, self.data)
@@ -103,13 +108,13 @@ class Subject:
     @property
     def model_unit(self) -> str:
         """Values that were changed before the fit are no longer in the unit of the file."""
-        return self.unit if self.in_file_units is np.asarray else ""
+        changed = self.data.unit or "" if self.data is not None else ""
+        return self.unit if self.in_file_units is np.asarray else changed
 
 
 def data_name(posterior: Posterior) -> str:
     """What a posterior calls its data; empty where it does not know."""
-    described = posterior.settings.get("data")
-    return str(described.get("name", "")) if isinstance(described, dict) else ""
+    return str(facts_of(posterior).get("name", ""))
 
 
 class Range(NamedTuple):
@@ -123,7 +128,7 @@ class Range(NamedTuple):
 def ranges(sequences: Sequences, levels: np.ndarray) -> list[Range]:
     """The range of each feature that is shown; outliers far from everything else are left out of the first view."""
     bounds, values, found = envelope(sequences, bins=1), subsample(sequences), []
-    for feature in range(min(sequences.dim, MOST_FEATURES)):
+    for feature in range(min(sequences.dim, MOST_TRACKS)):
         low, high = float(bounds.low[0, feature]), float(bounds.high[0, feature])
         known = values[:, feature][np.isfinite(values[:, feature])]
         if not np.isfinite(low):
@@ -209,8 +214,7 @@ def _by_bin(rows: np.ndarray, step: int, reduce: Callable[[np.ndarray, np.ndarra
 
 def _visited(plane: int, path: np.ndarray, cuts: np.ndarray) -> np.ndarray:
     """Bit `k` is set where state `8 plane + k` occurs in the bin."""
-    bits = np.where(path >> 3 == plane, 1 << (path & 7), 0).astype(np.uint8)
-    return np.asarray(np.bitwise_or.reduceat(bits, cuts))
+    return np.asarray(np.bitwise_or.reduceat(np.where(path >> 3 == plane, 1 << (path & 7), 0).astype(np.uint8), cuts))
 
 
 def _means(shares: np.ndarray, cuts: np.ndarray) -> np.ndarray:

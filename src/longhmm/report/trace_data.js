@@ -111,6 +111,19 @@ class Visits {
     this.end = packed.complete ? length : packed.end;
   }
 
+  // The visits of states that are taken for others: neighbours of one state are one visit, except where a sequence ends.
+  merged(states, ends) {
+    if (states.into.every((into, state) => into === state)) return this;
+    const cut = new Set(ends), start = [], state = [];
+    for (let i = 0; i < this.count; i++) {
+      const own = states.of(this.state[i]);
+      if (state.length && state[state.length - 1] === own && !cut.has(this.start[i])) continue;
+      start.push(this.start[i]);
+      state.push(own);
+    }
+    return Object.assign(Object.create(Visits.prototype), this, { start, state, count: start.length });
+  }
+
   stop(i) { return i + 1 < this.count ? this.start[i + 1] : this.end; }
 
   // The first visit that begins after a sample.

@@ -1,22 +1,33 @@
 // Drawing and moving: one canvas with the trace and the probabilities of states, one with the whole recording.
 
 class TraceView {
-  constructor(root, packed) {
+  constructor(root, packed, states) {
     this.root = root;
+    this.states = states;
     this.packed = packed;
     this.length = packed.length;
     this.whole = new Stretch(packed.stretch);
     this.close = null;
-    this.visits = new Visits(packed.visits, packed.length);
+    this.all = new Visits(packed.visits, packed.length);
+    this.visits = this.all.merged(states, packed.ends);
+    this.current = -1;
     this.a = 0;
     this.b = packed.length;
     this.fit = false;
+    this.withPath = true;
+    this.withChances = true;
     this.main = root.querySelector(".trace-main");
     this.strip = root.querySelector(".trace-strip");
     this.status = root.querySelector(".trace-status");
     this.readout = root.querySelector(".trace-readout");
     this.pointers = new Map();
     this.listen();
+    states.heard.push(() => {
+      const at = this.current >= 0 ? this.visits.start[this.current] : -1;
+      this.visits = this.all.merged(states, packed.ends);
+      this.current = at >= 0 ? this.visits.after(at) - 1 : -1;
+      this.schedule();
+    });
     new ResizeObserver(() => this.draw()).observe(this.main);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
     this.draw();
@@ -62,6 +73,11 @@ class TraceView {
     this.show((start + stop - width) / 2, (start + stop + width) / 2);
   }
 
+  // Say of the visit that was last gone to whether it is one.
+  decide(decision) {
+    if (this.current >= 0) this.states.decide(this.visits.start[this.current], decision);
+  }
+
   listen() {
     const at = (event) => {
       const box = this.main.getBoundingClientRect();
@@ -98,6 +114,7 @@ class TraceView {
       const moves = {
         ArrowLeft: () => this.pan(-0.2), ArrowRight: () => this.pan(0.2), "+": () => this.zoom(0.5),
         "=": () => this.zoom(0.5), "-": () => this.zoom(2), Home: () => this.show(0, this.length),
+        n: () => this.go(1), p: () => this.go(-1), a: () => this.decide("accepted"), r: () => this.decide("rejected"),
       };
       if (moves[event.key] && !event.ctrlKey && !event.metaKey) { event.preventDefault(); moves[event.key](); }
     });
@@ -112,11 +129,15 @@ class TraceView {
     const deeds = {
       in: () => this.zoom(0.5), out: () => this.zoom(2), left: () => this.pan(-0.5), right: () => this.pan(0.5),
       whole: () => this.show(0, this.length), previous: () => this.go(-1), next: () => this.go(1),
+      accept: () => this.decide("accepted"), reject: () => this.decide("rejected"),
     };
     for (const button of this.root.querySelectorAll("button[data-do]")) {
       button.addEventListener("click", deeds[button.dataset.do]);
     }
-    this.root.querySelector(".trace-fit").addEventListener("change", (event) => { this.fit = event.target.checked; this.schedule(); });
+    for (const [name, what] of [[".trace-fit", "fit"], [".trace-path", "withPath"], [".trace-chances", "withChances"]]) {
+      const box = this.root.querySelector(name);
+      if (box) box.addEventListener("change", () => { this[what] = box.checked; this.schedule(); });
+    }
   }
 
   schedule() {
@@ -162,7 +183,7 @@ class TraceView {
   colours() {
     const style = getComputedStyle(this.root);
     const get = (name) => style.getPropertyValue(name).trim();
-    return { ink: get("--ink"), soft: get("--soft"), line: get("--line"), trace: get("--trace"), view: get("--accent") };
+    return { ink: get("--ink"), soft: get("--soft"), line: get("--line"), trace: get("--trace"), view: get("--accent"), panel: get("--panel") };
   }
 
   prepare(canvas) {
@@ -183,13 +204,14 @@ class TraceView {
     const { pen, width, height } = this.prepare(this.main);
     const left = this.left(), count = Math.max(Math.floor(width - left), 1), samples = (this.b - this.a) / count;
     const hue = this.colours(), source = this.stretch(samples);
-    const tracks = source.features.length, band = source.shares.length ? 56 : 0, foot = 22;
+    const tracks = source.features.length, band = source.shares.length && this.withChances ? 56 : 0, foot = 22;
     const tall = (height - foot - band - 8 * tracks) / tracks;
     const shown = { step: source.step, samples, columns: [] };
     for (let i = 0; i < tracks; i++) {
       shown.columns.push(this.track(pen, source, i, { left, count, top: 4 + i * (tall + 8), tall }, hue));
     }
     if (band) this.band(pen, source, { left, count, top: height - foot - band, tall: band - 6 });
+    this.judged(pen, left, count, height - foot, hue);
     this.ends(pen, left, count, height - foot, hue);
     this.axis(pen, left, count, height - foot, hue);
     this.overview(hue);
@@ -197,7 +219,8 @@ class TraceView {
     Object.assign(this.root.dataset, { start: Math.round(this.a), stop: Math.round(this.b), step: source.step });
     const each = Math.max(source.step, 1);
     const detail = samples <= 1 && each === 1 ? "every sample" : `${Math.max(each, Math.round(samples)).toLocaleString("en")} samples per point`;
-    this.status.textContent = `${this.time(this.a, this.b - this.a)} to ${this.time(this.b, this.b - this.a)}, ${detail}`;
+    const visit = this.current >= 0 ? this.states.decision(this.visits.start[this.current]) : "";
+    this.status.textContent = `${this.time(this.a, this.b - this.a)} to ${this.time(this.b, this.b - this.a)}, ${detail}${visit ? `; this visit is ${visit}` : ""}`;
     this.ask(samples);
   }
 
@@ -247,6 +270,7 @@ class TraceView {
       pen.fillRect(box.left, y(tick), box.count, 0.5);
       pen.globalAlpha = 1;
     }
+    this.caption(pen, this.packed.features[i].label, box, hue);
     return { low: Array.from(lows, value), high: Array.from(highs, value), bottom, top };
   }
 
@@ -271,7 +295,7 @@ class TraceView {
       const code = codes[t - low.start];
       if (code === 65535) continue;
       const plane = masks.findIndex((mask) => mask && mask[t - low.start]);
-      pen.fillStyle = plane < 0 ? hue.soft : this.packed.colours[8 * plane + Math.round(Math.log2(masks[plane][t - low.start]))];
+      pen.fillStyle = plane < 0 || !this.withPath ? hue.soft : this.states.colour(8 * plane + Math.round(Math.log2(masks[plane][t - low.start])));
       pen.beginPath();
       pen.arc(x(t), y(value(code)), size, 0, 7);
       pen.fill();
@@ -280,11 +304,11 @@ class TraceView {
 
   // The level of every state that a column visits: the idealised trace.
   levels(pen, source, i, y, box) {
-    if (!source.masks.length) return;
+    if (!source.masks.length || !this.withPath) return;
     const visited = source.visits(this.a, this.b, box.count);
     this.packed.levels.forEach((levels, state) => {
       if (levels[i] === undefined || levels[i] === null) return;
-      pen.fillStyle = this.packed.colours[state];
+      pen.fillStyle = this.states.colour(state);
       for (let c = 0; c < box.count; c++) if (visited(state, c)) pen.fillRect(box.left + c, y(levels[i]) - 1.25, 1.2, 2.5);
     });
   }
@@ -298,7 +322,7 @@ class TraceView {
         const own = k < shares.length ? Math.min(shares[k][c], rest) : rest;
         if (!(own > 0)) continue;
         const tall = (own / 255) * box.tall;
-        pen.fillStyle = this.packed.colours[k];
+        pen.fillStyle = this.states.colour(k);
         pen.fillRect(box.left + c, top, 1.2, tall);
         top += tall;
         rest -= own;
@@ -310,59 +334,6 @@ class TraceView {
     pen.fillText("P(state)", box.left - 6, box.top + box.tall / 2);
   }
 
-  // Where one sequence ends and the next begins.
-  ends(pen, left, count, tall, hue) {
-    const inside = this.packed.ends.filter((end) => this.a < end && end < this.b);
-    if (!inside.length || inside.length > 200) return;
-    pen.strokeStyle = hue.ink;
-    pen.setLineDash([3, 3]);
-    pen.beginPath();
-    for (const end of inside) {
-      const x = left + ((end - this.a) / (this.b - this.a)) * count;
-      pen.moveTo(x, 0);
-      pen.lineTo(x, tall);
-    }
-    pen.stroke();
-    pen.setLineDash([]);
-  }
-
-  axis(pen, left, count, top, hue) {
-    pen.fillStyle = hue.soft;
-    pen.textBaseline = "top";
-    const { factor, unit } = this.unit(this.b - this.a);
-    const from = this.a * factor, to = this.b * factor;
-    const found = ticks(from, to, count / 110);
-    const digits = found.length > 1 ? Math.max(0, Math.ceil(-Math.log10(found[1] - found[0]) - 1e-9)) : 0;
-    for (const tick of found) {
-      const x = left + ((tick - from) / (to - from)) * count;
-      pen.fillRect(x, top, 1, 5);
-      const text = tick.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }) + (unit ? ` ${unit}` : "");
-      const half = pen.measureText(text).width / 2;
-      pen.textAlign = x - half < left ? "left" : x + half > left + count ? "right" : "center";
-      pen.fillText(text, x, top + 8);
-    }
-  }
-
-  overview(hue) {
-    const { pen, width, height } = this.prepare(this.strip);
-    const left = this.left(), count = Math.max(Math.floor(width - left), 1), { low, high } = this.whole.features[0];
-    const [bottom, top] = this.packed.features[0].view, value = this.scale(0);
-    const y = (v) => Math.max(0, Math.min(height, height * (1 - (v - bottom) / (top - bottom))));
-    const lows = low.columns(0, this.length, count), highs = high.columns(0, this.length, count);
-    pen.fillStyle = hue.trace;
-    for (let c = 0; c < count; c++) {
-      if (lows[c] <= highs[c]) pen.fillRect(left + c, y(value(highs[c])), 1, Math.max(1, y(value(lows[c])) - y(value(highs[c]))));
-    }
-    const from = left + (this.a / this.length) * count, wide = Math.max(((this.b - this.a) / this.length) * count, 3);
-    pen.fillStyle = hue.view;
-    pen.globalAlpha = 0.22;
-    pen.fillRect(from, 0, wide, height);
-    pen.globalAlpha = 1;
-    pen.strokeStyle = hue.view;
-    pen.lineWidth = 1.5;
-    pen.strokeRect(from + 0.75, 0.75, Math.max(wide - 1.5, 1.5), height - 1.5);
-  }
-
   explain(share) {
     if (share < 0 || share > 1 || !this.shown) { this.readout.textContent = ""; return; }
     const column = Math.min(this.shown.columns[0].low.length - 1, Math.floor(share * this.shown.columns[0].low.length));
@@ -370,8 +341,9 @@ class TraceView {
       const [a, b] = [low[column], high[column]];
       return a <= b ? (plainNumber(a) === plainNumber(b) ? plainNumber(a) : `${plainNumber(a)} to ${plainNumber(b)}`) : "missing";
     });
+    const named = values.map((each, i) => (values.length > 1 ? `${this.packed.features[i].name} ${each}` : each));
     const unit = this.packed.unit ? ` ${this.packed.unit}` : "";
-    this.readout.textContent = `${this.time(this.a + share * (this.b - this.a), this.b - this.a)}: ${values.join("; ")}${unit}`;
+    this.readout.textContent = `${this.time(this.a + share * (this.b - this.a), this.b - this.a)}: ${named.join("; ")}${unit}`;
   }
 
   unit(span) {
@@ -389,17 +361,4 @@ class TraceView {
     const digits = Math.max(0, Math.min(6, Math.ceil(-Math.log10(Math.max(span * factor, 1e-9) / 1000))));
     return unit ? `${(sample * factor).toLocaleString("en", { maximumFractionDigits: digits })} ${unit}` : `sample ${Math.round(sample).toLocaleString("en")}`;
   }
-}
-
-function ticks(from, to, most) {
-  const rough = (to - from) / Math.max(most, 1);
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((each) => each * power).find((each) => each >= rough) || power;
-  const found = [];
-  for (let i = Math.ceil(from / step); i * step <= to + 1e-9 * step; i++) found.push(i * step);
-  return found;
-}
-
-function plainNumber(value) {
-  return Number(value.toPrecision(5)).toLocaleString("en", { maximumSignificantDigits: 5 });
 }

@@ -18,6 +18,7 @@ from longhmm.posterior.posterior import load
 from longhmm.posterior.run_directory import REQUEST, RunDirectory
 from longhmm.posterior.store import Place
 from longhmm.report.page import build_page, write_page
+from longhmm.report.stages import in_stages
 from longhmm.report.subject import Subject, data_name, pack_stretch, ranges
 
 PAGE = "report.html"
@@ -33,15 +34,17 @@ HEADERS = {
 }
 
 
-def write_report(run_dir: Place, out: Place | None = None, data: Any = None) -> Path:
+def write_report(run_dir: Place, out: Place | None = None, data: Any = None, *, progress: bool = True) -> Path:
     """Write the page of a run, by default to `report.html` in its directory, and return where it is.
 
     Args:
         run_dir: a directory that `longhmm fit` or `Posterior.save` made.
         out: the file to write.
         data: the recording, if it is not where it was; without it the page has no trace.
+        progress: show what is being done, if it takes longer than a moment.
     """
-    return write_page(open_run(run_dir, data), Path(run_dir) / PAGE if out is None else Path(out))
+    with in_stages(progress):
+        return write_page(open_run(run_dir, data), Path(run_dir) / PAGE if out is None else Path(out))
 
 
 def open_run(run_dir: Place, data: Any = None) -> Subject:
@@ -76,7 +79,7 @@ def open_run(run_dir: Place, data: Any = None) -> Subject:
         notes.append(f"Before it was fitted the recording was changed: {changes}.")
     title = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
     undo = steps.in_file_units if steps.log or steps.normalise else np.asarray
-    return Subject(posterior, sequences, title, run.model_rate, run.unit or "", undo, notes)
+    return Subject(posterior, sequences, title, run.model_rate, run.unit or "", steps.decimate, undo, notes)
 
 
 class Viewer(ThreadingHTTPServer):
@@ -94,8 +97,7 @@ class Viewer(ThreadingHTTPServer):
             super().__init__((ADDRESS, port), _Handler)
         except (OSError, OverflowError) as error:
             raise DataError(f"port {port} cannot be used ({error}); give another one, or 0 for any.") from None
-        own = self.server_address[1]
-        self.hosts = {f"{name}:{own}" for name in (ADDRESS, "localhost")}
+        self.hosts = {f"{name}:{self.server_address[1]}" for name in (ADDRESS, "localhost")}
 
     @property
     def url(self) -> str:

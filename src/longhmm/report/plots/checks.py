@@ -10,9 +10,10 @@ from longhmm.errors import ModelError
 from longhmm.posterior.diagnostics import bias
 from longhmm.posterior.diagnostics.observations import Residuals, quantiles, residuals
 from longhmm.posterior.draws import central, entry_names, entry_table
+from longhmm.posterior.names import names_and_unit
 from longhmm.posterior.summary import convergence
 from longhmm.report.plots import style
-from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, few_ticks, legend, new_figure, plain, tidy, with_sd
+from longhmm.report.plots.style import FONT_SIZE, INK, SOFT, colour, few_ticks, legend, plain, tidy, with_sd
 from longhmm.target import buffer_report as reports
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ MOST_POINTS = 500  # per chain; longer chains are drawn as running minimum and m
 LAGS = 30
 
 
-def forest(posterior: Posterior) -> Figure:
+def forest(posterior: Posterior, *, ax: Any = None) -> Figure:
     """Median, central 50 % and 90 % intervals of every entry, one panel per parameter; transition probabilities on a
     logarithmic scale and without the diagonal, which the others determine."""
     panels = []
@@ -40,8 +41,8 @@ def forest(posterior: Posterior) -> Figure:
         if keep.any():
             panels.append((str(name), labels, draws, [(*each, 0)[0] for each in index], np.flatnonzero(keep)))
     heights = [min(len(panel[-1]), MOST_ROWS) + 2.2 for panel in panels]
-    figure = new_figure(8.5, 0.24 * sum(heights) + 0.3)
-    grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    tall = (0.24 * sum(heights) + 0.3) / len(panels)
+    figure, grid = style.panels(len(panels), 1, 8.5, tall, ax, height_ratios=heights)
     for axes, (name, labels, draws, states, kept) in zip(grid, panels, strict=True):
         shown, left_out = kept[:MOST_ROWS], len(kept[MOST_ROWS:])
         draws, rows, colours = draws[:, shown], np.arange(len(shown)), [colour(states[each]) for each in shown]
@@ -63,15 +64,15 @@ def forest(posterior: Posterior) -> Figure:
     return figure
 
 
-def chain_traces(posterior: Posterior, *, entries: int = 6) -> Figure:
+def chain_traces(posterior: Posterior, *, entries: int = 6, ax: Any = None) -> Figure:
     """The entries whose R-hat is worst: on the left every chain, on the right the ranks of its draws, which in chains
     that agree are spread evenly: every line keeps near the dotted one."""
     from scipy.stats import rankdata
 
     table, r_hat = bias.entries(posterior), entry_table(convergence(posterior.draws)["r_hat"])
     worst = np.argsort([-np.nan_to_num(r_hat[name]) for name in table.names], kind="stable")[:entries]
-    figure = new_figure(10, max(1.9 * len(worst), 2.0))
-    grid = figure.subplots(max(len(worst), 1), 2, squeeze=False, width_ratios=(2.2, 1))
+    figure, flat = style.panels(2 * max(len(worst), 1), 2, 5, 1.9, ax, width_ratios=(2.2, 1))
+    grid = list(zip(flat[::2], flat[1::2], strict=True))
     expected = posterior.n_draws / BINS
     for row, entry in enumerate(worst):
         values, (left, right) = table.values[:, :, entry], grid[row]
@@ -96,7 +97,9 @@ def _thin(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.repeat(starts, 2), ends.ravel()
 
 
-def residual_check(posterior: Posterior, data: Any, *, found: Residuals | None = None, most: int = 100_000) -> Figure:
+def residual_check(
+    posterior: Posterior, data: Any, *, found: Residuals | None = None, most: int = 100_000, ax: Any = None
+) -> Figure:
     """Pseudo-residuals against normal quantiles, and their correlation from one observation to the next ones.
 
     If the model is right they are independent standard normals: points within the band (95 % at each point),
@@ -105,6 +108,7 @@ def residual_check(posterior: Posterior, data: Any, *, found: Residuals | None =
     Args:
         found: the residuals, if they are known already.
         most: how many observations to look at.
+        ax: two axes to draw in.
     """
     sequences = posterior.model.opened(data)
     if found is None:
@@ -112,8 +116,8 @@ def residual_check(posterior: Posterior, data: Any, *, found: Residuals | None =
     if found is None:
         raise ModelError(f"residuals need a distribution function, and {posterior.model.emission.name} has none.")
     together = sequences.n_sequences == 1  # neighbours in the table are neighbours in time
-    dim, figure = found.values.shape[1], new_figure(9.5, 3.7)
-    left, right = figure.subplots(1, 2)
+    dim, (figure, (left, right)) = found.values.shape[1], style.panels(2, 2, 4.75, 3.7, ax)
+    names = names_and_unit(posterior, sequences)[0]
     for feature in range(min(dim, style.MOST_FEATURES)):
         column = found.values[:, feature]
         if np.isfinite(column).sum() < 2:
@@ -122,7 +126,7 @@ def residual_check(posterior: Posterior, data: Any, *, found: Residuals | None =
         left.fill_between(expected, *band, color=SOFT, alpha=0.35, linewidth=0)
         left.plot(expected, points, ".", color=colour(feature), markersize=4)
         if together:
-            label, lags = f"feature {feature}" if dim > 1 else None, np.arange(1, LAGS + 1)
+            label, lags = names[feature] if dim > 1 else None, np.arange(1, LAGS + 1)
             right.plot(lags, _correlations(column), "o-", color=colour(feature), markersize=3, linewidth=1, label=label)
     left.axline((0, 0), slope=1, color=SOFT, linewidth=1)
     right.axhline(0, color=SOFT, linewidth=1)
@@ -145,12 +149,11 @@ def _correlations(column: np.ndarray) -> np.ndarray:
     return np.divide(sums, counts) / (np.sum(centred**2) / seen.sum())
 
 
-def buffer_report(posterior: Posterior, data: Any, *, blocks: int = 2000) -> Figure:
+def buffer_report(posterior: Posterior, data: Any, *, blocks: int = 2000, ax: Any = None) -> Figure:
     """Bias and error of buffered windows against the buffer's length, at the mode (or the posterior mean); the numbers
     are those of `lh.buffer_report`."""
-    figure: Figure = reports.buffer_report(posterior.model, posterior.centre, data, blocks=blocks).plot()
-    figure.patch.set_alpha(0.0)
-    axes = figure.axes[0]
+    figure, (axes,) = style.panels(1, 1, 7, 4.2, ax)
+    reports.buffer_report(posterior.model, posterior.centre, data, blocks=blocks).plot(ax=axes)
     axes.set_title("")
     tidy(axes, x=axes.get_xlabel(), y="error")
     legend(axes)

@@ -1,4 +1,4 @@
-"""What a covariate does to the states: a picture of `posterior.along`."""
+"""What a covariate does to the states, and the baseline they are on: pictures of `posterior.along` and `.baseline`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ TITLES = {"stationary": "share of time in the long run", "dwell": "expected dwel
 TITLES["transition"] = "probability of moving"
 
 
-def along(posterior: Posterior, covariate: str, covariates: Any, *, interval: float = 0.9, draws: int = 200) -> Figure:
+def along(
+    posterior: Posterior, covariate: str, covariates: Any, *, interval: float = 0.9, draws: int = 200, ax: Any = None
+) -> Figure:
     """Stationary probabilities, expected dwell times, transitions and parameters of emissions along a covariate, with
     intervals, as far as they follow covariates.
 
@@ -31,8 +33,9 @@ def along(posterior: Posterior, covariate: str, covariates: Any, *, interval: fl
     found = posterior.along(covariates, interval=interval, draws=draws)
     x, n_states = np.asarray(found[covariate]), posterior.model.n_states
     order = np.argsort(x)
-    names = [*filter(found.__contains__, ("stationary", "dwell", "transition")), *posterior.model.emission.regressions]
-    figure, grid = style.panels(len(names), min(len(names), 3), 4.4, 3.4)
+    every = ("stationary", "dwell", "transition", *posterior.model.emission.regressions)
+    names = list(filter(found.__contains__, every))
+    figure, grid = style.panels(len(names), min(len(names), 3), 4.4, 3.4, ax)
     for axes, name in zip(grid, names, strict=True):
         moves = [(i, j) for i in range(n_states) for j in range(n_states) if i != j]
         several = [(state, *further) for state, *further in np.ndindex(found[name].shape[2:])]
@@ -46,4 +49,28 @@ def along(posterior: Posterior, covariate: str, covariates: Any, *, interval: fl
             axes.set_yscale("log")
         tidy(axes, title=TITLES.get(name, name), x=covariate)
         legend(axes)
+    return figure
+
+
+def baseline(
+    posterior: Posterior, *, rate: float | None = None, unit: str = "", interval: float = 0.9, ax: Any = None
+) -> Figure:
+    """The slow baseline of a model with a drift, as a line with its interval.
+
+    Args:
+        rate: samples per second, for an axis in seconds.
+        unit: of the observations.
+        interval: probability of the interval at every point.
+    """
+    found = posterior.baseline(interval=interval)
+    features = sorted(set(found["feature"]))
+    figure, grid = style.panels(len(features), 1, 8.0, 2.6, ax)
+    for axes, feature in zip(grid, features, strict=True):
+        own = found[found["feature"] == feature]
+        x = own["row"] / rate if rate else own["row"]
+        axes.axhline(0.0, color="0.6", linewidth=0.8)
+        axes.fill_between(x, own["lower"], own["upper"], color=colour(feature), alpha=0.25, linewidth=0)
+        axes.plot(x, own["mean"], color=colour(feature), linewidth=1.8)
+        title = "baseline" if len(features) == 1 else f"baseline of feature {feature}"
+        tidy(axes, title=title, x="time (s)" if rate else "row", y=unit)
     return figure

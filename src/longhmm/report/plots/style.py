@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 # Hues after Okabe and Ito, with a contrast of at least 3 on white and on the dark ground of the page; the first four
 # also differ for readers who do not see red or green.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#9A6CE0", "#A67C00", "#C2478A", "#3D8FD1", "#7A7A7A")
-INK = "#1b1f24"
+INK, GROUND = "#1b1f24", "#fefefe"  # what is dark and light by day; the page turns them round by night
 SOFT = "#8a9099"
 FONT_SIZE = 10.0
-MOST_FEATURES = 4
+MOST_FEATURES = 12
 MOST_PANELS = 12  # small multiples beyond this are too small to read
 
 
@@ -29,17 +29,23 @@ def colour(state: int) -> str:
 
 def new_figure(width: float, height: float) -> Figure:
     """A figure that belongs to no window and no global state, on white: its ink is dark, whatever is behind it."""
-    from matplotlib.figure import Figure
+    from longhmm.report.plots.placing import Picture
 
-    return Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    return Picture(figsize=(width, height), layout="constrained", facecolor="white")
 
 
-def panels(count: int, columns: int, width: float, height: float) -> tuple[Figure, list[Axes]]:
-    """A figure of small multiples of a size, in rows of at most so many columns, and their axes."""
+def panels(
+    count: int, columns: int, width: float, height: float, ax: Any = None, **how: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure of small multiples of a size, in rows of at most so many columns, and their axes; or those of `ax`."""
+    if ax is not None:
+        from longhmm.report.plots.placing import axes_in
+
+        return axes_in(ax, count)
     columns = min(count, columns)
     rows = -(-count // columns)
     figure = new_figure(width * columns, height * rows)
-    grid = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    grid = figure.subplots(rows, columns, squeeze=False, **how).ravel().tolist()
     for axes in grid[count:]:
         axes.set_axis_off()
     return figure, grid[:count]
@@ -86,8 +92,7 @@ def few_ticks(axis: Axis) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     low, high = sorted(axis.get_view_interval())
-    decades = np.log10(max(high, 1e-300) / max(low, 1e-300))
-    subs = (1.0, 2.0, 5.0) if decades < 2.2 else (1.0,)
+    subs = (1.0, 2.0, 5.0) if np.log10(max(high, 1e-300) / max(low, 1e-300)) < 2.2 else (1.0,)
     axis.set_major_locator(LogLocator(subs=subs, numticks=10))
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
