@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from longhmm.backends.answers import log_likelihood as log_likelihood
     from longhmm.backends.answers import sample_states as sample_states
     from longhmm.backends.answers import state_probabilities as state_probabilities
+    from longhmm.data.fret import fret as fret
     from longhmm.data.movement import steps_and_angles as steps_and_angles
     from longhmm.data.sequences import open_data as open_data
+    from longhmm.model.drift import Drift as Drift
     from longhmm.model.emissions import Emission as Emission
     from longhmm.model.emissions.tied import Tied as Tied
     from longhmm.model.hmm import HMM as HMM
@@ -52,9 +54,11 @@ _PUBLIC = {
     name: f"longhmm.{module}"
     for module, names in {
         "backends.answers": "decode log_likelihood sample_states state_probabilities",
+        "data.fret": "fret",
         "data.movement": "steps_and_angles",
         "data.sequences": "open_data",
         "model.emissions": "Emission",
+        "model.drift": "Drift",
         "model.noise": "ARNoise MANoise StepResponse",
         "model.emissions.tied": "Tied",
         "model.hmm": "HMM",

@@ -5,40 +5,38 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from scipy.stats import chisquare
 
+from longhmm.backends.answers import log_likelihood
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import LongHMMError, ModelError
+from longhmm.inference.markov import stationary_on_host
 from longhmm.model.hmm import HMM
-from longhmm.model.parameters import draw_prior
-from longhmm.model.simulate import simulate
+from longhmm.model.simulate import prior_params, simulate
+from longhmm.posterior.diagnostics.uniform import points, uniform_p_values
 from longhmm.run.request import Request
 from longhmm.run.run import Run, carry_out
 from longhmm.samplers.contract import Sampler
 
 # Draws of coordinates by name, `(chain, draw, ...)`, for a model, data, a point to start from, and a seed.
 Method = Callable[[HMM, Sequences, dict[str, np.ndarray], int], dict[str, np.ndarray]]
-BINS = 10
 
 
 class Ranks(NamedTuple):
     """Where true values lie among posterior draws."""
 
-    names: tuple[str, ...]  # of the P numbers that were ranked, `transition[0, 1]` and the like
+    names: tuple[str, ...]  # of the P numbers that were ranked, `transition[0, 1]`, `dwell[0]` and the like
     ranks: np.ndarray  # `(replication, P)`, how many draws lie below the true value
     draws: int  # L; ranks go from 0 to L
     failed: tuple[str, ...]  # sentences of replications that gave no draws; they are not in `ranks`
 
     def p_values(self) -> np.ndarray:
-        """`(P,)`, chance of ranks at least as uneven over ten bins if the sampler is right."""
-        return np.asarray(chisquare(self.counts(), axis=1).pvalue)
+        """`(P,)`, chance of a distribution function of ranks at least as far off somewhere if the sampler is right."""
+        return uniform_p_values(self.below(), len(self.ranks), self.draws)
 
-    def counts(self) -> np.ndarray:
-        """`(P, 10)`, ranks in each of ten equal bins."""
-        edges = np.linspace(0, self.draws + 1, BINS + 1)
-        return np.stack([np.histogram(column, edges)[0] for column in self.ranks.T])
+    def below(self) -> np.ndarray:
+        """`(P, points)`, how many ranks lie below each of the points at which distribution functions are compared."""
+        return np.stack([(self.ranks < each).sum(axis=0) for each in points(self.draws)], axis=1)
 
     def widths(self) -> np.ndarray:
         """`(P,)`, sd of ranks over that of uniform ones: above 1 for too narrow posteriors, below for too wide."""
@@ -49,28 +47,21 @@ class Ranks(NamedTuple):
         return bool(self.p_values().min() * len(self.names) > level)
 
 
-def rank_truth(truth: np.ndarray, draws: np.ndarray, keep: int) -> np.ndarray:
-    """`(P,)` ranks of `truth` `(P,)` among `keep` of the draws `(n, P)`, evenly spaced."""
-    if keep > len(draws):
-        raise ModelError(f"keep must be at most the number of draws, {len(draws)}, got {keep!r}.")
-    return np.asarray((draws[np.arange(keep) * len(draws) // keep] < truth).sum(axis=0))
-
-
 def simulated_ranks(model: HMM, by: Method, *, length: int, replications: int, keep: int = 99, seed: int = 0) -> Ranks:
-    """Ranks over data sets simulated from the proper priors of a model, which differ between states; data set i of one
-    seed is the same for all methods. The truth is ranked among `keep` draws: one less than a multiple of ten (bins)."""
-    rows, failed, names = [], [], columns(model)
+    """Ranks of parameters, and of what follows from them, over data sets simulated from the proper priors of a model,
+    which differ between states; data set i of one seed is the same for all methods."""
+    rows, failed = [], []
     for index in range(replications):
         params = prior_params(model, jax.random.key(1_000_003 * seed + index))
         sequences = open_data(simulate(model, params, length, seed=1_000_003 * seed + index)[1])
         try:
-            coordinates = by(model, sequences, params, index)
+            drawn = thinned(by(model, sequences, params, index), keep)
         except LongHMMError as error:
             failed.append(str(error))
             continue
-        truth = np.array([np.asarray(params[name])[index] for name, index in _entries(model)])
-        rows.append(rank_truth(truth, natural_draws(model, coordinates), keep))
-    return Ranks(names, np.array(rows), keep, tuple(failed))
+        truth = numbers(model, {name: np.asarray(value)[None] for name, value in params.items()}, sequences)
+        rows.append((numbers(model, natural(model, drawn), sequences) < truth).sum(axis=0))
+    return Ranks(columns(model), np.array(rows), keep, tuple(failed))
 
 
 def by_sampler(sampler: Sampler, *, chains: int = 2, draws: int = 200, warmup: int | None = None) -> Method:
@@ -84,33 +75,44 @@ def by_sampler(sampler: Sampler, *, chains: int = 2, draws: int = 200, warmup: i
     return method
 
 
-def prior_params(model: HMM, key: jax.Array) -> dict[str, np.ndarray]:
-    """Natural parameters drawn from the prior; rows of `transition` are Dirichlet, fixed rows stay."""
-    table = model.emission.parameters(model.n_states)
-    *keys, last = jax.random.split(key, len(table) + 1)
-    with jax.enable_x64(True):
-        drawn = zip(sorted(table), keys, strict=True)
-        params = {name: np.asarray(draw_prior(each, table[name])) for name, each in drawn}
-        allowed = model.transitions.allowed
-        shape = jnp.where(allowed, jnp.asarray(model.transitions.concentration), 1.0)
-        gammas = jnp.where(allowed, jax.random.gamma(last, shape), 0.0)
-        rows = np.array(gammas / gammas.sum(axis=1, keepdims=True))
-    for row, known in model.transitions.fixed_rows.items():
-        rows[row] = known
-    return model.validate({**params, "transition": rows})
+def thinned(coordinates: dict[str, np.ndarray], keep: int) -> dict[str, np.ndarray]:
+    """`(keep, ...)` of draws `(chain, draw, ...)`, evenly spaced."""
+    flat = {name: value.reshape(-1, *value.shape[2:]) for name, value in coordinates.items()}
+    total = len(next(iter(flat.values())))
+    if keep > total:
+        raise ModelError(f"keep must be at most the number of draws, {total}, got {keep!r}.")
+    return {name: value[np.arange(keep) * total // keep] for name, value in flat.items()}
 
 
-def natural_draws(model: HMM, coordinates: dict[str, np.ndarray]) -> np.ndarray:
-    """`(n, P)`, draws of the numbers that `columns` names."""
+def natural(model: HMM, coordinates: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Natural parameters `(n, ...)` of coordinates `(n, ...)`."""
     with jax.enable_x64(True):
-        flat = {name: jnp.asarray(value.reshape(-1, *value.shape[2:])) for name, value in coordinates.items()}
-        found = jax.jit(jax.vmap(model.constrain))(flat)
-    return np.stack([np.asarray(found[name][:, *index]) for name, index in _entries(model)], axis=1)
+        return {name: np.asarray(value) for name, value in _natural(model, coordinates).items()}
+
+
+_natural = jax.jit(lambda model, coordinates: jax.vmap(model.constrain)(coordinates))
+
+
+def numbers(model: HMM, params: dict[str, Any], sequences: Sequences) -> np.ndarray:
+    """`(n, P)`, what `columns` names, for parameters `(n, ...)`."""
+    free = np.stack([params[name][:, *index] for name, index in _entries(model)], axis=1)
+    transition = np.asarray(params["transition"])
+    if model.n_states == 1:
+        return free
+    dwell = 1.0 / (transition.sum(axis=2) - np.diagonal(transition, axis1=1, axis2=2))
+    each = ({name: value[index] for name, value in params.items()} for index in range(len(free)))
+    values = np.array([log_likelihood(model, one, sequences) for one in each])
+    return np.concatenate([free, dwell, stationary_on_host(transition), values[:, None]], axis=1)
 
 
 def columns(model: HMM) -> tuple[str, ...]:
-    """Names of the numbers that are ranked: all but the last of each free row, and every free emission parameter."""
-    return tuple(f"{name}[{', '.join(map(str, index))}]" for name, index in _entries(model))
+    """Names of the numbers that are ranked: all but the last of each free row, every free emission parameter, expected
+    dwell times, the stationary distribution, and the log likelihood of the data."""
+    entries = tuple(f"{name}[{', '.join(map(str, index))}]" for name, index in _entries(model))
+    if model.n_states == 1:
+        return entries
+    derived = (f"{name}[{state}]" for name in ("dwell", "stationary") for state in range(model.n_states))
+    return (*entries, *derived, "log likelihood")
 
 
 def _entries(model: HMM) -> list[tuple[str, tuple[int, ...]]]:

@@ -4,6 +4,8 @@ import threading
 import time
 from typing import Any
 
+from longhmm.notebook import NotebookProgress, in_notebook
+
 QUIET_SECONDS = 1.0
 
 
@@ -57,7 +59,8 @@ class Bar:
         with self._lock:
             if self._timer is None:  # it is over already
                 return
-            self._shown = Progress(*columns, console=Console(stderr=True), transient=True)
+            in_terminal = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._shown = NotebookProgress() if in_notebook() else in_terminal
             self._shown.add_task(self._text, total=self._total, completed=self._done)
             self._shown.start()
 

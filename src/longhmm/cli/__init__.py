@@ -12,6 +12,7 @@ from longhmm.cli.decode import decode, report, view
 from longhmm.cli.doctor import doctor
 from longhmm.cli.fit import compare, fit, resume
 from longhmm.cli.language import Once
+from longhmm.cli.rates import rates
 from longhmm.cli.reproduce import reproduce, simulate
 from longhmm.cli.watch import watch
 
@@ -22,7 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode="rich",
 )
-for command in (fit, resume, decode, report, compare, watch, simulate, reproduce, view, doctor):
+for command in (fit, resume, decode, report, rates, compare, watch, simulate, reproduce, view, doctor):
     app.command(cls=Once)(command)
 
 

@@ -11,6 +11,7 @@ from typer import Option
 
 from longhmm import samplers
 from longhmm.cli import options
+from longhmm.cli.alternatives import Drifts, Noises, alternatives
 from longhmm.cli.output import INTERRUPTED, Output, guarded, seconds
 from longhmm.errors import LongHMMError, ModelError
 
@@ -35,6 +36,7 @@ def fit(
     group: options.Group = None,
     rate: options.Rate = None,
     decimate: options.Decimate = 1,
+    fret: options.Fret = None,
     log: options.Log = False,
     detrend: options.Detrend = False,
     normalise: options.Normalise = False,
@@ -47,6 +49,7 @@ def fit(
     lags: options.Lags = None,
     noise: options.Noise = None,
     response: options.Response = None,
+    drift: options.Drift = None,
     transitions: options.Transitions = None,
     scheme: options.Scheme = None,
     stay: options.Stay = None,
@@ -73,7 +76,7 @@ def fit(
             raise LongHMMError(f"{name} must be a positive number of {unit}, got {value:g}.")
     said = Output(as_json)
     names = chosen_columns(column, transitions, group, emission)
-    asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise)
+    asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise, fret=fret)
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
     rate = recording.rate if rate is None else rate
     timing = "at an unknown rate" if rate is None else f"at {rate:g} Hz"
@@ -83,7 +86,7 @@ def fit(
     said.say(f"Emission: {guess.name} ({guess.reason})")
     moves = scheme_or_formula(scheme, transitions, rate and rate / decimate)
     more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, lags=lags, noise=noise, response=response)
-    model = options.build_model(guess.name, states, data, transitions=moves, **more)
+    model = options.build_model(guess.name, states, data, transitions=moves, drift=drift, **more)
     request: dict[str, Any] = dict(recordings=options.located(recordings), dataset=dataset, **names, rate=rate)
     request |= dict(unit=recording.unit, preprocessing=steps.to_dict(), held_out=held_out, emission=guess._asdict())
     wanted = dict(sampler=sampler, chains=chains, draws=draws, seed=seed, time_limit=time_limit)
@@ -126,17 +129,21 @@ def compare(
     recordings: options.Recordings,
     states: Annotated[str, Option(help="Numbers of states: a range 1..5 or a list 2,3,5.", show_default=False)],
     held_out: Annotated[float, Option(min=0.01, max=0.9, help="Share, at its end, on which models are judged.")] = 0.1,
+    out: Annotated[Path, Option(help="Directory for the runs, one in it for each number.")] = Path("comparison"),
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace older runs in that directory.")] = False,
     column: options.Columns = None,
     dataset: options.Dataset = None,
     decimate: options.Decimate = 1,
+    fret: options.Fret = None,
     log: options.Log = False,
     detrend: options.Detrend = False,
     normalise: options.Normalise = False,
     emission: options.Emission = None,
     prior: options.Priors = None,
     lags: options.Lags = None,
-    noise: options.Noise = None,
+    noise: Noises = None,
     response: options.Response = None,
+    drift: Drifts = None,
     transitions: options.Transitions = None,
     stay: options.Stay = None,
     sampler: options.Sampler = samplers.AUTO,
@@ -145,32 +152,39 @@ def compare(
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Fit models with several numbers of states and rank them by how well they predict data they have not seen."""
-    from longhmm.data.sequences import Sequences
+    """Fit several numbers of states, --noise and --drift, and rank them by how well they predict data not seen."""
+    from longhmm.cli.kept_runs import KeptRuns
     from longhmm.model.formula import chosen_columns
     from longhmm.posterior.compare import compare as rank
     from longhmm.run.sample import sample
 
-    numbers = parse_states(states)
-    said = Output(as_json)
-    names, asked = chosen_columns(column, transitions), dict(decimate=decimate, log=log, detrend=detrend)
-    recording, _, data, guess = options.opened(recordings, dataset, names, emission, asked | {"normalise": normalise})
+    numbers, said = parse_states(states), Output(as_json)
+    names = chosen_columns(column, transitions)
+    asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise, fret=fret)
+    recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
     said.say(f"{recording.name}: {data.length:,} samples; emission: {guess.name} ({guess.reason})")
     more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, transitions=transitions)
-    more |= dict(lags=lags, noise=noise, response=response)
-    models = {f"{n} state{'s' if n > 1 else ''}": options.build_model(guess.name, n, data, **more) for n in numbers}
+    more |= dict(lags=lags, response=response)
+    models = alternatives(
+        numbers, noise, drift, lambda n, **own: options.build_model(guess.name, n, data, **more, **own)
+    )
+    wanted: Any = dict(sampler=sampler, chains=chains, draws=draws, seed=seed)
+    request = dict(recordings=options.located(recordings), dataset=dataset, **names, rate=recording.rate, sample=wanted)
+    request |= dict(unit=recording.unit, preprocessing=steps.to_dict(), held_out=held_out, emission=guess._asdict())
+    kept = KeptRuns(out, overwrite, request, models)
 
-    def fitted(model: HMM, training: Sequences) -> Posterior:
+    def fitted(model: HMM, training: Any) -> Posterior:
         said.say(f"Fitting {model.n_states} state(s) ...")
-        return sample(model, training, sampler=sampler, chains=chains, draws=draws, seed=seed, verdict=False)
+        return kept.keep(model, sample(model, training, verdict=False, **wanted))
 
     ranked = rank(models, data, held_out=held_out, fit=fitted)
+    runs = kept.show(said)
     said.frame("Held-out log predictive density, the best first", ranked)
     said.say(
         "A difference below twice its error is no reason to prefer the larger model; more states than the data need "
         "often describe noise."
     )
-    said.result({"recording": recording.name, "held_out": held_out, "emission": guess.name, "models": ranked})
+    said.result(dict(recording=recording.name, held_out=held_out, emission=guess.name, models=ranked, runs=runs))
 
 
 def parse_states(text: str) -> list[int]:
@@ -254,7 +268,8 @@ def describe(run: RunDirectory, posterior: Posterior, out: Output) -> dict[str, 
     summary = posterior.summary()
     # The columns that fit on a narrow terminal; the smaller of the two effective sizes stands for both.
     sizes = ["ess_bulk", "ess_tail"]
-    out.frame("Parameters", summary.drop(columns=sizes).assign(ess=summary[sizes].min(axis=1)))
+    shown = summary[~summary.index.str.startswith("drift[")]  # which is a line on the page
+    out.frame("Parameters", shown.drop(columns=sizes).assign(ess=shown[sizes].min(axis=1)))
     verdict = show_verdict(posterior, out)
     out.say(f"Run: {run.path}")
     document = dict(run=str(run.path), model=repr(posterior.model), states=states, summary=summary, verdict=verdict)

@@ -65,6 +65,7 @@ Decimate = Annotated[
         "state lies between the levels, at a value that no state has.",
     ),
 ]
+Fret = Annotated[str | None, reading(help="Efficiency of donor and acceptor: gamma=1,leakage=0,direct=0,bleached=.25")]
 Log = Annotated[bool, reading("--log", help="Take logarithms; values must be positive.")]
 Detrend = Annotated[bool, reading("--detrend", help="Subtract a straight line, laid through medians.")]
 Normalise = Annotated[bool, reading("--normalise", help="Subtract the mean and divide by the standard deviation.")]
@@ -83,6 +84,7 @@ Priors = Annotated[
 Lags = Annotated[int | None, modelling(help="Rows of its own past on which a row depends; with --emission ar.")]
 Noise = Annotated[str | None, modelling(help="Noise correlated about the level: ar:2, ma:3, ma:3,lags=12,common.")]
 Response = Annotated[str | None, modelling(help="What is shown after a step: 0.3,0.8,1 or gaussian:0.1 or bessel:0.1.")]
+Drift = Annotated[int | None, modelling(min=1, help="Knots of a slow baseline, common to all states, such as 20.")]
 Transitions = Annotated[str | None, modelling(help="Formula of covariates, columns of the file, such as '~ temp'.")]
 Scheme = Annotated[str | None, modelling(help="Kinetic scheme with rates per second, such as 'C1 <-> C2 <-> O'.")]
 Stay = Annotated[float | None, modelling(help="Prior weight of staying in a state, in observations (moving has 1).")]
@@ -113,17 +115,18 @@ def opened(
     recordings: list[str], dataset: str | None, names: dict[str, Any], emission: str | None, steps: dict[str, Any]
 ) -> tuple[Sequences, Preprocessing, Sequences, registry.Guess]:
     """The recording in its files, preprocessing measured on it, what the model sees, and a family that suits that."""
+    from longhmm.data.fret import fret_options
     from longhmm.data.preprocess import Preprocessing
     from longhmm.data.sequences import open_data
 
     where: Any = located(recordings)
     recording = open_data(where[0] if len(where) == 1 else where, dataset=dataset, **names)
-    if names["columns"] is None and "=" not in (emission or ""):
+    if names["columns"] is None and "=" not in (emission or "") and not steps["fret"]:
         ask_about_columns(recording)
     if recording.length <= (every := steps["decimate"]):
         why = f" for --decimate {every}" if every > 1 else ""
         raise DataError(f"{recording.name} must have at least {every + 1} samples{why}, has {recording.length}.")
-    measured = Preprocessing(**steps).measured(recording)
+    measured = Preprocessing(**steps | {"fret": fret_options(steps["fret"])}).measured(recording)
     data = measured.apply(recording)
     guess = registry.guess_emission(data) if emission is None else registry.Guess(emission, "as asked for")
     return recording, measured, data, guess
@@ -145,8 +148,7 @@ def build_model(
     model = HMM(n_states, emission, transitions=transitions, transition_prior=Sticky(stay) if stay else 1.0)
     if n_states > data.length:
         raise ModelError(f"--states must not exceed the {data.length:,} samples of {data.name}, got {n_states}.")
-    resolved = model.resolve(data)
-    partly_observed(resolved, data)  # what lies in files is checked whenever it is read
+    partly_observed(model.resolve(data), data)  # what lies in files is checked whenever it is read
     if held_out:
         data.split(held_out)
     return model

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import typer
 
 from longhmm.cli.language import in_options
+from longhmm.cli.widths import in_parts
 from longhmm.errors import LongHMMError
 
 if TYPE_CHECKING:
@@ -35,12 +36,13 @@ class Output:
         from rich.box import SIMPLE_HEAD
         from rich.table import Table
 
-        drawn = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for index, name in enumerate(columns):
-            drawn.add_column(name, justify="left" if index == 0 else "right", no_wrap=index == 0)
-        for row in rows:
-            drawn.add_row(*map(shown, row))
-        self.console.print(drawn)
+        for heads, cells in in_parts(columns, [[*map(shown, row)] for row in rows], self.console.width):
+            drawn = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+            for index, name in enumerate(heads):
+                drawn.add_column(name, justify="left" if index == 0 else "right", no_wrap=True)
+            for row in cells:
+                drawn.add_row(*row)
+            self.console.print(drawn)
 
     def frame(self, title: str, frame: "pd.DataFrame") -> None:
         named = getattr(frame, "shown", lambda: frame)().reset_index()

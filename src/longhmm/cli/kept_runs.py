@@ -1,0 +1,57 @@
+"""The runs behind a comparison: each a directory of its own, which `report`, `decode` and `view` open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from longhmm.cli.output import Output, seconds
+
+if TYPE_CHECKING:
+    from longhmm.model.hmm import HMM
+    from longhmm.posterior.posterior import Posterior
+
+
+class KeptRuns:
+    """A directory for each model, named like it (`2-states`), made before anything is computed."""
+
+    def __init__(self, out: Path, overwrite: bool, request: Mapping[str, Any], models: Mapping[str, HMM]) -> None:
+        from longhmm.model.serialise import model_to_config
+        from longhmm.posterior.run_directory import RunDirectory
+
+        self.names = {id(model): name for name, model in models.items()}
+        self.runs = {
+            name: RunDirectory.create(
+                out / re.sub(r"[^\w.=]+", "-", name), {**request, "model": model_to_config(model)}, overwrite=overwrite
+            )
+            for name, model in models.items()
+        }
+        self.posteriors: dict[str, Posterior] = {}
+
+    def keep(self, model: HMM, posterior: Posterior) -> Posterior:
+        name = self.names[id(model)]
+        self.runs[name].save(posterior)
+        self.posteriors[name] = posterior
+        return posterior
+
+    def show(self, said: Output) -> list[dict[str, Any]]:
+        """The states of every model, and where its run is; the same as a document."""
+        from longhmm.posterior.summary import levels
+
+        rows, found = [], []
+        for name, posterior in self.posteriors.items():
+            run = self.runs[name]
+            table = levels(posterior, preprocessing=run.preprocessing).join(posterior.dwell(rate=run.model_rate))
+            timed = run.model_rate is not None
+            for state, each in table.iterrows():
+                dwell = seconds(each["dwell_s"]) if timed else float(each["dwell"])
+                rows.append((name, state, float(each["level"]), dwell, float(each["stationary"])))
+            found.append({"model": name, "run": str(run.path), "states": table})
+        unit = next(iter(self.runs.values())).unit
+        heads = ["model", "state", f"level ({unit})" if unit else "level", "mean dwell", "occupancy"]
+        said.table("States of each model", heads, rows)
+        for each in found:
+            said.say(f"Run of {each['model']}: {each['run']}")
+        return found
