@@ -1,0 +1,67 @@
+# %% [markdown]
+# # Wearables: what is the wrist doing?
+#
+# A watch measures acceleration and rotation, six channels, fifty times a second. Movements repeat: a few states and
+# their order describe them. The data are shoulder exercises with known labels (seglearn); where they are not at hand,
+# recordings like them are simulated. The fit never sees a label.
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+
+import longhmm as lh
+from longhmm_reproduction.channels import data_folder
+
+n_states = 6
+model = lh.HMM(n_states, lh.Gaussian(dim=6))
+file = data_folder() / "watch" / "watch_concat.npz"
+if file.is_file():
+    stored = np.load(file)
+    every = np.split(stored["X"], np.cumsum(stored["lengths"])[:-1])
+    recordings, labels = [each[:800] for each in every[::3]], stored["y"][::3]
+else:
+    rng = np.random.default_rng(0)
+    means, recordings, labels = rng.normal(scale=3, size=(n_states, 6)), [], np.arange(45) % 3
+    for number, label in enumerate(labels):
+        weights = np.eye(n_states)[[label, label + 1, label + 2]].sum(axis=0) + 0.05
+        moves = 0.9 * np.eye(n_states) + 0.1 * weights / weights.sum()
+        truth = {"transition": moves, "mean": means, "covariance": np.tile(np.eye(6), (n_states, 1, 1))}
+        recordings.append(lh.simulate(model, truth, 800, seed=number)[1])
+print(f"{len(recordings)} recordings, {sum(map(len, recordings)):,} samples of {recordings[0].shape[1]} channels")
+
+# %% [markdown]
+# ## States shared by all recordings
+#
+# A list of arrays is many sequences. Between the end of one and the start of the next there is no transition.
+
+# %%
+fit = lh.fit_em(model, recordings, restarts=2, seed=0)
+path = lh.decode(model, fit.params, recordings)
+parts = np.split(path, np.cumsum([len(each) for each in recordings])[:-1])
+share = np.array([np.bincount(part, minlength=n_states) / len(part) for part in parts])
+
+# %% [markdown]
+# ## Do the states know the exercise?
+#
+# For each recording, the share of time in each state. The recording whose shares are nearest tells the exercise,
+# without anything having been trained for it.
+
+# %%
+distance = np.abs(share[:, None] - share[None]).sum(axis=2) + 9 * np.eye(len(share))
+right = np.mean(labels[np.argmin(distance, axis=1)] == labels)
+frequent = np.bincount(labels).max() / len(labels)
+print(f"{right:.0%} of the recordings are named rightly; naming always the most frequent exercise: {frequent:.0%}")
+figure, (left, middle) = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained", width_ratios=(1, 2))
+kinds = np.unique(labels)
+left.imshow([share[labels == kind].mean(axis=0) for kind in kinds], cmap="Blues", aspect="auto", vmin=0)
+left.set(xlabel="state", ylabel="exercise", title="share of time")
+middle.plot(recordings[0][:, :3], linewidth=0.7)
+middle.step(np.arange(len(parts[0])), parts[0] - 10, color="black", linewidth=1)
+middle.set(xlabel="sample", title="acceleration, and the state below")
+
+# %% [markdown]
+# Sleep from an actigraph is the same with counts: `lh.HMM(2, lh.ZeroInflated(lh.NegativeBinomial()), transitions="~
+# cos(2 * pi * hour / 24)")`. EDF and WFDB files are opened by name: `longhmm fit night.edf --states 5`.
+
+# %%
+assert right > frequent + 0.1
