@@ -8,13 +8,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all soak check bench calibrate docs dist clean
+.PHONY: help demo test test-all soak check bench calibrate docs dist wheels clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.runtime ## fit a real nanopore recording, decode it, and write a page
-	$(BIN)/longhmm fit example:nanopore --states 2 --out runs/nanopore --overwrite
+	$(BIN)/longhmm fit example:nanopore --states 2 --noise ma:3 --response 0.04,0.27,0.74,1.04,1.03,1 --out runs/nanopore --overwrite
 	$(BIN)/longhmm decode runs/nanopore --out runs/nanopore/events.csv
 	$(BIN)/longhmm report runs/nanopore
 
@@ -45,11 +45,16 @@ calibrate: $(VENV)/.dev ## compare every method with exact posteriors, in full (
 	$(BIN)/python benchmarks/report.py
 
 docs: $(VENV)/.docs ## build the pages into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 dist: $(VENV)/.dev ## build the wheel and the source archive into dist/
 	rm -rf build dist
 	$(BIN)/python -m build --no-isolation
+
+wheels: | $(VENV)/.made ## build a wheel with the kernel for each platform into dist/ (ten minutes or more)
+	$(BIN)/python -m venv $(VENV)/wheels
+	$(VENV)/wheels/bin/python -m pip --disable-pip-version-check install --quiet auditwheel build jaxlib 'setuptools>=77' ziglang
+	$(VENV)/wheels/bin/python tools/wheels.py
 
 clean: ## remove the environment and everything built
 	rm -rf $(VENV) build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info reproduction/*.egg-info
