@@ -161,6 +161,17 @@ def public(model: lh.HMM, params: Mapping[str, np.ndarray], sequences: Sequences
     return {"ms": 1e3 * timed(lambda: lh.gradient(model, params, sequences), repeats)}
 
 
+def whole_fit(n: int, length: int, sampler: Any, draws: int) -> dict[str, Any]:
+    """`lh.sample` from data in memory to its verdict, compilation included, and a second time without."""
+    model, _, y = make(n, length)
+    seconds = []
+    for seed in (1, 2):
+        began = time.perf_counter()
+        posterior = lh.sample(model, y, sampler=sampler, draws=draws, seed=seed, progress=False)
+        seconds.append(time.perf_counter() - began)
+    return {"seconds": seconds, "verdict": posterior.verdict.kind if posterior.verdict else None}
+
+
 def minibatch(n: int, count: int, repeats: int, *, fused: bool) -> dict[str, Any]:
     """Statistics of `count` windows of 41 drawn inside the program, summed; many steps in one program."""
     model, params, y = make(n, 1_000_000)
@@ -187,6 +198,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--kernel-only", action="store_true", help="leave the times of the JAX reference out")
     parser.add_argument("--layouts", action="store_true", help="try other layouts of the kernel as well")
+    parser.add_argument("--fits", action="store_true", help="also whole fits, by the default and by NUTS")
     parser.add_argument("--seconds", type=float, default=300.0, help="no new measurement begins after so long")
     options = parser.parse_args()
     began = time.perf_counter()
@@ -220,6 +232,9 @@ def main() -> None:
                 measure(name, partial(minibatch, n, count, 5, fused=fused))
     for n in options.states:
         measure(f"accuracy K={n}", partial(accuracy, n, 100_000))
+    for sampler, length in ((None, 20_000_000), (lh.NUTS(), 1_000_000)) if options.fits else ():
+        name = f"lh.sample K=4 rows={length} {'default' if sampler is None else 'NUTS'}"
+        measure(name, partial(whole_fit, 4, length, sampler, 250))
     for n in options.states if options.layouts else []:
         model, params, y = make(n, options.rows)
         sequences = open_data(y)

@@ -79,29 +79,32 @@ def rank_table(results: list[dict[str, Any]]) -> str:
 
 
 def rank_picture(results: list[dict[str, Any]], file: Path) -> None:
-    """Histograms of ranks, one panel per number, with the band that 99 % of uniform bins fall into."""
+    """Distribution functions of ranks minus the uniform one, a panel per method and model, with the band that holds
+    all points of one right number with a chance of 95 %."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
-    from scipy.stats import binom
 
-    wide = max(len(result["names"]) for result in results)
-    figure, axes = plt.subplots(
-        len(results), wide, figsize=(1.5 * wide, 1.6 * len(results)), squeeze=False, sharey="row"
-    )
-    for row, result in zip(axes, results, strict=True):
-        total, bins = result["replications"], len(result["counts"][0])
-        band = binom.interval(0.99, total, 1 / bins)
-        for panel, name, counts in zip(row, result["names"], result["counts"], strict=False):
-            panel.axhspan(*band, color="#d9e2ec")
-            panel.bar(range(bins), counts, width=1.0, color="#30638e")
-            panel.set_title(name, fontsize=7)
-            panel.set_xticks([])
-            panel.tick_params(labelsize=6)
-        for panel in row[len(result["names"]) :]:
-            panel.set_visible(False)
-        row[0].set_ylabel(f"{result['method']}\n{result['model']}", fontsize=7)
+    from longhmm.posterior.diagnostics.uniform import ecdf_band, points
+
+    rows, columns = (list(dict.fromkeys(result[key] for result in results)) for key in ("method", "model"))
+    size = (2.4 * len(columns) + 0.6, 1.8 * len(rows) + 0.5)
+    figure, axes = plt.subplots(len(rows), len(columns), figsize=size, squeeze=False, sharex=True, sharey=True)
+    for panel in axes.flat:
+        panel.set_visible(False)
+    for result in results:
+        panel = axes[rows.index(result["method"]), columns.index(result["model"])]
+        panel.set_visible(True)
+        total, at = result["replications"], points(result["draws"]) / (result["draws"] + 1)
+        lower, upper = ecdf_band(total, result["draws"])
+        panel.fill_between(at, lower / total - at, upper / total - at, color="#d9e2ec", linewidth=0)
+        for below in result["below"]:
+            panel.plot(at, np.array(below) / total - at, linewidth=0.8)
+        panel.set_title(f"{result['method']}, {result['model']}", fontsize=8)
+        panel.tick_params(labelsize=6)
+    figure.supxlabel("rank of the truth among draws", fontsize=8)
+    figure.supylabel("share of data sets, minus rank", fontsize=8)
     figure.tight_layout()
     figure.savefig(file, dpi=120)
     plt.close(figure)
@@ -138,7 +141,7 @@ def main() -> None:
     ranks = [found for name, found in files.items() if name.startswith("sbc-")]
     if ranks:
         rank_picture(ranks, options.folder / "ranks.png")
-        picture = f"![Histograms of ranks]({options.folder.name}/ranks.png)"
+        picture = f"![Distribution functions of ranks]({options.folder.name}/ranks.png)"
         page = between(page, "ranks", f"{rank_table(ranks)}\n\n{picture}")
     options.page.write_text(page)
 

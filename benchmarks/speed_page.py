@@ -71,6 +71,10 @@ def gpu_table(found: dict[str, Any]) -> str:
             best[name] = min(best.get(name, float("inf")), result["ms"])
     lines = [f"{found['device']}, {found['rows']:,} rows, JAX {found['jax']}; the best layout of each kind.", ""]
     lines += ["| what | ms |", "|---|---|", *(f"| {name} | {cost:.2f} |" for name, cost in best.items())]
+    fits = {result["name"]: result["seconds"] for result in found["results"] if "seconds" in result}
+    lines += [
+        f"| {name}, first and second | {' and '.join(f'{1e3 * s:,.0f}' for s in each)} |" for name, each in fits.items()
+    ]
     return "\n".join(lines)
 
 
