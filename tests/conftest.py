@@ -5,15 +5,17 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-# Compiling takes most of the time of most tests, so that programs are hardly optimised; read when jax is imported.
+# Programs are hardly optimised, see tests/quick_programs.py; this is read when jax is imported.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import jax
 import pytest
 
+import quick_programs
 import shapes
 from longhmm.run import compilation
 
+quick_programs.compile_quickly()
 shapes.check_joints()
 
 # Every compiled program holds memory maps, and a process may have only some 65,000 of them; with more it crashes.

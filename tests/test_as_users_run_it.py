@@ -27,14 +27,14 @@ PARAMS = {
 }
 ROWS = np.random.default_rng(1).poisson(np.repeat([1, 8, 3, 2], [11, 10, 10, 10]))
 SCRIPT = """
-import json, sys
+import json, os, sys
 import jax, numpy as np
 import longhmm as lh
 from longhmm.backends import native
 from longhmm.backends.evaluate import choose
 from longhmm.backends.pallas import windows as pallas
 
-assert not jax.config.values["jax_disable_most_optimizations"]
+assert not jax.config.values["jax_disable_most_optimizations"] and "XLA_FLAGS" not in os.environ
 wanted, rows, params = json.load(sys.stdin)
 if wanted == "pallas":  # without a GPU the kernel is interpreted
     native.usable, pallas.usable = (lambda: False), (lambda: True)
@@ -61,6 +61,7 @@ def test_gradients_are_right(backend):
     folders = os.pathsep.join(str(ROOT / name) for name in ("src", "tests"))
     environment = {**os.environ, "JAX_DISABLE_MOST_OPTIMIZATIONS": "0", "JAX_PLATFORMS": "cpu", "PYTHONPATH": folders}
     environment["LONGHMM_NATIVE"] = str(int(backend == "cpp"))
+    environment.pop("XLA_FLAGS", None)
     asked = json.dumps([backend, ROWS.tolist(), {name: value.tolist() for name, value in PARAMS.items()}])
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], input=asked, capture_output=True, text=True, timeout=300, env=environment

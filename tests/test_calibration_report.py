@@ -26,7 +26,7 @@ def test_tables_and_picture(tmp_path):
     }  # fmt: skip
     ranks = {
         "method": "Gibbs", "model": "poisson2", "length": 500, "replications": 100, "failed": [], "names": ["rate[0]"],
-        "p_values": [0.4], "widths": [1.02], "right": True, "counts": [[10] * 10],
+        "p_values": [0.4], "widths": [1.02], "right": True, "draws": 99, "below": [[5 * i for i in range(1, 21)]],
     }  # fmt: skip
     (folder / "methods-rare3.json").write_text(json.dumps(methods))
     (folder / "sbc-Gibbs-poisson2.json").write_text(json.dumps(ranks))

@@ -14,7 +14,7 @@ REPRODUCTION = "longhmm_reproduction"  # a package of its own, which the command
 
 # A module may import from its own step and from the steps before it.
 FLOW = (
-    {"errors", "progress", "version"},
+    {"errors", "notebook", "progress", "version"},
     {"data", "datasets"},
     {"inference"},
     {"model"},
@@ -29,9 +29,9 @@ FLOW = (
 RANK = {name: rank for rank, names in enumerate(FLOW) for name in names}
 # The recursions take arrays and return arrays, whatever lies to their left.
 FORBIDDEN = {"inference": {"data", "datasets", "model"}}
-# Doors that lead to the right, opened only when they are called: a posterior writes its own page, and a run ends in a
-# posterior, whose checks may ask for an exact sampler.
-DOORS = {("posterior/posterior.py", "report"), ("run/sample.py", "posterior")}
+# Doors that lead to the right, opened only when they are called: a posterior writes its own page and offers its own
+# pictures, and a run ends in a posterior, whose checks may ask for an exact sampler.
+DOORS = {("posterior/posterior.py", "report"), ("posterior/plotting.py", "report"), ("run/sample.py", "posterior")}
 # Up to here the package must load on a bare accelerator machine.
 BARE_UP_TO = RANK["samplers"]
 BARE_LIBRARIES = {"numpy", "jax", "numpyro", PACKAGE}

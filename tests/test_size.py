@@ -11,13 +11,20 @@ SOURCE = Path(__file__).parents[1] / "src" / "longhmm"
 CPP = {".cc", ".h"}
 # Models, and capabilities, that the first version did not have.
 ADDED = {"ar.py", "coloured.py", "densities.h", "densities.py", "marginal.h", "memory.py", "noise.py", "product.py"}
-ADDED |= {"counts.py", "kept_programs.py", "row_by_row.py"}
+ADDED |= {"statistics.h", "statistics.py"}
+ADDED |= {"counts.py", "kept_programs.py", "programs.py", "processor.h", "row_by_row.py"}
 ADDED |= {"drawn_path.py", "levels_by_time.py", "model_fit.py", "shapes.py", "steady.py", "transitions_by_time.py"}
-ADDED |= {"predictive.py", "predictive_data.py"}
+ADDED |= {"predictive.py", "predictive_data.py", "uniform.py"}
 ADDED |= {"by_formula.py", "gamma_moments.py", "made_of.py", "regression.py", "smooth.py", "terms.py"}
 ADDED |= {"along.py", "columns.py", "covariates.py", "formula.py", "logit.py"}
 ADDED |= {"beta.py", "exponential.py", "movement.py", "rates.py", "renumbering.py", "weibull.py", "zeros.py"}
 ADDED |= {"channels.py", "durations.py", "equally_spaced.py", "frame_average.py", "kinetics.py"}
+ADDED |= {"single_molecules.py", "fret.py", "smd.py", "tmaven.py", "traces.py"}
+ADDED |= {"emission_map.py", "names.py", "outline.py", "placing.py", "plotting.py", "recording.py", "stages.py"}
+ADDED |= {"alternatives.py", "drift.py", "drifting.py", "edges.py"}
+ADDED |= {"arviz_groups.py", "kept_runs.py", "notebook.py", "partial_start.py", "updating.py", "widths.py"}
+ADDED |= {"by_row.py", "compiled_varying.h", "constant.h", "index_sums.h", "moves.h", "moves_of.h", "sparse.h"}
+ADDED |= {"varying.h", "varying.py", "with_moves.h"}
 ADDED |= {"fixed_lag.py", "language.py", "online.py", "shown.py", "tables.py", "watch.py"}
 MOST = {"Python lines": 23_000, "Python files": 160, "C++ lines": 2_200, "lines of the longest file": 400}
 

@@ -58,10 +58,12 @@ def built(tmp_path_factory) -> tuple[Path, Path]:
     """The wheel and the source archive; the wheel is built from the archive, so the archive must be complete."""
     # From a clean copy: lists of files left by an earlier build would hide that one is no longer declared.
     checkout = tmp_path_factory.mktemp("checkout")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, checkout)
     for name in ("src", "reproduction"):
-        shutil.copytree(ROOT / name, checkout / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+        shutil.copytree(
+            ROOT / name, checkout / name, ignore=shutil.ignore_patterns("*.egg-info", "__pycache__", "*.so")
+        )
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, checkout, cwd=folder)
     (wheel,), (archive,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
@@ -73,6 +75,7 @@ def test_the_wheel_holds_data_types_and_notices(built):
         names = wheel.namelist()
         licences = [name for name in names if ".dist-info/licenses/" in name]
         assert set(MUST_CONTAIN) <= set(names)
+        assert ("longhmm/backends/native/library.so" in names) == bool(shutil.which("c++"))
         assert any(name.endswith("/LICENSE") for name in licences)
         assert any(name.endswith("/nanopore.LICENSE.rst") for name in licences)
         (licence,) = (name for name in licences if name.endswith("licenses/LICENSE"))
@@ -84,7 +87,8 @@ def test_the_source_archive_holds_data_types_and_notices(built):
     with tarfile.open(built[1]) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {f"src/{name}" for name in MUST_CONTAIN} <= names
-    assert {"LICENSE", "README.md", "pyproject.toml"} <= names
+    assert {"LICENSE", "README.md", "pyproject.toml", "setup.py"} <= names
+    assert {f"src/longhmm/backends/native/{name}" for name in ("dispatch.cc", "processor.h", "group.h")} <= names
 
 
 def test_the_wheel_works_in_a_fresh_environment(built, tmp_path):

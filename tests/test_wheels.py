@@ -1,15 +1,24 @@
 """Wheels that carry the kernel: named after their platform alone, whole, and listing what they hold."""
 
 import base64
-import ctypes
 import hashlib
+import json
 import platform
+import re
+import subprocess
 import sys
+import venv
 import zipfile
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from setuptools import Distribution, Extension
+from setuptools.errors import CompileError
+
+from longhmm.backends import native
 
 ROOT = Path(__file__).parents[1]
 
@@ -65,14 +74,67 @@ def test_every_source_of_the_kernel_is_compiled(wheels):
     assert {target.partition("-")[0] for target, _ in wheels.PLATFORMS.values()} == {"x86_64", "aarch64"}
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(find_spec("ziglang") is None, reason="ziglang is not installed")
-@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="another platform")
-def test_what_zig_compiles_can_be_loaded(wheels, tmp_path):
-    import jaxlib
+@pytest.mark.parametrize("asked", ["manylinux_2_17_x86_64", "manylinux_2_39_x86_64"])
+def test_a_wheel_that_asks_for_more_than_its_name_says_is_refused(wheels, asked, monkeypatch):
+    said = f'x is consistent with the\nfollowing platform tag: "{asked}".'
+    monkeypatch.setattr(wheels.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=said))
+    wheel = Path("longhmm-9.9-py3-none-manylinux_2_17_x86_64.whl")
+    if asked in wheel.name:
+        assert wheels.audited(wheel) == wheel
+    else:
+        with pytest.raises(SystemExit, match="is not what its name says"):
+            wheels.audited(wheel)
 
-    kernel = wheels.compiled("x86_64-linux-gnu.2.28", Path(jaxlib.__file__).parent / "include", tmp_path)
-    (tmp_path / "loaded.so").write_bytes(kernel)
-    library = ctypes.CDLL(str(tmp_path / "loaded.so"))
-    library.longhmm_instruction_set.restype = ctypes.c_char_p
-    assert library.longhmm_instruction_set() in (b"baseline", b"avx2", b"avx512")
+
+@pytest.mark.parametrize(("content", "why"), [(None, "not built; install a wheel"), (b"x", "cannot be loaded")])
+def test_a_kernel_that_is_missing_is_named_once(content, why, tmp_path, monkeypatch):
+    """At first use, in one sentence; what asks then goes on without it."""
+    monkeypatch.delenv("LONGHMM_NATIVE", raising=False)
+    monkeypatch.setattr(native, "__file__", str(tmp_path / "__init__.py"))
+    for name in ("_load", "library"):  # as in a new process
+        monkeypatch.setattr(native, name, cache(getattr(native, name).__wrapped__))
+    if content is not None:
+        (tmp_path / "library.so").write_bytes(content)
+    with pytest.warns(UserWarning, match=f"Many times slower than it could be: fused kernel: {why}") as said:
+        assert [native.available(), native.available(), native.usable()] == [False] * 3
+    assert len(said) == 1 and why in native.status()
+
+
+def test_a_build_that_fails_says_so_in_one_line(capsys):
+    setup = module("setup", ROOT / "setup.py")
+    build = setup.BuildKernel(Distribution())
+
+    def fail(*_, **__):
+        raise CompileError("command 'c++' failed: No such file or directory\nand much more")
+
+    build.compiler, build.build_temp = SimpleNamespace(compile=fail), "nowhere"
+    build.build_extension(Extension("longhmm.backends.native.library", ["dispatch.cc"]))
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "the fused kernel was not built" in said
+    assert said.endswith("command 'c++' failed: No such file or directory\n")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="another platform")
+def test_the_wheel_brings_its_kernel_where_there_is_no_compiler(tmp_path):
+    """Built by Zig and installed into an empty environment without any other program, it runs the README's example."""
+    maker, user = (tmp_path / name / "bin" / "python" for name in ("maker", "user"))
+    for python in (maker, user):
+        venv.create(python.parents[1], with_pip=True)
+    install = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    run(maker, *install, "auditwheel", "build", "jaxlib", "setuptools>=77", "ziglang")
+    run(maker, ROOT / "tools" / "wheels.py", "linux-x86_64", "--out", tmp_path / "dist")
+    (wheel,) = (tmp_path / "dist").glob("longhmm-*-py3-none-manylinux_2_17_x86_64.whl")
+    alone = {"PATH": str(user.parent), "HOME": str(tmp_path), "JAX_PLATFORMS": "cpu"}
+    run(user, *install, wheel, env=alone)
+    doctor = json.loads(run(user.parent / "longhmm", "doctor", "--json", env=alone))
+    assert re.fullmatch(r"fused kernel: (baseline|AVX2|AVX-512), \d+ threads", doctor["kernels"]["native"])
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+    used = "\nfrom longhmm.backends.evaluate import choose\nprint('backend', choose(0, 2, False).name)"
+    assert "backend cpp" in run(user, "-I", "-c", code + used, env=alone, cwd=tmp_path)
+
+
+def run(*command, **options):
+    done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

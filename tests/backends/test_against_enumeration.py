@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -56,6 +58,10 @@ def test_chunk_equals_enumeration(k: int, varying: bool, pair: bool, opens: bool
             expected = truth.pairs.sum(axis=0)
             np.testing.assert_allclose(found.transitions, expected, **check)
             if varying:
+                by_matrix = [truth.pairs[index == each].sum(axis=0) for each in range(len(matrices))]
+                np.testing.assert_allclose(found.pairs, by_matrix, **check)
+                by_row = replace(potentials, transition=Varying(jnp.asarray(matrices[index])))
+                found = backend.statistics(by_row, layout, boundary, None, Wanted(gamma=LENGTH, messages=True))
                 np.testing.assert_allclose(found.pairs, truth.pairs, **check)
             else:
                 totals = expected.sum(axis=-1, keepdims=True)

@@ -24,6 +24,7 @@ from model.configurations import Configuration, log_law, named, names, observati
 
 LENGTHS = (4, 1, 3)
 COPIES = 600  # of the three sequences, so that one draw of paths is many draws
+MANY_FEATURES = {"gaussian-full-6d"}  # a factor for each of thousands of rows takes far longer than with two features
 INITIAL = {2: np.array([0.3, 0.7]), 3: np.array([0.2, 0.5, 0.3])}
 TRANSITION = {
     2: np.array([[0.8, 0.2], [0.4, 0.6]]),
@@ -62,7 +63,9 @@ def pieces(array: np.ndarray) -> list[np.ndarray]:
     return np.split(array, np.cumsum(LENGTHS)[:-1])
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=pytest.mark.slow) if each in MANY_FEATURES else each for each in names()]
+)
 def test_every_emission_against_all_paths(name: str) -> None:
     configuration = named(name)
     n_states = configuration.n_states

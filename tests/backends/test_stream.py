@@ -193,7 +193,7 @@ def test_every_comparison_of_boundaries_is_needed(
     forward_only = broken in ("forward_gap", "block_gap")  # what these alone see is the likelihood
 
     def wrong() -> int:
-        block._run.clear_cache()
+        block._run[False].clear_cache()
         count = 0
         for transition, logs in cases:
             initial = np.array([0.2, 0.5, 0.3])
@@ -207,7 +207,7 @@ def test_every_comparison_of_boundaries_is_needed(
     at = stream if broken == "block_gap" else stitch
     monkeypatch.setattr(at, broken, lambda *arguments: nothing)
     assert wrong() > 0
-    block._run.clear_cache()
+    block._run[False].clear_cache()
 
 
 def test_an_own_density_is_differentiated_in_shares_of_a_block(routes: Routes) -> None:

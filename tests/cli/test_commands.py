@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 
 import h5py
 import numpy as np
@@ -113,9 +114,14 @@ def test_a_time_limit_that_is_over_before_the_first_draw_is_a_sentence(counts, t
 
 
 @pytest.mark.slow
-def test_compare_ranks_by_held_out_data(counts):
-    words = ("--states", "1..2", "--sampler", "gibbs", "--chains", 2, "--draws", 30, "--json")
-    found = json.loads(call("compare", counts, *words))
+def test_compare_ranks_by_held_out_data_and_keeps_the_runs(counts, tmp_path):
+    words = ("--states", "1..2", "--sampler", "gibbs", "--chains", 2, "--draws", 30, "--out", tmp_path / "kept")
+    found = json.loads(call("compare", counts, *words, "--json"))
+    runs = [Path(each["run"]) for each in found["runs"]]
+    assert [each.name for each in runs] == ["1-state", "2-states"]
+    assert [lh.load(each).model.n_states for each in runs] == [1, 2]
+    assert len(found["runs"][1]["states"]) == 2
+    assert "exists already" in sentence("compare", counts, *words)
     assert [row["model"] for row in found["models"]] == ["2 states", "1 state"]
     assert found["models"][1]["difference"] < -10
 

@@ -61,7 +61,7 @@ def test_missing_values_do_not_matter_but_nothing_at_all_does():
 def test_names_are_read_from_files_as_they_are_registered():
     own = {name: each for name, each in EMISSIONS.classes().items() if each.__module__.startswith("longhmm.")}
     hidden = {"coloured", "distribution", "hurdle", "product", "tied", "zero-inflated"}  # which need more than a name
-    hidden |= {"by-formula", "equally-spaced", "frame-average"}
+    hidden |= {"by-formula", "drifting", "equally-spaced", "frame-average"}
     assert set(own) - hidden <= set(EMISSIONS.names()) and not hidden & set(EMISSIONS.names())
     assert {each.__name__: each.__module__ for each in own.values()}.items() <= EMISSIONS.modules().items()
 
@@ -115,7 +115,7 @@ def test_priors_are_parsed_and_nothing_else_is_run():
 def test_priors_and_weights_reach_the_model():
     data = open_data(RNG.normal(size=100))
     model = build_model("student-t", 3, data, priors=["df=4", "scale=HalfNormal(5)"], stay=20.0)
-    assert repr(model.emission) == "StudentT(df=4, scale=HalfNormal)"
+    assert repr(model.emission) == "StudentT(df=4, scale=HalfNormal(5))"
     np.testing.assert_array_equal(np.diag(model.transitions.concentration), 20.0)
     assert "sd" in build_model("gaussian", 2, data, priors=[], stay=None).emission.names
     two = open_data(RNG.normal(size=(9, 2)))

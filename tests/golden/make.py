@@ -11,7 +11,7 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")  # as in all tests
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
@@ -19,6 +19,9 @@ import numpy as np
 from golden.cases import CASES, Arrays
 from golden.fits import RUNS
 from golden.results import exact, opened, probabilities, sampled_paths
+from quick_programs import compile_quickly
+
+compile_quickly()  # as in all tests
 
 STORED = Path(__file__).with_name("golden.npz")
 DRAWS = ("paths", "run")  # what `--draws` writes

@@ -31,6 +31,16 @@ def test_the_bijection_is_numpyros(features):
         assert ours.inverse_shape((6, features, features)) == u.shape
 
 
+def with_derivatives(density, covariance, u):
+    """Densities, their slopes, and the curvature along u; each compiled as one program, which takes far less time."""
+
+    def along(at):
+        return jnp.sum(density(bijection(constraints.positive_definite)(at)))
+
+    slope = jax.jit(jax.grad(lambda at: jnp.sum(density(at))))(covariance)
+    return jax.jit(density)(covariance), slope, jax.jit(jax.hessian(along))(u)
+
+
 @pytest.mark.parametrize("features", [1, 3, *(pytest.param(each, marks=pytest.mark.slow) for each in (2, 4, 6))])
 def test_the_inverse_wishart_density_is_numpyros_with_its_slope(features):
     rng = np.random.default_rng(features)
@@ -39,18 +49,11 @@ def test_the_inverse_wishart_density_is_numpyros_with_its_slope(features):
         prior = dist.InverseWishart(features + 2.5, scale_tril=factor)
         u = jnp.asarray(rng.normal(size=(5, features * (features + 1) // 2)))
         covariance = bijection(constraints.positive_definite)(u)
-        np.testing.assert_allclose(inverse_wishart_density(prior, covariance), prior.log_prob(covariance), rtol=1e-11)
-        ours = jax.grad(lambda at: jnp.sum(inverse_wishart_density(prior, at)))(covariance)
-        theirs = jax.grad(lambda at: jnp.sum(prior.log_prob(at)))(covariance)
-        both = 0.5 * (theirs + jnp.swapaxes(theirs, 1, 2))
-        np.testing.assert_allclose(ours, both, rtol=1e-8, atol=1e-10)
-        curve, other = (
-            jax.hessian(lambda at, density=density: jnp.sum(density(bijection(constraints.positive_definite)(at))))(
-                u[0:1]
-            )
-            for density in (lambda at: inverse_wishart_density(prior, at), prior.log_prob)
-        )
-        np.testing.assert_allclose(curve, other, rtol=1e-7, atol=1e-9)
+        value, slope, curve = with_derivatives(lambda at: inverse_wishart_density(prior, at), covariance, u[0:1])
+        other_value, other_slope, other_curve = with_derivatives(prior.log_prob, covariance, u[0:1])
+        np.testing.assert_allclose(value, other_value, rtol=1e-11)
+        np.testing.assert_allclose(slope, 0.5 * (other_slope + jnp.swapaxes(other_slope, 1, 2)), rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(curve, other_curve, rtol=1e-7, atol=1e-9)
 
 
 def test_what_is_not_small_is_left_to_numpyro():

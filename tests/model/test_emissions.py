@@ -181,6 +181,9 @@ def test_location_is_the_first_component_of_the_mean(name: str) -> None:
     configuration = named(name)
     location = np.asarray(configuration.emission.location(configuration.params))
     assert location.shape == (configuration.n_states,)
+    if configuration.emission.mean_name:  # which stands for it where states are numbered
+        own = np.asarray(configuration.params[configuration.emission.mean_name])
+        np.testing.assert_allclose(own.reshape(configuration.n_states, -1)[:, 0], location)
     for k in range(configuration.n_states):
         law = configuration.law(configuration.params, k)
         first = law[0] if isinstance(law, list) else law

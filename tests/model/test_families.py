@@ -52,7 +52,7 @@ def test_natural_parameters_give_the_density(name: str) -> None:
         eta, log_normaliser = emission.natural_parameters(params)
         base = emission.log_base_measure(y) if hasattr(emission, "log_base_measure") else 0.0 * y
         base = base.sum(-1, keepdims=True) - log_normaliser.sum(-1)
-        return (emission.sufficient_statistics(y) @ eta.T + base,
+        return (emission.lowering.numbers(y) @ eta.T + base,
                 emission.log_density(params, y if emission.vector_valued else y[:, 0]))  # fmt: skip
 
     natural, direct = both(configuration.params)

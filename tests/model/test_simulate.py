@@ -9,7 +9,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from longhmm import Emission, Gaussian
+from longhmm import AR, Emission, Gaussian
 from longhmm.errors import ModelError
 from longhmm.model import simulate as module
 from longhmm.model.hmm import HMM
@@ -98,6 +98,14 @@ def test_a_longer_simulation_begins_with_the_shorter_one(drawn: tuple[np.ndarray
         states, observations = simulate(MODEL, PARAMS, length, seed=1)
         np.testing.assert_array_equal(states, drawn[0][:length])
         np.testing.assert_array_equal(observations, drawn[1][:length])
+
+
+def test_rows_that_depend_on_those_before_are_drawn_alike_however_many_follow() -> None:
+    model = HMM(2, AR(lags=1))
+    params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "intercept": [0, 3], "phi": [[0.5], [-0.2]], "sd": [1, 2]}
+    short, longer = (simulate(model, params, length, seed=3) for length in (100, 700))
+    for few, many in zip(short, longer, strict=True):
+        np.testing.assert_array_equal(few, many[:100])
 
 
 def test_seeds_decide() -> None:

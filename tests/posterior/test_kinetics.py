@@ -1,13 +1,14 @@
 """Dwell times, occupancies and relaxation times, against simulation-free answers of the matrix exponential."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy.integrate import quad
 from scipy.linalg import expm
 
 import longhmm as lh
 from longhmm.errors import ModelError
-from longhmm.posterior.kinetics import dwell_times, equilibrium, relaxation_times
+from longhmm.posterior.kinetics import dwell_mixture, dwell_times, equilibrium, level_visits, relaxation_times
 from longhmm.posterior.posterior import Posterior
 from posterior.fakes import chains_of
 
@@ -51,6 +52,11 @@ def test_the_table():
     shares = np.array([3.0, 2.0, 1.0]) / 6
     assert by["occupancy", "C1"] == pytest.approx(shares[0]) and by["occupancy", "level 0"] == pytest.approx(5 / 6)
     assert by["dwell time", "level 0"] == pytest.approx((5 / 6) / (shares[1] * 4.0))
+    matrix = expm(0.01 * np.array([[-2.0, 2.0, 0.0], [3.0, -7.0, 4.0], [0.0, 8.0, -8.0]]))
+    lasting = dwell_mixture(matrix, np.array([0, 0, 1]), 0, np.arange(5000)).sum()
+    assert by["seen dwell time", "level 0"] == pytest.approx(0.01 * lasting, rel=1e-6)
+    assert by["seen dwell time", "level 1"] == pytest.approx(0.01 / (1 - matrix[2, 2]))
+    assert by["seen dwell time", "level 1"] > by["dwell time", "O"]
     assert by["free energy", "O"] == pytest.approx(np.log(3.0))
     assert by["relaxation time", "1"] > by["relaxation time", "2"]
     assert list(table.columns) == ["quantity", "of", "mean", "sd", "low", "high"]
@@ -60,3 +66,26 @@ def test_other_transitions_are_refused():
     plain = posterior_of(lh.HMM(2, lh.Gaussian()), {"transition": np.full((2, 2), 0.5)})
     with pytest.raises(ModelError, match="kinetics needs transitions in continuous time"):
         plain.kinetics()
+
+
+def test_visits_to_a_level_are_a_mixture():
+    """Against all powers of the matrix of a path that began outside the level and then entered it."""
+    matrix, levels = expm(0.1 * Q), np.array([0, 0, 1])
+    found = dwell_mixture(matrix, levels, 0, np.arange(6))
+    assert found.shape == (2, 6) and abs(found[0, 5]) > abs(found[1, 5])
+    entered = matrix[2, :2] / matrix[2, :2].sum()
+    powers = [entered @ np.linalg.matrix_power(matrix[:2, :2], n) @ np.ones(2) for n in range(6)]
+    np.testing.assert_allclose(found.sum(axis=0), powers, rtol=1e-12)
+    np.testing.assert_allclose(
+        dwell_mixture(matrix, levels, 1, np.arange(4)), [matrix[2, 2] ** np.arange(4)], rtol=1e-12
+    )
+    three = dwell_mixture(matrix, np.array([0, 1, 2]), 1, np.array([0, 3]))
+    np.testing.assert_allclose(three, [[1.0, matrix[1, 1] ** 3]], rtol=1e-12)
+
+
+def test_visits_to_levels_are_joined():
+    states, sequence = [0, 1, 2, 1, 0, 2, 0, 2, 1], [0, 0, 0, 0, 0, 0, 1, 1, 1]
+    lengths = np.array([4, 1, 3, 2, 5, 1, 2, 6, 3])
+    events = pd.DataFrame({"sequence": sequence, "state": states, "start": 0, "end": lengths})
+    found = level_visits(events, np.array([0, 0, 1]))
+    assert found["level"].tolist() == [1, 0, 1] and found["length"].tolist() == [3, 7, 6]

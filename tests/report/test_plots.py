@@ -155,15 +155,18 @@ def test_dwell_times_show_whole_visits_and_the_geometric_law(known, posterior, p
     table = posterior.events(two, path=path)
     figure = plots.dwell_times(posterior, table, rate=1000.0)
     drawn = [[patch.get_data() for patch in axes.patches] for axes in figure.axes]
-    assert sum(observed.values.sum() for observed, _ in drawn) == len(table) - 4  # two are cut in each sequence
-    observed, fitted = drawn[0]
+    whole = [[10 * np.diff(np.log10(part.edges)) * part.values for part in each] for each in drawn]
+    assert sum(observed.sum() for observed, _ in whole) == pytest.approx(len(table) - 4)  # two are cut in each sequence
+    fitted = drawn[0][1]
     # the law summed by hand over the lengths of each bin; edges lie half a sample beyond whole numbers
     stay = np.asarray(posterior.draws["transition"])[..., 0, 0].reshape(-1, 1)
     law = np.concatenate([[0], (stay ** np.arange(999) * (1 - stay)).mean(axis=0)])
     edges = np.round(fitted.edges / fitted.edges[0] / 2 - 0.5).astype(int)
-    by_hand = [observed.values.sum() * law[a + 1 : b + 1].sum() for a, b in pairwise(edges)]
+    by_hand = [whole[0][0].sum() * law[a + 1 : b + 1].sum() for a, b in pairwise(edges)]
     assert edges[0] == 0
-    np.testing.assert_allclose(fitted.values, by_hand, rtol=1e-9)
+    np.testing.assert_allclose(whole[0][1], by_hand, rtol=1e-9)
+    peak = int(np.argmax(fitted.values))  # it rises and falls once, whatever the widths of bins of whole samples
+    assert (np.diff(fitted.values[: peak + 1]) > 0).all() and (np.diff(fitted.values[peak:-1]) < 0).all()
     rendered(figure)
 
 
@@ -254,3 +257,27 @@ def test_logarithmic_ticks_are_plain_numbers():
     few_ticks(axes.xaxis)
     inside = [tick for tick in axes.get_xticks() if 1.5 <= tick <= 90]
     assert inside == [2, 5, 10, 20, 50] and not axes.xaxis.get_ticklocs(minor=True).size
+
+
+def test_changes_of_level_lie_at_the_means_of_visits(posterior, known, path):
+    events = posterior.events(known.sequences, path=path)
+    figure = plots.transition_density(posterior, known.sequences, events=events)
+    axes = figure.axes[0]
+    values = known.sequences.rows(0, known.sequences.length).values[:, 0]
+    means = np.array([values[a:b].mean() for a, b in zip(events["start"], events["end"], strict=True)])
+    up = events["state"].to_numpy()[:-1] == 0
+    crosses = sorted((line.get_xdata()[0], line.get_ydata()[0]) for line in axes.lines if len(line.get_xdata()) == 1)
+    np.testing.assert_allclose(crosses[0], [means[:-1][up].mean(), means[1:][up].mean()], rtol=1e-6)
+    assert axes.get_title(loc="left") == f"{len(events) - 1:,} changes" and len(crosses) == 2
+    rendered(figure)
+
+
+def test_dwell_times_of_levels_are_counted(posterior, known, path):
+    events = posterior.events(known.sequences, path=path)
+    figure = plots.level_dwell_times(posterior, events, rate=10.0)
+    inner = events.iloc[1:-1]
+    for level, axes in enumerate(figure.axes):
+        counted, implied = (patch.get_data().values for patch in axes.patches[:2])
+        assert counted.sum() == (inner["state"] == level).sum()
+        assert implied.sum() == pytest.approx(counted.sum(), rel=0.05)
+    rendered(figure)

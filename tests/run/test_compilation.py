@@ -85,6 +85,7 @@ def first_and_second(caplog, model, make):
 
 
 PLANE = partial(lh.Gaussian, 2)
+SLOWLY = (lh.Categorical, lh.Gamma, PLANE, lh.StudentT, lh.NegativeBinomial)
 
 
 def made(family, seed):
@@ -93,6 +94,10 @@ def made(family, seed):
         return np.array([[-1.0, 0.0], [1.0, 1.0]])[states] + 0.5 * rng.normal(size=(len(states), 2))
     if family is lh.Gaussian:
         return np.array([-1.0, 1.0])[states] + 0.5 * rng.normal(size=len(states))
+    if family is lh.StudentT:
+        return np.array([-2.0, 2.0])[states] + 0.5 * rng.standard_t(5, size=len(states))
+    if family is lh.NegativeBinomial:
+        return rng.negative_binomial(np.array([4, 20])[states], 0.6)
     if family is lh.Gamma:
         return rng.gamma(np.array([2.0, 6.0])[states]) / np.array([2.0, 1.0])[states]
     if family is lh.Categorical:
@@ -103,9 +108,7 @@ def made(family, seed):
 slow = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    "family", [lh.Gaussian, lh.Poisson, *(pytest.param(each, marks=slow) for each in (lh.Categorical, lh.Gamma, PLANE))]
-)
+@pytest.mark.parametrize("family", [lh.Gaussian, lh.Poisson, *(pytest.param(each, marks=slow) for each in SLOWLY)])
 def test_a_fit_compiles_few_programs_and_a_second_fit_none(caplog, family):
     emission = lh.Categorical(3) if family is lh.Categorical else family()
     first, second = first_and_second(caplog, lh.HMM(2, emission), partial(made, family))

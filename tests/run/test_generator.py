@@ -24,7 +24,8 @@ DRAWS = {
 @pytest.mark.parametrize("x64", [False, True])
 @pytest.mark.parametrize("seed", [0, 7, -3, 2**40 + 5])
 def test_draws_are_those_of_jax(name, x64, seed):
-    with jax.enable_x64(x64):
+    # One operation at a time: compiled as one program, a gamma's last bit depends on what the barriers let be fused.
+    with jax.enable_x64(x64), jax.disable_jit(name == "gamma"):
         expected, found = DRAWS[name](jax.random.key(seed)), DRAWS[name](generator_key(seed))
         np.testing.assert_array_equal(np.asarray(found), np.asarray(expected))
 

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -77,6 +78,36 @@ def test_what_killed_processes_left_is_removed_after_a_day(tmp_path):
         assert names(own) == []
         (own / "b-cache").write_bytes(ENTRY)
     assert not left[0].exists() and left[1].exists()
+
+
+def test_a_file_system_without_links_will_do(tmp_path, monkeypatch):
+    with linked(tmp_path, "1") as own:
+        (own / "a-cache").write_bytes(ENTRY)
+
+    def refused(*_):
+        raise PermissionError("Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refused)
+    with linked(tmp_path, "1") as own:
+        assert (own / "a-cache").read_bytes() == ENTRY
+
+
+def test_many_at_once_share_whole_entries_within_the_bound(tmp_path, monkeypatch):
+    """Each adds entries and makes room while others link, move and remove them."""
+    monkeypatch.setattr(kept_programs, "MOST", 20 * len(ENTRY))
+
+    def work(number):
+        for turn in range(10):
+            with linked(tmp_path, str(number % 2)) as own:
+                assert all((own / name).read_bytes() == ENTRY for name in os.listdir(own))
+                for added in range(3):
+                    (own / f"{number}-{turn}-{added}").write_bytes(ENTRY)
+
+    with ThreadPoolExecutor(6) as pool:
+        assert list(pool.map(work, range(6))) == [None] * 6
+    kept = [file for version in ("0", "1") for file in (tmp_path / version).iterdir()]
+    assert names(tmp_path) == ["0", "1"] and 0 < len(kept) <= 20
+    assert all(file.read_bytes() == ENTRY for file in kept)
 
 
 KILLED = """

@@ -11,7 +11,7 @@ import longhmm as lh
 from longhmm.posterior.diagnostics import bias, verdict
 from longhmm.run import driver, run, sample
 from longhmm.run.limit import Abandoned, Limit, TimeIsOver
-from longhmm.samplers import contract
+from longhmm.samplers import contract, full_data_hmc, mode
 from longhmm.samplers import control_variate_sgld as tuning
 
 PARAMS = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
@@ -107,10 +107,19 @@ def fit(counts, **options):
     return lh.sample(lh.HMM(2, lh.Poisson()), counts, **{**few, **options})
 
 
+def by(sampler, counts):
+    """Data and options of a fit by the default sampler, or by NUTS on so few rows that a second is long."""
+    return (counts, {}) if sampler == "default" else (counts[:500], {"sampler": NUTS, "init": PARAMS})
+
+
+EITHER = pytest.mark.parametrize("sampler", ["default", "NUTS"])
+NUTS = lh.NUTS(adaptation_steps=100)  # enough to move at all
+
+
 @pytest.fixture(scope="module")
 def warm(counts):
     """Everything compiled, so that a second is long."""
-    return fit(counts), fit(counts[:500], sampler=lh.NUTS(adaptation_steps=20), warmup=2, init=PARAMS)
+    return fit(counts), fit(counts[:500], sampler=NUTS, warmup=2, init=PARAMS)
 
 
 def refused(counts, words, **options):
@@ -125,6 +134,14 @@ def test_in_the_search_for_the_mode(counts, stuck, monkeypatch):
     refused(counts, "1 seconds were over while finding the mode")
 
 
+@EITHER
+def test_in_the_curvature(counts, stuck, monkeypatch, warm, sampler):
+    monkeypatch.setattr(mode, "information_by_differences", stuck)
+    monkeypatch.setattr(full_data_hmc, "curvature", stuck)
+    data, how = by(sampler, counts)
+    refused(data, "while (finding the mode|adapting the sampler)", **how)
+
+
 def test_in_the_measurement_of_noise(counts, stuck, monkeypatch, warm):
     monkeypatch.setattr(tuning, "window_spread", stuck)
     refused(counts, "while finding the mode")
@@ -137,8 +154,7 @@ def test_while_getting_ready(counts, stuck, monkeypatch):
 
 def test_in_the_adaptation_of_nuts(counts, stuck, monkeypatch, warm):
     monkeypatch.setattr(contract, "_block", stuck)
-    nuts = lh.NUTS(adaptation_steps=20)
-    refused(counts[:500], "while (adapting the sampler|getting ready)", sampler=nuts, init=PARAMS)
+    refused(counts[:500], "while (adapting the sampler|getting ready)", sampler=NUTS, init=PARAMS)
 
 
 def test_in_the_warm_up(counts, stuck, monkeypatch, warm):
@@ -147,7 +163,8 @@ def test_in_the_warm_up(counts, stuck, monkeypatch, warm):
     refused(counts, "while (warming up|finding the mode)")
 
 
-def test_in_the_chains_the_draws_so_far_come_back(counts, monkeypatch):
+@EITHER
+def test_in_the_chains_the_draws_so_far_come_back(counts, monkeypatch, sampler):
     """The clock jumps after the third block of draws."""
     clock, blocks = Clock(), []
     take = driver.Driver._take
@@ -161,12 +178,14 @@ def test_in_the_chains_the_draws_so_far_come_back(counts, monkeypatch):
     monkeypatch.setattr(driver.Driver, "_take", counted)
     monkeypatch.setattr(sample, "Limit", lambda seconds: Limit(seconds, clock))
     monkeypatch.setattr(driver, "BLOCK_DRAWS", 3)
-    posterior = fit(counts, time_limit=10.0, warmup=1, thin=1)  # one step: nothing is recorded in the warm-up
+    data, how = by(sampler, counts)
+    posterior = fit(data, time_limit=10.0, warmup=1, thin=1, **how)  # one step: nothing is recorded in the warm-up
     assert 3 <= posterior.n_draws <= 9
     assert any(note.startswith("stopped early by the time limit") for note in posterior.notes)
 
 
-def test_in_the_checks_a_verdict_says_what_was_left_out(counts, stuck, monkeypatch, capsys, warm):
+@EITHER
+def test_in_the_checks_a_verdict_says_what_was_left_out(counts, stuck, monkeypatch, capsys, warm, sampler):
     clock = Clock()
 
     def slow(*given, **options):
@@ -177,7 +196,8 @@ def test_in_the_checks_a_verdict_says_what_was_left_out(counts, stuck, monkeypat
     monkeypatch.setattr(verdict, "bias", slow)
     monkeypatch.setattr(verdict, "LEAST_ESS", 1.0)
     monkeypatch.setattr(verdict, "MOST_R_HAT", 2.0)
-    posterior = fit(counts, time_limit=50.0, progress=True)
+    data, how = by(sampler, counts)
+    posterior = fit(data, time_limit=50.0, progress=True, **how)
     assert posterior.verdict.kind == "chains agree, rest unchecked" and posterior.n_draws == 20
     assert any(note.startswith("the time limit left no time to check") for note in posterior.notes)
     printed = capsys.readouterr().out
@@ -197,7 +217,15 @@ def interrupting(stuck):
     return work
 
 
-@pytest.mark.parametrize("phase", [(tuning, "find_mode"), (run, "_Session"), (driver.Driver, "_blocks_together")])
+@pytest.mark.parametrize(
+    "phase",
+    [
+        (tuning, "find_mode"),
+        (mode, "information_by_differences"),
+        (run, "_Session"),
+        (driver.Driver, "_blocks_together"),
+    ],
+)
 def test_ctrl_c_once_before_the_first_draw(counts, stuck, monkeypatch, phase):
     monkeypatch.setattr(*phase, interrupting(stuck))
     began = time.monotonic()
@@ -206,10 +234,29 @@ def test_ctrl_c_once_before_the_first_draw(counts, stuck, monkeypatch, phase):
     assert time.monotonic() - began < 3 * SOON
 
 
-def test_ctrl_c_once_in_the_adaptation(counts, stuck, monkeypatch):
-    monkeypatch.setattr(contract, "_block", interrupting(stuck))
+@pytest.mark.parametrize("phase", [(full_data_hmc, "curvature"), (contract, "_block")])
+def test_ctrl_c_once_in_the_adaptation(counts, stuck, monkeypatch, phase):
+    monkeypatch.setattr(*phase, interrupting(stuck))
     with pytest.raises(KeyboardInterrupt):
         fit(counts[:500], sampler=lh.NUTS(), init=PARAMS)
+
+
+@EITHER
+def test_ctrl_c_once_in_the_chains_returns_the_draws_so_far(counts, monkeypatch, warm, sampler):
+    take, recorded = driver.Driver._take, []
+
+    def pressed(self, run, outcome, steps, record):
+        take(self, run, outcome, steps, record)
+        recorded.append(record)
+        if sum(recorded) == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(driver.Driver, "_take", pressed)
+    monkeypatch.setattr(driver, "BLOCK_DRAWS", 3)
+    data, how = by(sampler, counts)
+    posterior = fit(data, warmup=1, thin=1, **how)
+    assert 3 <= posterior.n_draws <= 9
+    assert any(note.startswith("stopped early by Ctrl-C") for note in posterior.notes)
 
 
 def test_ctrl_c_once_in_the_checks_returns_the_draws(counts, stuck, monkeypatch, capsys):

@@ -106,12 +106,24 @@ def label(value):
 
 TUNED = ("ControlVariateSGLD", "NUTS", "HMC")  # whose numbers take a while to try, and are tried elsewhere as well
 ONE_BY_ONE = [
-    pytest.param(
-        name, {option: value}, id=f"{name}-{option}-{label(value)}", marks=[pytest.mark.slow] * (name in TUNED)
-    )
+    pytest.param(name, {option: value}, id=f"{name}-{option}-{label(value)}")
     for name, options in OPTIONS.items()
     for option, values in options.items()
     for value in values
+]
+
+
+def side_by_side(name):
+    """Few runs that try every value: the first of all options together, then the second, and so on."""
+    columns = [[(option, value) for value in values] for option, values in OPTIONS[name].items()]
+    return [dict(filter(None, values)) for values in itertools.zip_longest(*columns)]
+
+
+FEW_RUNS = [
+    pytest.param(name, options, id=f"{name}-{number}")
+    for name in OPTIONS
+    if name not in TUNED
+    for number, options in enumerate(side_by_side(name))
 ]
 
 
@@ -124,8 +136,22 @@ def test_no_sampler_and_no_option_is_left_out():
         assert set(options) == {each.name for each in dataclasses.fields(sampler)} - {"tuned"}
 
 
-@pytest.mark.parametrize(("name", "options"), ONE_BY_ONE)
+def test_few_runs_try_every_value():
+    for name, options in OPTIONS.items():
+        tried = [pair for each in side_by_side(name) for pair in each.items()]
+        assert len(tried) == sum(map(len, options.values()))
+        for option, values in options.items():
+            assert [value for other, value in tried if other == option] == list(values)
+
+
+@pytest.mark.parametrize(("name", "options"), FEW_RUNS)
 def test_every_option_runs(problem, name, options):
+    run(problem, getattr(lh.samplers, name)(**{**USUAL.get(name, {}), **options}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), ONE_BY_ONE)
+def test_every_option_runs_alone(problem, name, options):
     run(problem, getattr(lh.samplers, name)(**{**USUAL.get(name, {}), **options}))
 
 

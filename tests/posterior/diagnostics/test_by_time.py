@@ -72,7 +72,7 @@ def test_right_models_are_called_wrong_at_the_stated_rate(name):
 def test_a_drift_is_seen_and_named():
     reasons, moves, details = judged(values() + np.linspace(-0.4, 0.4, N))
     assert len(reasons) == 1 and re.search(r"observations in state [01] drift by \+0\.[6789]", reasons[0])
-    assert "--detrend" in reasons[0] and moves == []
+    assert "try lh.Gaussian(drift=lh.Drift(20)), on the command line --drift 20" in reasons[0] and moves == []
     assert details["drift"] == pytest.approx(0.8 / np.sqrt(12), rel=0.3) and details["drift_p_value"] < 1e-6
     assert details["drift_of"].endswith("by time")
 
@@ -87,7 +87,7 @@ def test_a_jump_is_seen_with_its_place():
 
 def test_a_baseline_that_wanders_is_seen():
     (reason,), _, _ = judged(values() + 0.5 * np.sin(np.arange(N) / N * 4 * np.pi))
-    assert "wander" in reason and "slow baseline" in reason
+    assert "wander" in reason and "--drift 20" in reason
 
 
 def test_sequences_with_levels_of_their_own_are_seen():

@@ -167,7 +167,16 @@ def test_small_departures_are_let_pass_however_sure_they_are():
     assert judge_dwell_times(gaussian_model(), [sure], {}) == []
     assert judge_dwell_times(gaussian_model(), [sure._replace(size=0.2)], {})
     unsure = sure._replace(size=0.4, p_value=0.0015)
-    assert judge_dwell_times(gaussian_model(), [unsure] * 2, {}) == []
+    assert judge_dwell_times(gaussian_model(), [unsure, unsure._replace(p_value=0.3)], {}) == []
+
+
+def test_levels_that_are_off_together_are_seen():
+    """Two p-values that alone are no evidence, over two levels, are some together."""
+    each = DwellTimes(0, 1e-3, 0.2, 1.3, 8, 120, 80.0)
+    assert judge_dwell_times(gaussian_model(), [each, each._replace(level=1, p_value=0.5)], {}) == []
+    assert judge_dwell_times(gaussian_model(), [each, each._replace(level=1)], {})
+    small = each._replace(size=0.09)
+    assert judge_dwell_times(gaussian_model(), [small, small._replace(level=1)], {}) == []
 
 
 def test_states_that_share_a_level_are_judged_together():

@@ -236,6 +236,11 @@ def test_coloured_noise_does_not_fit():
     assert found.kind == "the model does not fit", found
     assert found.details["sandwich"] == pytest.approx(np.sqrt(3), rel=0.2)
     assert found.details["autocorrelation"] == pytest.approx(0.5, abs=0.05)
+    # The corrected interval is that of the mean, as wide as correlated noise makes it.
+    low, high = found.details["corrected"]["mean[0]"]
+    assert f"{low:.4g} to {high:.4g} (90 %)" in found.reason
+    assert 0.5 * (low + high) == pytest.approx(values.mean(), abs=0.1 * (high - low))
+    assert high - low == pytest.approx(2 * 1.645 * np.sqrt(3 / len(values)), rel=0.2)
 
 
 def test_draws_that_are_not_finite_are_reported(known):

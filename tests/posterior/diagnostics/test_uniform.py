@@ -1,0 +1,24 @@
+"""Bands for distribution functions of ranks hold what they say."""
+
+import numpy as np
+import pytest
+
+from longhmm.posterior.diagnostics.uniform import ecdf_band, points, uniform_p_values
+
+
+def test_bands_hold_all_points_of_a_distribution_function_at_once():
+    n, draws = 300, 99
+    lower, upper = ecdf_band(n, draws, 0.1)
+    ranks = np.random.default_rng(5).integers(0, draws + 1, (4000, n))
+    below = np.stack([(ranks < each).sum(axis=1) for each in points(draws)], axis=1)
+    outside = np.mean(((below < lower) | (below > upper)).any(axis=1))
+    assert 0.07 < outside < 0.11  # counts are whole numbers, so that the band is a little too wide
+    small = np.mean(uniform_p_values(below, n, draws) < 0.1)
+    assert small == pytest.approx(0.1, abs=4 * np.sqrt(0.09 / 4000) + 0.01)
+
+
+def test_ranks_that_are_pushed_to_an_end_are_seen():
+    draws, n = 99, 300
+    ranks = np.random.default_rng(1).beta(1.3, 1.0, n) * (draws + 1)
+    below = np.array([(ranks < each).sum() for each in points(draws)])
+    assert uniform_p_values(below, n, draws) < 0.01
