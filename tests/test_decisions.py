@@ -99,7 +99,7 @@ RULES = (
     Rule(
         "which sampler is the default",
         default_sampler_names,
-        ("__init__.py", "samplers/__init__.py", "samplers/control_variate_sgld.py", "run/sample.py"),
+        ("samplers/control_variate_sgld.py", "run/sample.py"),
     ),
 )
 

@@ -18,7 +18,8 @@ from longhmm.model.registry import EMISSIONS
 
 SOURCE = Path(lh.__file__)
 # Families of emissions, transition models and samplers, and where they live; other tests register their own.
-REGISTERED = {name: where for name, where in lh._registered().items() if where.startswith("longhmm.")}
+KNOWN = {name: where for registry in lh._registries() for name, where in registry.modules().items()}
+REGISTERED = {name: where for name, where in KNOWN.items() if where.startswith("longhmm.")}
 WHERE = {**lh._PUBLIC, **REGISTERED}
 DOCUMENTED = sorted({*WHERE.values(), "longhmm.datasets", "longhmm.progress"})
 
@@ -48,10 +49,13 @@ def test_a_family_that_registers_itself_is_a_public_name(monkeypatch):
     assert "MyOwn" in dir(lh) and lh.MyOwn is MyOwn
 
 
-def test_type_checkers_see_the_same_names():
+def test_names_are_those_that_type_checkers_see():
     block = next(node for node in ast.parse(SOURCE.read_text()).body if isinstance(node, ast.If))
-    seen = {alias.asname: node.module for node in block.body for alias in node.names}
-    assert {name: module for name, module in seen.items() if name not in lh._MODULES} == lh._PUBLIC
+    seen = {alias.asname: (node.module, alias.name) for node in block.body for alias in node.names}
+    assert {name: f"{module}.{own}" for name, (module, own) in seen.items() if name in lh._MODULES} == lh._MODULES
+    assert {name: place for name, place in seen.items() if name not in lh._MODULES} == {
+        name: (module, name) for name, module in lh._PUBLIC.items()
+    }
     assert set(seen) == set(lh.__all__)
 
 

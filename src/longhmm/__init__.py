@@ -4,6 +4,8 @@ Names are resolved when first used; families of emissions and samplers that regi
 """
 
 import importlib
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from longhmm.version import __version__ as __version__
@@ -50,59 +52,31 @@ if TYPE_CHECKING:
     from longhmm.target.systematic import Windows as Windows
     from longhmm.target.target import gradient as gradient
 
-_PUBLIC = {
-    name: f"longhmm.{module}"
-    for module, names in {
-        "backends.answers": "decode log_likelihood sample_states state_probabilities",
-        "data.fret": "fret",
-        "data.movement": "steps_and_angles",
-        "data.sequences": "open_data",
-        "model.emissions": "Emission",
-        "model.drift": "Drift",
-        "model.noise": "ARNoise MANoise StepResponse",
-        "model.emissions.tied": "Tied",
-        "model.hmm": "HMM",
-        "model.regression": "Regression",
-        "model.simulate": "simulate",
-        "model.transitions.dirichlet": "Sticky",
-        "posterior.compare": "compare",
-        "posterior.posterior": "Posterior load",
-        "references": "citation",
-        "run.cluster": "on_cluster",
-        "run.sample": "sample",
-        "samplers.expectation_maximisation": "fit_em",
-        "target.buffer_length": "FixedBuffer LyapunovBuffer",
-        "target.buffer_report": "buffer_report",
-        "target.coordinates": "constrain log_prior unconstrain",
-        "target.buffered": "Buffered",
-        "target.target": "gradient",
-        "target.systematic": "Importance Windows",
-    }.items()
-    for name in names.split()
-}
 _MODULES = {name: f"longhmm.{name}" for name in ("datasets", "errors", "samplers", "testing")}
 _MODULES |= {"estimators": "longhmm.target.buffered", "plots": "longhmm.report.plots"}
+# What type checkers see above is what there is, and where.
+_SEEN = re.findall(r"^    from (longhmm\.\S+) import (\w+) as", Path(__file__).read_text(encoding="utf-8"), re.M)
+_PUBLIC = {name: module for module, name in _SEEN if f"{module}.{name}" not in _MODULES.values()}
 __all__ = [*sorted(_PUBLIC), *_MODULES]
 
 
-def _registered() -> dict[str, str]:
+def _registries() -> tuple[Any, ...]:
     from longhmm.model.registry import EMISSIONS, TRANSITIONS
-    from longhmm.samplers import REGISTERED
+    from longhmm.samplers import SAMPLERS
 
-    return {**EMISSIONS.modules(), **TRANSITIONS.modules(), **REGISTERED}
+    return EMISSIONS, TRANSITIONS, SAMPLERS
 
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(_MODULES[name])
-    where = _PUBLIC.get(name) or ("" if name.startswith("_") else _registered().get(name))
-    if not where:
-        raise AttributeError(f"module 'longhmm' has no attribute {name!r}")
-    found = getattr(importlib.import_module(where), name)
-    if where.startswith("longhmm."):  # a class of one's own may be registered anew under its name
-        globals()[name] = found
-    return found
+    if name in _PUBLIC:
+        return globals().setdefault(name, getattr(importlib.import_module(_PUBLIC[name]), name))
+    for registry in () if name.startswith("_") else _registries():
+        if found := registry.find(name):
+            return found
+    raise AttributeError(f"module 'longhmm' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *_registered(), "__version__"})
+    return sorted({*__all__, *(name for each in _registries() for name in each.modules()), "__version__"})

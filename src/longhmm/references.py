@@ -1,12 +1,11 @@
 """What to cite: the software with its version, the paper behind it, and the method of a run."""
 
-import importlib
 import re
 from importlib.resources import files
 from typing import Any, NamedTuple
 
 from longhmm.errors import ModelError
-from longhmm.samplers import REGISTERED
+from longhmm.samplers import SAMPLERS
 from longhmm.samplers.contract import Sampler
 from longhmm.version import __version__
 
@@ -55,8 +54,8 @@ def citation(run: Any = None) -> Citation:
     """
     keys: tuple[str, ...] = ()
     if hasattr(run, "settings"):  # a posterior names its sampler there
-        samplers = (getattr(importlib.import_module(module), name) for name, module in REGISTERED.items())
-        keys = next((sampler.cites for sampler in samplers if sampler.name == run.settings.get("sampler")), ())
+        known = {sampler.name: sampler.cites for sampler in SAMPLERS.classes().values()}
+        keys = known.get(run.settings.get("sampler"), ())
     elif isinstance(run, Sampler):
         keys = run.cites
     elif run is not None:

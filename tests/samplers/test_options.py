@@ -9,7 +9,7 @@ import pytest
 
 import longhmm as lh
 from longhmm.errors import ModelError
-from longhmm.samplers import REGISTERED
+from longhmm.samplers import SAMPLERS
 from longhmm.samplers.langevin_moves import GaussianMetric, Preconditioned
 from longhmm.samplers.preconditioning import Given, Identity, InverseInformation
 from longhmm.samplers.sgrld import Alternating, Joint
@@ -128,7 +128,8 @@ FEW_RUNS = [
 
 
 def test_no_sampler_and_no_option_is_left_out():
-    own = {name for name, module in REGISTERED.items() if module.startswith("longhmm.")}  # other tests register some
+    # Other tests register some.
+    own = {name for name, module in SAMPLERS.modules().items() if module.startswith("longhmm.")}
     assert set(OPTIONS) == own - {"ExpectationMaximisation"}  # which `fit_em` runs, and not `sample`
     for name, options in OPTIONS.items():
         sampler = getattr(lh.samplers, name)

@@ -1,7 +1,5 @@
 """Every sampler serves models beyond the plain one, or refuses them in one sentence before any work."""
 
-import importlib
-
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
@@ -9,7 +7,7 @@ import pytest
 
 import longhmm as lh
 from longhmm.errors import LongHMMError
-from longhmm.samplers import REGISTERED
+from longhmm.samplers import SAMPLERS
 from toys.leaving import MODEL, PARAMS, simulated
 
 SETTINGS = {
@@ -54,14 +52,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-@pytest.mark.parametrize("name", REGISTERED)
+@pytest.mark.parametrize("name", sorted(name for name, place in SAMPLERS.modules().items() if "longhmm." in place))
 def test_it_works_or_refuses_plainly(name, kind):
     model, params, data = {"covariate": covariate, "coupled": coupled}[kind]()
     settings = dict(SETTINGS.get(name, {}))
     if "inverse_mass" in settings:
         size = sum(value.size for value in lh.unconstrain(model, params).values())
         settings["inverse_mass"] = 0.01 * np.eye(size)
-    sampler = getattr(importlib.import_module(REGISTERED[name]), name)(**settings)
+    sampler = SAMPLERS.find(name)(**settings)
 
     def run():
         how = {"init": params, "chains": 1, "draws": 4, "warmup": 2, "seed": 0, "progress": False}

@@ -1,6 +1,6 @@
-"""Emissions and transitions by name, for the command line, storage and scikit-learn. A class registers itself where it
-is defined, as `@EMISSIONS.register("student-t")`: in the folder of its kind, in a package with an entry point of that
-name, or anywhere else. Asking for names alone imports nothing, so that help answers at once."""
+"""Emissions, transitions and samplers by name, for the command line, storage and scikit-learn. A class registers itself
+where it is defined, as `@EMISSIONS.register("student-t")`: in the folder of its kind, in a package with an entry point
+of that name, or anywhere else. Asking for names alone imports nothing, so that help answers at once."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _DECLARED = re.compile(r'^@\w+\.register\("([\w-]+)"(.*)\)\n(?:@.*\n)*class (\w+
 
 
 class Registry:
-    """The classes of one kind, which names the folder beside this file."""
+    """The classes of one kind, which is the place of their folder in the package."""
 
     def __init__(self, kind: str) -> None:
-        self._package, self._group = f"longhmm.model.{kind}", f"longhmm.{kind}"
-        self._folder = Path(__file__).parent / kind
+        self._package, self._group = f"longhmm.{kind}", f"longhmm.{kind.rpartition('.')[2]}"
+        self._folder = Path(__file__).parents[1].joinpath(*kind.split("."))
         self._registered: dict[str, Any] = {}
         self._offered: set[str] = set()
 
@@ -72,13 +72,19 @@ class Registry:
         found = {each.__name__: each.__module__ for each in self._registered.values()}
         return found | {own: module for _, own, module, _ in self._declared}
 
+    def find(self, own: str) -> Any:
+        """The class of this name of its own, imported if need be; None where there is none."""
+        known = [each for each in self._registered.values() if each.__name__ == own]
+        where = None if known else self.modules().get(own)
+        return getattr(importlib.import_module(where), own) if where else known[-1] if known else None
+
     def name_of(self, known: type) -> str | None:
         """The name of a class; None for a user's own that was not registered."""
         return next((name for name, each in self.classes().items() if each is known), None)
 
 
-EMISSIONS = Registry("emissions")
-TRANSITIONS = Registry("transitions")
+EMISSIONS = Registry("model.emissions")
+TRANSITIONS = Registry("model.transitions")
 
 
 def accepted(each: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:

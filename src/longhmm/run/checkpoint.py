@@ -22,8 +22,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from longhmm import samplers
 from longhmm.errors import LongHMMError, ModelError
+from longhmm.samplers import SAMPLERS
 
 VERSION = 2
 NAME = "checkpoint.npz"
@@ -115,9 +115,9 @@ def _names(kind: Any) -> tuple[str, ...]:
 def _find(places: dict[str, str], name: Any) -> Any:
     if not isinstance(name, str):
         return None
-    if places is CLASSES and name in samplers.REGISTERED:  # users may have registered their own
-        return getattr(samplers, name)
-    return getattr(importlib.import_module(places[name]), name) if name in places else None
+    if name in places:
+        return getattr(importlib.import_module(places[name]), name)
+    return SAMPLERS.find(name) if places is CLASSES else None  # users may have registered their own
 
 
 def save(directory: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:

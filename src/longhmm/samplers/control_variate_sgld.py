@@ -19,6 +19,7 @@ from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
+from longhmm.samplers import SAMPLERS
 from longhmm.samplers.contract import Coordinates, Info, Sampler, Start
 from longhmm.samplers.mode import Mode, find_mode
 from longhmm.target.buffer_length import FixedBuffer
@@ -51,6 +52,7 @@ class ControlVariateState(NamedTuple):
     noise: Any
 
 
+@SAMPLERS.register("sgld-cv")
 @dataclass(frozen=True)
 class ControlVariateSGLD(Sampler):
     """The default sampler; everything it needs is tuned automatically. In whitened coordinates, `theta = theta* + L z`,

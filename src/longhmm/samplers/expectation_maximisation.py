@@ -17,6 +17,7 @@ from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.parameters import Params
 from longhmm.model.summary import subsample_data
 from longhmm.progress import Bar
+from longhmm.samplers import SAMPLERS
 from longhmm.samplers.contract import Coordinates, Info, Sampler
 from longhmm.samplers.em_steps import SMALLEST, Expected, between, expect, maximise, sums_suffice
 from longhmm.target.buffered import FullData
@@ -40,6 +41,7 @@ class EMState(NamedTuple):
     by_sums: bool  # whether sufficient statistics are used
 
 
+@SAMPLERS.register("em", offered=False)
 @dataclass(frozen=True)
 class ExpectationMaximisation(Sampler):
     """EM under the contract of all samplers: a step is one iteration, and the random key is not used.

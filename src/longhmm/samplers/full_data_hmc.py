@@ -14,6 +14,7 @@ import numpy as np
 from jax import Array
 
 from longhmm.errors import LongHMMError, ModelError
+from longhmm.samplers import SAMPLERS
 from longhmm.samplers.contract import Coordinates, Info, Sampler, in_blocks
 from longhmm.target.coordinates import Flat
 from longhmm.target.target import Estimator, ExactPosterior, ResidentData
@@ -124,6 +125,7 @@ class _Hamiltonian(Sampler):
             yield adapting.chain._replace(step_size=jnp.asarray(found, jnp.float64), inverse_mass=mass), 1.0
 
 
+@SAMPLERS.register("nuts")
 @dataclass(frozen=True)
 class NUTS(_Hamiltonian):
     """The no-U-turn sampler: it finds out by itself how far to go. Each leapfrog, with M the mass matrix, is
@@ -159,6 +161,7 @@ class NUTS(_Hamiltonian):
         return _blackjax().nuts, {"max_num_doublings": self.max_tree_depth}
 
 
+@SAMPLERS.register("hmc")
 @dataclass(frozen=True)
 class HMC(_Hamiltonian):
     """Hamiltonian Monte Carlo with `leapfrogs` steps per move, each

@@ -17,6 +17,7 @@ from longhmm.model.conjugate import draw_dirichlet
 from longhmm.model.emission_fit import Coordinates as FlatEmission
 from longhmm.model.normal_updates import Conjugate
 from longhmm.model.parameters import Params
+from longhmm.samplers import SAMPLERS
 from longhmm.samplers.contract import Coordinates, Info, Sampler, all_finite, in_blocks
 from longhmm.target.target import Estimator, ExactPosterior, ResidentData
 
@@ -39,6 +40,7 @@ class GibbsState(NamedTuple):
     metric: Metric | None
 
 
+@SAMPLERS.register("gibbs")
 @dataclass(frozen=True)
 class Gibbs(Sampler):
     """Blocked Gibbs sampling on all data.

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from longhmm.samplers import SAMPLERS
 from longhmm.samplers import langevin_moves as langevin
 from longhmm.samplers.contract import Coordinates, Info, all_finite
 from longhmm.samplers.preconditioning import Identity, InverseInformation, Preconditioner
@@ -50,6 +51,7 @@ class _Scaled(Stepped):
         return seen, noise, self.size_at(state.steps, state.factor.dtype)
 
 
+@SAMPLERS.register("sgld", offered=False)
 @dataclass(frozen=True)
 class SGLD(_Scaled):
     """Langevin steps in unconstrained coordinates u: the complete recipe with D constant and Q = 0,
@@ -103,6 +105,7 @@ class SGLD(_Scaled):
         return after, Info(seen.gradient, all_finite((theta, gradient)), stats)
 
 
+@SAMPLERS.register("sghmc", offered=False)
 @dataclass(frozen=True)
 class SGHMC(_Scaled):
     """Stochastic-gradient HMC: momentum r in scaled coordinates z, `u = u_0 + L z`; the complete recipe for (z, r) with

@@ -16,6 +16,7 @@ from jax import Array
 
 from longhmm.errors import ModelError, check_whole
 from longhmm.model.hmm import HMM
+from longhmm.samplers import SAMPLERS
 from longhmm.samplers import langevin_moves as langevin
 from longhmm.samplers.contract import Coordinates, Info, all_finite
 from longhmm.samplers.preconditioning import EmissionBlocks, information, inverse_factor, pilot
@@ -182,6 +183,7 @@ class _Riemannian(Stepped):
         return noise
 
 
+@SAMPLERS.register("sgrld")
 @dataclass(frozen=True)
 class SGRLD(_Riemannian):
     """Riemannian Langevin steps on minibatches. With h = `step_size` and n_hat the scaled expected transitions,
@@ -258,6 +260,7 @@ class SGRLD(_Riemannian):
         return replace(buffered, start=self.start)  # type: ignore[no-any-return]
 
 
+@SAMPLERS.register("batch-rld", offered=False)
 @dataclass(frozen=True)
 class BatchRLD(_Riemannian):
     """SG-RLD on all data at every step, without gradient noise; the yardstick of the paper's ion-channel experiment.

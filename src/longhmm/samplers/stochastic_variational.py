@@ -23,6 +23,7 @@ from longhmm.inference.scaling import safe_log
 from longhmm.model.conjugate import draw_dirichlet
 from longhmm.model.hmm import HMM
 from longhmm.model.normal_updates import Conjugate
+from longhmm.samplers import SAMPLERS
 from longhmm.samplers.contract import Coordinates, Info, Sampler, all_finite
 from longhmm.target.minibatch import Minibatch
 
@@ -38,6 +39,7 @@ class SVIState(NamedTuple):
     steps: Array
 
 
+@SAMPLERS.register("svi", offered=False)
 @dataclass(frozen=True)
 class StochasticVariational(Sampler):
     """SVI for hidden Markov models, `q(A, phi) = prod_i Dirichlet(A_i | w_i) prod_k q(phi_k)`.
