@@ -263,10 +263,8 @@ class WithFormulas:
 
     def _open(self, data: Any) -> Sequences:
         """Data as they lie there; columns of a table are found by the names of streams and variables."""
-        import pandas as pd
-
         streams = getattr(self.emission, "streams", {})
-        if not isinstance(data, pd.DataFrame) or not (self.formulas or streams):
+        if not hasattr(data, "columns") or not (self.formulas or streams):
             return open_data(data)
         variables = list(dict.fromkeys(name for each in self.formulas for name in each.variables))
         return open_data(data, **names_in_table(data, list(streams), variables, self.emission.dim))
