@@ -81,24 +81,27 @@ class Laid:
             _lay(reader, partition, np.arange(begin, min(begin + size, partition.n_blocks)), size, self.plan)
             for begin in range(0, partition.n_blocks, size)
         ]
+        self.before_all = jnp.zeros((2, n), jnp.float32)
 
     def totals(self, model: HMM, params: Mapping[str, np.ndarray]) -> tuple[float, Any, Any, Any] | None:
         """Log likelihood, first states, transitions and sums of all data at checked parameters; None where messages at
         boundaries do not agree or underflow lost something."""
         with jax.enable_x64(True):
-            arrays = {name: np.asarray(value, np.float64) for name, value in params.items()}
-            ends: Any = np.zeros((2, model.n_states), np.float32)
+            # One copy there and one back: each costs as much as a tenth of a pass.
+            shapes = tuple((name, np.shape(value)) for name, value in params.items())
+            packed: Any = np.concatenate([np.ravel(value) for value in params.values()]).astype(np.float64)
+            ends: Any = self.before_all
             found = []
             for block in self.blocks:
-                found.append(block_sums(model, self.plan, block, arrays, ends))
-                ends = found[-1].ends
-            parts = jax.device_get(found)
-        if any(part.lost for part in parts) or not max(part.gap for part in parts) <= TOLERANCE:
+                packed, ends, part = _packed_sums(model, self.plan, shapes, block, packed, ends)
+                found.append(part)
+            parts = np.stack(jax.device_get(found))
+        n = model.n_states
+        gaps, lost, (likelihood, *totals) = parts[:, 0], parts[:, 1], parts[:, 2:].sum(axis=0)
+        if lost.any() or not gaps.max() <= TOLERANCE or not np.isfinite(likelihood):
             return None
-        likelihood, first, transitions, sums = (np.sum([part[i] for part in parts], axis=0) for i in range(4))
-        if not np.isfinite(likelihood):
-            return None
-        return float(likelihood) + self.log_base_measure, first, transitions, sums
+        first, transitions, sums = np.split(totals, [n, n + n * n])
+        return float(likelihood) + self.log_base_measure, first, transitions.reshape(n, n), sums.reshape(n, -1)
 
 
 def _chunk_length(rows: int) -> int:
@@ -187,3 +190,16 @@ def block_sums(model: HMM, plan: Plan, block: Block, params: Mapping[str, jax.Ar
         jnp.stack([messages.forward_out[-1], messages.backward_in[-1]]),
         jnp.any(found.lost),
     )
+
+
+@partial(jax.jit, static_argnums=(1, 2))
+def _packed_sums(
+    model: HMM, plan: Plan, shapes: tuple[tuple[str, tuple[int, ...]], ...], block: Block, packed: Any, ends: Any
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """`block_sums` from and to one array each; the parameters stay on the device for the blocks that follow."""
+    places = np.cumsum([int(np.prod(shape)) for _, shape in shapes])[:-1].tolist()
+    parts = jnp.split(packed, places)
+    params = {name: part.reshape(shape) for (name, shape), part in zip(shapes, parts, strict=True)}
+    found = block_sums(model, plan, block, params, ends)
+    out = (found.gap, found.lost, found.log_likelihood, found.first, found.transitions, found.sums)
+    return packed, found.ends, jnp.concatenate([each.astype(jnp.float64).ravel() for each in out])
