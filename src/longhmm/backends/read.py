@@ -49,7 +49,10 @@ class Reader:
         self.lowering, self.kind = lowering, kind_of(model.emission, lowering)
         whole = (sequences.in_memory or sequences.mapped) and not sequences.has_mask and sequences.dtype.kind == "f"
         self.moves = RowMoves(model, sequences) if lowering is not None and model.transitions.varies else None
-        direct = lowering is not None and (lowering.rows_are_values or (lowering.terms and native.usable()))
+        # Of a file, values that functions are taken of are looked at first.
+        direct = lowering is not None and (
+            lowering.rows_are_values or (lowering.terms and sequences.in_memory and native.usable())
+        )
         self.in_place = bool(direct) and whole
 
     def block_rows(self, *, copied: bool) -> int:
@@ -60,9 +63,7 @@ class Reader:
         """Rows `[start, stop)` filled up to `size`; with `borrow` the C++ kernel reads the caller's memory. `own`: the
         rows among them whose base measure is asked for. `whole`: observations beside their numbers."""
         rows, base, moves = None, 0.0, None if self.moves is None else self.moves.beside(None, start, stop, size)
-        # Of a file, values that are functions are taken of are looked at first.
-        seen = self.sequences.in_memory or not self.lowering or not self.lowering.terms
-        if self.in_place and borrow and seen and not whole:
+        if self.in_place and borrow and not whole:
             numbers = self.sequences.source.read(start, stop)
             if not self.sequences.in_memory:
                 self.sequences.check(start, {"values": numbers})
