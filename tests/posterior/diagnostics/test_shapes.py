@@ -11,7 +11,13 @@ from longhmm.data.sequences import open_data
 from longhmm.posterior.diagnostics import shapes
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath
 from longhmm.posterior.diagnostics.observations import residuals
-from longhmm.posterior.diagnostics.shapes import judge_cut_off, judge_shapes, moments
+from longhmm.posterior.diagnostics.shapes import (
+    judge_cut_off,
+    judge_shapes,
+    kurtosis_p_value,
+    moments,
+    skewness_p_value,
+)
 from posterior.fakes import gaussian_model
 
 MODEL = gaussian_model()
@@ -73,3 +79,17 @@ def test_small_states_and_families_without_a_function_are_not_judged(monkeypatch
     path, left = drawn(noisy(np.random.default_rng(5).standard_t(3, N)))
     assert moments(path, left) == [] and judge_shapes(path, left, {}) == []
     assert judge_shapes(path, None, {}) == []
+
+
+@pytest.mark.parametrize("n", [200, 5000])
+@pytest.mark.parametrize("shape", [0.0, 0.3, -0.3])
+def test_p_values_of_moments_are_those_of_the_published_tests(n, shape):
+    """SciPy has both tests. Beside normal numbers, skewed ones with tails of their own."""
+    normal = np.random.default_rng(n).normal(size=n)
+    values = normal + shape * normal**2
+    pairs = {
+        stats.skewtest: skewness_p_value(stats.skew(values), n),
+        stats.kurtosistest: kurtosis_p_value(stats.kurtosis(values), n),
+    }
+    for test, found in pairs.items():
+        np.testing.assert_allclose(found, test(values).pvalue, rtol=1e-9, atol=1e-300)
