@@ -223,7 +223,7 @@ def tune(model: HMM, sequences: Sequences, start: Start, largest_step: float, no
     mode = find_mode(model, sequences, **how)
     bar.phase("measuring the noise of gradients from windows", unit="rows")
     factor = whitening(mode.information)
-    slope, counts = known_at(model, sequences, mode.coordinates)
+    slope, counts = known_at(model, sequences, mode.coordinates, mode.seen)
     unequal = None
     if windows is not None:
         unequal = _bind_windows(model, sequences, mode.coordinates, mode.windows, mode.buffer).source.unequal

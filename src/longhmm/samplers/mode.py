@@ -25,10 +25,10 @@ from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import Arrays, Flat, constrain, unconstrain
 from longhmm.target.information import information_by_differences, part_of
 from longhmm.target.systematic import Windows
-from longhmm.target.target import StreamedPosterior, exact
+from longhmm.target.target import Estimate, StreamedPosterior, exact
 
-Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
-Curvature = Callable[[np.ndarray], np.ndarray]
+Objective = Callable[[np.ndarray], tuple[Any, ...]]  # value and gradient, and what else the pass found
+Curvature = Callable[[np.ndarray, Any], np.ndarray]
 WORSE = 1e6  # by which a point that cannot be evaluated counts as below the start
 EM_STEPS, STEPS = 10, 200  # of EM and of BFGS, at most
 WORK, LEAST = 240, 4  # coordinates of all starts that go on after EM, together; least starts that do, which may agree
@@ -37,7 +37,6 @@ CLOSE, MOST = 30.0, 3  # optima of a part that may change places on more data: b
 STAGES = (1 << 15, 1 << 20)  # observations used before all of them are
 STARTS = 8  # at least
 NEWTON_STEPS, ROUNDS = 12, 3
-EARLIER = 0.125  # of the work on second derivatives, on parts of the data: they lead, and are not reported
 SETTLED = 0.01  # squared length of the remaining Newton step, in posterior standard deviations
 # A window is scaled up to all data. Where its core still depends on how it starts, it may see a transition that more
 # context would rule out, and a few such windows in a million throw chains off transitions that are never seen: of
@@ -55,6 +54,7 @@ class Mode(NamedTuple):
     information: np.ndarray  # `(P, P)`, observed information, positive definite
     decrement: float  # squared distance to the exact mode in posterior standard deviations, as the last step saw it
     passes: int  # over all data
+    seen: Estimate  # what the last of them found, at the mode
     competing: float | None = None  # log posterior, relative to this one, of another mode as good as this one
     windows: Windows = Windows()
     buffer: int = 0
@@ -89,7 +89,7 @@ def find_mode(
         coordinates = unconstrain(model, inside(model, optima[0].params, stage.length))
         if stage is sequences:
             length = (buffer or BUFFER).estimate(model, constrain(model, coordinates), stage).length
-        mode = _newton(model, coordinates, stage, bar, 1.0 if stage is sequences else EARLIER, guess)
+        mode = _newton(model, coordinates, stage, bar, guess)
         optima[0] = Optimum(mode.log_posterior, constrain(model, mode.coordinates))
     assert mode is not None
     second = optima[1].log_posterior - optima[0].log_posterior if len(optima) > 1 else -np.inf
@@ -111,15 +111,15 @@ def _with_best_rows(model: HMM, coordinates: Params, sequences: Sequences, progr
     return unconstrain(model, {**params, "transition": np.where(free, rows, params["transition"])})
 
 
-def _newton(model: HMM, start: Params, sequences: Sequences, bar: Bar, effort: float = 1.0, guess: Any = None) -> Mode:
+def _newton(model: HMM, start: Params, sequences: Sequences, bar: Bar, guess: Any = None) -> Mode:
     """Newton steps with exact gradients, at first with a guess of the curvature; else BFGS, and Newton steps again."""
     flat = Flat.like(start)
     look = objective(model, flat, sequences, bar.advance)
     text = f"finding the mode of {sequences.length:,} rows"
 
-    def curvature(vector: np.ndarray) -> np.ndarray:
+    def curvature(vector: np.ndarray, seen: Estimate) -> np.ndarray:
         bar.phase(f"{text}, second derivatives", total=1.0, unit="matrices")
-        found = _positive(information_by_differences(model, flat.unravel(vector), sequences, bar.advance, effort))
+        found = _positive(information_by_differences(model, flat.unravel(vector), sequences, seen.totals, bar.advance))
         bar.phase(text, unit="rows")
         return found
 
@@ -132,8 +132,9 @@ def _newton(model: HMM, start: Params, sequences: Sequences, bar: Bar, effort: f
             break
         scale = np.linalg.inv(np.linalg.cholesky(search.information)).T
         search.move(ascend(look, search.here, factor=scale, tolerance=SETTLED**0.5 / 2, steps=STEPS))
-    information = curvature(search.here) if search.information is guess else search.information
-    return Mode(flat.unravel(search.here), search.value, information, search.decrement, search.passes)
+    information = curvature(search.here, search.seen) if search.information is guess else search.information
+    coordinates, passes = flat.unravel(search.here), search.passes
+    return Mode(coordinates, search.value, information, search.decrement, passes, search.seen)
 
 
 class _Newton:
@@ -144,8 +145,8 @@ class _Newton:
         self.move(start, guess)
 
     def move(self, point: np.ndarray, guess: Any = None) -> None:
-        self.here, (self.value, self.slope) = point, self.look(point)
-        self.information: np.ndarray = self.curvature(point) if guess is None else guess
+        self.here, (self.value, self.slope, self.seen) = point, self.look(point)
+        self.information: np.ndarray = self.curvature(point, self.seen) if guess is None else guess
         self.measured_at: np.ndarray | None = point if guess is None else None
         self.decrement = np.inf
         self.passes += 1
@@ -165,7 +166,7 @@ class _Newton:
                 continue
             if self.measured_at is self.here:
                 return  # nothing higher in this direction: rounding decides
-            self.information, self.measured_at, before = self.curvature(self.here), self.here, np.inf
+            self.information, self.measured_at, before = self.curvature(self.here, self.seen), self.here, np.inf
 
     def _step(self, direction: np.ndarray) -> bool:
         """Whether something higher was found in this direction."""
@@ -173,12 +174,12 @@ class _Newton:
         while length > 1e-3:
             trial = self.here + length * direction
             try:
-                value, slope = self.look(trial)
+                value, slope, seen = self.look(trial)
             except LongHMMError:  # so far that parameters overflow, or no state can have produced the data
                 value = -np.inf
             self.passes += 1
             if np.isfinite(value) and value > self.value:
-                self.here, self.value, self.slope = trial, value, slope
+                self.here, self.value, self.slope, self.seen = trial, value, slope, seen
                 return True
             length /= 4
         return False
@@ -267,10 +268,10 @@ def settled(model: HMM, params: Params, part: Sequences) -> Optimum:
 def objective(model: HMM, flat: Flat, sequences: Sequences, progress: Progress | None) -> Objective:
     """The log posterior and its gradient as functions of flat coordinates."""
 
-    def look(vector: np.ndarray) -> tuple[float, np.ndarray]:
+    def look(vector: np.ndarray) -> tuple[float, np.ndarray, Estimate]:
         u = flat.unravel(vector)
         value, found = exact(model, model.validate(constrain(model, u)), sequences, u=u, progress=progress)
-        return value, flat.ravel_numpy(found.gradient)
+        return value, flat.ravel_numpy(found.gradient), found
 
     return look
 
@@ -326,14 +327,14 @@ def ascend(objective: Objective, start: np.ndarray, *, factor: np.ndarray, toler
     """
     from scipy.optimize import minimize
 
-    value, slope = objective(start)
+    value, slope = objective(start)[:2]
     best = (value, start)
 
     def downhill(z: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal best
         point = start + factor @ z
         try:
-            here, gradient = (value, slope) if not z.any() else objective(point)
+            here, gradient = (value, slope) if not z.any() else objective(point)[:2]
         except LongHMMError:  # parameters overflow, or no state can have produced the data
             here, gradient = np.nan, np.zeros_like(z)
         if not (np.isfinite(here) and np.isfinite(gradient).all()):

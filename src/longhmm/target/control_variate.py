@@ -61,11 +61,14 @@ class CountControl(NamedTuple):
     elasticity: Any  # `(K, K)`, how counts follow probabilities, `d log n_ij / d log A_ij`, from 0 (not at all) to 1
 
 
-def known_at(model: HMM, sequences: Sequences, centre: Arrays) -> tuple[Arrays, CountControl]:
+def known_at(
+    model: HMM, sequences: Sequences, centre: Arrays, seen: Estimate | None = None
+) -> tuple[Arrays, CountControl]:
     """The exact gradient of the log likelihood at some coordinates, and which expected counts follow their
-    probabilities: where some are small, by a second pass with the probabilities of these doubled."""
+    probabilities: where some are small, by a second pass with the probabilities of these doubled. `seen` is what an
+    exact pass found there, if there was one."""
     complete = model.validate(constrain(model, centre))
-    _, slope, totals, *_ = exact(model, complete, sequences, u=centre)[1]
+    _, slope, totals, *_ = seen or exact(model, complete, sequences, u=centre)[1]
     none, counts = np.zeros((model.n_states, model.n_states), np.float32), totals.transitions
     if not model.transitions.dirichlet:  # there is no single probability that a count could follow
         return slope, CountControl(none, none)
