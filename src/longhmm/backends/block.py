@@ -108,7 +108,7 @@ class Blocks:
         # Of data that are a single block, which is asked for several times: what was read, and evaluated.
         self._kept: tuple[Read | None, Potentials | None] = (None, None)
         self.backend = choose(self.reader.kind, model.n_states, model.transitions.varies)
-        self.fused = self.backend.name == "cpp" and self.reader.lowering is not None
+        self.fused = self.backend.in_place and self.reader.lowering is not None
         with jax.enable_x64(True):
             self.params = {name: np.asarray(value) for name, value in how.params.items()}
             own = self.reader.lowering
@@ -169,7 +169,7 @@ class Blocks:
         layout = place.moved(lo).padded(len(joined))
         # A forward recursion needs nothing behind a chunk, a path the next state.
         behind = 1 if asked.paths is not None else 0 if self.how.forward_only else around
-        spans = (0, 0, 0) if self.backend.name == "cpp" else (asked.overlap, self.how.chunk, behind)
+        spans = (0, 0, 0) if self.backend.in_place else (asked.overlap, self.how.chunk, behind)
         layout = layout.trimmed(asked.overlap, behind, spans)
         # Lengths from a ladder: data of similar size share compiled programs.
         most = -(-(self.how.per_block * self.how.chunk + 2 * around) // SHARE) * SHARE

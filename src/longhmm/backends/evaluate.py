@@ -28,7 +28,7 @@ from longhmm.model.memory import unfold
 
 Params = Mapping[str, jax.Array]
 Pull = Callable[[ChunkStatistics], dict[str, jax.Array]]  # of marginals to derivatives by natural parameters
-BACKENDS: tuple[Backend, ...] = (native, pallas, reference)  # type: ignore[assignment]
+BACKENDS: tuple[Backend, ...] = (native, pallas, reference)
 NO_BOUNDARY = Boundary()
 SHARE = 512  # rows that are differentiated at a time: what is made on the way stays in the cache
 

@@ -19,19 +19,17 @@ from longhmm.backends.evaluate import Params
 from longhmm.backends.protocol import NO_KEY, NO_STATE, Boundary, ChunkPaths, PathsGiven, PathsWanted, Potentials
 from longhmm.backends.resident import Data, Program, by_blocks, defined, propagated
 from longhmm.backends.stitch import OVERLAPS, TOLERANCE, find_paths, inner_gap
-from longhmm.backends.stream import Progress, Stream
+from longhmm.backends.stream import Stream
 from longhmm.data.layout import Layout
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.model.memory import unfold
 
 
-def best_path(
-    model: HMM, params: Mapping[str, Any], sequences: Sequences, progress: Progress | None = None
-) -> np.ndarray:
+def best_path(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> np.ndarray:
     """The most probable path of states (Viterbi), `(T,)`, exact for every sequence."""
     blocks = _blocks(model, params, sequences)
-    return _join(blocks, False, _messages(blocks, False), NO_KEY, progress)
+    return _join(blocks, False, _messages(blocks, False), NO_KEY)
 
 
 def sampled_path(
@@ -39,13 +37,12 @@ def sampled_path(
     params: Mapping[str, Any],
     sequences: Sequences,
     key: jax.Array,
-    progress: Progress | None = None,
     *,
     messages: list[np.ndarray] | None = None,
 ) -> np.ndarray:
     """One path of states drawn from `P(x | all y)`, `(T,)`. `messages`, from `filtered_messages`, serve many draws."""
     blocks, words = _blocks(model, params, sequences), np.asarray(jax.random.key_data(key)).ravel()[:2]
-    return _join(blocks, True, messages or _messages(blocks, True), words, progress)
+    return _join(blocks, True, messages or _messages(blocks, True), words)
 
 
 def filtered_messages(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> list[np.ndarray]:
@@ -66,9 +63,7 @@ def _messages(blocks: Blocks, drawn: bool) -> list[np.ndarray]:
     return [outcome.found.forward_in for outcome in run.outcomes()]
 
 
-def _join(
-    blocks: Blocks, drawn: bool, messages: list[np.ndarray], key: np.ndarray, progress: Progress | None
-) -> np.ndarray:
+def _join(blocks: Blocks, drawn: bool, messages: list[np.ndarray], key: np.ndarray) -> np.ndarray:
     """The path, from the messages before every chunk."""
     asked = [Asked(index, boundary=Boundary(before), key=key) for index, before in enumerate(messages)]
     following = _following(blocks, drawn, asked)
@@ -78,8 +73,6 @@ def _join(
     for index, outcome in enumerate(filled):
         start, stop = blocks.bounds(index)
         path[start:stop] = outcome.found.states
-        if progress is not None:
-            progress(stop - start)
     return blocks.memory.path(path)
 
 
@@ -115,7 +108,7 @@ class DrawnPath(NamedTuple):
 
 def draw_path(program: Program, data: Data, params: Params, key: jax.Array) -> DrawnPath:
     """A draw from `P(x | all y)`, under `jax.enable_x64(True)`; where an emission has no lowering, block by block."""
-    spans = (0, 0, 0) if program.backend.name == "cpp" else (program.overlaps[-1], program.chunk, 1)
+    spans = (0, 0, 0) if program.backend.in_place else (program.overlaps[-1], program.chunk, 1)
     layout, words = replace(data.layout, spans=spans), jax.random.key_data(key).ravel()[:2]
     small = jnp.uint8 if program.model.n_states <= NO_STATE else jnp.int32
 

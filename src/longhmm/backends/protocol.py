@@ -152,6 +152,7 @@ class Backend(Protocol):
     """Turns potentials into marginals and paths, inside compiled programs and outside."""
 
     name: str
+    in_place: bool  # whether it reads rows where they lie, in chunks of any length; else all fill equal spans
     many_points: bool  # whether under `jax.vmap` one call serves many sets of parameters
     underflows: bool  # whether maps may hold `NO_STATE` where it is not told to use log space
 

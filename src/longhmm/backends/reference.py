@@ -37,6 +37,7 @@ GROUP_ENTRIES = {"cpu": 1 << 16}
 GROUP_ENTRIES_ELSEWHERE = 1 << 24
 
 name = "reference"
+in_place = False
 many_points = False
 underflows = False
 
@@ -142,7 +143,7 @@ def _trace(
     state before time t given state j at it; and the last of the core `(K + 1, W)`, given the one behind it, or none."""
     placed, left, end = place(layout), layout.left, layout.left + layout.core
     steps = chunk_steps(potentials, layout, placed)
-    before = at_zero(before)[0]
+    before = at_zero(before)
     before = before if draws is None else before - log_sum_exp(before, 0)
     messages, gains = path_messages(before, steps, best=draws is None)
     came, final = at_time(messages, left), at_time(messages, end)

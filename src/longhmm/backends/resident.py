@@ -59,11 +59,11 @@ class Program(Tree):
     @property
     def overlaps(self) -> tuple[int, ...]:
         """Rows by which chunks start early, in the order in which they are tried."""
-        return stitch.OVERLAPS if self.backend.name == "cpp" else FIXED_OVERLAPS
+        return stitch.OVERLAPS if self.backend.in_place else FIXED_OVERLAPS
 
     def trimmed(self, layout: Layout, overlap: Any, around: int) -> Layout:
         """The chunks as they start `overlap` rows early, in spans with `around` rows on either side."""
-        spans = (0, 0, 0) if self.backend.name == "cpp" else (around, self.chunk, around)
+        spans = (0, 0, 0) if self.backend.in_place else (around, self.chunk, around)
         return layout.trimmed(overlap, overlap, spans)
 
     @property

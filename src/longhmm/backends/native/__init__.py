@@ -23,6 +23,7 @@ from longhmm.data.layout import Layout
 from longhmm.model.statistics import FUNCTIONS, Terms
 
 name = "cpp"
+in_place = True
 many_points = True
 underflows = True
 MOST_STATES = 255  # of a model whose paths it can find: a state is a byte, and one value means none

@@ -24,7 +24,10 @@ from longhmm.inference.markov import stationary
 from longhmm.inference.scaling import weighted_sum
 
 name = "pallas"
+in_place = False
 many_points = True
+underflows = reference.underflows
+paths = reference.paths  # which are found in double precision
 MOST_STATES = 32
 HELD_STATES = 8  # up to here the transition matrix and the counts of transitions stay in registers
 AXIS = "windows"  # of the mesh
