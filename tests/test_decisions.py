@@ -34,26 +34,27 @@ def backend_questions(trees: dict[str, ast.Module]) -> dict[str, list[int]]:
 
 
 def family_questions(trees: dict[str, ast.Module]) -> dict[str, list[int]]:
-    """`isinstance` and `issubclass` on a family of emissions, outside the file that defines it."""
+    """`isinstance` and `issubclass` on a family of emissions outside the file that defines it, and comparisons of a
+    `name` with that of one."""
     homes = _families(trees)
 
-    def elsewhere(call: ast.Call, file: str) -> bool:
-        return any(homes.get(_name(each), file) != file for each in ast.walk(call.args[1]))
+    def elsewhere(inside: ast.AST, file: str) -> bool:
+        return any(homes.get(_word(each), file) != file for each in ast.walk(inside))
 
-    return {
-        file: [call.lineno for call in _calls(tree, {"isinstance", "issubclass"}) if elsewhere(call, file)]
-        for file, tree in trees.items()
-    }
+    def asks(node: ast.AST, file: str) -> bool:
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            return any(_name(side) == "name" for side in sides) and any(elsewhere(side, file) for side in sides)
+        known = isinstance(node, ast.Call) and _name(node.func) in {"isinstance", "issubclass"}
+        return known and elsewhere(node.args[1], file)
+
+    return {file: [node.lineno for node in ast.walk(tree) if asks(node, file)] for file, tree in trees.items()}
 
 
 def default_sampler_names(trees: dict[str, ast.Module]) -> dict[str, list[int]]:
     """Any use of the name of the default sampler, in code or in words."""
-
-    def words(node: ast.AST) -> str:
-        return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else _name(node)
-
     return {
-        file: [getattr(node, "lineno", 0) for node in ast.walk(tree) if DEFAULT_SAMPLER in words(node)]
+        file: [getattr(node, "lineno", 0) for node in ast.walk(tree) if DEFAULT_SAMPLER in _word(node)]
         for file, tree in trees.items()
     }
 
@@ -70,6 +71,11 @@ def _name(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.name if isinstance(node, ast.alias | ast.ClassDef) else ""
+
+
+def _word(node: ast.AST) -> str:
+    """A text, or a name."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else _name(node)
 
 
 def _families(trees: dict[str, ast.Module]) -> dict[str, str]:
@@ -145,6 +151,14 @@ def test_the_default_sampler_has_the_name_that_is_looked_for():
                 "run/a.py": "a = isinstance(1, Emission)\nb = isinstance(1, int | Wide)\n",
             },
             ["run/a.py:2 decides which family an emission is"],
+        ),
+        (
+            1,
+            {
+                "model/e.py": "class Normal(Emission): ...\nx = e.name == 'Normal'\n",
+                "run/a.py": "a = e.name == 'normal'\nb = e.kind == 'Normal'\nc = e.name in ('Other', 'Normal')\n",
+            },
+            ["run/a.py:3 decides which family an emission is"],
         ),
         (
             2,

@@ -292,8 +292,7 @@ def drift_to_try(emission: Any) -> str:
     if emission.support is not constraints.real or getattr(emission, "streams", None):
         return "subtract a slow baseline before the fit"
     knots = 2 * emission.drift.knots if emission.drift is not None else KNOTS
-    name = "Gaussian(..., " if emission.name == "Coloured" else f"{emission.name}("
-    return f"try lh.{name}drift=lh.Drift({knots})), on the command line --drift {knots}"
+    return f"try lh.{emission.call}drift=lh.Drift({knots})), on the command line --drift {knots}"
 
 
 def still(model: Any) -> Any:

@@ -4,12 +4,40 @@ of priors one whose parameters follow covariates; a drift puts it on a baseline.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, ClassVar, TypeVar
 
 from longhmm.errors import ModelError
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.regression import Regression, as_regression
+
+Class = TypeVar("Class", bound=type)
+# What an emission around another one has in common with it, whatever else it changes.
+COMMON: tuple[str, ...] = (
+    "name",
+    "call",
+    "dim",
+    "support",
+    "_vector",
+    "factorises",
+    "lags",
+    "couples",
+    "check",
+    "fill",
+)
+COMMON += ("more_noise", "takes_response")
+
+
+def like_its_emission(*names: str) -> Callable[[Class], Class]:
+    """A class whose instances hold an `emission` and are like it in these respects, and in those of `COMMON`."""
+
+    def like_it(around: Class) -> Class:
+        for name in (*COMMON, *names):
+            setattr(around, name, property(attrgetter(f"emission.{name}")))
+        return around
+
+    return like_it
 
 
 class MadeOf:

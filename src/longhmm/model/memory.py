@@ -105,6 +105,16 @@ class Dependence:
 
     couples = False  # whether `log_likelihoods` depends on the state before a row too
     sees_transitions = False  # whether they depend on the parameter of the transitions too
+    takes_response = False  # whether an argument says how an instrument shows a step
+
+    @property
+    def call(self) -> str:
+        """How it is written, up to further arguments."""
+        return f"{type(self).__name__}("
+
+    def more_noise(self, far: int) -> str:
+        """What to try where residuals are correlated over so many rows: a line of Python, and an option."""
+        return "take every second observation, or fewer"
 
     def beside(self, transitions: Any) -> Self:
         """The same emission in a model with these transitions, which it may depend on."""

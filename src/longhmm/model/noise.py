@@ -144,19 +144,19 @@ def coloured_options(dim: int, *, noise: Any = None, response: Any = None, **pri
 
 
 def noise_to_try(emission: Any, values: np.ndarray) -> str:
-    """A model whose noise has the correlations of residuals `(n,)`, NaN where missing, as a line of Python and an
-    option."""
+    """A model whose noise has the correlations of residuals `(n,)`, NaN where missing, as the emission has it."""
     centred = values - np.nanmean(values)
     found = [np.nanmean(centred[lag:] * centred[:-lag]) / np.nanvar(values) for lag in range(1, LAGS + 1)]
     far = int(np.flatnonzero(np.abs(found) > LEAST).max(initial=0)) + 1
-    if emission.name == "Gaussian" and emission.dim == 1:
-        name, kind, order = ("MANoise", "ma", far) if far < LAGS else ("ARNoise", "ar", 2)
-        return f"try lh.Gaussian(noise=lh.{name}({order})), on the command line --noise {kind}:{order}"
-    if emission.name == "Coloured":
-        order = int(emission.lags) + 2
-        return f"try lh.Gaussian(noise=lh.ARNoise({order})), on the command line --noise ar:{order}"
-    if emission.name in ("Gaussian", "AR"):
-        lags = int(emission.lags) + 1
-        features = f"dim={emission.dim}, " if emission.dim > 1 else ""
-        return f"try lh.AR({features}lags={lags}), on the command line --emission ar --lags {lags}"
-    return "take every second observation, or fewer"
+    said: str = emission.more_noise(far)
+    return said
+
+
+def with_noise(kind: str, order: int) -> str:
+    name = {"ar": "ARNoise", "ma": "MANoise"}[kind]
+    return f"try lh.Gaussian(noise=lh.{name}({order})), on the command line --noise {kind}:{order}"
+
+
+def with_lags(dim: int, lags: int) -> str:
+    features = f"dim={dim}, " if dim > 1 else ""
+    return f"try lh.AR({features}lags={lags}), on the command line --emission ar --lags {lags}"

@@ -20,6 +20,7 @@ from longhmm.model.emissions import Before
 from longhmm.model.emissions.family import Family
 from longhmm.model.emissions.gaussian import REGIONS, VARIANCE_SHARE
 from longhmm.model.lowering import GAUSSIAN, Lowering
+from longhmm.model.noise import with_lags
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
@@ -74,6 +75,9 @@ class AR(Family):
         if name == "phi":
             return ("state", "lag", "feature", "with_feature")[: 2 if self.dim == 1 else 4]
         return super().axes(name, n_states)
+
+    def more_noise(self, far: int) -> str:
+        return with_lags(self.dim, self.lags + 1)
 
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
         ratio = summary.sd[:, None] / summary.sd

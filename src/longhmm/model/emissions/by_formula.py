@@ -16,6 +16,7 @@ from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.emissions import Before, Emission
 from longhmm.model.formula import Formula
+from longhmm.model.made_of import like_its_emission
 from longhmm.model.parameters import Named, Parameter, Params, Pending
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.regression import SUFFIX, Coefficients, Regression, as_regression, has_link
@@ -26,6 +27,7 @@ Values = dict[str, Any]
 
 
 @EMISSIONS.register("by-formula", offered=False)
+@like_its_emission("shared", "streams")
 class ByFormula(Emission):
     """An emission of which some parameters follow covariates; `Gamma(mean="~ cos(hour)")` makes one, too.
 
@@ -238,17 +240,6 @@ class ByFormula(Emission):
         if self.lags:
             return None
         return self.coefficients(fit_groups(self.emission, rows, np.random.default_rng(0)))
-
-
-def _same(name: str) -> Any:
-    return property(lambda self: getattr(self.emission, name))
-
-
-for each in (
-    *("name", "dim", "support", "_vector", "factorises", "lags", "couples", "shared"),
-    *("streams", "check", "fill"),
-):
-    setattr(ByFormula, each, _same(each))
 
 
 def _follows(each: Any) -> bool:

@@ -18,7 +18,7 @@ from longhmm.model.emissions import Before
 from longhmm.model.emissions.ar import AR, ARLowering
 from longhmm.model.emissions.gaussian import VARIANCE_SHARE
 from longhmm.model.memory import Memory, remember
-from longhmm.model.noise import coloured_options
+from longhmm.model.noise import coloured_options, with_noise
 from longhmm.model.parameters import Parameter, Params, Pending, make_parameter, specification
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
@@ -39,6 +39,8 @@ class Coloured(AR):
     What a row says depends on the levels of rows before it: states remember them (see `Memory`); with `latest` only
     the latest change. The likelihood is conditional, as of `AR`.
     """
+
+    call, takes_response = "Gaussian(..., ", True
 
     def __init__(
         self,
@@ -116,6 +118,9 @@ class Coloured(AR):
         memory, found = self.memory(n_states), copy.copy(self)
         found._levels, found._remembered = n_states, None if memory is None else tuple(map(tuple, memory.past.tolist()))
         return found
+
+    def more_noise(self, far: int) -> str:
+        return with_noise("ar", self.lags + 2)
 
     def default_priors(self, summary: DataSummary) -> dict[str, Distribution]:
         sd = RootInverseGamma(1.5, 0.5 * VARIANCE_SHARE * float(summary.sd[0]) ** 2)

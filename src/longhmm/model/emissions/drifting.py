@@ -16,6 +16,7 @@ from longhmm.errors import ModelError
 from longhmm.model.drift import Baseline, Drift, RandomWalk
 from longhmm.model.emissions import Before, Emission
 from longhmm.model.formula import Formula
+from longhmm.model.made_of import like_its_emission
 from longhmm.model.memory import Memory
 from longhmm.model.parameters import Parameter, Params, Pending
 from longhmm.model.registry import EMISSIONS
@@ -25,6 +26,7 @@ NAME = "drift"
 
 
 @EMISSIONS.register("drifting", offered=False)
+@like_its_emission("sees_transitions", "streams", "means", "cdf", "values")
 class Drifting(Emission):
     """`y_t - b(t)` follows an emission, with a baseline b of a few coefficients `drift (size,)`, or `(D, size)`; made
     by `Gaussian(drift=Drift(...))`, too.
@@ -185,14 +187,3 @@ class Drifting(Emission):
         """Of the emission without a baseline, which is found with everything else."""
         found = self.emission.fit(groups)
         return None if found is None else {**found, NAME: np.zeros(self._own.shape)}
-
-
-def _same(name: str) -> Any:
-    return property(lambda self: getattr(self.emission, name))
-
-
-for each in (
-    *("name", "dim", "support", "_vector", "factorises", "lags", "couples", "sees_transitions"),
-    *("streams", "check", "fill", "means", "cdf", "values"),
-):
-    setattr(Drifting, each, _same(each))

@@ -18,6 +18,7 @@ from longhmm.model.covariance import LOG_2PI, marginal_log_density
 from longhmm.model.emissions import Emission
 from longhmm.model.emissions.family import Family
 from longhmm.model.lowering import GaussianLowering
+from longhmm.model.noise import LAGS, with_lags, with_noise
 from longhmm.model.normal_updates import NormalUpdates
 from longhmm.model.parameters import Params
 from longhmm.model.registry import EMISSIONS
@@ -52,6 +53,7 @@ class Gaussian(Family):
     """
 
     otherwise = "coloured", ("noise", "response")
+    takes_response = True
 
     def __init__(
         self, dim: int = 1, covariance: Any = "full", *, mean: Any = None, sd: Any = None, variance: Any = None
@@ -153,6 +155,11 @@ class Gaussian(Family):
         factor = jnp.linalg.cholesky(params["covariance"])
         # A sum over a broadcast product: one fused loop, where a batch of tiny matrix products is slow.
         return mean[states] + jnp.sum(factor[states] * noise[:, None, :], -1)
+
+    def more_noise(self, far: int) -> str:
+        if self.dim > 1:
+            return with_lags(self.dim, 1)
+        return with_noise("ma", far) if far < LAGS else with_noise("ar", 2)
 
     def centre(self, params: Params) -> Any:
         """The middle of the means: sums of squares of numbers near 10^6 leave no digits for a variance of 1."""

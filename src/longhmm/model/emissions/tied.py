@@ -14,12 +14,14 @@ from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.emissions import Before, Emission
 from longhmm.model.lowering import Lowering
+from longhmm.model.made_of import like_its_emission
 from longhmm.model.parameters import Parameter, Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
 
 @EMISSIONS.register("tied", offered=False)
+@like_its_emission("specifications", "has_full_covariance", "log_prior", "centre")
 class Tied(Emission):
     """State k emits like level `levels[k]` of `emission`.
 
@@ -92,10 +94,6 @@ class Tied(Emission):
         return None if self.emission.lowering is None else TiedLowering(self, self.emission.lowering)
 
 
-def _same(name: str) -> Any:
-    return property(lambda self: getattr(self.emission, name))
-
-
 def _of_states(name: str, axis: int) -> Any:
     @wraps(getattr(Emission, name))
     def method(self: Tied, *args: Any) -> Any:
@@ -104,11 +102,6 @@ def _of_states(name: str, axis: int) -> Any:
     return method
 
 
-for each in (
-    *("name", "dim", "specifications", "support", "_vector", "factorises", "has_full_covariance", "lags", "couples"),
-    *("log_prior", "check", "fill", "centre"),
-):
-    setattr(Tied, each, _same(each))
 for each, axis in {"log_density": -1, "means": 0, "cdf": 1, "cdf_of_rows": 1}.items():
     setattr(Tied, each, _of_states(each, axis))
 

@@ -22,7 +22,7 @@ def at_changes(path: DrawnPath, residuals: np.ndarray, position: np.ndarray) -> 
     or no option says it."""
     emission: Any = path.model.emission
     changes = np.flatnonzero((np.diff(path.states) != 0) & ~path.opens[1:]) + 1
-    if emission.dim > 1 or emission.name not in ("Gaussian", "Coloured") or len(changes) < FEWEST:
+    if emission.dim > 1 or not emission.takes_response or len(changes) < FEWEST:
         return None
     rows = np.searchsorted(path.position, position)
     following = np.searchsorted(changes, rows)
@@ -38,8 +38,7 @@ def at_changes(path: DrawnPath, residuals: np.ndarray, position: np.ndarray) -> 
     if len(steps) == 1 or (len(known) > 1 and _same(steps, known)):
         return f"nothing more if that does not matter, since {where}, where a step falls between two samples"
     listed = ", ".join(f"{each:.4g}" for each in steps)
-    others = "..., " if emission.name == "Coloured" else ""
-    call = f"lh.Gaussian({others}response=lh.StepResponse([{listed}]))"
+    call = f"lh.{emission.call}response=lh.StepResponse([{listed}]))"
     return f"{call}, on the command line --response {listed.replace(' ', '')}, since {where}"
 
 
