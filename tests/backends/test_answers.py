@@ -280,7 +280,7 @@ def test_wrong_number_of_features_and_of_draws() -> None:
     for ask in (log_likelihood, state_probabilities, decode, sample_states):
         with pytest.raises(ModelError, match="2 feature"):
             ask(model, params, np.ones((5, 2)))
-    with pytest.raises(ModelError, match="draws must be at least 1, got 0"):
+    with pytest.raises(ModelError, match="draws must be a whole number of at least 1, got 0"):
         sample_states(model, params, [1, 2], draws=0)
 
 

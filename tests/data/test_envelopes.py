@@ -55,5 +55,5 @@ def test_steps_are_powers_of_two_and_no_larger_than_needed():
 def test_ranges_outside_the_data_are_refused(start, stop):
     with pytest.raises(DataError, match="start and stop must satisfy 0 <= start < stop <= 10, got start"):
         envelope(open_data(np.zeros(10)), start, stop)
-    with pytest.raises(DataError, match="bins must be at least 1, got 0"):
+    with pytest.raises(DataError, match="bins must be a whole number of at least 1, got 0"):
         envelope(open_data(np.zeros(10)), bins=0)

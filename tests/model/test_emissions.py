@@ -261,7 +261,7 @@ def normal(**priors: Any) -> Emission:
         (lambda: Emission(dist.MultivariateNormal, loc=dist.Normal(0.0, np.ones(3)), covariance_matrix=np.eye(3)),
          "one distribution over 1 feature"),
         (lambda: Emission(None), "must override log_density"),
-        (lambda: normal(dim=0, loc=0.0), "dim must be a positive integer"),
+        (lambda: normal(dim=0, loc=0.0), "dim must be a whole number of at least 1"),
     ],
 )  # fmt: skip
 def test_what_cannot_work_is_refused_with_a_sentence(make: Any, message: str) -> None:

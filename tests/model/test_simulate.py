@@ -140,7 +140,7 @@ def test_rare_transitions_occur_as_often_as_they_should() -> None:
 
 
 def test_what_cannot_be_simulated() -> None:
-    with pytest.raises(ModelError, match="length must be at least 1, got 0"):
+    with pytest.raises(ModelError, match="length must be a whole number of at least 1, got 0"):
         simulate(MODEL, PARAMS, 0)
     with pytest.raises(ModelError, match="row sums"):
         simulate(MODEL, {**PARAMS, "transition": np.ones((K, K))}, 10)
@@ -175,5 +175,5 @@ def test_files_hold_what_arrays_hold(tmp_path, emission):
     module.simulate_to_file(model, params, length, tmp_path / "y.npy", states_file=tmp_path / "x.npy", seed=4)
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy").reshape(values.shape), values)
     np.testing.assert_array_equal(np.load(tmp_path / "x.npy"), states)
-    with pytest.raises(ModelError, match="length must be at least 1"):
+    with pytest.raises(ModelError, match="length must be a whole number of at least 1"):
         module.simulate_to_file(model, params, 0, tmp_path / "y.npy")

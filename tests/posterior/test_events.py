@@ -69,7 +69,7 @@ def test_bed_begins_where_the_data_do_and_leaves_background_out(table, tmp_path)
     assert {(row[0], row[3]) for row in rows} == {("seq0", "state1")}
     np.testing.assert_array_equal([int(row[1]) for row in rows], 1000 + 200 * wanted["start"])
     np.testing.assert_array_equal([int(row[2]) for row in rows], 1000 + 200 * wanted["end"])
-    with pytest.raises(ModelError, match="origin at least 0, got 1 and -1"):
+    with pytest.raises(ModelError, match="origin must be a whole number of at least 0, got -1"):
         write_bed(tmp_path / "a.bed", table, origin=-1)
 
 

@@ -73,7 +73,7 @@ def test_score_after_the_training_data(posterior):
     found = posterior.score(test, draws=6, after=train)
     assert found.log_density == pytest.approx(logsumexp(each) - np.log(6), rel=1e-9)
     assert np.all(np.abs(found.by_draw - posterior.score(test, draws=6).by_draw) > 1e-2)
-    with pytest.raises(ModelError, match="blocks must be at least 1"):
+    with pytest.raises(ModelError, match="blocks must be a whole number of at least 1"):
         posterior.score(test, blocks=0)
     with pytest.raises(DataError, match="after= goes with one sequence"):
         posterior.score(DATA, after=train)
@@ -131,7 +131,7 @@ def test_one_step_predictions_add_up_over_many_blocks(monkeypatch):
 def test_predictions_need_room(posterior):
     with pytest.raises(DataError, match="10 steps after"):
         posterior.predictive_log_prob(DATA, steps=10)
-    with pytest.raises(ModelError, match="steps must be at least 1"):
+    with pytest.raises(ModelError, match="steps must be a whole number of at least 1"):
         posterior.predictive_log_prob(DATA, steps=0)
 
 
@@ -182,7 +182,7 @@ def test_forecast(posterior):
     np.testing.assert_allclose(below.mean(axis=0), 0.9, atol=0.001)
     assert found.samples.shape == (12_000, 4, 1)
     assert np.array_equal(posterior.forecast(values, 4, draws=6, paths=2000).mean, found.mean)
-    with pytest.raises(ModelError, match="steps and paths"):
+    with pytest.raises(ModelError, match="steps must be a whole number"):
         posterior.forecast(values, 0)
 
 

@@ -261,8 +261,8 @@ def test_expected_counts_add_up():
     expected = expect(data, params, by_sums=True)
     assert expected.first.sum() == pytest.approx(2.0)
     assert expected.transitions.sum() == pytest.approx(498.0)
-    assert expected.emission[:, 0].sum() == pytest.approx(500.0)
-    assert expected.emission[:, 1].sum() == pytest.approx(float(sum(each.sum() for each in y)))
+    assert expected.collected[:, 0].sum() == pytest.approx(500.0)
+    assert expected.collected[:, 1].sum() == pytest.approx(float(sum(each.sum() for each in y)))
     assert not jax.config.jax_enable_x64
 
 
@@ -274,5 +274,5 @@ def test_extrapolation_of_a_geometric_climb():
 
 
 def test_bad_arguments_are_named():
-    with pytest.raises(lh.errors.ModelError, match="restarts at least 1"):
+    with pytest.raises(lh.errors.ModelError, match="restarts must be a whole number of at least 1"):
         lh.fit_em(lh.HMM(n_states=2, emission=lh.Poisson()), [1, 2, 3], restarts=0)

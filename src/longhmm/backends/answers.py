@@ -11,7 +11,7 @@ import numpy as np
 
 from longhmm.backends.paths import best_path, filtered_messages, sampled_path
 from longhmm.backends.stream import stream, totals
-from longhmm.errors import ImpossibleObservationError, ModelError
+from longhmm.errors import ImpossibleObservationError, check_whole
 from longhmm.model.hmm import HMM
 
 if TYPE_CHECKING:
@@ -90,8 +90,7 @@ def sample_states(
         >>> lh.sample_states(model, params, [0, 1, 9, 7], draws=3).shape
         (3, 4)
     """
-    if draws < 1:
-        raise ModelError(f"draws must be at least 1, got {draws}.")
+    check_whole("draws", draws, 1)
     model, sequences = model.meet(data)
     messages = filtered_messages(model, params, sequences)
     keys = (jax.random.fold_in(jax.random.key(seed), draw) for draw in range(draws))

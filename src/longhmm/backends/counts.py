@@ -52,9 +52,8 @@ def of_counts(model: HMM, sequences: Sequences) -> CountLowering | None:
     if not (counts and alone and here):
         return None
     if sequences not in _largest:
-        starts = range(0, sequences.length, ROWS_AT_ONCE)
-        blocks = (sequences.rows(start, min(start + ROWS_AT_ONCE, sequences.length)) for start in starts)
-        largest = max(rows.values.max(where=rows.observed, initial=0) for rows in blocks)
+        blocks = sequences.blocks(ROWS_AT_ONCE)
+        largest = max(rows.values.max(where=rows.observed, initial=0) for _, rows in blocks)
         _largest[sequences] = int(min(largest, MOST_COUNTS))
     size = ladder(_largest[sequences] + 1)
     return CountLowering(emission, size) if size <= min(MOST_COUNTS, sequences.length // 8) else None

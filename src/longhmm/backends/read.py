@@ -1,6 +1,5 @@
 """Rows of data for a backend: read, checked, and made into the numbers of the emission's lowering where it has one."""
 
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -96,7 +95,8 @@ class Reader:
         known, key = _known.setdefault(self.sequences, {}), jax.tree.structure(self.model.emission)
         if key not in known:
             with jax.enable_x64(True):
-                known[key] = float(sum(lowering.log_base_measure(*rows[:2]) for _, rows in _blocks(self.sequences)))
+                blocks = self.sequences.blocks(SHARE)
+                known[key] = float(sum(lowering.log_base_measure(*rows[:2]) for _, rows in blocks))
         return known[key]
 
 
@@ -144,16 +144,10 @@ def _numbers(lowering: Lowering, rows: Rows) -> np.ndarray:
     return found
 
 
-def _blocks(sequences: Sequences) -> Iterator[tuple[int, Rows]]:
-    size = SHARE if sequences.in_memory else COPIED_ROWS
-    for start in range(0, sequences.length, size):
-        yield start, sequences.rows(start, min(start + size, sequences.length))
-
-
 def check_all(model: HMM, sequences: Sequences) -> bool:
     """Look at all data once: refuse what the emission cannot have produced; True if a row is observed in part."""
     found = False
-    for start, block in _blocks(sequences):
+    for start, block in sequences.blocks(SHARE if sequences.in_memory else COPIED_ROWS):
         model.check_rows(sequences, block.values, block.observed, start, block.states)
         seen = block.observed
         found = found or not (seen.all() or np.array_equal(seen.any(axis=1), seen.all(axis=1)))

@@ -56,7 +56,7 @@ def forward_gap(log_step: jax.Array, forward_out: jax.Array, forward_in: jax.Arr
     """Largest difference of log odds `(W,)` of the messages that left chunks and those the next ones began with, one
     step on, `(K, K)` or `(W, K, K)`, after which what is too small to matter is gone. `best`: scores of best paths."""
     total = jnp.max if best else log_sum_exp
-    one, other = (at_zero(total(each[:, :, None] + log_step, 1).T)[0] for each in (forward_out, forward_in))
+    one, other = (at_zero(total(each[:, :, None] + log_step, 1).T) for each in (forward_out, forward_in))
     impossible = jnp.isneginf(one) & jnp.isneginf(other)
     gap = jnp.abs(one - other) - ROUNDING * jnp.finfo(one.dtype).eps * jnp.abs(one)
     return jnp.nan_to_num(jnp.max(jnp.where(impossible, 0.0, gap), axis=0), nan=jnp.inf, posinf=jnp.inf)
@@ -141,7 +141,7 @@ def propagate_backward(carry: jax.Array, operators: jax.Array, ends: jax.Array) 
     def step(message: jax.Array, inputs: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         operator, last = inputs
         behind = jnp.where(last, 0.0, message)
-        onward = at_zero(log_sum_exp(operator + behind[None, :], 1))[0]
+        onward = at_zero(log_sum_exp(operator + behind[None, :], 1))
         return jnp.where(jnp.all(jnp.isneginf(onward)), 0.0, onward), behind
 
     first, behind = jax.lax.scan(step, carry, (operators, ends), reverse=True)

@@ -22,7 +22,7 @@ from longhmm.backends.stitch import (
 )
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
-from longhmm.errors import ImpossibleObservationError, ModelError
+from longhmm.errors import ImpossibleObservationError, check_whole
 from longhmm.model.hmm import HMM
 from longhmm.model.memory import unfold
 
@@ -75,7 +75,6 @@ def stream(
     *,
     reduce: Reducer | None = None,
     forward_only: bool = False,
-    progress: Progress | None = None,
 ) -> Iterator[Any]:
     """The blocks of all data in order: for each what `reduce` makes of its `Own` rows, or these as they are.
 
@@ -84,7 +83,7 @@ def stream(
     memory, model, params = unfold(model, params)
     reducer = None if reduce is None else partial(_folded, memory, reduce)  # near the data, where it makes them small
     how = How(params, collect, reducer, forward_only=forward_only, probabilities=True)
-    owns = (outcome.own for outcome in Stream(Blocks(how, model, sequences), progress=progress).outcomes())
+    owns = (outcome.own for outcome in Stream(Blocks(how, model, sequences)).outcomes())
     return map(memory.folded, owns) if reduce is None else owns
 
 
@@ -199,8 +198,7 @@ class Stretches:
     """
 
     def __init__(self, model: HMM, sequences: Sequences, count: int) -> None:
-        if count < 1:
-            raise ModelError(f"blocks must be at least 1, got {count!r}.")
+        check_whole("blocks", count, 1)
         self.model, self.sequences = model, sequences
         self.edges = np.linspace(0, sequences.length, min(count, sequences.length) + 1).astype(np.int64)
         length = sequences.length / count

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from longhmm.data.sequences import Sequences
-from longhmm.errors import DataError
+from longhmm.errors import DataError, check_whole
 
 READ_AT_ONCE = 1 << 20  # rows
 
@@ -31,8 +31,7 @@ def envelope(sequences: Sequences, start: int = 0, stop: int | None = None, *, b
     if not 0 <= start < stop <= sequences.length:
         bounds = f"0 <= start < stop <= {sequences.length}"
         raise DataError(f"start and stop must satisfy {bounds}, got start {start} and stop {stop}.")
-    if bins < 1:
-        raise DataError(f"bins must be at least 1, got {bins!r}.")
+    check_whole("bins", bins, 1, DataError)
     step = step_for(stop - start, bins)
     parts = []
     rows = max(step, READ_AT_ONCE // step * step)

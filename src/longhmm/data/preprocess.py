@@ -157,8 +157,7 @@ def _moments(sequences: Sequences) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each feature; the spread of a constant feature counts as 1."""
     count, total, squares = np.zeros((3, sequences.dim))
     shift: np.ndarray | None = None
-    for start in range(0, sequences.length, ROWS_AT_ONCE):
-        block = sequences.rows(start, min(start + ROWS_AT_ONCE, sequences.length))
+    for _, block in sequences.blocks(ROWS_AT_ONCE):
         values = np.where(block.observed, block.values.astype(np.float64), np.nan)
         if shift is None:  # keeps the digits of a small spread around a large mean
             shift = np.nan_to_num(_medians(values))

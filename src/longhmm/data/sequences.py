@@ -61,6 +61,10 @@ class Sequences:
         """Positions `start` to `stop` (exclusive), whether or not they lie in one sequence; NaN is left in place."""
         return self._rows(start, stop, lags, self.stored(start - min(lags, start), stop))
 
+    def blocks(self, size: int) -> Iterator[tuple[int, Rows]]:
+        """All rows, so many at a time, each time with where they begin."""
+        return ((start, self.rows(start, min(start + size, self.length))) for start in range(0, self.length, size))
+
     def rows_of(self, spans: list[tuple[int, int]], lags: int = 0) -> Iterator[Rows]:
         """What `rows` gives for each span; a Dask array is asked once, a store far away by several readers."""
         if isinstance(self.source, DaskSource) and len(self.parts) == 1:

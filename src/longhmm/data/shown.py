@@ -1,7 +1,8 @@
-"""How data look in a notebook."""
+"""How data look in a notebook, and tables there."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +38,15 @@ def data_html(self: Sequences) -> str:
     facts += whereabouts(self)
     more = f"<p>and {self.dim - MOST_FEATURES} more features</p>" if self.dim > MOST_FEATURES else ""
     part = "" if count == self.length else f"<p>numbers of the first {count:,} observations</p>"
-    head = _row("th", ["feature", "least", "mean", "largest", "missing"])
-    body = "".join(_row("td", each) for each in cells)
-    return (
-        f"<div class='longhmm-data'><p><b>{escape(self.name)}</b>: {escape(', '.join(facts))}</p>"
-        f"<table><thead>{head}</thead><tbody>{body}</tbody></table>{more}{part}</div>"
+    shown = html_table(("feature", "least", "mean", "largest", "missing"), cells)
+    said = f"<p><b>{escape(self.name)}</b>: {escape(', '.join(facts))}</p>"
+    return f"<div class='longhmm-data'>{said}{shown}{more}{part}</div>"
+
+
+def html_table(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
+    """Every text is escaped."""
+    top, *body = (
+        f"<tr>{''.join(f'<{kind}>{escape(str(each))}</{kind}>' for each in cells)}</tr>"
+        for kind, cells in (("th", head), *(("td", row) for row in rows))
     )
-
-
-def _row(kind: str, cells: list[Any]) -> str:
-    return f"<tr>{''.join(f'<{kind}>{escape(str(each))}</{kind}>' for each in cells)}</tr>"
+    return f"<table><thead>{top}</thead><tbody>{''.join(body)}</tbody></table>"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.inference.scaling import log_sum_exp, safe_log
+from longhmm.inference.scaling import at_zero, log_sum_exp, safe_log
 
 if TYPE_CHECKING:
     from jaxtyping import Bool, Float
@@ -87,6 +87,4 @@ def settle(held: Held, log_matrices: jax.Array) -> jax.Array:
 
 def _earlier(log_matrices: jax.Array, log_steps: jax.Array, log_beta: jax.Array) -> jax.Array:
     """Backward messages of the rows before: `sum_j M(i, j) beta(j)`, with their peak moved to 0."""
-    found = log_sum_exp(log_matrices + (log_steps + log_beta[..., None, :]), -1)
-    peak = jnp.max(found, axis=-1, keepdims=True)
-    return found - jnp.where(jnp.isneginf(peak), 0.0, peak)
+    return at_zero(log_sum_exp(log_matrices + (log_steps + log_beta[..., None, :]), -1), -1)

@@ -136,7 +136,7 @@ def path_origins(messages: jax.Array, steps: Steps, uniforms: jax.Array | None) 
 
 def drawn(log_weights: jax.Array, uniforms: jax.Array) -> jax.Array:
     """A state drawn in proportion to `(time, K, ...)` weights for each number `(time, ...)`."""
-    weights = jnp.exp(jnp.moveaxis(at_zero(jnp.moveaxis(log_weights, 1, 0))[0], 0, 1))
+    weights = jnp.exp(at_zero(log_weights, 1))
     cumulative = jnp.cumsum(weights, axis=1)
     below = cumulative <= uniforms[:, None] * cumulative[:, -1:]
     # Counting partial sums at or below the threshold can never choose a state of probability 0.

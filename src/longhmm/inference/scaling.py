@@ -38,10 +38,10 @@ def log_sum_exp(values: jax.Array, axis: int) -> jax.Array:
     return safe_log(jnp.sum(jnp.exp(values - peak), axis=axis)) + jnp.squeeze(peak, axis)
 
 
-def at_zero(log_messages: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Messages `(K, ...)` with their largest entry moved to 0, and where it was; what is impossible stays so."""
-    peak = jnp.max(log_messages, axis=0)
-    return log_messages - jnp.where(jnp.isneginf(peak), 0.0, peak), peak
+def at_zero(log_messages: jax.Array, axis: int = 0) -> jax.Array:
+    """Messages with their largest entry along the axis of states moved to 0; what is impossible stays so."""
+    peak = jnp.max(log_messages, axis=axis, keepdims=True)
+    return log_messages - jnp.where(jnp.isneginf(peak), 0.0, peak)
 
 
 def least_normaliser(transition: jax.Array, length: int) -> jax.Array:

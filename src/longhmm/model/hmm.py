@@ -15,7 +15,8 @@ import numpy as np
 
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
-from longhmm.errors import DataError, ModelError
+from longhmm.data.shown import html_table
+from longhmm.errors import DataError, ModelError, check_whole
 from longhmm.inference.markov import stationary, stationary_on_host
 from longhmm.model import parameters
 from longhmm.model.emissions import Emission
@@ -74,8 +75,7 @@ class HMM(WithFormulas, Tree):
         fixed_rows: Mapping[int, Any] | None = None,
         initial: Literal["uniform", "stationary"] | Any = "uniform",
     ) -> None:
-        if not isinstance(n_states, (int, np.integer)) or isinstance(n_states, bool) or n_states < 1:
-            raise ModelError(f"n_states must be a whole number of at least 1, got {n_states!r}.")
+        check_whole("n_states", n_states, 1)
         if not isinstance(emission, Emission):
             raise ModelError(f"emission must be an Emission such as Gaussian(dim=2), got {emission!r}.")
         if isinstance(initial, str) and initial not in ("uniform", "stationary"):
@@ -100,13 +100,9 @@ class HMM(WithFormulas, Tree):
             fixed = "fixed at " if isinstance(spec, np.ndarray) else ""
             rows.append((name, "one per state", fixed + parameters.brief(spec)))
         start = self.initial if isinstance(self.initial, str) else "uniform" if np.ptp(self.initial) == 0 else "given"
-        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-        return (
-            f"<div class='longhmm-model'><p><b>Hidden Markov model</b>: {self.n_states} states, "
-            f"{escape(repr(self.emission))}, initial distribution {start}</p>"
-            "<table><thead><tr><th>parameter</th><th>size</th><th>prior</th></tr></thead>"
-            f"<tbody>{body}</tbody></table></div>"
-        )
+        said = f"{self.n_states} states, {escape(repr(self.emission))}, initial distribution {start}"
+        shown = html_table(("parameter", "size", "prior"), rows)
+        return f"<div class='longhmm-model'><p><b>Hidden Markov model</b>: {said}</p>{shown}</div>"
 
     def potentials(self, params: Mapping[str, jax.Array], rows: Rows) -> Potentials:
         """What this model is, at natural parameters and for rows of data."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.layout import ladder
-from longhmm.errors import ModelError
+from longhmm.errors import ModelError, check_whole
 from longhmm.model.memory import unfold
 from longhmm.model.parameters import draw_prior
 from longhmm.model.row_by_row import checked_covariates, row_by_row
@@ -94,8 +94,7 @@ def _pieces(
     model: HMM, params: Mapping[str, np.ndarray], length: int, key: jax.Array, covariates: Any = None, origin: int = 0
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Where each piece begins, its states, and its observations."""
-    if length < 1:
-        raise ModelError(f"length must be at least 1, got {length}.")
+    check_whole("length", length, 1)
     memory, model, params = unfold(model, params)
     if covariates is not None or model.transitions.varies or model.n_covariates or model.lags or model.emission.couples:
         rows = checked_covariates(model, covariates, length, origin)

@@ -62,16 +62,20 @@ def compare(
         training, held, continues = training.split(held_out)
         after = training if continues else None
     scores: dict[str, Score] = {}
+    sizes: dict[str, int] = {}
     for name, each in named.items():
         if isinstance(each, HMM):
             assert training is not None
             each = sample(each, training, verdict=False) if fit is None else fit(each, training)
-        scores[name] = _posterior(each).score(held, draws=draws, after=after, blocks=blocks)
+        if not isinstance(each, Posterior):
+            raise ModelError(f"candidates and fit must give models or posteriors, got {each!r}.")
+        sizes[name] = each.model.n_states
+        scores[name] = each.score(held, draws=draws, after=after, blocks=blocks)
     best = max(scores.values(), key=lambda score: score.log_density)
     rows = {}
     for name, found in sorted(scores.items(), key=lambda each: -each[1].log_density):
         numbers = (found.log_density, found.error, found.per_observation)
-        rows[name] = (_n_states(named[name]), *numbers, *paired_difference(found.blocks, best.blocks))
+        rows[name] = (sizes[name], *numbers, *paired_difference(found.blocks, best.blocks))
     return pd.DataFrame.from_dict(rows, orient="index", columns=COLUMNS).rename_axis("model")
 
 
@@ -86,18 +90,8 @@ def paired_difference(one: np.ndarray, other: np.ndarray) -> tuple[float, float]
 def _named(candidates: Sequence[HMM | Posterior]) -> dict[str, HMM | Posterior]:
     found: dict[str, HMM | Posterior] = {}
     for each in candidates:
-        states = _n_states(each)
+        states = getattr(getattr(each, "model", each), "n_states", 0)
         name = f"{states} state{'s' if states > 1 else ''}"
         count = sum(key == name or key.startswith(f"{name} (") for key in found)
         found[f"{name} ({count + 1})" if count else name] = each
     return found
-
-
-def _n_states(each: HMM | Posterior) -> int:
-    return each.n_states if isinstance(each, HMM) else _posterior(each).model.n_states
-
-
-def _posterior(each: Any) -> Posterior:
-    if not isinstance(each, Posterior):
-        raise ModelError(f"candidates and fit must give models or posteriors, got {each!r}.")
-    return each

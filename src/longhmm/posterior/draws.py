@@ -13,7 +13,7 @@ import xarray as xr
 
 from longhmm.backends.programs import quick
 from longhmm.data.sequences import Sequences
-from longhmm.errors import ModelError
+from longhmm.errors import ModelError, check_whole
 from longhmm.model.formula import own_axes
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import permute
@@ -139,9 +139,8 @@ class Draws:
 
     def thinned(self, n: int | None = None) -> list[tuple[int, int]]:
         """Chain and draw of `n` draws, evenly spaced over all chains."""
-        if n is not None and n < 1:
-            raise ModelError(f"the number of draws must be at least 1, got {n!r}.")
         total = self.n_chains * self.n_draws
+        check_whole("draws", total if n is None else n, 1)
         return [divmod(int(index), self.n_draws) for index in evenly_spaced(total, total if n is None else int(n))]
 
     def stacked(self, n: int) -> Arrays:

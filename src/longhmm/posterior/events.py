@@ -14,7 +14,7 @@ from longhmm.backends.paths import best_path
 from longhmm.backends.stream import stream
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences
-from longhmm.errors import DataError, ModelError
+from longhmm.errors import DataError, ModelError, check_whole
 from longhmm.posterior.draws import Draws, check_rate
 from longhmm.posterior.store import Place
 from longhmm.posterior.summary import levels
@@ -190,8 +190,8 @@ def write_bed(
         origin: position of the first observation.
         leave_out: a state that is background and needs no line.
     """
-    if bin_size < 1 or origin < 0:
-        raise ModelError(f"bin_size must be at least 1 and origin at least 0, got {bin_size!r} and {origin!r}.")
+    check_whole("bin_size", bin_size, 1)
+    check_whole("origin", origin, 0)
     shown = events[events["state"] != leave_out]
     with open(file, "w", encoding="utf-8", newline="\n") as stream:
         for sequence, start, end, state in shown[["sequence", "start", "end", "state"]].to_numpy().tolist():
@@ -220,8 +220,7 @@ def spread_by_state(recording: Sequences, path: np.ndarray, n_states: int, decim
     """`(K,)`, standard deviation of the first feature of the samples that were kept, by decoded state."""
     kept = Preprocessing(decimate=decimate).apply(recording)
     moments, shift = np.zeros((3, n_states)), np.nan
-    for start in range(0, kept.length, ROWS_AT_ONCE):
-        block = kept.rows(start, min(start + ROWS_AT_ONCE, kept.length))
+    for start, block in kept.blocks(ROWS_AT_ONCE):
         seen = block.observed[:, 0]
         values, states = block.values[seen, 0].astype(np.float64), path[start : start + len(seen)][seen]
         if np.isnan(shift) and len(values):  # keeps the digits of a small spread around a large mean

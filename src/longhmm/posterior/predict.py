@@ -13,7 +13,7 @@ from longhmm.backends.block import Collector
 from longhmm.backends.stream import Stretches, stream
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
-from longhmm.errors import DataError, ImpossibleObservationError, ModelError
+from longhmm.errors import DataError, ImpossibleObservationError, ModelError, check_whole
 from longhmm.inference.recursions import Steps, filtered
 from longhmm.model.formula import transitions_into
 from longhmm.model.hmm import HMM
@@ -42,8 +42,7 @@ def predictions(
 ) -> Iterator[Predicted]:
     """Predict the state at every row from observations at least `steps` earlier, in one streamed pass, exactly; with
     `steps=1` the first state of a sequence is predicted from `initial`."""
-    if steps < 1:
-        raise ModelError(f"steps must be at least 1, got {steps!r}.")
+    check_whole("steps", steps, 1)
     _, model, complete = unfold(model, model.validate(params))
     recent = np.zeros((steps, model.n_states))  # filtering distributions of the rows just before the block
     for own in stream(model, complete, sequences, collect, forward_only=True):
@@ -164,8 +163,8 @@ class Predicting(Draws):
             seed: of the sampled observations.
             covariates: `(steps, C)`, of the steps ahead, for models that depend on them.
         """
-        if steps < 1 or paths < 1:
-            raise ModelError(f"steps and paths must be at least 1, got {steps!r} and {paths!r}.")
+        check_whole("steps", steps, 1)
+        check_whole("paths", paths, 1)
         model, sequences = self.model, self.model.opened(data)
         future = checked_covariates(model, covariates, steps, sequences.origin + int(sequences.offsets[1:][sequence]))
         lags = np.broadcast_to(last_rows(model, sequences, sequence), (paths, model.lags, model.dim))

@@ -19,7 +19,7 @@ from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import DataError
 from longhmm.posterior.posterior import INSIDE_RUN, Posterior, load
-from longhmm.posterior.store import DOCUMENT, Place, damaged, write_text
+from longhmm.posterior.store import DOCUMENT, Place, damaged, read_json, write_text
 from longhmm.run.checkpoint import locked
 
 if TYPE_CHECKING:
@@ -83,13 +83,10 @@ class RunDirectory:
         place, file = Path(path), Path(path) / REQUEST
         if not place.exists():
             raise DataError(f"{place} does not exist; give the directory that `longhmm fit --out` made.")
-        try:
-            request = json.loads(file.read_text(encoding="utf-8"))
-        except (FileNotFoundError, NotADirectoryError):
-            raise DataError(f"{place} is not a run of `longhmm fit` (it has no {REQUEST}).") from None
-        except (OSError, ValueError, RecursionError):
-            raise damaged(f"{file} cannot be read") from None
-        known = isinstance(request, dict) and (request.get("format"), request.get("version")) == (FORMAT, VERSION)
+        if not file.is_file():
+            raise DataError(f"{place} is not a run of `longhmm fit` (it has no {REQUEST}).")
+        request = read_json(file)
+        known = (request.get("format"), request.get("version")) == (FORMAT, VERSION)
         if not known or not all(key in request for key in NEEDED):
             raise DataError(f"{file} does not describe a run that this longhmm knows (version {VERSION}).")
         wrong = next((name for name, suits in ENTRIES.items() if not suits(request.get(name))), None)

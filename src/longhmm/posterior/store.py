@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from longhmm.data.source import one_line
 from longhmm.errors import DataError
 
 Place = str | os.PathLike[str]
@@ -38,6 +39,15 @@ def write_text(file: Path, text: str, remedy: str) -> None:
         os.replace(fresh, file)
     except OSError as error:
         raise DataError(f"{file} cannot be written ({error.strerror}); {remedy}.") from None
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """A document on disk, which may be anything but a document."""
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise damaged(f"{file} cannot be read ({one_line(error)})") from None
+    return found if isinstance(found, dict) else {}
 
 
 def write_run(path: Place, document: Mapping[str, Any], groups: Mapping[str, xr.Dataset]) -> None:
@@ -89,7 +99,7 @@ def read_run(path: Place) -> tuple[dict[str, Any], dict[str, xr.Dataset]]:
                 decode_times=False,
             )  # fmt: skip
         except Exception as error:  # whatever Zarr trips over, the files are not what was written
-            raise damaged(f"{place / ARRAYS / name} cannot be read ({_one_line(error)})") from None
+            raise damaged(f"{place / ARRAYS / name} cannot be read ({one_line(error)})") from None
         groups[name] = loaded.drop_attrs().drop_encoding()
     return document, groups
 
@@ -100,11 +110,8 @@ def _read_document(place: Path) -> dict[str, Any]:
         raise DataError(f"{place} does not exist; pass the directory that posterior.save(...) wrote.")
     if not file.is_file():
         raise DataError(f"{place} is not a saved longhmm run (it has no {DOCUMENT}); pass one that save(...) wrote.")
-    try:
-        document = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise damaged(f"{file} cannot be read ({_one_line(error)})") from None
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
+    document = read_json(file)
+    if document.get("format") != FORMAT:
         raise DataError(f"{file} does not describe a longhmm posterior; pass one that save(...) wrote.")
     if document.get("version") != VERSION:
         raise DataError(
@@ -154,7 +161,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     raise DataError(f"settings must hold plain numbers, texts and lists to be saved, got {value!r}.")
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

@@ -16,7 +16,7 @@ from jax import Array
 from longhmm.backends.programs import quick
 from longhmm.backends.read import lowering_for, partly_observed
 from longhmm.backends.reference import expected_sums
-from longhmm.backends.stream import Progress, totals
+from longhmm.backends.stream import Progress, Totals, totals
 from longhmm.data.rows import Rows
 from longhmm.model.emission_fit import Coordinates, Derivatives, ascent_direction, newton_ascent
 from longhmm.model.hmm import HMM
@@ -38,27 +38,18 @@ class Slopes(NamedTuple):
     squares: Any  # `(P,)`, `sum_t gamma_t(k)` times the squared slope of log p: a curvature also where it has corners
 
 
-class Expected(NamedTuple):
-    """Everything the M step needs, at the parameters of the pass."""
-
-    log_likelihood: float
-    first: np.ndarray  # `(K,)`, expected first states
-    transitions: np.ndarray  # `(K, K)`, expected transitions
-    emission: np.ndarray | Slopes  # the sums of the emission's lowering, or derivatives
-
-
 def _emission(model: HMM) -> Coordinates:
     return Coordinates(model.emission.parameters(model.n_states))
 
 
-def expect(data: Target, params: Params, *, by_sums: bool, progress: Progress | None = None) -> Expected:
-    """One exact pass over the data; `by_sums` asks for sufficient statistics, which only some emissions have."""
+def expect(data: Target, params: Params, *, by_sums: bool, progress: Progress | None = None) -> Totals:
+    """One exact pass over the data, with `collected` what the M step needs: `Slopes`, or `by_sums` the sums of the
+    emission's lowering, sufficient statistics that only some emissions have."""
     model, complete = data.model, data.model.validate(params)
     lowered = by_sums and lowering_for(model, data.sequences) is not None
     collect = None if lowered else collect_sums if by_sums else collect_slopes
     found = totals(model, complete, data.sequences, collect, progress=progress)
-    emission: Any = found.sums if lowered else found.collected
-    return Expected(found.log_likelihood, found.first, found.transitions, emission)
+    return found._replace(sums=None, collected=found.sums) if lowered else found
 
 
 def sums_suffice(data: Target) -> bool:
@@ -93,11 +84,11 @@ def collect_slopes(model: HMM, params: Params, rows: Rows, weights: Array) -> Sl
     return Slopes(slopes.gradient, slopes.hessian, squares)
 
 
-def maximise(model: HMM, params: Arrays, u: Arrays, expected: Expected, *, prior: bool, moves_initial: bool) -> Arrays:
+def maximise(model: HMM, params: Arrays, u: Arrays, expected: Totals, *, prior: bool, moves_initial: bool) -> Arrays:
     """Parameters with a larger Q than at coordinates `u`: the largest, or a Newton step where only slopes are known."""
     moves = model.transitions
     with jax.enable_x64(True):
-        emission = _next_emission(model, params, u, expected.emission, prior)
+        emission = _next_emission(model, params, u, expected.collected, prior)
         if not moves.dirichlet:  # no closed form: they stay
             return {moves.parameter: params[moves.parameter], **emission}
         transition = _next_transition(model, params["transition"], expected, prior, moves_initial)
@@ -121,7 +112,7 @@ def _emission_at(model: HMM, u: Arrays) -> Arrays:
 
 
 def _next_transition(
-    model: HMM, transition: np.ndarray, expected: Expected, prior: bool, moves_initial: bool
+    model: HMM, transition: np.ndarray, expected: Totals, prior: bool, moves_initial: bool
 ) -> np.ndarray:
     """Rows in proportion to `n_ij + a_ij - 1`, at least 0; fixed rows, and rows without any weight, stay."""
     rows = model.transitions

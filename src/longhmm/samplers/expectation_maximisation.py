@@ -9,9 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from longhmm.backends.stream import Progress
+from longhmm.backends.stream import Progress, Totals
 from longhmm.data.sequences import Sequences
-from longhmm.errors import ImpossibleObservationError, ModelError
+from longhmm.errors import ImpossibleObservationError, ModelError, check_whole
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.parameters import Params
@@ -19,7 +19,7 @@ from longhmm.model.summary import subsample_data
 from longhmm.progress import Bar
 from longhmm.samplers import SAMPLERS
 from longhmm.samplers.contract import Coordinates, Info, Sampler
-from longhmm.samplers.em_steps import SMALLEST, Expected, between, expect, maximise, sums_suffice
+from longhmm.samplers.em_steps import SMALLEST, between, expect, maximise, sums_suffice
 from longhmm.target.buffered import FullData
 from longhmm.target.coordinates import Arrays, constrain, lifted, log_prior, unconstrain
 from longhmm.target.target import Estimator, Target
@@ -36,7 +36,7 @@ class EMState(NamedTuple):
 
     coordinates: Arrays  # transitions of probability zero are lifted to `LEAST`
     params: Arrays  # `initial` only where it was given and differs from the model's own
-    expected: Expected
+    expected: Totals
     log_posterior: float  # with the log prior density of natural parameters, if there is a prior
     by_sums: bool  # whether sufficient statistics are used
 
@@ -164,10 +164,8 @@ def fit_em(
         >>> fit.params["rate"].round(1).tolist()
         [0.4, 8.6]
     """
-    if max_iterations < 0 or restarts < 1:
-        raise ModelError(
-            f"max_iterations must be at least 0 and restarts at least 1, got {max_iterations!r} and {restarts!r}."
-        )
+    check_whole("max_iterations", max_iterations, 0)
+    check_whole("restarts", restarts, 1)
     ExpectationMaximisation().check(model)
     model, sequences = model.meet(data)
     resolved = model.resolve(sequences)

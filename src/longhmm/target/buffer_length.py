@@ -72,8 +72,7 @@ class LyapunovBuffer:
         if self.quantile is not None and not 0 < self.quantile < 1:
             raise ModelError(f"quantile must lie between 0 and 1, or be None, got {self.quantile!r}.")
         check_whole("repeats", self.repeats, 1)
-        if self.longest < 1:
-            raise ModelError(f"longest must be at least 1, got {self.longest!r}.")
+        check_whole("longest", self.longest, 1)
 
     def estimate(self, model: HMM, params: Params, sequences: Sequences) -> BufferEstimate:
         """The length for these parameters and data, from stretches spread over the data."""

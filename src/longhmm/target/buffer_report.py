@@ -18,7 +18,7 @@ from longhmm.backends.programs import quick
 from longhmm.backends.protocol import Boundary, Wanted
 from longhmm.data.layout import Partition, gather, ladder
 from longhmm.data.sequences import Sequences
-from longhmm.errors import ModelError
+from longhmm.errors import ModelError, check_whole
 from longhmm.inference.markov import stationary_on_host
 from longhmm.model.hmm import HMM
 from longhmm.model.memory import unfold
@@ -170,8 +170,7 @@ def block_scores(
     model: HMM, params: Params, sequences: Sequences, core_length: int, *, blocks: int = 400, seed: int = 0
 ) -> tuple[np.ndarray, int]:
     """Scores `(n, P)`, exact to rounding, of up to `blocks` random blocks, and how many of this length there are."""
-    if core_length < 1:
-        raise ModelError(f"core_length must be at least 1, got {core_length!r}.")
+    check_whole("core_length", core_length, 1)
     model.check_dim(sequences)
     some = Blocks.some(model, interior(model, params), sequences, core_length, blocks, seed)
     return some.exact(16)[0], some.cut.n_blocks
@@ -188,8 +187,7 @@ class Blocks(NamedTuple):
 
     @staticmethod
     def some(model: HMM, params: Params, sequences: Sequences, core_length: int, blocks: int, seed: int) -> Blocks:
-        if blocks < 1:
-            raise ModelError(f"blocks must be at least 1, got {blocks!r}.")
+        check_whole("blocks", blocks, 1)
         cut = Partition(sequences.offsets, core_length)
         numbers = np.arange(cut.n_blocks)
         if blocks < cut.n_blocks:

@@ -59,9 +59,9 @@ class Target:
         """Whether chains are best run together: one call serves them all."""
         return False
 
-    def log_density_and_gradient(self, u: Params, progress: Progress | None = None) -> tuple[Any, dict[str, Any]]:
+    def log_density_and_gradient(self, u: Params) -> tuple[Any, dict[str, Any]]:
         """The exact log posterior density of the coordinates, up to the evidence, and its gradient, in float64."""
-        value, found = self._pass(u, progress)
+        value, found = self._pass(u)
         return value, found.gradient
 
     def minibatch(self, key: Array) -> Any:
@@ -76,9 +76,9 @@ class Target:
         """The gradient of the log posterior, and what is behind it; `per_window` asks for every window's statistics."""
         return self._pass(u)[1]
 
-    def _pass(self, u: Params, progress: Progress | None = None) -> tuple[float, Estimate]:
+    def _pass(self, u: Params) -> tuple[float, Estimate]:
         given = {} if self.initial is None else {"initial": self.initial}
-        return exact(self.model, {**constrain(self.model, u), **given}, self.sequences, u=u, progress=progress)
+        return exact(self.model, {**constrain(self.model, u), **given}, self.sequences, u=u)
 
 
 @jax.tree_util.register_dataclass
@@ -195,7 +195,7 @@ class ExactPosterior(Target):
             value: Array = _log_posterior(self, _wide(coordinates))[0]
             return value
 
-    def log_density_and_gradient(self, u: Params, progress: Progress | None = None) -> tuple[Array, dict[str, Array]]:
+    def log_density_and_gradient(self, u: Params) -> tuple[Array, dict[str, Array]]:
         with jax.enable_x64(True):
             value, gradient, _ = _evaluate(self, _wide(u))
             return value, gradient

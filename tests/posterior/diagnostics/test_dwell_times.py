@@ -251,5 +251,5 @@ def test_dwell_histograms_of_a_decimated_recording_count_what_the_model_saw(post
     assert (narrow["expected_upper"] <= found["expected_upper"]).all()
     with pytest.raises(ModelError, match="rate must be a positive number"):
         dwell_histogram(posterior, table, rate=0.0)
-    with pytest.raises(ModelError, match="per_decade and every must be at least 1, got 0 and 1"):
+    with pytest.raises(ModelError, match="per_decade must be a whole number of at least 1, got 0"):
         dwell_histogram(posterior, table, per_decade=0)

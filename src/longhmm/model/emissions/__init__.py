@@ -14,7 +14,7 @@ from numpyro.distributions import Distribution, InverseWishart, constraints
 from numpyro.distributions.constraints import Constraint
 
 from longhmm.data.rows import Rows
-from longhmm.errors import DataError, ModelError
+from longhmm.errors import DataError, ModelError, check_whole
 from longhmm.model.covariance import inverse_wishart_density
 from longhmm.model.emissions.distribution import Builder, Density, find_layout, name_of
 from longhmm.model.lowering import Lowering
@@ -91,8 +91,7 @@ class Emission(MadeOf, Dependence, Tree):
             )
 
     def _describe(self, dim: int, specs: dict[str, Any], *, vector: bool) -> None:
-        if isinstance(dim, bool) or not isinstance(dim, int | np.integer) or dim < 1:
-            raise ModelError(f"dim must be a positive integer (the number of features), but it was {dim!r}.")
+        check_whole("dim", dim, 1)
         self.dim, self.specifications, self._vector, self._density = int(dim), Named(specs), vector, None
 
     @property

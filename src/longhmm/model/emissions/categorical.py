@@ -10,7 +10,7 @@ import numpy as np
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
-from longhmm.errors import ModelError
+from longhmm.errors import ModelError, check_whole
 from longhmm.model.conjugate import OneParameter, draw_dirichlet, expected_log_shares, one_parameter
 from longhmm.model.emissions import Emission
 from longhmm.model.emissions.family import Family
@@ -42,10 +42,9 @@ class Categorical(Family):
         if n_categories is None and probs is not None:
             shape = full_shape(probs) if isinstance(probs, Distribution) else np.shape(probs)
             n_categories = shape[-1] if shape else None
-        if n_categories is not None and n_categories < 1:
-            raise ModelError(f"n_categories must be at least 1, but it was {n_categories!r}.")
         self.n_categories = n_categories
         if n_categories is not None:
+            check_whole("n_categories", n_categories, 1)
             self.support = constraints.integer_interval(0, n_categories - 1)
         super().__init__(probs=probs)
 
@@ -56,8 +55,7 @@ class Categorical(Family):
         if priors:
             return given
         largest = 0
-        for start in range(0, data.length, ROWS_AT_ONCE):
-            block = data.rows(start, min(start + ROWS_AT_ONCE, data.length))
+        for _, block in data.blocks(ROWS_AT_ONCE):
             largest = int(block.values[block.observed].max(initial=largest))
         return cls(largest + 1)
 

@@ -11,7 +11,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.constraints import Constraint
 
-from longhmm.errors import ModelError
+from longhmm.errors import check_whole
 from longhmm.model.densities import MIXTURE, DensityLowering, mixture
 from longhmm.model.emissions.family import Family
 from longhmm.model.lowering import as_float
@@ -65,8 +65,7 @@ class GaussianMixture(Family):
     }
 
     def __init__(self, n_components: int = 2, *, weights: Any = None, means: Any = None, scales: Any = None) -> None:
-        if isinstance(n_components, bool) or not isinstance(n_components, int | np.integer) or n_components < 1:
-            raise ModelError(f"n_components must be a positive integer, but it was {n_components!r}.")
+        check_whole("n_components", n_components, 1)
         self.n_components = int(n_components)
         super().__init__(weights=weights, means=means, scales=scales)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.data.source import ArraySource
-from longhmm.errors import ModelError
+from longhmm.errors import check_whole
 from longhmm.model.emissions.categorical import Categorical
 from longhmm.model.formula import on_columns, transitions_into
 from longhmm.model.hmm import HMM
@@ -207,8 +207,8 @@ def dwell_histogram(
         every: samples of the recording per observation of the model, if it was decimated.
     """
     check_rate(rate)
-    if per_decade < 1 or every < 1:
-        raise ModelError(f"per_decade and every must be at least 1, got {per_decade!r} and {every!r}.")
+    check_whole("per_decade", per_decade, 1)
+    check_whole("every", every, 1)
     whole, states = complete_visits(events), range(posterior.model.n_states)
     lengths = np.maximum(np.rint((whole["end"] - whole["start"]).to_numpy() / every), 1).astype(np.int64)
     longest, unit = int(lengths.max(initial=1)), every if rate is None else every / rate

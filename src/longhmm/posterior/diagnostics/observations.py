@@ -9,7 +9,7 @@ from numpyro.distributions import constraints
 
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
-from longhmm.errors import DataError, ModelError
+from longhmm.errors import DataError, ModelError, check_whole
 from longhmm.inference.markov import stationary_on_host
 from longhmm.model.emissions import Emission
 from longhmm.model.hmm import HMM
@@ -196,8 +196,7 @@ def amplitudes(
 ) -> Amplitudes:
     """Count observed values in bins that cover all but a thousandth of the data, in one pass, and predict the counts
     from the posterior, states weighed by their share of time in the long run."""
-    if bins < 1:
-        raise ModelError(f"bins must be at least 1, got {bins!r}.")
+    check_whole("bins", bins, 1)
     sequences, model = posterior.model.opened(data), posterior.model
     if not 0 <= feature < sequences.dim:
         raise DataError(f"feature must lie between 0 and {sequences.dim - 1}, got {feature!r}.")
@@ -205,8 +204,7 @@ def amplitudes(
         raise ModelError(f"amplitudes must be those of states alone, but {model.emission!r} depends on more.")
     edges = _edges(sequences, feature, bins)
     counts, seen = np.zeros(len(edges) - 1, np.int64), 0
-    for start in range(0, sequences.length, ROWS_AT_ONCE):
-        block = sequences.rows(start, min(start + ROWS_AT_ONCE, sequences.length))
+    for _, block in sequences.blocks(ROWS_AT_ONCE):
         known = block.values[:, feature][block.observed[:, feature]]
         counts, seen = counts + np.histogram(known, edges)[0], seen + len(known)
     several = list(posterior.iterate(draws))

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 
 from longhmm.backends.stream import Progress
+from longhmm.data.shown import html_table
 from longhmm.errors import DataError
 from longhmm.posterior.diagnostics.bias import Gradient, bias, by_passes, step_bias
 from longhmm.posterior.diagnostics.model_fit import judge_fit
@@ -43,8 +44,8 @@ class Verdict:
 
     def _repr_html_(self) -> str:
         numbers = {name: f"{each:.4g}" if isinstance(each, float) else str(each) for name, each in self.details.items()}
-        rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(each)}</td></tr>" for name, each in numbers.items())
-        return f"<p><b>{escape(self.kind)}</b>: {escape(self.reason)}</p><table><tbody>{rows}</tbody></table>"
+        said = f"<p><b>{escape(self.kind)}</b>: {escape(self.reason)}</p>"
+        return said + html_table(("check", "value"), numbers.items())
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for storage."""
