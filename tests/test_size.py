@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parents[1] / "src" / "longhmm"
+SOURCE, TOYS = Path(__file__).parents[1] / "src" / "longhmm", Path(__file__).parent / "toys"
 CPP = {".cc", ".h"}
 # Models, and capabilities, that the first version did not have.
 ADDED = {"ar.py", "coloured.py", "densities.h", "densities.py", "marginal.h", "memory.py", "noise.py", "product.py"}
@@ -48,6 +48,11 @@ def count(source: Path) -> dict[str, int]:
 @pytest.mark.parametrize("kind", MOST)
 def test_the_core_stays_small(kind):
     assert count(SOURCE)[kind] <= MOST[kind]
+
+
+@pytest.mark.parametrize("toy", sorted(TOYS.glob("test_*.py")), ids=lambda toy: toy.stem)
+def test_a_toy_is_one_short_file(toy):
+    assert lines(toy) < 60
 
 
 def test_everything_is_counted(tmp_path):

@@ -4,13 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-import pytest
 from scipy import stats
 from scipy.special import expit
+from typer.testing import CliRunner
 
 import longhmm as lh
+from longhmm.cli import app
 from longhmm.model.registry import TRANSITIONS
 from longhmm.model.transitions import TransitionModel
+from longhmm.posterior.run_directory import RunDirectory
 
 
 @TRANSITIONS.register("toy-leaving")
@@ -40,16 +42,18 @@ def test_it_goes_through_the_whole_product(tmp_path):
         message = message @ [[1 - out[0], out[0]], [out[1], 1 - out[1]]] if t else message
         message = message * stats.norm.pdf(values[t], PARAMS["mean"])
         total, message = total + np.log(message.sum()), message / message.sum()
-    assert lh.log_likelihood(MODEL, PARAMS, data) == pytest.approx(total, rel=1e-12)
+    np.testing.assert_allclose(lh.log_likelihood(MODEL, PARAMS, data), total, rtol=1e-12)
     slope, step = lh.gradient(MODEL, PARAMS, data, prior=False)["transition"], 1e-5 * np.eye(4).reshape(4, 2, 2)
     at = [[lh.log_likelihood(MODEL, {**PARAMS, "coefficients": start + s * h}, data) for s in (1, -1)] for h in step]
     np.testing.assert_allclose(slope, np.subtract(*np.transpose(at)) / 2e-5, rtol=1e-6, atol=1e-4)
-    posterior = lh.sample(MODEL, data, draws=60, seed=1, progress=False)
-    draws = posterior.draws["coefficients"]
+    draws = (posterior := lh.sample(MODEL, data, draws=60, seed=1, progress=False)).draws["coefficients"]
     assert np.all(np.abs(draws.mean(("chain", "draw")) - start) < 4.5 * draws.std(("chain", "draw")))
-    assert np.mean(posterior.decode(data) == states) > 0.85
-    assert np.isfinite(posterior.score(data, draws=3).log_density)
-    ahead = posterior.forecast(data, 2, covariates=np.array([50.0, 0.0]))  # 50: state 0 is left, state 1 kept
-    assert ahead.state_probabilities[0, 1] > 0.95
-    posterior.save(tmp_path / "run")
-    np.testing.assert_array_equal(lh.load(tmp_path / "run").draws["coefficients"], draws)
+    assert np.mean(posterior.decode(data) == states) > 0.85 and np.isfinite(posterior.score(data, draws=3).log_density)
+    ahead = posterior.forecast(data, 2, covariates=np.array([50.0, 0.0])).state_probabilities
+    assert ahead[0, 1] > 0.95  # 50: state 0 is left, state 1 kept
+    np.savetxt(tmp_path / "y.csv", np.column_stack([values, covariate]), delimiter=",", header="y,x", comments="")
+    asked = {"recordings": [f"{tmp_path}/y.csv"], "columns": ["y"], "covariates": ["x"]}
+    run = RunDirectory.create(tmp_path / "run", asked | {"preprocessing": {}, "model": {}, "sample": {}})
+    run.save(posterior)
+    np.testing.assert_array_equal(lh.load(run.path).draws["coefficients"], draws)
+    assert CliRunner().invoke(app, f"decode {run.path} --out {tmp_path}/events.csv".split()).exit_code == 0

@@ -47,13 +47,13 @@ def test_it_goes_through_the_whole_product(tmp_path):
     model, params = lh.HMM(2, lh.Poisson()), {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
     y = lh.simulate(model, params, 2000, seed=1)[1]
     how = {"sampler": Langevin(), "init": params, "chains": 2, "warmup": 50, "thin": 2, "progress": False}
-    rate = lh.sample(model, y, draws=60, **how).draws["rate"]
+    rate = (posterior := lh.sample(model, y, draws=60, **how)).draws["rate"]
     assert abs(rate.mean(("chain", "draw")) - params["rate"]).max() < 0.5 and float(rate.std("draw").min()) > 0
+    assert posterior.decode(y).shape == (2000,) and posterior.forecast(y, 3, draws=2).mean.shape == (3, 1)
+    assert np.isfinite(posterior.score(y, draws=2).log_density)
     lh.sample(model, y, draws=20, checkpoint=tmp_path / "state", **how).save(tmp_path / "run")
     loaded = lh.load(tmp_path / "run").extend(20, y, progress=False)  # goes on from the checkpoint
     np.testing.assert_array_equal(loaded.draws["rate"], rate[:, :40])
-    resumed = lh.sample(model, y, draws=60, checkpoint=tmp_path / "state", **how)
-    np.testing.assert_array_equal(resumed.draws["rate"], rate)
     np.save(tmp_path / "y.npy", y)
     command = f"fit {tmp_path}/y.npy --states 2 --emission poisson --sampler toy-langevin --draws 20"
     assert CliRunner().invoke(app, [*command.split(), "--out", str(tmp_path / "cli")]).exit_code == 0
