@@ -116,7 +116,14 @@ def test_values_probabilities_and_paths(name: str, tmp_path: Any) -> None:
     np.testing.assert_allclose((drawn == 1).mean(axis=0), exact.gamma[:, 1], atol=0.04)
 
 
-@pytest.mark.parametrize("name", CASES)
+# A tied Gaussian is one, a log-normal one of logarithms, and Bernoulli and gamma are linear like the Poisson.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in ("tied", "log-normal", "bernoulli", "gamma") else name
+        for name in CASES
+    ],
+)
 def test_gradients(name: str) -> None:
     model, params, y, law = problem(name)
     found = lh.gradient(model, params, y, prior=False)
