@@ -76,6 +76,14 @@ def test_likelihood_and_probabilities_are_sums_over_all_paths(emission: Any, par
 
 
 @EVERY
+def test_known_states_are_those_without_memory(emission: Any, params: Any) -> None:
+    model, values = lh.HMM(2, emission), ragged(lh.HMM(2, emission), params, [7])[0]
+    every = list(itertools.product((0, 1), repeat=7))
+    logs = [lh.log_likelihood(model, params, open_data(values, states=np.array(path))) for path in every]
+    assert np.logaddexp.reduce(logs) == pytest.approx(lh.log_likelihood(model, params, values), rel=1e-9)
+
+
+@EVERY
 def test_states_that_remember_are_a_coherent_model(emission: Any, params: Any) -> None:
     model = lh.HMM(2, emission).resolve(np.linspace(8, 15, 50))
     _, inner, wide = unfold(model, model.validate(params))

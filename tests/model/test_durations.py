@@ -1,5 +1,6 @@
-"""Dwell times with a distribution of their own, against an explicit semi-Markov forward pass."""
+"""Dwell times with a distribution of their own, against an explicit semi-Markov forward pass; answers are of states."""
 
+import itertools
 import json
 
 import jax
@@ -10,38 +11,55 @@ import pytest
 from scipy import stats
 
 import longhmm as lh
+from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
+from longhmm.model.initialise import permute
+from longhmm.model.memory import unfold
 from longhmm.model.serialise import model_from_config, model_to_config
-from longhmm.model.transitions.durations import negative_binomial_hazards
+from longhmm.model.transitions import hazards
+from longhmm.posterior.diagnostics.dwell_times import exits
+from longhmm.posterior.relabel import permute_coordinates
 
 MEAN, SHAPE = np.array([3.0, 6.5, 2.2]), np.array([4.0, 0.7, 1.0])
 EXITS = np.array([[0.7, 0.3], [0.4, 0.6], [0.1, 0.9]])
 FREE = np.array([[0.05, 0.3, 0.6], [0.4, 0.1, 0.2], [0.9, 0.5, 0.25]])
 EMISSION = {"mean": np.array([0.0, 1.0, 2.5]), "sd": np.array([0.8, 0.6, 0.7])}
+OWN = {"negative-binomial": np.concatenate([MEAN, SHAPE]), "gamma": np.concatenate([MEAN, SHAPE]), "free": FREE.ravel()}
+LAST = 3  # phases, where dwell times may last longer
+VALUES = np.random.default_rng(4).normal(1.0, 1.2, 14)
+KINDS = pytest.mark.parametrize("kind", ["negative-binomial", "gamma", "free"])
 
 
-of_phases = jax.jit(negative_binomial_hazards, static_argnums=2)
+def model(kind, phases=LAST, *, n_states=3, initial="uniform", **options):
+    moves = lh.Durations(kind, phases=phases, **options)
+    return lh.HMM(n_states, lh.Gaussian(), transitions=moves, initial=initial).resolve(np.linspace(-1, 4, 50))
 
 
-def model(moves):
-    return lh.HMM(moves.n_states, lh.Tied(lh.Gaussian(), moves.levels), transitions=moves, initial=moves.first)
+def params(kind):
+    return {"durations": np.concatenate([OWN[kind], EXITS.ravel()]), **EMISSION}
 
 
-def semi_markov(chances, exits, logs):
-    """Log likelihood from `chances[k, d - 1] = P(T = d)`, d = 1 .. n, by where every dwell time begins."""
+def onward_of(exits):
+    found = np.zeros((len(exits), len(exits)))
+    for state in range(len(exits)):
+        found[state, [other for other in range(len(exits)) if other != state]] = exits[state]
+    return found
+
+
+def semi_markov(chances, first, initial, exits, logs):
+    """Log likelihood from `chances[k, d - 1] = P(T = d)`, d = 1 .. n, by where every dwell time begins; `first` are
+    those of the dwell times at the first row, from there on."""
     n, size = logs.shape
-    onward = np.zeros((size, size))
-    for state in range(size):
-        onward[state, [other for other in range(size) if other != state]] = exits[state]
-    summed = np.concatenate([np.zeros((1, size)), np.cumsum(logs, axis=0)])
+    onward, summed = onward_of(exits), np.concatenate([np.zeros((1, size)), np.cumsum(logs, axis=0)])
     begins, total = np.zeros((n, size)), 0.0
-    begins[0] = 1 / size
+    begins[0] = initial
     for t in range(n):
         for state in range(size):
+            own = (first if t == 0 else chances)[state]
             for d in range(1, n - t):
                 seen = begins[t, state] * np.exp(summed[t + d, state] - summed[t, state])
-                begins[t + d] += seen * chances[state, d - 1] * onward[state]
-            lasting = 1.0 - chances[state, : n - t - 1].sum()
+                begins[t + d] += seen * own[d - 1] * onward[state]
+            lasting = 1.0 - own[: n - t - 1].sum()
             total += begins[t, state] * lasting * np.exp(summed[n, state] - summed[t, state])
     return np.log(total)
 
@@ -52,78 +70,211 @@ def of_hazards(hazards, n):
     return every * np.concatenate([np.ones((len(every), 1)), np.cumprod(1 - every, axis=1)[:, :-1]], axis=1)
 
 
-def chances_of_negative_binomial(n):
-    p = SHAPE / (SHAPE + MEAN - 1)
-    return stats.nbinom.pmf(np.arange(n)[None], SHAPE[:, None], p[:, None])
+def chances_of(kind, n):
+    if kind == "negative-binomial":
+        return stats.nbinom.pmf(np.arange(n)[None], SHAPE[:, None], (SHAPE / (SHAPE + MEAN - 1))[:, None])
+    ends = stats.gamma.cdf(np.arange(n + 1)[None], SHAPE[:, None], scale=(MEAN / SHAPE)[:, None])
+    return np.diff(ends, axis=1)
 
 
-def test_likelihoods_are_those_of_a_semi_markov_chain():
-    values = np.random.default_rng(4).normal(1.0, 1.2, 14)
-    logs = stats.norm.logpdf(values[:, None], EMISSION["mean"], EMISSION["sd"])
-    free = lh.Durations(3, "free", phases=3)
-    numbers = np.concatenate([FREE.ravel(), EXITS.ravel()])
-    found = lh.log_likelihood(model(free), {"durations": numbers, **EMISSION}, values)
-    assert found == pytest.approx(semi_markov(of_hazards(FREE, 14), EXITS, logs), rel=1e-10)
-    binomial = lh.Durations(3, phases=14)
-    numbers = np.concatenate([MEAN, SHAPE, EXITS.ravel()])
-    found = lh.log_likelihood(model(binomial), {"durations": numbers, **EMISSION}, values)
-    assert found == pytest.approx(semi_markov(chances_of_negative_binomial(14), EXITS, logs), rel=1e-10)
+def hazards_of(kind, phases):
+    if kind == "free":
+        return FREE
+    chances = chances_of(kind, phases)
+    return chances / (1.0 - np.cumsum(chances, axis=1) + chances)
 
 
-def test_hazards_are_those_of_the_distribution():
-    chances = chances_of_negative_binomial(40)
-    expected = chances / (1.0 - np.cumsum(chances, axis=1) + chances)
+def steps_of(kind, numbers, phases):
     with jax.enable_x64(True):
-        found = np.asarray(of_phases(MEAN, SHAPE, 40))
-        np.testing.assert_allclose(found[:, :15], expected[:, :15], rtol=1e-8)
-        assert np.allclose(found[2], 1 / 2.2)  # with a shape of 1 it is geometric
-        sharp = of_phases(np.array([5.0]), np.array([1e4]), 40)
-        sharp = np.asarray(sharp)
-    narrow = of_phases(MEAN.astype(np.float32), SHAPE.astype(np.float32), 40)
-    np.testing.assert_allclose(narrow, found, rtol=2e-4)
-    assert np.all(np.isfinite(sharp)) and np.all((sharp >= 0) & (sharp <= 1))
+        found = jax.jit(getattr(hazards, kind), static_argnums=2)(*np.split(np.asarray(numbers), 2), phases)
+        return jax.tree.map(np.asarray, found)
 
 
+@KINDS
+@pytest.mark.parametrize("fresh", [True, False])
+def test_likelihoods_are_those_of_a_semi_markov_chain(kind, fresh):
+    logs = stats.norm.logpdf(VALUES[:, None], EMISSION["mean"], EMISSION["sd"])
+    chances = of_hazards(hazards_of(kind, LAST), 400)
+    # In the midst of a dwell time, the rest of it is r rows with probability P(T >= r) / E[T].
+    longer = 1.0 - np.cumsum(chances, axis=1) + chances
+    first = chances if fresh else longer / longer.sum(axis=1, keepdims=True)
+    initial = np.array([0.2, 0.5, 0.3])
+    found = lh.log_likelihood(model(kind, fresh=fresh, initial=initial), params(kind), VALUES)
+    assert found == pytest.approx(semi_markov(chances, first, initial, EXITS, logs), rel=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["negative-binomial", "gamma"])
+def test_enough_phases_hold_the_whole_distribution(kind):
+    logs, chances = stats.norm.logpdf(VALUES[:, None], EMISSION["mean"], EMISSION["sd"]), chances_of(kind, 14)
+    found = lh.log_likelihood(model(kind, 14, fresh=True), params(kind), VALUES)
+    assert found == pytest.approx(semi_markov(chances, chances, np.full(3, 1 / 3), EXITS, logs), rel=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["negative_binomial", "gamma"])
+def test_hazards_are_those_of_the_distribution(kind):
+    expected = hazards_of(kind.replace("_", "-"), 15)
+    found = steps_of(kind, [*MEAN, *SHAPE], 40)
+    np.testing.assert_allclose(np.exp(found.leave)[:, :15], expected, rtol=1e-8)
+    both = np.exp(found.leave) + np.where(np.arange(40) < 39, np.exp(found.onward), np.exp(found.stay))
+    np.testing.assert_allclose(both, 1.0, rtol=1e-12)
+    narrow = jax.jit(getattr(hazards, kind), static_argnums=2)(MEAN.astype(np.float32), SHAPE.astype(np.float32), 40)
+    np.testing.assert_allclose(np.exp(narrow.leave), np.exp(found.leave), rtol=5e-4)
+    if kind == "negative_binomial":
+        assert np.allclose(np.exp(found.leave[2]), 1 / 2.2)  # with a shape of 1 it is geometric
+    sharp = steps_of(kind, [5.0, 1e4], 40)
+    assert np.all(np.isfinite(np.concatenate(sharp))) and np.all(sharp.leave <= 0)
+
+
+@pytest.mark.parametrize("kind", ["negative_binomial", "gamma"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_derivatives_are_finite_where_tails_vanish(dtype):
+def test_derivatives_are_finite_where_tails_vanish(kind, dtype):
     mean, shape = np.array([[10.0, 1.0001, 3.0, 400.0, 20.0], [5.0, 300.0, 1e4, 0.02, 1e-3]]).astype(dtype)
-    slope = jax.grad(lambda at: jnp.sum(negative_binomial_hazards(*at, 25)))
+    slope = jax.grad(lambda at: sum(jnp.sum(jnp.exp(each)) for each in getattr(hazards, kind)(*at, 25)))
     with jax.enable_x64(dtype is np.float64):
         assert np.isfinite(np.asarray(jax.jit(slope)((jnp.asarray(mean), jnp.asarray(shape))))).all()
 
 
 def test_one_phase_is_an_ordinary_chain():
-    moves, values = lh.Durations(2, "free", phases=1), np.array([0.1, 1.2, 0.8, -0.3])
-    levels = {"mean": [0.0, 1.0], "sd": [0.5, 0.5]}
-    found = lh.log_likelihood(model(moves), {"durations": [0.2, 0.3, 1.0, 1.0], **levels}, values)
+    values, levels = np.array([0.1, 1.2, 0.8, -0.3]), {"mean": [0.0, 1.0], "sd": [0.5, 0.5]}
+    given = {"durations": [0.2, 0.3, 1.0, 1.0], **levels}
     plain = {"transition": [[0.8, 0.2], [0.3, 0.7]], **levels}
-    assert found == pytest.approx(lh.log_likelihood(lh.HMM(2, lh.Gaussian()), plain, values), rel=1e-12)
+    for fresh in (True, False):  # no matter
+        one = model("free", 1, n_states=2, fresh=fresh)
+        assert lh.log_likelihood(one, given, values) == pytest.approx(
+            lh.log_likelihood(lh.HMM(2, lh.Gaussian()), plain, values), rel=1e-12
+        )
+    np.testing.assert_allclose(one.validate(given)["transition"], plain["transition"], rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", ["negative-binomial", "free"])
-def test_derivatives_and_coordinates(kind):
-    moves = lh.Durations(3, kind, phases=3)
-    own = FREE.ravel() if kind == "free" else np.concatenate([MEAN, SHAPE])
-    parameter = np.concatenate([own, EXITS.ravel()])
+@KINDS
+@pytest.mark.parametrize("fresh", [True, False])
+def test_slopes_are_those_of_the_likelihood(kind, fresh):
+    one, at = model(kind, fresh=fresh, initial="stationary"), params(kind)
+    sequences = [VALUES[:8], VALUES[8:9], VALUES[9:]]
+    found, u = lh.gradient(one, at, sequences, prior=False), lh.unconstrain(one, at)
+    for name, slopes in found.items():
+        for place in np.ndindex(np.shape(slopes)):
+            step = np.zeros(np.shape(slopes))
+            step[place] = 1e-5
+            ends = [lh.constrain(one, {**u, name: u[name] + sign * step}) for sign in (1, -1)]
+            up, down = (lh.log_likelihood(one, end, sequences) for end in ends)
+            assert slopes[place] == pytest.approx((up - down) / 2e-5, abs=1e-7), (name, place)
+
+
+@pytest.mark.slow
+def test_slopes_of_windows_and_of_compiled_passes():
+    one, at = model("negative-binomial", 8, n_states=2), {"durations": [5.0, 3.0, 4.0, 2.0, 1.0, 1.0]}
+    at |= {"mean": [0.0, 1.0], "sd": [0.4, 0.4]}
+    values = lh.simulate(one, at, 3000, seed=3)[1]
+    exact = lh.gradient(one, at, values, prior=False)
+    estimator = lh.Buffered(windows=lh.Windows(half_width=50, count=30), buffer=lh.FixedBuffer(150))
+    windows = lh.gradient(one, at, values, prior=False, estimator=estimator)
+    jax.tree.map(lambda some, all_: np.testing.assert_allclose(some, all_, rtol=5e-3, atol=0.3), windows, exact)
+    from longhmm.target.target import ExactPosterior
+
+    slope = ExactPosterior.of(one, open_data(values)).log_density_and_gradient(lh.unconstrain(one, at))[1]
+    whole = lh.gradient(one, at, values)
+    for name in whole:
+        np.testing.assert_allclose(slope[name], whole[name], rtol=1e-7, atol=1e-6)
+
+
+def paths_of(one, at, values):
+    """Every path of states, and its posterior probability, from all paths of phases."""
+    _, inner, wide = unfold(one, one.validate(at))
+    phases = one.transitions.phases
+    every = np.array(list(itertools.product(range(inner.n_states), repeat=len(values))))
+    with np.errstate(divide="ignore"):
+        first, moves = np.log(wide["initial"]), np.log(wide["transition"])
+        logs = first[every[:, 0]] + moves[every[:, :-1], every[:, 1:]].sum(axis=1)
+    states = every // phases
+    logs += stats.norm.logpdf(values, np.array(at["mean"])[states], np.array(at["sd"])[states]).sum(axis=1)
+    return states, np.exp(logs - np.logaddexp.reduce(logs)), every[np.argmax(logs)] // phases
+
+
+def test_answers_are_those_of_the_states():
+    one, values = model("negative-binomial", 3, n_states=2), VALUES[:6]
+    at = {"durations": [3.0, 2.0, 4.0, 2.0, 1.0, 1.0], "mean": [0.0, 2.0], "sd": [0.8, 0.8]}
+    states, weights, best = paths_of(one, at, values)
+    expected = np.stack([weights @ (states == state) for state in range(2)], axis=1)
+    np.testing.assert_allclose(lh.state_probabilities(one, at, values), expected, rtol=1e-6)
+    np.testing.assert_array_equal(lh.decode(one, at, values), best)
+    known = np.array([-1, 1, -1, -1, 0, -1])
+    kept = (states[:, 1] == 1) & (states[:, 4] == 0)
+    found = lh.log_likelihood(one, at, open_data(values, states=known)) - lh.log_likelihood(one, at, values)
+    assert found == pytest.approx(np.log(weights[kept].sum()), rel=1e-9)
+
+
+@pytest.mark.slow
+def test_a_posterior_answers_in_states():
+    one = model("negative-binomial", 6, n_states=2)
+    at = {"durations": [4.0, 6.0, 5.0, 2.0, 1.0, 1.0], "mean": [0.0, 1.0], "sd": [0.3, 0.3]}
+    states, values = lh.simulate(one, at, 2000, seed=2)
+    assert set(states.tolist()) == {0, 1}
+    lengths = np.diff(np.flatnonzero(np.diff(states, prepend=-1)))
+    assert lengths[::2].mean() == pytest.approx(4.0 if states[0] == 0 else 6.0, rel=0.15)
+    how = {"sampler": lh.HMC(adaptation_steps=10), "init": at, "draws": 10, "chains": 1, "warmup": 0}
+    posterior = lh.sample(one, values, **how, progress=False)
+    assert np.mean(posterior.decode(values) == states) > 0.95
+    assert posterior.state_probabilities(values).shape == (2000, 2)
+    assert set(posterior.events(values)["state"]) == {0, 1}
+    assert posterior.forecast(values, 3, draws=2, paths=2).state_probabilities.shape == (3, 2)
+    assert posterior.dwell()["dwell"].to_numpy() == pytest.approx([4.0, 6.0], rel=0.2)
+    assert "durations[shape 1]" in posterior.summary().index
+
+
+def test_mean_dwell_times_and_shares_of_time():
+    one, at = model("negative-binomial", 60), params("negative-binomial")
+    matrix = one.validate(at)["transition"]
+    np.testing.assert_allclose(1 / (1 - np.diag(matrix)), MEAN, rtol=1e-3)
+    _, _, wide = unfold(one, one.validate(at))
+    far = np.linalg.matrix_power(wide["transition"], 1 << 14)[0].reshape(3, 60).sum(axis=1)
+    np.testing.assert_allclose(np.linalg.matrix_power(matrix, 1 << 14)[0], far, rtol=1e-8)
+
+
+@KINDS
+def test_how_long_visits_last(kind):
+    one = model(kind).transitions
+    lengths = np.array([0, 1, 2, 3, 7])
+    chances = of_hazards(hazards_of(kind, LAST), 8)
+    expected = 1.0 - np.concatenate([np.zeros((3, 1)), np.cumsum(chances, axis=1)], axis=1)[:, lengths]
+    found = one.survival({"durations": params(kind)["durations"][None]}, lengths)
+    np.testing.assert_allclose(found[0], expected, rtol=1e-8)
+
+
+def test_chances_to_leave_follow_the_age():
+    one, at = model("free", fresh=True), params("free")
+    path = np.array([0, 0, 0, 0, 2, 2, 1, 1, 1, 0])
+    data = open_data(np.zeros(len(path)))
+    found = exits(one, one.validate(at), path, data, np.ones(len(path), bool))
+    np.testing.assert_allclose(found.chance, FREE[found.level, np.minimum(found.age, 3) - 1], rtol=1e-9)
+
+
+@KINDS
+def test_states_may_be_renumbered(kind):
+    one, at, order = model(kind), params(kind), np.array([2, 0, 1])
+    moved = permute(one, one.validate(at), order)
+    assert lh.log_likelihood(one, moved, VALUES) == pytest.approx(lh.log_likelihood(one, at, VALUES), rel=1e-12)
+    np.testing.assert_allclose(one.validate(moved)["transition"], moved["transition"], rtol=1e-12)
+    found = permute_coordinates(one, lh.unconstrain(one, at), order)
+    for name, value in lh.unconstrain(one, moved).items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-9)
+
+
+@KINDS
+def test_coordinates(kind):
+    moves, parameter = model(kind).transitions, params(kind)["durations"]
     with jax.enable_x64(True):
-        typical = jax.jit(moves.typical)
-        matrix = np.asarray(typical(parameter))
-        np.testing.assert_allclose(matrix.sum(axis=1), 1.0, rtol=1e-12)
-        np.testing.assert_array_equal(matrix > 0, moves.allowed)
-        slopes = np.asarray(jax.jit(jax.jacobian(moves.typical))(parameter))
-        for index, unit in enumerate(np.eye(len(parameter))):
-            ends = [np.asarray(typical(parameter + sign * 1e-6 * unit)) for sign in (1, -1)]
-            np.testing.assert_allclose(slopes[..., index], (ends[0] - ends[1]) / 2e-6, atol=1e-8)
         u = jax.jit(moves.unconstrain)(parameter)
         assert u.shape == (moves.n_free,)
         np.testing.assert_allclose(jax.jit(moves.constrain)(u), parameter, rtol=1e-12)
-        keep = np.r_[: len(own), len(own) : len(parameter) : 2]  # of two probabilities one says all
+        own = len(OWN[kind])
+        keep = np.r_[:own, own : len(parameter) : 2]  # of two probabilities one says all
         volume = np.linalg.slogdet(jax.jit(jax.jacobian(moves.constrain))(u)[keep])[1]
         assert float(jax.jit(moves.log_jacobian)(parameter)) == pytest.approx(volume)
 
 
 def test_priors():
-    moves = lh.Durations(2, mean=dist.Gamma(2.0, 0.1), shape=dist.Gamma(3.0, 1.0))
+    moves = model("negative-binomial", n_states=2, mean=dist.Gamma(2.0, 0.1), shape=dist.Gamma(3.0, 1.0)).transitions
     with jax.enable_x64(True):
         found = jax.jit(moves.log_prior)(jnp.asarray([11.0, 5.0, 2.0, 1.5, 1.0, 1.0]))
     expected = stats.gamma.logpdf([10.0, 4.0], 2.0, scale=10.0).sum() + stats.gamma.logpdf([2.0, 1.5], 3.0).sum()
@@ -131,8 +282,7 @@ def test_priors():
 
 
 def test_it_is_stored():
-    for moves in (lh.Durations(2, phases=4, mean=dist.Gamma(2.0, 0.1)), lh.Durations(2, "free", phases=2)):
-        one = model(moves).resolve(np.linspace(0, 5, 50))
+    for one in (model("gamma", 4, mean=dist.Gamma(2.0, 0.1)), model("free", 2, fresh=True)):
         config = json.loads(json.dumps(model_to_config(one)))
         again = model_from_config(config)
         assert model_to_config(again) == config and jax.tree.structure(again) == jax.tree.structure(one)
@@ -140,28 +290,37 @@ def test_it_is_stored():
 
 @pytest.mark.slow
 def test_shapes_are_found():
-    """Dwell times that scatter little, which an ordinary chain cannot have."""
-    one = model(lh.Durations(2, phases=12))
-    truth = np.array([7.0, 4.0, 5.0, 1.0, 1.0, 1.0])
-    given = {"durations": truth, "mean": [0.0, 1.0], "sd": [0.3, 0.3]}
-    _, values = lh.simulate(one, given, 2000, seed=2)
-    posterior = lh.sample(one, values, draws=100, chains=2, seed=2, progress=False)
-    found = posterior.draws["durations"].stack(every=("chain", "draw")).values
-    assert np.all(np.abs(found.mean(axis=1) - truth)[:4] < 4 * found.std(axis=1)[:4])
+    """Dwell times that scatter little, which an ordinary chain cannot have, in a recording with fifty phases."""
+    one = model("negative-binomial", 25, n_states=2)
+    truth = np.array([12.0, 8.0, 5.0, 2.0])
+    at = {"durations": [*truth, 1.0, 1.0], "mean": [0.0, 1.0], "sd": [0.3, 0.3]}
+    states, values = lh.simulate(one, at, 10_000, seed=2)
+    posterior = lh.sample(one, values, draws=200, seed=2, progress=False)
+    found = posterior.draws["durations"].stack(every=("chain", "draw")).values[:4]
+    assert np.all(np.abs(found.mean(axis=1) - truth) < 3 * found.std(axis=1))
+    assert np.all(found.std(axis=1) < 0.15 * truth)
     assert found[2].min() > 2.0  # far from geometric
-    posterior.diagnose(values)
+    assert np.mean(posterior.decode(values) == states) > 0.97
+    verdict = posterior.diagnose(values)
+    assert "does not fit" not in str(verdict)
+    best = lh.compare({"geometric": lh.HMM(2, lh.Gaussian()), "shape": posterior.model}, values)
+    assert best.index[0] == "shape" and best["difference"].iloc[1] < -4 * best["difference_error"].iloc[1]
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: lh.Durations(1), "states must be"),
-        (lambda: lh.Durations(2, "gamma"), "kind must be one of 'negative-binomial', 'free', got 'gamma'."),
-        (lambda: lh.Durations(2, phases=0), "phases must be"),
-        (lambda: lh.Durations(2, mean=3.0), "mean must be one prior for all states"),
+        (lambda: lh.HMM(1, lh.Gaussian(), transitions=lh.Durations()), "n_states must be at least 2"),
+        (lambda: lh.Durations("weibull"), "kind must be one of 'negative-binomial', 'gamma', 'free', got 'weibull'."),
+        (lambda: lh.Durations(phases=0), "phases must be"),
+        (lambda: lh.Durations(mean=3.0), "mean must be one prior for all states"),
+        (
+            lambda: lh.HMM(2, lh.Gaussian(noise=lh.ARNoise(1)), transitions=lh.Durations()),
+            "needs an emission of the present state alone",
+        ),
         (
             lambda: lh.log_likelihood(
-                model(lh.Durations(2, phases=2)),
+                model("negative-binomial", n_states=2),
                 {"durations": [0.5, 2.0, 1.0, 1.0, 1.0, 1.0], "mean": [0.0, 1.0], "sd": [1.0, 1.0]},
                 np.zeros(5),
             ),

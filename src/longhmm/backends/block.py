@@ -99,7 +99,7 @@ class Blocks:
     def __init__(self, how: How, model: HMM, sequences: Sequences) -> None:
         self.model, self.sequences = model, sequences
         self.reader = Reader(model, sequences, table=True)
-        chunk = how.chunk or chunk_length(sequences, model)
+        chunk = how.chunk or chunk_length(sequences)
         rows = self.reader.block_rows(copied=how.probabilities or how.collect is not None)
         self.how = how._replace(chunk=chunk, per_block=how.per_block or max(1, rows // chunk))
         self.partition = Partition(sequences.offsets, chunk)

@@ -100,10 +100,8 @@ class Reader:
         return known[key]
 
 
-def chunk_length(sequences: Sequences, model: HMM | None = None) -> int:
+def chunk_length(sequences: Sequences) -> int:
     """Long enough that the overlap costs little, short enough that every lane of every thread has a chunk."""
-    if model is not None and model.transitions.remembers:  # from the start is cheaper than from every state
-        return min(int(np.diff(sequences.offsets).max()), max(CHUNK, (1 << 20) // model.n_states))
     return min(max(sequences.length // (8 * native.threads()), LEAST_CHUNK), CHUNK)
 
 

@@ -23,7 +23,7 @@ from longhmm.data.layout import Layout, Partition
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
-from longhmm.model.memory import unfold
+from longhmm.model.memory import unfold, unfolded
 from longhmm.model.parameters import Tree
 
 Params = Mapping[str, jax.Array]
@@ -101,12 +101,13 @@ class Program(Tree):
 
 def lay_out(model: HMM, sequences: Sequences) -> tuple[Program, Data]:
     """Data for passes in double precision, under `jax.enable_x64(True)`."""
-    reader = Reader(model, sequences)
-    backend = choose(reader.kind, model.n_states, model.transitions.varies)
-    chunk = chunk_length(sequences, model)
+    inner = unfolded(model)
+    reader = Reader(inner, sequences)
+    backend = choose(reader.kind, inner.n_states, model.transitions.varies)
+    chunk = chunk_length(sequences)
     partition = Partition(sequences.offsets, chunk)
     fits = sequences.length * sequences.dim * 8 <= RESIDENT_BYTES
-    per_block = int(np.clip(BLOCK_ENTRIES // (model.n_states * chunk), 1, partition.n_blocks))
+    per_block = int(np.clip(BLOCK_ENTRIES // (inner.n_states * chunk), 1, partition.n_blocks))
     n_blocks = -(-partition.n_blocks // per_block)
     source, partial_rows = None if fits else sequences, check_all(model, sequences)
     program = Program(model, backend, chunk, per_block, n_blocks, sequences.length, partial_rows, source)

@@ -65,6 +65,8 @@ class HMM(WithFormulas, Tree):
         HMM(n_states=3, emission=Gaussian(dim=2, covariance='full'))
     """
 
+    labels: tuple[int, ...] = ()  # of states that are made of one with memory or phases, the number of that one
+
     def __init__(
         self,
         n_states: int,
@@ -120,7 +122,7 @@ class HMM(WithFormulas, Tree):
         if rows.states is None:
             return logs
         known = jnp.asarray(rows.states)[..., None]
-        excluded = (known >= 0) & (known != jnp.arange(self.n_states))
+        excluded = (known >= 0) & (known != np.array(self.labels or range(self.n_states)))
         return jnp.where(excluded[..., None, :] if self.emission.couples else excluded, -jnp.inf, logs)
 
     memory = property(lambda self: self.emission.memory(self.n_states), doc="How states remember; None if they do not.")
@@ -155,11 +157,12 @@ class HMM(WithFormulas, Tree):
     ) -> None:
         """Refuse rows, read from position `start` on, that the model cannot have: observations and known states."""
         self.emission.check(values, observed, lambda row: sequences.describe(start + row))
-        if states is not None and states.size and states.max() >= self.n_states:
-            row = int(np.argmax(states >= self.n_states))
+        most = max(self.labels, default=self.n_states - 1)
+        if states is not None and states.size and states.max() > most:
+            row = int(np.argmax(states > most))
             raise DataError(
                 f"The known state at {sequences.describe(start + row)} is {states[row]}, but the model has states 0 to "
-                f"{self.n_states - 1}: mark unknown states with -1, or raise n_states."
+                f"{most}: mark unknown states with -1, or raise n_states."
             )
 
     def validate(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:

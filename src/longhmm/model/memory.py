@@ -10,7 +10,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from longhmm.errors import ModelError
 from longhmm.inference.markov import stationary_on_host
+from longhmm.model.phases import Phases, model_of_phases
 
 
 class Memory:
@@ -77,6 +79,16 @@ class Memory:
         """A path without what its states remember."""
         return self.now.astype(states.dtype)[states]
 
+    def along(self, states: np.ndarray, opens: np.ndarray) -> np.ndarray:
+        """A path with what its states remember; `opens` says where sequences begin."""
+        lasting = np.flatnonzero((self.past == self.past[:, :1]).all(axis=1))
+        first, following = dict(zip(self.now[lasting].tolist(), lasting.tolist(), strict=True)), self.following.tolist()
+        found, at = [], 0
+        for state, begins in zip(states.tolist(), opens.tolist(), strict=True):
+            at = first[state] if begins else following[at][state]
+            found.append(at)
+        return np.array(found)
+
     def start(self, params: Mapping[str, Any], distribution: Any) -> Any:
         """`(M,)` from `(K,)` or None."""
         return None if distribution is None else self.expand({**params, "initial": distribution})["initial"]
@@ -118,6 +130,8 @@ class Dependence:
 
     def beside(self, transitions: Any) -> Self:
         """The same emission in a model with these transitions, which it may depend on."""
+        if transitions.remembers and (self.couples or self.memory(transitions.n_states) is not None):
+            raise ModelError(f"{transitions!r} needs an emission of the present state alone, got {self!r}.")
         return self
 
     def memory(self, n_states: int) -> Memory | None:
@@ -133,6 +147,9 @@ class Nothing:
 
     folded = path = fold
 
+    def along(self, states: np.ndarray, opens: np.ndarray) -> np.ndarray:
+        return states
+
     def start(self, params: Mapping[str, Any], distribution: Any) -> Any:
         return distribution
 
@@ -141,11 +158,24 @@ remember = lru_cache(Memory)
 NOTHING = Nothing()
 
 
-def unfold(model: Any, params: Mapping[str, Any]) -> tuple[Memory | Nothing, Any, dict[str, Any]]:
-    """What folds answers back, and, for backends, the same model with states that remember, each a state of its own,
-    with complete parameters for it."""
-    memory = model.emission.memory(model.n_states)
-    if memory is None:
+def unfold(model: Any, params: Mapping[str, Any]) -> tuple[Memory | Phases | Nothing, Any, dict[str, Any]]:
+    """What folds answers back, and, for backends, the same model with states that remember, or with phases of states,
+    each a state of its own, with complete parameters for it."""
+    inner = unfolded(model)
+    if inner is model:
         return NOTHING, model, dict(params)
+    folds = Phases(model.transitions, params) if model.transitions.remembers else model.memory
+    return folds, inner, folds.expand(params)
+
+
+def unfolded(model: Any) -> Any:
+    """That model alone."""
+    memory = model.memory
+    if model.transitions.remembers:
+        return model_of_phases(model)
+    if memory is None:
+        return model
     emission, prior = model.emission.unfolded(model.n_states), memory.allowed.astype(float)
-    return memory, type(model)(len(memory.past), emission, transition_prior=prior), memory.expand(params)
+    found = type(model)(len(memory.past), emission, transition_prior=prior)
+    found.labels = tuple(memory.now.tolist())
+    return found

@@ -28,7 +28,7 @@ CAPTIONS = {
     "from those of other states.",
     "graph": "Where each state goes: circles by share of time, arrows by share of departures, numbers are "
     "probabilities per sample.",
-    "dwell": "How long visits last (bars) and the fitted geometric distribution (line), in logarithmic bins. Bars "
+    "dwell": "How long visits last (bars) and what the model expects (line), in logarithmic bins. Bars "
     "above the line at the short end point to missed or spurious events, two humps to a state that hides two.",
     "forest": "Median (dot), 50 % (thick) and 90 % (thin) intervals, with mean ± sd in numbers.",
     "chains": "The parameters on which the chains agree least: every chain in its colour, and on the right its ranks "

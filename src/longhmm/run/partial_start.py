@@ -12,9 +12,7 @@ from longhmm.model.parameters import free_names
 
 def whole_init(model: HMM, sequences: Sequences, init: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """`init` with a guess from the data for every parameter that it leaves out."""
-    moves = model.transitions
-    needed = {moves.parameter if moves.varies or moves.dt is not None else "transition"}
-    needed |= set(free_names(model.emission.parameters(model.n_states)))
+    needed = {model.transitions.parameter, *free_names(model.emission.parameters(model.n_states))}
     if init is None or needed <= set(init):
         return init
     guess = initial_params(model, sequences, restarts=1, seed=0)[0]

@@ -111,10 +111,10 @@ def impossible_windows(totals: Statistics, minibatch: Any) -> Array:
 @partial(quick, static_argnames=("moves",))
 def _finish(model: HMM, moves: bool, params: Params, given: Params | None, found: stream.Totals) -> Any:
     natural: Any = found.natural
-    counts, varies = jnp.asarray(found.transitions), model.transitions.varies
+    counts, apart = jnp.asarray(found.transitions), model.transitions.apart
     if found.sums is not None:
         natural |= lowering_with(model.emission, found.sums.shape[-1]).gradient(params, jnp.asarray(found.sums))
-    centred = jnp.zeros_like(counts) if varies else centred_counts(counts, jnp.asarray(params["transition"]))
+    centred = jnp.zeros_like(counts) if apart else centred_counts(counts, jnp.asarray(params["transition"]))
     totals = Statistics(jnp.asarray(found.log_likelihood), jnp.asarray(found.first), counts, centred, natural)
     u = dict(model.unconstrain(params)) if given is None else given
     likelihood = score(model, u, totals, initial_moves=moves)
@@ -247,7 +247,7 @@ def _log_likelihood_forward(posterior: ExactPosterior, params: Params) -> tuple[
     statistics, level = exact_statistics(posterior.program, posterior.data, params, posterior.level)
     slopes = {name: jnp.zeros_like(value) for name, value in params.items()}
     # d/dA of n_ij log A_ij is n_ij / A_ij, and n_ij is 0 where A_ij is. Matrices that vary have a slope of their own.
-    moves = jnp.zeros_like(statistics.transitions) if posterior.model.transitions.varies else statistics.transitions
+    moves = jnp.zeros_like(statistics.transitions) if posterior.model.transitions.apart else statistics.transitions
     for name, counts in (("transition", moves), ("initial", statistics.first)):
         slopes[name] = counts / jnp.where(params[name] > 0, params[name], 1.0)
     return (statistics.log_likelihood, level), {**slopes, **statistics.natural}

@@ -31,6 +31,7 @@
 #include <new>
 #include <vector>
 
+#include "alike.h"
 #include "log_space.h"
 #include "with_moves.h"
 
@@ -91,17 +92,6 @@ T losses(int states, int rows) {
   return T(rows) * T(states) * T(states + 3) * (std::numeric_limits<T>::min() / std::numeric_limits<T>::epsilon());
 }
 
-// Log likelihoods of one row become likelihoods over the largest one, whose logarithm is returned.
-template <class T, int K>
-inline Vec<T> to_likelihoods(Vec<T>* logs, int states) {
-  const int n = K ? K : states;
-  Vec<T> top = logs[0];
-  for (int k = 1; k < n; ++k) top = larger<T>(logs[k], top);
-  top = top < all(-std::numeric_limits<T>::max()) ? Vec<T>{} : top;  // all impossible: zeros, not NaN
-  for (int k = 0; k < n; ++k) logs[k] = exp_negative(logs[k] - top);
-  return top;
-}
-
 template <class T, int K, bool watched, class Moves>
 void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t chain, int64_t window0, int count,
                Scratch<T>& scratch, Sums& out) {
@@ -144,6 +134,7 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
   moves.bind(rows.values, rows.present);
   const T* pack = point.pack;
   const Weights<T> weights(call, base, count);
+  Alike<T> alike(call, pack, K ? 0 : n, BLOCK);
 
   // Where each lane's window begins, and which core rows are its own.
   V begins{}, core_rows{}, starts{};
@@ -186,8 +177,7 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
   for (int from = 0; from < total; from += BLOCK) {
     const int stop = from + BLOCK < total ? from + BLOCK : total;
     V* const block = b + (keeps ? size_t(from) * n : 0);
-    if (!moves.pairs) block_logs<T>(call, pack, rows, from, stop - from, block);
-    for (int r = 0; !moves.pairs && r < stop - from; ++r) peak[r] = to_likelihoods<T, K>(block + size_t(r) * n, n);
+    if (!moves.pairs) alike.template likelihoods<K>(call, pack, rows, from, stop - from, block, peak);
     for (int r = 0; (rows.missing || moves.pairs) && r < stop - from; ++r) {
       const Bits<T> here = moves.pairs ? Bits<T>{} : rows.present[from + r] != V{};
       for (int k = 0; k < n; ++k) block[size_t(r) * n + k] = here ? block[size_t(r) * n + k] : all(T(1));

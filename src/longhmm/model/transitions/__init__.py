@@ -31,11 +31,16 @@ class TransitionModel(FollowsFormula, Renumbered, Tree):
     exchangeable: bool = False  # whether the prior does not tell the states apart, so that they may be renumbered
     parameter: str = "coefficients"
     n_covariates: int = 0
-    remembers: bool = False  # whether states count how long they have lasted, so that messages are never forgotten
+    remembers: bool = False  # whether states count how long they have lasted: then they are made of phases
+    apart = property(lambda self: self.varies or self.remembers, doc="Whether counts do not say its derivative.")
     linear: Any = None  # of which covariates logits of transitions are linear combinations, where they are
     fixed_rows: Mapping[int, Any] = {}
     n_states: int
     shape: tuple[int, ...]
+
+    def between(self, n_states: int) -> TransitionModel:
+        """The same between so many states, where their number was left open."""
+        return self
 
     def matrices(self, parameter: jax.Array, covariates: jax.Array) -> jax.Array:
         """`(n, K, K)`, the matrices of the transitions into rows with covariates `(n, C)`."""
@@ -84,6 +89,10 @@ class TransitionModel(FollowsFormula, Renumbered, Tree):
             )
         with jax.enable_x64(True):
             return {self.parameter: found, "transition": np.asarray(self.typical(found))}
+
+    def survival(self, params: Mapping[str, Any], lengths: np.ndarray) -> np.ndarray:
+        """`(n, K, L)`, the probability that a visit lasts for more than so many rows, at parameters of n draws."""
+        return np.asarray(np.diagonal(params["transition"], axis1=1, axis2=2)[..., None] ** lengths)
 
     def start(self, counts: np.ndarray) -> np.ndarray:
         """The most probable parameter given counted transitions `(K, K)`, all covariates taken to be 0."""

@@ -174,7 +174,7 @@ def as_transitions(given: Any, n_states: int, prior: Any, fixed_rows: Any) -> Tr
     found = Logit(given) if isinstance(given, str) else given
     if not isinstance(found, TransitionModel):
         raise ModelError(f"transitions must be a formula such as '~ temp' or Logit(...), got {given!r}.")
-    found = found.between(n_states) if isinstance(found, Logit) else found
+    found = found.between(n_states)
     if found.n_states != n_states:
         raise ModelError(f"transitions must be between {n_states} states, got {found!r} between {found.n_states}.")
     return found

@@ -14,6 +14,7 @@ import numpy as np
 from longhmm.backends.paths import sampled_path
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
+from longhmm.model.memory import unfold
 from longhmm.posterior.draws import evenly_spaced
 from longhmm.run.generator import generator_key
 
@@ -68,16 +69,5 @@ class DrawnPath:
 
     def remembered(self, position: np.ndarray) -> np.ndarray:
         """The same with what they remember, where observations depend on the states before them."""
-        memory = self.model.emission.memory(self.model.n_states)
-        if memory is None:
-            return self.at(position)
-        lasting = np.flatnonzero((memory.past == memory.past[:, :1]).all(axis=1))
-        first, following = (
-            dict(zip(memory.now[lasting].tolist(), lasting.tolist(), strict=True)),
-            memory.following.tolist(),
-        )
-        found, at = [], 0
-        for state, opens in zip(self.states.tolist(), self.opens.tolist(), strict=True):
-            at = first[state] if opens else following[at][state]
-            found.append(at)
-        return np.array(found)[np.searchsorted(self.position, position)]
+        memory, _, _ = unfold(self.model, self.params)
+        return memory.along(self.states, self.opens)[np.searchsorted(self.position, position)]

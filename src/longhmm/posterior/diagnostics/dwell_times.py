@@ -14,6 +14,7 @@ from longhmm.errors import check_whole
 from longhmm.model.emissions.categorical import Categorical
 from longhmm.model.formula import on_columns, transitions_into
 from longhmm.model.hmm import HMM
+from longhmm.model.memory import unfold
 from longhmm.model.registry import EMISSIONS
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath
@@ -70,7 +71,7 @@ def exits(model: HMM, params: Mapping[str, Any], path: np.ndarray, sequences: Se
     rows = np.arange(len(path))
     age = rows - np.maximum.accumulate(np.where(begins, rows, 0)) + 1
     counted = np.flatnonzero(counts[:-1] & ~opens[1:])  # the last row of a sequence has no successor
-    if len(np.unique(levels)) == model.n_states:
+    if len(np.unique(levels)) == model.n_states and not model.transitions.remembers:
         chance = _state_chances(model, params, path, sequences)[counted]
     else:
         chance = _level_chances(model, params, level, sequences)[counted]
@@ -150,10 +151,10 @@ def _level_chances(model: HMM, params: Mapping[str, np.ndarray], level: np.ndarr
     chain = on_columns(HMM(model.n_states, Categorical(n), initial=params["initial"], transitions=own))
     data = Sequences(ArraySource(level), sequences.offsets, covariates=sequences.parts.get("covariates"))
     known = {moves.parameter: params[moves.parameter], "probs": np.eye(n)[levels]}
-    stay = np.zeros(len(level))
+    stay, (memory, _, _) = np.zeros(len(level)), unfold(chain, chain.validate(known))
     for part in predictions(chain.resolve(data), known, data):
         before = level[np.maximum(np.arange(part.start, part.stop) - 1, 0)]
-        stay[part.start : part.stop] = np.sum(part.states * (levels == before[:, None]), axis=1)
+        stay[part.start : part.stop] = np.sum(memory.fold(part.states) * (levels == before[:, None]), axis=1)
     return 1.0 - np.append(stay[1:], 1.0)
 
 
@@ -199,7 +200,7 @@ def dwell_histogram(
 
     Columns: `state`; `lower`, `upper`, ends of the bin in seconds (in samples without `rate`): lengths with
     `lower < length <= upper`; `count` of decoded visits; `expected`, `expected_lower` and `expected_upper`, what
-    geometric dwell times lead to expect of as many visits, as mean and central interval over the draws.
+    the model leads to expect of as many visits, as mean and central interval over the draws.
 
     Args:
         events: a table of events, as `Posterior.events` returns it.
@@ -216,9 +217,9 @@ def dwell_histogram(
     grid = np.unique(np.floor(10 ** (np.arange(np.log10(longest) * per_decade) / per_decade) + 1e-9).astype(np.int64))
     edges = np.concatenate([[0], grid[grid < longest], [longest]])
     counts = np.stack([np.histogram(lengths[whole["state"] == state], edges + 0.5)[0] for state in states])
-    # P(length > n) = stay^n, so the bin (a, b] has probability stay^a - stay^b.
-    stay = np.diagonal(posterior.transitions, axis1=1, axis2=2)[..., None]
-    expected = -counts.sum(axis=1, keepdims=True) * np.diff(stay**edges)
+    # The bin (a, b] has probability P(length > a) - P(length > b).
+    draws, moves = posterior.stacked(posterior.n_chains * posterior.n_draws), posterior.model.transitions
+    expected = -counts.sum(axis=1, keepdims=True) * np.diff(moves.survival(draws, edges))
     bins = np.broadcast_to(edges * unit, (len(counts), len(edges)))
     table = {"lower": bins[:, :-1], "upper": bins[:, 1:], "count": counts, "expected": expected.mean(axis=0)}
     table["expected_lower"], table["expected_upper"] = central(expected, interval)

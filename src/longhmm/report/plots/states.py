@@ -66,7 +66,7 @@ def amplitudes(posterior: Posterior, data: Any, *, unit: str | None = None, log:
 
 
 def dwell_times(posterior: Posterior, events: pd.DataFrame, *, rate: float | None = None, ax: Any = None) -> Figure:
-    """One panel per state: lengths of its visits in logarithmic bins, and the fitted geometric distribution.
+    """One panel per state: lengths of its visits in logarithmic bins, and what the model expects of them.
 
     Visits cut short by the start or the end of a sequence are left out: how long they lasted is not known. Counts are
     those of a tenth of a decade, since bins of whole samples cannot all be equally wide; their axis is a square root,
