@@ -30,10 +30,7 @@ from longhmm.target.information import BLOCKS_PER_POINT, score_differences
 from longhmm.target.systematic import UnequalSampling, Windows
 from longhmm.target.target import Estimator, Target
 
-COUNTS = (2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
-# Fewer than the usual number serve where they hardly add noise, as long windows do: what is left to inject hangs on an
-# estimate of it, and four windows with a noise of 1.7 made intervals up to 5 % too narrow.
-USUAL, QUIET = 16, 0.6
+COUNTS = (16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
 STEP_OVERHEAD = 2000  # what a step costs beside its windows, in observations
 NOISE_POINTS = 256  # points at which the noise of the gradient is measured
 # In posterior standard deviations. The mean of the most skewed coordinate there is, the logarithm of an exponential
@@ -232,8 +229,7 @@ def tune(model: HMM, sequences: Sequences, start: Start, largest_step: float, no
         unequal = _bind_windows(model, sequences, mode.coordinates, mode.windows, mode.buffer).source.unequal
     residuals, weights = window_spread(model, mode, sequences, factor, counts, unequal, seed)
     n_blocks = Partition(sequences.offsets, mode.windows.core_length).n_blocks
-    usual = min(USUAL, n_blocks) if windows is None else windows.count
-    choices = [usual] if windows is not None or usual < USUAL else [each for each in COUNTS if each <= n_blocks]
+    choices = [windows.count] if windows is not None else [each for each in COUNTS if each <= n_blocks] or [n_blocks]
     width = mode.windows.core_length + 2 * mode.buffer
     costs = []
     for count in choices:
@@ -242,8 +238,6 @@ def tune(model: HMM, sequences: Sequences, start: Start, largest_step: float, no
         sums = (residuals.T * missed) @ residuals / (NOISE_POINTS * (BLOCKS_PER_POINT - 1))
         noise = n_blocks**2 / count * sums
         largest = float(np.linalg.eigvalsh(noise)[-1])
-        if count < usual and largest > QUIET:
-            continue
         # The largest h whose share `h V / (2 - h)` of gradient noise in the stationary variance stays small.
         step = float(min(largest_step, 2 * noise_share / (largest + noise_share)))
         costs.append(((STEP_OVERHEAD + 2 * count * width) * (2 - step) / step, count, step, largest, noise))
