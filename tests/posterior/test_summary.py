@@ -6,7 +6,7 @@ from scipy.linalg import expm
 from scipy.stats import norm
 
 from longhmm.posterior.posterior import Posterior
-from longhmm.posterior.summary import generator_of, level_draws, levels
+from longhmm.posterior.summary import generators_from, level_draws, levels
 from posterior.fakes import chains_of, gaussian_model
 
 
@@ -20,12 +20,14 @@ def test_levels_have_the_interval_of_the_closed_form(known, posterior):
 
 
 def test_generators_are_recovered_and_what_has_none_is_said():
-    generator = np.array([[-0.2, 0.15, 0.05], [0.3, -0.4, 0.1], [0.0, 0.5, -0.5]])
-    found, sound = generator_of(expm(generator))
-    assert sound
-    np.testing.assert_allclose(found, generator, atol=1e-10)
+    # The second has eigenvectors that fall together, the third some that nearly do.
+    onward = [[[-0.1, 0.1, 0.0], [0.0, -rate, rate], [0.0, 0.0, 0.0]] for rate in (0.1, 0.1 + 1e-7)]
+    generators = np.array([[[-0.2, 0.15, 0.05], [0.3, -0.4, 0.1], [0.0, 0.5, -0.5]], *onward])
+    found, sound = generators_from(np.stack([expm(each) for each in generators]))
+    assert sound.all()
+    np.testing.assert_allclose(found, generators, atol=1e-10)
     for matrix in ([[0.1, 0.9], [0.9, 0.1]], [[0.5, 0.5], [0.5, 0.5]], [[0.9, 0.1, 0], [0, 0.9, 0.1], [0.1, 0, 0.9]]):
-        found, sound = generator_of(np.array(matrix))
+        (found,), (sound,) = generators_from(np.array([matrix]))
         assert not sound
         np.testing.assert_allclose(found.sum(axis=1), 0.0, atol=1e-12)
         assert (found - np.diag(np.diag(found)) >= 0).all()

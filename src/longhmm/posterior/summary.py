@@ -29,6 +29,7 @@ MOST_ROWS = 16  # states shown in a notebook
 SHORTEST = 8  # draws per chain from which anything is said
 SINGULAR = 1e-13  # singular values below this are zero: such a matrix has no logarithm
 NEGATIVE = 1e-9  # rates per sample below minus this are negative, not rounding
+APART = 1e5  # condition of eigenvectors up to which a logarithm by them has ten digits
 
 _means = jax.jit(lambda model, params: model.emission.means(params))
 _locations = jax.jit(lambda model, params: jax.vmap(model.emission.location)(params))
@@ -108,9 +109,9 @@ class Summarising(Kinetics):
         elif moves.dt is not None:
             found = in_float64(generators_of, moves := moves.single, stacked[moves.parameter])
         else:
-            generators, valid = zip(*map(generator_of, transition), strict=True)
-            found = np.stack(generators) * scale
-            if not all(valid):
+            generators, valid = generators_from(transition)
+            found = generators * scale
+            if not valid.all():
                 warning = (
                     f"for {1 - np.mean(valid):.0%} of the draws no process in continuous time has the transition "
                     "matrix of the model, so rates are approximations: sample faster, or read the matrix itself."
@@ -158,21 +159,25 @@ class Summarising(Kinetics):
         )
 
 
-def generator_of(transition: np.ndarray) -> tuple[np.ndarray, bool]:
-    """The logarithm of a transition matrix, made a generator, and whether it was one already."""
+def generators_from(transitions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms of transition matrices `(n, K, K)`, made generators, and which of them were such already `(n,)`."""
     from scipy.linalg import logm
 
+    values, vectors = np.linalg.eig(transitions)
+    found, apart = np.zeros(transitions.shape, complex), np.linalg.cond(vectors) < APART
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a singular matrix: handled below
-        found = np.asarray(logm(np.asarray(transition, np.float64)))
-    invertible = float(np.linalg.svd(transition, compute_uv=False)[-1]) > SINGULAR
-    valid = invertible and bool(np.isfinite(found).all()) and float(np.abs(found.imag).max()) < NEGATIVE
-    generator = np.nan_to_num(found.real, nan=0.0, posinf=0.0, neginf=0.0)
-    np.fill_diagonal(generator, 0.0)
-    valid = valid and float(generator.min(initial=0.0)) > -NEGATIVE
-    generator = np.maximum(generator, 0.0)
-    np.fill_diagonal(generator, -generator.sum(axis=1))
-    return generator, valid
+        logs = np.log(values.astype(complex))[:, None, :]
+        found[apart] = (vectors * logs)[apart] @ np.linalg.inv(vectors[apart])
+        for each in np.flatnonzero(~apart):  # eigenvectors that fall together do not tell the matrix; this takes long
+            found[each] = logm(transitions[each])
+    valid = np.isfinite(found).all(axis=(1, 2)) & (np.abs(found.imag).max(axis=(1, 2)) < NEGATIVE)
+    valid &= np.linalg.svd(transitions, compute_uv=False)[:, -1] > SINGULAR
+    stay = np.eye(transitions.shape[1])
+    rates = np.nan_to_num(found.real, nan=0.0, posinf=0.0, neginf=0.0) * (1.0 - stay)
+    valid &= rates.min(axis=(1, 2)) > -NEGATIVE
+    rates = np.maximum(rates, 0.0)
+    return rates - stay * rates.sum(axis=2)[:, None], valid
 
 
 def levels(posterior: Draws, *, interval: float = 0.9, preprocessing: Preprocessing | None = None) -> pd.DataFrame:
