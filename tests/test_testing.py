@@ -23,7 +23,9 @@ TRANSITION = [[0.8, 0.2], [0.4, 0.6]]
 LENGTHS = [4, 2]  # and two states throughout, so that one set of compiled programs serves all
 
 
-@pytest.mark.parametrize("name", ["class-multivariate-normal", "support-differs-by-state"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("class-multivariate-normal", marks=pytest.mark.slow), "support-differs-by-state"]
+)
 def test_what_is_right_passes(name: str) -> None:
     configuration = named(name)
     y = observations(configuration, 6)[1]
@@ -47,7 +49,7 @@ def test_known_states_and_a_stationary_start_pass() -> None:
     check_coherence(model, {"transition": TRANSITION, "rate": [1.0, 8.0]}, data)
 
 
-@pytest.mark.parametrize("name", ["log-normal", "poisson"])
+@pytest.mark.parametrize("name", [pytest.param("log-normal", marks=pytest.mark.slow), "poisson"])
 def test_data_in_single_precision_pass(name: str) -> None:
     """As `simulate` gives them: the part of the log likelihood without parameters is summed in double precision too."""
     configuration = named(name)

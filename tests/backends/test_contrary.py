@@ -26,7 +26,6 @@ from longhmm.target.target import exact as exact_pass
 from longhmm.testing import enumerate_paths
 
 BACKENDS = ("cpp", "reference")
-RANDOM = 60
 COPIES = 48  # of a sequence, so that one draw of paths is many
 
 
@@ -123,11 +122,12 @@ def test_answers_of_every_chain(chain: str, turns: str, name: str) -> None:
         check_answers(contrary(TRANSITIONS[chain], TURNS[turns]))
 
 
+@pytest.mark.parametrize("count", [20, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", BACKENDS)
-def test_answers_of_random_chains(name: str) -> None:
+def test_answers_of_random_chains(name: str, count: int) -> None:
     rng = np.random.default_rng(18)
     with backend(name):
-        for seed in range(RANDOM):
+        for seed in range(count):
             check_answers(contrary(random_structure(rng), random_turns(rng, 300), seed))
 
 

@@ -105,13 +105,14 @@ def test_windows_of_every_chain(chain: str, turns: str, backend: Any, kind: Any)
     check_windows(contrary(TRANSITIONS[chain], TURNS[turns]), kind, backend)
 
 
+@pytest.mark.parametrize("count", [20, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("backend", [native, reference], ids=lambda each: each.name)
-def test_windows_of_random_chains(backend: Any, kind: Any) -> None:
+def test_windows_of_random_chains(backend: Any, kind: Any, count: int) -> None:
     if backend is native and not native.usable():
         pytest.skip("the C++ kernel was not built here")
     rng = np.random.default_rng(5)
-    for seed in range(60):
+    for seed in range(count):
         check_windows(contrary(random_structure(rng), random_turns(rng, 300), seed), kind, backend)
 
 
@@ -123,7 +124,7 @@ def test_windows_on_a_gpu(chain: str, turns: str) -> None:
     check_windows(contrary(TRANSITIONS[chain], TURNS[turns]), np.float32, windows)
 
 
-@pytest.mark.parametrize("held", [True, False])
+@pytest.mark.parametrize("held", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("chain", GPU_CHAINS[:3])
 def test_the_gpu_kernel_flags_what_it_may_have_lost(chain: str, held: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it does not flag is right; without contrary evidence, or where one may go round, it flags nothing."""

@@ -15,6 +15,7 @@ import longhmm as lh
 from longhmm.backends import native
 from longhmm.backends.read import Reader
 from longhmm.cli import app
+from longhmm.cli.options import build_model
 from longhmm.data.layout import Partition, gather
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
@@ -165,13 +166,20 @@ def test_it_is_stored_and_named(tmp_path: Any) -> None:
         assert model_to_config(again) == config and again.lags == model.lags
         assert jax.tree.structure(again.emission) == jax.tree.structure(resolved.emission)
     assert repr(TWO.emission) == "AR(dim=2, lags=1)"
+    np.save(tmp_path / "y.npy", lh.simulate(ONE, ONE_PARAMS, 300, seed=2)[1])
+    wrong = CliRunner().invoke(app, f"fit {tmp_path}/y.npy --states 2 --emission gaussian --lags 2".split())
+    assert wrong.exit_code != 0 and "lags" in wrong.output and "Traceback" not in wrong.output
+    asked = build_model("ar", 2, open_data(tmp_path / "y.npy"), priors=[], stay=None, lags=2)
+    assert asked.emission.lags == 2 and asked.emission.name == "AR"
+
+
+@pytest.mark.slow
+def test_the_command_line_fits_it(tmp_path: Any) -> None:
     np.save(tmp_path / "y.npy", lh.simulate(ONE, ONE_PARAMS, 1500, seed=2)[1])
     command = f"fit {tmp_path}/y.npy --states 2 --emission ar --lags 2 --draws 20 --out {tmp_path}/run"
     result = CliRunner().invoke(app, command.split())
     assert result.exit_code == 0, result.output
     assert lh.load(tmp_path / "run").draws["phi"].shape[-1] == 2
-    wrong = CliRunner().invoke(app, f"fit {tmp_path}/y.npy --states 2 --emission gaussian --lags 2".split())
-    assert wrong.exit_code != 0 and "lags" in wrong.output and "Traceback" not in wrong.output
 
 
 def test_what_does_not_fit_is_refused() -> None:

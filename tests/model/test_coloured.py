@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 import longhmm as lh
 from longhmm.cli import app
+from longhmm.cli.options import build_model
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.model.memory import Memory, unfold
@@ -36,6 +37,12 @@ CASES: list[tuple[Any, dict[str, Any]]] = [
     (BOTH, {**LEVELS, "sd": np.array([0.8]), "phi": np.array([0.5])}),
 ]
 EVERY = pytest.mark.parametrize(("emission", "params"), CASES, ids=["ar", "ma", "filter", "both"])
+# An autoregression and a filter alone are parts of both together.
+MOSTLY_SLOW = pytest.mark.parametrize(
+    ("emission", "params"),
+    [pytest.param(*case, marks=[pytest.mark.slow] * (case[0] in (AR2, FILTER))) for case in CASES],
+    ids=["ar", "ma", "filter", "both"],
+)
 
 
 def ragged(model: lh.HMM, params: Any, lengths: list[int], seed: int = 1) -> list[np.ndarray]:
@@ -83,7 +90,7 @@ def test_known_states_are_those_without_memory(emission: Any, params: Any) -> No
     assert np.logaddexp.reduce(logs) == pytest.approx(lh.log_likelihood(model, params, values), rel=1e-9)
 
 
-@EVERY
+@MOSTLY_SLOW
 def test_states_that_remember_are_a_coherent_model(emission: Any, params: Any) -> None:
     model = lh.HMM(2, emission).resolve(np.linspace(8, 15, 50))
     _, inner, wide = unfold(model, model.validate(params))
@@ -92,7 +99,7 @@ def test_states_that_remember_are_a_coherent_model(emission: Any, params: Any) -
     assert inner.memory is None and wide["transition"].shape == (inner.n_states,) * 2
 
 
-@EVERY
+@MOSTLY_SLOW
 def test_slopes_are_those_of_the_likelihood(emission: Any, params: Any) -> None:
     data = open_data(ragged(lh.HMM(2, emission), params, [200, 2, 90]))
     model = lh.HMM(2, emission).resolve(data)
@@ -241,6 +248,18 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_the_command_line_names_the_noise(tmp_path: Any) -> None:
+    np.save(tmp_path / "y.npy", np.linspace(0.3, 9.0, 50))
+    given = {"noise": "ar:2,common", "response": "0.9,1"}
+    found = build_model("gaussian", 2, open_data(tmp_path / "y.npy"), priors=[], stay=None, **given).emission
+    assert found.order == 2 and found.common and np.allclose(np.cumsum(found.response), [0.9, 1.0])
+    assert np.array_equal(lh.StepResponse("bessel:0.1").values, lh.StepResponse("bessel", cutoff=0.1).values)
+    for option, said in (("--noise pink", "ar:2"), ("--noise ar:2,lags=3", "ar:2"), ("--response 0.1,x", "end in 1")):
+        wrong = CliRunner().invoke(app, f"fit {tmp_path}/y.npy --states 2 {option}".split())
+        assert wrong.exit_code != 0 and said in wrong.output and "Traceback" not in wrong.output
+
+
+@pytest.mark.slow
+def test_the_command_line_fits_the_noise(tmp_path: Any) -> None:
     params = {**LEVELS, "phi": np.array([0.6, -0.3])}
     np.save(tmp_path / "y.npy", lh.simulate(lh.HMM(2, AR2), params, 1500, seed=2)[1])
     command = f"fit {tmp_path}/y.npy --states 2 --noise ar:2,common --response 0.9,1 --draws 20 --out {tmp_path}/run"
@@ -249,7 +268,3 @@ def test_the_command_line_names_the_noise(tmp_path: Any) -> None:
     again = lh.load(tmp_path / "run")
     assert again.draws["phi"].shape[-1] == 2 and again.draws["sd"].shape[-1] == 1
     assert np.allclose(np.cumsum(again.model.emission.response), [0.9, 1.0])
-    assert np.array_equal(lh.StepResponse("bessel:0.1").values, lh.StepResponse("bessel", cutoff=0.1).values)
-    for option, said in (("--noise pink", "ar:2"), ("--noise ar:2,lags=3", "ar:2"), ("--response 0.1,x", "end in 1")):
-        wrong = CliRunner().invoke(app, f"fit {tmp_path}/y.npy --states 2 {option}".split())
-        assert wrong.exit_code != 0 and said in wrong.output and "Traceback" not in wrong.output

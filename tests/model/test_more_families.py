@@ -48,12 +48,27 @@ def test_density_and_distribution_function_are_those_of_scipy(emission: Any, par
         np.testing.assert_allclose(below[:, state], law(params, state).cdf(y)[:, 0], rtol=1e-6)
 
 
-@EVERY
-def test_fits_recover_what_was_simulated(emission: Any, params: Any, law: Any) -> None:
+def simulated(emission: Any, params: Any) -> tuple[lh.HMM, dict[str, Any], list[np.ndarray]]:
     model, natural = lh.HMM(2, emission), {"transition": MOVES, **params}
     sequences = [np.array(each, np.float64) for each in lh.simulate(model, natural, [1500, 700, 1], seed=1)[1]]
     sequences[0][100] = np.nan
+    return model, natural, sequences
+
+
+@EVERY
+def test_it_is_coherent_stored_and_refuses_other_numbers(emission: Any, params: Any, law: Any) -> None:
+    model, natural, sequences = simulated(emission, params)
     lh.testing.check_coherence(model, natural, sequences[0][90:130])
+    config = model_to_config(model.resolve(sequences))
+    assert model_to_config(model_from_config(config)) == config
+    with pytest.raises(DataError, match="needs"):
+        lh.log_likelihood(model, natural, np.array([0.5, -1.0]))
+
+
+@pytest.mark.slow
+@EVERY
+def test_fits_recover_what_was_simulated(emission: Any, params: Any, law: Any) -> None:
+    model, _, sequences = simulated(emission, params)
     fit = lh.fit_em(model, sequences, seed=0, progress=False)
     with jax.enable_x64(True):
         order = np.argsort(
@@ -61,10 +76,6 @@ def test_fits_recover_what_was_simulated(emission: Any, params: Any, law: Any) -
         )
     for name, value in params.items():
         np.testing.assert_allclose(fit.params[name], value[order], rtol=0.25)
-    resolved = model.resolve(sequences)
-    assert model_to_config(model_from_config(model_to_config(resolved))) == model_to_config(resolved)
-    with pytest.raises(DataError, match="needs"):
-        lh.log_likelihood(model, natural, np.array([0.5, -1.0]))
 
 
 def test_a_gamma_of_moments_is_that_of_concentration_and_rate() -> None:

@@ -43,6 +43,7 @@ def known():
     return model, y, states
 
 
+@pytest.mark.slow  # weights are tried in tests/target, and the same posterior by windows that are all as likely
 def test_means_and_standard_deviations_are_those_of_the_exact_posterior(known):
     model, y, states = known
     asked = request(model, lh.open_data(y, states=states), draws=1000, thin=None)

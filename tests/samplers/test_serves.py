@@ -51,8 +51,12 @@ REFUSED = {
 }
 
 
+OWN = sorted(name for name, place in SAMPLERS.modules().items() if "longhmm." in place)
+WAIT = ("HMC", "SGHMC")  # which ask of a target what NUTS and SGLD ask
+
+
 @pytest.mark.parametrize("kind", REFUSED)
-@pytest.mark.parametrize("name", sorted(name for name, place in SAMPLERS.modules().items() if "longhmm." in place))
+@pytest.mark.parametrize("name", [pytest.param(each, marks=[pytest.mark.slow] * (each in WAIT)) for each in OWN])
 def test_it_works_or_refuses_plainly(name, kind):
     model, params, data = {"covariate": covariate, "coupled": coupled}[kind]()
     settings = dict(SETTINGS.get(name, {}))

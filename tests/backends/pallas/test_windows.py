@@ -46,9 +46,9 @@ def check(found: ChunkStatistics, expected: ChunkStatistics) -> None:
     ("made", "config"),
     [
         (partial(gaussian, 1, 1, missing=False), None),
-        (partial(gaussian, 2, 2, kind="diagonal"), None),
+        pytest.param(partial(gaussian, 2, 2, kind="diagonal"), None, marks=pytest.mark.slow),
         (partial(gaussian, 3, 3), SPLIT),
-        (partial(gaussian, 4, 2), None),
+        pytest.param(partial(gaussian, 4, 2), None, marks=pytest.mark.slow),
         pytest.param(partial(gaussian, 8, 2), None, marks=pytest.mark.slow),
         pytest.param(partial(gaussian, 17, 1, missing=False), None, marks=pytest.mark.slow),
         (partial(counts, 3), LOOPED),
