@@ -146,15 +146,18 @@ class RowMoves:
 
     def read(self, start: int, stop: int, size: int | None = None) -> np.ndarray:
         """Of rows `[start, stop)`, filled up to `size`."""
+        size = stop - start if size is None else size
+        found: np.ndarray
         if self._index is not None:
-            found = self._index[start:stop]
-        else:
-            covariates = self.sequences.parts["covariates"].read(start, stop).astype(np.float64)
-            if not self.sequences.in_memory:
-                self.sequences.check(start, {"values": np.zeros((0, 1)), "covariates": covariates})
-            found = self.moves.shifted(covariates)
-        spare = 0 if size is None else size - len(found)
-        return np.pad(found, ((0, spare), *[(0, 0)] * (found.ndim - 1))) if spare else found
+            found = np.zeros(size, np.int32)
+            found[: stop - start] = self._index[start:stop]
+            return found
+        covariates = self.sequences.parts["covariates"].read(start, stop)
+        if not self.sequences.in_memory:
+            self.sequences.check(start, {"values": np.zeros((0, 1)), "covariates": covariates})
+        found = np.zeros((size, len(self.moves.columns)))
+        self.moves.shifted(covariates, found[: stop - start])
+        return found
 
     def beside(self, numbers: Any, start: int, stop: int, size: int | None = None) -> Numbers:
         """With the numbers of observations."""

@@ -11,6 +11,7 @@ import copy
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakKeyDictionary
 
 import jax
 import numpy as np
@@ -291,7 +292,7 @@ class WithFormulas:
     def meet(self, data: Any) -> tuple[Self, Sequences]:
         """This model with formulas that have met the data, and with the priors of their coefficients; and the data."""
         known = self.transitions.is_resolved and all(each.is_met for each in self.emission.regressions.values())
-        model = self if known else _settled(self, self._open(data))
+        model = self if known else _met(self, self._open(data))
         return model, model.opened(data)
 
     def check_covariates(self, sequences: Sequences) -> None:
@@ -301,6 +302,17 @@ class WithFormulas:
                 f"{sequences.name} has {sequences.n_covariates} covariate(s), but the model depends on {wanted}: "
                 "give them as open_data(y, covariates=...)."
             )
+
+
+# Of data that are kept open, the model that last met them, and what became of it.
+_latest: WeakKeyDictionary[Sequences, tuple[Any, Any]] = WeakKeyDictionary()
+
+
+def _met(model: Any, sequences: Sequences) -> Any:
+    """`_settled`, once where the same model meets the same data again."""
+    if sequences not in _latest or _latest[sequences][0] is not model:
+        _latest[sequences] = model, _settled(model, sequences)
+    return _latest[sequences][1]
 
 
 def _settled(model: Any, sequences: Sequences) -> Any:

@@ -10,6 +10,8 @@
 
 namespace VARIANT {
 
+constexpr int BLOCK = 16;  // rows whose transitions and sums are added while they are in the nearest cache
+
 // Its logarithms.
 struct ConstantLogs {
   typedef Vec<double> V;
@@ -31,7 +33,7 @@ struct ConstantLogs {
   void add_logs(const V* into, Bits<double> counted, V* counts, Given...) {
     for (int i = 0; i < n * n; ++i) counts[i] += counted ? into[i] : V{};
   }
-  void give_sums(double*) const {}
+  void give_sums(Sums&) const {}
 };
 
 template <class T, int K>
@@ -78,7 +80,7 @@ struct Constant {
   void add_row(int, const V*, const V*, const V*, Bits<T>, V*, V*) const {}
   template <bool in_logs>
   void behind() const {}
-  void give_sums(double*) const {}
+  void give_sums(Sums&) const {}
 };
 
 }  // namespace VARIANT

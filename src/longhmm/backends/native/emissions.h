@@ -220,7 +220,7 @@ inline void load_values(const Call& call, int64_t base, int count, Vec<T>* value
 }
 
 template <class T>
-inline void load_rows(const Call& call, int64_t base, int count, Vec<T>* numbers) {
+__attribute__((noinline)) void load_rows(const Call& call, int64_t base, int count, Vec<T>* numbers) {
   if (!call.terms) return load_values<T>(call, base, count, numbers);
   const Unflushed unflushed;
   const int total = call.max_left + call.max_core + call.max_right;
@@ -232,7 +232,7 @@ inline void load_rows(const Call& call, int64_t base, int count, Vec<T>* numbers
 
 // Ask for rows [from, stop) of windows that come next: the cores of many windows lie too far apart for the processor to
 // foresee them.
-inline void fetch_ahead(const Call& call, int64_t window, int from, int stop, int count) {
+__attribute__((noinline)) static void fetch_ahead(const Call& call, int64_t window, int from, int stop, int count) {
   const int64_t row_bytes = int64_t(call.columns) * (call.wide_rows ? 8 : 4);
   for (int64_t next = window; next < window + count; ++next) {
     const char* origin = static_cast<const char*>(call.rows) + (call.begin[next] - call.max_left) * row_bytes;

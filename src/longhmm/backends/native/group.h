@@ -37,8 +37,6 @@
 
 namespace VARIANT {
 
-constexpr int BLOCK = 16;  // rows whose transitions and sums are added while they are in the nearest cache
-
 // Memory of one thread; grows and is reused.
 template <class T>
 struct Scratch {
@@ -347,7 +345,7 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
     give<T>(call, weights, count, out.first, n, first);
     give<T>(call, weights, count, out.transitions, int64_t(n) * n, counts, Moves::by_row ? nullptr : point.transition);
     give<T>(call, weights, count, out.statistics, int64_t(n) * n_sums, sums);
-    moves.give_sums(out.moved);
+    moves.give_sums(out);
   }
   if (call.edge_before) {
     auto note = [&](double* edge, const V* message, T smallest) {

@@ -26,8 +26,8 @@ struct Weights {
 
 // Adds what was found in the lanes to `to`: their sum, or one entry of `size` numbers for each window.
 template <class T>
-inline void give(const Call& call, const Weights<T>& weights, int count, double* to, int64_t size, const Vec<T>* from,
-                 const T* factor = nullptr) {
+__attribute__((noinline)) void give(const Call& call, const Weights<T>& weights, int count, double* to, int64_t size,
+                                    const Vec<T>* from, const T* factor = nullptr) {
   for (int64_t i = 0; i < size; ++i) {
     const double times = factor ? double(factor[i]) : 1.0;
     if (call.per_window)
@@ -205,7 +205,7 @@ void log_space_group(const Call& call, Moves& moves, int64_t point, int64_t base
   give<double>(call, weights, count, out.first, n, first.data());
   give<double>(call, weights, count, out.transitions, int64_t(n) * n, counts.data());
   give<double>(call, weights, count, out.statistics, int64_t(n) * n_sums, sums.data());
-  moves.give_sums(out.moved);
+  moves.give_sums(out);
 }
 
 }  // namespace VARIANT

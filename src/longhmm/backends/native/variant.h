@@ -11,6 +11,7 @@ void run_groups(const Call& call, int64_t point_index, int64_t begin, int64_t st
   static thread_local Scratch<T> scratch;
   constexpr int W = Vector<T>::lanes;
   const Point<T> point(call, point_index);
+  const Table<T> table(call);
   const int rows = call.max_left + call.max_core + call.max_right;
   const int64_t chain = point_index / call.points;
   const int64_t n = call.states, n_sums = sums_of(call.kind, call.width, call.pack);
@@ -26,7 +27,7 @@ void run_groups(const Call& call, int64_t point_index, int64_t begin, int64_t st
       here.statistics += at * n * n_sums;
       here.moved += at * call.moves.sums_size;
     }
-    with_moves<K>(call, point, nullptr, chain * call.windows + window, count, [&](auto& moves, auto states) {
+    with_moves<K>(call, point, table, chain * call.windows + window, count, [&](auto& moves, auto states) {
       typedef std::remove_reference_t<decltype(moves)> Moves;
       constexpr int k = decltype(states)::value;
       // Where a state may be left for good, `gone` has to be carried.

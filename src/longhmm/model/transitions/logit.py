@@ -100,9 +100,14 @@ class Logit(TransitionModel):
         found = jnp.concatenate([self.linear.at_means(parameter)[..., None], parameter[..., 1:]], axis=-1)
         return jnp.where(self._stay[..., None], 0.0, found)
 
-    def shifted(self, covariates: Any) -> Any:
-        """`(n, C)`, its columns of covariates, counted from their means, which leaves more digits."""
-        return covariates[..., list(self.linear.own)] - self.linear.centre.astype(covariates.dtype)
+    def shifted(self, covariates: Any, out: np.ndarray | None = None) -> Any:
+        """`(n, C)`, its columns of covariates, counted from their means, which leaves more digits; `out`: written
+        there, in its precision."""
+        every = self.linear.own == tuple(range(covariates.shape[-1]))
+        own = covariates if every else covariates[..., list(self.linear.own)]
+        if out is None:
+            return own - self.linear.centre.astype(covariates.dtype)
+        return np.subtract(own, self.linear.centre, out=out)
 
     def typical(self, parameter: Any) -> jax.Array:
         found: jax.Array = _typical(self, jnp.asarray(parameter))

@@ -1,0 +1,252 @@
+// Transitions of rows that have one of few matrices: no matrix is made for a row, its number in a table is enough.
+//
+// Where as many numbers as an entry may have fit into two or four registers, each lane picks its own from these.
+// Otherwise products are formed for one lane after the other, whose matrix then lies in memory as it is needed.
+// Outside its windows a row has the last matrix, the identity; what counts for nothing is added to the sums of that.
+#pragma once
+
+#include <vector>
+
+#include "varying.h"
+#if VECTOR_BYTES == 64
+#include <immintrin.h>
+#endif
+
+namespace VARIANT {
+
+// Of twice as many numbers as there are lanes, those at `which`.
+#if VECTOR_BYTES == 64
+constexpr bool PICKS = true;
+inline Vec<double> pick(const double* of, Bits<double> which) {
+  return (Vec<double>)_mm512_permutex2var_pd(_mm512_loadu_pd(of), (__m512i)which, _mm512_loadu_pd(of + 8));
+}
+inline Vec<float> pick(const float* of, Bits<float> which) {
+  return (Vec<float>)_mm512_permutex2var_ps(_mm512_loadu_ps(of), (__m512i)which, _mm512_loadu_ps(of + 16));
+}
+#else
+constexpr bool PICKS = false;
+template <class T, class Which>
+inline Vec<T> pick(const T*, Which) {
+  return Vec<T>{};
+}
+#endif
+
+// Vectors of lanes to a row of `padded` numbers for each lane, and back.
+template <class T>
+inline void to_rows(const Vec<T>* from, int n, int padded, T* rows) {
+  constexpr int W = Vector<T>::lanes;
+  for (int first = 0; first < padded; first += W) {
+    Vec<T> tile[W];
+    for (int i = 0; i < W; ++i) tile[i] = first + i < n ? from[first + i] : Vec<T>{};
+    transpose<T>(tile);
+    for (int lane = 0; lane < W; ++lane) std::memcpy(rows + lane * padded + first, &tile[lane], sizeof tile[lane]);
+  }
+}
+
+template <class T>
+inline void from_rows(const T* rows, int n, int padded, Vec<T>* to) {
+  constexpr int W = Vector<T>::lanes;
+  for (int first = 0; first < padded; first += W) {
+    Vec<T> tile[W];
+    for (int lane = 0; lane < W; ++lane) tile[lane] = load<T>(rows + lane * padded + first);
+    transpose<T>(tile);
+    for (int i = 0; i < W && first + i < n; ++i) to[first + i] = tile[i];
+  }
+}
+
+// The matrices of a call as products need them; empty where they are not looked up, or many.
+template <class T>
+struct Table {
+  static constexpr int W = Vector<T>::lanes;
+  static constexpr size_t MOST = 1 << 20;  // bytes
+  int n, padded, count, room = 0;          // of `room` numbers for each entry, which are picked
+  std::vector<T> matrices, transposed;     // (count + 1, n, padded)
+  std::vector<T> entries;                  // (n, n, room)
+
+  explicit Table(const Call& call)
+      : n(call.states), padded((n + W - 1) / W * W),
+        count(call.moves.index && call.kind != PAIR ? call.moves.count : 0) {
+    const size_t size = size_t(count + 1) * n * padded;
+    if (size * sizeof(T) > MOST) count = 0;
+    if (!count) return;
+    matrices.assign(size, T(0));
+    transposed.assign(size, T(0));
+    const int most = n > 4 ? 2 * W : 4 * W;  // four registers for an entry are worth it where entries are few
+    if (PICKS && count <= most) room = count <= 2 * W ? 2 * W : 4 * W;
+    entries.assign(size_t(n) * n * room, T(0));
+    for (int m = 0; m <= count; ++m)
+      for (int i = 0; i < n; ++i)
+        for (int j = 0; j < n; ++j) {
+          const T chance = m < count ? number<T>(call.moves, (int64_t(m) * n + i) * n + j) : T(i == j);
+          matrices[(size_t(m) * n + i) * padded + j] = transposed[(size_t(m) * n + j) * padded + i] = chance;
+          if (m < count && room) entries[size_t(i * n + j) * room + m] = chance;
+        }
+  }
+};
+
+template <class T, int K>
+struct LookedUp {
+  typedef Vec<T> V;
+  typedef ByRow<double, 0> Logs;
+  static constexpr bool by_row = true, pairs = false;
+  static constexpr int W = Vector<T>::lanes, P = (K + W - 1) / W * W;
+  static constexpr int MOST_APART = 1 << 14;  // bytes of sums for each lane: lanes do not wait for one another
+  const Call& call;
+  const Table<T>& table;
+  const int n, padded;
+  const T least, least_possible;
+  V peak{};
+  const Weights<T> weights;
+  const int64_t base;
+  const int count;
+  Placed<T> placed;
+  std::vector<Bits<T>> which;     // matrix of each row and lane
+  const Bits<T>* now = nullptr;
+  bool picked = false;             // whether entries are picked at this row: all lanes are inside their windows
+  mutable std::vector<T> by_lane;  // numbers of each lane, where K is not known beforehand
+  // Sums of u_i (w v)_j over rows that have one matrix: n^2 numbers where a vector holds them, else (n, padded).
+  const bool small, summed;
+  const int cell;
+  const bool apart;
+  std::vector<T> sums;
+
+  LookedUp(const Call& call, const Table<T>& table, int64_t base, int count)
+      : call(call), table(table), n(K ? K : call.states), padded(K ? P : table.padded), least(T(call.moves.least)),
+        least_possible(T(call.moves.least_possible)), weights(call, base, count), base(base), count(count),
+        placed(call, base, count), by_lane(K ? 0 : 2 * W * padded), small(n * n <= W), summed(call.moves.sums_size > 0),
+        cell(small ? W : n * padded),
+        apart(call.per_window || size_t(table.count + 1) * cell * W * sizeof(T) <= MOST_APART) {
+    const int total = call.max_left + call.max_core + call.max_right;
+    std::vector<V> numbers(total);
+    load_from<T>(call, call.moves.index, 1, base, count, numbers.data());
+    which.resize(total);
+    for (int r = 0; r < total; ++r) {
+      const V number = numbers[r] == numbers[r] ? numbers[r] : all(T(table.count));
+      which[r] = __builtin_convertvector(number, Bits<T>);
+    }
+    if (summed) sums.assign(size_t(table.count + 1) * cell * (apart ? W : 1), T(0));
+  }
+
+  void bind(const V*, const V*) {}
+  void begin(int, Bits<T>, const T*, V*, V*, V*, V&) const {}
+  void at(int r) {
+    now = &which[r];
+    picked = table.room && placed.whole(r);
+  }
+
+  // Windows that are not sound count for nothing.
+  void start(Bits<T> sound) {
+    for (int lane = count; lane < W; ++lane) sound[lane] = 0;
+    if (any<T>(~sound))
+      for (Bits<T>& each : which) each = sound ? each : Bits<T>{} + table.count;
+  }
+
+  template <bool transposed, class Entry>
+  void product(Entry entry, const V* in, V* out) const {
+    V sum[K ? K : 1];
+    V* const to = K ? sum : out;
+    auto at = [&](int i, int j) { return entry(transposed ? j * n + i : i * n + j); };  // out[j] from in[i]
+    for (int j = 0; j < n; ++j) to[j] = at(0, j) * in[0];
+    for (int i = 1; i < n; ++i)
+      for (int j = 0; j < n; ++j) to[j] += at(i, j) * in[i];
+    for (int j = 0; K && j < n; ++j) out[j] = sum[j];
+  }
+
+  // out[j] = sum_i in[i] m[i, j], with the matrix m of each lane.
+  __attribute__((noinline)) void by_lanes(const T* matrices, const V* in, V* out) const {
+    T near[K ? W * P : 1];
+    T* const rows = K ? near : by_lane.data();
+    to_rows<T>(in, n, padded, rows);
+    for (int lane = 0; lane < W; ++lane) {
+      const T* const matrix = matrices + int64_t((*now)[lane]) * n * padded;
+      T* const row = rows + lane * padded;
+      if constexpr (K > 0) {
+        V sum[P / W];
+        for (int t = 0; t < P / W; ++t) sum[t] = row[0] * load<T>(matrix + t * W);
+        for (int i = 1; i < n; ++i)
+          for (int t = 0; t < P / W; ++t) sum[t] += row[i] * load<T>(matrix + i * P + t * W);
+        std::memcpy(row, sum, sizeof sum);
+      } else {
+        T* const spare = by_lane.data() + W * padded;
+        for (int t = 0; t < padded; t += W) {
+          V total = row[0] * load<T>(matrix + t);
+          for (int i = 1; i < n; ++i) total += row[i] * load<T>(matrix + i * padded + t);
+          std::memcpy(spare + t, &total, sizeof total);
+        }
+        std::copy_n(spare, padded, row);
+      }
+    }
+    from_rows<T>(rows, n, padded, out);
+  }
+
+  template <bool transposed>
+  void multiply(const V* in, V* out) const {
+    const Bits<T> at = *now;
+    const T* const entries = table.entries.data();
+    if (!picked) return by_lanes((transposed ? table.transposed : table.matrices).data(), in, out);
+    if (table.room == 2 * W) return product<transposed>([&](int q) { return pick(entries + q * 2 * W, at); }, in, out);
+    const Bits<T> high = at >= 2 * W;
+    product<transposed>(
+        [&](int q) { return high ? pick(entries + q * 4 * W + 2 * W, at) : pick(entries + q * 4 * W, at); }, in, out);
+  }
+  void forward(const V* in, V* out) const { multiply<false>(in, out); }
+  void backward(const V* in, V* out) const { multiply<true>(in, out); }
+  // Nothing is known of the matrix behind the core but that its entries are at most 1.
+  void predict(const V* in, V* out) const { std::copy_n(in, n, out); }
+
+  __attribute__((noinline)) void add_row(int r, const V* before, const V* onward, const V*, Bits<T>, V*, V*) {
+    if (!summed) return;
+    const Bits<T> at = which[call.max_left + r];
+    V weight = all(T(1));
+    if (!apart) weight = load<T>(weights.of);
+    const int64_t span = apart ? int64_t(table.count + 1) * cell : 0;
+    if (small) {
+      V tile[W];
+      for (int q = 0; q < W; ++q) tile[q] = q < n * n ? before[q / n] * (onward[q % n] * weight) : V{};
+      transpose<T>(tile);
+      for (int lane = 0; lane < W; ++lane) {
+        T* const to = sums.data() + lane * span + int64_t(at[lane]) * cell;
+        const V sum = load<T>(to) + tile[lane];
+        std::memcpy(to, &sum, sizeof sum);
+      }
+      return;
+    }
+    T near[K ? 2 * W * P : 1];
+    T *const left = K ? near : by_lane.data(), *const right = left + W * padded;
+    to_rows<T>(before, n, padded, left);
+    V weighted[K ? K : 1];
+    std::vector<V> many(K ? 0 : n);
+    V* const scaled = K ? weighted : many.data();
+    for (int j = 0; j < n; ++j) scaled[j] = onward[j] * weight;
+    to_rows<T>(scaled, n, padded, right);
+    for (int lane = 0; lane < W; ++lane) {
+      T* const to = sums.data() + lane * span + int64_t(at[lane]) * cell;
+      for (int t = 0; t < padded; t += W) {
+        const V own = load<T>(right + lane * padded + t);
+        for (int i = 0; i < n; ++i) {
+          const V sum = load<T>(to + i * padded + t) + left[lane * padded + i] * own;
+          std::memcpy(to + i * padded + t, &sum, sizeof sum);
+        }
+      }
+    }
+  }
+  void add_block(const V*, const V*, int, V*) const {}
+
+  // Expected transitions by each matrix, and by any: all, or those of every window.
+  __attribute__((noinline)) void give_sums(Sums& out) const {
+    for (int lane = 0; summed && lane < (apart ? count : 1); ++lane) {
+      const double weight = apart && !call.per_window ? weights.of[lane] : 1.0;
+      const int64_t own = call.per_window ? lane : 0, square = int64_t(n) * n;
+      for (int64_t m = 0; m < table.count; ++m)
+        for (int q = 0; q < n * n; ++q) {
+          const double chance = table.matrices[(m * n + q / n) * padded + q % n];
+          const T sum = sums[(lane * int64_t(table.count + 1) + m) * cell + (small ? q : q / n * padded + q % n)];
+          const double found = chance > 0 ? weight * chance * double(sum) : 0.0;
+          out.moved[(own * table.count + m) * square + q] += found;
+          out.transitions[own * square + q] += found;
+        }
+    }
+  }
+};
+
+}  // namespace VARIANT
