@@ -124,3 +124,15 @@ def test_nonsense_is_refused() -> None:
         lh.buffer_report(OVERLAPPING, AWAY, small(), blocks=0)
     with pytest.raises(ModelError, match="2 feature"):
         lh.buffer_report(OVERLAPPING, AWAY, np.zeros((30, 2)))
+
+
+def test_states_that_remember_begin_where_their_states_do() -> None:
+    model = lh.HMM(2, lh.Gaussian(noise=lh.MANoise(1), response=lh.StepResponse([0.4, 1.0])))
+    params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "mean": [0.0, 3.0], "sd": [1.0, 0.7], "theta": [0.4]}
+    y = lh.simulate(model, params, 300, seed=1)[1]
+    resolved, sequences = model.meet(y)
+    scores, entering = Blocks.some(resolved, resolved.validate(params), sequences, 20, 10**6, 0).exact(16)
+    slope = flat(lh.gradient(resolved, params, sequences, prior=False))
+    np.testing.assert_allclose(scores.sum(axis=0), slope, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(entering[1:].sum(axis=1), 1.0)
+    assert not entering[0].any()

@@ -233,10 +233,11 @@ def _batch_scores(
     """Scores, and the distribution of the state just before each core, given the rows of its window before it."""
     coordinates, start = model.unconstrain(params), start if before is None else before
     of_blocks = scores(model, coordinates, windows_of(model, params, minibatch, start=start), initial_moves=moves)
-    _, model, params = unfold(model, params)
-    (potentials, _), layout = lower(model, params, minibatch.rows), minibatch.in_rows()
+    memory, longer, complete = unfold(model, params)
+    (potentials, _), layout = lower(longer, complete, minibatch.rows), minibatch.in_rows()
     wanted = Wanted(per_chunk=True, forward_only=True, messages=True)
-    found = chunk_statistics(potentials, layout, wanted, Boundary(start=first_message(start, params)))
+    begin = memory.start(params, first_message(start, params))
+    found = chunk_statistics(potentials, layout, wanted, Boundary(start=begin))
     assert found.messages is not None
     distribution = jax.nn.softmax(found.messages.forward_in, axis=1)
     # Nothing comes before a core that opens a sequence, whatever the start.
