@@ -21,7 +21,16 @@ ADDED |= {"beta.py", "exponential.py", "movement.py", "rates.py", "renumbering.p
 ADDED |= {"channels.py", "durations.py", "equally_spaced.py", "frame_average.py", "kinetics.py"}
 ADDED |= {"alike.h", "hazards.py", "phases.py"}
 ADDED |= {"single_molecules.py", "fret.py", "smd.py", "tmaven.py", "traces.py"}
-ADDED |= {"emission_map.py", "names.py", "outline.py", "placing.py", "plotting.py", "recording.py", "stages.py"}
+ADDED |= {
+    "emission_map.py",
+    "names.py",
+    "outline.py",
+    "placing.py",
+    "plotting.py",
+    "recording.py",
+    "side_by_side.py",
+    "stages.py",
+}
 ADDED |= {"alternatives.py", "drift.py", "drifting.py", "edges.py"}
 ADDED |= {"arviz_groups.py", "kept_runs.py", "notebook.py", "partial_start.py", "updating.py", "widths.py"}
 ADDED |= {"by_row.py", "compiled_varying.h", "constant.h", "logits.h", "looked_up.h", "moves.h", "moves_of.h"}

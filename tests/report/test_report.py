@@ -315,3 +315,17 @@ def test_the_buffer_report_is_on_the_page(tmp_path, monkeypatch):
     subject = Subject(small_posterior(gaussian_model()), data, "t")
     page = build_page(subject)
     assert "Not drawn" not in page and "buffer length (observations)" in page
+
+
+def test_every_picture_of_a_page_has_a_caption():
+    """Also those that few models have: the baseline of a drift."""
+    import ast
+    from pathlib import Path
+
+    drawn = {
+        node.args[0].value
+        for file in Path(html.__file__).parent.glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "picture"
+    }
+    assert "baseline" in drawn and drawn <= set(html.CAPTIONS) and set(html.CAPTIONS) >= html.WIDE

@@ -82,6 +82,7 @@ def decode(
 def report(
     run: options.Run,
     recordings: options.Moved = None,
+    beside: Annotated[Path | None, Option(help="Another run, to be shown side by side with this one.")] = None,
     out: Annotated[Path | None, Option(help="The file to write; by default report.html in the run.")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -89,14 +90,14 @@ def report(
     from longhmm.posterior.posterior import load
     from longhmm.posterior.run_directory import REQUEST, RunDirectory
     from longhmm.posterior.store import DOCUMENT
-    from longhmm.report import write_report
+    from longhmm.report import side_by_side, write_report
 
     said = Output(as_json)
     is_run = (run / REQUEST).is_file() or not (run / DOCUMENT).is_file()  # else it is what Posterior.save wrote
     found = RunDirectory.open(run) if is_run else None
     posterior = load(run) if found is None else found.posterior()
-    given = options.located(recordings) if recordings else None
-    page = write_report(run, None if out is None else options.in_a_folder(out), given)
+    where = (None if out is None else options.in_a_folder(out), options.located(recordings) if recordings else None)
+    page = write_report(run, *where) if beside is None else side_by_side.write_side_by_side(run, beside, *where)
     states = None if found is None else show_states(found, posterior, said)
     verdict = show_verdict(posterior, said)
     said.say(f"Page: {page}")

@@ -54,4 +54,6 @@ class KeptRuns:
         said.table("States of each model", heads, rows)
         for each in found:
             said.say(f"Run of {each['model']}: {each['run']}")
+        if len(found) > 1:
+            said.say(f"Two side by side: longhmm report {found[0]['run']} --beside {found[1]['run']}")
         return found

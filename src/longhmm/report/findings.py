@@ -80,7 +80,7 @@ def pictures_found(subject: Subject) -> Safe:
     return join(found)
 
 
-def trace_block(subject: Subject) -> Safe:
+def trace_block(subject: Subject, recording: str = "recording") -> Safe:
     """Canvas and controls; the script fills them."""
     n_states, levels, rarest, hidden = subject.posterior.model.n_states, subject.levels[:, 0], -1, "undecoded"
     if subject.events is not None and len(subject.events) and subject.found is not None:
@@ -94,7 +94,7 @@ def trace_block(subject: Subject) -> Safe:
     parts = dict(
         options=_options(subject, rarest), legend=legend, tall=f"{9 + max(9 * min(tracks, 4), 3.2 * tracks):g}rem"
     )
-    return element("div", html.template("trace.html", recording="recording", **parts), class_=hidden)
+    return element("div", html.template("trace.html", recording=recording, **parts), class_=hidden)
 
 
 def event_block(subject: Subject) -> Safe:

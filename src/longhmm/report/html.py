@@ -26,6 +26,7 @@ CAPTIONS = {
     "amplitudes": "All observations (grey) and what the model expects of each state, on a logarithmic scale.",
     "emissions": "What each state emits, feature by feature: probabilities, or means, shaded by how far they lie "
     "from those of other states.",
+    "baseline": "The slow baseline on which all levels lie, with its 90 % interval.",
     "graph": "Where each state goes: circles by share of time, arrows by share of departures, numbers are "
     "probabilities per sample.",
     "dwell": "How long visits last (bars) and what the model expects (line), in logarithmic bins. Bars "
@@ -39,7 +40,7 @@ CAPTIONS = {
     "Where the line lies beyond all dots, the model does not make data of this kind.",
     "buffers": "What a window loses by not seeing the whole recording, by the length of its margin (the buffer).",
 }
-WIDE = {"dwell", "emissions", "forest", "chains", "residuals", "simulated", "buffers"}
+WIDE = {"baseline", "dwell", "emissions", "forest", "chains", "residuals", "simulated", "buffers"}
 
 
 class Safe(str):
@@ -100,8 +101,8 @@ def section(level: str, title: str, *content: object) -> Safe:
     return join([element(level, title), *content])
 
 
-def picture(name: str, draw: Callable[[], Figure]) -> Safe:
-    """A picture with its caption, or the sentence that says why there is none."""
+def picture(name: str, draw: Callable[[], Figure], mark: str = "") -> Safe:
+    """A picture with its caption, or why there is none; a mark keeps two of one name on a page apart."""
     import matplotlib
 
     stage(f"drawing: {name}")
@@ -117,7 +118,7 @@ def picture(name: str, draw: Callable[[], Figure]) -> Safe:
     drawing = drawing.replace(GROUND, "var(--ground)")
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
     # The name keeps internal references apart from those of other drawings.
-    drawing = re.sub(r'(\bid="|url\(#|xlink:href="#)', rf"\g<1>{name}-", drawing)
+    drawing = re.sub(r'(\bid="|url\(#|xlink:href="#)', rf"\g<1>{mark}{name}-", drawing)
     # The font of the page is narrower or wider than the one matplotlib measured; the size stays.
     drawing = re.sub(r"font: (\d+(?:\.\d+)?)px [^;\"]*", r"font-size: \1px", drawing)
     drawing = drawing.replace("<svg ", f'<svg role="img" aria-label="{escape(CAPTIONS[name])}" ', 1)

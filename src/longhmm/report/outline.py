@@ -8,7 +8,7 @@ ALSO = re.compile(r"\. Also, ")
 HEADING = re.compile(r"<(h[23])>(.*?)</\1>")
 
 
-def verdict_box(tone: str, sign: str, title: str, meaning: str, reason: str) -> Safe:
+def verdict_box(tone: str, sign: str, title: str, meaning: str, reason: str, name: str = "verdict") -> Safe:
     """The title and the first reason; what it means and the further reasons unfold."""
     first, *others = (each[:1].upper() + each[1:].rstrip(".") + "." for each in ALSO.split(reason))
     more = [element("ul", join(element("li", each) for each in others))] if others else []
@@ -16,10 +16,10 @@ def verdict_box(tone: str, sign: str, title: str, meaning: str, reason: str) -> 
     folded = element("details", join([element("summary", said), hint(meaning), *more]))
     inside = [
         element("div", sign, class_="sign", aria_hidden="true"),
-        element("h2", title, id="verdict"),
+        element("h2", title, id=name),
         element("div", join([element("p", first), folded]), class_="text"),
     ]
-    return element("section", join(inside), class_=f"verdict {tone}", aria_labelledby="verdict")
+    return element("section", join(inside), class_=f"verdict {tone}", aria_labelledby=name)
 
 
 def with_contents(body: Safe, after: str) -> Safe:

@@ -17,7 +17,10 @@
     states.heard.unshift(label);
     label();
   }
-  for (const view of views) view.root.dataset.ready = "yes";
+  for (const view of views) {
+    view.beside = views.filter((other) => other !== view && other.length === view.length);
+    view.root.dataset.ready = "yes";
+  }
   // On paper nothing can be unfolded.
   let folded = [];
   window.addEventListener("beforeprint", () => {

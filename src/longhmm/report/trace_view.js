@@ -21,6 +21,7 @@ class TraceView {
     this.status = root.querySelector(".trace-status");
     this.readout = root.querySelector(".trace-readout");
     this.pointers = new Map();
+    this.beside = [];  // views of the same recording, which move with this one
     this.listen();
     states.heard.push(() => {
       const at = this.current >= 0 ? this.visits.start[this.current] : -1;
@@ -35,13 +36,14 @@ class TraceView {
 
   // -- moving ------------------------------------------------------------------------------------------------------
 
-  show(a, b) {
+  show(a, b, led = false) {
     const least = Math.min(20, this.length);
     let width = Math.min(Math.max(b - a, least), this.length);
     const middle = (a + b) / 2;
     this.a = Math.min(Math.max(middle - width / 2, 0), this.length - width);
     this.b = this.a + width;
     this.schedule();
+    if (!led) for (const each of this.beside) each.show(this.a, this.b, true);
   }
 
   zoom(factor, share = 0.5) {
