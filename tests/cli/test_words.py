@@ -140,6 +140,7 @@ def test_places_and_columns(tmp_path, monkeypatch):
         "s3://bucket/a",
     ]
     assert chosen_columns(["1", "voltage"], None) == {"columns": [1, "voltage"], "covariates": None, "group": None}
+    assert chosen_columns(["step, angle", "2"], None)["columns"] == ["step", "angle", 2]
     found = chosen_columns(None, "~ temp + log(wind)", "ID", "step=gamma,angle=von-mises")
     assert found == {"columns": ["step", "angle"], "covariates": ["temp", "wind"], "group": "ID"}
 

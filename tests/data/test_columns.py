@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 import longhmm as lh
+from longhmm.data.columns import rate_of
 from longhmm.errors import DataError
 
 RNG = np.random.default_rng(2)
@@ -74,3 +75,39 @@ def test_streams_and_variables_are_found_in_a_table():
 def test_no_column_is_taken_for_another(model, columns, message):
     with pytest.raises(DataError, match=message):
         model.meet(TABLE[columns])
+
+
+def test_categories_are_numbered_and_missing_ones_are_missing():
+    stage = pd.Categorical(["wake", "deep", None, "wake"], categories=["wake", "light", "deep"])
+    table = pd.DataFrame({"stage": stage, "moves": [True, False, True, True], "count": [1, 2, 3, 4]})
+    rows = lh.open_data(table, columns=["stage", "moves"]).rows(0, 4)
+    np.testing.assert_array_equal(rows.observed, [[True, True], [True, True], [False, True], [True, True]])
+    np.testing.assert_array_equal(rows.values[rows.observed], [0, 1, 2, 0, 1, 0, 1])
+    whole = lh.open_data(table.iloc[[0, 1, 3]], columns=["stage"]).rows(0, 3).values
+    assert whole.dtype.kind == "i" and whole.ravel().tolist() == [0, 2, 0]
+
+
+@pytest.mark.parametrize("form", ["seconds", "dates", "text"])
+def test_a_column_of_times_gives_the_rate(tmp_path, form):
+    seconds = 5.0 + 0.02 * np.arange(40)
+    times = seconds if form == "seconds" else pd.Timestamp("2024-05-01 12:00") + pd.to_timedelta(seconds, "s")
+    table = pd.DataFrame({"t": times, "x": RNG.normal(size=40)})
+    if form == "text":
+        table.to_csv(tmp_path / "table.csv", index=False)
+    data = [str(tmp_path / "table.csv")] if form == "text" else table
+    assert rate_of("t", data) == pytest.approx(50.0)
+
+
+def test_times_that_do_not_go_on_are_refused_but_between_sequences():
+    table = pd.DataFrame({"t": [0.0, 1, 2, 0, 1, 2], "ID": list("aaabbb"), "x": 0.0})
+    assert rate_of("t", table, "ID") == 1.0
+    with pytest.raises(
+        DataError, match=r"time='t' must go on in equal steps, but row 3 comes -2 s after the one before"
+    ):
+        rate_of("t", table)
+    with pytest.raises(DataError, match="time='x' must rise from row to row"):
+        rate_of("x", table)
+    with pytest.raises(DataError, match="could not be read as times"):
+        rate_of("ID", table)
+    with pytest.raises(DataError, match="must be a column of one file, got 2 files"):
+        rate_of("t", ["a.csv", "b.csv"])

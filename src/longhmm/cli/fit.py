@@ -34,6 +34,7 @@ def fit(
     column: options.Columns = None,
     dataset: options.Dataset = None,
     group: options.Group = None,
+    time: options.Time = None,
     rate: options.Rate = None,
     decimate: options.Decimate = 1,
     fret: options.Fret = None,
@@ -66,6 +67,7 @@ def fit(
 
     Example: longhmm fit recording.abf --states 3 --out run
     """
+    from longhmm.data.columns import rate_of
     from longhmm.model.formula import chosen_columns
     from longhmm.model.serialise import model_to_config
     from longhmm.model.transitions.rates import scheme_or_formula
@@ -78,7 +80,8 @@ def fit(
     names = chosen_columns(column, transitions, group, emission)
     asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise, fret=fret)
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
-    rate = recording.rate if rate is None else rate
+    if rate is None:
+        rate = recording.rate if time is None else rate_of(time, recordings, group)
     timing = "at an unknown rate" if rate is None else f"at {rate:g} Hz"
     said.say(f"{recording.name}: {recording.length:,} samples of {recording.dim} feature(s) {timing}")
     if not steps.changes_nothing:

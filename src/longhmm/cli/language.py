@@ -38,8 +38,10 @@ class Once(TyperCommand):
 
 def in_options(sentence: str) -> str:
     """A sentence about arguments in Python, such as columns=[...], in the words of the command line."""
-    alone = re.sub(r"\b(column|dataset|group)s?=(\[\.\.\.\])?(?=[\s,;.]|$)", r"--\1", sentence)
-    return re.sub(r"\b(column|dataset|group)s?=(?=\S)", r"--\1 ", alone).replace("raise n_states", "raise --states")
+    alone = re.sub(r"\b(column|dataset|group|time)s?=(\[\.\.\.\])?(?=[\s,;.]|$)", r"--\1", sentence)
+    return re.sub(r"\b(column|dataset|group|time)s?=(?=\S)", r"--\1 ", alone).replace(
+        "raise n_states", "raise --states"
+    )
 
 
 def ask_about_columns(recording: Sequences) -> None:
@@ -53,12 +55,12 @@ def ask_about_columns(recording: Sequences) -> None:
         return
     listed = ", ".join(source.names)
     if source.rate is not None:  # an instrument's channels: the current and the voltage that was applied, say
-        raise DataError(f"{source.name} has the channels {listed}; choose with --channel, several by repeating it.")
+        raise DataError(f"{source.name} has the channels {listed}; choose with --channel, several with commas.")
     rows = source.read(0, min(source.length, LOOKED_AT)).astype(float)
     rises = np.all(rows[1:] > rows[:-1], axis=0) if len(rows) >= 10 else np.zeros(source.dim, bool)
     odd = [each for each, up in zip(source.names, rises, strict=True) if up or each.lower() in NOT_OBSERVED]
     if odd:
         raise DataError(
             f"{source.name} has the columns {listed}, of which {', '.join(odd)} may be no observation; choose with "
-            "--column, several by repeating it, and with --group what tells sequences apart."
+            "--columns what is, with --group what tells sequences apart, with --time what is a time."
         )

@@ -52,10 +52,11 @@ Json = Annotated[bool, Option("--json", help="Print one JSON document on standar
 Seed = Annotated[int, Option(help="Equal seeds give equal results.", min=0)]
 Columns = Annotated[
     list[str] | None,
-    reading("--column", "--channel", help="Column or channel, by name or number from 0; repeat it for several."),
+    reading("--column", "--columns", "--channel", help="By name or number from 0; several with commas, or repeated."),
 ]
 Dataset = Annotated[str | None, reading(help="Array to use inside a file that holds several.")]
 Group = Annotated[str | None, reading(help="Column that tells sequences apart, such as ID.")]
+Time = Annotated[str | None, reading(help="Column of times, in seconds or dates: gives the samples per second.")]
 Rate = Annotated[float | None, reading(help="Samples per second, where the file does not say (or is wrong).")]
 Decimate = Annotated[
     int,

@@ -11,6 +11,8 @@ from longhmm.data.joining import alongside, join
 from longhmm.data.source import Columns, Source, column_indices, refusing
 from longhmm.errors import DataError
 
+STEADY = 0.01  # by how much of a step times may be off: clocks are rounded
+
 
 def are_names(given: Any) -> bool:
     """Whether these are names of columns, not of files."""
@@ -45,18 +47,7 @@ def lengths_of(group: str, data: Any, lengths: Any) -> np.ndarray:
 
     if lengths is not None or isinstance(data, list | tuple):
         raise DataError(f"group={group!r} cuts one table or file into sequences; leave out lengths, and give one table")
-    if isinstance(data, pd.DataFrame):
-        column_indices([group], list(data.columns), "the table")
-        values = data[group]
-    elif Path(data).suffix.lower() == ".parquet":
-        with refusing(f"column {group!r} of {data} could not be read", "name a column of the file"):
-            values = pd.read_parquet(data, columns=[group])[group]
-    else:
-        source: Any = open_source(data, columns=group)
-        if not hasattr(source, "_delimiter"):
-            raise DataError(f"group={group!r} must name a column of a table, a text or a Parquet file, not of {data}")
-        how = {"sep": source._delimiter or r"\s+", "comment": "#", "skipinitialspace": True}
-        values = pd.read_csv(data, usecols=[group], dtype=str, keep_default_na=False, **how)[group]
+    values = whole_column(group, data, "group")
     if bool(values.isna().any()):
         raise DataError(
             f"group={group!r} must say of every row to which sequence it belongs, but row "
@@ -69,6 +60,54 @@ def lengths_of(group: str, data: Any, lengths: Any) -> np.ndarray:
         row = int(begins[int(np.argmax(returned))])
         raise DataError(f"group={group!r} returns to {values.iloc[row]!r} in row {row}; sort the rows by it first")
     return np.diff([*begins, len(codes)])
+
+
+def whole_column(name: str, data: Any, what: str) -> Any:
+    """One column of a table, a text or a Parquet file, as pandas has it; of text the words as they stand there."""
+    import pandas as pd
+
+    if isinstance(data, pd.DataFrame):
+        column_indices([name], list(data.columns), "the table")
+        return data[name]
+    if Path(data).suffix.lower() == ".parquet":
+        with refusing(f"column {name!r} of {data} could not be read", "name a column of the file"):
+            return pd.read_parquet(data, columns=[name])[name]
+    source: Any = open_source(data, columns=name)
+    if not hasattr(source, "_delimiter"):
+        raise DataError(f"{what}={name!r} must name a column of a table, a text or a Parquet file, not of {data}")
+    how = {"sep": source._delimiter or r"\s+", "comment": "#", "skipinitialspace": True}
+    return pd.read_csv(data, usecols=[name], dtype=str, keep_default_na=False, **how)[name]
+
+
+def rate_of(time: str, data: Any, group: str | None = None) -> float:
+    """Samples per second, from a column of times in seconds or of dates, which must go on in equal steps."""
+    import pandas as pd
+
+    if isinstance(data, list | tuple):
+        if len(data) != 1:
+            raise DataError(f"time={time!r} must be a column of one file, got {len(data)} files; give the rate instead")
+        data = data[0]
+    values = whole_column(time, data, "time")
+    numbers = values if values.dtype.kind == "M" else pd.to_numeric(values, errors="coerce")
+    if values.dtype.kind == "M" or numbers.isna().any():
+        with refusing(f"column {time!r} could not be read as times", "give seconds, or dates such as 2024-05-01 12:00"):
+            numbers = (pd.to_datetime(values, format="mixed") - pd.Timestamp(0)) / pd.Timedelta(1, "s")
+    steps = np.diff(numbers.to_numpy(np.float64))
+    inside = np.ones(len(steps), bool)
+    if group is not None:  # from one sequence to the next time may do as it likes
+        inside[np.cumsum(lengths_of(group, data, None))[:-1] - 1] = False
+    usual = float(np.median(steps[inside])) if inside.any() else 0.0
+    if not usual > 0:
+        raise DataError(
+            f"time={time!r} must rise from row to row, but its usual step is {usual:g}; choose another column"
+        )
+    odd = np.flatnonzero(inside & ~(np.abs(steps - usual) <= STEADY * usual))
+    if odd.size:
+        raise DataError(
+            f"time={time!r} must go on in equal steps, but row {odd[0] + 1} comes {steps[odd[0]]:g} s after the one "
+            f"before and others after {usual:g} s; fill gaps with empty rows, or leave the column out"
+        )
+    return 1.0 / usual
 
 
 class NoColumns(Source):

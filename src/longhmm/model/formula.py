@@ -172,7 +172,8 @@ def chosen_columns(
 ) -> dict[str, Any]:
     """Columns of observations (else the streams of "step=gamma,angle=von-mises"), of the covariates in a formula, and
     of what tells sequences apart, as `open_data` takes them; a number is a position."""
-    chosen: Any = [int(each) if each.isdigit() else each for each in columns] if columns else None
+    listed = [part.strip() for each in columns or () for part in each.split(",") if part.strip()]
+    chosen: Any = [int(each) if each.isdigit() else each for each in listed] or None
     if not columns and emission and "=" in emission and (transitions or group):
         chosen = [each.partition("=")[0] for each in emission.split(",")]
     return {"columns": chosen, "covariates": transitions and list(Formula(transitions).variables), "group": group}
