@@ -60,12 +60,9 @@ def test_names_are_those_that_type_checkers_see():
 
 
 def documented():
-    """Every name that the reference page documents, once for each time, with the module it is taken from."""
-    page = (SOURCE.parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
-    for path, members in re.findall(r"^::: ([\w.]+)\n(?:    options:\n(?:      members: \[(.*)\]\n)?)?", page, re.M):
-        if members:
-            yield from ((path, name) for name in members.split(", "))
-        else:
+    """Every name that the reference documents, once for each time, with the module it is taken from."""
+    for page in sorted((SOURCE.parents[2] / "docs" / "reference").glob("*.md")):
+        for path in re.findall(r"^::: ([\w.]+)$", page.read_text(encoding="utf-8"), re.M):
             yield path.rpartition(".")[::2]
 
 
@@ -123,7 +120,8 @@ def public_functions():
     for name, found in {**{name: getattr(lh, name) for name in WHERE}, **inside}.items():
         if inspect.isclass(found):
             methods = inspect.getmembers(found, lambda each: inspect.isfunction(each) or inspect.ismethod(each))
-            yield from ((f"{name}.{each}", method) for each, method in methods if not each.startswith("_"))
+            own = [(each, one) for each, one in methods if not (one.__module__ or "").startswith("sklearn")]
+            yield from ((f"{name}.{each}", method) for each, method in own if not each.startswith("_"))
         if callable(found) and not (inspect.isclass(found) and issubclass(found, Exception)):
             yield name, found
 

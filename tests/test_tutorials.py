@@ -90,3 +90,10 @@ def test_notebooks_run(script, tmp_path):
 
     made = nbformat.reads(json.dumps(pages.notebook(script)), as_version=4)
     NotebookClient(made, timeout=1200, resources={"metadata": {"path": str(tmp_path)}}).execute()
+
+
+def test_the_gallery_shows_every_picture():
+    from longhmm import plots
+
+    drawn = (pages.SCRIPTS / "gallery.py").read_text(encoding="utf-8")
+    assert {name for name in plots.__all__ if f"\nlh.plots.{name}(" not in drawn} == set()
