@@ -14,8 +14,11 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 demo: $(VENV)/.runtime ## fit a real nanopore recording, decode it, and write a page
-	$(BIN)/longhmm fit example:nanopore --states 2 --noise ma:3 --response 0.04,0.27,0.74,1.04,1.03,1 --out runs/nanopore --overwrite
+	@echo "Fitting a tenth of a second of a real recording, and checking the fit: about half a minute."
+	$(BIN)/longhmm fit example:nanopore-tenth --states 2 --noise ma:3 --response 0.29,0.73,1 --out runs/nanopore --overwrite
+	@echo "Decoding it: some seconds."
 	$(BIN)/longhmm decode runs/nanopore --out runs/nanopore/events.csv
+	@echo "Writing the page: about 20 seconds."
 	$(BIN)/longhmm report runs/nanopore
 
 test: $(VENV)/.dev ## run the fast tests
@@ -75,8 +78,12 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
+# What builds the kernel is installed once, not a second time for the build alone; files are compiled when they are used.
 $(VENV)/.runtime: $(INSTALLED) | $(VENV)/.made
-	$(PIP) --editable .
+	@echo "Installing JAX and what builds the kernel."
+	$(PIP) --no-compile jax 'setuptools>=77'
+	@echo "Compiling the kernel, and installing everything else: a minute or two."
+	$(PIP) --no-compile --no-build-isolation --editable .
 	@touch $@
 
 $(VENV)/.dev: $(INSTALLED) | $(VENV)/.made
