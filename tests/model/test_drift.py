@@ -226,7 +226,8 @@ def test_the_command_line_takes_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("longhmm.posterior.compare.compare", rank)
     options = ["--states", "1,2", "--noise", "none", "--noise", "ma:3", "--drift", "0", "--drift", "5"]
-    assert CliRunner().invoke(app, ["compare", file, *options]).exit_code == 0
+    kept = str(tmp_path / "runs")
+    assert CliRunner().invoke(app, ["compare", file, *options, "--out", kept]).exit_code == 0
     assert list(asked)[2:4] == ["1 state, ma:3", "1 state, ma:3, drift 5"] and len(asked) == 8
     said = {name: repr(model.emission) for name, model in asked.items()}
     assert said["2 states"] == "Gaussian()" or said["2 states"].startswith("Gaussian(dim=1")
