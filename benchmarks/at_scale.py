@@ -71,8 +71,8 @@ def exact_draws(
 
     def posterior(z: np.ndarray) -> tuple[float, np.ndarray]:
         params = constrain(model, flat.unravel(home + factor @ z))
-        value, gradient, *_ = exact(model, model.validate(params), sequences)
-        return value, np.asarray(factor.T @ flat.ravel_numpy(gradient))
+        value, estimate = exact(model, model.validate(params), sequences)
+        return value, np.asarray(factor.T @ flat.ravel_numpy(estimate.gradient))
 
     rng = np.random.default_rng(seed)
     z = rng.normal(size=flat.size)
