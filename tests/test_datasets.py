@@ -1,15 +1,15 @@
 """The installed recording is, bit for bit, the one that was published."""
 
 import hashlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from longhmm.datasets import Recording, nanopore
+from recordings import RECORDINGS
 
 # A checkout may have the original record beside it; the digest below stands in for it elsewhere.
-ORIGINAL = Path(__file__).parents[2] / "shared" / "data" / "nanopore" / "current_pA.npy"
+ORIGINAL = RECORDINGS / "nanopore" / "current_pA.npy"
 SHA256 = "781c2fbe738b16ebf71cd0c74ad8def88aa645523438433ea6c406ef9f8a948d"
 
 

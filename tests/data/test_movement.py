@@ -1,14 +1,13 @@
 """Steps and angles from coordinates, as they were published beside them."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 import longhmm as lh
 from longhmm.errors import DataError
+from recordings import RECORDINGS
 
-HAGGIS = Path(__file__).parents[3] / "shared" / "data" / "regression" / "haggis.csv"
+HAGGIS = RECORDINGS / "regression" / "haggis.csv"
 
 
 @pytest.mark.skipif(not HAGGIS.exists(), reason="the data are not at hand")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -34,11 +33,7 @@ from longhmm.model.serialise import emission_from_config, emission_to_config
 from longhmm.model.summary import summarise
 from model.configurations import covariances, named, observations, prior_draw
 
-
-@pytest.fixture(autouse=True)
-def double_precision() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 @pytest.mark.parametrize("name", ["gamma-2d", "poisson", "bernoulli-3d", "von-mises"])
@@ -234,16 +229,3 @@ def test_directions_are_cut_where_there_are_no_data() -> None:
     assert abs(cut) < 1.0
     prior = VonMises().resolve(summarise(around_pi)).parameters(2)["loc"]
     assert np.all(np.asarray(prior.support(np.array([np.pi, np.pi + 0.5]))))  # type: ignore[misc]
-
-
-def test_summary_looks_past_missing_values() -> None:
-    table = np.array([[1.0, 5.0], [np.nan, 5.0], [3.0, np.nan], [2.0, 5.0]])
-    summary = summarise(table)
-    np.testing.assert_allclose(summary.mean, [2.0, 5.0])
-    np.testing.assert_allclose(summary.sd, [np.std([1.0, 2.0, 3.0]), 0.5])
-    np.testing.assert_array_equal(summary.quantiles[:, 50], [2.0, 5.0])
-    assert summary.n_categories == 6 and summary.quantiles.shape == (2, 101)
-    assert np.all(summary.spread > 0)
-    assert summarise(np.array([0.5, 1.0])).n_categories is None
-    with pytest.raises(DataError, match="Feature 1 has no observed value"):
-        summarise(np.array([[1.0, np.nan]]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,11 +16,7 @@ from longhmm.model import parameters
 from longhmm.model.parameters import Parameter
 from model.configurations import named, names
 
-
-@pytest.fixture(autouse=True)
-def double_precision() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 @pytest.mark.parametrize("name", names())

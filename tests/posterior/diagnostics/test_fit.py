@@ -1,8 +1,5 @@
 """Models that do not fit are called so, with the size of the effect and what to try; those that fit are not."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import numpyro.distributions as dist
 import pytest
@@ -12,9 +9,9 @@ from longhmm.data.sequences import open_data
 from longhmm.model.simulate import simulate
 from longhmm.posterior.diagnostics.observations import judge_residuals, residuals
 from posterior.fakes import gaussian_model
+from recordings import RECORDINGS
 from testdata.semi_markov import visits_of_given_lengths
 
-RECORDINGS = Path(os.environ.get("LONGHMM_RECORDINGS", Path(__file__).parents[2] / "../shared/data"))
 DEEP_CHANNEL = RECORDINGS / "deep_channel" / "3ch_outfinaltest1.npz"
 TRANSITION = np.array([[0.9, 0.1], [0.2, 0.8]])
 

@@ -3,7 +3,6 @@ to which everything maps back."""
 
 import itertools
 import json
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,12 +17,13 @@ from longhmm.cli import app
 from longhmm.cli.options import build_model
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
-from longhmm.model.memory import Memory, unfold
+from longhmm.model.memory import unfold
 from longhmm.model.serialise import model_from_config, model_to_config
 from longhmm.posterior.diagnostics.observations import residuals
 from longhmm.posterior.relabel import match_states, permute
+from recordings import RECORDINGS
 
-RGNP = Path(__file__).parents[3] / "shared" / "data" / "regression" / "rgnp.csv"
+RGNP = RECORDINGS / "regression" / "rgnp.csv"
 MOVES = np.array([[0.9, 0.1], [0.2, 0.8]])
 AR2 = lh.Gaussian(noise=lh.ARNoise(2))
 MA1 = lh.Gaussian(noise=lh.MANoise(1, lags=3, latest=False))
@@ -116,30 +116,6 @@ def test_slopes_are_those_of_the_likelihood(emission: Any, params: Any) -> None:
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=5e-3, atol=0.2), windows, found)
 
 
-def test_memory_of_the_latest_change_keeps_the_chain() -> None:
-    moves = np.array([[0.9, 0.06, 0.04], [0.1, 0.85, 0.05], [0.02, 0.08, 0.9]])
-    for latest, size in ((True, 3 + 3 * 2 * 4), (False, 3**5)):
-        memory = Memory(3, 4, latest=latest)
-        assert memory.past.shape == (size, 5) and len(np.unique(memory.past, axis=0)) == size
-        wide = memory.expand({"transition": moves, "initial": np.array([0.2, 0.3, 0.5])})
-        np.testing.assert_allclose(wide["transition"].sum(axis=1), 1.0)
-        np.testing.assert_allclose(memory.fold(wide["initial"]), [0.2, 0.3, 0.5])
-        first, third = np.array([0.2, 0.3, 0.5]), np.linalg.matrix_power(moves, 3)
-        ahead = wide["initial"] @ np.linalg.matrix_power(wide["transition"], 3)
-        np.testing.assert_allclose(memory.fold(ahead), first @ third)
-        # What is remembered: the present, and the states before it since and just before the latest change.
-        path, state = [2, 2, 0, 1, 1], int(np.flatnonzero((memory.past == 2).all(axis=1))[0])
-        for onward in path[1:]:
-            state = int(memory.following[state, onward])
-        assert memory.past[state].tolist() == ([1, 1, 0, 0, 0] if latest else [1, 1, 0, 2, 2])
-    # The share of rows with two changes in four steps, by simulation.
-    states = lh.simulate(lh.HMM(3, lh.Poisson()), {"transition": moves, "rate": [1.0, 2.0, 3.0]}, 200_000, seed=3)[0]
-    changed = (np.diff(states) != 0).astype(int)
-    often = np.mean(np.convolve(changed, np.ones(4), "valid") >= 2)
-    assert Memory(3, 4, latest=True).forgotten(moves) == pytest.approx(often, rel=0.03)
-    assert Memory(3, 4, latest=False).forgotten(moves) == 0.0
-
-
 def test_forgetting_early_changes_hardly_matters_where_states_last() -> None:
     params = {**LEVELS, "transition": [[0.99, 0.01], [0.02, 0.98]], "phi": np.array([0.6, -0.3])}
     values = lh.simulate(lh.HMM(2, AR2), params, 3000, seed=2)[1]
@@ -219,18 +195,6 @@ def test_it_is_stored_and_rebuilt() -> None:
         again = model_from_config(config)
         assert model_to_config(again) == config and repr(again) == repr(model)
         assert jax.tree.structure(again.emission) == jax.tree.structure(model.emission)
-
-
-def test_filters_by_name_settle_where_they_should() -> None:
-    gaussian = lh.StepResponse("gaussian", cutoff=0.1).values
-    assert gaussian[-1] == 1.0 and np.all(np.diff(gaussian) > 0)
-    np.testing.assert_allclose(gaussian[:-1], 1 - gaussian[:-1][::-1], atol=1e-12)  # symmetric about its middle
-    weights = np.diff(gaussian, prepend=0.0)
-    gain = np.abs(np.sum(weights * np.exp(-2j * np.pi * 0.1 * np.arange(len(weights)))))
-    assert gain == pytest.approx(np.sqrt(0.5), abs=0.03)
-    bessel = np.diff(lh.StepResponse("bessel", cutoff=0.1).values, prepend=0.0)
-    gain = np.abs(np.sum(bessel * np.exp(-2j * np.pi * 0.1 * np.arange(len(bessel)))))
-    assert gain == pytest.approx(np.sqrt(0.5), abs=0.03)
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -14,11 +13,7 @@ from scipy import stats
 from longhmm.errors import ModelError
 from longhmm.model.transitions.dirichlet import Sticky, Transitions
 
-
-@pytest.fixture(autouse=True)
-def double_precision() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 SPARSE = np.array([[2.0, 1.0, 0.0, 3.0], [0.0, 5.0, 0.0, 0.0], [0.5, 0.5, 2.0, 1.5], [1.0, 0.0, 0.0, 4.0]])

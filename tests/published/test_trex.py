@@ -1,9 +1,6 @@
 """Steps and angles of a simulated animal whose states follow the hour of the day, and are known, where they are at
 hand."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,8 +8,9 @@ from scipy import stats
 from scipy.special import logit
 
 import longhmm as lh
+from recordings import RECORDINGS
 
-FILE = Path(os.environ.get("LONGHMM_RECORDINGS", Path(__file__).parents[2] / "../shared/data")) / "regression/trex.csv"
+FILE = RECORDINGS / "regression/trex.csv"
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not FILE.is_file(), reason="the data are not here")]
 EMISSION = lh.Product(step=lh.GammaMoments(), angle=lh.VonMises())
 HOURS = np.arange(1, 25)

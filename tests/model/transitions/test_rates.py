@@ -1,8 +1,6 @@
 """Transitions in continuous time, against the matrix exponential, differences, and simulated and published rates."""
 
 import json
-import os
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +13,9 @@ import longhmm as lh
 from longhmm.errors import ModelError
 from longhmm.model.serialise import model_from_config, model_to_config
 from longhmm.model.transitions.rates import Rates
+from recordings import RECORDINGS
 
-KINSOFT = Path(os.environ.get("LONGHMM_RECORDINGS", Path(__file__).parents[2] / "../shared/data")) / "kinsoft"
+KINSOFT = RECORDINGS / "kinsoft"
 CHAIN = Rates("1 <-> 2 <-> 3", dt=0.1)
 RATES = np.array([1.0, 0.5, 2.0, 1.0])
 EMISSION = {"mean": [0.0, 1.0, 2.5], "sd": [0.5, 0.4, 0.5]}
@@ -108,16 +107,6 @@ def test_priors_are_of_rates_per_second():
         u = moves.unconstrain(rates)
         volume = np.linalg.slogdet(jax.jacobian(moves.constrain)(u))[1]
         assert float(moves.log_jacobian(rates)) - volume == pytest.approx(0.0, abs=1e-9)
-
-
-def test_states_are_renumbered_where_the_scheme_looks_the_same():
-    assert CHAIN.symmetries == ((0, 1, 2), (2, 1, 0))
-    np.testing.assert_array_equal(CHAIN.renumbered(RATES, np.array([2, 1, 0])), RATES[[3, 2, 1, 0]])
-    with pytest.raises(ModelError, match=r"order must leave the scheme '1 <-> 2, 2 <-> 3' as it is, got \[1, 0, 2\]."):
-        CHAIN.renumbered(RATES, np.array([1, 0, 2]))
-    assert Rates("1 <-> 2 <-> 3", dt=1, fixed={"1 -> 2": 2.0}).symmetries == ((0, 1, 2),)
-    assert Rates("1 <-> 2 <-> 3", dt=1, tied=[("1 -> 2", "3 -> 2")]).symmetries == ((0, 1, 2), (2, 1, 0))
-    assert len(Rates("1 <-> 2 <-> 3 <-> 1", dt=1).symmetries) == 6
 
 
 def test_it_is_stored():

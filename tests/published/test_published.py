@@ -1,8 +1,5 @@
 """Data with published maximum-likelihood estimates, where they are at hand; flat priors make the mode that maximum."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import numpyro.distributions as dist
 import pandas as pd
@@ -16,8 +13,9 @@ from longhmm.model.formula import transitions_into
 from longhmm.model.row_by_row import checked_covariates
 from longhmm.samplers.mode import find_mode
 from longhmm.target.coordinates import Flat, constrain
+from recordings import RECORDINGS
 
-DATA = Path(os.environ.get("LONGHMM_RECORDINGS", Path(__file__).parents[2] / "../shared/data")) / "regression"
+DATA = RECORDINGS / "regression"
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(not DATA.is_dir(), reason="the data are not here")]
 FLAT, POSITIVE = (dist.ImproperUniform(region, (), ()) for region in (constraints.real, constraints.positive))
 TINY = 1e-6  # concentrations that are flat on the coordinates of rows

@@ -1,7 +1,5 @@
 """Streams with families of their own: densities, missing columns, kernels, and a published answer."""
 
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,9 +15,10 @@ from longhmm.errors import DataError, ModelError
 from longhmm.model.registry import emission_from_name
 from longhmm.model.serialise import model_from_config, model_to_config
 from longhmm.testing import check_coherence
+from recordings import RECORDINGS
 from target.references import forward_log_likelihood
 
-HAGGIS = Path(__file__).parents[3] / "shared" / "data" / "regression" / "haggis.csv"
+HAGGIS = RECORDINGS / "regression" / "haggis.csv"
 MOVEMENT = lh.HMM(2, lh.Product(step=lh.Gamma(), angle=lh.VonMises()))
 PARAMS = {
     "transition": np.array([[0.95, 0.05], [0.1, 0.9]]),

@@ -1,4 +1,4 @@
-"""The model that the verdict names where residuals are correlated."""
+"""Filters of instruments, and the noise that the verdict names where residuals are correlated."""
 
 import numpy as np
 import pytest
@@ -32,3 +32,15 @@ def fading() -> np.ndarray:
 def test_it_suits_the_correlations(emission: lh.Emission, values: np.ndarray, said: str) -> None:
     values[100:110] = np.nan
     assert noise_to_try(emission, values).startswith(said)
+
+
+def test_filters_by_name_settle_where_they_should() -> None:
+    gaussian = lh.StepResponse("gaussian", cutoff=0.1).values
+    assert gaussian[-1] == 1.0 and np.all(np.diff(gaussian) > 0)
+    np.testing.assert_allclose(gaussian[:-1], 1 - gaussian[:-1][::-1], atol=1e-12)  # symmetric about its middle
+    weights = np.diff(gaussian, prepend=0.0)
+    gain = np.abs(np.sum(weights * np.exp(-2j * np.pi * 0.1 * np.arange(len(weights)))))
+    assert gain == pytest.approx(np.sqrt(0.5), abs=0.03)
+    bessel = np.diff(lh.StepResponse("bessel", cutoff=0.1).values, prepend=0.0)
+    gain = np.abs(np.sum(bessel * np.exp(-2j * np.pi * 0.1 * np.arange(len(bessel)))))
+    assert gain == pytest.approx(np.sqrt(0.5), abs=0.03)

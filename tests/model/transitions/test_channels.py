@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 from scipy.linalg import expm
 
 import longhmm as lh
@@ -73,18 +72,6 @@ def test_everything_agrees_with_all_paths():
     one = lh.HMM(3, lh.EquallySpaced(PAIR.levels), transitions=PAIR)
     values = np.array([0.6, 1.4, np.nan, 2.3, 2.6, 1.1])
     lh.testing.check_coherence(one, PARAMS, lh.open_data([values[:4], values[4:]]))
-
-
-def test_distributions_of_levels():
-    emission = lh.EquallySpaced(PAIR.levels)
-    with jax.enable_x64(True):
-        params = {name: jnp.asarray(value, float) for name, value in PARAMS.items()}
-        values = jnp.asarray([[0.4], [2.2]])
-        mean, sd = 0.5 + np.arange(3), np.array(PARAMS["sd"])
-        np.testing.assert_allclose(
-            emission.log_density(params, values), stats.norm.logpdf(values, mean, sd), rtol=1e-12
-        )
-        np.testing.assert_allclose(emission.cdf(params, values)[0][..., 0], stats.norm.cdf(values, mean, sd), rtol=1e-9)
 
 
 def test_it_is_stored():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import jax
@@ -14,32 +13,9 @@ import pytest
 import longhmm as lh
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
-from longhmm.model.registry import TRANSITIONS
-from longhmm.model.serialise import model_from_config, model_to_config
-from longhmm.model.transitions import TransitionModel
 from longhmm.posterior.posterior import Posterior
+from model.leaving import MODEL, PARAMS
 from posterior.fakes import chains_of
-
-
-@TRANSITIONS.register("leaving")
-class Leaving(TransitionModel):
-    """The logit of leaving each of two states is linear in one covariate."""
-
-    n_states, n_covariates, shape = 2, 1, (2, 2)
-
-    def __init__(self, sd: float = 3.0) -> None:
-        self.sd = np.asarray(sd)
-
-    def matrices(self, coefficients: jax.Array, covariates: jax.Array) -> jax.Array:
-        leave = jax.nn.sigmoid(coefficients[:, 0] + coefficients[:, 1] * covariates)
-        first, second = leave[..., 0], leave[..., 1]
-        return jnp.stack([jnp.stack([1 - first, first], -1), jnp.stack([second, 1 - second], -1)], -2)
-
-    def log_prior(self, coefficients: jax.Array) -> jax.Array:
-        return jnp.sum(dist.Normal(0.0, self.sd).log_prob(coefficients))
-
-    def options(self) -> dict[str, Any]:
-        return {"sd": float(self.sd)}
 
 
 class Autoregression(lh.Emission):
@@ -60,10 +36,6 @@ class Autoregression(lh.Emission):
     def sample_after(self, key: Any, params: Any, states: Any, before: Any) -> jax.Array:
         mean = params["const"][states] + params["phi"][states] * jnp.nan_to_num(before.lags[:, 0, 0])
         return (mean + jax.random.normal(key, mean.shape))[:, None]
-
-
-MODEL = lh.HMM(2, lh.Gaussian(sd=1.0, mean=dist.Normal(0.0, 5.0)), transitions=Leaving())
-PARAMS = {"coefficients": np.array([[-2.0, 1.0], [-1.5, -0.5]]), "mean": np.array([0.0, 4.0])}
 
 
 def leaving(covariate: float) -> np.ndarray:
@@ -108,19 +80,6 @@ def test_rows_follow_the_rows_before_them() -> None:
     np.testing.assert_array_equal(
         tied.emission.log_likelihoods(arrays, rows), model.emission.log_likelihoods(arrays, rows)[:, [0, 1, 0]]
     )
-
-
-def test_transitions_with_a_name_are_stored() -> None:
-    config = json.loads(json.dumps(model_to_config(MODEL)))
-    again = model_from_config(config)
-    assert isinstance(again.transitions, Leaving) and model_to_config(again) == config
-    assert jax.tree.structure(again) == jax.tree.structure(MODEL)
-    for bad in ({"kind": "os.system"}, {"kind": "leaving", "options": {"wings": 2}}, {"kind": "dirichlet"}):
-        with pytest.raises(ModelError, match="The stored transitions"):
-            model_from_config({**config, "transitions": bad})
-    mine = type("Mine", (Leaving,), {})
-    with pytest.raises(ModelError, match="Mine is your own code"):
-        model_to_config(lh.HMM(2, lh.Poisson(), transitions=mine()))
 
 
 def test_forecasts_follow_future_covariates() -> None:

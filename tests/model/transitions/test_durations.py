@@ -16,27 +16,20 @@ from longhmm.errors import ModelError
 from longhmm.model.initialise import permute
 from longhmm.model.memory import unfold
 from longhmm.model.serialise import model_from_config, model_to_config
-from longhmm.model.transitions import hazards
-from longhmm.posterior.diagnostics.dwell_times import exits
 from longhmm.posterior.relabel import permute_coordinates
-
-MEAN, SHAPE = np.array([3.0, 6.5, 2.2]), np.array([4.0, 0.7, 1.0])
-EXITS = np.array([[0.7, 0.3], [0.4, 0.6], [0.1, 0.9]])
-FREE = np.array([[0.05, 0.3, 0.6], [0.4, 0.1, 0.2], [0.9, 0.5, 0.25]])
-EMISSION = {"mean": np.array([0.0, 1.0, 2.5]), "sd": np.array([0.8, 0.6, 0.7])}
-OWN = {"negative-binomial": np.concatenate([MEAN, SHAPE]), "gamma": np.concatenate([MEAN, SHAPE]), "free": FREE.ravel()}
-LAST = 3  # phases, where dwell times may last longer
-VALUES = np.random.default_rng(4).normal(1.0, 1.2, 14)
-KINDS = pytest.mark.parametrize("kind", ["negative-binomial", "gamma", "free"])
-
-
-def model(kind, phases=LAST, *, n_states=3, initial="uniform", **options):
-    moves = lh.Durations(kind, phases=phases, **options)
-    return lh.HMM(n_states, lh.Gaussian(), transitions=moves, initial=initial).resolve(np.linspace(-1, 4, 50))
-
-
-def params(kind):
-    return {"durations": np.concatenate([OWN[kind], EXITS.ravel()]), **EMISSION}
+from model.transitions.dwelling import (
+    EMISSION,
+    EXITS,
+    KINDS,
+    LAST,
+    OWN,
+    VALUES,
+    chances_of,
+    hazards_of,
+    model,
+    of_hazards,
+    params,
+)
 
 
 def onward_of(exits):
@@ -64,32 +57,6 @@ def semi_markov(chances, first, initial, exits, logs):
     return np.log(total)
 
 
-def of_hazards(hazards, n):
-    """`P(T = d)`, d = 1 .. n, where the last hazard goes on."""
-    every = np.concatenate([hazards, np.repeat(hazards[:, -1:], max(n - hazards.shape[1], 0), axis=1)], axis=1)[:, :n]
-    return every * np.concatenate([np.ones((len(every), 1)), np.cumprod(1 - every, axis=1)[:, :-1]], axis=1)
-
-
-def chances_of(kind, n):
-    if kind == "negative-binomial":
-        return stats.nbinom.pmf(np.arange(n)[None], SHAPE[:, None], (SHAPE / (SHAPE + MEAN - 1))[:, None])
-    ends = stats.gamma.cdf(np.arange(n + 1)[None], SHAPE[:, None], scale=(MEAN / SHAPE)[:, None])
-    return np.diff(ends, axis=1)
-
-
-def hazards_of(kind, phases):
-    if kind == "free":
-        return FREE
-    chances = chances_of(kind, phases)
-    return chances / (1.0 - np.cumsum(chances, axis=1) + chances)
-
-
-def steps_of(kind, numbers, phases):
-    with jax.enable_x64(True):
-        found = jax.jit(getattr(hazards, kind), static_argnums=2)(*np.split(np.asarray(numbers), 2), phases)
-        return jax.tree.map(np.asarray, found)
-
-
 @KINDS
 @pytest.mark.parametrize("fresh", [True, False])
 def test_likelihoods_are_those_of_a_semi_markov_chain(kind, fresh):
@@ -108,30 +75,6 @@ def test_enough_phases_hold_the_whole_distribution(kind):
     logs, chances = stats.norm.logpdf(VALUES[:, None], EMISSION["mean"], EMISSION["sd"]), chances_of(kind, 14)
     found = lh.log_likelihood(model(kind, 14, fresh=True), params(kind), VALUES)
     assert found == pytest.approx(semi_markov(chances, chances, np.full(3, 1 / 3), EXITS, logs), rel=1e-8)
-
-
-@pytest.mark.parametrize("kind", ["negative_binomial", "gamma"])
-def test_hazards_are_those_of_the_distribution(kind):
-    expected = hazards_of(kind.replace("_", "-"), 15)
-    found = steps_of(kind, [*MEAN, *SHAPE], 40)
-    np.testing.assert_allclose(np.exp(found.leave)[:, :15], expected, rtol=1e-8)
-    both = np.exp(found.leave) + np.where(np.arange(40) < 39, np.exp(found.onward), np.exp(found.stay))
-    np.testing.assert_allclose(both, 1.0, rtol=1e-12)
-    narrow = jax.jit(getattr(hazards, kind), static_argnums=2)(MEAN.astype(np.float32), SHAPE.astype(np.float32), 40)
-    np.testing.assert_allclose(np.exp(narrow.leave), np.exp(found.leave), rtol=5e-4)
-    if kind == "negative_binomial":
-        assert np.allclose(np.exp(found.leave[2]), 1 / 2.2)  # with a shape of 1 it is geometric
-    sharp = steps_of(kind, [5.0, 1e4], 40)
-    assert np.all(np.isfinite(np.concatenate(sharp))) and np.all(sharp.leave <= 0)
-
-
-@pytest.mark.parametrize("kind", ["negative_binomial", "gamma"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_derivatives_are_finite_where_tails_vanish(kind, dtype):
-    mean, shape = np.array([[10.0, 1.0001, 3.0, 400.0, 20.0], [5.0, 300.0, 1e4, 0.02, 1e-3]]).astype(dtype)
-    slope = jax.grad(lambda at: sum(jnp.sum(jnp.exp(each)) for each in getattr(hazards, kind)(*at, 25)))
-    with jax.enable_x64(dtype is np.float64):
-        assert np.isfinite(np.asarray(jax.jit(slope)((jnp.asarray(mean), jnp.asarray(shape))))).all()
 
 
 def test_one_phase_is_an_ordinary_chain():
@@ -220,33 +163,6 @@ def test_a_posterior_answers_in_states():
     assert posterior.forecast(values, 3, draws=2, paths=2).state_probabilities.shape == (3, 2)
     assert posterior.dwell()["dwell"].to_numpy() == pytest.approx([4.0, 6.0], rel=0.2)
     assert "durations[shape 1]" in posterior.summary().index
-
-
-def test_mean_dwell_times_and_shares_of_time():
-    one, at = model("negative-binomial", 60), params("negative-binomial")
-    matrix = one.validate(at)["transition"]
-    np.testing.assert_allclose(1 / (1 - np.diag(matrix)), MEAN, rtol=1e-3)
-    _, _, wide = unfold(one, one.validate(at))
-    far = np.linalg.matrix_power(wide["transition"], 1 << 14)[0].reshape(3, 60).sum(axis=1)
-    np.testing.assert_allclose(np.linalg.matrix_power(matrix, 1 << 14)[0], far, rtol=1e-8)
-
-
-@KINDS
-def test_how_long_visits_last(kind):
-    one = model(kind).transitions
-    lengths = np.array([0, 1, 2, 3, 7])
-    chances = of_hazards(hazards_of(kind, LAST), 8)
-    expected = 1.0 - np.concatenate([np.zeros((3, 1)), np.cumsum(chances, axis=1)], axis=1)[:, lengths]
-    found = one.survival({"durations": params(kind)["durations"][None]}, lengths)
-    np.testing.assert_allclose(found[0], expected, rtol=1e-8)
-
-
-def test_chances_to_leave_follow_the_age():
-    one, at = model("free", fresh=True), params("free")
-    path = np.array([0, 0, 0, 0, 2, 2, 1, 1, 1, 0])
-    data = open_data(np.zeros(len(path)))
-    found = exits(one, one.validate(at), path, data, np.ones(len(path), bool))
-    np.testing.assert_allclose(found.chance, FREE[found.level, np.minimum(found.age, 3) - 1], rtol=1e-9)
 
 
 @KINDS

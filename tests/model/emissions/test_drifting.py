@@ -1,0 +1,192 @@
+"""A slow baseline: sums over all paths, differences, SciPy's splines, held-out rows, storage, and what is found."""
+
+import itertools
+import json
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+import longhmm as lh
+from longhmm.cli import app
+from longhmm.errors import ModelError
+from longhmm.model.serialise import model_from_config, model_to_config
+from model.baselines import baseline, wandering
+
+MOVES = np.array([[0.9, 0.1], [0.2, 0.8]])
+LEVELS = {"transition": MOVES, "mean": np.array([10.0, 13.0]), "sd": np.array([1.0, 0.6])}
+KNOTS, LENGTHS = 4, [9, 1, 4, 6]
+ROWS = sum(LENGTHS)
+WHITE = lh.Gaussian(drift=lh.Drift(KNOTS, rows=ROWS))
+COLOURED = lh.Gaussian(
+    noise=lh.MANoise(1, lags=2, latest=False), response=lh.StepResponse([0.6, 1.0]), drift=lh.Drift(KNOTS, rows=ROWS)
+)
+CASES: list[tuple[Any, dict[str, Any]]] = [(WHITE, LEVELS), (COLOURED, {**LEVELS, "theta": np.array([0.5])})]
+EVERY = pytest.mark.parametrize(("emission", "params"), CASES, ids=["white", "coloured"])
+
+
+def ragged(model: lh.HMM, params: Any) -> list[np.ndarray]:
+    sequences = [np.array(each, np.float64) for each in lh.simulate(model, params, LENGTHS, seed=1)[1]]
+    for each in sequences:
+        each[len(each) // 2] = np.nan
+    return sequences
+
+
+def by_enumeration(emission: Any, params: Any, sequence: np.ndarray, away: np.ndarray) -> tuple[float, np.ndarray]:
+    """Log likelihood and state probabilities from all paths, straight from the definition."""
+    y, n = sequence[:, 0], len(sequence)
+    coloured = "theta" in params
+    phi = np.array([params["theta"][0], -(params["theta"][0] ** 2)]) if coloured else np.zeros(0)
+    steps = [0.6, 0.4] if coloured else [1.0]
+    paths = np.array(list(itertools.product(range(2), repeat=n)))
+    logs = np.log(0.5) + np.log(MOVES)[paths[:, :-1], paths[:, 1:]].sum(axis=1)
+    before = np.repeat(paths[:, :1], len(steps) - 1, axis=1)
+    held = params["mean"][np.concatenate([before, paths], axis=1)]
+    shown = sum(step * held[:, len(steps) - 1 - lag : len(steps) - 1 - lag + n] for lag, step in enumerate(steps))
+    for t in range(len(phi), n):
+        if not np.isnan(y[t - len(phi) : t + 1]).any():
+            past = sum(phi[lag] * (y[t - 1 - lag] - away[t] - shown[:, t - 1 - lag]) for lag in range(len(phi)))
+            logs = logs + stats.norm.logpdf(y[t], away[t] + shown[:, t] + past, params["sd"][paths[:, t]])
+    total = np.logaddexp.reduce(logs)
+    weights = np.exp(logs - total)
+    return float(total), np.stack([weights @ (paths == state) for state in range(2)], axis=1)
+
+
+@EVERY
+def test_likelihood_and_probabilities_are_sums_over_all_paths(emission: Any, params: Any) -> None:
+    model, params = lh.HMM(2, emission), {**params, "drift": wandering(KNOTS)}
+    sequences, ends = ragged(model, params), np.cumsum([0, *LENGTHS])
+    spans = itertools.pairwise(ends)
+    away = [baseline(params["drift"], ROWS, np.arange(start, stop)) for start, stop in spans]
+    found = [by_enumeration(emission, params, *each) for each in zip(sequences, away, strict=True)]
+    assert lh.log_likelihood(model, params, sequences) == pytest.approx(sum(one for one, _ in found), rel=1e-7)
+    expected = np.concatenate([probabilities for _, probabilities in found])
+    np.testing.assert_allclose(lh.state_probabilities(model, params, sequences), expected, atol=2e-6)
+
+
+@EVERY
+def test_the_gradient_is_that_of_differences(emission: Any, params: Any) -> None:
+    params = {**params, "drift": wandering(KNOTS)}
+    sequences = ragged(lh.HMM(2, emission), params)
+    model = lh.HMM(2, emission).resolve(sequences)
+    u = lh.unconstrain(model, params)
+
+    def density(at: dict[str, Any]) -> float:
+        with jax.enable_x64(True):
+            prior = float(model.log_prior_unconstrained({name: np.asarray(each) for name, each in at.items()}))
+        return lh.log_likelihood(model, lh.constrain(model, at), sequences) + prior
+
+    slope = lh.gradient(model, params, sequences)
+    assert u["drift"].shape == (KNOTS + 2,)
+    for name, index in [("drift", 0), ("drift", 3), ("mean", 1)]:
+        step = np.zeros_like(u[name])
+        step[index] = 1e-4
+        ends = [density({**u, name: u[name] + sign * step}) for sign in (1, -1)]
+        assert slope[name][index] == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-5, abs=1e-6)
+
+
+def test_held_out_rows_go_on_from_where_the_fitted_ones_end() -> None:
+    model = lh.HMM(2, lh.Gaussian(drift=lh.Drift(KNOTS, rows=60)))
+    params = {**LEVELS, "drift": wandering(KNOTS)}
+    _, y = lh.simulate(model, params, 100, seed=2)
+    fitted, held, _ = lh.open_data(y).split(0.4)
+    resolved = model.resolve(fitted)
+    how: Any = dict(sampler=lh.SGLD(1e-6), chains=1, draws=1, warmup=0, init=params, progress=False, verdict=False)
+    posterior = lh.sample(resolved, fitted, **how)
+    one = {name: np.asarray(each.isel(chain=0, draw=0)) for name, each in posterior.draws.items()}
+    whole, first = (lh.log_likelihood(resolved, one, each) for each in (lh.open_data(y), fitted))
+    assert posterior.score(held, after=fitted, draws=1).log_density == pytest.approx(whole - first, rel=1e-6)
+    # The same from an array that does not know where it comes from.
+    assert posterior.score(y[60:], after=fitted, draws=1).log_density == pytest.approx(whole - first, rel=1e-6)
+    ahead = posterior.forecast(fitted, 5, draws=1, paths=4000)
+    end = baseline(one["drift"], 60, 60.0)
+    assert ahead.mean[4, 0] == pytest.approx(ahead.state_probabilities[4] @ one["mean"] + end, abs=0.15)
+
+
+def test_it_is_stored_as_names_and_numbers() -> None:
+    model = lh.HMM(2, lh.StudentT(drift=lh.Drift(7))).resolve(np.random.default_rng(0).normal(size=500))
+    again = model_from_config(json.loads(json.dumps(model_to_config(model))))
+    assert repr(again) == repr(model) and again.emission.is_resolved
+    params = {"transition": MOVES, "df": [4.0, 5.0], "loc": [0.0, 1.0], "scale": [1.0, 1.0], "drift": wandering(7)}
+    y = np.random.default_rng(1).normal(size=50)
+    assert lh.log_likelihood(again, params, y) == lh.log_likelihood(model, params, y)
+    # A model that has not met data is stored, too.
+    assert repr(model_from_config(model_to_config(lh.HMM(2, lh.Gaussian(drift=7)))).emission) == (
+        "Gaussian(drift=Drift(knots=7))"
+    )
+
+
+def test_it_goes_with_tied_states_and_formulas() -> None:
+    assert repr(lh.Tied(lh.Gaussian(drift=5), (0, 0, 1))) == "Tied(Gaussian(), levels=(0, 0, 1), drift=Drift(knots=5))"
+    n = 60
+    table = {"temp": np.linspace(-1, 1, n)}
+    y = lh.open_data(np.random.default_rng(0).normal(size=n), covariates=table)
+    model = lh.HMM(2, lh.Gaussian(mean="~ temp", drift=KNOTS), transitions="~ temp").resolve(y)
+    coefficients = np.array([[10.0, 0.5], [13.0, -0.2]])
+    with jax.enable_x64(True):
+        rows = model.opened(y).rows(0, n)
+        params = {"mean_coefficients": coefficients, "sd": LEVELS["sd"], "drift": wandering(KNOTS)}
+        found = np.asarray(model.emission.log_likelihoods(params, rows))
+    mean = coefficients[:, 0] + table["temp"][:, None] * coefficients[:, 1]
+    away = baseline(params["drift"], n, np.arange(n))[:, None]
+    np.testing.assert_allclose(found, stats.norm.logpdf(rows.values - away, mean, LEVELS["sd"]), rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: lh.Poisson(drift=5), "not any real numbers"),
+        (lambda: lh.Gaussian(drift="slow"), "drift must be"),
+        (lambda: lh.Drift(0), "knots must be"),
+        (lambda: lh.Product(a=lh.Gaussian(drift=5)), "not of a stream"),
+        (lambda: lh.simulate(lh.HMM(2, lh.Gaussian(drift=KNOTS)), {**LEVELS, "drift": wandering(KNOTS)}, 9), "rows"),
+        (lambda: lh.HMM(2, WHITE).validate({**LEVELS, "drift": np.ones(KNOTS + 3)}), "mean over time is 0"),
+    ],
+)
+def test_what_it_refuses(make: Any, said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        make()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", [None, lh.NUTS()], ids=["default", "nuts"])
+def test_a_baseline_and_levels_are_found_again(sampler: Any) -> None:
+    """Of 12 recordings with MA noise and a baseline of their own."""
+    rows, knots, inside, levels = 6000, 8, [], []
+    for seed in range(12 if sampler is None else 4):
+        emission = lh.Gaussian(noise=lh.MANoise(1, lags=3), drift=lh.Drift(knots, rows=rows))
+        truth = {**LEVELS, "theta": np.array([0.4]), "drift": wandering(knots, 0.5, seed)}
+        _, y = lh.simulate(lh.HMM(2, emission), truth, rows, seed=seed)
+        model = lh.HMM(2, lh.Gaussian(noise=lh.MANoise(1, lags=3), drift=knots))
+        posterior = lh.sample(model, y, sampler=sampler, seed=seed, draws=500, progress=False, verdict=False)
+        found = posterior.baseline(points=50)
+        true = baseline(truth["drift"], rows, found["row"])
+        inside.append(np.mean((found["lower"] <= true) & (true <= found["upper"])))
+        ends = np.quantile(posterior.draws["mean"].stack(all=("chain", "draw")), [0.05, 0.95], axis=-1)
+        levels.append((ends[0] <= LEVELS["mean"]) & (LEVELS["mean"] <= ends[1]))
+    assert 0.8 < np.mean(inside) < 0.98
+    assert np.mean(levels) >= 0.7
+
+
+def test_the_command_line_takes_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, asked = str(tmp_path / "y.npy"), {}
+    np.save(file, np.random.default_rng(0).normal(size=300))
+    refused = CliRunner().invoke(app, ["fit", file, "--states", "1", "--drift", "0"])
+    assert refused.exit_code == 2 and "--drift" in refused.output
+
+    def rank(models: dict[str, lh.HMM], *args: Any, **how: Any) -> pd.DataFrame:
+        asked.update(models)
+        return pd.DataFrame({"n_states": [1]})
+
+    monkeypatch.setattr("longhmm.posterior.compare.compare", rank)
+    options = ["--states", "1,2", "--noise", "none", "--noise", "ma:3", "--drift", "0", "--drift", "5"]
+    kept = str(tmp_path / "runs")
+    assert CliRunner().invoke(app, ["compare", file, *options, "--out", kept]).exit_code == 0
+    assert list(asked)[2:4] == ["1 state, ma:3", "1 state, ma:3, drift 5"] and len(asked) == 8
+    said = {name: repr(model.emission) for name, model in asked.items()}
+    assert said["2 states"] == "Gaussian()" or said["2 states"].startswith("Gaussian(dim=1")
+    assert said["2 states, ma:3, drift 5"] == "Gaussian(noise=MANoise(3, lags=6), drift=Drift(knots=5))"
