@@ -1,4 +1,4 @@
-"""Student's t in single precision: its derivative in the degrees of freedom against double precision and SciPy."""
+"""Student's t in single precision: its slope in the degrees of freedom against double precision; default priors."""
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +8,7 @@ from scipy import stats
 
 import longhmm as lh
 from longhmm.model.emissions.student_t import AccurateStudentT, log_normaliser
+from model.emissions import checks
 
 DF = np.array([0.3, 1.0, 4.0, 7.99, 8.01, 29.9, 30.1, 138.0, 250.0, 1e4, 1e8])
 
@@ -45,3 +46,7 @@ def test_both_branches_meet_and_have_finite_slopes():
         np.testing.assert_allclose(slopes[:8], exact, rtol=1e-7)
     assert np.isfinite(jax.vmap(jax.grad(log_normaliser))(jnp.asarray(DF, jnp.float32))).all()
     assert lh.StudentT().builder is AccurateStudentT
+
+
+def test_default_priors_wait_for_the_data_and_are_finite() -> None:
+    checks.default_priors_wait_for_the_data_and_are_finite(lh.StudentT())
