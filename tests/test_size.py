@@ -13,8 +13,16 @@ CPP = {".cc", ".h"}
 ADDED = {"ar.py", "coloured.py", "densities.h", "densities.py", "marginal.h", "memory.py", "noise.py", "product.py"}
 ADDED |= {"statistics.h", "statistics.py"}
 ADDED |= {"counts.py", "kept_programs.py", "programs.py", "processor.h", "row_by_row.py"}
-ADDED |= {"drawn_path.py", "levels_by_time.py", "model_fit.py", "shapes.py", "steady.py", "transitions_by_time.py"}
-ADDED |= {"predictive.py", "predictive_data.py", "uniform.py"}
+ADDED |= {
+    "drawn_path.py",
+    "dwell_trend.py",
+    "levels_by_time.py",
+    "model_fit.py",
+    "shapes.py",
+    "steady.py",
+    "transitions_by_time.py",
+}
+ADDED |= {"dwell_trend.py", "predictive.py", "predictive_data.py", "uniform.py"}
 ADDED |= {"by_formula.py", "gamma_moments.py", "made_of.py", "regression.py", "smooth.py", "terms.py"}
 ADDED |= {"along.py", "columns.py", "covariates.py", "formula.py", "logit.py"}
 ADDED |= {"beta.py", "exponential.py", "movement.py", "rates.py", "renumbering.py", "weibull.py", "zeros.py"}

@@ -5,7 +5,7 @@ and given the path every observation is an independent draw of its state's distr
 needs no correction for what is not known of states and parameters. The most probable path would not do.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,6 +20,8 @@ from longhmm.run.generator import generator_key
 
 MOST_ROWS = 1_000_000
 PLACES = 10  # stretches of long data that are looked at
+PATHS, APART = 16, 1_000_003  # paths through the same data, and between their seeds
+WORK = 4_000_000  # rows times states times paths
 BURN = 100  # rows at the start of each, while the distribution of the first state is a guess
 
 
@@ -53,8 +55,16 @@ class DrawnPath:
     def __init__(self, model: HMM, params: Mapping[str, Any], sequences: Sequences, *, seed: int = 0) -> None:
         self.model, self.params, self.whole = model, model.validate(params), sequences
         self.part, self.counts, self.position = excerpts(sequences, MOST_ROWS)
-        drawn = sampled_path(model, self.params, self.part, generator_key(seed))
-        self.states = np.asarray(drawn, np.int64)
+        self.states, self.seed = self._drawn(seed), seed
+
+    def _drawn(self, seed: int) -> np.ndarray:
+        return np.asarray(sampled_path(self.model, self.params, self.part, generator_key(seed)), np.int64)
+
+    def several(self) -> Iterator[np.ndarray]:
+        """This path, and others of the same parameters and data where they are soon drawn."""
+        yield self.states
+        if PATHS * self.part.length * self.model.n_states <= WORK:
+            yield from (self._drawn(self.seed + APART * each) for each in range(1, PATHS))
 
     @cached_property
     def opens(self) -> np.ndarray:

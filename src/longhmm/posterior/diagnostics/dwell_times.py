@@ -3,7 +3,7 @@ drawn path, departures minus chances, summed by age, have mean zero and a known 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from longhmm.model.memory import unfold
 from longhmm.model.registry import EMISSIONS
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath
+from longhmm.posterior.diagnostics.dwell_trend import trend
 from longhmm.posterior.diagnostics.observations import emission_call
 from longhmm.posterior.draws import Draws, central, check_rate, labelled
 from longhmm.posterior.predict import predictions
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MOST_HAZARD = 0.1  # relative error of the chance to leave: about that of the width of the dwell time's interval
+# Of the false alarms: for all levels together, by ages and by trend, and for single levels.
+TOGETHER, ALONE = FALSE_ALARMS * np.array([0.25, 0.5]), 0.25 * FALSE_ALARMS
 BLAMED = 0.05  # p-value of a level that is named, once all levels together are beyond chance
 LEAST_VARIANCE = 8.0  # departures in a group of ages, about: fewer do not add up to a normal number
 
@@ -34,7 +37,8 @@ class DwellTimes(NamedTuple):
     """Visits to one level (a state, where states do not share levels) against the model."""
 
     level: int
-    p_value: float  # of the hypothesis that it is left as the model says
+    p_value: float  # of the hypothesis that it is left as the model says, whatever its age
+    trend: float  # p-value of the hypothesis that its chance to be left neither rises nor falls with age
     size: float  # relative error of chances to leave: root of the mean square over ages, beyond chance
     interval: float  # how wide the interval of the dwell time should be, relative to what it is
     longer_than: int  # a number of samples; `seen` visits lasted longer, where the model `expected` so many
@@ -55,8 +59,8 @@ class Exits(NamedTuple):
 def dwell_times(path: DrawnPath) -> list[DwellTimes]:
     """Judge the visits to every level that is left often enough to be judged."""
     model = path.model
-    found = exits(model, path.params, path.states, path.part, path.counts)
-    judged = (judge(found, level) for level in range(int(model.emission.state_levels(model.n_states).max()) + 1))
+    several = [exits(model, path.params, states, path.part, path.counts) for states in path.several()]
+    judged = (judge(several, level) for level in range(int(model.emission.state_levels(model.n_states).max()) + 1))
     return [one for one in judged if one is not None]
 
 
@@ -78,11 +82,11 @@ def exits(model: HMM, params: Mapping[str, Any], path: np.ndarray, sequences: Se
     return Exits(level[counted], age[counted], np.cumsum(begins)[counted], begins[counted + 1], chance)
 
 
-def judge(rows: Exits, level: int) -> DwellTimes | None:
-    """The visits to one level; None where there are too few to say anything."""
-    from scipy.special import chdtrc, ndtr
+def judge(several: Sequence[Exits], level: int) -> DwellTimes | None:
+    """The visits to one level, along several paths; None where there are too few to say anything."""
+    from scipy.special import chdtrc
 
-    mine = Exits(*(each[rows.level == level] for each in rows))
+    mine = Exits(*(each[several[0].level == level] for each in several[0]))
     # Chances are scaled to the number of departures that there were: judged is how they depend on age.
     scale = mine.left.sum() / max(mine.chance.sum(), np.finfo(float).tiny)
     chance = np.minimum(scale * mine.chance, 1.0)
@@ -96,17 +100,14 @@ def judge(rows: Exits, level: int) -> DwellTimes | None:
         return None
     left_of, expected_of, spread_of = (np.bincount(groups, each) for each in (left, expected, spread))
     distance, freedom = float(np.sum((left_of - expected_of) ** 2 / spread_of)), int(groups.max())
-    # A chance that rises or falls with age shows best against its logarithm.
-    along = np.log(mine.age)
-    along = along - np.average(along, weights=variance)
-    trend = np.sum(along * (mine.left - chance)) / np.sqrt(np.sum(variance * along**2))
+    by_age = trend(several, level)
     # By visit: the variance of the number of departures, given the time spent, relative to what the model says.
     visits = np.unique(mine.visit, return_inverse=True)[1]
     scatter = np.sum(np.bincount(visits, mine.left - chance) ** 2) / variance.sum()
-    size = np.sqrt(max(distance - freedom, 0.0) / left.sum())
-    p_value = min(1.0, 2 * min(chdtrc(freedom, distance), 2 * ndtr(-abs(trend))))  # the better of two looks
+    size = max(np.sqrt(max(distance - freedom, 0.0) / left.sum()), by_age.size)
     longer = _longer(np.bincount(mine.age, minlength=ages), groups, left, expected)
-    return DwellTimes(level, float(p_value), float(size), float(np.sqrt(scatter)), *longer)
+    p_value = float(chdtrc(freedom, distance))
+    return DwellTimes(level, p_value, by_age.p_value, float(size), float(np.sqrt(scatter)), *longer)
 
 
 def _groups(spread: np.ndarray) -> np.ndarray:
@@ -158,18 +159,23 @@ def _level_chances(model: HMM, params: Mapping[str, np.ndarray], level: np.ndarr
     return 1.0 - np.append(stay[1:], 1.0)
 
 
+def together(looks: np.ndarray) -> np.ndarray:
+    """P-values over all levels at once, of p-values `(levels, looks)`: Fisher's sum of logarithms."""
+    from scipy.special import chdtrc
+
+    return np.asarray(chdtrc(2 * len(looks), -2 * np.log(np.maximum(looks, 1e-300)).sum(axis=0)))
+
+
 def judge_dwell_times(model: HMM, found: list[DwellTimes], details: Details) -> list[str]:
     if not found:
         return []
-    from scipy.special import chdtrc
-
-    # Half of the false alarms for single levels, half for all together (Fisher's sum of logarithms).
-    together = chdtrc(2 * len(found), -2 * sum(np.log(max(one.p_value, 1e-300)) for one in found)) < FALSE_ALARMS / 2
-    limit = BLAMED if together else FALSE_ALARMS / 2 / len(found)
-    wrong = [one for one in found if one.p_value < limit and one.size > MOST_HAZARD]
+    looks = np.array([[one.p_value, one.trend] for one in found])
+    limits = np.where(together(looks) < TOGETHER, BLAMED, ALONE / looks.size)
+    wrong = [one for one, beyond in zip(found, looks < limits, strict=True) if beyond.any() and one.size > MOST_HAZARD]
     worst = max(wrong or found, key=lambda one: one.size)
     what = f"{'state' if model.emission.untied is model.emission else 'level'} {worst.level}"
-    details.update(dwell=worst.size, dwell_p_value=worst.p_value, dwell_of=what, dwell_interval=worst.interval)
+    p_value = min(1.0, 2 * min(worst.p_value, worst.trend))  # the better of two looks
+    details.update(dwell=worst.size, dwell_p_value=p_value, dwell_of=what, dwell_interval=worst.interval)
     if not wrong:
         return []
     emission, levels = model.emission.untied, [*model.emission.state_levels(model.n_states).tolist(), worst.level]
