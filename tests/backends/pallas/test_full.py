@@ -44,6 +44,23 @@ def test_a_full_pass_equals_a_stream(on_a_gpu: None, monkeypatch: pytest.MonkeyP
         np.testing.assert_allclose(found.natural[name], slope, rtol=1e-4, atol=1e-3, err_msg=name)
 
 
+def test_rounded_parameters_cost_nothing(on_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Away from the mode a mean that is off by one unit of single precision would move the log likelihood by 0.2."""
+    model, far = lh.HMM(2, lh.Gaussian()), np.array([1000.3, 1004.0])
+    params = {"mean": far, "sd": np.array([1.1, 1.7]), "transition": np.array([[0.83, 0.17], [0.29, 0.71]])}
+    rng = np.random.default_rng(8)
+    y = (far[0] + 0.7 + 3.0 * rng.integers(2, size=20_000) + rng.normal(size=20_000)).astype(np.float32)
+    sequences = open_data(y)
+    model, complete = model.resolve(sequences), model.validate(params)
+    monkeypatch.setattr(full, "BLOCK_ENTRIES", 1 << 28)
+    value, found = exact(model, complete, sequences)
+    monkeypatch.setattr(windows, "usable", lambda: False)
+    expected_value, expected = exact(model, complete, sequences)
+    assert value == pytest.approx(expected_value, abs=2e-3)
+    for name, slope in expected.gradient.items():
+        np.testing.assert_allclose(found.gradient[name], slope, atol=0.1, err_msg=name)  # their scatter is about 100
+
+
 def test_where_boundaries_do_not_agree_a_stream_answers(on_a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """States that hardly ever change and hardly differ."""
     monkeypatch.setattr(full, "OVERLAPS", (32,))

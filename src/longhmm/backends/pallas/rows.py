@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
@@ -26,14 +27,18 @@ Vector = jax.Array
 
 def flat_parameters(plan: Plan, transition: Any, initial: Any, start: Any, natural: Any) -> Parameters:
     """Parameters as the kernel reads them: `(K, pack)` natural ones for logarithms to base 2."""
-    if natural is None:
-        packs = jnp.zeros(1, jnp.float32)
-    elif plan.kind == GAUSSIAN:  # the half of the quadratic form goes into the whitening
-        constant, mean, whitening = jnp.split(natural, (1, 1 + plan.width), axis=-1)
-        packs = jnp.concatenate([constant * LOG2E, mean, whitening * math.sqrt(0.5 * LOG2E)], axis=-1)
-    else:
-        packs = natural * LOG2E
-    return Parameters(transition.reshape(-1), initial, start, packs.reshape(-1))
+    packs = jnp.zeros(1) if natural is None else natural * scales(plan)
+    narrow = (each.astype(jnp.float32) for each in (transition.reshape(-1), initial, start, packs.reshape(-1)))
+    return Parameters(*narrow)
+
+
+def scales(plan: Plan) -> np.ndarray:
+    """`(pack,)`, from natural parameters to those of the kernel: logarithms to base 2, and, for GAUSSIAN, the half of
+    the quadratic form in the whitening."""
+    found = np.full(plan.pack, LOG2E)
+    if plan.kind == GAUSSIAN:
+        found[1 : 1 + plan.width], found[1 + plan.width :] = 1.0, math.sqrt(0.5 * LOG2E)
+    return found
 
 
 class Reader:
