@@ -27,7 +27,7 @@ ADDED |= {"by_formula.py", "gamma_moments.py", "made_of.py", "regression.py", "s
 ADDED |= {"along.py", "columns.py", "covariates.py", "formula.py", "logit.py"}
 ADDED |= {"beta.py", "exponential.py", "movement.py", "rates.py", "renumbering.py", "weibull.py", "zeros.py"}
 ADDED |= {"channels.py", "durations.py", "equally_spaced.py", "frame_average.py", "kinetics.py"}
-ADDED |= {"alike.h", "hazards.py", "phases.py"}
+ADDED |= {"alike.h", "frames.h", "hazards.py", "phases.py"}
 ADDED |= {"single_molecules.py", "fret.py", "smd.py", "tmaven.py", "traces.py"}
 ADDED |= {
     "emission_map.py",

@@ -23,7 +23,8 @@ NO_STATE = 255
 NO_KEY = np.zeros(2, np.uint32)
 FAINTEST = -523 * math.log(2.0)  # see native/log_space.h
 # How log likelihoods of a row follow from its numbers; see native/call.h.
-GAUSSIAN, LINEAR, TABLE, PRECOMPUTED, PAIR, STUDENT, MIXTURE = range(7)
+GAUSSIAN, LINEAR, TABLE, PRECOMPUTED, PAIR, STUDENT, MIXTURE, FRAMES = range(8)
+PAIRS = (PAIR, FRAMES)  # likelihoods depend on the state before a row, too
 
 
 class Varying(NamedTuple):
@@ -47,7 +48,7 @@ class Potentials:
             `(n, K, K)` of PAIR (`[t, i, j]`: of row t given states i before it and j at it); or what `borrowed` gives.
         natural: `(K, p)` natural parameters of every state; None where there are none.
         transition: `(K, K)`, `Varying` or `Logits`.
-        initial: `(K,)`, the distribution of the first state of a sequence; of PAIR, of the state before it.
+        initial: `(K,)`, the distribution of the first state of a sequence; of PAIRS, of the state before it.
         kind, width, sums: GAUSSIAN and so on; numbers of a row; expected sufficient statistics of a state.
     """
 
@@ -99,7 +100,7 @@ class ChunkStatistics(NamedTuple):
     transitions: Float[Any, "*each K K"]  # expected transitions
     centred: Float[Any, "*each K K"]  # less `A_ij n_i.`, precise where large counts cancel; 0 where matrices vary
     sums: Float[Any, "*each K s"]  # expected sufficient statistics
-    gamma: Float[Any, "asked K"] | Float[Any, "asked K K"]  # `P(x_t = k)` of core rows, else 0; for PAIR, of pairs
+    gamma: Float[Any, "asked K"] | Float[Any, "asked K K"]  # `P(x_t = k)` of core rows, else 0; for PAIRS, of pairs
     pairs: Float[Any, "*moved"]  # expected transitions by each of `Varying`, derivatives by coefficients of `Logits`
     messages: Messages | None
     impossible: Integer[Any, "*any"]  # a row that no reachable state can have produced, or -1

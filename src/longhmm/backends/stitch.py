@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.protocol import PAIR, Backend, Boundary, PathsGiven, PathsWanted, Potentials, Wanted
+from longhmm.backends.protocol import FRAMES, PAIR, Backend, Boundary, PathsGiven, PathsWanted, Potentials, Wanted
 from longhmm.backends.varying import matrices_at, mean_matrix
 from longhmm.data.layout import Layout
 from longhmm.inference.markov import stationary
@@ -45,6 +45,8 @@ def boundary_steps(potentials: Potentials, layout: Layout) -> jax.Array:
     """Log weights `(W, K, K)` of the step into the first core row of every chunk, up to what its new state decides."""
     begin = jnp.asarray(layout.begin)
     matrices = matrices_at(potentials.transition, begin)
+    if potentials.kind == FRAMES:  # messages are compared as they are: no step takes them further apart
+        matrices = jnp.eye(matrices.shape[-1], dtype=matrices.dtype)
     steps = jnp.broadcast_to(safe_log(matrices), (layout.size, *matrices.shape[-2:]))
     if potentials.kind == PAIR:
         logs = jnp.asarray(potentials.rows)[begin]

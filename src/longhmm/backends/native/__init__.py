@@ -57,7 +57,7 @@ def _load() -> ctypes.CDLL | str:
     except OSError as error:
         return f"cannot be loaded ({error})"
     known = all(hasattr(found, each) for each in (*OPERATIONS, "longhmm_last_kind", "longhmm_terms"))
-    if not known or (found.longhmm_last_kind(), found.longhmm_terms()) != (protocol.MIXTURE, len(FUNCTIONS)):
+    if not known or (found.longhmm_last_kind(), found.longhmm_terms()) != (protocol.FRAMES, len(FUNCTIONS)):
         return "of another version of longhmm; build it again"
     found.longhmm_instruction_set.restype = ctypes.c_char_p
     return found

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.protocol import PAIR, Boundary, ChunkStatistics, Messages, Potentials, Varying, Wanted
+from longhmm.backends.protocol import PAIR, PAIRS, Boundary, ChunkStatistics, Messages, Potentials, Varying, Wanted
 from longhmm.backends.varying import Logits, precision, varies
 from longhmm.data.layout import Layout
 from longhmm.inference.markov import centred_counts, stationary
@@ -30,7 +30,7 @@ class Moves(NamedTuple):
 
 def by_row(potentials: Potentials) -> bool:
     """Whether every row has a matrix of its own."""
-    return potentials.kind == PAIR or varies(potentials.transition)
+    return potentials.kind in PAIRS or varies(potentials.transition)
 
 
 def flags(**given: Any) -> dict[str, np.int32]:
@@ -66,7 +66,7 @@ def statistics(
 ) -> ChunkStatistics:
     """Marginals of the cores."""
     transition, n, size = potentials.transition, potentials.initial.shape[-1], layout.size
-    kind, pair, varying = precision(transition), potentials.kind == PAIR, varies(transition)
+    kind, pair, varying = precision(transition), potentials.kind in PAIRS, varies(transition)
     moves, attributes = moves_of(potentials)
     lead = (size,) if wanted.per_chunk else ()
     moved: tuple[int, ...] = (1,)

@@ -14,6 +14,7 @@ enum Kind : int32_t {
   PAIR = 4,      // the same for every pair of the states before and at a row
   STUDENT = 5,   // pack of a state, for each feature: c, mean, a, h of c - h log(1 + a (f - mean)^2)
   MIXTURE = 6,   // pack of a state, for each component of the only number: log weight + constant, mean, 1 / scale
+  FRAMES = 7,    // of every pair of states, by the shares of a frame that were spent on each level; see frames.h
 };
 
 // A number of a row is such a function of one of its values: `terms` holds value * TERMS + function.
@@ -94,7 +95,9 @@ inline int sums_of(int kind, int width, int pack) {
   }
 }
 
-inline bool varies(const Call& call) { return call.moves.source != ONE || call.kind == PAIR; }
+// Whether likelihoods are those of pairs of states; whether every row has a matrix of its own.
+inline bool of_pairs(const Call& call) { return call.kind == PAIR || call.kind == FRAMES; }
+inline bool varies(const Call& call) { return call.moves.source != ONE || of_pairs(call); }
 
 // Where results of a run of windows go: one sum, or one entry for each window.
 struct Sums {

@@ -24,7 +24,7 @@ struct ConstantLogs {
     const double* matrix = call.transition + point * n * n;
     for (int i = 0; i < n * n; ++i) logs.push_back(std::log(matrix[i]));
   }
-  void bind(const V*, const V*) {}
+  void bind(const V*, const V*, V*) {}
   void log_at(int) const {}
   double leave() const { return 0; }
   void begin_logs(bool, Bits<double>&, const double*, V*, V*) const {}
@@ -53,7 +53,7 @@ struct Constant {
         least_possible(point.least_possible), states(states), logs(logs), back(transition, K || logs ? 0 : states),
         onward(transposed, K || logs ? 0 : states) {}
 
-  void bind(const V*, const V*) {}
+  void bind(const V*, const V*, V*) {}
   void start(Bits<T>) {}
   void at(int) const {}
   void log_at(int) const {}

@@ -83,7 +83,7 @@ const char* instruction_set() { return path().name; }
 
 // What is asked of the library outside of compiled programs: also what one of another version does not know.
 extern "C" const char* longhmm_instruction_set() { return instruction_set(); }
-extern "C" int longhmm_last_kind() { return MIXTURE; }
+extern "C" int longhmm_last_kind() { return FRAMES; }
 extern "C" int longhmm_terms() { return TERMS; }
 
 void statistics(Call& call, int wide) {

@@ -129,7 +129,7 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
 
   load_rows<T>(call, base, count, rows.values);
   find_present<T>(call, rows, total);
-  moves.bind(rows.values, rows.present);
+  moves.bind(rows.values, rows.present, sums);
   const T* pack = point.pack;
   const Weights<T> weights(call, base, count);
   Alike<T> alike(call, pack, K ? 0 : n, BLOCK);

@@ -75,7 +75,7 @@ void log_space_group(const Call& call, Moves& moves, int64_t point, int64_t base
   Rows<double> rows{values.data(), present.data(), width};
   find_present<double>(call, rows, total);
   if (!moves.pairs) block_logs<double>(call, pack, rows, 0, total, b.data());
-  moves.bind(values.data(), present.data());
+  moves.bind(values.data(), present.data(), sums.data());
   V begins{}, core_rows{}, starts{};
   for (int lane = 0; lane < W; ++lane) {
     const int64_t window = base + (lane < count ? lane : count - 1);

@@ -65,7 +65,7 @@ struct Table {
 
   explicit Table(const Call& call)
       : n(call.states), padded((n + W - 1) / W * W),
-        count(call.moves.index && call.kind != PAIR ? call.moves.count : 0) {
+        count(call.moves.index && !of_pairs(call) ? call.moves.count : 0) {
     const size_t size = size_t(count + 1) * n * padded;
     if (size * sizeof(T) > MOST) count = 0;
     if (!count) return;
@@ -127,7 +127,7 @@ struct LookedUp {
     if (summed) sums.assign(size_t(table.count + 1) * cell * (apart ? W : 1), T(0));
   }
 
-  void bind(const V*, const V*) {}
+  void bind(const V*, const V*, V*) {}
   void begin(int, Bits<T>, const T*, V*, V*, V*, V&) const {}
   void at(int r) {
     now = &which[r];

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "constant.h"
+#include "frames.h"
 #include "log_space.h"
 #include "logits.h"
 #include "placed.h"
@@ -42,9 +43,10 @@ struct ByRow {
   const bool pairs;
   T least = 0, least_possible = 0;  // no entry of a matrix is smaller
   V peak{};                         // of pairs, the largest log likelihood of the row
-  const V *logs = nullptr, *present = nullptr;
+  const V *logs = nullptr, *present = nullptr;  // log likelihoods of pairs, or numbers of frames
   std::vector<T> transition;    // where it is one
   Logits<T, K> logits;
+  Frames<T, K> frames;
   std::vector<V> held;          // M and what follows from it
   V *matrix, *found, *open;     // `found`: posteriors of pairs; `open`: 1 where M is not zero, before underflow
   V* all_held = nullptr;        // M of all rows, or of the latest ones, and which of them are there
@@ -62,7 +64,7 @@ struct ByRow {
 
   // `memory`: where matrices may be kept.
   ByRow(const Call& call, int64_t point, int64_t base, int count, std::vector<V>* memory = nullptr)
-      : call(call), given(call.moves), n(K ? K : call.states), pairs(call.kind == PAIR), placed(call, base, count),
+      : call(call), given(call.moves), n(K ? K : call.states), pairs(of_pairs(call)), placed(call, base, count),
         base(base), count(count) {
     const double* matrices = call.transition + point * n * n;
     const int square = n * n, padded = (square + W - 1) / W * W;
@@ -99,6 +101,7 @@ struct ByRow {
       if (everything) there.resize(total);
     }
     if (pairs) least = least_possible = T(0);
+    if (call.kind == FRAMES) frames.load(call, point);
   }
 
   // The matrices of all lanes, from where they lie.
@@ -139,7 +142,8 @@ struct ByRow {
       const Bits<T> some = matrix[q] > V{};
       matrix[q] = some ? log_positive(some ? matrix[q] : all(T(1))) : nothing;
     }
-    if (pairs) {
+    if (frames.count) average<in_logs>(r);
+    if (pairs && !frames.count) {
       const V* own = logs + size_t(r) * square;
       const Bits<T> here = present[r] != V{};
       peak = own[0];
@@ -161,6 +165,18 @@ struct ByRow {
     peak = inside ? peak : V{};
   }
 
+  // The matrix of a row times the likelihoods of a frame; one that is missing has none.
+  template <bool in_logs>
+  void average(int r) {
+    for (int q = 0; q < n * n; ++q) open[q] = all(transition[q] > T(0) ? T(1) : T(0));
+    peak = in_logs ? frames.add_to_logs(logs[r], matrix) : frames.multiply(logs[r], matrix);
+    const Bits<T> here = present[r] != V{};
+    if (!any<T>(~here)) return;
+    peak = here ? peak : V{};
+    for (int q = 0; q < n * n; ++q)
+      matrix[q] = here ? matrix[q] : all(in_logs ? std::log(transition[q]) : transition[q]);
+  }
+
   V* place(int r) const { return all_held + size_t(r % slots) * n * n; }
 
   void at(int r) {
@@ -180,7 +196,7 @@ struct ByRow {
     return std::log(2.0 * n);
   }
 
-  void bind(const V* logs_of_pairs, const V* seen) { logs = logs_of_pairs, present = seen; }
+  void bind(const V* numbers, const V* seen, V* sums) { logs = numbers, present = seen, frames.sums = sums; }
 
   void start(Bits<T> sound) { kept = wanted = sound; }
 
@@ -264,6 +280,17 @@ struct ByRow {
       for (int j = 0; j < n; ++j) found[i * n + j] = before[i] * matrix[i * n + j] * onward[j];
     for (int i = 0; pairs && i < n; ++i) first[i] = begun ? before[i] * leaves[i] : first[i];
     add<T>(r, counts);
+    if (frames.count) add_frame(before, onward);
+  }
+  // The same of the shares of a frame, with what posteriors are over the likelihoods of pairs in place of `found`.
+  void add_frame(const V* before, const V* onward) {
+    const int row = call.max_left + latest;
+    const Bits<T> here = present[row] != V{};
+    for (int q = 0; q < n * n; ++q) {
+      const V weight = before[q / n] * transition[q] * onward[q % n];
+      found[q] = here ? (weight < all(frames.LARGEST) ? weight : all(frames.LARGEST)) : V{};
+    }
+    frames.add(logs[row], found);
   }
   bool by_block() const { return given.source == LOGITS && slots > 1; }
   __attribute__((noinline)) void add_block(const V* before, const V* onward, int rows, V* counts) {
@@ -287,6 +314,11 @@ struct ByRow {
       first[i] = begun ? leaves : first[i];
     }
     kept = counted;
+    if (frames.count) {
+      const Bits<T> here = present[call.max_left + r] != V{};
+      for (int q = 0; q < n * n; ++q) open[q] = here ? found[q] : V{};
+      frames.add_in_logs(logs[call.max_left + r], open);
+    }
     at(call.max_left + r);
     add<G>(r, counts);
   }

@@ -123,7 +123,7 @@ bool walk_group(const Paths& paths, const Point<double>& point, Moves& moves, in
   }
   load_rows<double>(call, base, count, rows.values);
   find_present<double>(call, rows, loaded);
-  moves.bind(rows.values, rows.present);
+  moves.bind(rows.values, rows.present, nullptr);
 
   const V nothing = way == PLAIN ? V{} : all(-std::numeric_limits<double>::infinity());
   const V tiny = all(std::numeric_limits<double>::min());

@@ -19,13 +19,17 @@ import numpy as np
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError, check_whole
 from longhmm.inference.scaling import safe_log
+from longhmm.model.covariance import LOG_2PI
 from longhmm.model.emissions import Before, Emission
 from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.emissions.tied import Tied
+from longhmm.model.lowering import Lowering
 from longhmm.model.parameters import Parameter, Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
+FRAMES = 7  # see call.h
+MOST_NUMBERS = 1 << 14  # of a pack: beyond, the sums of a window are no longer small
 SQUARED = {"mean": False, "rate": False, "sd": True}  # whether the squares of a parameter are averaged over a frame
 
 
@@ -45,7 +49,7 @@ class FrameAverage(Tied):
     FrameAverage(Gaussian(), substeps=8)
     """
 
-    couples, sees_transitions, lowering, log_density = True, True, None, Emission.log_density
+    couples, sees_transitions, log_density = True, True, Emission.log_density
 
     def __init__(
         self, emission: Emission | None = None, *, substeps: int = 8, levels: Sequence[int] | None = None
@@ -82,6 +86,13 @@ class FrameAverage(Tied):
 
     def resolve(self, summary: DataSummary) -> Emission:
         return self if self.is_resolved else self._with(self.emission.resolve(summary), self.moves)
+
+    @property
+    def lowering(self) -> FrameLowering | None:  # type: ignore[override]
+        if self.moves is None:
+            return None
+        found = FrameLowering(self)
+        return found if found.pack * self.moves.n_states <= MOST_NUMBERS else None
 
     @property
     def untied(self) -> Emission:
@@ -149,3 +160,38 @@ class FrameAverage(Tied):
 
     def cdf_of_rows(self, params: Params, rows: Rows) -> None:
         return None
+
+
+class FrameLowering(Lowering):
+    """Natural parameters of state i: chances of the shares of a frame, given each state at its end; then for each share
+    a, m, s and b of `log p(y | share) = a + b y - (s (y - m))^2 / 2`. Sums are derivatives by these."""
+
+    kind, rows_are_values, partial_rows, sufficient = FRAMES, True, True, False
+    emission: FrameAverage
+
+    def __init__(self, emission: FrameAverage) -> None:
+        size = len(emission._possible) * (emission.moves.n_states + 4)
+        super().__init__(emission, 1, size, size)
+        self.has_base_measure = "rate" in emission.emission.names
+
+    def natural(self, params: Params) -> jax.Array:
+        chances, mixed = self.emission._chances(params), self.emission._mixed(params)
+        if self.has_base_measure:
+            rate, none = mixed["rate"], jnp.zeros_like(mixed["rate"])
+            numbers = jnp.stack([-rate, none, none, safe_log(rate)], axis=-1)
+        else:
+            mean, sd = mixed["mean"], mixed["sd"]
+            numbers = jnp.stack([-jnp.log(sd) - 0.5 * LOG_2PI, mean, 1.0 / sd, jnp.zeros_like(sd)], axis=-1)
+        n = chances.shape[0]
+        every = jnp.broadcast_to(numbers.reshape(1, -1).astype(chances.dtype), (n, numbers.size))
+        return jnp.concatenate([chances.reshape(n, -1), every], axis=1)
+
+    def gradient(self, params: Params, sums: jax.Array) -> dict[str, jax.Array]:
+        names = (*self.emission.free_names, self.emission.moves.parameter)
+        _, pull = jax.vjp(lambda free: self.natural({**params, **free}), {name: params[name] for name in names})
+        found: dict[str, jax.Array] = pull(sums)[0]
+        return found
+
+    def log_base_measure(self, values: Any, observed: Any) -> Any:
+        inner: Any = self.emission.emission.lowering
+        return inner.log_base_measure(values, observed) if self.has_base_measure else np.zeros(())
