@@ -115,6 +115,11 @@ def test_a_verdict_that_is_not_good_is_a_warning(quick, steps, monkeypatch, kind
     assert said == ([] if kind == "trust" else ["The verdict on this fit is 'run longer: that is why'"])
 
 
+def test_chains_are_judged_without_progress(quick, steps):
+    with pytest.warns(ConvergenceWarning, match="The verdict on this fit is 'run longer"):
+        quick.set_params(chains=2, draws=20, progress=False).fit(steps)
+
+
 def test_clone_and_pipeline(quick, steps):
     assert clone(quick).get_params() == quick.get_params()
     own = BayesianHMM(emission=lh.Gaussian(dim=2), n_states=3)

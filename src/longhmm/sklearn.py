@@ -85,8 +85,8 @@ class BayesianHMM(BaseEstimator):
         how = {name: getattr(self, name) for name in ("sampler", "chains", "draws", "time_limit", "progress")}
         self.posterior_: Posterior = sample(model, sequences, seed=seed, **how)
         self.transition_ = self.posterior_.mean_params()["transition"]
-        verdict = self.posterior_.verdict
-        if verdict is not None and verdict.kind != "trust":
+        verdict = self.posterior_.verdict or self.posterior_.diagnose()  # without progress, of the chains alone
+        if verdict.kind not in ("trust", "chains agree, rest unchecked"):
             warnings.warn(f"The verdict on this fit is '{verdict}'", ConvergenceWarning, stacklevel=2)
         return self
 

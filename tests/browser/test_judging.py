@@ -165,6 +165,10 @@ def test_the_trace_is_on_the_first_screen(page):
 def test_paper_has_no_buttons_and_hides_nothing(page):
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     page.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert not one(page, ".trace-strip").is_displayed()
+    drawn = page.execute_script("const c = document.querySelector('.trace-main'); return [c.width, c.height]")
+    shown = one(page, ".trace-main").rect
+    assert shown["width"] / shown["height"] == pytest.approx(drawn[0] / drawn[1], rel=0.01)  # nothing is stretched
     assert not one(page, ".bar").is_displayed() and one(page, ".verdict details p").is_displayed()
     page.execute_script("dispatchEvent(new Event('afterprint'))")
     assert page.execute_script("return document.querySelectorAll('details[open]').length") == 0

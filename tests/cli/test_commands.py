@@ -232,6 +232,7 @@ def test_bad_input_fails_with_one_sentence(known, tmp_path):
     folder, _ = known
     np.save(tmp_path / "y.npy", np.arange(10.0))
     np.save(tmp_path / "real.npy", np.arange(10.0) / 3)
+    np.save(tmp_path / "wide.npy", np.zeros((2, 3000)))
     (tmp_path / "a.xyz").write_text("?")
     (tmp_path / "broken.npy").write_bytes(b"\x93NUMPY nonsense")
     out = ("--states", 2, "--out", tmp_path / "new")
@@ -243,6 +244,8 @@ def test_bad_input_fails_with_one_sentence(known, tmp_path):
         (("fit", tmp_path / "y.npy", *out, "--column", "voltage"), "no column 'voltage'"),
         (("fit", tmp_path / "y.npy", *out, "--decimate", 10), "at least 11 samples for --decimate 10, has 10"),
         (("fit", tmp_path / "y.npy", *out, "--log"), "no logarithm"),
+        (("fit", tmp_path / "wide.npy", *out), "has 2 rows and 3,000 columns, and rows are times: transpose it"),
+        (("compare", tmp_path / "y.npy", "--states", "1..2", "--rate", 0), "--rate must be a positive number"),
         (("fit", tmp_path / "y.npy", *out, "--rate", -1), "--rate must be a positive number"),
         (("fit", tmp_path / "y.npy", *out, "--time-limit", 0), "--time-limit must be a positive number"),
         (("fit", tmp_path / "y.npy", *out, "--prior", "mean:3"), "--prior must look like"),

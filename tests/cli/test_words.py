@@ -124,6 +124,7 @@ def test_json_has_no_numpy_and_no_nan():
         "x",
     ]
     assert [seconds(value) for value in (2.5, 0.002243, 5.577e-05, 3e-9)] == ["2.5 s", "2.243 ms", "55.77 µs", "3 ns"]
+    assert [seconds(value) for value in (119.0, 300.0, 39240.0)] == ["119 s", "5 min", "10.9 h"]
 
 
 def test_a_warning_for_users_is_one_line_without_its_place_in_the_code():

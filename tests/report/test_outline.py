@@ -52,13 +52,15 @@ def test_names_of_columns_travel_to_tables_plots_and_the_page(marks, tmp_path):
     axes = emissions(posterior).axes[0]
     assert [each.get_text() for each in axes.get_xticklabels()] == MARKS
     np.testing.assert_allclose([float(each.get_text()) for each in axes.texts], table.values.ravel(), atol=0.005)
+    hues = {each.get_text(): each.get_color() for each in axes.texts}
+    assert all((hue == "#ffffff") == (float(text) > 0.7) for text, hue in hues.items())  # to be read on dark cells
     path = states.astype(np.uint8)
     found = Scan(path, 255 * np.eye(2, dtype=np.uint8)[path])
     subject = Subject(posterior, data, "marks", found=found, events=posterior.events(data, path=path))
     with without_pictures():
         page = build_page(subject)
     assert [each["label"] for each in recording_in(page)["features"]] == MARKS  # all ten of them
-    assert "level of H3K0" in page
+    assert "level of H3K0" in page and 'state <span data-state="1">1</span>: H3K0 0.' in page
 
 
 def test_each_panel_has_the_level_of_its_own_feature():

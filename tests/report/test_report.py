@@ -19,6 +19,7 @@ from longhmm.report import html, write_report
 from longhmm.report import subject as pack
 from longhmm.report.page import ADVICE, build_page
 from longhmm.report.plots.style import digits_for, number, with_sd
+from longhmm.report.recording import sampled
 from longhmm.report.subject import Scan, Subject
 from longhmm.report.viewer import open_run
 from posterior.fakes import gaussian_model, small_posterior
@@ -304,6 +305,7 @@ def test_durations():
     assert [html.duration(each) for each in (5.59e-5, 0.0022, 1.0, 0.999998, 300.0, 86400.0)] == [
         "55.9 µs", "2.20 ms", "1.00 s", "1.00 s", "5.00 min", "24.0 h",
     ]  # fmt: skip
+    assert [sampled(each) for each in (5e5, 1 / 3600)] == ["500,000 samples per second", "a sample every 60.0 min"]
 
 
 @pytest.mark.slow

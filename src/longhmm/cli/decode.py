@@ -37,6 +37,7 @@ def decode(
     """
     from longhmm.posterior.events import idealised as idealise
     from longhmm.posterior.events import spread_by_state, write_bed, write_dwt, write_events
+    from longhmm.posterior.names import level_name
     from longhmm.posterior.run_directory import RunDirectory
 
     said = Output(as_json)
@@ -67,7 +68,7 @@ def decode(
     lengths = table.assign(length=table["end"] - table["start"]).groupby("state")
     rows = lengths.agg(level=("level", "first"), visits=("state", "size"), mean_length=("length", "mean"))
     rows["occupancy"] = lengths["length"].sum() / lengths["length"].sum().sum()
-    people = rows.rename(columns={"mean_length": "mean length (samples)"})
+    people = rows.rename(columns={"mean_length": "mean length (samples)", "level": level_name(posterior)})
     if rate is not None:
         rows["mean_length_s"] = rows["mean_length"] / rate
         people["mean length"] = [seconds(each) for each in rows["mean_length_s"]]

@@ -12,6 +12,7 @@ from typer import Option
 from longhmm import samplers
 from longhmm.cli import options
 from longhmm.cli.alternatives import Drifts, Noises, alternatives
+from longhmm.cli.language import rate_of_rows
 from longhmm.cli.output import INTERRUPTED, Output, guarded, seconds
 from longhmm.errors import LongHMMError, ModelError
 
@@ -67,22 +68,21 @@ def fit(
 
     Example: longhmm fit recording.abf --states 3 --out run
     """
-    from longhmm.data.columns import rate_of
     from longhmm.model.formula import chosen_columns
     from longhmm.model.serialise import model_to_config
     from longhmm.model.transitions.rates import scheme_or_formula
     from longhmm.posterior.run_directory import RunDirectory
 
-    for name, value, unit in (("--time-limit", time_limit, "seconds"), ("--rate", rate, "samples per second")):
-        if value is not None and not value > 0:
-            raise LongHMMError(f"{name} must be a positive number of {unit}, got {value:g}.")
+    if time_limit is not None and not time_limit > 0:
+        raise LongHMMError(f"--time-limit must be a positive number of seconds, got {time_limit:g}.")
     said = Output(as_json)
     names = chosen_columns(column, transitions, group, emission)
     asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise, fret=fret)
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
-    if rate is None:
-        rate = recording.rate if time is None else rate_of(time, recordings, group)
-    timing = "at an unknown rate" if rate is None else f"at {rate:g} Hz"
+    rate = rate_of_rows(recording, recordings, rate, time, group)
+    timing = (
+        "at an unknown rate" if rate is None else f"at {rate:g} Hz" if rate >= 0.1 else f"every {seconds(1 / rate)}"
+    )
     said.say(f"{recording.name}: {recording.length:,} samples of {recording.dim} feature(s) {timing}")
     if not steps.changes_nothing:
         said.say(f"After preprocessing: {data.length:,} samples")
@@ -136,6 +136,9 @@ def compare(
     overwrite: Annotated[bool, Option("--overwrite", help="Replace older runs in that directory.")] = False,
     column: options.Columns = None,
     dataset: options.Dataset = None,
+    group: options.Group = None,
+    time: options.Time = None,
+    rate: options.Rate = None,
     decimate: options.Decimate = 1,
     fret: options.Fret = None,
     log: options.Log = False,
@@ -162,9 +165,10 @@ def compare(
     from longhmm.run.sample import sample
 
     numbers, said = parse_states(states), Output(as_json)
-    names = chosen_columns(column, transitions)
+    names = chosen_columns(column, transitions, group, emission)
     asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise, fret=fret)
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
+    rate = rate_of_rows(recording, recordings, rate, time, group)
     said.say(f"{recording.name}: {data.length:,} samples; emission: {guess.name} ({guess.reason})")
     more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, transitions=transitions)
     more |= dict(lags=lags, response=response)
@@ -172,7 +176,7 @@ def compare(
         numbers, noise, drift, lambda n, **own: options.build_model(guess.name, n, data, **more, **own)
     )
     wanted: Any = dict(sampler=sampler, chains=chains, draws=draws, seed=seed)
-    request = dict(recordings=options.located(recordings), dataset=dataset, **names, rate=recording.rate, sample=wanted)
+    request = dict(recordings=options.located(recordings), dataset=dataset, **names, rate=rate, sample=wanted)
     request |= dict(unit=recording.unit, preprocessing=steps.to_dict(), held_out=held_out, emission=guess._asdict())
     kept = KeptRuns(out, overwrite, request, models)
 
@@ -242,12 +246,14 @@ def draw(run: RunDirectory, out: Output, time_limit: float | None, draws: int) -
 
 def show_states(run: RunDirectory, posterior: Posterior, out: Output) -> pd.DataFrame:
     """The table of levels and dwell times; returned with all its columns."""
+    from longhmm.posterior.names import level_name
     from longhmm.posterior.summary import levels
 
     states = levels(posterior, preprocessing=run.preprocessing).join(posterior.dwell(rate=run.model_rate))
     known = run.rate is not None
     shown = states[["level", "level_lower", "level_upper"]].rename(columns={"level_lower": "from", "level_upper": "to"})
-    shown = shown.rename(columns={"level": f"level ({run.unit})"} if run.unit else {})
+    named = level_name(posterior)
+    shown = shown.rename(columns={"level": f"{named} ({run.unit})" if run.unit else named})
     dwell = [seconds(each) for each in states["dwell_s"]] if known else states["dwell"]
     shown["mean dwell" if known else "mean dwell (samples)"] = dwell
     out.frame("States, with 90 % intervals of their levels", shown.assign(occupancy=states["stationary"]))

@@ -38,6 +38,7 @@ class KeptRuns:
 
     def show(self, said: Output) -> list[dict[str, Any]]:
         """The states of every model, and where its run is; the same as a document."""
+        from longhmm.posterior.names import level_name
         from longhmm.posterior.summary import levels
 
         rows, found = [], []
@@ -50,7 +51,8 @@ class KeptRuns:
                 rows.append((name, state, float(each["level"]), dwell, float(each["stationary"])))
             found.append({"model": name, "run": str(run.path), "states": table})
         unit = next(iter(self.runs.values())).unit
-        heads = ["model", "state", f"level ({unit})" if unit else "level", "mean dwell", "occupancy"]
+        named = level_name(next(iter(self.posteriors.values())))
+        heads = ["model", "state", f"{named} ({unit})" if unit else named, "mean dwell", "occupancy"]
         said.table("States of each model", heads, rows)
         for each in found:
             said.say(f"Run of {each['model']}: {each['run']}")

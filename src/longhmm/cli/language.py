@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -44,6 +47,14 @@ def in_options(sentence: str) -> str:
     )
 
 
+@contextmanager
+def wide_is_refused() -> Iterator[None]:
+    """No warning where `ask_about_columns` refuses data with fewer rows than columns."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*and rows are times")
+        yield
+
+
 def ask_about_columns(recording: Sequences) -> None:
     """Refuse to take all columns of a file where nobody chose and some are, perhaps, no observations."""
     import numpy as np
@@ -51,6 +62,11 @@ def ask_about_columns(recording: Sequences) -> None:
     from longhmm.data.columns import NOT_OBSERVED
 
     source = recording.source.parts[0] if recording.source.parts else recording.source
+    if source.dim > max(source.length, 32):
+        raise DataError(
+            f"{source.name} has {source.length:,} rows and {source.dim:,} columns, and rows are times: transpose it, "
+            "or choose with --columns."
+        )
     if source.names is None or source.dim == 1:
         return
     listed = ", ".join(source.names)
@@ -64,3 +80,14 @@ def ask_about_columns(recording: Sequences) -> None:
             f"{source.name} has the columns {listed}, of which {', '.join(odd)} may be no observation; choose with "
             "--columns what is, with --group what tells sequences apart, with --time what is a time."
         )
+
+
+def rate_of_rows(
+    recording: Sequences, files: list[str], rate: float | None, time: str | None, group: str | None
+) -> float | None:
+    """Samples per second: as asked for, else by the column of times, else as the file says."""
+    from longhmm.data.columns import rate_of
+
+    if rate is not None and not rate > 0:
+        raise DataError(f"--rate must be a positive number of samples per second, got {rate:g}.")
+    return rate or (recording.rate if time is None else rate_of(time, files, group))

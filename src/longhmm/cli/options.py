@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from longhmm import samplers
-from longhmm.cli.language import ask_about_columns
+from longhmm.cli.language import ask_about_columns, wide_is_refused
 from longhmm.errors import DataError, ModelError
 from longhmm.model import registry
 
@@ -121,7 +121,8 @@ def opened(
     from longhmm.data.sequences import open_data
 
     where: Any = located(recordings)
-    recording = open_data(where[0] if len(where) == 1 else where, dataset=dataset, **names)
+    with wide_is_refused():
+        recording = open_data(where[0] if len(where) == 1 else where, dataset=dataset, **names)
     if names["columns"] is None and "=" not in (emission or "") and not steps["fret"]:
         ask_about_columns(recording)
     if recording.length <= (every := steps["decimate"]):

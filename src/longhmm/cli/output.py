@@ -95,8 +95,8 @@ def shown(value: Any) -> str:
 
 
 def seconds(value: float) -> str:
-    units = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
-    unit, size = next(((unit, size) for unit, size in units.items() if value >= size), ("ns", 1e-9))
+    units = (("h", 3600.0, 2), ("min", 60.0, 2), ("s", 1.0, 1), ("ms", 1e-3, 1), ("µs", 1e-6, 1), ("ns", 1e-9, 0))
+    unit, size = next((unit, size) for unit, size, least in units if value >= least * size)
     return f"{value / size:.4g} {unit}"
 
 

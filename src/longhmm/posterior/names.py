@@ -63,6 +63,12 @@ def facts_of(posterior: Any) -> dict[str, Any]:
     return described if isinstance(described, dict) else {}
 
 
+def level_name(posterior: Any, data: Sequences | None = None) -> str:
+    """What a level is the level of."""
+    names = names_and_unit(posterior, data)[0]
+    return "level" if len(names) == 1 else f"level of {names[0]}"
+
+
 def names_and_unit(posterior: Any, data: Sequences | None = None, unit: str | None = None) -> tuple[list[str], str]:
     """Names of the features of data and their unit, for labels: what files said, unless `unit` is given."""
     facts = facts_of(posterior)

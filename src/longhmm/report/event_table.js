@@ -76,6 +76,7 @@ class EventTable {
   }
 
   long(samples) {
+    if (!samples) return "0";
     const { factor, unit } = this.view.unit(samples);
     return unit ? `${Number((samples * factor).toPrecision(7)).toLocaleString("en", { maximumFractionDigits: 4 })} ${unit}` : samples.toLocaleString("en");
   }

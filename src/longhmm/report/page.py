@@ -12,7 +12,7 @@ from longhmm.report.html import Safe, document, element, hint, join, picture, ro
 from longhmm.report.outline import verdict_box, with_contents
 from longhmm.report.plots.emission_map import emission_table
 from longhmm.report.plots.style import digits_for, number
-from longhmm.report.recording import packed, rates_table
+from longhmm.report.recording import packed, rates_table, sampled
 from longhmm.report.subject import Subject
 
 MOST_ROWS = 60
@@ -67,7 +67,7 @@ def build_page(subject: Subject, *, live: bool = False) -> str:
     model, sampler, stored = posterior.model, posterior.settings.get("sampler"), packed(subject, live)
     facts = [f"Hidden Markov model with {model.n_states} states, {model.emission.name} emission"]
     facts += [sampler] if isinstance(sampler, str) else []
-    facts += [f"{subject.rate:,.6g} samples per second"] if subject.rate else []
+    facts += [sampled(subject.rate)] if subject.rate else []
     notes = [element("p", note) for note in subject.notes]
     moves = "Transition probabilities per sample"
     body = [

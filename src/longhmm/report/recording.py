@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from longhmm.posterior.names import names_and_unit
-from longhmm.report.html import Safe, element, hint, join, state_label, table, with_interval
+from longhmm.report.html import Safe, duration, element, hint, join, state_label, table, with_interval
 from longhmm.report.plots.style import digits_for, number, with_unit
 from longhmm.report.subject import Subject, pack_recording
 
@@ -20,7 +20,7 @@ def packed(subject: Subject, live: bool) -> dict[str, Any] | None:
     if subject.data is None:
         return None
     found = pack_recording(subject.data, subject.found, subject.levels, subject.rate, subject.model_unit, live)
-    names = names_of(subject)
+    names = names_and_unit(subject.posterior, subject.data)[0]
     for name, feature in zip(names, found["features"], strict=False):
         feature |= {"name": name, "label": with_unit(name, subject.model_unit)}
     levels = np.asarray(subject.in_file_units(subject.levels[:, 0]), np.float64)
@@ -28,15 +28,9 @@ def packed(subject: Subject, live: bool) -> dict[str, Any] | None:
     return found | {"every": subject.every, "event_levels": listed}
 
 
-def names_of(subject: Subject) -> list[str]:
-    """One name per feature of the data, or of the model where there are none."""
-    return names_and_unit(subject.posterior, subject.data)[0]
-
-
-def level_name(subject: Subject) -> str:
-    """What a level is the level of."""
-    names = names_of(subject)
-    return "level" if len(names) == 1 else f"level of {names[0]}"
+def sampled(rate: float) -> str:
+    """How often: slow ones by the time between samples."""
+    return f"{rate:,.6g} samples per second" if rate >= 0.1 else f"a sample every {duration(1 / rate)}"
 
 
 def rates_table(subject: Subject) -> Safe:

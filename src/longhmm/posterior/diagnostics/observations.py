@@ -221,7 +221,7 @@ def bin_probabilities(model: HMM, params: Mapping[str, Any], edges: np.ndarray, 
     if found is not None:
         return np.diff(found[1][:, :, feature], axis=0).T
     if model.dim > 1:
-        raise ModelError(f"{model.emission!r} has no distribution function of single features to draw.")
+        raise ModelError(f"{model.emission.name} has no distribution function of single features to draw.")
     discrete = model.emission.support.is_discrete
     middle = (np.ceil(edges[:-1]) if discrete else 0.5 * (edges[:-1] + edges[1:]))[:, None]
     density = np.exp(in_float64(_log_likelihoods, model, params, Rows(middle, np.ones(middle.shape, bool))))

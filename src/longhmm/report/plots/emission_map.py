@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from longhmm.posterior.posterior import Posterior
 
 LARGEST = 60  # states or features beyond which cells hold no numbers
+DARKEST = 1.25  # at the end of the scale, which nothing reaches
+DARK = 0.7  # cells that are darker have white numbers
 
 
 class EmissionTable(NamedTuple):
@@ -56,11 +58,12 @@ def emissions(posterior: Posterior, *, ax: Any = None) -> Figure:
         low, high = values.min(axis=0), values.max(axis=0)
         shade = (values - low) / np.where(high > low, high - low, 1.0)
     figure, (axes,) = panels(1, 1, min(2.0 + 0.62 * m, 14.0), 1.3 + 0.36 * min(k, 40), ax)
-    axes.imshow(shade, cmap="Blues", vmin=0.0, vmax=1.25, aspect="auto")
+    axes.imshow(shade, cmap="Blues", vmin=0.0, vmax=DARKEST, aspect="auto")
     if k * m <= LARGEST * 4:
         for state, feature in np.ndindex(k, m):
             shown = f"{values[state, feature]:.2f}" if found.probabilities else number(float(values[state, feature]), 3)
-            axes.text(feature, state, shown, ha="center", va="center", fontsize=FONT_SIZE - 1.5, color="#1b1f25")
+            hue = "#ffffff" if shade[state, feature] > DARK else "#1b1f25"
+            axes.text(feature, state, shown, ha="center", va="center", fontsize=FONT_SIZE - 1.5, color=hue)
     axes.set_xticks(range(m), [plain(each) for each in found.columns], rotation=40, ha="right")
     axes.set_yticks(range(k), [f"state {state}" for state in range(k)])
     style.tidy(axes)
