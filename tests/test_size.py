@@ -22,7 +22,7 @@ ADDED |= {
     "steady.py",
     "transitions_by_time.py",
 }
-ADDED |= {"dwell_trend.py", "predictive.py", "predictive_data.py", "uniform.py"}
+ADDED |= {"cdf_tables.py", "dwell_trend.py", "predictive.py", "predictive_data.py", "uniform.py"}
 ADDED |= {"by_formula.py", "gamma_moments.py", "made_of.py", "regression.py", "smooth.py", "terms.py"}
 ADDED |= {"along.py", "columns.py", "covariates.py", "formula.py", "logit.py"}
 ADDED |= {"beta.py", "exponential.py", "movement.py", "rates.py", "renumbering.py", "weibull.py", "zeros.py"}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from longhmm.posterior.diagnostics.uniform import ecdf_band, points, uniform_p_values
+from longhmm.posterior.diagnostics.uniform import ecdf_band, points, uniform_distance, uniform_p_values
 
 
 def test_bands_hold_all_points_of_a_distribution_function_at_once():
@@ -22,3 +22,20 @@ def test_ranks_that_are_pushed_to_an_end_are_seen():
     ranks = np.random.default_rng(1).beta(1.3, 1.0, n) * (draws + 1)
     below = np.array([(ranks < each).sum() for each in points(draws)])
     assert uniform_p_values(below, n, draws) < 0.01
+
+
+@pytest.mark.parametrize("n", [1, 7, 300, 20_000])
+def test_the_distance_needs_no_order(n):
+    rng = np.random.default_rng(n)
+    uniform = rng.random(n)
+    for values in (
+        uniform,
+        uniform**1.3,
+        uniform.round(1),
+        0.2 + 0.3 * uniform,
+        rng.beta(0.3, 0.3, n),
+        0 * uniform + 0.4,
+    ):
+        ordered = np.sort(values)
+        expected = max(np.max(np.arange(1, n + 1) / n - ordered), np.max(ordered - np.arange(n) / n))
+        assert uniform_distance(rng.permutation(values)) == pytest.approx(expected, abs=1e-15)

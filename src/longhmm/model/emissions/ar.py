@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
@@ -16,6 +15,7 @@ from longhmm.data.rows import Rows
 from longhmm.errors import ModelError, check_whole
 from longhmm.model.conjugate import RootInverseGamma
 from longhmm.model.covariance import LOG_2PI, log_det_of, scatter_density, whitening
+from longhmm.model.densities import ndtr
 from longhmm.model.emissions import Before
 from longhmm.model.emissions.family import Family
 from longhmm.model.emissions.gaussian import REGIONS, VARIANCE_SHARE

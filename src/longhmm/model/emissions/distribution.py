@@ -106,11 +106,11 @@ class Density(Tree):
         at, shape = values[:, None, :] if self.dim > 1 else values, (values.shape[0], -1, self.dim)
         try:
             distribution = self.build(params)
-            upper = distribution.cdf(at)
+            upper = distribution.cdf(at).reshape(shape)
         except (NotImplementedError, AttributeError, ImportError, TypeError):
             return None
-        lower = upper - jnp.exp(distribution.log_prob(at)) if self.support.is_discrete else upper
-        return lower.reshape(shape), upper.reshape(shape)
+        discrete = self.support.is_discrete
+        return upper - jnp.exp(distribution.log_prob(at)).reshape(shape) if discrete else upper, upper
 
 
 def name_of(builder: Builder) -> str:

@@ -9,13 +9,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
 from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from longhmm.errors import ModelError
 from longhmm.model.conjugate import RootInverseGamma
 from longhmm.model.covariance import LOG_2PI
+from longhmm.model.densities import ndtr
 from longhmm.model.emissions import Emission
 from longhmm.model.emissions.gaussian import VARIANCE_SHARE
 from longhmm.model.lowering import GaussianLowering

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import ndtr
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
@@ -15,6 +14,7 @@ from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.conjugate import RootInverseGamma, is_flat
 from longhmm.model.covariance import LOG_2PI, marginal_log_density
+from longhmm.model.densities import ndtr
 from longhmm.model.emissions import Emission
 from longhmm.model.emissions.family import Family
 from longhmm.model.lowering import GaussianLowering

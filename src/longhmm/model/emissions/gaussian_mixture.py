@@ -5,14 +5,14 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import gammaln, ndtr
+from jax.scipy.special import gammaln
 from jax.typing import ArrayLike
 from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 from numpyro.distributions.constraints import Constraint
 
 from longhmm.errors import check_whole
-from longhmm.model.densities import MIXTURE, DensityLowering, mixture
+from longhmm.model.densities import MIXTURE, DensityLowering, mixture, ndtr
 from longhmm.model.emissions.family import Family
 from longhmm.model.lowering import as_float
 from longhmm.model.parameters import Params

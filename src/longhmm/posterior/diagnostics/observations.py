@@ -17,7 +17,9 @@ from longhmm.model.memory import unfold
 from longhmm.model.noise import noise_to_try
 from longhmm.model.summary import subsample
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details, errors_allowed
+from longhmm.posterior.diagnostics.cdf_tables import distribution_functions, weighted
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath, excerpts
+from longhmm.posterior.diagnostics.uniform import uniform_distance
 from longhmm.posterior.draws import Draws, central, in_float64
 from longhmm.posterior.predict import predictions
 
@@ -36,7 +38,6 @@ OFF = (
 )
 BEYOND = "{percent:.2g} % of observations{of} lie beyond 4 standard deviations, where the model expects 0.006 %"
 
-_cdf_of_rows = jax.jit(lambda model, params, rows: model.emission.cdf_of_rows(params, rows))
 _cdf = jax.jit(lambda model, params, values: model.emission.cdf(params, values))
 _log_likelihoods = jax.jit(lambda model, params, rows: model.log_likelihoods(params, rows))
 
@@ -68,57 +69,53 @@ def residuals(
     stretches spread over the data; None where the emission has no distribution function. At parameters that are one
     draw of the posterior, residuals of a right model need no correction."""
     part, counts, position = excerpts(sequences, most)
-    rng = np.random.default_rng(seed)
-    states = None if path is None else path.remembered(position)
-    values, given = np.full((2, part.length, part.dim), np.nan)
-    lowest = np.full(part.dim, np.inf)
-    _, model, complete = unfold(model, model.validate(params))
-    if jax.eval_shape(_cdf_of_rows, model, complete, part.rows(0, 1, model.lags)) is None:
+    rng, states = np.random.default_rng(seed), None if path is None else path.remembered(position)
+    below, values, given = np.full((3, part.length, part.dim), np.nan)
+    lowest, (_, model, complete) = np.full(part.dim, np.inf), unfold(model, model.validate(params))
+    if (functions := distribution_functions(model, complete, part)) is None:
         return None
     for predicted in predictions(model, complete, part):
-        own = slice(predicted.start, predicted.stop)
-        rows = part.rows(predicted.start, predicted.stop, model.lags)
+        own, rows = slice(predicted.start, predicted.stop), part.rows(predicted.start, predicted.stop, model.lags)
         observed = rows.observed
         # Any value that was observed will do for missing ones, which are left out afterwards.
-        some = rows.values[observed][0] if observed.any() else 1
-        filled = np.where(observed, rows.values, some).astype(np.float64)
-        cdfs = in_float64(_cdf_of_rows, model, complete, rows._replace(values=filled))
-        lowest = np.minimum(lowest, np.where(observed, rows.values, np.inf).min(axis=0))
+        some = rows.values[observed][:1] if observed.any() else 1
+        filled = (rows.values if observed.all() else np.where(observed, rows.values, some)).astype(np.float64)
+        cdfs = functions(rows._replace(values=filled))
+        lowest = np.minimum(lowest, [column.min() for column in np.where(observed, filled, np.inf).T])
         used = observed & counts[own, None]
-        spread = rng.uniform(size=used.shape)
-        values[own] = _normal([np.einsum("nk,nkd->nd", predicted.states, each) for each in cdfs], spread, used)
+        spread = rng.uniform(size=used.shape) if len(cdfs) > 1 else None
+        below[own], values[own] = _normal([weighted(predicted.states, each) for each in cdfs], spread, used)
         if states is not None:
-            at = states[own, None, None]
-            given[own] = _normal([np.take_along_axis(each, at, axis=1)[:, 0] for each in cdfs], spread, used)
+            given[own] = _normal([each[np.arange(len(used)), states[own]] for each in cdfs], spread, used)[1]
     follows = np.ones(part.length, bool)
     follows[part.offsets[:-1]] = False
-    numbers = np.array([_judged(column, follows) for column in values.T]).T
+    numbers = np.array([_judged(*column, follows) for column in zip(below.T, values.T, strict=True)]).T
     return Residuals(*[*numbers, lowest, values, given])
 
 
-def _normal(ends: list[np.ndarray], spread: np.ndarray, used: np.ndarray) -> np.ndarray:
-    """Normal quantiles; discrete observations are spread at random over the step of their distribution function."""
+def _normal(ends: list[np.ndarray], spread: np.ndarray | None, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities and normal quantiles; discrete observations are spread at random over the steps of the former."""
     from scipy.special import ndtri
 
-    lower, upper = ends
-    return np.where(used, ndtri(np.clip(lower + (upper - lower) * spread, EDGE, 1 - EDGE)), np.nan)
+    below = np.clip(ends[0] if spread is None else ends[0] + (ends[1] - ends[0]) * spread, EDGE, 1 - EDGE)
+    return below, np.where(used, ndtri(below), np.nan)
 
 
-def _judged(column: np.ndarray, follows: np.ndarray) -> tuple[float, ...]:
+def _judged(below: np.ndarray, column: np.ndarray, follows: np.ndarray) -> tuple[float, ...]:
     """The numbers of one feature, in the order of `Residuals`."""
     from scipy.special import bdtrc, kolmogorov, ndtr
 
-    both = follows[1:] & np.isfinite(column[1:]) & np.isfinite(column[:-1])
-    known = column[np.isfinite(column)]
-    if both.sum() < FEWEST or known.std() == 0:
+    seen = np.isfinite(column)
+    both, known = follows[1:] & seen[1:] & seen[:-1], column if seen.all() else column[seen]
+    n, pairs, variance = len(known), np.count_nonzero(both), known.var() if len(known) else 0.0
+    if pairs < FEWEST or variance == 0:
         return (np.nan,) * 6
-    centred = column - known.mean()
-    correlation = np.mean(centred[1:][both] * centred[:-1][both]) / known.var()
-    n, below = len(known), ndtr(np.sort(known))
-    distance = max(np.max(np.arange(1, n + 1) / n - below), np.max(below - np.arange(n) / n))  # of Kolmogorov-Smirnov
+    centred = np.where(seen, column - known.mean(), 0.0)
+    correlation = np.sum(centred[1:] * centred[:-1] * both) / (pairs * variance)
+    distance = uniform_distance(below[seen])
     chance = kolmogorov((n**0.5 + 0.12 + 0.11 * n**-0.5) * distance)  # as Stephens has it for finite n
-    far = int(np.sum(np.abs(known) > FAR))
-    return correlation, both.sum() ** -0.5, distance, chance, far / n, bdtrc(far - 1, n, 2 * ndtr(-FAR))
+    far = np.count_nonzero(np.abs(known) > FAR)
+    return correlation, pairs**-0.5, distance, chance, far / n, bdtrc(far - 1, n, 2 * ndtr(-FAR))
 
 
 def quantiles(left: Residuals, feature: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
