@@ -17,7 +17,7 @@ from longhmm import Categorical, Emission, Gaussian, Poisson
 from longhmm.backends.answers import decode, log_likelihood, sample_states, state_probabilities
 from longhmm.backends.stream import stream, totals
 from longhmm.data.sequences import open_data
-from longhmm.errors import DataError, ImpossibleObservationError, ModelError
+from longhmm.errors import ImpossibleObservationError, ModelError
 from longhmm.model.hmm import HMM
 from longhmm.testing import Enumerated, enumerate_paths
 from model.configurations import Configuration, log_law, named, names, observations
@@ -257,16 +257,6 @@ def test_a_transient_state_may_last() -> None:
     expected = 2899 * np.log(0.999) + np.log(0.001)
     np.testing.assert_allclose(log_likelihood(model, params, y), expected, rtol=1e-12)
     np.testing.assert_array_equal(decode(model, params, y), y)
-
-
-def test_data_outside_the_support_are_refused_by_row() -> None:
-    model = HMM(2, Poisson(rate=dist.Gamma(1.0, 1.0)))
-    params = {"transition": [[0.9, 0.1], [0.1, 0.9]], "rate": [1.0, 5.0]}
-    y = np.ones(3000, int)
-    y[2900] = -1
-    for ask in (log_likelihood, state_probabilities, decode, sample_states):
-        with pytest.raises(DataError, match="row 2900 of the array is -1"):
-            ask(model, params, y)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,75 +10,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from backends.oracle import Truth, enumerate_paths
+from backends.path_cases import KINDS, counts, draw, find, hard, hard_pair, layout_of, make
 from longhmm.backends import native, reference
-from longhmm.backends.paths import DrawnPath, draw_chunks
 from longhmm.backends.protocol import (
     GAUSSIAN,
     LINEAR,
-    PAIR,
-    PRECOMPUTED,
     TABLE,
-    PathsGiven,
     PathsWanted,
     Potentials,
-    Varying,
 )
-from longhmm.backends.reference import row_uniforms
-from longhmm.backends.stitch import find_paths, propagate_forward, transfer_operators
-from longhmm.data.layout import Layout, Partition
-
-KINDS = ("constant", "varying", "pair", "varying pair")
-
-
-class Case(NamedTuple):
-    """A chain with log likelihoods; `index` into `matrices`, by row."""
-
-    initial: np.ndarray
-    matrices: np.ndarray
-    index: np.ndarray
-    logs: np.ndarray
-
-    @property
-    def pair(self) -> bool:
-        return self.logs.ndim == 3
-
-    def truth(self, rows: slice, before: np.ndarray, opens: bool, after: np.ndarray | None = None) -> Truth:
-        with np.errstate(divide="ignore"):
-            return enumerate_paths(before, self.matrices[self.index][rows], self.logs[rows], opens, after)
-
-    def potentials(self) -> Potentials:
-        kind, k = PAIR if self.pair else PRECOMPUTED, len(self.initial)
-        matrices = jnp.asarray(self.matrices)
-        transition = Varying(matrices, jnp.asarray(self.index)) if len(matrices) > 1 else matrices[0]
-        return Potentials(jnp.asarray(self.logs), None, transition, jnp.asarray(self.initial), kind, k)
-
-    def backends(self) -> list[Any]:
-        served = (PAIR if self.pair else PRECOMPUTED, len(self.initial), len(self.matrices) > 1)
-        return [each for each in (native, reference) if each.supports(*served, np.float64)]
-
-
-def make(kind: str, k: int, n: int, seed: int, forbid: bool = False) -> Case:
-    """Some rows are missing; with `forbid`, some transitions and some states of the first row are impossible."""
-    rng = np.random.default_rng(seed)
-    matrices = rng.gamma(1.0, size=(4 if "varying" in kind else 1, k, k))
-    initial = rng.gamma(1.0, size=k)
-    if forbid:
-        matrices[:, 0, k - 1] = matrices[:, 1, 0] = initial[0] = 0.0
-    logs = rng.normal(scale=1.5, size=(n, k, k) if "pair" in kind else (n, k))
-    logs[3 % n] = 0.0
-    index = rng.integers(len(matrices), size=n)
-    return Case(initial / initial.sum(), matrices / matrices.sum(axis=-1, keepdims=True), index, logs)
-
-
-@partial(jax.jit, static_argnames=("backend", "wanted"))
-def _find(backend: Any, potentials: Potentials, layout: Layout, wanted: Any, given: PathsGiven) -> Any:
-    return backend.paths(potentials, layout, given, wanted)
-
-
-def find(backend: Any, case: Any, layout: Layout, wanted: PathsWanted, **given: Any) -> Any:
-    return _find(backend, case.potentials(), layout, wanted, PathsGiven(log_space=0, **given))
-
+from longhmm.data.layout import Layout
 
 # One call of a backend ----------------------------------------------------------------------------------------------
 
@@ -118,62 +57,7 @@ def test_best_paths_of_ragged_chunks_equal_enumeration(kind: str, forbid: bool) 
                 )
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("drawn", [False, True])
-def test_transfer_operators_equal_enumeration(kind: str, drawn: bool) -> None:
-    """From each state alone: the weight of all paths, or of the best one, to each state at the last row."""
-    case = make(kind, 3, 6, 5, forbid=True)
-    layout = Layout(*(np.array(each, np.int32) for each in ([0, 3], [0, 0], [3, 3], [0, 0], [1, 0])), (0, 3, 0))
-    with jax.enable_x64(True):
-        for backend in case.backends():
-            operators = np.asarray(transfer_operators(backend, case.potentials(), layout, best=not drawn))
-            for w, (rows, opens) in enumerate([(slice(0, 3), True), (slice(3, 6), False)]):
-                for i, j in np.ndindex(3, 3):
-                    truth = case.truth(rows, case.initial if opens else np.eye(3)[i], opens, np.eye(3)[j])
-                    expected = truth.best_score
-                    if drawn and np.isfinite(expected):
-                        expected = truth.log_likelihood
-                    np.testing.assert_allclose(operators[w, i, j], expected, rtol=1e-12, err_msg=f"{backend.name} {w}")
-
-
 # Whole paths inside a program ---------------------------------------------------------------------------------------
-
-
-def layout_of(lengths: list[int], chunk: int, backend: Any, overlap: int = 512) -> Layout:
-    cells = Partition(np.concatenate([[0], np.cumsum(lengths)]), chunk)
-    layout = cells.locate(np.arange(cells.n_blocks), overlap)
-    spans = (int(layout.left.max()), chunk, 1) if backend is reference else (0, 0, 0)
-    return jax.tree.map(jnp.asarray, replace(layout, spans=spans).padded(cells.n_blocks + 2))
-
-
-@partial(jax.jit, static_argnames="backend")
-def _draw(backend: Any, potentials: Potentials, layout: Layout, keys: jax.Array) -> DrawnPath:
-    n, (_, longest, _) = len(potentials.initial), layout.spans
-
-    def one(key: jax.Array) -> DrawnPath:
-        def run(chunks: Layout, given: PathsGiven, wanted: PathsWanted) -> Any:
-            return find_paths(backend, potentials, chunks, given._replace(key=jax.random.key_data(key)), wanted)
-
-        def exact() -> jax.Array:
-            operators = transfer_operators(backend, potentials, layout.trimmed(0, 0, (0, longest, 0)))
-            return propagate_forward(jnp.full(n, -jnp.log(n)), operators)[0]
-
-        return draw_chunks(run, exact, layout, n, potentials.rows.shape[0], backend.underflows)
-
-    return jax.vmap(one)(keys)
-
-
-def draw(backend: Any, case: Any, layout: Layout, keys: jax.Array) -> DrawnPath:
-    """A path for each key."""
-    return jax.tree.map(np.asarray, _draw(backend, case.potentials(), layout, keys))
-
-
-def counts(path: np.ndarray, lengths: list[int], k: int) -> tuple[np.ndarray, np.ndarray]:
-    first, steps = np.zeros(k), np.zeros((k, k))
-    for part in np.split(path, np.cumsum(lengths)[:-1]):
-        first[part[0]] += 1
-        np.add.at(steps, (part[:-1], part[1:]), 1)
-    return first, steps
 
 
 DRAWS = 20_000
@@ -224,33 +108,6 @@ def test_draws_depend_neither_on_chunks_nor_on_the_backend(kind: str) -> None:
         np.testing.assert_array_equal(each.states, drawn[0].states)
         np.testing.assert_array_equal(each.transitions, drawn[0].transitions)
         np.testing.assert_allclose(each.log_likelihood, drawn[0].log_likelihood, rtol=1e-12)
-
-
-def hard() -> dict[str, Case]:
-    rng, k, n = np.random.default_rng(3), 3, 1400
-    little, row = 1e-3 * rng.normal(size=(n, k)), np.array([0.2, 0.5, 0.3])
-    strong = np.zeros((n, k))
-    strong[: n // 2, 0], strong[n // 2 :, 2] = 20.0, 40.0
-    left_to_right = np.array([[0.99, 0.01, 0.0], [0.0, 0.99, 0.01], [0.0, 0.0, 1.0]])
-    absorbing = np.array([[1 - 1e-12, 1e-12, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
-    none = np.zeros(n, int)
-    # Two states that change places all the time are likely together, the third, never left, has the best path.
-    crowd, each = np.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5], [0.0, 0.5, 0.5]]), np.array([-0.65, 0.0, 0.0])
-    return {
-        "crowd": Case(row, crowd[None], none, little + each),
-        "identity": Case(row, np.eye(k)[None], none, little),
-        "cycle": Case(row, np.roll(np.eye(k), 1, axis=1)[None], none, little),
-        "left to right": Case(row, left_to_right[None], none, rng.normal(size=(n, k))),
-        "slow": Case(row, (0.9997 * np.eye(k) + 0.0001)[None], none, little),
-        "beyond plain numbers": Case(row, absorbing[None], none, strong),
-    }
-
-
-def hard_pair() -> Case:
-    """The matrix forgets at once, the likelihoods of pairs hardly ever: what joins chunks has to look at both."""
-    rng, k, n = np.random.default_rng(8), 3, 1400
-    logs = 1e-3 * rng.normal(size=(n, k, k)) - 12.0 * (1 - np.eye(k))
-    return Case(np.array([0.2, 0.5, 0.3]), np.full((1, k, k), 1 / k), np.zeros(n, int), logs)
 
 
 @pytest.mark.parametrize("name", [*hard(), "pair"])
@@ -305,14 +162,3 @@ def test_backends_read_rows_alike(kind: int, k: int) -> None:
         ]
     np.testing.assert_array_equal(best[0].states, best[1].states)
     assert len(np.unique(best[0].states)) > 1
-
-
-def test_random_numbers_are_uniform_and_need_only_the_row() -> None:
-    with jax.enable_x64(True):
-        key = jax.random.key_data(jax.random.key(7))
-        rows = jnp.arange(2**33 - 5000, 2**33 + 5000)
-        found = np.asarray(row_uniforms(key, rows))
-        np.testing.assert_array_equal(found[10:20], row_uniforms(key, rows[10:20]))
-    assert found.min() >= 0 and found.max() < 1
-    assert stats.chisquare(np.histogram(found, 20, (0, 1))[0]).pvalue > 1e-3
-    assert abs(np.corrcoef(found[1:], found[:-1])[0, 1]) < 0.04

@@ -15,18 +15,15 @@ from backends.chains import (
     CHUNK,
     FORGETS_BY_SEEING,
     HARD,
-    IDENTITY,
     MODEL,
     PER_BLOCK,
     K,
     T,
     cut,
-    late_evidence,
-    quiet_beginnings,
     rows_of,
 )
 from backends.references import Reference, given_model, given_params, random_chain, reference
-from longhmm.backends import block, native, stitch, stream
+from longhmm.backends import native, stream
 from longhmm.backends.block import Asked, Blocks
 from longhmm.backends.stream import Stretches, totals
 from longhmm.data.sequences import Sequences, open_data
@@ -169,45 +166,6 @@ def test_operators_begin_where_boundaries_first_disagree(
     n_blocks = -(-T // (PER_BLOCK * CHUNK))
     again = routes.transfers // (1 if most_kept else 2)
     assert 0 < again < n_blocks - 4
-
-
-@pytest.mark.parametrize(
-    ("broken", "nothing", "per_block", "cases"),
-    [
-        ("forward_gap", np.zeros(PER_BLOCK - 1), PER_BLOCK, list(HARD.values())),
-        ("posterior_gap", np.zeros(PER_BLOCK - 1), PER_BLOCK, [(0.97 * np.eye(K) + 0.01, quiet_beginnings())]),
-        ("block_gap", 0.0, 1, list(HARD.values())),
-        ("open_gap", np.zeros(()), 1, [(IDENTITY, late_evidence())]),
-    ],
-)
-def test_every_comparison_of_boundaries_is_needed(
-    broken: str,
-    nothing: Any,
-    per_block: int,
-    cases: list[tuple[np.ndarray, np.ndarray]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """All is well with it and not without it, so these tests can fail."""
-    monkeypatch.setattr(native, "_switched_off", True)
-    cut(monkeypatch, per_block=per_block, overlaps=(4,) if broken == "posterior_gap" else (8, 40))
-    forward_only = broken in ("forward_gap", "block_gap")  # what these alone see is the likelihood
-
-    def wrong() -> int:
-        block._run[False].clear_cache()
-        count = 0
-        for transition, logs in cases:
-            initial = np.array([0.2, 0.5, 0.3])
-            exact = reference(initial, transition, [logs])
-            params = MODEL.validate(given_params(initial, transition))
-            found = rows_of(stream.stream(MODEL, params, open_data(logs), forward_only=forward_only))
-            count += not np.allclose(found, exact.filtered if forward_only else exact.gamma, atol=1e-11)
-        return count
-
-    assert wrong() == 0
-    at = stream if broken == "block_gap" else stitch
-    monkeypatch.setattr(at, broken, lambda *arguments: nothing)
-    assert wrong() > 0
-    block._run[False].clear_cache()
 
 
 def test_an_own_density_is_differentiated_in_shares_of_a_block(routes: Routes) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from backends.test_native import LENGTHS, close, comparable, windows
+from backends.native.problems import LENGTHS, close, comparable, windows
 from longhmm.backends import native, reference
 from longhmm.backends.protocol import PAIR, PRECOMPUTED, Boundary, Potentials, Varying, Wanted
 from longhmm.backends.varying import MOST_DISTINCT, Logits, RowMoves, distinct_rows, matrices_at

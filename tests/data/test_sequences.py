@@ -58,12 +58,6 @@ def test_a_list_of_arrays_is_many_sequences(tmp_path):
     assert open_data([pieces[0], paths[1]]).rows(1, 3).values.tolist() == [[2.0], [3.0]]
 
 
-def test_dtypes_of_many_sequences_are_reconciled():
-    data = open_data([np.array([1, 2]), np.array([0.5], np.float32)])
-    assert data.dtype == np.float64
-    assert open_data([np.array([1, 2], np.int8), np.array([300], np.int16)]).dtype == np.int16
-
-
 def test_lengths_cut_one_array():
     data = open_data(np.arange(6), lengths=[2, 1, 3])
     assert data.offsets.tolist() == [0, 2, 3, 6] and data.dtype == np.int64
@@ -112,11 +106,6 @@ def test_masks_of_rows_and_of_features(kind, tmp_path):
     np.testing.assert_array_equal(open_data(values[:, 0], mask=rows.tolist()).rows(0, 4).observed[:, 0], ~rows)
 
 
-def test_nan_and_mask_add_up():
-    data = open_data(np.array([NAN, 1.0, 2.0]), mask=[False, True, False])
-    np.testing.assert_array_equal(data.rows(0, 3).observed[:, 0], [False, False, True])
-
-
 def test_masked_arrays():
     values = np.arange(6).reshape(3, 2)
     hidden = np.array([[0, 1], [0, 0], [1, 0]], bool)
@@ -138,20 +127,6 @@ def test_infinities_are_allowed_only_under_a_mask():
     block = open_data(masked).rows(0, 3)
     np.testing.assert_array_equal(block.values[:, 0], [1.0, NAN, NAN])
     np.testing.assert_array_equal(block.observed[:, 0], [True, False, False])
-
-
-def test_lists_of_masks():
-    pieces = [np.zeros((2, 2)), np.zeros((3, 2))]
-    rows = [np.array([True, False]), np.array([False, False, True])]
-    np.testing.assert_array_equal(
-        open_data(pieces, mask=rows).rows(0, 5).observed, [[0, 0], [1, 1], [1, 1], [1, 1], [0, 0]]
-    )
-    mixed = [rows[0], np.array([[0, 1], [0, 0], [0, 0]], bool)]
-    np.testing.assert_array_equal(
-        open_data(pieces, mask=mixed).rows(0, 5).observed, [[0, 0], [1, 1], [1, 0], [1, 1], [1, 1]]
-    )
-    flat = open_data(pieces, mask=np.concatenate(rows))
-    np.testing.assert_array_equal(flat.rows(0, 5).observed, [[0, 0], [1, 1], [1, 1], [1, 1], [0, 0]])
 
 
 def test_known_states(tmp_path):

@@ -1,51 +1,51 @@
-"""The best Gaussian of weighted rows under flat priors is their weighted mean and covariance."""
+"""Updates in closed form: Gamma and Dirichlet posteriors of rows, and the roots of inverse gamma variances."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
-from numpyro import distributions as dist
-from numpyro.distributions import constraints
+from scipy import stats
 
 import longhmm as lh
-from longhmm.model.conjugate import RootInverseGamma
+from longhmm.model.conjugate import RootInverseGamma, draw_dirichlet, expected_log_shares
 
-REGIONS = {"mean": "real", "sd": "positive"}
-
-
-@pytest.mark.parametrize("kind", ["full", "diagonal"])
-def test_flat_priors_give_weighted_moments(kind):
-    rng = np.random.default_rng(0)
-    rows, weights = rng.normal(size=(40, 2)) @ [[1.0, 0.5], [0.0, 2.0]] + 3.0, rng.uniform(size=(40, 2))
-    name, support, shape = {
-        "full": ("covariance", constraints.positive_definite, (2, 2)),
-        "diagonal": ("variance", constraints.positive, (2,)),
-    }[kind]
-    flat = {"mean": dist.ImproperUniform(constraints.real, (), (2,)), name: dist.ImproperUniform(support, (), shape)}
-    emission = lh.Gaussian(dim=2, **({"covariance": kind} | flat))
-    centre = np.array([[1.0, -1.0], [2.0, 0.5]])
-    away = rows[:, None] - centre
-    terms = [np.ones((40, 2)), *np.moveaxis(away, -1, 0), away[..., 0] ** 2, away.prod(-1), away[..., 1] ** 2]
-    sums = np.stack([(weights * term).sum(axis=0) for term in terms], axis=1)
-    found = emission.mode(2, sums, {"mean": centre}, prior=True)
-    for state, weight in enumerate(weights.T):
-        np.testing.assert_allclose(found["mean"][state], np.average(rows, axis=0, weights=weight), rtol=1e-5)
-        spread = np.cov(rows.T, aweights=weight, ddof=0)
-        np.testing.assert_allclose(found[name][state], spread if kind == "full" else np.diag(spread), rtol=1e-4)
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 
-@pytest.mark.parametrize("flat", [True, False])
-def test_one_feature_has_its_mode_in_the_standard_deviation(flat):
-    """Against a fine grid of the log posterior density of mean and sd."""
-    rows = np.random.default_rng(1).normal(2.0, 1.5, size=(40, 1))
-    free = {"mean": dist.Normal(0.0, 1.0), "sd": RootInverseGamma(1.5, 0.7)}
-    if flat:
-        free = {name: dist.ImproperUniform(getattr(constraints, kind), (), ()) for name, kind in REGIONS.items()}
-    found = lh.Gaussian(**free).fit([rows])
+def test_counts_have_a_gamma_posterior():
+    rate = lh.Poisson(rate=dist.Gamma(2.0, 0.5)).conjugate(2, None)
+    values, observed = np.array([[3.0], [0.0], [7.0], [5.0]]), np.array([[True], [True], [True], [False]])
+    weights = np.array([[1.0, 0.0], [0.25, 0.75], [0.0, 1.0], [1.0, 0.0]])
+    q = rate.update(None, rate.statistics(jnp.asarray(values), jnp.asarray(observed), jnp.asarray(weights)))
+    shape, inverse_scale = np.array([2.0 + 3.0, 2.0 + 7.0]), np.array([0.5 + 1.25, 0.5 + 1.75])
+    np.testing.assert_allclose(rate.mean(q)["rate"], shape / inverse_scale, rtol=1e-12)
+    drawn = np.asarray(jax.vmap(lambda key: rate.draw(key, q)["rate"])(jax.random.split(jax.random.key(0), 4000)))
+    for level in range(2):
+        law = stats.gamma(shape[level], scale=1 / inverse_scale[level])
+        assert stats.kstest(drawn[:, level], law.cdf).pvalue > 1e-3
+    # E log p(y | level) under q, by draws of the rate; a row that is not observed says nothing.
+    expected = stats.poisson.logpmf(values[:3, None, 0], drawn[:, None, :]).mean(axis=0)
+    found = rate.expected(q, jnp.asarray(values), jnp.asarray(observed))
+    np.testing.assert_allclose(found[:3], expected, atol=0.05)
+    np.testing.assert_array_equal(found[3], 0.0)
 
-    def density(mean, sd):
-        logs = -40 * np.log(sd) - 0.5 * np.sum((rows - mean) ** 2) / sd**2
-        return logs if flat else logs - 0.5 * mean**2 - 5 * np.log(sd) - 0.7 / sd**2 + np.log(sd)
 
-    best = density(*(value[0] for value in found.values()))
-    for mean in found["mean"][0] + np.linspace(-0.01, 0.01, 21):
-        for sd in found["sd"][0] + np.linspace(-0.01, 0.01, 21):
-            assert density(mean, sd) <= best + 1e-9
+def test_other_priors_are_not_conjugate():
+    assert lh.Poisson(rate=dist.LogNormal(0.0, 1.0)).conjugate(2, None) is None
+
+
+def test_shares_of_tiny_and_forbidden_concentrations():
+    allowed = np.array([True, False, True])
+    drawn = np.asarray(draw_dirichlet(jax.random.key(0), jnp.asarray([[1e-4, 1.0, 1e-4]] * 500), allowed))
+    np.testing.assert_allclose(drawn.sum(axis=-1), 1.0, rtol=1e-12)
+    assert np.all(drawn[:, 1] == 0.0) and np.all(drawn[:, [0, 2]] > 0.0)
+    many = np.asarray(draw_dirichlet(jax.random.key(1), jnp.asarray([[2.0, 3.0, 1.0]] * 20_000)))
+    np.testing.assert_allclose(expected_log_shares(jnp.asarray([2.0, 3.0, 1.0])), np.log(many).mean(axis=0), atol=0.03)
+
+
+def test_the_square_of_a_standard_deviation_is_inverse_gamma():
+    prior, sd = RootInverseGamma(1.5, 0.7), np.array([0.1, 0.9, 4.0])
+    expected = stats.invgamma(1.5, scale=0.7).logpdf(sd**2) + np.log(2 * sd)
+    np.testing.assert_allclose(prior.log_prob(sd), expected, rtol=1e-12)
+    assert np.isfinite(prior.log_prob(1e-150)) or prior.log_prob(1e-150) == -np.inf

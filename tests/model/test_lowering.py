@@ -59,9 +59,3 @@ def test_numbers_and_sums_say_all_that_the_emission_says(name: str) -> None:
     for key in free:
         np.testing.assert_allclose(found[key], slopes[key], rtol=1e-9, atol=1e-9, err_msg=key)
     np.testing.assert_allclose(gain, wanted, rtol=1e-9, atol=1e-9)
-
-
-def test_what_is_no_category_is_impossible() -> None:
-    with jax.enable_x64(True):
-        logs = log_likelihoods(TABLE, 1, jnp.array([[0.0], [3.0], [-1.0], [np.nan]]), jnp.log(jnp.array([[0.3, 0.7]])))
-    np.testing.assert_allclose(logs[:, 0], [np.log(0.3), -np.inf, -np.inf, 0.0])

@@ -101,3 +101,17 @@ def categories(n: int) -> Problem:
     probs = rng.dirichlet(np.ones(5), size=n)
     probs[0] = [0.5, 0.5, 0.0, 0.0, 0.0]  # impossible in that state, not everywhere
     return lowered_problem(lh.Categorical(5), {"probs": probs}, rng.integers(5, size=(40, 1)), missing=True)
+
+
+# Float32 recursions over a dozen rows, and sums of at most that many terms.
+TOLERANCE = {"rtol": 2e-4, "atol": 2e-4}
+
+
+PER_CHUNK = Wanted(per_chunk=True)
+
+
+def check(found: ChunkStatistics, expected: ChunkStatistics) -> None:
+    np.testing.assert_allclose(found.log_likelihood, expected.log_likelihood, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found.first, expected.first, atol=1e-5)
+    for name in ("transitions", "centred", "sums"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), err_msg=name, **TOLERANCE)

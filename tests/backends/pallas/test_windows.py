@@ -2,70 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from backends.pallas.problems import (
     CORE,
+    PER_CHUNK,
     Problem,
-    categories,
-    counts,
-    gaussian,
+    check,
     lowered_problem,
     matrix,
     quickly,
     statistics_by,
     windows,
 )
-from longhmm import Gaussian, Poisson
+from longhmm import Gaussian
 from longhmm.backends.pallas import windows as pallas
-from longhmm.backends.pallas.plan import Config
-from longhmm.backends.protocol import PRECOMPUTED, Boundary, ChunkStatistics, Potentials, Wanted
-from longhmm.data.layout import Layout
-
-# Float32 recursions over a dozen rows, and sums of at most that many terms.
-TOLERANCE = {"rtol": 2e-4, "atol": 2e-4}
-PER_CHUNK = Wanted(per_chunk=True)
-SPLIT, LOOPED = Config(splits=4, tile=2), Config(held=False, splits=4, tile=2)
-
-
-def check(found: ChunkStatistics, expected: ChunkStatistics) -> None:
-    np.testing.assert_allclose(found.log_likelihood, expected.log_likelihood, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(found.first, expected.first, atol=1e-5)
-    for name in ("transitions", "centred", "sums"):
-        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), err_msg=name, **TOLERANCE)
-
-
-@pytest.mark.parametrize(
-    ("made", "config"),
-    [
-        (partial(gaussian, 1, 1, missing=False), None),
-        pytest.param(partial(gaussian, 2, 2, kind="diagonal"), None, marks=pytest.mark.slow),
-        (partial(gaussian, 3, 3), SPLIT),
-        pytest.param(partial(gaussian, 4, 2), None, marks=pytest.mark.slow),
-        pytest.param(partial(gaussian, 8, 2), None, marks=pytest.mark.slow),
-        pytest.param(partial(gaussian, 17, 1, missing=False), None, marks=pytest.mark.slow),
-        (partial(counts, 3), LOOPED),
-        (partial(categories, 3), None),
-    ],
-    ids=["one state", "diagonal", "split", "four states", "eight states", "many states", "poisson", "categories"],
-)
-def test_every_window_equals_the_reference(made: Callable[[], Problem], config: Config | None) -> None:
-    problem, layout = made(), windows()
-
-    @quickly
-    def run(narrow: Problem, layout: Layout) -> ChunkStatistics:
-        return pallas.statistics(
-            narrow.potentials, layout, Boundary(start=narrow.start), None, PER_CHUNK, config=config
-        )
-
-    check(run(problem.narrow(), layout), problem.expected(layout, PER_CHUNK))
+from longhmm.backends.protocol import PRECOMPUTED, ChunkStatistics, Potentials, Wanted
 
 
 def jumping() -> Problem:
@@ -96,28 +53,6 @@ def test_chains_share_a_call_and_lost_windows_are_redone() -> None:
     for chain, cells in enumerate(chains):
         part = jax.tree.map(lambda each: np.tensordot(weights[chain], each[cells], 1), expected[:5])  # noqa: B023
         check(ChunkStatistics(*(each[chain] for each in found[:5]), *[None] * 4), ChunkStatistics(*part, *[None] * 4))
-
-
-def test_common_transitions_leave_no_rounding_for_those_that_are_never_seen() -> None:
-    """Counts of a hundred thousand cancel in the excess of a transition that is expected a tenth of a time."""
-    rate, weight = np.array([2.0, 30.0, 200.0, 900.0]), 1e4
-    y = np.random.default_rng(1).poisson(rate[np.repeat([0, 1, 0], [14, 15, 11])])[:, None]
-    rows = np.array([[0.99 - 6e-7, 0.01, 3e-7, 3e-7], [0.01, 0.99 - 6e-7, 3e-7, 3e-7], [0.25] * 4, [0.25] * 4])
-    problem = lowered_problem(Poisson(), {"rate": rate}, y, missing=False)
-    # Numbers that both precisions hold alike.
-    potentials = replace(problem.potentials, transition=rows)
-    problem = problem._replace(potentials=potentials, start=np.array([0.5, 0.5, 0.0, 0.0]))
-    problem = jax.tree.map(lambda each: np.float32(each).astype(np.float64), problem)
-    layout = windows()
-    exact = weight * problem.expected(layout, PER_CHUNK).transitions.sum(0)
-    wide = problem.potentials.transition / problem.potentials.transition.sum(1, keepdims=True)
-    expected = exact - wide * exact.sum(1, keepdims=True)
-    weights = jnp.full(layout.size, weight, jnp.float32)
-    found = quickly(lambda narrow: statistics_by(pallas, narrow, layout, Wanted(), weights))(problem.narrow()).centred
-    assert found.dtype == jnp.float32
-    np.testing.assert_allclose(found[:2, 2:], expected[:2, 2:], rtol=1e-4)
-    np.testing.assert_allclose(found.sum(1), 0.0, atol=1e-3)
-    assert np.abs(expected[:2, 2:]).max() < 0.1 and exact.max() > 1e5
 
 
 def precomputed() -> Problem:

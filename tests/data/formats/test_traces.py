@@ -1,26 +1,12 @@
 """Traces of single molecules: text of ebFRET and vbFRET, single-molecule datasets, the HDF5 of tMAVEN."""
 
-import gzip
-import json
-
-import h5py
 import numpy as np
 import pytest
 
 import longhmm as lh
+from data.formats.molecules import LENGTHS, TRACES, is_traces
 from longhmm.data.formats import open_source
 from longhmm.errors import DataError
-
-LENGTHS = (5, 3, 7)
-RNG = np.random.default_rng(1)
-TRACES = [np.round(RNG.uniform(100, 900, (n, 2)), 1) for n in LENGTHS]
-
-
-def is_traces(data, traces=TRACES, rate=None):
-    assert np.diff(data.offsets).tolist() == [len(each) for each in traces]
-    np.testing.assert_allclose(data.rows(0, data.length).values, np.concatenate(traces))
-    assert data.rate == (None if rate is None else pytest.approx(rate))
-    assert data.source.names == ("donor", "acceptor")
 
 
 def side_by_side(pad):
@@ -61,60 +47,6 @@ def test_molecules_after_a_column_of_times(tmp_path):
 def test_several_files_of_several_molecules(tmp_path):
     np.savetxt(tmp_path / "a.dat", side_by_side(0.0))
     is_traces(lh.open_data([str(tmp_path / "a.dat")] * 2), TRACES * 2)
-
-
-def dataset(index):
-    traces = []
-    for number, each in enumerate(TRACES):
-        values = {"donor": each[:, 0].tolist(), "acceptor": each[:, 1].tolist()}
-        traces.append({"id": str(number), "attr": {}, "index": index(len(each)).tolist(), "values": values})
-    types = {"index": "double", "values": {"donor": "double", "acceptor": "double"}}
-    return {"id": "0f", "desc": "made up", "types": types, "attr": {}, "data": traces}
-
-
-def test_single_molecule_datasets(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps(dataset(lambda n: 0.1 * np.arange(n))))
-    is_traces(lh.open_data(tmp_path / "a.json"), rate=10.0)
-    (tmp_path / "b.json.gz").write_bytes(gzip.compress(json.dumps(dataset(np.arange)).encode()))
-    is_traces(lh.open_data(tmp_path / "b.json.gz"))  # rows that are only counted have no rate
-    donors = lh.open_data(tmp_path / "a.json", columns="donor")
-    np.testing.assert_allclose(donors.rows(0, 5).values[:, 0], TRACES[0][:, 0])
-
-
-def test_missing_values_of_single_molecule_datasets(tmp_path):
-    found = dataset(np.arange)
-    found["data"][0]["values"]["donor"][1] = None
-    (tmp_path / "a.json").write_text(json.dumps(found))
-    assert not lh.open_data(tmp_path / "a.json").rows(0, 5).observed[1, 0]
-
-
-def write_tmaven(path, names=("first",), lists=True):
-    raw = np.zeros((3, 12, 2))
-    begin = np.array([0, 2, 4])
-    for index, trace in enumerate(TRACES):
-        raw[index] = 7.0
-        raw[index, begin[index] : begin[index] + len(trace)] = trace
-    with h5py.File(path, "w") as file:
-        for name in names:
-            file.create_group(name).attrs["format"] = "SMD"
-            file[f"{name}/data/raw"] = raw
-            file[f"{name}/data/source_index"] = np.zeros(3, int)
-            if lists:
-                file[f"{name}/tMAVEN/pre_list"], file[f"{name}/tMAVEN/post_list"] = begin, begin + LENGTHS
-                file[f"{name}/tMAVEN/classes"] = np.zeros(3, int)
-
-
-def test_tmaven(tmp_path):
-    write_tmaven(tmp_path / "a.hdf5")
-    is_traces(lh.open_data(tmp_path / "a.hdf5"))
-    is_traces(lh.open_data(tmp_path / "a.hdf5", dataset="first"))
-    write_tmaven(tmp_path / "b.hdf5", ("first", "second"))
-    is_traces(lh.open_data(tmp_path / "b.hdf5", dataset="/second"))
-    with pytest.raises(DataError, match=r"several sets of molecules; choose one .* from \['first', 'second'\]"):
-        open_source(tmp_path / "b.hdf5")
-    assert open_source(tmp_path / "b.hdf5", dataset="first/data/source_index").length == 3  # an array, as ever
-    write_tmaven(tmp_path / "c.hdf5", lists=False)
-    assert np.diff(lh.open_data(tmp_path / "c.hdf5").offsets).tolist() == [12] * 3
 
 
 def test_archives_know_the_lengths_of_traces(tmp_path):

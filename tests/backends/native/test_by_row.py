@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from backends.test_native import LENGTHS, close
+from backends.native.problems import LENGTHS, close
 from longhmm.backends import native
 from longhmm.backends.protocol import PRECOMPUTED, Boundary, Potentials, Varying, Wanted
 from longhmm.backends.varying import Logits, matrices_at

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import longhmm as lh
+from backends.path_cases import counts, draw, hard, hard_pair, layout_of, make
 from backends.references import Given, given_model, given_params, path_score, random_chain
 from backends.references import reference as recursion
-from backends.test_paths import counts, draw, hard, hard_pair, layout_of, make
 from longhmm.backends import evaluate, native, paths, read, reference, resident, stream
 from longhmm.backends.block import Blocks
 from longhmm.backends.paths import draw_path

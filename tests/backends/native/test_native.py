@@ -11,19 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy.special import softmax
 
 import longhmm as lh
+from backends.native.problems import LENGTHS, close, comparable, windows
 from backends.references import reference as plain
 from longhmm.backends import native, reference
-from longhmm.backends.protocol import GAUSSIAN, PRECOMPUTED, Boundary, ChunkStatistics, Messages, Potentials, Wanted
+from longhmm.backends.protocol import GAUSSIAN, PRECOMPUTED, Boundary, ChunkStatistics, Potentials, Wanted
 from longhmm.data.layout import Layout, Partition
 from model.configurations import named, observations
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="the C++ kernel was not built here")
 
-LENGTHS = (90, 5, 1, 164)
-CORE, BUFFER = 7, 4
 # One of each kind runs always; the others compile programs of their own and are left to the long run.
 QUICK = ("gaussian-full-2d", "poisson", "categorical", "precomputed")
 SLOW = ("gaussian-1d", "gaussian-full-6d", "gaussian-diagonal", "gamma-2d", "bernoulli-3d", "log-normal", "tied")
@@ -79,29 +77,6 @@ def problem(name: str) -> Problem:
     # Numbers that single precision holds, so that both precisions see the same rows.
     rows = np.asarray(lowering.rows(y, ~np.isnan(y))).astype(np.float32).astype(np.float64)
     return Problem(rows, natural, lowering.kind, lowering.sums, configuration.n_states)
-
-
-def windows(buffer: int = BUFFER, spare: int = 3) -> Layout:
-    """Ragged windows of four sequences, one shorter than a core and one of a single row; the last ones are padding."""
-    cells = Partition(np.cumsum([0, *LENGTHS]), CORE)
-    found = replace(cells.locate(np.arange(cells.n_blocks), buffer), spans=(buffer, CORE, buffer))
-    return found.padded(cells.n_blocks + spare)
-
-
-def close(found: Any, expected: Any, tolerance: float) -> None:
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
-        scale = max(float(np.max(np.abs(other), initial=0.0)), 1e-3)
-        np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * scale)
-
-
-def comparable(messages: Messages, layout: Layout, forward_only: bool) -> list[np.ndarray]:
-    """Messages as distributions, where they mean something: not before a sequence nor behind it."""
-    inside = np.flatnonzero(np.asarray(layout.left) > 0)
-    inside, goes_on = inside[np.asarray(layout.core)[inside] == CORE], np.flatnonzero(np.asarray(layout.core) == CORE)
-    kept = [(messages.forward_in, inside), (messages.forward_out, goes_on)]
-    if not forward_only:
-        kept += [(messages.backward_in, goes_on), (messages.backward_out, inside)]
-    return [softmax(np.asarray(each)[at], axis=1) for each, at in kept]
 
 
 @pytest.mark.parametrize("precision", [np.float64, np.float32])

@@ -1,0 +1,46 @@
+"""Rows for a backend: checked as they are read, and made into numbers that fill a program's size."""
+
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+from longhmm import Poisson
+from longhmm.backends import read
+from longhmm.backends.answers import decode, log_likelihood, sample_states, state_probabilities
+from longhmm.backends.read import Reader, check_all, chunk_length, partly_observed
+from longhmm.data.sequences import open_data
+from longhmm.errors import DataError
+from longhmm.model.hmm import HMM
+
+
+def test_data_outside_the_support_are_refused_by_row() -> None:
+    model = HMM(2, Poisson(rate=dist.Gamma(1.0, 1.0)))
+    params = {"transition": [[0.9, 0.1], [0.1, 0.9]], "rate": [1.0, 5.0]}
+    y = np.ones(3000, int)
+    y[2900] = -1
+    for ask in (log_likelihood, state_probabilities, decode, sample_states):
+        with pytest.raises(DataError, match="row 2900 of the array is -1"):
+            ask(model, params, y)
+
+
+def test_numbers_fill_up_the_size_of_a_program() -> None:
+    data = open_data(np.array([[2.0], [np.nan], [5.0], [1.0]]))
+    reader = Reader(HMM(2, Poisson(rate=dist.Gamma(1.0, 1.0))), data)
+    found = reader.read(1, 4, 5, (2, 4), borrow=False, whole=True)
+    assert (found.start, found.size, len(found.rows.values), len(found.numbers)) == (1, 5, 5, 5)
+    np.testing.assert_array_equal(found.numbers[:3], reader.numbers(1, 4))
+    assert np.isnan(found.numbers[3:]).all() and not found.rows.observed[3:].any()
+    assert reader.log_base_measure() == pytest.approx(-np.log([2.0, 120.0, 1.0]).sum())
+
+
+def test_rows_that_are_observed_in_part_are_seen() -> None:
+    model = HMM(2, Poisson(2))
+    whole, part, gone = (np.ones((4, 2)) for _ in range(3))
+    part[2, 1], gone[2] = np.nan, np.nan
+    assert [check_all(model, open_data(each)) for each in (whole, part, gone)] == [False, True, False]
+    assert [partly_observed(model, open_data(each)) for each in (whole, part, gone)] == [False, True, False]
+
+
+def test_chunks_are_neither_short_nor_long() -> None:
+    assert chunk_length(open_data(np.zeros(10))) == read.LEAST_CHUNK
+    assert chunk_length(open_data(np.zeros(1 << 20))) == read.CHUNK
