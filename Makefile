@@ -34,7 +34,7 @@ check: $(VENV)/.dev ## lint, formatting, types, and the rules of the source
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -q tests/test_import_flow.py tests/test_decisions.py tests/test_size.py
+	$(BIN)/python -m pytest -q tests/test_import_flow.py tests/test_decisions.py tests/test_mirror.py tests/test_size.py
 
 bench: $(VENV)/.dev ## measure speed, after checking that the answers agree
 	$(BIN)/python benchmarks/run.py

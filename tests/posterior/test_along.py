@@ -39,12 +39,6 @@ def test_answers_are_those_of_every_draw(known):
     np.testing.assert_array_equal(found.x, GRID.x)
 
 
-def test_a_picture_is_drawn(known):
-    figure = lh.plots.along(known, "x", GRID)
-    assert [len(axes.lines) for axes in figure.axes] == [2, 2, 2]
-    np.testing.assert_allclose(figure.axes[0].lines[0].get_xdata(), sorted(GRID.x))
-
-
 def test_what_does_not_fit_is_refused(known):
     with pytest.raises(ModelError, match="covariates must be a table"):
         known.along(np.zeros((3, 1)))

@@ -7,11 +7,11 @@ import numpyro.distributions as dist
 import pytest
 
 import longhmm as lh
+from across.test_dependent_rows import MOVED, MOVED_PARAMS, Edges, certain, moved_data
 from longhmm.backends.stream import stream
 from longhmm.errors import DataError, ImpossibleObservationError, ModelError
 from longhmm.posterior.posterior import Posterior
 from posterior.fakes import chains_of, small_posterior
-from posterior.test_dependent_rows import MOVED, MOVED_PARAMS, Edges, certain, moved_data
 
 GAUSSIAN = lh.HMM(3, lh.Gaussian(sd=1.0, mean=dist.Normal(0.0, 10.0)))
 SWINGS = lh.HMM(2, lh.AR(lags=2, intercept=dist.Normal(0, 5), phi=dist.Normal(0, 1), sd=dist.HalfNormal(2)))

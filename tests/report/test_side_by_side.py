@@ -11,7 +11,7 @@ from longhmm.report import html, side_by_side
 from longhmm.report.plots.style import number
 from longhmm.report.side_by_side import SIDES, shared, write_side_by_side
 from report.pages import make_run
-from report.test_report import Outline
+from report.reading import Outline
 
 
 @pytest.fixture(scope="module")

@@ -65,13 +65,6 @@ def test_what_is_no_sampler_is_refused(counts, wrong):
         sample(counts, sampler=wrong)
 
 
-@pytest.mark.parametrize(("name", "automatic"), [("gibbs", False), ("auto", True), ("sgld-cv", False)])
-def test_samplers_have_names(counts, name, automatic):
-    request = pipeline.requested(lh.HMM(2, lh.Poisson()), counts, sampler=name)
-    assert type(request.sampler).__name__ == {"gibbs": "Gibbs"}.get(name, "ControlVariateSGLD")
-    assert request.automatic is automatic
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("wrong", [{"sampler": lh.ControlVariateSGLD()}, {"time_limit": 1e6}, {}])
 def test_a_chosen_sampler_and_long_data_are_left_alone(counts, monkeypatch, wrong):

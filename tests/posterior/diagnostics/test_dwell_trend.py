@@ -6,7 +6,7 @@ from scipy import stats
 
 from longhmm.data.sequences import open_data
 from longhmm.model.simulate import simulate
-from longhmm.posterior.diagnostics.drawn_path import PATHS, DrawnPath
+from longhmm.posterior.diagnostics.drawn_path import DrawnPath
 from longhmm.posterior.diagnostics.dwell_times import Exits, dwell_times, exits, judge_dwell_times
 from longhmm.posterior.diagnostics.dwell_trend import score, trend
 from posterior.fakes import gaussian_model
@@ -34,15 +34,6 @@ def test_score_and_variance_by_hand():
     only = trend([rows], 0)
     assert only.p_value == pytest.approx(2 * stats.norm.sf(2))
     assert only.size == pytest.approx(np.sqrt((4 - 1) / 2))
-
-
-def test_paths_begin_with_the_one_that_was_drawn_and_differ_where_data_leave_it_open():
-    y = simulate(gaussian_model(), {"transition": TRANSITION, "mean": [0.0, 2.0]}, 500, seed=1)[1]
-    path = drawn(y, 2.0, seed=3)
-    several = list(path.several())
-    assert len(several) == PATHS and np.array_equal(several[0], path.states)
-    assert len({each.tobytes() for each in several}) == PATHS
-    assert all(np.mean(each != path.states) < 0.2 for each in several)
 
 
 @pytest.mark.parametrize("separation", [3.0, 1.5])

@@ -1,7 +1,4 @@
-"""From words to models: guesses of the emission, priors, numbers of states, and JSON."""
-
-import json
-import warnings
+"""From words to models: names, priors, places, schemes."""
 
 import numpy as np
 import numpyro.distributions as dist
@@ -10,9 +7,7 @@ import typer
 
 import longhmm as lh
 from longhmm import samplers
-from longhmm.cli.fit import parse_states
 from longhmm.cli.options import build_model, located, one_of, parse_prior
-from longhmm.cli.output import guarded, plain, seconds, shown
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.model.formula import chosen_columns
@@ -23,6 +18,7 @@ NO_NUMBERS = ("loc='x'", "loc=None", "loc=True", "loc={}", "loc=Normal('a', 1)",
 
 
 def test_names_come_from_the_registries(monkeypatch):
+    samplers.SAMPLERS.classes()  # those that are loaded now are known to other tests, too
     monkeypatch.setattr(samplers.SAMPLERS, "_registered", dict(samplers.SAMPLERS._registered))
     monkeypatch.setattr(samplers.SAMPLERS, "_offered", set(samplers.SAMPLERS._offered))
     known = one_of(samplers.names)["parser"]
@@ -80,14 +76,6 @@ def test_priors_and_weights_reach_the_model():
         build_model("gaussian-mixture", 2, open_data(RNG.normal(size=(9, 2))), priors=[], stay=None)
 
 
-def test_numbers_of_states():
-    assert parse_states("1..4") == [1, 2, 3, 4]
-    assert parse_states("2,5,3") == [2, 5, 3]
-    for text in ("", "a", "0..3", "3..1", "2,2", "1..2..3"):
-        with pytest.raises(ModelError, match="--states must be a range"):
-            parse_states(text)
-
-
 def test_places_and_columns(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert located(["a.npy", "example:nanopore", "s3://bucket/a"]) == [
@@ -101,45 +89,6 @@ def test_places_and_columns(tmp_path, monkeypatch):
     assert found == {"columns": ["step", "angle"], "covariates": ["temp", "wind"], "group": "ID"}
 
 
-def test_json_has_no_numpy_and_no_nan():
-    document = {
-        "a": np.float32(1.5),
-        "b": np.array([1.0, np.nan]),
-        "c": (np.inf, tmp := "x"),
-        3: None,
-        "d": np.bool_(1),
-    }
-    assert json.loads(json.dumps(plain(document), allow_nan=False)) == {
-        "a": 1.5,
-        "b": [1.0, None],
-        "c": [None, tmp],
-        "3": None,
-        "d": True,
-    }
-    assert [shown(value) for value in (1234567.0, 0.000123456, 12345, float("nan"), "x")] == [
-        "1,234,567",
-        "0.0001235",
-        "12,345",
-        "",
-        "x",
-    ]
-    assert [seconds(value) for value in (2.5, 0.002243, 5.577e-05, 3e-9)] == ["2.5 s", "2.243 ms", "55.77 µs", "3 ns"]
-    assert [seconds(value) for value in (119.0, 300.0, 39240.0)] == ["119 s", "5 min", "10.9 h"]
-
-
-def test_a_warning_for_users_is_one_line_without_its_place_in_the_code():
-
-    @guarded
-    def command():
-        warnings.warn("the newest checkpoint is damaged; going on from the one before.", stacklevel=1)
-
-    with pytest.MonkeyPatch.context() as patch:
-        said = []
-        patch.setattr("typer.echo", lambda text, err: said.append((text, err)))
-        command()
-    assert said == [("longhmm: the newest checkpoint is damaged; going on from the one before.", True)]
-
-
 def test_schemes_have_rates_per_second():
     moves = scheme_or_formula("C <-> O", None, 500.0)
     assert moves.states == ("C", "O") and float(moves.dt[0]) == 0.002
@@ -150,3 +99,11 @@ def test_schemes_have_rates_per_second():
         scheme_or_formula("C <-> O", None, None)
     with pytest.raises(ModelError, match="must not be given together"):
         scheme_or_formula("C <-> O", "~ temp", 500.0)
+
+
+def test_priors_are_shown_with_their_numbers():
+    import numpyro.distributions as dist
+
+    emission = lh.Emission(dist.Normal, loc=dist.Normal(0, 50), scale=dist.HalfNormal(5))
+    assert repr(emission) == "Emission(Normal, loc=Normal(0, 50), scale=HalfNormal(5))"
+    assert "Normal(0, 50)" in lh.HMM(2, emission)._repr_html_()

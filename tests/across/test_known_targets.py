@@ -47,14 +47,6 @@ def test_normal_posterior(sampler):
     assert 0.95 < ratio < 1.08
 
 
-@pytest.mark.parametrize("sampler", [SGLD(0.1, InverseInformation()), SGHMC(0.1)], ids=lambda sampler: sampler.name)
-def test_without_correction_the_noise_of_minibatches_shows(sampler):
-    shift, ratio = mean_of_one_state(sampler)
-    assert abs(shift) < 0.2
-    # h (N/S - 1) / 2 = 0.35 of the posterior variance is added.
-    assert 1.12 < ratio < 1.30
-
-
 def transitions_with(sampler, count, steps):
     target, posterior = known_states()
     mean, sd = dirichlet_moments(posterior)

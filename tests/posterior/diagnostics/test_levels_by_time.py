@@ -14,22 +14,14 @@ from longhmm.posterior.diagnostics import drawn_path, levels_by_time, observatio
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath, excerpts
 from longhmm.posterior.diagnostics.levels_by_time import by_time, judge_by_time, log_densities
 from longhmm.posterior.diagnostics.observations import residuals
-from longhmm.posterior.diagnostics.transitions_by_time import judge_transitions, transitions_by_time
+from longhmm.posterior.diagnostics.transitions_by_time import transitions_by_time
+from posterior.diagnostics.judged_by_time import judged
 from posterior.fakes import gaussian_model
 
 MODEL = gaussian_model()
 MOVES = {"transition": np.array([[0.95, 0.05], [0.1, 0.9]])}
 PARAMS = {**MOVES, "mean": np.array([0.0, 4.0])}
 N = 12_000
-
-
-def judged(data, model=MODEL, params=PARAMS, **options):
-    """Reasons of both checks, and their numbers."""
-    sequences, details = open_data(data, **options), {}
-    path = DrawnPath(model, params, sequences)
-    left = residuals(model, params, sequences, path=path)
-    levels = judge_by_time(path, None if left is None else left.given_state, details)
-    return levels, judge_transitions(path, details), details
 
 
 def values(seed=0, length=N, transition=None):
@@ -104,36 +96,6 @@ def test_noise_that_grows_is_seen():
     grown = mean + (y[:, 0] - mean) * np.linspace(0.7, 1.3, N)
     (reason,), _, details = judged(grown)
     assert "spread differently in parts of the time: from 0." in reason and details["spread"] > 0.1
-
-
-@pytest.mark.parametrize("share", [0.5, 0.25])
-def test_rates_that_change_are_seen_with_the_time(share):
-    first = int(share * N)
-    slow, fast = ([[1 - a, a], [b, 1 - b]] for a, b in ((0.03, 0.06), (0.09, 0.18)))
-    y = np.concatenate([values(1, first, slow), values(2, N - first, fast)])
-    levels, (reason,), details = judged(y)
-    assert levels == [] and details["change"] > 0.3
-    assert reason.startswith(("transition[0, 1] changes: it is 0.0", "transition[1, 0] changes: it is 0.0"))
-    assert "where the model has 0." in reason and "fit the two parts apart" in reason
-    place = int(reason.partition("about row ")[2].split(" ")[0].replace(",", ""))
-    assert place == pytest.approx(first, abs=800)
-
-
-def test_rates_that_differ_between_sequences_are_seen():
-    leave = [[0.02, 0.1], [0.1, 0.1]]
-    y = [values(seed, 1500, [[1 - a, a], [b, 1 - b]]) for seed, (a, b) in enumerate(leave * 4)]
-    _, (reason,), details = judged(y)
-    assert "transition[0, 1] differs from sequence to sequence" in reason and "one by one" in reason
-    assert details["change_of"] == "transition[0, 1] by sequence"
-
-
-def test_dwell_times_that_are_not_geometric_do_not_pass_for_a_change():
-    rng = np.random.default_rng(4)
-    visits = [np.full(1 + int(rng.choice([3, 100], p=[0.7, 0.3]) * rng.exponential()), k % 2) for k in range(800)]
-    path = np.concatenate(visits)[:N]
-    leave = 1 / np.array([np.mean([len(each) for each in visits[k::2]]) for k in (0, 1)])
-    params = {**PARAMS, "transition": np.array([[1 - leave[0], leave[0]], [leave[1], 1 - leave[1]]])}
-    assert judged(PARAMS["mean"][path] + rng.normal(size=len(path)), params=params)[1] == []
 
 
 def test_without_a_distribution_function_scores_are_compared():

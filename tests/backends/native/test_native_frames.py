@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from backends.test_native import LENGTHS, close, comparable, windows
+from backends.native.problems import LENGTHS, close, comparable, windows
 from longhmm.backends import native, reference
 from longhmm.backends.protocol import FRAMES, PAIR, Boundary, PathsGiven, PathsWanted, Potentials, Wanted
 

@@ -1,13 +1,11 @@
 """Pictures go where they are told to, show themselves in notebooks, and are reached from the posterior, too."""
 
 import inspect
-import pydoc
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-import longhmm as lh
 from longhmm import plots
 from longhmm.errors import ModelError
 from posterior.fakes import known_states
@@ -54,20 +52,6 @@ def test_every_picture_takes_axes():
 
 def test_a_figure_shows_itself_at_the_end_of_a_cell(posterior):
     assert plots.transition_graph(posterior)._repr_png_().startswith(b"\x89PNG")
-
-
-def test_pictures_are_methods_of_the_posterior_with_real_signatures(posterior):
-    assert set(plots.__all__) <= set(dir(posterior.plot))
-    own, free = (inspect.signature(each) for each in (posterior.plot.dwell_times, lh.plots.dwell_times))
-    assert list(own.parameters) == list(free.parameters)[1:] and own.return_annotation == free.return_annotation
-    assert posterior.plot.dwell_times.__doc__ == lh.plots.dwell_times.__doc__
-    assert "dwell_times(events" in pydoc.plain(pydoc.render_doc(posterior.plot.dwell_times))
-    circles = [
-        each.get_radius() for each in posterior.plot.transition_graph().axes[0].patches if hasattr(each, "get_radius")
-    ]
-    assert len(circles) == 2
-    with pytest.raises(AttributeError, match=r"posterior\.plot has no 'pie'; there are along, amplitudes"):
-        posterior.plot.pie  # noqa: B018
 
 
 def test_numbers_of_the_graph_do_not_overlap():
