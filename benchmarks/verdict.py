@@ -4,12 +4,12 @@
     python benchmarks/verdict.py --page docs/verdict.md --out docs/verdict
 
 For right models: how often each reason for distrust appears. For troubles: how often they are seen, beside how far the
-answers really are from the truth: the root mean square of (posterior mean - truth) / posterior sd over parameters and
-data sets, 1 if intervals are honest.
+answers really are from the truth, and whether that matters (`verdict_tables.py`).
 
 The first command adds a line to `trials.jsonl` for every fit, in rounds over all cases, and does not repeat what is
 there already: it can be stopped and called again. A fit that takes longer than `--limit` is ended and counted as such;
-after `--budget` seconds no more are begun. The second makes tables of all `*.jsonl` in the folder.
+after `--budget` seconds no more are begun, and tables are printed. The second command makes tables of all `*.jsonl` in
+the folder.
 """
 
 import argparse
@@ -18,61 +18,63 @@ import multiprocessing
 import os
 import re
 import time
-from collections import Counter
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from verdict_tables import reasons_in, summary, tables
+
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
-REASONS = {  # what a reason is known by
-    "correlated": "are correlated",
-    "distribution": "not distributed as",
-    "tails": "lie beyond",
-    "levels": "has one level for all",
-    "spread": "spread differently",
-    "shape": "skewness|kurtosis|are cut off",
-    "dwell times": "do not last as",
-    "transitions": "transition\\[.*(changes|differs)",
-    "scatter": "scatter more",
-}
 LONG = re.compile("1,000,000|8 states|too many")
 CHUNK = 12  # trials of one case that a worker does in a row: fits of one shape share compiled programs
 RENEWED = 12  # chunks after which a worker starts afresh, without what its programs hold
+NOTHING: dict[str, Any] = {"kinds": [], "z": {}, "inside": None}  # of a fit that did not end
 
 
 def judged(trial: Any) -> dict[str, Any]:
     """What the verdict says of one trial, and how far the answers are from the truth."""
     import numpy as np
 
+    posterior = fitted(trial)
+    verdict = posterior.diagnose(trial.data)
+    off, inside = {}, []
+    for name, truth in trial.truth.items():
+        if name in posterior.draws:
+            draws, true = np.asarray(posterior.draws[name]), np.asarray(truth)
+            mean, sd, ends = draws.mean((0, 1)), draws.std((0, 1)), np.quantile(draws, [0.05, 0.95], (0, 1))
+            for entry in zip(*np.nonzero((sd > 0) & np.isfinite(true)), strict=True):
+                off[f"{name}{list(map(int, entry))}"] = float((mean[entry] - true[entry]) / sd[entry])
+                inside.append(bool(ends[0][entry] <= true[entry] <= ends[1][entry]))
+    return {
+        "kind": verdict.kind, "kinds": reasons_in(verdict.reason), "reason": verdict.reason, "z": off,
+        "inside": float(np.mean(inside)) if inside else None,
+    }  # fmt: skip
+
+
+def fitted(trial: Any) -> Any:
+    """The posterior as users have it, or spoiled as the trial says."""
+    import numpy as np
+
     import longhmm as lh
     from longhmm.posterior.posterior import Posterior
     from longhmm.run.chains import Chains
 
-    posterior = lh.sample(trial.model, trial.data, progress=False, **(trial.options or {}))
-    if trial.spoil is not None:
-        shift, factor = trial.spoil
-        moved = {}
+    options = trial.options or {}
+    if trial.mixed:
+        each = [
+            lh.sample(trial.model, trial.data, progress=False, chains=1, init=start, seed=number, **options).coordinates
+            for number, start in enumerate(trial.mixed)
+        ]
+        moved = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
+    else:
+        posterior = lh.sample(trial.model, trial.data, progress=False, **options)
+        if trial.spoil is None:
+            return posterior
+        (shift, factor), moved = trial.spoil, {}
         for name, value in posterior.coordinates.items():
             mean, sd = value.mean(axis=(0, 1)), value.std(axis=(0, 1))
             moved[name] = mean + shift * sd + factor * (value - mean)
-        sequences = lh.open_data(trial.data)
-        posterior = Posterior.from_chains(trial.model, Chains(moved, {}, {}, None, None, ()), sequences)
-    verdict = posterior.diagnose(trial.data)
-    kinds = [name for name, text in REASONS.items() if re.search(text, verdict.reason)]
-    wrong = []
-    for name, truth in trial.truth.items():
-        if name in posterior.draws:
-            draws = posterior.draws[name]
-            sd = np.asarray(draws.std(("chain", "draw")))
-            off = np.asarray(draws.mean(("chain", "draw"))) - np.asarray(truth)
-            wrong.append((off[sd > 0] / sd[sd > 0]).ravel())
-    z = np.concatenate(wrong) if wrong else np.zeros(0)
-    return {
-        "kind": verdict.kind,
-        "kinds": kinds,
-        "reason": verdict.reason,
-        "z2": float(np.mean(z**2)) if z.size else None,
-    }
+    return Posterior.from_chains(trial.model, Chains(moved, {}, {}, None, None, ()), lh.open_data(trial.data))
 
 
 Job = tuple[str, str | None, int]  # a case and the number of its data set
@@ -87,7 +89,7 @@ def trial(job: Job) -> dict[str, Any]:
     try:
         return judged(case.make(np.random.default_rng([number, *map(ord, name + str(strength))])))
     except Exception as failed:
-        return {"kind": "failed", "kinds": [], "reason": f"{type(failed).__name__}: {failed}", "z2": None}
+        return {**NOTHING, "kind": "failed", "reason": f"{type(failed).__name__}: {failed}"}
 
 
 def work(pipe: Connection) -> None:
@@ -140,6 +142,8 @@ def run(options: argparse.Namespace) -> None:
         while True:
             if time.perf_counter() - began > options.budget:
                 todo = []
+                for worker in workers:
+                    del worker.left[1:]
             while todo and len(workers) < options.workers:
                 workers.append(Worker(context))
             for worker in [each for each in workers if not each.left]:
@@ -159,9 +163,9 @@ def run(options: argparse.Namespace) -> None:
                 try:
                     one = worker.pipe.recv() if worker.pipe.poll() else None
                 except EOFError:
-                    one = {"kind": "failed", "kinds": [], "reason": "the process ended", "z2": None}
+                    one = {**NOTHING, "kind": "failed", "reason": "the process ended"}
                 if one is None and seconds > options.limit:
-                    one = {"kind": "timed out", "kinds": [], "reason": f"after {seconds:.0f} s", "z2": None}
+                    one = {**NOTHING, "kind": "timed out", "reason": f"after {seconds:.0f} s"}
                 if one is None:
                     continue
                 name, strength, number = worker.left.pop(0)
@@ -177,7 +181,7 @@ def run(options: argparse.Namespace) -> None:
                     todo = [jobs for jobs in (worker.left, *todo) if jobs]
                 elif worker.left:
                     worker.begin()
-    summarise(place)
+    print(summarise(place))
 
 
 def trials(place: Path) -> list[dict[str, Any]]:
@@ -187,63 +191,13 @@ def trials(place: Path) -> list[dict[str, Any]]:
     return list({(one["name"], one["strength"], one["number"]): one for one in found}.values())
 
 
-def summarise(place: Path) -> list[dict[str, Any]]:
-    """`summary.json`, small, from all trials that were kept."""
-    cases: dict[tuple[str, str | None], list[dict[str, Any]]] = {}
-    for one in trials(place):
-        cases.setdefault((one["name"], one["strength"]), []).append(one)
-    rows = []
-    for (name, strength), found in cases.items():
-        z2 = [one["z2"] for one in found if one["z2"] is not None]
-        rows.append({
-            "name": name, "strength": strength, "fits": len(found),
-            "trust": sum(one["kind"] == "trust" for one in found),
-            "kinds": dict(Counter(one["kind"] for one in found)),
-            "reasons": {reason: sum(reason in one["kinds"] for one in found) for reason in REASONS},
-            "error": (sum(z2) / len(z2)) ** 0.5 if z2 else None,
-            "seconds": sum(one["seconds"] for one in found) / len(found),
-        })  # fmt: skip
-    (place / "summary.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
-    return rows
-
-
-def tables(rows: list[dict[str, Any]]) -> str:
-    """Two tables: right models and troubles."""
+def summarise(place: Path) -> str:
+    """The tables, from all trials that were kept; `summary.json` has the same, small."""
     from verdict_cases import right_cases, trouble_cases
 
-    found = {(row["name"], row["strength"]): row for row in rows}
-    headings = ["run longer", "biased", "another mode is as good", "timed out", "failed"]
-    lines = [
-        "| right model | fits | " + " | ".join([*headings, *REASONS]) + " | trust | error of means (sd) |",
-        "|---|" + "---|" * (len(headings) + len(REASONS) + 3),
-    ]
-    total = dict.fromkeys(["fits", *headings, *REASONS, "trust"], 0)
-    for case in right_cases():
-        row = found.get((case.name, None))
-        if row is None:
-            continue
-        counts = {name: row["kinds"].get(name, 0) for name in headings} | row["reasons"]
-        counts = {"fits": row["fits"], **counts, "trust": row["trust"]}
-        total = {name: total[name] + counts[name] for name in total}
-        error = "" if row["error"] is None else f"{row['error']:.2f}"
-        lines.append(f"| {case.name} | " + " | ".join(map(str, counts.values())) + f" | {error} |")
-    lines.append("| **all** | " + " | ".join(f"**{value}**" for value in total.values()) + " | |")
-    lines += ["", "| trouble | strength | fits | seen | by | error of means (sd) |", "|---|---|---|---|---|---|"]
-    for case in trouble_cases():
-        row = found.get((case.name, case.strength))
-        if row is None:
-            continue
-        fits = row["fits"]
-        by = {name: count for name, count in {**row["kinds"], **row["reasons"]}.items() if count}
-        unseen = row["trust"] + sum(row["kinds"].get(name, 0) for name in ("timed out", "failed"))
-        shown = ", ".join(
-            f"{name} {count}" for name, count in by.items() if name not in ("trust", "the model does not fit")
-        )
-        error = "" if row["error"] is None else f"{row['error']:.1f}"
-        lines.append(
-            f"| {case.name} | {case.strength} | {fits} | {100 * (1 - unseen / fits):.0f} % | {shown} | {error} |"
-        )
-    return "\n".join(lines)
+    rows = summary(trials(place))
+    (place / "summary.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    return tables(rows, [case.name for case in right_cases()], [(case.name, case.strength) for case in trouble_cases()])
 
 
 def main() -> None:
@@ -263,11 +217,11 @@ def main() -> None:
         os.environ.setdefault("LONGHMM_THREADS", "1")
         run(options)
         return
-    page, rows = Path(options.page), summarise(Path(options.out))
+    page, found = Path(options.page), summarise(Path(options.out))
     begin, end = "<!-- tables -->", "<!-- end of tables -->"
     text = page.read_text(encoding="utf-8")
     before, rest = text.split(begin)
-    page.write_text(before + begin + "\n\n" + tables(rows) + "\n\n" + end + rest.split(end)[1], encoding="utf-8")
+    page.write_text(before + begin + "\n\n" + found + "\n\n" + end + rest.split(end)[1], encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ class Trial(NamedTuple):
     truth: dict[str, Any]  # natural parameters, as far as they have a true value
     options: dict[str, Any] | None = None  # of `lh.sample`
     spoil: tuple[float, float] | None = None  # shift of all draws in posterior sd, and factor of their sd
+    mixed: tuple[dict[str, Any], ...] = ()  # where chains begin, one each, that are then taken together
 
 
 class Case(NamedTuple):
@@ -144,11 +145,14 @@ def shared_level(ratio: float, rng: np.random.Generator) -> Trial:
 
 
 def state_too_few(distance: float, rng: np.random.Generator) -> Trial:
-    states = path(rng, transition=cycle(3, 0.95))
-    return gaussian(np.array([0.0, 4.0, 4.0 + distance])[states] + rng.normal(size=LENGTH), truth={})
+    """Of three states two are nearly alike. What is said of the first, and how often the two are left, has a truth."""
+    states, unknown = path(rng, transition=cycle(3, 0.95)), np.nan
+    known = {"transition": [[0.95, 0.05], [0.025, 0.975]], "mean": [0.0, unknown], "sd": [1.0, unknown]}
+    return gaussian(np.array([0.0, 4.0, 4.0 + distance])[states] + rng.normal(size=LENGTH), truth=known)
 
 
 def state_too_many(extra: int, rng: np.random.Generator) -> Trial:
+    """Not wrong, but without numbers of states that mean anything."""
     return gaussian(steps(path(rng)) + rng.normal(size=LENGTH), n_states=2 + extra, truth={})
 
 
@@ -200,19 +204,46 @@ def spoiled(shift: float, factor: float, rng: np.random.Generator) -> Trial:
     return gaussian(steps(path(rng)) + rng.normal(size=LENGTH))._replace(spoil=(shift, factor))
 
 
-def large_step(size: float, rng: np.random.Generator) -> Trial:
+def patient(values: np.ndarray, level: float, thin: int, **options: Any) -> Trial:
+    """Chains that begin at the truth and are so long that they agree: what is left is bias, if any."""
+    truth = {"transition": STAY, "mean": [0.0, level], "sd": [1.0, 1.0]}
+    start = {name: np.array(value) for name, value in truth.items()}
+    return gaussian(values, truth=truth, init=start, warmup=200, thin=thin, **options)
+
+
+def large_step(size: float, thin: int, rng: np.random.Generator) -> Trial:
     sampler = lh.SGLD(step_size=size, preconditioner=InverseInformation())
-    return gaussian(steps(path(rng)) + rng.normal(size=LENGTH), sampler=sampler)
+    return patient(steps(path(rng)) + rng.normal(size=LENGTH), 3.0, thin, sampler=sampler)
 
 
-def short_buffer(width: int, rng: np.random.Generator) -> Trial:
+def short_buffer(half_width: int, rng: np.random.Generator) -> Trial:
     """Windows without a buffer; the shorter, the more of their rows do not know the state before them."""
-    return gaussian(
-        np.array([0.0, 1.0])[path(rng)] + rng.normal(size=LENGTH),
-        truth={"transition": STAY, "mean": [0.0, 1.0], "sd": [1.0, 1.0]},
-        buffer=lh.FixedBuffer(0), windows=lh.Windows(20, width),
-        sampler=lh.SGLD(step_size=0.02, preconditioner=InverseInformation(), noise_correction=True),
-    )  # fmt: skip
+    sampler = lh.SGLD(step_size=0.02, preconditioner=InverseInformation(), noise_correction=True)
+    windows = lh.Windows(half_width, 200 // half_width)
+    y = np.array([0.0, 2.0])[path(rng)] + rng.normal(size=LENGTH)
+    return patient(y, 2.0, 100, sampler=sampler, buffer=lh.FixedBuffer(0), windows=windows)
+
+
+def two_modes(rng: np.random.Generator) -> tuple[np.ndarray, list[dict[str, Any]]]:
+    """Four levels for a model of three states, and their mirror image: either the two lowest are taken for one state,
+    or the two highest, with equal right."""
+    y = np.array([-4.5, -1.5, 1.5, 4.5])[path(rng, LENGTH // 2, cycle(4, 0.95))] + rng.normal(size=LENGTH // 2)
+    lower = {"transition": cycle(3, 0.95), "mean": [-3.0, 1.5, 4.5], "sd": [1.8, 1.0, 1.0]}
+    upper = {"transition": cycle(3, 0.95), "mean": [-4.5, -1.5, 3.0], "sd": [1.0, 1.0, 1.8]}
+    return np.stack([y, -y]), [{name: np.array(value) for name, value in one.items()} for one in (lower, upper)]
+
+
+def chains_apart(others: int, rng: np.random.Generator) -> Trial:
+    """Chains that stay where they begin, so many of four in another mode than the rest."""
+    y, (lower, upper) = two_modes(rng)
+    starts = [upper] * others + [lower] * (4 - others)
+    trial = gaussian(y, 3, truth={}, sampler=lh.Gibbs(), draws=500, warmup=100)
+    return trial._replace(data=list(trial.data), mixed=tuple(starts))
+
+
+def as_good(rng: np.random.Generator) -> Trial:
+    trial = gaussian(two_modes(rng)[0], 3, truth={})
+    return trial._replace(data=list(trial.data))
 
 
 TROUBLES: dict[str, tuple[Callable[..., Trial], dict[str, tuple[Any, ...]]]] = {
@@ -232,8 +263,13 @@ TROUBLES: dict[str, tuple[Callable[..., Trial], dict[str, tuple[Any, ...]]]] = {
     "largest values cut off, share": (saturated, {str(s): (s,) for s in (0.001, 0.01, 0.05)}),
     "draws shifted, in posterior sd": (spoiled, {str(s): (s, 1.0) for s in (0.1, 0.25, 0.5, 1.0)}),
     "draws too narrow, factor": (spoiled, {str(f): (0.0, f) for f in (0.9, 0.75, 0.5)}),
-    "step size of SGLD without correction": (large_step, {str(s): (s,) for s in (0.05, 0.3, 1.0)}),
-    "windows without a buffer, rows": (short_buffer, {str(w): (w,) for w in (100, 20, 5)}),
+    "step size of SGLD without correction": (
+        large_step,
+        {str(s): (s, thin) for s, thin in ((0.01, 100), (0.05, 50), (0.3, 20))},
+    ),
+    "windows without a buffer, half width": (short_buffer, {str(w): (w,) for w in (50, 10, 2)}),
+    "chains in another mode than the rest, of four": (chains_apart, {str(n): (n,) for n in (1, 2)}),
+    "another mode as good": (as_good, {"exactly": ()}),
 }
 
 

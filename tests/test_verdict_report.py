@@ -16,7 +16,7 @@ def verdict(monkeypatch):
     import verdict
 
     yield verdict
-    for name in ("verdict", "verdict_cases"):
+    for name in ("verdict", "verdict_cases", "verdict_tables"):
         sys.modules.pop(name, None)
 
 
@@ -25,9 +25,9 @@ def asked(**given):
     return argparse.Namespace(**{**options, **given})
 
 
-def kept(name, strength, number, kind="trust", reasons=()):
+def kept(name, strength, number, kind="trust", reasons=(), z=1.0):
     one = {"name": name, "strength": strength, "number": number, "kind": kind, "kinds": list(reasons)}
-    return json.dumps({**one, "reason": "", "z2": 1.0, "seconds": 2.0}) + "\n"
+    return json.dumps({**one, "reason": "", "z": {"a": z, "b": 1.0}, "inside": 0.5, "seconds": 2.0}) + "\n"
 
 
 def test_every_case_comes_in_every_round_and_what_is_known_is_left_out(verdict):
@@ -62,6 +62,45 @@ def test_lines_of_several_files_become_tables_between_the_markers(verdict, tmp_p
     verdict.main()
     text = page.read_text(encoding="utf-8")
     (row,) = [line for line in text.splitlines() if line.startswith(f"| {model} | 2 | 0 | 1 |")]
-    assert row.endswith("| 1 | 1.00 |")
-    assert f"| {trouble[0]} | 0.5 | 2 | 50 % | levels 1 | 1.0 |" in text
+    assert row.endswith("| 1 | 1.00 | 50 % |")
+    assert f"| {trouble[0]} | 0.5 | 2 | 50 % | levels 1 | 1.0 | 50 % | 0.0 | no |" in text
+    assert "1 of 2 fits were given a reason for distrust, 50.00 %" in text and "is missed" in text
     assert text.count("| right model |") == 1 and "## A wrong model can still be useful" in text
+
+
+def test_troubles_that_matter_and_are_missed_are_named(verdict, tmp_path):
+    """Means that are off by two sd, root mean square, move an interval by more than half its width."""
+    drift = "levels drift, in sd from end to end"
+    lines = [
+        kept(drift, "2.0", n, "trust" if n == 0 else "the model does not fit", z=(-1) ** n * 2.0) for n in range(20)
+    ]
+    lines += [kept(drift, "1.0", n, "trust" if n < 2 else "the model does not fit", z=2.0) for n in range(20)]
+    lines += [kept(drift, "0.5", n, z=1.5) for n in range(20)] + [kept(drift, "2.0", 20, "timed out")]
+    (tmp_path / "a.jsonl").write_text("".join(lines))
+    text = verdict.summarise(tmp_path)
+    assert "half its width: 2 of 3; seen in at least 95 % of fits: 1." in text
+    assert text.count("Missed:") == 1 and f"Missed: {drift} 1.0, seen in 90 %." in text
+    assert "| 95 % | timed out 1 |" in text and "| 1.7 | yes |" in text
+
+
+@pytest.mark.slow
+def test_every_case_can_be_made(verdict):
+    import numpy as np
+    from verdict_cases import right_cases, trouble_cases
+
+    every = [case for case in (*right_cases(), *trouble_cases()) if "1,000,000" not in case.name]
+    assert len({(case.name, case.strength) for case in every}) == len(every) > 60
+    for case in every:
+        trial = case.make(np.random.default_rng(1))
+        trial.model.opened(trial.data)
+        assert set(trial.truth) <= {"transition", *trial.model.emission.parameters(trial.model.n_states)}
+
+
+def test_chains_that_begin_apart_are_taken_together(verdict):
+    import numpy as np
+    from verdict_cases import chains_apart
+
+    trial = chains_apart(1, np.random.default_rng(1))
+    posterior = verdict.fitted(trial._replace(options={**trial.options, "draws": 40, "warmup": 10}))
+    means = np.asarray(posterior.draws["mean"])
+    assert means.shape == (4, 40, 3) and np.all(means[0, :, 1] < 0) and np.all(means[1:, :, 1] > 0)
