@@ -107,3 +107,6 @@ def test_priors_are_shown_with_their_numbers():
     emission = lh.Emission(dist.Normal, loc=dist.Normal(0, 50), scale=dist.HalfNormal(5))
     assert repr(emission) == "Emission(Normal, loc=Normal(0, 50), scale=HalfNormal(5))"
     assert "Normal(0, 50)" in lh.HMM(2, emission)._repr_html_()
+    by_state = lh.Emission(dist.Normal, loc=dist.Normal(np.array([0.0, 7.0]), 50), scale=dist.HalfNormal(5).expand([2]))
+    assert repr(by_state) == "Emission(Normal, loc=Normal([0.0, 7.0], 50), scale=HalfNormal(5))"
+    assert repr(lh.Gaussian(2, covariance=dist.InverseWishart(4.0, np.eye(2)))).endswith("covariance=InverseWishart)")

@@ -1,8 +1,11 @@
 """Data in a notebook: what they are, and what the first values are like."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
 import longhmm as lh
+from longhmm.target.buffer_report import BufferReport, BufferReportRow
 
 
 def test_data_are_shown_with_their_features(tmp_path):
@@ -27,3 +30,11 @@ def test_what_is_known_of_the_file_is_shown_and_long_data_in_part():
 
 def test_a_feature_that_was_never_seen_has_no_numbers():
     assert "<td></td><td></td><td></td><td>100.0%</td>" in lh.open_data(np.full(5, np.nan))._repr_html_()
+
+
+def test_a_buffer_report_is_a_table():
+    chosen = SimpleNamespace(gap=-0.5, length=4)
+    row = BufferReportRow(2, 0.1, 0.01, 1.5, 1e-3, 2e-3, 0.75, 3.0)
+    page = BufferReport((row, row), chosen, 1e-3, 10, 5)._repr_html_()
+    assert page.count("<tr>") == 3 and "<th>bias/sd</th>" in page and "<td>75.0%</td>" in page
+    assert "<p>Lyapunov gap -0.5 per step; chosen buffer 4; 5 of 10 blocks.</p>" in page

@@ -1,5 +1,7 @@
 """What a family is made of decides its class: other parameters, formulas, baselines."""
 
+import inspect
+
 import numpyro.distributions as dist
 import pytest
 
@@ -39,3 +41,13 @@ def test_what_is_around_an_emission_is_like_it():
 def test_parameters_of_two_families_are_not_mixed():
     with pytest.raises(ModelError, match="Gamma has either mean and sd or concentration, but it was given both"):
         lh.Gamma(mean=1.0, concentration=2.0)
+
+
+def test_help_shows_what_makes_another_class():
+    """Arguments that a class takes before it is one, such as the noise of a Gaussian."""
+    families = (lh.Gaussian, lh.Gamma, lh.StudentT, lh.Poisson, lh.Categorical)
+    names = {each: list(inspect.signature(each).parameters) for each in families}
+    assert names[lh.Gaussian][-3:] == ["noise", "response", "drift"]
+    assert names[lh.Gamma] == ["dim", "concentration", "rate", "mean", "sd"]
+    assert names[lh.StudentT][-1] == "drift" and "drift" not in names[lh.Poisson] + names[lh.Categorical]
+    assert list(inspect.signature(lh.Emission).parameters) == ["distribution", "dim", "priors"]

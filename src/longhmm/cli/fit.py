@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,7 @@ from typer import Option
 from longhmm import samplers
 from longhmm.cli import options
 from longhmm.cli.alternatives import Drifts, Noises, alternatives
-from longhmm.cli.language import rate_of_rows
+from longhmm.cli.language import how_often, rate_of_rows
 from longhmm.cli.output import INTERRUPTED, Output, guarded, seconds
 from longhmm.errors import LongHMMError, ModelError
 
@@ -80,10 +81,7 @@ def fit(
     asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise, fret=fret)
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
     rate = rate_of_rows(recording, recordings, rate, time, group)
-    timing = (
-        "at an unknown rate" if rate is None else f"at {rate:g} Hz" if rate >= 0.1 else f"every {seconds(1 / rate)}"
-    )
-    said.say(f"{recording.name}: {recording.length:,} samples of {recording.dim} feature(s) {timing}")
+    said.say(f"{recording.name}: {recording.length:,} samples of {recording.dim} feature(s) {how_often(rate)}")
     if not steps.changes_nothing:
         said.say(f"After preprocessing: {data.length:,} samples")
     said.say(f"Emission: {guess.name} ({guess.reason})")
@@ -170,11 +168,9 @@ def compare(
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
     rate = rate_of_rows(recording, recordings, rate, time, group)
     said.say(f"{recording.name}: {data.length:,} samples; emission: {guess.name} ({guess.reason})")
-    more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, transitions=transitions)
-    more |= dict(lags=lags, response=response)
-    models = alternatives(
-        numbers, noise, drift, lambda n, **own: options.build_model(guess.name, n, data, **more, **own)
-    )
+    how: Any = dict(priors=prior or [], stay=stay, held_out=held_out, transitions=transitions, lags=lags)
+    how |= dict(response=response)
+    models = alternatives(numbers, noise, drift, partial(options.build_model, guess.name, data=data, **how))
     wanted: Any = dict(sampler=sampler, chains=chains, draws=draws, seed=seed)
     request = dict(recordings=options.located(recordings), dataset=dataset, **names, rate=rate, sample=wanted)
     request |= dict(unit=recording.unit, preprocessing=steps.to_dict(), held_out=held_out, emission=guess._asdict())
@@ -187,10 +183,7 @@ def compare(
     ranked = rank(models, data, held_out=held_out, fit=fitted)
     runs = kept.show(said)
     said.frame("Held-out log predictive density, the best first", ranked)
-    said.say(
-        "A difference below twice its error is no reason to prefer the larger model; more states than the data need "
-        "often describe noise."
-    )
+    said.say("A difference below twice its error is no reason for the larger model: more states often describe noise.")
     said.result(dict(recording=recording.name, held_out=held_out, emission=guess.name, models=ranked, runs=runs))
 
 
@@ -250,12 +243,10 @@ def show_states(run: RunDirectory, posterior: Posterior, out: Output) -> pd.Data
     from longhmm.posterior.summary import levels
 
     states = levels(posterior, preprocessing=run.preprocessing).join(posterior.dwell(rate=run.model_rate))
-    known = run.rate is not None
-    shown = states[["level", "level_lower", "level_upper"]].rename(columns={"level_lower": "from", "level_upper": "to"})
-    named = level_name(posterior)
-    shown = shown.rename(columns={"level": f"{named} ({run.unit})" if run.unit else named})
-    dwell = [seconds(each) for each in states["dwell_s"]] if known else states["dwell"]
-    shown["mean dwell" if known else "mean dwell (samples)"] = dwell
+    heads = {"level": level_name(posterior, run.unit), "level_lower": "from", "level_upper": "to"}
+    shown = states[list(heads)].rename(columns=heads)
+    name, column, form = ("mean dwell", "dwell_s", seconds) if run.rate else ("mean dwell (samples)", "dwell", float)
+    shown[name] = [*map(form, states[column])]
     out.frame("States, with 90 % intervals of their levels", shown.assign(occupancy=states["stationary"]))
     return states
 
@@ -264,8 +255,7 @@ def show_verdict(posterior: Posterior, out: Output) -> dict[str, Any] | None:
     """Notes and verdict in words; the verdict is returned as a document."""
     for note in posterior.notes:
         out.say(f"Note: {note}.")
-    verdict = posterior.verdict
-    if verdict is None:
+    if (verdict := posterior.verdict) is None:
         return None
     out.say(f"Verdict: {verdict}", "bold green" if verdict.kind == "trust" else "bold yellow")
     return verdict.to_dict()

@@ -51,8 +51,8 @@ class KeptRuns:
                 rows.append((name, state, float(each["level"]), dwell, float(each["stationary"])))
             found.append({"model": name, "run": str(run.path), "states": table})
         unit = next(iter(self.runs.values())).unit
-        named = level_name(next(iter(self.posteriors.values())))
-        heads = ["model", "state", f"{named} ({unit})" if unit else named, "mean dwell", "occupancy"]
+        named = level_name(next(iter(self.posteriors.values())), unit)
+        heads = ["model", "state", named, "mean dwell", "occupancy"]
         said.table("States of each model", heads, rows)
         for each in found:
             said.say(f"Run of {each['model']}: {each['run']}")

@@ -91,3 +91,10 @@ def rate_of_rows(
     if rate is not None and not rate > 0:
         raise DataError(f"--rate must be a positive number of samples per second, got {rate:g}.")
     return rate or (recording.rate if time is None else rate_of(time, files, group))
+
+
+def how_often(rate: float | None) -> str:
+    """Slow ones by the time between samples."""
+    if rate is None or rate >= 0.1:
+        return "at an unknown rate" if rate is None else f"at {rate:g} Hz"
+    return f"every {1 / rate:g} s"

@@ -43,6 +43,13 @@ def data_html(self: Sequences) -> str:
     return f"<div class='longhmm-data'>{said}{shown}{more}{part}</div>"
 
 
+def buffers_html(self: Any) -> str:
+    """The table that a buffer report prints."""
+    head, *rows, foot = str(self).split("\n")
+    shown = html_table(head.split(), (row.split() for row in rows))
+    return f"<div class='longhmm-buffers'>{shown}<p>{escape(foot)}</p></div>"
+
+
 def html_table(head: Iterable[Any], rows: Iterable[Iterable[Any]]) -> str:
     """Every text is escaped."""
     top, *body = (

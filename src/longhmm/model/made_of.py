@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, ClassVar, TypeVar
 
+from numpyro.distributions import constraints
+
 from longhmm.errors import ModelError
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.regression import Regression, as_regression
@@ -49,6 +51,20 @@ class MadeOf:
     names_others: ClassVar[bool] = False
     regressions: Mapping[str, Regression] = {}  # of parameters that follow covariates
     drift: Any = None  # the baseline that it is on, if it is on one
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """What `help` shows has the arguments that `__new__` takes beside those of `__init__`."""
+        super().__init_subclass__(**options)
+        own = inspect.signature(cls.__init__)
+        shown = list(own.parameters.values())[1:]
+        taken = {each.name for each in shown}
+        more = [*vars(cls).get("otherwise", ("", ()))[1]]
+        if getattr(cls, "support", None) is constraints.real and cls.may_drift():
+            more.append("drift")
+        if not any(each.kind is each.VAR_KEYWORD for each in shown):
+            also = (inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in more)
+            shown += (each for each in also if each.name not in taken)
+        cls.__signature__ = own.replace(parameters=shown, return_annotation=inspect.Signature.empty)  # type: ignore[attr-defined]
 
     def __new__(cls, *args: Any, **given: Any) -> Any:
         held = any(isinstance(each, MadeOf) and each.drift is not None for each in (*args, *given.values()))

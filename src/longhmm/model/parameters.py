@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
-from numpyro.distributions import Distribution, biject_to, constraints
+from numpyro.distributions import Distribution, ExpandedDistribution, Independent, biject_to, constraints
 from numpyro.distributions.constraints import Constraint
 
 from longhmm.errors import ModelError
@@ -164,9 +164,12 @@ def brief(spec: Specification) -> str:
     if isinstance(spec, Pending):
         return "scaled to the data"
     if isinstance(spec, Distribution):
+        while isinstance(spec, Independent | ExpandedDistribution):
+            spec = spec.base_dist
         numbers = [np.asarray(getattr(spec, name, np.nan)) for name in spec.arg_constraints]
-        known = numbers and all(each.size == 1 and np.isfinite(each).all() for each in numbers)
-        return type(spec).__name__ + (f"({', '.join(f'{each.item():.4g}' for each in numbers)})" if known else "")
+        shown = [f"{each.item():.4g}" if each.size == 1 else f"{each.round(4).tolist()}" for each in numbers]
+        known = numbers and all(each.ndim < 2 and each.size < 9 and np.isfinite(each).all() for each in numbers)
+        return type(spec).__name__ + (f"({', '.join(shown)})" if known else "")
     return f"{spec.item():g}" if spec.ndim == 0 else str(spec.tolist()) if spec.size <= 8 else f"array{spec.shape}"
 
 

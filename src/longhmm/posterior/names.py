@@ -63,10 +63,10 @@ def facts_of(posterior: Any) -> dict[str, Any]:
     return described if isinstance(described, dict) else {}
 
 
-def level_name(posterior: Any, data: Sequences | None = None) -> str:
-    """What a level is the level of."""
+def level_name(posterior: Any, unit: str | None = None, data: Sequences | None = None) -> str:
+    """What a level is the level of, and its unit."""
     names = names_and_unit(posterior, data)[0]
-    return "level" if len(names) == 1 else f"level of {names[0]}"
+    return ("level" if len(names) == 1 else f"level of {names[0]}") + (f" ({unit})" if unit else "")
 
 
 def names_and_unit(posterior: Any, data: Sequences | None = None, unit: str | None = None) -> tuple[list[str], str]:

@@ -6,7 +6,7 @@ from longhmm.posterior.names import level_name
 from longhmm.posterior.summary import level_draws
 from longhmm.report import html, plots
 from longhmm.report.html import Safe, duration, element, hint, join, picture, state_label, table, with_interval
-from longhmm.report.plots.style import digits_for, number, with_unit
+from longhmm.report.plots.style import digits_for, number
 from longhmm.report.subject import MOST_EVENTS, MOST_TRACKS, Subject
 
 INTERVAL = (0.05, 0.95)
@@ -41,8 +41,7 @@ def state_table(subject: Subject) -> Safe:
         for name, form in (("stationary", percent), (column, shown)):
             cells.append(with_interval(*(form(dwell[f"{name}{end}"][state]) for end in ENDS)))
         rows.append(cells)
-    named = level_name(posterior, subject.data)
-    head = ["state", with_unit(named, subject.unit), "share of time, long run", "mean dwell time"]
+    head = ["state", level_name(posterior, subject.unit, subject.data), "share of time, long run", "mean dwell time"]
     if subject.found is not None and subject.events is not None:
         head += ["share of this recording", "visits"]
         visits = np.bincount(subject.events["state"], minlength=n_states)
@@ -87,7 +86,7 @@ def trace_block(subject: Subject, recording: str = "recording") -> Safe:
     if subject.events is not None and len(subject.events) and subject.found is not None:
         seen = np.bincount(subject.events["state"], minlength=n_states) > 0
         rarest, hidden = int(np.argmin(np.where(seen, subject.found.occupancy, np.inf))), ""
-    of = level_name(subject.posterior, subject.data).removeprefix("level").removeprefix(" of")
+    of = level_name(subject.posterior, data=subject.data).removeprefix("level").removeprefix(" of")
     places = (f":{of} {number(level)} {subject.model_unit}".rstrip() for level in levels)
     names = (Safe(f'state <span data-state="{state}">{state}</span>{html.text(at)}') for state, at in enumerate(places))
     items = join(element("li", join([html.swatch(state), name], "")) for state, name in enumerate(names))

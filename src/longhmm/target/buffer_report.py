@@ -18,6 +18,7 @@ from longhmm.backends.programs import quick
 from longhmm.backends.protocol import Boundary, Wanted
 from longhmm.data.layout import Partition, gather, ladder
 from longhmm.data.sequences import Sequences
+from longhmm.data.shown import buffers_html
 from longhmm.errors import ModelError, check_whole
 from longhmm.inference.markov import stationary_on_host
 from longhmm.model.hmm import HMM
@@ -71,6 +72,8 @@ class BufferReport:
         used = f"{self.blocks_used:,} of {self.n_blocks:,} blocks"
         foot = f"Lyapunov gap {gap}; chosen buffer {self.chosen.length}; {used}."
         return "\n".join([HEAD, *map(str, self.rows), foot])
+
+    _repr_html_ = buffers_html
 
     def plot(self, path: str | None = None, *, ax: Any = None) -> Any:
         """Draw bias and typical error against the buffer length; saved to `path`, or returned as a figure."""

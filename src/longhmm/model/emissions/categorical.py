@@ -37,6 +37,7 @@ class Categorical(Family):
     """
 
     builder, regions = dist.CategoricalProbs, {"probs": constraints.simplex}
+    support = constraints.nonnegative_integer  # until the number of categories is known
 
     def __init__(self, n_categories: int | None = None, *, probs: Any = None) -> None:
         if n_categories is None and probs is not None:
