@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.model.memory import Memory
+from longhmm.model.memory import PIECE, Memory, times_matrix
 
 
 def test_memory_of_the_latest_change_keeps_the_chain() -> None:
@@ -29,3 +29,18 @@ def test_memory_of_the_latest_change_keeps_the_chain() -> None:
     often = np.mean(np.convolve(changed, np.ones(4), "valid") >= 2)
     assert Memory(3, 4, latest=True).forgotten(moves) == pytest.approx(often, rel=0.03)
     assert Memory(3, 4, latest=False).forgotten(moves) == 0.0
+
+
+@pytest.mark.parametrize("rows", [0, 3, PIECE, 3 * PIECE + 5])
+@pytest.mark.parametrize("shape", [(2, 2), (5, 3)])
+def test_a_product_in_pieces_is_the_product(rows, shape):
+    rng = np.random.default_rng(rows)
+    left, matrix = rng.normal(size=(rows, shape[0])), rng.normal(size=shape)
+    np.testing.assert_allclose(times_matrix(left, matrix), np.einsum("nk,kj->nj", left, matrix), rtol=1e-13, atol=1e-13)
+
+
+def test_probabilities_are_summed_over_what_is_remembered():
+    memory = Memory(2, 3, latest=False)
+    values = np.random.default_rng(0).random((2 * PIECE + 9, len(memory.past)))
+    expected = [values[:, memory.past[:, 0] == state].sum(axis=1) for state in range(2)]
+    np.testing.assert_allclose(memory.fold(values), np.stack(expected, axis=1), rtol=1e-13)

@@ -13,7 +13,6 @@ import pytest
 import longhmm as lh
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
-from longhmm.model.row_by_row import PIECE, times_matrix
 from longhmm.posterior.posterior import Posterior
 from model.leaving import MODEL, PARAMS
 from posterior.fakes import chains_of
@@ -150,11 +149,3 @@ def test_rows_are_drawn_given_the_state_before_them() -> None:
     firsts = lh.simulate(model, params, [1] * 60, seed=5)
     moved = np.concatenate(firsts[0]) == 1
     assert 0 < moved.sum() < 60 and abs(np.concatenate(firsts[1])[moved].mean() + 2.0) < 5 / np.sqrt(moved.sum())
-
-
-@pytest.mark.parametrize("rows", [0, 3, PIECE, 3 * PIECE + 5])
-@pytest.mark.parametrize("shape", [(2, 2), (5, 3)])
-def test_a_product_in_pieces_is_the_product(rows, shape):
-    rng = np.random.default_rng(rows)
-    left, matrix = rng.normal(size=(rows, shape[0])), rng.normal(size=shape)
-    np.testing.assert_allclose(times_matrix(left, matrix), np.einsum("nk,kj->nj", left, matrix), rtol=1e-13, atol=1e-13)

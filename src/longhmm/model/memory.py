@@ -14,6 +14,20 @@ from longhmm.errors import ModelError
 from longhmm.inference.markov import stationary_on_host
 from longhmm.model.phases import Phases, model_of_phases
 
+PIECE = 256  # rows of a product, few enough that BLAS does not call its threads
+
+
+def times_matrix(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """`rows (n, K) @ matrix (K, M)` on the host. Threads that wait for each other take a hundred times as long as the
+    product itself where K is small."""
+    whole = len(rows) - len(rows) % PIECE
+    found = np.empty((len(rows), matrix.shape[1]), np.result_type(rows, matrix))
+    np.matmul(
+        rows[:whole].reshape(-1, PIECE, rows.shape[1]), matrix, out=found[:whole].reshape(-1, PIECE, matrix.shape[1])
+    )
+    np.matmul(rows[whole:], matrix, out=found[whole:])
+    return found
+
 
 class Memory:
     """State s of the longer chain stands for states `past[s]`, `(M, length + 1)`, the present first; from there the
@@ -69,7 +83,8 @@ class Memory:
 
     def fold(self, values: Any) -> Any:
         """`(..., K)`, summed over what is remembered, of `(..., M)`."""
-        return values @ self._indicator.astype(values.dtype)
+        own = self._indicator.astype(values.dtype)
+        return times_matrix(values, own) if isinstance(values, np.ndarray) and values.ndim == 2 else values @ own
 
     def fold_pairs(self, values: Any) -> Any:
         """`(..., K, K)` of `(..., M, M)`."""

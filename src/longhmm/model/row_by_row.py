@@ -12,12 +12,11 @@ import numpy as np
 from longhmm.errors import ModelError
 from longhmm.model.emissions import Before
 from longhmm.model.formula import from_table, transitions_into
+from longhmm.model.memory import times_matrix
 
 if TYPE_CHECKING:
     from longhmm.data.sequences import Sequences
     from longhmm.model.hmm import HMM
-
-PIECE = 256  # rows of a product, few enough that BLAS does not call its threads
 
 
 def checked_covariates(model: HMM, given: Any, length: int, origin: int = 0) -> np.ndarray:
@@ -49,18 +48,6 @@ def row_by_row(
             here, states, values = extend_paths(model, arrays, here, padded, jax.random.fold_in(key, index + 1))
         single = values if np.issubdtype(values.dtype, np.integer) else values.astype(jnp.float32)
         yield start, np.asarray(states)[0, : len(rows)].astype(np.int32), np.asarray(single)[0, : len(rows)]
-
-
-def times_matrix(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """`rows (n, K) @ matrix (K, M)` on the host. Threads that wait for each other take a hundred times as long as the
-    product itself where K is small."""
-    whole = len(rows) - len(rows) % PIECE
-    found = np.empty((len(rows), matrix.shape[1]), np.result_type(rows, matrix))
-    np.matmul(
-        rows[:whole].reshape(-1, PIECE, rows.shape[1]), matrix, out=found[:whole].reshape(-1, PIECE, matrix.shape[1])
-    )
-    np.matmul(rows[whole:], matrix, out=found[whole:])
-    return found
 
 
 def states_ahead(
