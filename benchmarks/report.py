@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from calibration import table
 
+BAND = {"color": "#d9e2ec", "linewidth": 0}
+
 
 def method_table(document: dict[str, Any]) -> str:
     """One row per method."""
@@ -79,35 +81,58 @@ def rank_table(results: list[dict[str, Any]]) -> str:
 
 
 def rank_picture(results: list[dict[str, Any]], file: Path) -> None:
-    """Distribution functions of ranks minus the uniform one, a panel per method and model, with the band that holds
-    all points of one right number with a chance of 95 %."""
+    """For every method and model a histogram of ranks, and beside it their distribution function minus the uniform one,
+    each with the band that holds all its points, of one right number, with a chance of 95 %."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    from longhmm.posterior.diagnostics.uniform import ecdf_band, points
-
     rows, columns = (list(dict.fromkeys(result[key] for result in results)) for key in ("method", "model"))
-    size = (2.4 * len(columns) + 0.6, 1.8 * len(rows) + 0.5)
-    figure, axes = plt.subplots(len(rows), len(columns), figsize=size, squeeze=False, sharex=True, sharey=True)
+    size = (4.0 * len(columns) + 0.6, 1.7 * len(rows) + 0.5)
+    figure, axes = plt.subplots(len(rows), 2 * len(columns), figsize=size, squeeze=False, sharex=True)
     for panel in axes.flat:
         panel.set_visible(False)
     for result in results:
-        panel = axes[rows.index(result["method"]), columns.index(result["model"])]
-        panel.set_visible(True)
-        total, at = result["replications"], points(result["draws"]) / (result["draws"] + 1)
-        lower, upper = ecdf_band(total, result["draws"])
-        panel.fill_between(at, lower / total - at, upper / total - at, color="#d9e2ec", linewidth=0)
-        for below in result["below"]:
-            panel.plot(at, np.array(below) / total - at, linewidth=0.8)
-        panel.set_title(f"{result['method']}, {result['model']}", fontsize=8)
-        panel.tick_params(labelsize=6)
+        row, column = rows.index(result["method"]), 2 * columns.index(result["model"])
+        name = f"{result['method']}, {result['model']}"
+        for panel, draw, title in zip(axes[row, column:], (histograms, differences), (name, ""), strict=False):
+            panel.set_visible(True)
+            draw(panel, result)
+            panel.set_title(title, fontsize=8)
+            panel.tick_params(labelsize=6)
     figure.supxlabel("rank of the truth among draws", fontsize=8)
-    figure.supylabel("share of data sets, minus rank", fontsize=8)
+    figure.supylabel("data sets, relative to even ranks; share of data sets below, minus rank", fontsize=8)
     figure.tight_layout()
     figure.savefig(file, dpi=120)
     plt.close(figure)
+
+
+def histograms(panel: Any, result: dict[str, Any]) -> None:
+    """Counts between the points at which distribution functions are compared, over those of even ranks."""
+    from scipy.stats import binom
+
+    from longhmm.posterior.diagnostics.uniform import points
+
+    total = result["replications"]
+    edges = np.concatenate([[0.0], points(result["draws"]) / (result["draws"] + 1), [1.0]])
+    widths = np.diff(edges)
+    lower, upper = (binom.ppf(0.5 + side * (0.5 - 0.025 / len(widths)), total, widths) for side in (-1, 1))
+    panel.fill_between(edges, *(np.append(each / total / widths, 0.0) for each in (lower, upper)), step="post", **BAND)
+    for below in result["below"]:
+        counts = np.diff(np.concatenate([[0.0], below, [total]]))
+        panel.stairs(counts / total / widths, edges, linewidth=0.6)
+    panel.set_ylim(bottom=0.0)
+
+
+def differences(panel: Any, result: dict[str, Any]) -> None:
+    from longhmm.posterior.diagnostics.uniform import ecdf_band, points
+
+    total, at = result["replications"], points(result["draws"]) / (result["draws"] + 1)
+    lower, upper = ecdf_band(total, result["draws"])
+    panel.fill_between(at, lower / total - at, upper / total - at, **BAND)
+    for below in result["below"]:
+        panel.plot(at, np.array(below) / total - at, linewidth=0.8)
 
 
 def between(page: str, mark: str, text: str) -> str:
@@ -141,7 +166,7 @@ def main() -> None:
     ranks = [found for name, found in files.items() if name.startswith("sbc-")]
     if ranks:
         rank_picture(ranks, options.folder / "ranks.png")
-        picture = f"![Distribution functions of ranks]({options.folder.name}/ranks.png)"
+        picture = f"![Histograms and distribution functions of ranks]({options.folder.name}/ranks.png)"
         page = between(page, "ranks", f"{rank_table(ranks)}\n\n{picture}")
     options.page.write_text(page)
 
