@@ -16,7 +16,7 @@ from longhmm.data.layout import Partition
 from longhmm.errors import ModelError
 from longhmm.inference.markov import mixing_time
 from longhmm.target import systematic as module
-from longhmm.target.systematic import SystematicSampling, UnequalSampling, Windows, groups_of, plan_unequal
+from longhmm.target.systematic import SystematicSampling, UnequalSampling, Windows, _below, groups_of, plan_unequal
 
 # Weights ------------------------------------------------------------------------------------------------------------
 
@@ -126,6 +126,17 @@ def test_no_overflow_near_the_largest_number_of_cells() -> None:
     ordered = np.sort(cells, axis=1)
     assert np.diff(np.concatenate([ordered, ordered[:, :1] + scheme.population], axis=1)).min() >= scheme.spacing
     assert stats.kstest(cells[:, 0] / scheme.population, "uniform").pvalue > 1e-3
+
+
+def test_a_limit_known_only_at_run_time_draws_the_same_numbers() -> None:
+    """Remainders by one division for all are those of `jax.random.randint`, which divides for each."""
+    rng = np.random.default_rng(5)
+    some = [*rng.integers(1, 5000, 10), *rng.integers(1, 2**31 - 1, 10)]
+    ours = jax.jit(_below, static_argnums=1)
+    theirs = jax.jit(lambda key, shape, limit: jax.random.randint(key, shape, 0, limit), static_argnums=1)
+    for limit in map(int, [1, 2, 3, 2**16 - 1, 2**16, 2**16 + 1, 2**30, 2**31 - 2, 2**31 - 1, *some]):
+        key = jax.random.key(limit)
+        np.testing.assert_array_equal(ours(key, (2000,), limit), theirs(key, (2000,), limit))
 
 
 def test_draws_do_not_depend_on_the_precision_in_force() -> None:

@@ -112,10 +112,8 @@ class MinibatchSource:
         """The same windows, some drawn more often than others."""
         found = copy(self)
         found.on_device = self.on_device and unequal.scheme.narrow
-        found.data, found.unequal = None, unequal
-        if found.on_device:
-            found.data = self.data
-            found.unequal = for_windows(jax.device_put(unequal), self.windows.count)
+        found.data = self.data if found.on_device else None
+        found.unequal = for_windows(jax.device_put(unequal), self.windows.count) if found.on_device else unequal
         return found
 
     def tree_flatten(self) -> tuple[Any, tuple[Any, ...]]:
@@ -136,8 +134,7 @@ class MinibatchSource:
 
     def draw(self, key: Array) -> Minibatch:
         if self.data is not None:
-            core_length = self.windows.core_length
-            return _draw_on_device(self.scheme, core_length, self.buffer, self.data, self.unequal, key)
+            return _draw_on_device(self.scheme, self.windows.core_length, self.buffer, self.data, self.unequal, key)
         return jax.tree.map(lambda each: each[0], self.draw_many(key[None]))
 
     def draw_many(self, keys: Array) -> Minibatch:

@@ -21,7 +21,7 @@ from longhmm.errors import ModelError, check_whole
 INT32_LIMIT = 2**31 - 1
 MOST_GROUPS = 1 << 20  # in a table of probabilities; sequences that are shorter than a group have one of their own
 NARROW = 1 << 27  # with more blocks than this, 32-bit places would leave no room to tell probabilities apart
-WIDE_PLACES = 1 << 61
+WIDE = np.int64, 1 << 61  # places, then, and how many
 
 
 @dataclass(frozen=True)
@@ -117,15 +117,30 @@ class SystematicSampling:
         # The type is part of the draw: left to JAX's settings, one seed would give different blocks in other scopes.
         dtype = jnp.int32 if self.narrow else jnp.int64
         spare = self.population - self.count * self.spacing
-        cuts = jnp.sort(jax.random.randint(spacing_key, (self.count - 1,), 0, spare + 1, dtype))
+        how = spacing_key, (self.count - 1,)
+        cuts = jnp.sort(_below(*how, spare + 1) if self.narrow else jax.random.randint(*how, 0, spare + 1, dtype))
         # Spacings are `spacing` plus the pieces of `spare` between neighbouring cuts; running sums are the places.
         places = jnp.concatenate([jnp.zeros(1, dtype), cuts]) + self.spacing * jnp.arange(self.count, dtype=dtype)
         return self.shift(places, jax.random.randint(offset_key, (), 0, self.population, dtype))
 
     def shift(self, places: Array, offset: Array) -> Array:
         """`places + offset`, modulo the population; written without sums that could overflow."""
-        room = self.population - offset
-        return jnp.where(places < room, places + offset, places - room)
+        return jnp.where(places < self.population - offset, places + offset, places - (self.population - offset))
+
+
+def _below(key: Array, shape: tuple[int, ...], limit: Any) -> Array:
+    """What `jax.random.randint` draws below a limit that is not known when it is compiled, by one division for all."""
+    high, low = (jax.random.bits(each, shape, jnp.uint32) for each in jax.random.split(key))
+    divisor = jnp.asarray(limit, jnp.uint32)
+
+    def remainder(values: Array) -> Array:
+        with jax.enable_x64(True):
+            quotient = (values.astype(jnp.uint64) * (jnp.uint32(2**32 - 1) // divisor)) >> jnp.uint64(32)
+        rest = values - quotient.astype(jnp.uint32) * divisor
+        return jnp.minimum(rest, rest - divisor)  # the quotient is at most one too small
+
+    power = jnp.uint32(2**16) % divisor
+    return remainder(remainder(high) * (power * power % divisor) + remainder(low)).astype(jnp.int32)
 
 
 @jax.tree_util.register_dataclass
@@ -155,28 +170,20 @@ def plan_unequal(
 ) -> UnequalSampling:
     """Probabilities of which a share `uniform` is the same for all blocks, and the rest follows the importance `(G,)`
     of groups as a whole, nonnegative and not all zero; `scheme` is how blocks would be drawn with equal ones."""
-    groups = groups_of(blocks)
-    per_group = groups.core_length // blocks.core_length
+    groups, per_group = groups_of(blocks), -(-blocks.n_blocks // MOST_GROUPS)
     sequence = np.repeat(np.arange(len(blocks.offsets) - 1), np.diff(groups.block_offsets))
-    within = np.arange(groups.n_blocks) - groups.block_offsets[sequence]
-    first = blocks.block_offsets[sequence] + within * per_group  # the first block of each group, and how many it has
-    counts = np.minimum(per_group, blocks.block_offsets[sequence + 1] - first)
-    wide = blocks.n_blocks > NARROW
-    places = WIDE_PLACES if wide else INT32_LIMIT - 1 - blocks.n_blocks
+    first = blocks.block_offsets[sequence] + (np.arange(groups.n_blocks) - groups.block_offsets[sequence]) * per_group
+    counts = np.minimum(per_group, blocks.block_offsets[sequence + 1] - first)  # blocks of a group, from the first on
+    kind, places = WIDE if blocks.n_blocks > NARROW else (np.int32, INT32_LIMIT - 1 - blocks.n_blocks)
     share = importance / importance.sum() / counts
     # Whole numbers, rounded down: the weights are those of the rounded numbers, and so exact.
     size = max(1, int(uniform * places / blocks.n_blocks)) + np.floor((1.0 - uniform) * places * share).astype(np.int64)
     size = _limited(size, counts, min(2 * scheme.count, blocks.n_blocks))
     total = int(np.sum(size * counts))
     spacing = min(max(scheme.spacing * (total // blocks.n_blocks), int(size.max())), total // scheme.count)
-    kind = np.int64 if wide else np.int32
-    return UnequalSampling(
-        SystematicSampling(total, scheme.count, spacing, scheme.shrunk),
-        np.concatenate([[0], np.cumsum(size * counts)[:-1]]).astype(kind),
-        first.astype(kind),
-        size.astype(kind),
-        (total / (scheme.count * size.astype(np.float64))).astype(np.float32),
-    )
+    edges, weight = np.cumsum(size * counts) - size * counts, np.float32(total / (scheme.count * size.astype(float)))
+    edges, first, size = (each.astype(kind) for each in (edges, first, size))
+    return UnequalSampling(SystematicSampling(total, scheme.count, spacing, scheme.shrunk), edges, first, size, weight)
 
 
 def _limited(size: np.ndarray, counts: np.ndarray, count: int) -> np.ndarray:
