@@ -17,6 +17,7 @@ from jax.scipy.special import logsumexp
 
 from longhmm.inference.scaling import safe_log
 from longhmm.model.registry import EMISSIONS
+from longhmm.model.transitions.hazards import running_sum
 
 _models: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()  # those of phases, which are made once
 
@@ -26,7 +27,7 @@ def log_times(moves: Any, parameter: jax.Array) -> jax.Array:
     steps, (stays, goes) = moves.steps(parameter), moves.possible
     # Where a phase does not repeat itself it is left for certain.
     away = jnp.logaddexp(jnp.where(goes, steps.onward, -jnp.inf), steps.leave)
-    reached = jnp.cumsum(jnp.where(goes, steps.onward - jnp.where(stays, away, 0.0), 0.0), axis=1)
+    reached = running_sum(jnp.where(goes, steps.onward - jnp.where(stays, away, 0.0), 0.0))
     before = jnp.concatenate([jnp.zeros_like(reached[:, :1]), reached[:, :-1]], axis=1)
     return before - jnp.where(stays, away, 0.0)
 

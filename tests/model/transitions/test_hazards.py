@@ -37,3 +37,10 @@ def test_derivatives_are_finite_where_tails_vanish(kind, dtype):
     slope = jax.grad(lambda at: sum(jnp.sum(jnp.exp(each)) for each in getattr(hazards, kind)(*at, 25)))
     with jax.enable_x64(dtype is np.float64):
         assert np.isfinite(np.asarray(jax.jit(slope)((jnp.asarray(mean), jnp.asarray(shape))))).all()
+
+
+@pytest.mark.parametrize("n", [1, 2, 25, 256])
+def test_a_running_sum_adds_up_what_came_before(n):
+    values = np.random.default_rng(n).normal(size=(3, n))
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(hazards.running_sum(jnp.asarray(values)), np.cumsum(values, axis=1), atol=1e-13)

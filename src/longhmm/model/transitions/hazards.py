@@ -23,13 +23,29 @@ class Steps(NamedTuple):
     leave: jax.Array  # the state
 
 
+def running_sum(values: jax.Array) -> jax.Array:
+    """Along the last axis of `(S, n)`, as a product with a matrix, which is quickly compiled; by blocks, so that both
+    are small."""
+    n = values.shape[-1]
+    size = max(1, round(n**0.5))
+    blocks = jnp.pad(values, ((0, 0), (0, -n % size))).reshape(len(values), -1, size)
+    within = jnp.matmul(blocks, np.triu(np.ones((size, size), values.dtype)), precision="highest")
+    before = np.tril(np.ones((blocks.shape[1],) * 2, values.dtype), -1)
+    found = within + jnp.matmul(before, within[..., -1:], precision="highest")
+    return found.reshape(len(values), -1)[:, :n]
+
+
 def by_age(logs: jax.Array, beyond: jax.Array, phases: int) -> Steps:
     """Phases that count rows, from `log P(T = d)`, `(S, n)`, d = 1 .. n, and `log P(T > n)`, `(S,)`. The last phase
     repeats itself. Survival is added up from its end and on logarithms, where nothing is lost, nor in derivatives."""
-    survival = jax.lax.cumlogsumexp(jnp.concatenate([logs, beyond[:, None]], axis=1), axis=1, reverse=True)
-    onward = survival[:, 1 : phases + 1] - survival[:, :phases]
+    # Each in a sum of its own, of D terms: a scan takes many times as long to compile, and with it every program.
+    tail = logsumexp(jnp.concatenate([logs[:, phases:], beyond[:, None]], axis=1), axis=1, keepdims=True)
+    terms = jnp.concatenate([logs[:, :phases], tail], axis=1)
+    later = np.triu(np.ones((phases + 1, phases + 1), bool))
+    survival = logsumexp(jnp.broadcast_to(terms[:, None, :], (len(terms), *later.shape)), axis=2, where=later)
+    onward = survival[:, 1:] - survival[:, :-1]
     last = np.arange(phases) == phases - 1
-    return Steps(jnp.where(last, onward, 0.0), jnp.where(last, 0.0, onward), (logs - survival[:, :-1])[:, :phases])
+    return Steps(jnp.where(last, onward, 0.0), jnp.where(last, 0.0, onward), logs[:, :phases] - survival[:, :-1])
 
 
 def negative_binomial(mean: jax.Array, shape: jax.Array, phases: int) -> Steps:
@@ -37,7 +53,10 @@ def negative_binomial(mean: jax.Array, shape: jax.Array, phases: int) -> Steps:
     terms = jnp.arange(max(FURTHER * phases, LEAST), dtype=mean.dtype)
     mean, shape = (mean - 1.0)[:, None], shape[:, None]
     log_stay, log_leave = (jnp.log(each) - jnp.log(mean + shape) for each in (mean, shape))
-    logs = gammaln(terms + shape) - gammaln(shape) - gammaln(terms + 1.0) + shape * log_leave + terms * log_stay
+    # Gamma(n + r) / (Gamma(r) n!), by its factors: derivatives of gamma functions take long to compile.
+    factors = jnp.log(shape + terms[:-1]) - jnp.log(terms[1:])
+    rising = jnp.concatenate([jnp.zeros_like(shape), running_sum(factors)], axis=1)
+    logs = rising + shape * log_leave + terms * log_stay
     ratio = jnp.log(terms[-1] + shape) - jnp.log(terms[-1] + 1.0) + log_stay
     return by_age(logs, _beyond(logs, ratio[:, 0]), phases)
 
@@ -54,7 +73,7 @@ def gamma(mean: jax.Array, shape: jax.Array, phases: int) -> Steps:
     later = logsumexp(density.reshape(-1, count - 1, len(NODES)) + weights, axis=2)
     # int_0^1 x^(a - 1) e^(-r x) dx = e^(-r) sum_n r^n / (a (a + 1) ... (a + n))
     terms = jnp.arange(TERMS, dtype=mean.dtype)
-    series = terms * jnp.log(rate) - jnp.cumsum(jnp.log(shape + terms), axis=1)
+    series = terms * jnp.log(rate) - running_sum(jnp.log(shape + terms))
     first = shape * jnp.log(rate) - gammaln(shape) - rate + logsumexp(series, axis=1, keepdims=True)
     logs = jnp.concatenate([first, later], axis=1)
     return by_age(logs, _beyond(logs, logs[:, -1] - logs[:, -2]), phases)
