@@ -42,8 +42,9 @@ def model_of(name: str) -> Any:
 
 
 def method_of(name: str) -> Any:
+    from ranks import by_sampler
+
     import longhmm as lh
-    from longhmm.calibration import by_sampler
 
     if name == "default":
         return by_sampler(lh.ControlVariateSGLD(), chains=2, draws=200)
@@ -54,7 +55,7 @@ def method_of(name: str) -> Any:
 
 def part(job: tuple[str, str, int, int]) -> dict[str, Any]:
     """Some of the replications."""
-    from longhmm.calibration import simulated_ranks
+    from ranks import simulated_ranks
 
     method, model, replications, seed = job
     began = time.perf_counter()
@@ -68,8 +69,7 @@ def part(job: tuple[str, str, int, int]) -> dict[str, Any]:
 def written(method: str, model: str, parts: list[dict[str, Any]], place: Path) -> None:
     """All parts of one method and model, in one file."""
     import numpy as np
-
-    from longhmm.calibration import Ranks
+    from ranks import Ranks
 
     ranks = np.concatenate([np.array(one["ranks"]) for one in parts])
     failed = [text for one in parts for text in one["failed"]]

@@ -24,7 +24,7 @@ FLOW = (
     {"run"},
     {"posterior"},
     {"report"},
-    {"references", "sklearn", "cli", "testing", "calibration", "__init__", "__main__"},
+    {"references", "sklearn", "cli", "testing", "__init__", "__main__"},
 )
 RANK = {name: rank for rank, names in enumerate(FLOW) for name in names}
 # The recursions take arrays and return arrays, whatever lies to their left.

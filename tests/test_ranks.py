@@ -1,23 +1,20 @@
 """Simulation-based calibration: right where the sampler is, and it sees one that is not."""
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import numpyro.distributions as dist
 import pytest
 
 import longhmm as lh
-from longhmm.calibration import (
-    Ranks,
-    by_sampler,
-    columns,
-    natural,
-    numbers,
-    prior_params,
-    simulated_ranks,
-    thinned,
-)
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from samplers.targets import dirichlet_moments
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+from ranks import Ranks, by_sampler, columns, natural, numbers, prior_params, simulated_ranks, thinned
 
 PRIOR = np.array([[18.0, 2.0], [4.0, 16.0]])
 MODEL = lh.HMM(2, lh.Poisson(rate=dist.Gamma(np.array([20.0, 80.0]), 10.0)), transition_prior=PRIOR)
