@@ -1,6 +1,6 @@
 """Simulation-based calibration: right where the sampler is, and it sees one that is not."""
 
-import sys
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,11 @@ from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from samplers.targets import dirichlet_moments
 
-sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-
-from ranks import Ranks, by_sampler, columns, natural, numbers, prior_params, simulated_ranks, thinned
-
+FILE = spec_from_file_location("ranks", Path(__file__).parents[1] / "benchmarks" / "ranks.py")
+ranks = module_from_spec(FILE)  # other files of that folder have names of packages here
+FILE.loader.exec_module(ranks)
+Ranks, by_sampler, simulated_ranks, thinned = ranks.Ranks, ranks.by_sampler, ranks.simulated_ranks, ranks.thinned
+columns, natural, numbers, prior_params = ranks.columns, ranks.natural, ranks.numbers, ranks.prior_params
 PRIOR = np.array([[18.0, 2.0], [4.0, 16.0]])
 MODEL = lh.HMM(2, lh.Poisson(rate=dist.Gamma(np.array([20.0, 80.0]), 10.0)), transition_prior=PRIOR)
 

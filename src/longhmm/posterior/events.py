@@ -15,7 +15,7 @@ from longhmm.backends.stream import stream
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, ModelError, check_whole
-from longhmm.posterior.draws import Draws, check_rate
+from longhmm.posterior.draws import Draws, central, check_rate, labelled
 from longhmm.posterior.store import Place
 from longhmm.posterior.summary import levels
 from longhmm.run.cluster import on_cluster
@@ -128,6 +128,53 @@ def array_for(out: Any, shape: tuple[int, ...]) -> np.ndarray:
     if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != np.float32:
         raise DataError(f"out must be a float32 array of shape {shape} or the name of an .npy file, got {type(out)}.")
     return out
+
+
+def dwell_histogram(
+    posterior: Draws,
+    events: pd.DataFrame,
+    *,
+    rate: float | None = None,
+    per_decade: int = 10,
+    interval: float = 0.9,
+    every: int = 1,
+) -> pd.DataFrame:
+    """Decoded dwell times in bins of equal width on a logarithmic axis, state by state.
+
+    Visits cut off by the ends of a sequence are left out: how long they lasted is not known.
+
+    Columns: `state`; `lower`, `upper`, ends of the bin in seconds (in samples without `rate`): lengths with
+    `lower < length <= upper`; `count` of decoded visits; `expected`, `expected_lower` and `expected_upper`, what
+    the model leads to expect of as many visits, as mean and central interval over the draws.
+
+    Args:
+        events: a table of events, as `Posterior.events` returns it.
+        rate: samples per second of the recording whose samples `events` counts.
+        every: samples of the recording per observation of the model, if it was decimated.
+    """
+    check_rate(rate)
+    check_whole("per_decade", per_decade, 1)
+    check_whole("every", every, 1)
+    whole, states = complete_visits(events), range(posterior.model.n_states)
+    lengths = np.maximum(np.rint((whole["end"] - whole["start"]).to_numpy() / every), 1).astype(np.int64)
+    longest, unit = int(lengths.max(initial=1)), every if rate is None else every / rate
+    # Whole numbers of samples, about equally spaced on a logarithmic axis; (0, 1] is the first bin.
+    grid = np.unique(np.floor(10 ** (np.arange(np.log10(longest) * per_decade) / per_decade) + 1e-9).astype(np.int64))
+    edges = np.concatenate([[0], grid[grid < longest], [longest]])
+    counts = np.stack([np.histogram(lengths[whole["state"] == state], edges + 0.5)[0] for state in states])
+    # The bin (a, b] has probability P(length > a) - P(length > b).
+    draws, moves = posterior.stacked(posterior.n_chains * posterior.n_draws), posterior.model.transitions
+    expected = -counts.sum(axis=1, keepdims=True) * np.diff(moves.survival(draws, edges))
+    bins = np.broadcast_to(edges * unit, (len(counts), len(edges)))
+    table = {"lower": bins[:, :-1], "upper": bins[:, 1:], "count": counts, "expected": expected.mean(axis=0)}
+    table["expected_lower"], table["expected_upper"] = central(expected, interval)
+    return labelled(table, {}, ("state", "bin")).to_dataframe().reset_index().drop(columns="bin")
+
+
+def complete_visits(events: pd.DataFrame) -> pd.DataFrame:
+    """The events whose beginning and end were both seen."""
+    changes = events["sequence"].to_numpy()[1:] != events["sequence"].to_numpy()[:-1]
+    return events[~(np.append(True, changes) | np.append(changes, True))]
 
 
 def idealised(events: pd.DataFrame, *, column: str = "level", out: Place | None = None) -> np.ndarray:

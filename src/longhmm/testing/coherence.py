@@ -17,7 +17,8 @@ from longhmm.model.emissions import Emission
 from longhmm.model.formula import on_columns
 from longhmm.model.hmm import HMM, Potentials
 from longhmm.model.simulate import simulate
-from longhmm.testing.sampling import Sampling, close, finite, require
+from longhmm.testing.identities import close, finite, require
+from longhmm.testing.sampling import Sampling
 
 LONGEST = 20_000  # observations; more would say nothing more
 FEW_PATHS = 100_000  # up to this many the oracle is asked

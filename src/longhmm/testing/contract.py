@@ -18,7 +18,7 @@ from longhmm.target.buffer_length import FixedBuffer
 from longhmm.target.coordinates import unconstrain
 from longhmm.target.systematic import Windows
 from longhmm.target.target import StreamedPosterior
-from longhmm.testing.sampling import close, require
+from longhmm.testing.identities import close, require
 
 PARAMS = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
 WINDOWS, BUFFER = Windows(half_width=3, count=4), FixedBuffer(3)

@@ -11,6 +11,7 @@ from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.target.coordinates import Flat
+from longhmm.testing.identities import close, finite, require
 
 POINTS, SPREAD = 4, 0.5  # parameters tried around the given ones, and their distance in coordinates
 DRAWS = 2000  # of every state
@@ -155,25 +156,7 @@ class Sampling:
         )
 
 
-def require(holds: bool, identity: str) -> None:
-    if not holds:
-        raise AssertionError(f"{identity[0].upper()}{identity[1:]}.")
-
-
-def finite(values: Any, identity: str) -> None:
-    require(bool(np.isfinite(np.asarray(values)).all()), identity)
-
-
 def _finite_at(what: str, found: tuple[Any, Mapping[str, Any]], where: str) -> None:
     finite(found[0], f"{what} must be a number {where}")
     for name, derivative in found[1].items():
         finite(derivative, f"the derivative of {what} with respect to '{name}' must be finite {where}")
-
-
-def close(found: Any, expected: Any, identity: str) -> None:
-    found, expected = np.asarray(found, np.float64), np.asarray(expected, np.float64)
-    require(found.shape == expected.shape, f"{identity} (shapes {found.shape} and {expected.shape})")
-    with np.errstate(invalid="ignore"):
-        gap = np.where(found == expected, 0.0, np.abs(found - expected))
-        holds = bool(np.all(gap <= 1e-8 * (1 + np.abs(expected))))
-    require(holds, f"{identity} (largest difference {np.max(gap, initial=0.0):.3g})")

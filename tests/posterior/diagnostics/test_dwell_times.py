@@ -16,13 +16,12 @@ from longhmm.posterior.diagnostics import dwell_times as module
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath
 from longhmm.posterior.diagnostics.dwell_times import (
     DwellTimes,
-    complete_visits,
-    dwell_histogram,
     dwell_times,
     exits,
     judge,
     judge_dwell_times,
 )
+from longhmm.posterior.events import complete_visits, dwell_histogram
 from posterior.fakes import gaussian_model
 from testdata.semi_markov import visits_of_given_lengths
 

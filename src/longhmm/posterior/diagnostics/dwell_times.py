@@ -4,13 +4,12 @@ drawn path, departures minus chances, summed by age, have mean zero and a known 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from longhmm.data.sequences import Sequences
 from longhmm.data.source import ArraySource
-from longhmm.errors import check_whole
 from longhmm.model.emissions.categorical import Categorical
 from longhmm.model.formula import on_columns, transitions_into
 from longhmm.model.hmm import HMM
@@ -20,11 +19,7 @@ from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath
 from longhmm.posterior.diagnostics.dwell_trend import trend
 from longhmm.posterior.diagnostics.observations import emission_call
-from longhmm.posterior.draws import Draws, central, check_rate, labelled
 from longhmm.posterior.predict import predictions
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 MOST_HAZARD = 0.1  # relative error of the chance to leave: about that of the width of the dwell time's interval
 # Of the false alarms: for all levels together, by ages and by trend, and for single levels.
@@ -189,50 +184,3 @@ def judge_dwell_times(model: HMM, found: list[DwellTimes], details: Details) -> 
         f"{worst.longer_than:,} {samples}, where it expects {expected}; the interval of the dwell time "
         f"should be about {worst.interval:.1f} times as wide: try {tied}, in which two states share it"
     ]
-
-
-def dwell_histogram(
-    posterior: Draws,
-    events: pd.DataFrame,
-    *,
-    rate: float | None = None,
-    per_decade: int = 10,
-    interval: float = 0.9,
-    every: int = 1,
-) -> pd.DataFrame:
-    """Decoded dwell times in bins of equal width on a logarithmic axis, state by state.
-
-    Visits cut off by the ends of a sequence are left out: how long they lasted is not known.
-
-    Columns: `state`; `lower`, `upper`, ends of the bin in seconds (in samples without `rate`): lengths with
-    `lower < length <= upper`; `count` of decoded visits; `expected`, `expected_lower` and `expected_upper`, what
-    the model leads to expect of as many visits, as mean and central interval over the draws.
-
-    Args:
-        events: a table of events, as `Posterior.events` returns it.
-        rate: samples per second of the recording whose samples `events` counts.
-        every: samples of the recording per observation of the model, if it was decimated.
-    """
-    check_rate(rate)
-    check_whole("per_decade", per_decade, 1)
-    check_whole("every", every, 1)
-    whole, states = complete_visits(events), range(posterior.model.n_states)
-    lengths = np.maximum(np.rint((whole["end"] - whole["start"]).to_numpy() / every), 1).astype(np.int64)
-    longest, unit = int(lengths.max(initial=1)), every if rate is None else every / rate
-    # Whole numbers of samples, about equally spaced on a logarithmic axis; (0, 1] is the first bin.
-    grid = np.unique(np.floor(10 ** (np.arange(np.log10(longest) * per_decade) / per_decade) + 1e-9).astype(np.int64))
-    edges = np.concatenate([[0], grid[grid < longest], [longest]])
-    counts = np.stack([np.histogram(lengths[whole["state"] == state], edges + 0.5)[0] for state in states])
-    # The bin (a, b] has probability P(length > a) - P(length > b).
-    draws, moves = posterior.stacked(posterior.n_chains * posterior.n_draws), posterior.model.transitions
-    expected = -counts.sum(axis=1, keepdims=True) * np.diff(moves.survival(draws, edges))
-    bins = np.broadcast_to(edges * unit, (len(counts), len(edges)))
-    table = {"lower": bins[:, :-1], "upper": bins[:, 1:], "count": counts, "expected": expected.mean(axis=0)}
-    table["expected_lower"], table["expected_upper"] = central(expected, interval)
-    return labelled(table, {}, ("state", "bin")).to_dataframe().reset_index().drop(columns="bin")
-
-
-def complete_visits(events: pd.DataFrame) -> pd.DataFrame:
-    """The events whose beginning and end were both seen."""
-    changes = events["sequence"].to_numpy()[1:] != events["sequence"].to_numpy()[:-1]
-    return events[~(np.append(True, changes) | np.append(changes, True))]

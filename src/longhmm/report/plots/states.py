@@ -10,8 +10,8 @@ from longhmm.data.envelopes import envelope
 from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, ModelError
 from longhmm.inference.markov import stationary_on_host
-from longhmm.posterior.diagnostics.dwell_times import dwell_histogram
 from longhmm.posterior.diagnostics.observations import amplitudes as count_amplitudes
+from longhmm.posterior.events import dwell_histogram
 from longhmm.posterior.names import facts_of, names_and_unit
 from longhmm.posterior.summary import feature_levels
 from longhmm.report.plots import style
