@@ -69,9 +69,42 @@ def test_the_kernel_is_in_it_and_the_name_is_of_the_platform(wheels, plain, tmp_
 def test_every_source_of_the_kernel_is_compiled(wheels):
     setup = module("setup", ROOT / "setup.py")
     there = {path.name for path in (ROOT / setup.SOURCES).glob("*.cc")}
-    assert set(setup.sources_for("x86_64")) == there
-    assert set(setup.sources_for("aarch64")) == there - {"variant_avx2.cc", "variant_avx512.cc"}
+    everything = setup.parts_for("x86_64")
+    assert {Path(setup.source_of(part)).name for part in everything} == there
+    assert len({tuple(flags) for part, flags in everything.items() if "variant" in part}) == 6
+    assert set(setup.parts_for("aarch64")) == {part for part in everything if "avx" not in part}
     assert {target.partition("-")[0] for target, _ in wheels.PLATFORMS.values()} == {"x86_64", "aarch64"}
+
+
+@pytest.mark.parametrize(("flags", "best"), [("avx512", "avx512"), ("avx2", "avx2"), (None, "baseline")])
+def test_a_checkout_is_built_for_its_own_processor(flags, best):
+    """With what runs on every other, and knowing what was left out; a wheel holds everything."""
+    setup = module("setup", ROOT / "setup.py")
+    everything = setup.parts_for("x86_64")
+    here = setup.only_for(setup.NEEDED[flags] if flags else {"sse2"}, everything)
+    variants = {name for name in here if name.startswith("variant")}
+    assert variants == {*setup.variant(best), *setup.variant("baseline")}
+    for name in setup.variant(best):  # what runs here is compiled as it is for a wheel
+        assert here[name] == everything[name]
+    assert set(here["dispatch"]) == {f"-DWITHOUT_{each.upper()}" for each in {"avx512", "avx2"} - {best}}
+
+
+@pytest.mark.parametrize(("inplace", "given", "count"), [(True, "", 1), (True, "all", 3), (False, "", 3)])
+def test_only_a_checkout_leaves_instructions_out(inplace, given, count, monkeypatch, tmp_path):
+    setup = module("setup", ROOT / "setup.py")
+    monkeypatch.setenv("LONGHMM_INSTRUCTIONS", given)
+    monkeypatch.setattr(setup, "instructions_here", lambda: {"sse2"})
+    monkeypatch.setattr(setup.platform, "machine", lambda: "x86_64")
+    build = setup.BuildKernel(Distribution({"ext_modules": [Extension("longhmm.backends.native.library", [])]}))
+    compiled = []
+    fake = SimpleNamespace(
+        compile=lambda sources, **_: compiled.extend(sources) or [], link_shared_object=lambda *_, **__: None
+    )
+    monkeypatch.setattr(setup.build_ext, "run", lambda self: self.build_extension(self.distribution.ext_modules[0]))
+    build.inplace, build.compiler, build.build_temp, build.build_lib = inplace, fake, "nowhere", str(tmp_path)
+    build.package = None
+    build.run()
+    assert sum("variant" in name for name in compiled) == 2 * count
 
 
 @pytest.mark.parametrize("asked", ["manylinux_2_17_x86_64", "manylinux_2_39_x86_64"])
@@ -129,6 +162,12 @@ def test_the_wheel_brings_its_kernel_where_there_is_no_compiler(tmp_path):
     run(user, *install, wheel, env=alone)
     doctor = json.loads(run(user.parent / "longhmm", "doctor", "--json", env=alone))
     assert re.fullmatch(r"fused kernel: (baseline|AVX2|AVX-512), \d+ threads", doctor["kernels"]["native"])
+    instructions = module("instructions", ROOT / "tests" / "backends" / "native" / "test_native_instructions.py")
+    setup = module("setup", ROOT / "setup.py")
+    wide = [
+        name for name in ("AVX-512", "AVX2") if setup.NEEDED[name.replace("-", "").lower()] <= setup.instructions_here()
+    ]
+    assert instructions.compare_all(str(user), alone) == [*wide, "baseline"]  # a wheel leaves none of them out
     code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
     used = "\nfrom longhmm.backends.evaluate import choose\nprint('backend', choose(0, 2, False).name)"
     assert "backend cpp" in run(user, "-I", "-c", code + used, env=alone, cwd=tmp_path)

@@ -37,15 +37,15 @@ PLATFORMS = {
 
 def compiled(target: str, include: Path, folder: Path) -> bytes:
     """The kernel for a platform."""
-    from setup import COMMON, SOURCES, sources_for
+    from setup import COMMON, parts_for, source_of
 
     zig = [sys.executable, "-m", "ziglang", "c++", "-target", target, "-fno-sanitize=undefined", "-w"]
     objects = []
-    for name, flags in sources_for(target.partition("-")[0]).items():
+    for name, flags in parts_for(target.partition("-")[0]).items():
         objects.append(folder / f"{name}.o")
         position = [] if "windows" in target else ["-fPIC"]
         own = [*COMMON, *flags, *position, "-isystem", str(include)]
-        subprocess.run([*zig, *own, "-c", str(ROOT / SOURCES / name), "-o", str(objects[-1])], check=True)
+        subprocess.run([*zig, *own, "-c", str(ROOT / source_of(name)), "-o", str(objects[-1])], check=True)
     library = folder / "library.so"
     named = ["-Wl,-install_name,@rpath/library.so"] if "macos" in target else []  # else it is the path of this file
     subprocess.run([*zig, "-shared", "-pthread", "-s", *named, "-o", str(library), *map(str, objects)], check=True)

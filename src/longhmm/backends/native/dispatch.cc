@@ -30,15 +30,20 @@ struct Path {
   int64_t (*walk)(const Paths&, int64_t, int64_t);
 };
 
-// The best instructions that the processor has; LONGHMM_INSTRUCTIONS=AVX2 or =baseline asks for less.
+// The best instructions that the processor has; LONGHMM_INSTRUCTIONS=AVX2 or =baseline asks for less. A build for one
+// processor is WITHOUT those of others (see setup.py).
 Path choose() {
 #ifdef __x86_64__
   const char* given = std::getenv("LONGHMM_INSTRUCTIONS");
   const std::string most = given ? given : "";
   const Processor here = processor();
+#ifndef WITHOUT_AVX512
   if (here.avx512 && most != "AVX2" && most != "baseline")
     return {"AVX-512", 64, avx512::run, avx512::walk};
+#endif
+#ifndef WITHOUT_AVX2
   if (here.avx2 && most != "baseline") return {"AVX2", 32, avx2::run, avx2::walk};
+#endif
 #endif
   return {"baseline", 16, baseline::run, baseline::walk};
 }

@@ -276,6 +276,7 @@ int64_t walk_groups(const Paths& paths, int64_t begin, int64_t stop) {
 // Groups [begin, stop) of chunks; returns how many of them were drawn on logarithms without having been asked to.
 int64_t walk(const Paths& paths, int64_t begin, int64_t stop) {
   switch (paths.call.states) {
+#ifndef ANY_STATES
 #define STATES(k) \
   case k:         \
     return walk_groups<k>(paths, begin, stop);
@@ -284,6 +285,7 @@ int64_t walk(const Paths& paths, int64_t begin, int64_t stop) {
     STATES(4)
     STATES(8)
 #undef STATES
+#endif
     default:
       return walk_groups<0>(paths, begin, stop);
   }

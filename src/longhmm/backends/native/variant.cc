@@ -1,8 +1,11 @@
-// The entry of one instruction set: `run` walks through groups of windows; see dispatch.cc for the threads.
-#pragma once
-
+// The entry of one instruction set: `run` goes through groups of windows; see dispatch.cc for the threads.
+//
+// setup.py compiles this for each VARIANT twice, since it takes long and two processors can do it at once: with SINGLE
+// it holds single precision. ANY_STATES leaves out what is made for one number of states: slower, and soon compiled.
 #include "group.h"
+#ifndef SINGLE
 #include "walk.h"
+#endif
 
 namespace VARIANT {
 
@@ -43,6 +46,7 @@ void run_groups(const Call& call, int64_t point_index, int64_t begin, int64_t st
 template <class T>
 void run_precision(const Call& call, int64_t point, int64_t begin, int64_t stop, Sums& out) {
   switch (call.states) {
+#ifndef ANY_STATES
 #define STATES(k) \
   case k:         \
     return run_groups<T, k>(call, point, begin, stop, out);
@@ -52,10 +56,16 @@ void run_precision(const Call& call, int64_t point, int64_t begin, int64_t stop,
     STATES(8)
     STATES(16)
 #undef STATES
+#endif
     default:
       return run_groups<T, 0>(call, point, begin, stop, out);
   }
 }
+
+#ifdef SINGLE
+template void run_precision<float>(const Call&, int64_t, int64_t, int64_t, Sums&);
+#else
+extern template void run_precision<float>(const Call&, int64_t, int64_t, int64_t, Sums&);
 
 // Groups [begin, stop) of one point, in single or double precision.
 void run(const Call& call, int wide, int64_t point, int64_t begin, int64_t stop, Sums& out) {
@@ -64,5 +74,6 @@ void run(const Call& call, int wide, int64_t point, int64_t begin, int64_t stop,
   else
     run_precision<float>(call, point, begin, stop, out);
 }
+#endif
 
 }  // namespace VARIANT

@@ -1,3 +1,0 @@
-#define VARIANT baseline
-#define VECTOR_BYTES 16
-#include "variant.h"
