@@ -101,8 +101,7 @@ def rank_picture(results: list[dict[str, Any]], file: Path) -> None:
             draw(panel, result)
             panel.set_title(title, fontsize=8)
             panel.tick_params(labelsize=6)
-    figure.supxlabel("rank of the truth among draws", fontsize=8)
-    figure.supylabel("data sets, relative to even ranks; share of data sets below, minus rank", fontsize=8)
+    figure.supxlabel("rank of the truth among draws: density, and distribution function minus rank", fontsize=8)
     figure.tight_layout()
     figure.savefig(file, dpi=120)
     plt.close(figure)
@@ -121,7 +120,7 @@ def histograms(panel: Any, result: dict[str, Any]) -> None:
     panel.fill_between(edges, *(np.append(each / total / widths, 0.0) for each in (lower, upper)), step="post", **BAND)
     for below in result["below"]:
         counts = np.diff(np.concatenate([[0.0], below, [total]]))
-        panel.stairs(counts / total / widths, edges, linewidth=0.6)
+        panel.stairs(counts / total / widths, edges, baseline=None, linewidth=0.6)
     panel.set_ylim(bottom=0.0)
 
 

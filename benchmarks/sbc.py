@@ -57,11 +57,14 @@ def part(job: tuple[str, str, int, int]) -> dict[str, Any]:
     """Some of the replications."""
     from ranks import simulated_ranks
 
+    from longhmm.run.compilation import cached_compilation
+
     method, model, replications, seed = job
     began = time.perf_counter()
-    found = simulated_ranks(
-        model_of(model), method_of(method), length=LENGTHS[method], replications=replications, seed=seed
-    )
+    with cached_compilation():  # what one process compiled the others need not
+        found = simulated_ranks(
+            model_of(model), method_of(method), length=LENGTHS[method], replications=replications, seed=seed
+        )
     seconds = time.perf_counter() - began
     return {**found._asdict(), "method": method, "model": model, "ranks": found.ranks.tolist(), "seconds": seconds}
 
