@@ -32,7 +32,8 @@ print(f"{len(recordings)} recordings, {sum(map(len, recordings)):,} samples of {
 # %% [markdown]
 # ## States shared by all recordings
 #
-# A list of arrays is many sequences. Between the end of one and the start of the next there is no transition.
+# A list of arrays is many sequences. Between the end of one and the start of the next there is no transition. Six
+# channels and six states have 192 parameters; expectation maximisation gives their best values, without intervals.
 
 # %%
 fit = lh.fit_em(model, recordings, restarts=2, seed=0)
@@ -60,8 +61,8 @@ middle.step(np.arange(len(parts[0])), parts[0] - 10, color="black", linewidth=1)
 middle.set(xlabel="sample", title="acceleration, and the state below")
 
 # %% [markdown]
-# Sleep from an actigraph is the same with counts: `lh.HMM(2, lh.ZeroInflated(lh.NegativeBinomial()), transitions="~
-# cos(2 * pi * hour / 24)")`. EDF and WFDB files are opened by name: `longhmm fit night.edf --states 5`.
+# [Sleep](sleep.md) is another thing that a watch sees, in counts. EDF and WFDB files are opened by name: `longhmm fit
+# night.edf --states 5`.
 
 # %%
 assert right > frequent + 0.1
