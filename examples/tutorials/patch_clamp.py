@@ -69,7 +69,7 @@ lh.plots.amplitudes(posterior, current, unit="pA")
 #
 # An amplifier's filter rounds steps and correlates noise: `lh.Gaussian(noise=lh.MANoise(3))` and
 # `response=lh.StepResponse(...)` describe it. A scheme of more states on the same level is one line (`"C1 <-> C2 <->
-# O"`). `longhmm fit recording.abf --scheme "C <-> O"` does it from a terminal.
+# O"`). `longhmm fit recording.abf --states 2 --scheme "C <-> O"` does it from a terminal.
 
 # %%
 assert right > 0.95
