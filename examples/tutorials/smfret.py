@@ -59,8 +59,8 @@ print(posterior.rates())
 
 # %% [markdown]
 # The interval is that of these molecules, half of the challenge's; [all of them, and the harder levels, are on the
-# page of kinetics](../kinetics.md). Visits that are shorter than a frame leave no frame of their own, so that rates come
-# out somewhat low: see the end of this page. Dwell times, occupancies and relaxation times follow from the rates:
+# page of kinetics](../kinetics.md). Visits that are shorter than a frame leave no frame of their own, so that rates
+# come out somewhat low: see the end of this page. Dwell times, occupancies and relaxation times follow from the rates:
 
 # %%
 print(posterior.kinetics())
@@ -84,7 +84,8 @@ lh.plots.level_dwell_times(posterior, events, rate=1 / dt)
 # Frames average over their exposure, so that a jump within one lies between the levels:
 # `lh.FrameAverage(substeps=6)` in place of `lh.Gaussian()` says so. Forms that look alike share a level:
 # `lh.Tied(lh.Gaussian(), (0, 0, 1, 1))` with `lh.Rates("4 <-> 1 <-> 2 <-> 3", dt=dt)`. From a terminal: `longhmm
-# fit traces.json --fret gamma=1.2 --states 2 --scheme "1 <-> 2" --out run`; files of ebFRET, vbFRET, tMAVEN and SMD are read as they are.
+# fit traces.json --fret gamma=1.2 --states 2 --scheme "1 <-> 2" --out run`; files of ebFRET, vbFRET, tMAVEN and SMD
+# are read as they are.
 
 # %%
 rates = posterior.rates().set_index(["from", "to"])["mean"]
