@@ -94,7 +94,7 @@ for name, each in (("constant", posterior), ("by slope and temperature", hilly))
 
 # %% [markdown]
 # From a terminal: `longhmm fit haggis.csv --states 2 --emission step=gamma-moments,angle=von-mises --group ID --out
-# run`, and with `--transitions '~ temp + slope'` for the second. More on formulas, also in emissions:
+# run`, and with `--transitions '~ temp + slope + I(slope**2)'` for the second. More on formulas, also in emissions:
 # [Covariates](../covariates.md); [coming from moveHMM](../coming_from/movehmm.md) translates its words.
 
 # %%

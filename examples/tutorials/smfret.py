@@ -59,8 +59,8 @@ print(posterior.rates())
 
 # %% [markdown]
 # The interval is that of these molecules, half of the challenge's; [all of them, and the harder levels, are on the
-# page of kinetics](../kinetics.md). Visits that are shorter than a frame leave no frame of their own, so that rates
-# come out somewhat low: see the end of this page. Dwell times, occupancies and relaxation times follow from the rates:
+# page of kinetics](../kinetics.md). Where frames average over their exposure, rates come out
+# somewhat low: see the end of this page. Dwell times, occupancies and relaxation times follow from the rates:
 
 # %%
 print(posterior.kinetics())

@@ -19,9 +19,11 @@ if file.is_file():
     stored = np.load(file)
     every = np.split(stored["X"], np.cumsum(stored["lengths"])[:-1])
     recordings, labels = [each[:800] for each in every[::3]], stored["y"][::3]
+    exercises = ["pendulum", "abduction", "elevation", "rotation inwards", "rotation outwards", "trapezius", "row"]
 else:
     rng = np.random.default_rng(0)
     means, recordings, labels = rng.normal(scale=3, size=(n_states, 6)), [], np.arange(45) % 3
+    exercises = ["first", "second", "third"]
     for number, label in enumerate(labels):
         weights = np.eye(n_states)[[label, label + 1, label + 2]].sum(axis=0) + 0.05
         moves = 0.9 * np.eye(n_states) + 0.1 * weights / weights.sum()
@@ -52,15 +54,20 @@ distance = np.abs(share[:, None] - share[None]).sum(axis=2) + 9 * np.eye(len(sha
 right = np.mean(labels[np.argmin(distance, axis=1)] == labels)
 frequent = np.bincount(labels).max() / len(labels)
 print(f"{right:.0%} of the recordings are named rightly; naming always the most frequent exercise: {frequent:.0%}")
-figure, (left, middle) = plt.subplots(1, 2, figsize=(10, 3.4), layout="constrained", width_ratios=(1, 2))
+figure, axes = plt.subplot_mosaic([["share", "moves"], ["share", "state"]], figsize=(10, 3.6), layout="constrained")
 kinds = np.unique(labels)
-left.imshow([share[labels == kind].mean(axis=0) for kind in kinds], cmap="Blues", aspect="auto", vmin=0)
-left.set(xlabel="state", ylabel="exercise", title="share of time")
-middle.plot(recordings[0][:, :3], linewidth=0.7)
-middle.step(np.arange(len(parts[0])), parts[0] - 10, color="black", linewidth=1)
-middle.set(xlabel="sample", title="acceleration, and the state below")
+axes["share"].imshow([share[labels == kind].mean(axis=0) for kind in kinds], cmap="Blues", aspect="auto", vmin=0)
+axes["share"].set_yticks(range(len(kinds)), [exercises[kind] for kind in kinds])
+axes["share"].set(xlabel="state", title="share of an exercise's time")
+axes["moves"].plot(recordings[0][:, :3], linewidth=0.7)
+axes["moves"].set(title="acceleration of the first recording, and its state", xticks=[])
+axes["state"].step(np.arange(len(parts[0])), parts[0], color="black", linewidth=1)
+axes["state"].set(xlabel="sample", ylabel="state", yticks=range(n_states))
 
 # %% [markdown]
+# Exercises that hold the arm alike share their states, and are taken for one another: shares of time do not know the
+# course of a movement.
+#
 # [Sleep](sleep.md) is another thing that a watch sees, in counts. EDF and WFDB files are opened by name: `longhmm fit
 # night.edf --states 5`.
 
