@@ -1,9 +1,9 @@
 """The default posterior of 20 million observations against the exact one.
 
 The default pipeline runs on the CPU, as it would on a laptop. The exact draws come from Hamiltonian Monte Carlo on all
-data: trajectories follow gradients of the fast full pass (on a GPU where there is one), and a proposal is accepted by
-the log posterior in double precision. A trajectory that uses another field than the exact gradient is still reversible
-and keeps volumes, so that single precision costs acceptance and not exactness. Needs only JAX, NumPyro and NumPy.
+data, by the log posterior and the gradient of the full pass (on a GPU where there is one). A trajectory that uses
+another field than the exact gradient is still reversible and keeps volumes, so that gradients in single precision cost
+acceptance and not exactness. Needs only JAX, NumPyro and NumPy.
 
     python benchmarks/at_scale.py --cases rc,dd --length 20000000 --seconds 300 --out docs/calibration
 """
