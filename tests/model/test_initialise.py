@@ -5,6 +5,7 @@ import numpyro.distributions as dist
 import pytest
 
 import longhmm as lh
+from longhmm.model import initialise
 from longhmm.model.emissions.gaussian_mixture import OrderedNormal
 from longhmm.model.initialise import (
     cut_at_quantiles,
@@ -126,6 +127,15 @@ def test_forbidden_and_fixed_transitions_are_respected():
         # States were given levels so that the cycle goes the allowed way round.
         ranks = np.argsort(np.argsort(start["mean"])).tolist()
         assert ranks in ([2, 0, 1], [0, 1, 2], [1, 2, 0])
+
+
+def test_many_states_of_a_level_leave_it_at_rates_of_one_order():
+    """Five channels have up to six states with as many open; powers of five of them would leave nothing of the data."""
+    levels, counts = np.repeat([0, 1], [6, 1]), np.array([[900.0, 100.0], [100.0, 900.0]])
+    expected = initialise._expected(levels, counts, np.random.default_rng(0))
+    leaving = expected[:6, 6]
+    assert np.all(leaving <= 100.0 * 5.0 * 1.25) and np.all(leaving >= 100.0 * 0.8)
+    assert 5.0 * 0.8 / 1.25 <= leaving[5] / leaving[0] <= 5.0 * 1.25 / 0.8
 
 
 def test_tied_states_share_levels_and_are_no_twins():

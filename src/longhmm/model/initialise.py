@@ -211,8 +211,9 @@ def _expected(levels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) 
     stay = np.eye(n_states, dtype=bool)
     same = (levels[:, None] == levels) & ~stay
     expected = np.where(stay, own, np.where(same, 0.05, 1.0) * own / np.bincount(levels)[levels])
-    # Identical states would remain so for ever: each further state of a level leaves it five times as fast.
-    return np.where(stay, expected, expected * 5.0 ** rank[:, None] * rng.uniform(0.8, 1.25, expected.shape))
+    # Identical states would remain so for ever: the last of a level leaves it five times as fast as the first.
+    faster = 5.0 ** (rank / np.maximum(np.bincount(levels)[levels] - 1, 1))
+    return np.where(stay, expected, expected * faster[:, None] * rng.uniform(0.8, 1.25, expected.shape))
 
 
 def _assign(

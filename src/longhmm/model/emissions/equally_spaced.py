@@ -23,6 +23,8 @@ from longhmm.model.parameters import Parameter, Params, Pending, make_parameter,
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
+MOST_ROWS, EM_STEPS = 5000, 50  # with which a start is sought
+
 
 @EMISSIONS.register("equally-spaced", offered=False)
 class EquallySpaced(Emission):
@@ -132,15 +134,39 @@ class EquallySpaced(Emission):
         return GaussianLowering(self, self._features)
 
     def fit(self, groups: list[np.ndarray]) -> dict[str, np.ndarray]:
-        """The line through the means of the groups, each counted by its rows."""
-        every = np.concatenate(groups)
-        scale = float(np.ptp(every)) or 1.0
-        means = np.array([group.mean() if len(group) else every.mean() for group in groups])
-        weight = np.array([len(group) for group in groups], float) + 1e-9
-        at = np.arange(len(groups)) - np.average(np.arange(len(groups)), weights=weight)
-        slope = np.sum(weight * at * means) / max(np.sum(weight * at**2), 1e-9)
-        step = max(slope, 1e-3 * scale)
-        base = np.average(means - step * np.arange(len(groups)), weights=weight)
-        sd = np.maximum([group.std() if len(group) else every.std() for group in groups], 1e-3 * scale)
-        found = {"base": np.array([base]), "step": np.array([step]), "sd": sd}
+        """The likeliest mixture of equally spaced levels, from the line through the groups' means and from lines that
+        span the values: groups of like size split common levels and join rare ones."""
+        y, at = np.concatenate(groups).ravel(), np.arange(len(groups))
+        y = y[:: -(-len(y) // MOST_ROWS)]
+        least = 1e-3 * (float(np.ptp(y)) or 1.0)
+        means = np.array([group.mean() if len(group) else y.mean() for group in groups])
+        lines = [_line(at, means, np.array([len(group) for group in groups]) + 1e-9, least)]
+        low, high = np.quantile(y, [0.02, 0.999])
+        lines += [(float(low), max(float(high - low) / span, least)) for span in at[1:]]
+        _, base, step, sd = max(_mixture(y, at, *line, least) for line in lines)
+        found = {"base": np.array([base]), "step": np.array([step]), "sd": np.full(len(groups), sd)}
         return {name: value for name, value in found.items() if name in self.free_names}
+
+
+def _line(at: np.ndarray, values: np.ndarray, weight: np.ndarray, least: float) -> tuple[float, float]:
+    """The weighted least squares `base + step * at`, rising by `least` or more."""
+    middle = np.average(at, weights=weight)
+    slope = np.sum(weight * (at - middle) * values) / max(np.sum(weight * (at - middle) ** 2), 1e-9)
+    step = max(float(slope), least)
+    return float(np.average(values - step * at, weights=weight)), step
+
+
+def _mixture(
+    y: np.ndarray, at: np.ndarray, base: float, step: float, least: float
+) -> tuple[float, float, float, float]:
+    """Log likelihood, base, step and the one standard deviation after some steps of EM, rows taken as independent."""
+    share, sd = np.full(len(at), 1.0 / len(at)), max(step / 3, least)
+    for _ in range(EM_STEPS):
+        away = (y[:, None] - base - step * at) / sd
+        joint = share / sd * np.exp(-0.5 * away**2) + 1e-300
+        total = joint.sum(axis=1, keepdims=True)
+        gamma = joint / total
+        share = gamma.mean(axis=0)
+        base, step = _line(np.broadcast_to(at, gamma.shape), np.broadcast_to(y[:, None], gamma.shape), gamma, least)
+        sd = max(float(np.sqrt(np.mean(np.sum(gamma * (y[:, None] - base - step * at) ** 2, axis=1)))), least)
+    return float(np.sum(np.log(total))), base, step, sd
