@@ -50,6 +50,8 @@ class KeptRuns:
                 dwell = seconds(each["dwell_s"]) if timed else float(each["dwell"])
                 rows.append((name, state, float(each["level"]), dwell, float(each["stationary"])))
             found.append({"model": name, "run": str(run.path), "states": table})
+        if not found:  # stopped before the first was done
+            return found
         unit = next(iter(self.runs.values())).unit
         named = level_name(next(iter(self.posteriors.values())), unit)
         heads = ["model", "state", named, "mean dwell", "occupancy"]
