@@ -198,7 +198,7 @@ def block_sums(model: HMM, plan: Plan, block: Block, params: Mapping[str, jax.Ar
 
 def _as_asked(plan: Plan, natural: jax.Array, rounded: jax.Array, sums: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Sums, and the change of the log likelihood, from natural parameters as they were rounded for the kernel to those
-    that were asked for, to first order (F8). At 20 million rows rounding moves the log likelihood by tens of units."""
+    that were asked for, to first order (F8). At 20 million rows rounding can move the log likelihood by ten units."""
     if plan.kind != GAUSSIAN:
         return sums, jnp.sum(sums * jnp.where(sums != 0, natural - rounded, 0.0))
     dim = plan.width

@@ -123,7 +123,7 @@ def _forward(plan: Plan, rows: Any, *references: Any) -> None:
     def core(r: Any, carry: Any) -> Any:
         state, (total, over) = carry
         state, c, peak = step(plan.left + r, (r + 1) * n, *state)
-        # Summed with compensation: over a chunk plain rounding would cost as much as a posterior's own scatter.
+        # Summed with compensation: the rounding of a plain sum, chunk by chunk, adds up over many of them.
         term = jnp.where(r < read.core, jnp.log(c) + peak * math.log(2.0), 0.0) - over
         return state, (total + term, (total + term - total) - term)
 
