@@ -99,7 +99,7 @@ def numbers(model: HMM, params: dict[str, Any], sequences: Sequences) -> np.ndar
     transition = np.asarray(params["transition"])
     if model.n_states == 1:
         return free
-    dwell = 1.0 / (transition.sum(axis=2) - np.diagonal(transition, axis1=1, axis2=2))
+    dwell = 1.0 / (transition * (1.0 - np.eye(model.n_states))).sum(axis=2)  # no difference that could round to 0
     each = ({name: value[index] for name, value in params.items()} for index in range(len(free)))
     values = np.array([log_likelihood(model, one, sequences) for one in each])
     return np.concatenate([free, dwell, stationary_on_host(transition), values[:, None]], axis=1)

@@ -77,6 +77,13 @@ def rank_table(results: list[dict[str, Any]]) -> str:
             f"{min(result['p_values']):.3f} of {len(widths)} | {min(widths):.2f} to {max(widths):.2f} | "
             f"{'yes' if result['right'] else 'no'} |"
         )
+    every = [p for result in results for p in result["p_values"]]
+    chance, hours = min(1.0, len(every) * min(every)), sum(result["seconds"] for result in results) / 3600
+    lines += [
+        "",
+        f"All {len(every)} numbers together: the smallest p is {min(every):.4f}; the chance of one as small, if every "
+        f"posterior were right, is at most {chance:.2f}. It took {hours:.1f} hours of one core.",
+    ]
     return "\n".join(lines)
 
 
