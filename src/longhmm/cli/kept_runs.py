@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -45,10 +46,8 @@ class KeptRuns:
         for name, posterior in self.posteriors.items():
             run = self.runs[name]
             table = levels(posterior, preprocessing=run.preprocessing).join(posterior.dwell(rate=run.model_rate))
-            timed = run.model_rate is not None
             for state, each in table.iterrows():
-                dwell = seconds(each["dwell_s"]) if timed else float(each["dwell"])
-                rows.append((name, state, float(each["level"]), dwell, float(each["stationary"])))
+                rows.append((name, state, float(each["level"]), _dwell(each), float(each["stationary"])))
             found.append({"model": name, "run": str(run.path), "states": table})
         if not found:  # stopped before the first was done
             return found
@@ -61,3 +60,10 @@ class KeptRuns:
         if len(found) > 1:
             said.say(f"Two side by side: longhmm report {found[0]['run']} --beside {found[1]['run']}")
         return found
+
+
+def _dwell(state: Mapping[str, float]) -> str | float:
+    """A mean dwell time, in seconds where they are known; a model of one state never leaves it."""
+    if math.isinf(state["dwell"]):
+        return "never left"
+    return seconds(state["dwell_s"]) if "dwell_s" in state else float(state["dwell"])
