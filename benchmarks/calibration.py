@@ -2,8 +2,8 @@
 
 For every case: simulate data, run the default pipeline, run the No-U-Turn sampler of NumPyro on the exact log posterior
 of all data in several processes, and compare means, standard deviations and, for transitions that are nearly never
-seen, whole distributions. Needs only JAX, NumPyro and NumPy. Writes one JSON file per case to --out, and `table.md`
-from all of them.
+seen, whole distributions. Needs only JAX, NumPyro and NumPy. Writes one JSON file per case to --out,
+from which `report.py` makes the table.
 
     python benchmarks/calibration.py --cases gaussian3,poisson3 --workers 2 --effective 1000 --out calibration
 """
@@ -220,7 +220,7 @@ def verdict(result: dict[str, Any]) -> dict[str, Any]:
         "worst_shift": max(abs(row["shift"]) for row in common),
         "worst_sd_ratio": max((row["sd_ratio"] for row in common), key=lambda ratio: abs(ratio - 1)),
         "worst_kolmogorov": max((row["kolmogorov"] for row in rare), default=None),
-        "holds": over["shift"] <= 0.1 and over["sd_ratio"] <= 0.05 and over["kolmogorov"] <= 0.05,
+        "holds": over["shift"] <= 0.05 and over["sd_ratio"] <= 0.03 and over["kolmogorov"] <= 0.05,
         "least_ess": min(row["ess"] for row in result["rows"]),
         "least_exact_ess": min(row["exact_ess"] for row in result["rows"]),
     }
@@ -258,8 +258,6 @@ def main() -> None:
         result = run_case(name, options.workers, options.effective)
         (place / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         print(table([result]).splitlines()[-1], flush=True)
-    results = [json.loads(file.read_text()) for file in sorted(place.glob("*.json"))]
-    (place / "table.md").write_text(table([result for result in results if "rows" in result]) + "\n")
 
 
 if __name__ == "__main__":
