@@ -5,7 +5,7 @@ import numpy as np
 from longhmm.data.sequences import open_data
 from longhmm.model.memory import unfold
 from longhmm.posterior.diagnostics.dwell_times import exits
-from model.transitions.dwelling import FREE, KINDS, LAST, MEAN, hazards_of, model, of_hazards, params
+from model.transitions.dwelling import FREE, KINDS, MEAN, TIMES, lasting, model, params
 
 
 def test_mean_dwell_times_and_shares_of_time():
@@ -17,11 +17,18 @@ def test_mean_dwell_times_and_shares_of_time():
     np.testing.assert_allclose(np.linalg.matrix_power(matrix, 1 << 14)[0], far, rtol=1e-8)
 
 
+def test_mean_dwell_times_of_phases_that_repeat_themselves():
+    chances = lasting("phase-type", 1000)
+    matrix = model("phase-type").validate(params("phase-type"))["transition"]
+    np.testing.assert_allclose(1 / (1 - np.diag(matrix)), chances @ np.arange(1, 1001), rtol=1e-12)
+    assert matrix[0, 0] < 1 - 1 / TIMES[0].sum()  # some visits end early
+
+
 @KINDS
 def test_how_long_visits_last(kind):
     one = model(kind).transitions
     lengths = np.array([0, 1, 2, 3, 7])
-    chances = of_hazards(hazards_of(kind, LAST), 8)
+    chances = lasting(kind, 8)
     expected = 1.0 - np.concatenate([np.zeros((3, 1)), np.cumsum(chances, axis=1)], axis=1)[:, lengths]
     found = one.survival({"durations": params(kind)["durations"][None]}, lengths)
     np.testing.assert_allclose(found[0], expected, rtol=1e-8)

@@ -21,13 +21,11 @@ from model.transitions.dwelling import (
     EMISSION,
     EXITS,
     KINDS,
-    LAST,
     OWN,
     VALUES,
     chances_of,
-    hazards_of,
+    lasting,
     model,
-    of_hazards,
     params,
 )
 
@@ -61,7 +59,7 @@ def semi_markov(chances, first, initial, exits, logs):
 @pytest.mark.parametrize("fresh", [True, False])
 def test_likelihoods_are_those_of_a_semi_markov_chain(kind, fresh):
     logs = stats.norm.logpdf(VALUES[:, None], EMISSION["mean"], EMISSION["sd"])
-    chances = of_hazards(hazards_of(kind, LAST), 400)
+    chances = lasting(kind, 400)
     # In the midst of a dwell time, the rest of it is r rows with probability P(T >= r) / E[T].
     longer = 1.0 - np.cumsum(chances, axis=1) + chances
     first = chances if fresh else longer / longer.sum(axis=1, keepdims=True)
@@ -198,10 +196,24 @@ def test_priors():
 
 
 def test_it_is_stored():
-    for one in (model("gamma", 4, mean=dist.Gamma(2.0, 0.1)), model("free", 2, fresh=True)):
+    for one in (model("gamma", 4, mean=dist.Gamma(2.0, 0.1)), model("free", 2, fresh=True), model("phase-type", 3)):
         config = json.loads(json.dumps(model_to_config(one)))
         again = model_from_config(config)
         assert model_to_config(again) == config and jax.tree.structure(again) == jax.tree.structure(one)
+
+
+@pytest.mark.slow
+def test_brief_and_long_visits_are_found():
+    """One visit in three is long, which neither an ordinary chain nor a shape can say."""
+    one = model("phase-type", 2, n_states=2)
+    own = np.array([3.0, 40.0, 0.7, 4.0, 12.0, 0.5])
+    at = {"durations": [*own, 1.0, 1.0], "mean": [0.0, 1.0], "sd": [0.2, 0.2]}
+    states, values = lh.simulate(one, at, 30_000, seed=2)
+    posterior = lh.sample(one, values, draws=100, chains=2, seed=2, progress=False)
+    found = posterior.draws["durations"].stack(every=("chain", "draw")).values[:6]
+    assert np.all(np.abs(found.mean(axis=1) - own) < 3 * found.std(axis=1))
+    assert np.all(found[:2].std(axis=1) < 0.2 * own[:2])
+    assert np.mean(posterior.decode(values) == states) > 0.97
 
 
 @pytest.mark.slow
@@ -223,7 +235,10 @@ def test_shapes_are_found():
     ("make", "message"),
     [
         (lambda: lh.HMM(1, lh.Gaussian(), transitions=lh.Durations()), "n_states must be at least 2"),
-        (lambda: lh.Durations("weibull"), "kind must be one of 'negative-binomial', 'gamma', 'free', got 'weibull'."),
+        (
+            lambda: lh.Durations("weibull"),
+            "kind must be one of 'negative-binomial', 'gamma', 'free', 'phase-type', got",
+        ),
         (lambda: lh.Durations(phases=0), "phases must be"),
         (lambda: lh.Durations(mean=3.0), "mean must be one prior for all states"),
         (
@@ -237,6 +252,14 @@ def test_shapes_are_found():
                 np.zeros(5),
             ),
             r"params\['durations'\] must hold means above 1",
+        ),
+        (
+            lambda: lh.log_likelihood(
+                model("phase-type", 2, n_states=2),
+                {"durations": [3.0, 2.0, 0.5, 3.0, 4.0, 0.5, 1.0, 1.0], "mean": [0.0, 1.0], "sd": [1.0, 1.0]},
+                np.zeros(5),
+            ),
+            r"params\['durations'\] must hold rising times above 1 and chances to end between 0 and 1, and where",
         ),
     ],
 )

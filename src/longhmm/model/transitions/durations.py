@@ -11,19 +11,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from numpyro import distributions as dist
-from numpyro.distributions import Distribution, constraints
+from numpyro.distributions import Distribution
 
 from longhmm.errors import ModelError, check_whole
 from longhmm.inference.scaling import safe_log
-from longhmm.model.parameters import Named, Parameter, prior_of, specification
+from longhmm.model.parameters import Named, specification
 from longhmm.model.phases import long_run
 from longhmm.model.registry import TRANSITIONS
 from longhmm.model.transitions import TransitionModel
-from longhmm.model.transitions import hazards as dwell
+from longhmm.model.transitions.dwell_kinds import KINDS, Kind
 from longhmm.model.transitions.hazards import Steps
 
-KINDS = ("negative-binomial", "gamma", "free")
-LEAST, MOST = 1e-6, 1 - 1e-6  # of hazards: what rounding leaves of them
 _long_run = jax.jit(long_run)
 _steps = jax.jit(lambda moves, parameters: jax.vmap(moves.steps)(parameters))
 
@@ -39,13 +37,16 @@ class Durations(TransitionModel):
     Args:
         kind: "negative-binomial": T - 1 has the mean `mean - 1` and a shape, 1 where dwell times are geometric as those
             of an ordinary hidden Markov model, larger where they scatter less; "gamma": T is a gamma variable, rounded
-            up to whole rows, with a mean and a shape; "free": one hazard, the chance to leave, for every phase.
-        phases: number of phases D of each state. Dwell times beyond D rows have a geometric tail; a distribution with a
-            shape is right as far as its mean is well below 8 D, or 256.
-        mean: prior of the mean of T - 1, in rows; log-normal with median 20 and a standard deviation of 2 of the
-            logarithm by default.
+            up to whole rows, with a mean and a shape; "free": one hazard, the chance to leave, for every phase;
+            "phase-type": phases of geometric times, each longer on average than the one before, after each of which
+            a visit ends or goes on (a Coxian distribution): visits of several kinds, brief and long, in one state.
+        phases: number of phases D of each state; 20 by default, and 2 of "phase-type". In other kinds dwell times
+            beyond D rows have a geometric tail; one with a shape is right as far as its mean is well below 8 D, or 256.
+        mean: prior of the mean of T - 1, in rows, or of the mean of each phase less 1; log-normal with median 20 and a
+            standard deviation of 2 of the logarithm by default.
         shape: prior of the shape; log-normal with median 1 and a standard deviation of 1 by default.
-        hazard: prior of hazards where they are free; Beta(1, 3) by default.
+        hazard: prior of hazards where they are free, Beta(1, 3) by default, or of the chance that a visit ends after a
+            phase of "phase-type", uniform by default.
         fresh: whether sequences begin with a new dwell time, as trials do; else they begin in the midst of one, as
             recordings do.
 
@@ -64,21 +65,24 @@ class Durations(TransitionModel):
         self,
         kind: str = "negative-binomial",
         *,
-        phases: int = 20,
+        phases: int | None = None,
         mean: Any = None,
         shape: Any = None,
         hazard: Any = None,
         fresh: bool = False,
     ) -> None:
-        check_whole("phases", phases, 1)
         if kind not in KINDS:
             raise ModelError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}.")
+        phases = KINDS[kind].phases if phases is None else phases
+        check_whole("phases", phases, 1)
         self.kind, self.phases, self.fresh, self.n_states = kind, int(phases), bool(fresh), 0
         self.priors = Named(
             {
                 "mean": _one("mean", dist.LogNormal(np.log(20.0), 2.0) if mean is None else mean),
                 "shape": _one("shape", dist.LogNormal(0.0, 1.0) if shape is None else shape),
-                "hazard": _one("hazard", dist.Beta(1.0, 3.0) if hazard is None else hazard),
+                "hazard": _one(
+                    "hazard", dist.Beta(1.0, 1.0 if KINDS[kind].repeats else 3.0) if hazard is None else hazard
+                ),
             }
         )
 
@@ -100,73 +104,68 @@ class Durations(TransitionModel):
 
     @property
     def terms(self) -> tuple[str, ...]:  # type: ignore[override]
-        states = range(self.n_states)
-        own = [f"{name} {state}" for name in ("mean", "shape") for state in states]
-        free = [f"hazard {state} at {phase + 1}" for state in states for phase in range(self.phases)]
-        exits = [f"{one} -> {other}" for one in states for other in states if one != other]
-        return (*(free if self.kind == "free" else own), *exits)
+        states, names = range(self.n_states), self._kind.names(self.phases)
+        own = [name.format(state) for state in states for name in names]
+        if not self._kind.by_state:
+            own = [name.format(state) for name in names for state in states]
+        return (*own, *(f"{one} -> {other}" for one in states for other in states if one != other))
+
+    @property
+    def _kind(self) -> Kind:
+        return KINDS[self.kind]
 
     @property
     def _n_own(self) -> int:
         """How many of the numbers belong to dwell times; the others say where states lead."""
-        return self.n_states * (self.phases if self.kind == "free" else 2)
+        return self.n_states * len(self._kind.names(self.phases))
 
     @property
     def n_free(self) -> int:
         return self._n_own + self.n_states * (self.n_states - 2)
 
+    def _own(self, listed: Any) -> Any:
+        """`(..., S, W)`, the numbers of every state's dwell times."""
+        own = listed[..., : self._n_own]
+        if self._kind.by_state:
+            return own.reshape(*own.shape[:-1], self.n_states, -1)
+        return own.reshape(*own.shape[:-1], -1, self.n_states).swapaxes(-1, -2)
+
+    def _listed(self, own: Any) -> Any:
+        """Inverse of `_own`."""
+        return (own if self._kind.by_state else own.swapaxes(-1, -2)).reshape(*own.shape[:-2], -1)
+
     def constrain(self, coordinates: jax.Array) -> jax.Array:
-        own, rest = coordinates[: self._n_own], coordinates[self._n_own :].reshape(self.n_states, self.n_states - 2)
+        rest = coordinates[self._n_own :].reshape(self.n_states, self.n_states - 2)
         logits = jnp.concatenate([rest, jnp.zeros((self.n_states, 1), rest.dtype)], axis=1)
-        if self.kind == "free":
-            times = jnp.clip(jax.nn.sigmoid(own), LEAST, MOST)
-        else:
-            times = jnp.exp(own).at[: self.n_states].add(1.0)
+        times = self._listed(self._kind.constrain(self._own(coordinates)))
         return jnp.concatenate([times, jnp.ravel(jax.nn.softmax(logits, axis=1))])
 
     def unconstrain(self, parameter: jax.Array) -> jax.Array:
-        own, exits = self._parts(parameter)
-        logs = safe_log(exits)
-        if self.kind == "free":
-            times = safe_log(own) - jnp.log1p(-own)
-        else:
-            times = safe_log(own.at[: self.n_states].add(-1.0))
+        logs = safe_log(self._onward(parameter))
+        times = self._listed(self._kind.unconstrain(self._own(jnp.asarray(parameter))))
         return jnp.concatenate([times, jnp.ravel(logs[:, :-1] - logs[:, -1:])])
 
-    def _parts(self, parameter: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """Numbers of dwell times, and `(S, S - 1)` probabilities of the next state."""
-        return parameter[: self._n_own], parameter[self._n_own :].reshape(self.n_states, self.n_states - 1)
+    def _onward(self, parameter: jax.Array) -> jax.Array:
+        """`(S, S - 1)` probabilities of the next state."""
+        return parameter[self._n_own :].reshape(self.n_states, self.n_states - 1)
 
     def log_jacobian(self, parameter: jax.Array) -> jax.Array:
-        own, exits = self._parts(parameter)
+        exits = self._onward(parameter)
         volume = jnp.sum(safe_log(exits)) if self.n_states > 2 else jnp.zeros((), parameter.dtype)
-        if self.kind == "free":
-            return volume + jnp.sum(safe_log(own) + jnp.log1p(-own))
-        return volume + jnp.sum(safe_log(own.at[: self.n_states].add(-1.0)))
+        return volume + self._kind.log_jacobian(self._own(jnp.asarray(parameter)))
 
     def log_prior(self, parameter: jax.Array) -> jax.Array:
-        own, _ = self._parts(parameter)  # uniform in where states lead
-        if self.kind == "free":
-            return jnp.sum(self._prior("hazard", constraints.unit_interval).log_prob(own))
-        mean = self._prior("mean", constraints.positive).log_prob(own[: self.n_states] - 1.0)
-        return jnp.sum(mean) + jnp.sum(self._prior("shape", constraints.positive).log_prob(own[self.n_states :]))
-
-    def _prior(self, name: str, region: Any) -> Any:
-        return prior_of(Parameter(name, (), self.priors[name], None, region))
+        return self._kind.log_prior(self._own(parameter), self.priors)  # uniform in where states lead
 
     @property
     def possible(self) -> tuple[np.ndarray, np.ndarray]:
         """`(D,)` each: whether a phase may repeat itself, and whether another follows it."""
         last = np.arange(self.phases) == self.phases - 1
-        return last, ~last
+        return last | self._kind.repeats, ~last
 
     def steps(self, parameter: jax.Array) -> Steps:
         """What may happen in every phase of every state."""
-        own, _ = self._parts(jnp.asarray(parameter))
-        if self.kind == "free":
-            return dwell.free(own.reshape(self.n_states, self.phases))
-        of = {"negative-binomial": dwell.negative_binomial, "gamma": dwell.gamma}[self.kind]
-        return of(own[: self.n_states], own[self.n_states :], self.phases)
+        return self._kind.steps(self._own(jnp.asarray(parameter)), self.phases)
 
     @cached_property
     def _others(self) -> np.ndarray:
@@ -182,9 +181,8 @@ class Durations(TransitionModel):
         return xp.concatenate([exits, xp.zeros_like(exits[..., :1])], axis=-1)[..., self._others]
 
     def renumbered(self, parameter: Any, order: Any) -> Any:
-        lead, xp = parameter.shape[:-1], np if isinstance(parameter, np.ndarray) else jnp
-        shape, axis = ((self.n_states, self.phases), -2) if self.kind == "free" else ((2, self.n_states), -1)
-        own = parameter[..., : self._n_own].reshape(*lead, *shape).take(order, axis).reshape(*lead, -1)
+        xp: Any = np if isinstance(parameter, np.ndarray) else jnp
+        own = self._listed(self._own(parameter).take(order, -2))
         exits = self.exits(parameter).take(order, -2).take(order, -1)[..., ~np.eye(self.n_states, dtype=bool)]
         return xp.concatenate([own, exits], axis=-1)
 
@@ -198,6 +196,11 @@ class Durations(TransitionModel):
     def survival(self, params: Mapping[str, Any], lengths: np.ndarray) -> np.ndarray:
         with jax.enable_x64(True):
             steps = jax.tree.map(np.asarray, _steps(self, np.asarray(params[self.parameter], np.float64)))
+        if self._kind.repeats:
+            stay, onward = (np.exp(each)[..., None] for each in steps[:2])
+            within = stay * np.eye(self.phases) + onward * np.eye(self.phases, k=1)
+            powers = [np.linalg.matrix_power(within, int(length))[..., 0, :].sum(-1) for length in lengths]
+            return np.stack(powers, axis=-1)
         # In the phases that count, and from then on in the last.
         counted = np.cumsum(steps.onward, axis=2) - steps.onward
         behind = np.maximum(np.asarray(lengths) - self.phases + 1, 0)
@@ -205,21 +208,21 @@ class Durations(TransitionModel):
         return np.asarray(np.exp(logs))
 
     def start(self, counts: np.ndarray) -> np.ndarray:
-        """Geometric dwell times with the means that counted transitions imply."""
+        """Dwell times, geometric or nearly so, with the means that counted transitions imply."""
         off = ~np.eye(self.n_states, dtype=bool)
         exits = (counts + 0.5)[off].reshape(self.n_states, -1)
         leave = np.clip(exits.sum(axis=1) / (exits.sum(axis=1) + np.diag(counts) + 0.5), 1e-4, 0.9)
-        own = np.repeat(leave, self.phases) if self.kind == "free" else np.append(1.0 / leave, np.ones(self.n_states))
+        own = self._listed(self._kind.geometric(leave, self.phases))
         return np.concatenate([own, np.ravel(exits / exits.sum(axis=1, keepdims=True))])
 
     def complete(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
         given = np.asarray(params.get(self.parameter, ()), np.float64)
         if given.shape == self.shape:
-            own, exits = given[: self._n_own], given[self._n_own :].reshape(self.n_states, -1)
-            right = np.allclose(exits.sum(axis=1), 1.0, atol=1e-4) and np.all(exits >= 0) and np.all(own > 0)
-            if not (right and np.all(own < 1 if self.kind == "free" else own[: self.n_states] > 1)):
-                what = "hazards between 0 and 1" if self.kind == "free" else "means above 1, positive shapes"
-                raise ModelError(f"params['durations'] must hold {what}, and where each state leads, got {given}.")
+            exits = given[self._n_own :].reshape(self.n_states, -1)
+            right = np.allclose(exits.sum(axis=1), 1.0, atol=1e-4) and np.all(exits >= 0)
+            if not (right and self._kind.right(self._own(given))):
+                what = f"{self._kind.needs}, and where each state leads"
+                raise ModelError(f"params['durations'] must hold {what}, got {given}.")
         return super().complete(params)
 
     def options(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ FURTHER, LEAST = 8, 256  # times as many terms as phases are added up in the tai
 FLATTEST = -1e-6  # logarithm of the ratio of two terms in the tail, at most: what rounding leaves of it
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(12)  # of integrals over one row
 TERMS = 80  # of the series of an integral from 0
+SHORTEST = 1e-6  # mean rows beyond the first: what rounding leaves of them
 
 
 class Steps(NamedTuple):
@@ -83,6 +84,15 @@ def free(hazards: jax.Array) -> Steps:
     """A hazard `(S, D)` for every phase."""
     last, onward = np.arange(hazards.shape[1]) == hazards.shape[1] - 1, jnp.log1p(-hazards)
     return Steps(jnp.where(last, onward, 0.0), jnp.where(last, 0.0, onward), jnp.log(hazards))
+
+
+def phase_type(times: jax.Array, ends: jax.Array) -> Steps:
+    """Phases `(S, D)` of geometric times with these means, after which, but for the last, a visit ends with chances
+    `(S, D - 1)`: a Coxian distribution."""
+    away, none = -jnp.log(times), jnp.zeros_like(times[:, :1])
+    stay = jnp.log(jnp.maximum(times - 1.0, SHORTEST)) + away
+    onward = jnp.concatenate([away[:, :-1] + jnp.log1p(-ends), none], axis=1)
+    return Steps(stay, onward, away + jnp.concatenate([jnp.log(ends), none], axis=1))
 
 
 def _beyond(logs: jax.Array, log_ratio: jax.Array) -> jax.Array:
