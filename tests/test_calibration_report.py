@@ -26,7 +26,8 @@ def test_tables_and_picture(tmp_path):
     }  # fmt: skip
     ranks = {
         "method": "Gibbs", "model": "poisson2", "length": 500, "replications": 100, "failed": [], "names": ["rate[0]"],
-        "p_values": [0.4], "widths": [1.02], "right": True, "draws": 99, "below": [[5 * i for i in range(1, 21)]],
+        "p_values": [0.4], "widths": [1.02], "right": True, "draws": 99, "seconds": 1800.0,
+        "below": [[5 * i for i in range(1, 21)]],
     }  # fmt: skip
     (folder / "methods-rare3.json").write_text(json.dumps(methods))
     (folder / "sbc-Gibbs-poisson2.json").write_text(json.dumps(ranks))
@@ -38,4 +39,5 @@ def test_tables_and_picture(tmp_path):
     assert "| EM (a point) | 0.07 |  |  |  |  | 2 | 3.0e+06 |" in text
     assert "| SGHMC | The chain left the region" in text
     assert "| Gibbs | poisson2 | 500 | 100 | 0.400 of 1 | 1.02 to 1.02 | yes |" in text
+    assert "All 1 numbers together: the smallest p is 0.4000" in text and "It took 0.5 hours of one core." in text
     assert (folder / "ranks.png").stat().st_size > 1000 and "(calibration/ranks.png)" in text
