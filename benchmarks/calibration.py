@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from kinds import KINDS, Case, kind
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 RARE = 2e-3  # transitions below this probability are compared as whole distributions
@@ -31,12 +32,14 @@ for start, cycle, bridge in ((0, (0, 1, 2), 3), (4, (4, 5, 6), 7)):
 MEANS = [(-50, 0), (30, -30), (30, 30), (-100, -10), (40, -40), (-65, 0), (40, 40), (100, 10)]
 
 
-def case(name: str) -> tuple[Any, dict[str, Any], int]:
-    """Model, true parameters and length."""
+def case(name: str, length: int | None = None) -> Case:
+    """Model, true parameters, length and covariates; of another length where one is given."""
     import numpyro.distributions as dist
 
     import longhmm as lh
 
+    if name in KINDS:
+        return kind(name, length)
     slow3 = [[0.95, 0.03, 0.02], [0.04, 0.9, 0.06], [0.02, 0.08, 0.9]]
     cases = {
         "gaussian3": (
@@ -71,21 +74,22 @@ def case(name: str) -> tuple[Any, dict[str, Any], int]:
             1_000_000,
         ),
     }
-    return cases[name]
+    model, params, usual = cases[name]
+    return Case(model, params, length or usual)
 
 
-def data_of(name: str) -> tuple[Any, Any]:
+def data_of(name: str, length: int | None = None) -> tuple[Any, Any]:
     """The resolved model and its simulated data; the same in every process."""
     import longhmm as lh
 
-    model, params, length = case(name)
-    sequences = lh.open_data(lh.simulate(model, params, length, seed=11)[1])
+    model, params, rows, covariates = case(name, length)
+    sequences = lh.open_data(lh.simulate(model, params, rows, seed=11, covariates=covariates)[1], covariates=covariates)
     return model.resolve(sequences), sequences
 
 
-def exact_chain(job: tuple[str, dict[str, np.ndarray], np.ndarray, int, int]) -> np.ndarray:
+def exact_chain(job: tuple[str, int | None, dict[str, np.ndarray], np.ndarray, int, int]) -> np.ndarray:
     """One chain of exact draws in whitened coordinates `z`, `theta = theta* + L z`; `(draws, P)`."""
-    name, centre, factor, seed, draws = job
+    name, length, centre, factor, seed, draws = job
     os.environ["LONGHMM_THREADS"] = "1"  # chains run side by side, a process each
     import jax
     import jax.numpy as jnp
@@ -94,7 +98,7 @@ def exact_chain(job: tuple[str, dict[str, np.ndarray], np.ndarray, int, int]) ->
     from longhmm.target.coordinates import Flat
     from longhmm.target.target import ExactPosterior
 
-    model, sequences = data_of(name)
+    model, sequences = data_of(name, length)
     with jax.enable_x64(True):
         flat = Flat.like(centre)
         start = jnp.asarray(flat.ravel_numpy(centre))
@@ -123,11 +127,12 @@ def natural(model: Any, coordinates: dict[str, np.ndarray]) -> dict[str, np.ndar
     params.pop("initial")
     free = {name for name, each in model.emission.parameters(model.n_states).items() if each.is_free}
     columns = {}
-    for name in sorted({"transition"} | free):
+    for name in sorted({model.transitions.parameter} | free):
         value = np.asarray(params[name])
         for entry in np.ndindex(value.shape[1:]):
-            if not (name == "covariance" and entry[1] > entry[2]):
-                columns[f"{name}{list(entry)}"] = value[(slice(None), *entry)].reshape(lead)
+            column = value[(slice(None), *entry)]
+            if not (name == "covariance" and entry[1] > entry[2]) and np.ptp(column) > 0:  # the rest is known
+                columns[f"{name}{list(entry)}"] = column.reshape(lead)
     return columns
 
 
@@ -165,7 +170,7 @@ def _relative_error(draws: np.ndarray, size: float) -> float:
     return float(0.5 * squares.std() / squares.mean() / np.sqrt(size))
 
 
-def run_case(name: str, workers: int, effective: int) -> dict[str, Any]:
+def run_case(name: str, workers: int, effective: int, length: int | None = None) -> dict[str, Any]:
     from longhmm.run.request import Request
     from longhmm.run.run import Run, carry_out
     from longhmm.samplers.contract import Start
@@ -173,7 +178,7 @@ def run_case(name: str, workers: int, effective: int) -> dict[str, Any]:
     from longhmm.target.coordinates import Flat
     from longhmm.target.target import StreamedPosterior
 
-    model, sequences = data_of(name)
+    model, sequences = data_of(name, length)
     draws = -(-effective * 2 // 4)
     began = time.perf_counter()
     sampler = ControlVariateSGLD().tune(StreamedPosterior(model, sequences), Start(seed=5))
@@ -182,7 +187,7 @@ def run_case(name: str, workers: int, effective: int) -> dict[str, Any]:
     seconds = time.perf_counter() - began
     flat = Flat.like(found.mode)
     factor = np.asarray(found.factor, np.float64)
-    jobs = [(name, found.mode, factor, 100 + n, -(-effective * 5 // 4 // workers)) for n in range(workers)]
+    jobs = [(name, length, found.mode, factor, 100 + n, -(-effective * 5 // 4 // workers)) for n in range(workers)]
     began = time.perf_counter()
     with multiprocessing.get_context("spawn").Pool(workers) as pool:
         whitened = np.stack(pool.map(exact_chain, jobs))
@@ -246,7 +251,9 @@ def table(results: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", default="gaussian3,cycles8,lognormal2,poisson2,poisson3,rare3,student2")
+    usual = ("gaussian3", "cycles8", "lognormal2", "poisson2", "poisson3", "rare3", "student2", *KINDS)
+    parser.add_argument("--cases", default=",".join(usual))
+    parser.add_argument("--length", type=int, help="rows of every case, to try one; its own by default")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--effective", type=int, default=5000, help="effective draws wanted on both sides")
     parser.add_argument("--out", default="calibration")
@@ -255,7 +262,7 @@ def main() -> None:
     place = Path(options.out)
     place.mkdir(parents=True, exist_ok=True)
     for name in filter(None, options.cases.split(",")):
-        result = run_case(name, options.workers, options.effective)
+        result = run_case(name, options.workers, options.effective, options.length)
         (place / f"{name}.json").write_text(json.dumps(result, indent=1) + "\n")
         print(table([result]).splitlines()[-1], flush=True)
 

@@ -220,7 +220,7 @@ def main() -> None:
     mode = find_mode(model, sequences)
     factor = whitening(mode.information)
     each = -(-options.effective * 5 // 4 // options.workers)
-    jobs = [(options.case, mode.coordinates, factor, 100 + worker, each) for worker in range(options.workers)]
+    jobs = [(options.case, None, mode.coordinates, factor, 100 + worker, each) for worker in range(options.workers)]
     began = time.perf_counter()
     with multiprocessing.get_context("spawn").Pool(options.workers) as pool:
         whitened = np.stack(pool.map(exact_chain, jobs))
