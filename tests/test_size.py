@@ -18,8 +18,8 @@ ADDED = {
     # a slow baseline
     *("drift.py", "drifting.py"),
     # covariates by formulas, for emissions and for transitions, and columns by name
-    *("along.py", "by_formula.py", "columns.py", "covariates.py", "formula.py", "logit.py", "made_of.py"),
-    *("regression.py", "smooth.py", "terms.py"),
+    *("along.py", "by_formula.py", "columns.py", "covariates.py", "formula.py", "leverage.py", "logit.py"),
+    *("made_of.py", "regression.py", "smooth.py", "terms.py"),
     # rates per second, averaging detectors, identical channels, durations
     *("channels.py", "durations.py", "dwell_kinds.py", "equally_spaced.py", "frame_average.py", "hazards.py"),
     *("kinetics.py", "phases.py", "rates.py", "renumbering.py"),

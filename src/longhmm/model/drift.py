@@ -68,6 +68,8 @@ class Drift(Tree):
     Gaussian(drift=Drift(knots=40))
     """
 
+    weighs: ClassVar[bool] = False  # every row has its place in time
+
     def __init__(self, knots: int = KNOTS, *, scale: float | None = None, rows: int | None = None) -> None:
         check_whole("knots", knots, 1, ModelError)
         if scale is not None and not (np.ndim(scale) == 0 and 0 < scale < np.inf):

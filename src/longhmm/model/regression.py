@@ -43,6 +43,8 @@ class Regression(Tree):
     Poisson(rate='~ temp')
     """
 
+    weighs: ClassVar[bool] = True  # whether rows with rare values of its columns tell more than others
+
     def __init__(self, formula: str, *, intercept: Any = None, slope: Any = None) -> None:
         self.formula: Formula | None = Formula(formula)
         self.text = self.formula.text

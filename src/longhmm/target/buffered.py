@@ -24,6 +24,7 @@ from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
 from longhmm.target.buffer_length import BufferEstimate, FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import Coordinates, add, natural, natural_score, prior_gradient
+from longhmm.target.leverage import group_leverage
 from longhmm.target.minibatch import Minibatch, MinibatchSource, host_rows, with_numbers
 from longhmm.target.systematic import Windows, groups_of, plan_unequal
 from longhmm.target.target import Estimate, StreamedPosterior, Target, impossible_windows
@@ -217,6 +218,8 @@ def group_importance(model: HMM, params: Params, sequences: Sequences, groups: P
     found = [_shares(model, narrow, *rates, each) for each in ahead(read, -(-groups.n_blocks // batch))]
     shares = np.concatenate([np.asarray(each, np.float64) for each in found], axis=1)[:, : groups.n_blocks]
     shares = np.where(np.isfinite(shares), shares, 0.0)  # rows that no parameters can explain
+    leverage = group_leverage(model, sequences, groups)
+    shares = shares if leverage is None else np.vstack([shares, _few_bits(leverage)])
     sums = shares.sum(axis=1, keepdims=True)
     importance = np.divide(shares, sums, out=np.zeros_like(shares), where=sums > 0).sum(axis=0)
     # One state makes no transitions; where nothing can be explained, nothing is known to matter more.

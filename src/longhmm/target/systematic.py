@@ -26,7 +26,8 @@ WIDE = np.int64, 1 << 61  # places, then, and how many
 
 @dataclass(frozen=True)
 class Importance:
-    """Draw the stretches that tell most about rare states and rare transitions more often, and weigh them less.
+    """Draw the stretches that tell most about rare states, transitions and values of covariates more often, and weigh
+    them less.
 
     A first pass over the data finds them. Weights are exact, so that this never changes the mean of gradients.
 
