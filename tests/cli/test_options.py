@@ -101,6 +101,22 @@ def test_schemes_have_rates_per_second():
         scheme_or_formula("C <-> O", "~ temp", 500.0)
 
 
+def test_dwell_times_have_names():
+    how = dict(data=open_data(RNG.normal(size=50)), priors=[])
+    model = build_model("gaussian", 2, stay=None, durations="gamma:30", **how)
+    assert (model.transitions.kind, model.transitions.phases) == ("gamma", 30)
+    assert build_model("gaussian", 2, stay=None, durations="phase-type", **how).transitions.phases == 2
+    assert build_model("gaussian", 2, stay=5.0, durations="geometric", **how).transitions.dirichlet
+    for text in ("weibull", "gamma:", "gamma:many", ""):
+        with pytest.raises(
+            ModelError, match="--durations must be one of geometric, negative-binomial, gamma, free, ph"
+        ):
+            build_model("gaussian", 2, stay=None, durations=text, **how)
+    for more in ({"stay": 5.0}, {"stay": None, "transitions": "~ temp"}):
+        with pytest.raises(ModelError, match="--durations must not be given with --scheme, --transitions or --stay"):
+            build_model("gaussian", 2, durations="free", **more, **how)
+
+
 def test_priors_are_shown_with_their_numbers():
     import numpyro.distributions as dist
 

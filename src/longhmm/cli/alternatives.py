@@ -1,4 +1,4 @@
-"""Models that `longhmm compare` ranks: every number of states with each kind of noise and each baseline."""
+"""Models that `longhmm compare` ranks: every number of states with each kind of noise, baseline and dwell times."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -11,15 +11,26 @@ if TYPE_CHECKING:
 
 Noises = Annotated[list[str] | None, modelling("--noise", help="As of `fit`, or none; repeat it to compare several.")]
 Drifts = Annotated[list[int] | None, modelling("--drift", min=0, help="Knots, or 0; repeat it to compare several.")]
+DwellTimes = Annotated[
+    list[str] | None, modelling("--durations", help="As of `fit`, or geometric; repeat it to compare several.")
+]
+WHITE, GEOMETRIC = "none", "geometric"
 
 
 def alternatives(
-    numbers: Sequence[int], noise: list[str] | None, drift: list[int] | None, build: Callable[..., "HMM"]
+    numbers: Sequence[int],
+    noise: list[str] | None,
+    drift: list[int] | None,
+    durations: list[str] | None,
+    build: Callable[..., "HMM"],
 ) -> dict[str, "HMM"]:
-    """By name, what `build(n_states, noise=..., drift=...)` makes."""
+    """By name, what `build(n_states, noise=..., drift=..., durations=...)` makes; one state has no dwell times."""
     found = {}
-    for n, own, knots in itertools.product(numbers, noise or ["none"], drift or [0]):
-        white = own == "none"
-        said = [f"{n} state{'s' if n > 1 else ''}", "" if white else own, f"drift {knots}" if knots else ""]
-        found[", ".join(filter(None, said))] = build(n, noise=None if white else own, drift=knots or None)
+    for n, *own in itertools.product(numbers, noise or [WHITE], drift or [0], durations or [GEOMETRIC]):
+        usual = own[0] == WHITE, own[1] == 0, own[2] == GEOMETRIC or n == 1
+        coloured, knots, lasting = (None if plain else each for plain, each in zip(usual, own, strict=True))
+        said = [f"{n} state{'s' if n > 1 else ''}", coloured, f"drift {knots}" if knots else None, lasting]
+        name = ", ".join(str(each) for each in said if each)
+        if name not in found:
+            found[name] = build(n, noise=coloured, drift=knots, durations=lasting)
     return found

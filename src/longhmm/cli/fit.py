@@ -12,7 +12,7 @@ from typer import Option
 
 from longhmm import samplers
 from longhmm.cli import options
-from longhmm.cli.alternatives import Drifts, Noises, alternatives
+from longhmm.cli.alternatives import Drifts, DwellTimes, Noises, alternatives
 from longhmm.cli.language import how_often, rate_of_rows
 from longhmm.cli.output import INTERRUPTED, Output, guarded, seconds
 from longhmm.errors import LongHMMError, ModelError
@@ -55,6 +55,7 @@ def fit(
     drift: options.Drift = None,
     transitions: options.Transitions = None,
     scheme: options.Scheme = None,
+    durations: options.Durations = None,
     stay: options.Stay = None,
     sampler: options.Sampler = samplers.AUTO,
     chains: options.Chains = 4,
@@ -87,7 +88,8 @@ def fit(
     said.say(f"Emission: {guess.name} ({guess.reason})")
     moves = scheme_or_formula(scheme, transitions, rate and rate / decimate)
     more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, lags=lags, noise=noise, response=response)
-    model = options.build_model(guess.name, states, data, transitions=moves, drift=drift, **more)
+    more |= dict(transitions=moves, durations=durations, drift=drift)
+    model = options.build_model(guess.name, states, data, **more)
     request: dict[str, Any] = dict(recordings=options.located(recordings), dataset=dataset, **names, rate=rate)
     request |= dict(unit=recording.unit, preprocessing=steps.to_dict(), held_out=held_out, emission=guess._asdict())
     wanted = dict(sampler=sampler, chains=chains, draws=draws, seed=seed, time_limit=time_limit)
@@ -149,6 +151,7 @@ def compare(
     response: options.Response = None,
     drift: Drifts = None,
     transitions: options.Transitions = None,
+    durations: DwellTimes = None,
     stay: options.Stay = None,
     sampler: options.Sampler = samplers.AUTO,
     chains: options.Chains = 4,
@@ -156,7 +159,7 @@ def compare(
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Fit several numbers of states, --noise and --drift, and rank them by how well they predict data not seen."""
+    """Fit several numbers of states, --noise, --drift, --durations, and rank them by how they predict data not seen."""
     from longhmm.cli.kept_runs import KeptRuns
     from longhmm.model.formula import chosen_columns
     from longhmm.posterior.compare import compare as rank
@@ -170,14 +173,14 @@ def compare(
     said.say(f"{recording.name}: {data.length:,} samples; emission: {guess.name} ({guess.reason})")
     how: Any = dict(priors=prior or [], stay=stay, held_out=held_out, transitions=transitions, lags=lags)
     how |= dict(response=response)
-    models = alternatives(numbers, noise, drift, partial(options.build_model, guess.name, data=data, **how))
+    models = alternatives(numbers, noise, drift, durations, partial(options.build_model, guess.name, data=data, **how))
     wanted: Any = dict(sampler=sampler, chains=chains, draws=draws, seed=seed)
     request = dict(recordings=options.located(recordings), dataset=dataset, **names, rate=rate, sample=wanted)
     request |= dict(unit=recording.unit, preprocessing=steps.to_dict(), held_out=held_out, emission=guess._asdict())
     kept = KeptRuns(out, overwrite, request, models)
 
     def fitted(model: HMM, training: Any) -> Posterior:
-        said.say(f"Fitting {model.n_states} state(s) ...")
+        said.say(f"Fitting {kept.names[id(model)]} ...")
         return kept.keep(model, sample(model, training, verdict=False, **wanted))
 
     ranked = rank(models, data, held_out=held_out, fit=fitted)

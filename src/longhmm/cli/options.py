@@ -88,6 +88,7 @@ Response = Annotated[str | None, modelling(help="What is shown after a step: 0.3
 Drift = Annotated[int | None, modelling(min=1, help="Knots of a slow baseline, common to all states, such as 20.")]
 Transitions = Annotated[str | None, modelling(help="Formula of covariates, columns of the file, such as '~ temp'.")]
 Scheme = Annotated[str | None, modelling(help="Kinetic scheme with rates per second, such as 'C1 <-> C2 <-> O'.")]
+Durations = Annotated[str | None, modelling(help="Dwell times: negative-binomial, gamma, free, phase-type; gamma:30.")]
 Stay = Annotated[float | None, modelling(help="Prior weight of staying in a state, in observations (moving has 1).")]
 Chains = Annotated[int, sampling(min=1, help="Independent chains.")]
 Draws = Annotated[int, sampling(min=1, help="Draws kept of each chain.")]
@@ -141,8 +142,9 @@ def build_model(
     from longhmm.backends.read import partly_observed
     from longhmm.model.hmm import HMM
     from longhmm.model.transitions.dirichlet import Sticky
+    from longhmm.model.transitions.durations import by_dwell_times
 
-    transitions = given.pop("transitions", None)
+    transitions = by_dwell_times(given.pop("durations", None), given.pop("transitions", None), stay)
     given = {each: value for each, value in given.items() if value is not None}
     emission = registry.emission_from_name(name, data, **dict(parse_prior(text) for text in priors), **given)
     if stay is not None and not stay > 0:

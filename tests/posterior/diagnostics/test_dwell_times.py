@@ -11,6 +11,7 @@ from longhmm.model.emissions.gaussian import Gaussian
 from longhmm.model.emissions.tied import Tied
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
+from longhmm.model.transitions.durations import Durations
 from longhmm.posterior.diagnostics import drawn_path
 from longhmm.posterior.diagnostics import dwell_times as module
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath
@@ -20,6 +21,7 @@ from longhmm.posterior.diagnostics.dwell_times import (
     exits,
     judge,
     judge_dwell_times,
+    other_durations,
 )
 from longhmm.posterior.events import complete_visits, dwell_histogram
 from posterior.fakes import gaussian_model
@@ -159,6 +161,22 @@ def test_small_departures_are_let_pass_however_sure_they_are():
     assert judge_dwell_times(gaussian_model(), [sure._replace(size=0.2, p_value=0.5, trend=1e-5)], {})
     unsure = sure._replace(size=0.4, p_value=0.0005)
     assert judge_dwell_times(gaussian_model(), [unsure, unsure._replace(p_value=0.3)], {}) == []
+
+
+def test_the_remedy_is_a_line_of_python_and_an_option():
+    off = DwellTimes(1, 1e-30, 0.5, 0.4, 0.6, 8, seen=100, expected=90.0, mean=12.3)
+    (reason,) = judge_dwell_times(gaussian_model(), [off], {})
+    line = 'try transitions=lh.Durations("negative-binomial", phases=30), on the command line --durations '
+    assert f"{line}negative-binomial:30, or lh.HMM(3, lh.Tied(" in reason
+    found = other_durations(gaussian_model(), [off, off._replace(mean=3000.0)], off._replace(interval=1.5))
+    assert (
+        found == 'transitions=lh.Durations("phase-type", phases=2), on the command line --durations phase-type:2, or '
+    )
+    assert other_durations(gaussian_model(), [off._replace(mean=3000.0)], off) == ""  # neither brief nor long ones
+    moves = HMM(2, Gaussian(), transitions=Durations())
+    forbidden = HMM(3, Gaussian(), transition_prior=np.array([[1, 1, 0], [1, 1, 1], [1, 1, 1.0]]))
+    for other in (moves, forbidden, HMM(3, Tied(Gaussian(), (0, 1, 1)))):
+        assert other_durations(other, [off], off) == ""
 
 
 def test_all_ways_to_see_them_raise_the_stated_number_of_false_alarms(monkeypatch):

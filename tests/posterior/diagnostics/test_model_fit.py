@@ -7,6 +7,7 @@ import pytest
 import longhmm as lh
 from longhmm.data.sequences import open_data
 from longhmm.model.simulate import simulate
+from longhmm.posterior.diagnostics.model_fit import judge_fit
 from longhmm.posterior.diagnostics.observations import judge_residuals, residuals
 from posterior.fakes import gaussian_model
 from recordings import RECORDINGS
@@ -101,6 +102,17 @@ def test_negative_binomial_dwell_times_are_not_trusted():
     found = verdict(lh.HMM(2, lh.Gaussian()), y)
     assert found.kind == "the model does not fit" and "do not last as the model says" in found.reason
     assert 0.3 < found.details["dwell_interval"] < 0.5  # 0.29, but for the ends of visits, which data blur
+
+
+@pytest.mark.slow
+def test_the_remedy_for_dwell_times_is_one():
+    lengths = lambda rng, state: 1 + rng.negative_binomial(5, 5 / (5 + (11, 7)[state]))  # noqa: E731
+    y, _ = visits_of_given_lengths(lengths, (0.0, 4.0), 10_000)
+    assert "--durations negative-binomial:30" in verdict(lh.HMM(2, lh.Gaussian()), y).reason
+    model = lh.HMM(2, lh.Gaussian(), transitions=lh.Durations("negative-binomial", phases=30))
+    details, few = {}, {"chains": 2, "draws": 100, "progress": False, "verdict": False}
+    assert judge_fit(lh.sample(model, y, **few), open_data(y), 10, details)[0] == []
+    assert details["dwell_p_value"] > 0.01
 
 
 @pytest.mark.slow

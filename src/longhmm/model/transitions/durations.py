@@ -22,6 +22,7 @@ from longhmm.model.transitions import TransitionModel
 from longhmm.model.transitions.dwell_kinds import KINDS, Kind
 from longhmm.model.transitions.hazards import Steps
 
+GEOMETRIC = "geometric"  # dwell times as those of an ordinary chain are called
 _long_run = jax.jit(long_run)
 _steps = jax.jit(lambda moves, parameters: jax.vmap(moves.steps)(parameters))
 
@@ -231,6 +232,19 @@ class Durations(TransitionModel):
     @classmethod
     def rebuilt(cls, n_states: int, options: Mapping[str, Any]) -> Durations:
         return cls(**options).between(n_states)
+
+
+def by_dwell_times(durations: str | None, others: Any, stay: Any) -> Any:
+    """What the command line says of dwell times, "gamma" or "gamma:30" phases; else of transitions, `others`."""
+    kind, _, phases = (GEOMETRIC if durations is None else durations).partition(":")
+    if kind == GEOMETRIC and not phases:
+        return others
+    if kind not in KINDS or (":" in str(durations) and not phases.isdecimal()):
+        known = ", ".join([GEOMETRIC, *KINDS])
+        raise ModelError(f"--durations must be one of {known}, or with phases, gamma:30; got {durations!r}.")
+    if others is not None or stay is not None:
+        raise ModelError("--durations must not be given with --scheme, --transitions or --stay: they are other models.")
+    return Durations(kind, phases=int(phases) if phases else None)
 
 
 def _one(name: str, given: Any) -> Distribution:

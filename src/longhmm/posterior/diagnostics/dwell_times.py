@@ -3,6 +3,7 @@ drawn path, departures minus chances, summed by age, have mean zero and a known 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,6 +26,7 @@ MOST_HAZARD = 0.1  # relative error of the chance to leave: about that of the wi
 # Of the false alarms: for all levels together, by ages and by trend, and for single levels.
 TOGETHER, ALONE = FALSE_ALARMS * np.array([0.25, 0.5]), 0.25 * FALSE_ALARMS
 BLAMED = 0.05  # p-value of a level that is named, once all levels together are beyond chance
+LEAST_PHASES, MOST_PHASES = 20, 60  # of dwell times with a shape, as they are suggested
 LEAST_VARIANCE = 8.0  # departures in a group of ages, about: fewer do not add up to a normal number
 
 
@@ -39,6 +41,7 @@ class DwellTimes(NamedTuple):
     longer_than: int  # a number of samples; `seen` visits lasted longer, where the model `expected` so many
     seen: int
     expected: float
+    mean: float = 1.0  # number of samples of a visit
 
 
 class Exits(NamedTuple):
@@ -102,7 +105,9 @@ def judge(several: Sequence[Exits], level: int) -> DwellTimes | None:
     size = max(np.sqrt(max(distance - freedom, 0.0) / left.sum()), by_age.size)
     longer = _longer(np.bincount(mine.age, minlength=ages), groups, left, expected)
     p_value = float(chdtrc(freedom, distance))
-    return DwellTimes(level, p_value, by_age.p_value, float(size), float(np.sqrt(scatter)), *longer)
+    return DwellTimes(
+        level, p_value, by_age.p_value, float(size), float(np.sqrt(scatter)), *longer, len(mine.left) / left.sum()
+    )
 
 
 def _groups(spread: np.ndarray) -> np.ndarray:
@@ -179,8 +184,24 @@ def judge_dwell_times(model: HMM, found: list[DwellTimes], details: Details) -> 
     others = f" (and those to {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     samples = "sample" if worst.longer_than == 1 else "samples"
     expected = f"{worst.expected:.1f}" if worst.expected < 10 else f"{worst.expected:,.0f}"
+    other = other_durations(model, found, worst)
     return [
         f"visits to {what}{others} do not last as the model says: {worst.seen:,} go on for more than "
         f"{worst.longer_than:,} {samples}, where it expects {expected}; the interval of the dwell time "
-        f"should be about {worst.interval:.1f} times as wide: try {tied}, in which two states share it"
+        f"should be about {worst.interval:.1f} times as wide: try {other}{tied}, in which two states share it"
     ]
+
+
+def other_durations(model: HMM, found: list[DwellTimes], worst: DwellTimes) -> str:
+    """Dwell times of another kind, as a line of Python and an option, where an ordinary chain has geometric ones."""
+    moves, emission = model.transitions, model.emission
+    tied = emission.untied is not emission
+    if not moves.dirichlet or not moves.allowed.all() or tied or emission.couples or model.memory is not None:
+        return ""
+    # A shape needs a phase for every sample of most visits; brief and long ones may last for any time.
+    phases = max(10 * math.ceil(max(one.mean for one in found) / 5), LEAST_PHASES)
+    if phases > MOST_PHASES and worst.interval < 1:
+        return ""
+    kind, own = ("negative-binomial", phases) if phases <= MOST_PHASES else ("phase-type", 2)
+    line = f'transitions=lh.Durations("{kind}", phases={own})'
+    return f"{line}, on the command line --durations {kind}:{own}, or "
