@@ -155,13 +155,13 @@ def test_what_it_refuses(make: Any, said: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sampler", [None, lh.NUTS()], ids=["default", "nuts"])
 def test_a_baseline_and_levels_are_found_again(sampler: Any) -> None:
-    """Of 12 recordings with MA noise and a baseline of their own."""
+    """Of recordings with a baseline of their own."""
     rows, knots, inside, levels = 6000, 8, [], []
     for seed in range(12 if sampler is None else 4):
-        emission = lh.Gaussian(noise=lh.MANoise(1, lags=3), drift=lh.Drift(knots, rows=rows))
-        truth = {**LEVELS, "theta": np.array([0.4]), "drift": wandering(knots, 0.5, seed)}
+        emission = lh.Gaussian(drift=lh.Drift(knots, rows=rows))
+        truth = {**LEVELS, "drift": wandering(knots, 0.5, seed)}
         _, y = lh.simulate(lh.HMM(2, emission), truth, rows, seed=seed)
-        model = lh.HMM(2, lh.Gaussian(noise=lh.MANoise(1, lags=3), drift=knots))
+        model = lh.HMM(2, lh.Gaussian(drift=knots))
         posterior = lh.sample(model, y, sampler=sampler, seed=seed, draws=500, progress=False, verdict=False)
         found = posterior.baseline(points=50)
         true = baseline(truth["drift"], rows, found["row"])
