@@ -35,6 +35,7 @@ class Predicted(NamedTuple):
     states: np.ndarray  # (n, K), P(x_t = k | y_0 .. y_{t-steps})
     valid: np.ndarray  # (n,), False where the sequence has no observation that far back
     collected: Any  # what the collector returned of these rows
+    before: np.ndarray  # (n, K), P(x_{t-steps} = k | y_0 .. y_{t-steps}), where the sequence reaches that far back
 
 
 def predictions(
@@ -55,7 +56,7 @@ def predictions(
         if steps == 1:
             states[~valid] = complete["initial"]
             valid = np.ones_like(valid)
-        yield Predicted(own.start, own.stop, states, valid, own.collected)
+        yield Predicted(own.start, own.stop, states, valid, own.collected, rows[: len(states)])
 
 
 def last_state(model: HMM, params: Mapping[str, Any], sequences: Sequences, sequence: int = -1) -> np.ndarray:

@@ -12,8 +12,11 @@ from scipy.linalg import expm
 
 import longhmm as lh
 from longhmm.data.rows import Rows
+from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.model.serialise import model_from_config, model_to_config
+from longhmm.posterior.diagnostics.drawn_path import DrawnPath
+from longhmm.posterior.diagnostics.observations import residuals
 
 TWO = lh.Rates("1 <-> 2", dt=0.5)
 CHAIN = lh.Rates("1 <-> 2 <-> 3", dt=0.1)
@@ -119,6 +122,40 @@ def test_it_is_stored():
         again = model_from_config(config)
         assert model_to_config(again) == config and repr(again) == repr(given.resolve(np.arange(20)))
         assert again.emission.moves.terms == given.transitions.terms
+
+
+@pytest.mark.parametrize("inner", [None, lh.Poisson()])
+def test_residuals_are_those_of_one_step_predictions(inner):
+    one = model(2, emission=inner)
+    params = PARAMS if inner is None else {"rates": RATES, "rate": np.array([2.0, 9.0])}
+    sequences = [lh.simulate(one, params, n, seed=n)[1] for n in (60, 1, 40)]
+    complete, data = one.validate(params), open_data(sequences)
+    left = residuals(one, params, data, path=DrawnPath(one.resolve(data), params, data))
+    half, whole = (expm(np.array([[-2.0, 2.0], [1.0, -1.0]]) * 0.5 / parts) for parts in (4, 2))
+    at, below, given = 0, [], DrawnPath(one.resolve(data), params, data).states
+    for values in sequences:
+        state = complete["initial"]
+        for row, value in enumerate(values[:, 0]):
+            joint, chance = np.zeros((2, 2, 2))  # density and distribution function, with the state at the end
+            for path in itertools.product(range(2), repeat=2):
+                weight = np.outer(half[:, path[0]], half[path[1]]) * whole[path]
+                if inner is None:
+                    sd = np.sqrt(np.mean(PARAMS["sd"][list(path)] ** 2))
+                    law = stats.norm(np.mean(PARAMS["mean"][list(path)]), sd)
+                    joint, chance = joint + weight * law.pdf(value), chance + weight * law.cdf(value)
+                else:
+                    law = stats.poisson(np.mean(params["rate"][list(path)]))
+                    joint, chance = joint + weight * law.pmf(value), chance + weight * law.cdf(value)
+            below.append(state @ chance @ np.ones(2))
+            if inner is None:
+                assert left.values[at, 0] == pytest.approx(stats.norm.ppf(below[-1]), abs=1e-5)
+                pair = (given[at - 1], given[at])
+                own = stats.norm.ppf(chance[pair] / complete["transition"][pair]) if row else np.nan
+                assert left.given_state[at, 0] == pytest.approx(own, abs=1e-5, nan_ok=True)
+            else:  # spread over the step of the distribution function
+                assert left.values[at, 0] <= stats.norm.ppf(below[-1]) + 1e-6
+            state, at = state @ joint / (state @ joint).sum(), at + 1
+    assert stats.kstest(left.values[:, 0], "norm").pvalue > 0.01
 
 
 @pytest.mark.slow

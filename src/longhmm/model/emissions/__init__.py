@@ -281,7 +281,8 @@ class Emission(MadeOf, Dependence, Tree):
         return None if self._density is None else self._density.cdf(params, values)
 
     def cdf_of_rows(self, params: Params, rows: Rows) -> tuple[jax.Array, jax.Array] | None:
-        """`cdf` of rows; to be overridden by emissions that see lags or covariates, and None for the former if not."""
+        """`cdf` of rows; to be overridden by emissions that see lags, covariates, or the state before a row, that
+        first of `(n, K K, D)`. None for lags and pairs if not."""
         return None if self.lags or self.couples else self.cdf(params, jnp.asarray(rows.values))
 
     def means(self, params: Params) -> jax.Array:

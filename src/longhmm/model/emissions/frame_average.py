@@ -158,8 +158,16 @@ class FrameAverage(Tied):
         chosen = jax.random.categorical(share, safe_log(self._chances(params))[before.states, states])
         return self.emission.sample(noise, self._mixed(params), chosen)
 
-    def cdf_of_rows(self, params: Params, rows: Rows) -> None:
-        return None
+    def cdf_of_rows(self, params: Params, rows: Rows) -> tuple[jax.Array, jax.Array] | None:
+        """Given the states before and at the end of a frame, `(n, K K, D)`."""
+        found = self.emission.cdf(self._mixed(params), jnp.asarray(rows.values))
+        if found is None:
+            return None
+        chances = self._chances(params)
+        pairs = chances.reshape(-1, chances.shape[-1])
+        below = jnp.einsum("ncd,pc->npd", found[0], pairs, precision="highest")
+        same = found[0] is found[1]
+        return below, below if same else jnp.einsum("ncd,pc->npd", found[1], pairs, precision="highest")
 
 
 class FrameLowering(Lowering):

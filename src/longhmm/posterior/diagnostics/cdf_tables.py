@@ -43,7 +43,7 @@ def distribution_functions(model: HMM, params: Mapping[str, Any], part: Sequence
     if jax.eval_shape(_of_rows, model, params, first) is None:
         return None
     emission, size = model.emission.untied, min(AT_ONCE, ladder(part.length))
-    alone = type(emission).cdf_of_rows is Emission.cdf_of_rows and not (emission.lags or emission.couples)
+    alone = type(emission).cdf_of_rows is Emission.cdf_of_rows and not (emission.lags or model.emission.couples)
     table: Below | None = None
     if alone and emission.support.is_discrete:
         table = _counts(model, params, part)

@@ -78,6 +78,10 @@ class DrawnPath:
         return self.states[np.searchsorted(self.position, position)]
 
     def remembered(self, position: np.ndarray) -> np.ndarray:
-        """The same with what they remember, where observations depend on the states before them."""
-        memory, _, _ = unfold(self.model, self.params)
-        return memory.along(self.states, self.opens)[np.searchsorted(self.position, position)]
+        """The same with what they remember, where observations depend on the states before them; numbers of pairs
+        where they depend on one, which is not known before the first row."""
+        memory, model, _ = unfold(self.model, self.params)
+        found = memory.along(self.states, self.opens)
+        if model.emission.couples:
+            found = found + model.n_states * np.roll(found, 1)
+        return found[np.searchsorted(self.position, position)]

@@ -74,6 +74,8 @@ def residuals(
     lowest, (_, model, complete) = np.full(part.dim, np.inf), unfold(model, model.validate(params))
     if (functions := distribution_functions(model, complete, part)) is None:
         return None
+    coupled, follows = model.emission.couples, np.ones(part.length, bool)
+    follows[part.offsets[:-1]] = False
     for predicted in predictions(model, complete, part):
         own, rows = slice(predicted.start, predicted.stop), part.rows(predicted.start, predicted.stop, model.lags)
         observed = rows.observed
@@ -84,11 +86,14 @@ def residuals(
         lowest = np.minimum(lowest, [column.min() for column in np.where(observed, filled, np.inf).T])
         used = observed & counts[own, None]
         spread = rng.uniform(size=used.shape) if len(cdfs) > 1 else None
-        below[own], values[own] = _normal([weighted(predicted.states, each) for each in cdfs], spread, used)
+        chances = predicted.states
+        if coupled:  # of pairs of states; `initial` is that of the state before the first row
+            before = np.where(follows[own, None], predicted.before, complete["initial"])
+            chances = (before[..., None] * complete["transition"]).reshape(len(before), -1)
+        below[own], values[own] = _normal([weighted(chances, each) for each in cdfs], spread, used)
         if states is not None:
+            used = used & follows[own, None] if coupled else used
             given[own] = _normal([each[np.arange(len(used)), states[own]] for each in cdfs], spread, used)[1]
-    follows = np.ones(part.length, bool)
-    follows[part.offsets[:-1]] = False
     numbers = np.array([_judged(*column, follows) for column in zip(below.T, values.T, strict=True)]).T
     return Residuals(*[*numbers, lowest, values, given])
 
@@ -167,7 +172,7 @@ def other_emission(model: HMM, left: Residuals, feature: int) -> str:
         "StudentT": (emission.support is constraints.real and left.tails[feature] > MOST_TAILS, "with heavier tails"),
     }
     for name, (suits, why) in offers.items():
-        if suits and name != emission.name and not emission.lags:
+        if suits and name != emission.name and not emission.lags and not model.emission.couples:
             return f"{emission_call(name, emission)}, {why}, or more states"
     return "more states" if emission.support.is_discrete else "another emission, or more states"
 
