@@ -36,6 +36,7 @@ names = [
     module.name
     for package in (longhmm, longhmm_reproduction)
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")
+    if module.name != "longhmm.backends.native.library"  # the kernel, which knows nothing of Python
 ]
 for name in names:
     try:

@@ -153,16 +153,17 @@ def test_what_it_refuses(make: Any, said: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", [None, lh.NUTS()], ids=["default", "nuts"])
-def test_a_baseline_and_levels_are_found_again(sampler: Any) -> None:
+@pytest.mark.parametrize(("sampler", "recordings", "warmup"), [(None, 8, None), (lh.NUTS(), 3, 100)])
+def test_a_baseline_and_levels_are_found_again(sampler: Any, recordings: int, warmup: int | None) -> None:
     """Of recordings with a baseline of their own."""
     rows, knots, inside, levels = 6000, 8, [], []
-    for seed in range(12 if sampler is None else 4):
+    for seed in range(recordings):
         emission = lh.Gaussian(drift=lh.Drift(knots, rows=rows))
         truth = {**LEVELS, "drift": wandering(knots, 0.5, seed)}
         _, y = lh.simulate(lh.HMM(2, emission), truth, rows, seed=seed)
         model = lh.HMM(2, lh.Gaussian(drift=knots))
-        posterior = lh.sample(model, y, sampler=sampler, seed=seed, draws=500, progress=False, verdict=False)
+        how: Any = {"sampler": sampler, "warmup": warmup, "draws": 200, "progress": False}
+        posterior = lh.sample(model, y, seed=seed, **how)
         found = posterior.baseline(points=50)
         true = baseline(truth["drift"], rows, found["row"])
         inside.append(np.mean((found["lower"] <= true) & (true <= found["upper"])))
