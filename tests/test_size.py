@@ -42,6 +42,10 @@ ADDED = {
     # checks of the model behind the verdict, and simulated data beside the data
     *(
         "cdf_tables.py",
+        "mixed.h",
+        "mixed.py",
+        "mixed_cdf.py",
+        "mixed_rows.h",
         "drawn_path.py",
         "dwell_times.py",
         "dwell_trend.py",

@@ -5,15 +5,17 @@ import pytest
 from scipy import stats
 
 import longhmm as lh
+from longhmm.data.rows import Rows
 from longhmm.model.memory import unfold
 from longhmm.posterior.diagnostics import cdf_tables
-from longhmm.posterior.diagnostics.cdf_tables import FAINT, FEWEST, RELATIVE, distribution_functions
+from longhmm.posterior.diagnostics.cdf_tables import ERROR, FEWEST, distribution_functions
 
 TRANSITION = np.array([[0.9, 0.1], [0.2, 0.8]])
 LOC, SCALE, RATE = np.array([-1.0, 2.0]), np.array([0.5, 1.5]), np.array([0.8, 9.0])
 CONTINUOUS = {
     "gamma": (lh.Gamma(), {"concentration": RATE, "rate": SCALE}, stats.gamma(RATE, scale=1 / SCALE)),
     "student-t": (lh.StudentT(), {"df": RATE, "loc": LOC, "scale": SCALE}, stats.t(RATE, LOC, SCALE)),
+    "gaussian": (lh.Gaussian(), {"mean": LOC, "sd": SCALE}, stats.norm(LOC, SCALE)),
     "tied": (lh.Tied(lh.StudentT(), [0, 1]), {"df": RATE, "loc": LOC, "scale": SCALE}, stats.t(RATE, LOC, SCALE)),
 }
 DISCRETE = {
@@ -26,8 +28,8 @@ DISCRETE = {
 }
 
 
-def found_and_rows(emission, params, monkeypatch, *, length=FEWEST, missing=()):
-    """The functions at all rows, the rows, and how many values they were evaluated at."""
+def made(emission, params, monkeypatch, *, length=FEWEST, missing=()):
+    """Tables of the rows, these, what evaluates them one by one, and at how many values tables did that."""
     params, model = {"transition": TRANSITION, **params}, lh.HMM(2, emission)
     values = np.asarray(lh.simulate(model, params, length, seed=5)[1], np.float64)
     values[list(missing)] = np.nan
@@ -36,43 +38,55 @@ def found_and_rows(emission, params, monkeypatch, *, length=FEWEST, missing=()):
     _, model, complete = unfold(model, model.validate(params))
     evaluated, exact = [], cdf_tables._exact
     monkeypatch.setattr(cdf_tables, "_exact", lambda *given: evaluated.append(len(given[2].values)) or exact(*given))
-    functions = distribution_functions(model, complete, data)
-    rows = data.rows(0, length)
-    rows = rows._replace(values=np.where(rows.observed, rows.values, rows.values[0]))
-    return functions(rows), rows.values[:, 0], sum(evaluated)
+    found, functions = cdf_tables.tables(model, complete, data), distribution_functions(model, complete, data)
+    return found, values.reshape(length, -1), functions, sum(evaluated)
 
 
 @pytest.mark.parametrize("family", CONTINUOUS)
-def test_splines_are_as_good_as_the_function(family, monkeypatch):
+def test_polynomials_are_as_good_as_the_function(family, monkeypatch):
     emission, params, known = CONTINUOUS[family]
-    (found,), values, evaluated = found_and_rows(emission, params, monkeypatch, missing=(3, 4, 100))
-    assert evaluated < FEWEST / 4  # a table, then
-    below, above = known.cdf(values[:, None]), known.sf(values[:, None])
-    # Half way between nodes the error is near its largest; rounding of a probability near 1 is not the table's.
-    allowed = 2 * RELATIVE * (np.minimum(below, above) + FAINT) + 1e-15
-    assert np.all(np.abs(found[:, :, 0] - below) <= allowed)
+    (table,), values, _, evaluated = made(emission, params, monkeypatch, missing=(3, 4, 100))
+    assert 0 < evaluated < FEWEST / 4
+    found = table.of_states(values[:, 0])
+    told, seen = np.isfinite(found).all(axis=1), np.isfinite(values[:, 0])
+    assert not told[~seen].any() and np.mean(told[seen]) > 0.9  # others lie far out, where there are few
+    # At the ends of intervals the error is near its largest.
+    np.testing.assert_allclose(found[told], known.cdf(values[told]), rtol=0, atol=2 * ERROR)
+
+
+@pytest.mark.parametrize("family", CONTINUOUS)
+def test_values_are_those_of_their_places(family, monkeypatch):
+    (table,), values, _, _ = made(*CONTINUOUS[family][:2], monkeypatch)
+    place, t = table.located(values[:, 0])
+    assert (place >= 0).all() and (np.abs(t) <= 1).all()
+    again = np.array([table.values(np.array([p]), np.array([at]))[0, 0] for p, at in zip(place[:500], t, strict=False)])
+    np.testing.assert_allclose(again, values[:500, 0], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("family", DISCRETE)
 def test_counts_are_looked_up(family, monkeypatch):
     emission, params, known = DISCRETE[family]
-    (lower, upper), values, evaluated = found_and_rows(emission, params, monkeypatch, length=2000, missing=(7,))
-    assert evaluated < 2000 / 4
-    np.testing.assert_allclose(upper[:, :, 0], known.cdf(values[:, None]), rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(lower[:, :, 0], known.cdf(values[:, None] - 1), rtol=1e-9, atol=1e-12)
+    (table,), values, _, evaluated = made(emission, params, monkeypatch, length=2000, missing=(7,))
+    assert 0 < evaluated < 2000 / 4
+    seen = np.arange(2000) != 7
+    for share in (0.0, 0.25):
+        expected = share * known.cdf(values) + (1 - share) * known.cdf(values - 1)
+        found = table.of_states(values[:, 0], np.full(2000, share))
+        np.testing.assert_allclose(found[seen], expected[seen], rtol=1e-9, atol=1e-12)
+        assert np.isnan(found[7]).all()
 
 
 def test_few_rows_are_evaluated_one_by_one(monkeypatch):
     emission, params, known = CONTINUOUS["gamma"]
-    (found,), values, evaluated = found_and_rows(emission, params, monkeypatch, length=300)
-    assert evaluated == 300
-    np.testing.assert_allclose(found[:, :, 0], known.cdf(values[:, None]), rtol=1e-9)
+    found, values, functions, evaluated = made(emission, params, monkeypatch, length=300)
+    assert found is None and evaluated == 0
+    (below,) = functions(Rows(values, np.ones(values.shape, bool)))
+    np.testing.assert_allclose(below[:, :, 0], known.cdf(values), rtol=1e-9)
 
 
-def test_a_function_with_steps_has_no_spline(monkeypatch):
-    """Splines that never agree are given up."""
+def test_a_function_with_steps_has_no_table(monkeypatch):
+    """Polynomials that never agree are given up."""
     emission, params, _ = CONTINUOUS["gamma"]
     smooth = cdf_tables._at
-    monkeypatch.setattr(cdf_tables, "_at", lambda *given: [np.floor(20 * each) / 20 for each in smooth(*given)])
-    _, _, evaluated = found_and_rows(emission, params, monkeypatch)
-    assert evaluated >= FEWEST
+    monkeypatch.setattr(cdf_tables, "_at", lambda *given: [np.floor(2000 * each) / 2000 for each in smooth(*given)])
+    assert made(emission, params, monkeypatch)[0] is None

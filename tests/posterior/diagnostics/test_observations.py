@@ -10,7 +10,8 @@ from longhmm import Gamma, Gaussian, GaussianMixture, Poisson, StudentT
 from longhmm.data.sequences import open_data
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
-from longhmm.posterior.diagnostics.observations import EDGE, amplitudes, bin_probabilities, quantiles, residuals
+from longhmm.posterior.diagnostics.mixed_cdf import EDGE
+from longhmm.posterior.diagnostics.observations import amplitudes, bin_probabilities, quantiles, residuals
 
 TRANSITION, LEVEL = np.array([[0.9, 0.07, 0.03], [0.1, 0.85, 0.05], [0.02, 0.08, 0.9]]), np.array([-1.0, 0.5, 3.0])
 RATE, SD = np.array([0.7, 3.0, 12.0]), np.array([0.5, 1.0, 0.3])

@@ -1,11 +1,15 @@
 """Distribution functions of many observations: of every one, or, where that takes long, by tables of fewer values.
 
-Counts are looked up. Between values of a continuous function its log odds are interpolated by cubic splines, with nodes
-added until the function itself, evaluated half way between them, agrees.
+Counts are looked up. Others are polynomials on intervals: between two powers of 2 of the distance from a centre there
+are equally many, of equal width, and twice as many until the function itself agrees at their ends. Where it never does,
+or few values lie, and in the tails, where a small error of a probability is a large one of its quantile, values are
+evaluated one by one.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -19,13 +23,20 @@ from longhmm.model.hmm import HMM
 from longhmm.posterior.draws import in_float64
 
 AT_ONCE = 1 << 16  # rows whose functions are evaluated together: longer data share the program
-POINTS = 1 << 10  # values of a table that are evaluated together
-FEWEST = 1 << 14  # rows for which splines are made
-ROUNDS = 16  # of new nodes
-FIRST = 65  # nodes
+POINTS = 1 << 7  # values of a table that are evaluated together
+FEWEST = 1 << 14  # rows for which polynomials are made
+SAMPLE = 1 << 14  # rows that say where intervals are worth it
 SHARE = 4  # rows for each value of a table, at least
-RELATIVE = 1e-9  # error of a probability, or of what it lacks to 1
-FAINT = 1e-12  # probability below which the error does not shrink with it
+BITS = range(4, 11)  # intervals between two powers of 2 are two to the power of these
+ALONE = 0.002  # share of rows in intervals where polynomials are wrong, at most, unless intervals are the smallest
+TERMS = 8  # of a polynomial
+ERROR = 1e-11  # of a probability
+FAINTEST = 2e-5  # probabilities below, or as near to 1, are evaluated: with the error above a quantile is off by 2e-7
+
+NODES = np.cos(np.pi * (np.arange(TERMS)[::-1] + 0.5) / TERMS)  # Chebyshev's, of an interval from -1 to 1
+TO_TERMS = np.linalg.inv(np.vander(NODES, increasing=True))
+MANTISSA = 52  # bits
+ONE = np.float64(1.0).view(np.int64)
 
 # Of values (n, D): P(y_d < value | x = k) and P(y_d <= value | x = k), (n, K, D) each, or one where they are the same.
 Below = Callable[[Rows], list[np.ndarray]]
@@ -37,19 +48,73 @@ def _of_rows(model: HMM, params: Mapping[str, Any], rows: Rows) -> tuple[jax.Arr
     return found[:1] if found is not None and found[0] is found[1] else found
 
 
+class Table(NamedTuple):
+    """One feature's functions of all states. A value lies in the interval of w = least + scale |y - origin|, on the
+    side below the origin or above; a count at w = y - origin."""
+
+    origin: float
+    scale: float
+    least: float
+    shift: int  # bits of w that say where in its interval it lies; 0 for counts
+    first: int  # the others of the first interval
+    slot: np.ndarray  # (2, count) which polynomials are those of an interval, or -1
+    numbers: np.ndarray  # (slots, terms, padded) from the constant on, by t in [-1, 1), or in [0, 1) for counts
+
+    def located(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Places `(n,)` in the flat `slot`, or -1, and t."""
+        count = self.slot.shape[1]
+        if not self.shift:
+            with np.errstate(invalid="ignore"):
+                inside = (values >= self.origin) & (values < self.origin + count)
+            return np.where(inside, values - self.origin, -1).astype(np.int64), np.zeros(len(values))
+        bits = np.asarray(self.least + self.scale * np.abs(values - self.origin)).view(np.int64)
+        at = (bits >> self.shift) - self.first
+        within = (((bits << (MANTISSA - self.shift)) & ((1 << MANTISSA) - 1)) | ONE).view(np.float64)
+        place = np.where((at < 0) | (at >= count), -1, np.where(values < self.origin, at, at + count))
+        return place, 2 * within - 3
+
+    def values(self, place: np.ndarray, t: np.ndarray) -> np.ndarray:
+        """What lies at `t (T,)` of the intervals at places `(S,)`: `(S, T)`."""
+        count = self.slot.shape[1]
+        ends = [((place % count + self.first + each) << self.shift).view(np.float64) for each in (0, 1)]
+        w = ends[0][:, None] + (ends[1] - ends[0])[:, None] * (0.5 + 0.5 * t)
+        return np.asarray(self.origin + np.where(place < count, -1, 1)[:, None] * (w - self.least) / self.scale)
+
+    def of_states(self, values: np.ndarray, spread: np.ndarray | None = None) -> np.ndarray:
+        """`(n, padded)`, those of values; NaN where none are told."""
+        place, t = self.located(values)
+        slot = np.where(place < 0, -1, self.slot.ravel()[place])
+        own, t = self.numbers[np.maximum(slot, 0)], (t if spread is None else spread)[:, None]
+        found = own[:, -1]
+        for term in range(self.numbers.shape[1] - 2, -1, -1):
+            found = found * t + own[:, term]
+        return np.where(slot[:, None] < 0, np.nan, found)
+
+
 def distribution_functions(model: HMM, params: Mapping[str, Any], part: Sequences) -> Below | None:
     """What gives those of rows of `part`, whose missing values are filled; None where the emission has none."""
     first = part.rows(0, 1, model.lags)
     if jax.eval_shape(_of_rows, model, params, first) is None:
         return None
-    emission, size = model.emission.untied, min(AT_ONCE, ladder(part.length))
-    alone = type(emission).cdf_of_rows is Emission.cdf_of_rows and not (emission.lags or model.emission.couples)
-    table: Below | None = None
-    if alone and emission.support.is_discrete:
-        table = _counts(model, params, part)
-    elif alone and type(emission).cdf is Emission.cdf and part.length >= FEWEST:
-        table = _splines(model, params, part)
-    return table or (lambda rows: _exact(model, params, rows, size))
+    size = min(AT_ONCE, ladder(part.length))
+    return lambda rows: _exact(model, params, rows, size if len(rows.values) > 64 * POINTS else POINTS)
+
+
+def tables(model: HMM, params: Mapping[str, Any], part: Sequences) -> list[Table] | None:
+    """One for each feature; None where values are better evaluated one by one."""
+    emission = model.emission.untied
+    if type(emission).cdf_of_rows is not Emission.cdf_of_rows or emission.lags or model.emission.couples:
+        return None
+    values = _observed(part)
+    if emission.support.is_discrete:
+        return _counts(model, params, values)
+    if part.length < FEWEST or len(jax.eval_shape(_of_rows, model, params, part.rows(0, 1))) > 1:
+        return None
+    few = values[:: max(1, part.length // SAMPLE)]
+    few = few[np.isfinite(few).all(axis=1)]
+    found = [_polynomials(model, params, few, feature, part.length) for feature in range(part.dim)]
+    known = [each for each in found if each is not None]
+    return known if len(known) == part.dim else None
 
 
 def weighted(chances: np.ndarray, of_states: np.ndarray) -> np.ndarray:
@@ -71,79 +136,56 @@ def _exact(model: HMM, params: Mapping[str, Any], rows: Rows, size: int) -> list
     return [np.concatenate(each) if len(each) > 1 else each[0] for each in zip(*parts, strict=True)]
 
 
-def _counts(model: HMM, params: Mapping[str, Any], part: Sequences) -> Below | None:
-    """By a table of all whole numbers between the smallest and the largest, where these are few."""
-    values = _observed(part)
+def _counts(model: HMM, params: Mapping[str, Any], values: np.ndarray) -> list[Table] | None:
+    """Of all whole numbers between the smallest and the largest, where these are few."""
     low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
-    if not (high - low + 1) * SHARE <= part.length:  # or nothing was observed
+    if not (high - low + 1) * SHARE <= len(values):  # or nothing was observed
         return None
-    each = np.repeat(np.arange(low, high + 1.0)[:, None], part.dim, axis=1)
-    tables = _at(model, params, each)
-
-    def look_up(rows: Rows) -> list[np.ndarray]:
-        which = (np.clip(rows.values, low, high) - low).astype(np.int64)  # what is missing may be anything
-        return [np.stack([one[which[:, d], :, d] for d in range(part.dim)], axis=2) for one in tables]
-
-    return look_up
+    each = np.repeat(np.arange(low, high + 1.0)[:, None], values.shape[1], axis=1)
+    lower, upper = (ends := _at(model, params, each))[0], ends[-1]
+    slot, numbers = np.tile(np.arange(len(each), dtype=np.int32), (2, 1)), np.stack([lower, upper - lower], axis=1)
+    return [Table(low, 1.0, 0.0, 0, 0, slot, _padded(own)) for own in np.moveaxis(numbers, -1, 0)]
 
 
-def _splines(model: HMM, params: Mapping[str, Any], part: Sequences) -> Below | None:
-    """By a spline for each feature; None where one needs too many nodes."""
-    values = _observed(part)
-    if not np.isfinite(values).any(axis=0).all():
+def _polynomials(model: HMM, params: Mapping[str, Any], few: np.ndarray, feature: int, length: int) -> Table | None:
+    """Those of one feature of so many rows, from a few of them; None where too many intervals are needed."""
+    seen, some = few[:, feature], few[:1]  # stands in the other features
+    if not len(seen):
         return None
-    found = [_spline(model, params, values, feature, part.length // SHARE) for feature in range(part.dim)]
-    if None in found:
+    low, centre, high = np.quantile(seen, [0.25, 0.5, 0.75])
+    positive = model.emission.untied.support is constraints.positive
+    if not (low < high and (centre > 0 or not positive)):
         return None
-
-    def interpolate(rows: Rows) -> list[np.ndarray]:
-        parts = [_probability(each(rows.values[:, d])) for d, each in enumerate(found)]
-        return [np.stack(parts, axis=2)]
-
-    return interpolate
-
-
-def _spline(model: HMM, params: Mapping[str, Any], values: np.ndarray, feature: int, most: int) -> Any:
-    """Log odds `(n, K)` of one feature's distribution functions, as a function of its values `(n,)`. Its nodes are
-    spaced in a coordinate in which tails that fall by powers, at zero or far out, are straight."""
-    from scipy.interpolate import CubicSpline
-
-    seen = values[:, feature][np.isfinite(values[:, feature])]
-    some = values[np.isfinite(values).all(axis=1)][:1]  # what stands in the other features
-    few, ends = seen[:: max(1, len(seen) // 4096)], np.array([seen.min(), seen.max()])
-    positive = model.emission.support is constraints.positive
-    low, centre, high = np.quantile(few, [0.25, 0.5, 0.75])
-    if not (low < high and len(some)):
-        return None
-
-    def coordinate(points: np.ndarray) -> np.ndarray:
-        return np.asarray(np.log(points) if positive else np.arcsinh((points - centre) / (high - low)))
-
-    def odds(at: np.ndarray) -> np.ndarray:
-        each = np.repeat(some, len(at), axis=0)
-        each[:, feature] = np.exp(at) if positive else centre + (high - low) * np.sinh(at)
-        return _log_odds(_at(model, params, each)[0][:, :, feature])
-
-    begin, end = coordinate(ends)
-    nodes = np.linspace(begin, end, FIRST)
-    at, begins = odds(nodes), np.arange(len(nodes) - 1)  # intervals that are still to be looked at
-    for _ in range(ROUNDS):
-        spline = CubicSpline(nodes, at)
-        middle = 0.5 * (nodes[begins] + nodes[begins + 1])
-        exact = odds(middle)
-        expected, guessed = _probability(exact), _probability(spline(middle))
-        allowed = RELATIVE * (np.minimum(expected, 1 - expected) + FAINT) + np.finfo(float).eps * expected
-        wrong = ~np.all(np.abs(guessed - expected) <= allowed, axis=1)
-        if not wrong.any():
-            return lambda points: spline(coordinate(points))
-        # Both halves of what was wrong; the new nodes serve all.
-        order = np.argsort(np.append(nodes, middle), kind="stable")
-        place = np.argsort(order)[len(nodes) :][wrong]
-        nodes, at = np.append(nodes, middle)[order], np.concatenate([at, exact])[order]
-        begins = np.unique(np.concatenate([place - 1, place]))
-        if len(nodes) + len(begins) > most:
-            break
+    origin, scale, least = (0.0, 1 / centre, 0.0) if positive else (centre, 1 / (high - low), 1.0)
+    bits = np.asarray(least + scale * np.abs(seen - origin)).view(np.int64)
+    ends, at = (bits.min(), bits.max()), np.append(NODES, 1.0)
+    for width in BITS:
+        shift = MANTISSA - width
+        count = int(ends[1] >> shift) - (first := int(ends[0] >> shift)) + 1
+        table = Table(origin, scale, least, shift, first, np.full((2, count), -1, np.int32), np.zeros(0))
+        rows = np.bincount(table.located(seen)[0], minlength=2 * count)
+        place = np.flatnonzero(rows * (length / len(seen)) >= len(at))
+        if not 0 < place.size * len(at) * SHARE <= length:
+            return None
+        each = np.repeat(some, place.size * len(at), axis=0)
+        each[:, feature] = table.values(place, at).ravel()
+        found = _at(model, params, each)[0][:, :, feature].reshape(place.size, len(at), -1)
+        numbers = np.einsum("pt,stk->spk", TO_TERMS, found[:, :-1])
+        right = np.all(np.abs(numbers.sum(axis=1) - found[:, -1]) <= ERROR, axis=1)
+        told, wrong = rows[place[right]].sum() / len(seen), rows[place[~right]].sum() / len(seen)
+        if told < 1 - 1 / SHARE and not wrong:
+            return None
+        if wrong <= ALONE or (width == BITS[-1] and told >= 1 - 1 / SHARE):
+            table.slot.ravel()[place[right]] = np.arange(np.count_nonzero(right))
+            return table._replace(numbers=_padded(numbers[right]))
     return None
+
+
+def _padded(numbers: np.ndarray) -> np.ndarray:
+    """With as many states as a block of the kernel has."""
+    n = numbers.shape[-1]
+    size = next((each for each in (2, 4, 8) if n <= each), -(-n // 8) * 8)
+    return np.ascontiguousarray(np.pad(numbers, ((0, 0), (0, 0), (0, size - n))))
 
 
 def _at(model: HMM, params: Mapping[str, Any], values: np.ndarray) -> list[np.ndarray]:
@@ -153,14 +195,4 @@ def _at(model: HMM, params: Mapping[str, Any], values: np.ndarray) -> list[np.nd
 
 def _observed(part: Sequences) -> np.ndarray:
     rows = part.rows(0, part.length)
-    return np.where(rows.observed, rows.values, np.nan)
-
-
-def _log_odds(chance: np.ndarray) -> np.ndarray:
-    chance = np.clip(chance, 1e-300, 1 - np.finfo(float).epsneg)
-    return np.asarray(np.log(chance) - np.log1p(-chance))
-
-
-def _probability(log_odds: np.ndarray) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        return np.asarray(1.0 / (1.0 + np.exp(-log_odds)))
+    return np.asarray(rows.values if rows.observed.all() else np.where(rows.observed, rows.values, np.nan), np.float64)

@@ -17,13 +17,13 @@ from longhmm.model.memory import unfold
 from longhmm.model.noise import noise_to_try
 from longhmm.model.summary import subsample
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details, errors_allowed
-from longhmm.posterior.diagnostics.cdf_tables import distribution_functions, weighted
+from longhmm.posterior.diagnostics.cdf_tables import Below, distribution_functions, weighted
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath, excerpts
+from longhmm.posterior.diagnostics.mixed_cdf import Found, mixed_cdf, normal
 from longhmm.posterior.diagnostics.uniform import uniform_distance
 from longhmm.posterior.draws import Draws, central, in_float64
 from longhmm.posterior.predict import predictions
 
-EDGE = 1e-12  # keeps the normal quantile finite
 FAR = 4.0  # standard deviations: beyond lie the tails, 6 of 100,000 normal numbers
 MOST_ROWS = 100_000
 POINTS = 200  # of a QQ plot
@@ -69,14 +69,27 @@ def residuals(
     stretches spread over the data; None where the emission has no distribution function. At parameters that are one
     draw of the posterior, residuals of a right model need no correction."""
     part, counts, position = excerpts(sequences, most)
-    rng, states = np.random.default_rng(seed), None if path is None else path.remembered(position)
-    below, values, given = np.full((3, part.length, part.dim), np.nan)
-    lowest, (_, model, complete) = np.full(part.dim, np.inf), unfold(model, model.validate(params))
+    _, model, complete = unfold(model, model.validate(params))
     if (functions := distribution_functions(model, complete, part)) is None:
         return None
+    states = None if path is None else path.remembered(position)
+    found = mixed_cdf(model, complete, part, functions, seed, states)
+    found = _row_by_row(model, complete, part, functions, seed, states) if found is None else found
+    for each in (found.quantiles, found.given)[: 1 + (states is not None)]:
+        each[:, ~counts] = np.nan
+    columns = zip(found.below, found.quantiles, strict=True)
+    numbers = np.array([_judged(*each, part.offsets[1:-1]) for each in columns]).T
+    return Residuals(*[*numbers, found.lowest, found.quantiles.T, found.given.T])
+
+
+def _row_by_row(
+    model: HMM, params: Mapping[str, Any], part: Sequences, functions: Below, seed: int, states: np.ndarray | None
+) -> Found:
+    rng, lowest = np.random.default_rng(seed), np.full(part.dim, np.inf)
+    below, values, given = np.full((3, part.length, part.dim), np.nan)
     coupled, follows = model.emission.couples, np.ones(part.length, bool)
     follows[part.offsets[:-1]] = False
-    for predicted in predictions(model, complete, part):
+    for predicted in predictions(model, params, part):
         own, rows = slice(predicted.start, predicted.stop), part.rows(predicted.start, predicted.stop, model.lags)
         observed = rows.observed
         # Any value that was observed will do for missing ones, which are left out afterwards.
@@ -84,43 +97,42 @@ def residuals(
         filled = (rows.values if observed.all() else np.where(observed, rows.values, some)).astype(np.float64)
         cdfs = functions(rows._replace(values=filled))
         lowest = np.minimum(lowest, [column.min() for column in np.where(observed, filled, np.inf).T])
-        used = observed & counts[own, None]
-        spread = rng.uniform(size=used.shape) if len(cdfs) > 1 else None
+        spread = rng.uniform(size=observed.shape) if len(cdfs) > 1 else None
         chances = predicted.states
         if coupled:  # of pairs of states; `initial` is that of the state before the first row
-            before = np.where(follows[own, None], predicted.before, complete["initial"])
-            chances = (before[..., None] * complete["transition"]).reshape(len(before), -1)
-        below[own], values[own] = _normal([weighted(chances, each) for each in cdfs], spread, used)
+            before = np.where(follows[own, None], predicted.before, params["initial"])
+            chances = (before[..., None] * params["transition"]).reshape(len(before), -1)
+        below[own], found = normal([weighted(chances, each) for each in cdfs], spread)
+        values[own] = np.where(observed, found, np.nan)
         if states is not None:
-            used = used & follows[own, None] if coupled else used
-            given[own] = _normal([each[np.arange(len(used)), states[own]] for each in cdfs], spread, used)[1]
-    numbers = np.array([_judged(*column, follows) for column in zip(below.T, values.T, strict=True)]).T
-    return Residuals(*[*numbers, lowest, values, given])
+            found = normal([each[np.arange(len(observed)), states[own]] for each in cdfs], spread)[1]
+            given[own] = np.where(observed & follows[own, None] if coupled else observed, found, np.nan)
+    return Found(below.T, values.T, given.T, lowest)
 
 
-def _normal(ends: list[np.ndarray], spread: np.ndarray | None, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities and normal quantiles; discrete observations are spread at random over the steps of the former."""
-    from scipy.special import ndtri
-
-    below = np.clip(ends[0] if spread is None else ends[0] + (ends[1] - ends[0]) * spread, EDGE, 1 - EDGE)
-    return below, np.where(used, ndtri(below), np.nan)
-
-
-def _judged(below: np.ndarray, column: np.ndarray, follows: np.ndarray) -> tuple[float, ...]:
-    """The numbers of one feature, in the order of `Residuals`."""
+def _judged(below: np.ndarray, column: np.ndarray, starts: np.ndarray) -> tuple[float, ...]:
+    """The numbers of one feature, in the order of `Residuals`; sequences begin at `starts`, the first left out."""
     from scipy.special import bdtrc, kolmogorov, ndtr
 
     seen = np.isfinite(column)
-    both, known = follows[1:] & seen[1:] & seen[:-1], column if seen.all() else column[seen]
-    n, pairs, variance = len(known), np.count_nonzero(both), known.var() if len(known) else 0.0
+    whole = bool(seen.all())
+    known = column if whole else column[seen]
+    n, across = len(known), np.count_nonzero(seen[starts] & seen[starts - 1])
+    pairs = (n - 1 if whole else np.count_nonzero(seen[1:] & seen[:-1])) - across
+    centred = column - known.mean() if n else column
+    centred = centred if whole else np.where(seen, centred, 0.0)
+    variance = _product(centred, centred) / max(n, 1)
     if pairs < FEWEST or variance == 0:
         return (np.nan,) * 6
-    centred = np.where(seen, column - known.mean(), 0.0)
-    correlation = np.sum(centred[1:] * centred[:-1] * both) / (pairs * variance)
-    distance = uniform_distance(below[seen])
+    together = _product(centred[1:], centred[:-1]) - _product(centred[starts], centred[starts - 1])
+    distance = uniform_distance(below if whole else below[seen])
     chance = kolmogorov((n**0.5 + 0.12 + 0.11 * n**-0.5) * distance)  # as Stephens has it for finite n
     far = np.count_nonzero(np.abs(known) > FAR)
-    return correlation, pairs**-0.5, distance, chance, far / n, bdtrc(far - 1, n, 2 * ndtr(-FAR))
+    return together / (pairs * variance), pairs**-0.5, distance, chance, far / n, bdtrc(far - 1, n, 2 * ndtr(-FAR))
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> float:
+    return float(np.einsum("i,i->", a, b))  # on this thread: others would take longer to call
 
 
 def quantiles(left: Residuals, feature: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,0 +1,126 @@
+"""Distribution functions of observations given those before them: those of states, weighted by the predicted states.
+
+The kernel takes them from tables, with the prediction and the normal quantile in one pass over filtered probabilities.
+What no table tells is evaluated at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from longhmm.backends.block import Own
+from longhmm.backends.native import mixed
+from longhmm.backends.stream import stream
+from longhmm.data.rows import Rows
+from longhmm.data.sequences import Sequences
+from longhmm.model.hmm import HMM
+from longhmm.posterior.diagnostics.cdf_tables import FAINTEST, Below, Table, tables, weighted
+
+EDGE = 1e-12  # keeps the normal quantile finite
+
+
+class Found(NamedTuple):
+    """Of all rows, a row for each feature, NaN where missing."""
+
+    below: np.ndarray  # (D, n) P(y_t <= observed | y_0 .. y_{t-1})
+    quantiles: np.ndarray  # (D, n) of the normal distribution
+    given: np.ndarray  # (D, n) the same of P(y_t <= observed | x_t), with a path of states
+    lowest: np.ndarray  # (D,) the smallest observation
+
+
+def mixed_cdf(
+    model: HMM, params: Mapping[str, Any], part: Sequences, exact: Below, seed: int, path: np.ndarray | None = None
+) -> Found | None:
+    """By tables; None where every row is better evaluated by itself."""
+    if model.transitions.varies or (own := tables(model, params, part)) is None:
+        return None
+    found, rng, lowest = MixedCdf(params, part, own, path), np.random.default_rng(seed), np.full(part.dim, np.inf)
+    for block in stream(model, params, part, forward_only=True):
+        rows = part.rows(block.start, block.stop)
+        values = np.ascontiguousarray(rows.values, np.float64)
+        values = values if rows.observed.all() else np.where(rows.observed, values, np.nan)
+        lowest = np.fmin(lowest, [np.fmin.reduce(column) for column in values.T])
+        found.add(block, values, rng.uniform(size=values.shape) if found.counts else None)
+    return Found(*found.finish(exact), lowest)
+
+
+class MixedCdf:
+    """Of blocks that come one after the other; `path` `(n,)` are the states of all rows."""
+
+    def __init__(self, params: Mapping[str, Any], part: Sequences, own: list[Table], path: np.ndarray | None) -> None:
+        self.part, self.tables, self.path, n = part, own, path, len(params["initial"])
+        self.counts = not own[0].shift
+        padded, self.recent = own[0].numbers.shape[2], np.zeros((1, n))
+        self.transition, self.initial = np.zeros((n, padded)), np.zeros(padded)
+        self.transition[:, :n], self.initial[:n] = params["transition"], params["initial"]
+        self.below, self.quantiles = np.empty((2, part.dim, part.length))
+        self.given = np.full((part.dim, part.length), np.nan) if path is not None else self.below[:0]
+        self._left: list[tuple[Any, ...]] = []
+
+    def add(self, own: Own, values: np.ndarray, spread: np.ndarray | None) -> None:
+        """Rows `(n, D)`, NaN where missing, with their filtered probabilities; counts lie at `spread` of their
+        steps."""
+        filtered = np.ascontiguousarray(own.probabilities, np.float64)
+        # The prediction of a block's first row comes from the block before.
+        for piece, before in ((slice(0, 1), self.recent), (slice(1, None), filtered)):
+            if len(values[piece]):
+                self._add(own.start + piece.start, before, values[piece], None if spread is None else spread[piece])
+        self.recent = filtered[-1:].copy()
+
+    def _add(self, start: int, before: np.ndarray, values: np.ndarray, spread: np.ndarray | None) -> None:
+        rows, offsets = slice(start, start + len(values)), self.part.offsets[:-1]
+        opens = offsets[slice(*np.searchsorted(offsets, [start, rows.stop]))].astype(np.int64) - start
+        path = None if self.path is None else np.ascontiguousarray(self.path[rows], np.int64)
+        results = [each[:, rows] for each in (self.below, self.quantiles, self.given) if len(each)]
+        asked = mixed.Rows(before, self.transition, self.initial, opens, values, spread, path)
+        if not mixed.mix(self.tables, asked, FAINTEST, self.part.length, results):
+            self._on_host(asked, results)
+        told = np.isfinite(results[0]) if path is None else np.isfinite(results[0] + results[2])
+        if not told.all() and len(at := np.flatnonzero((~told.T & np.isfinite(values)).any(axis=1))):
+            predicted = self._predicted(before[at], np.flatnonzero(np.isin(at, opens)))
+            some = (None if each is None else each[at] for each in (values, spread, path))
+            self._left.append((start + at, predicted, *some))
+
+    def _predicted(self, before: np.ndarray, opens: np.ndarray) -> np.ndarray:
+        found = np.asarray(before @ self.transition[:, : before.shape[1]])
+        found[opens] = self.initial[: before.shape[1]]
+        return found
+
+    def _on_host(self, asked: mixed.Rows, results: list[np.ndarray]) -> None:
+        def told(chance: np.ndarray) -> np.ndarray:
+            return np.where((chance >= FAINTEST) & (chance <= 1 - FAINTEST), chance, np.nan)
+
+        values, spread, path = asked.values, asked.spread, asked.path
+        predicted = self._predicted(asked.before[: len(values)], asked.opens)
+        for d, table in enumerate(self.tables):
+            of_states = table.of_states(values[:, d], None if spread is None else spread[:, d])
+            results[0][d] = told(np.einsum("nk,nk->n", predicted, of_states[:, : predicted.shape[1]]))
+            results[1][d] = ndtri(results[0][d])
+            if path is not None:
+                results[2][d] = ndtri(told(of_states[np.arange(len(path)), path]))
+
+    def finish(self, exact: Below) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Evaluate what no table told."""
+        if self._left:
+            parts: Any = [None if each[0] is None else np.concatenate(each) for each in zip(*self._left, strict=True)]
+            at, predicted, values, spread, path = parts
+            known = np.isfinite(values)
+            ends = exact(Rows(np.where(known, values, values[known][:1]), known))
+            self.below[:, at], self.quantiles[:, at] = (
+                np.where(known, each, np.nan).T for each in normal([weighted(predicted, each) for each in ends], spread)
+            )
+            if path is not None:
+                given = normal([each[np.arange(len(path)), path] for each in ends], spread)[1]
+                self.given[:, at] = np.where(known, given, np.nan).T
+        given = self.given if len(self.given) else np.broadcast_to(np.nan, self.below.shape)
+        return self.below, self.quantiles, given
+
+
+def normal(ends: list[np.ndarray], spread: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities and normal quantiles; discrete observations are spread at random over the steps of the former."""
+    below = np.clip(ends[0] if spread is None else ends[0] + (ends[-1] - ends[0]) * spread, EDGE, 1 - EDGE)
+    return below, ndtri(below)

@@ -1,0 +1,47 @@
+"""The kernel's weighted distribution functions, against a loop over rows; tables are tested where they are made."""
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+from longhmm.backends import native
+from longhmm.backends.native.mixed import Rows, mix
+from longhmm.posterior.diagnostics.cdf_tables import Table
+
+N = 700
+
+
+@pytest.mark.parametrize("states", [1, 2, 3, 8, 17])
+def test_counts_are_mixed_row_by_row(states):
+    rng = np.random.default_rng(states)
+    padded = next((each for each in (2, 4, 8) if states <= each), 24)
+    numbers = np.zeros((5, 2, padded))
+    numbers[:, 0, :states] = np.sort(rng.random((5, states)), axis=0) * 0.5
+    numbers[:, 1, :states] = 0.1 * rng.random((5, states))
+    slot = np.array([[0, 1, 2, -1, 4]] * 2, np.int32)
+    table = Table(3.0, 1.0, 0.0, 0, 0, slot, numbers)
+    before, transition = rng.dirichlet(np.ones(states), N), np.zeros((states, padded))
+    transition[:, :states] = rng.dirichlet(np.ones(states), states)
+    initial = np.zeros(padded)
+    initial[:states] = 1 / states
+    values, spread = rng.integers(2, 9, (N, 1)).astype(float), rng.random((N, 1))
+    values[5], path, opens = np.nan, rng.integers(states, size=N), np.array([0, 300])
+    results = list(np.zeros((3, 1, N)))
+    if not mix([table], Rows(before, transition, initial, opens, values, spread, path), 1e-5, N, results):
+        pytest.skip(native.status())
+    predicted = before @ transition
+    predicted[opens] = initial
+    for t in range(N):
+        at = values[t, 0] - 3
+        if not 0 <= at <= 4 or slot[0, int(at)] < 0:
+            assert np.isnan([each[0, t] for each in results]).all()
+            continue
+        of_states = numbers[int(at), 0] + spread[t, 0] * numbers[int(at), 1]
+        below = predicted[t] @ of_states
+        expected = [below, ndtri(below), ndtri(of_states[path[t]])]
+        np.testing.assert_allclose([each[0, t] for each in results], expected, rtol=1e-12)
+
+
+def test_without_the_kernel_nothing_is_written():
+    with native.switched_off():
+        assert not mix([], Rows(*[np.zeros((1, 1))] * 5, None, None), 1e-5, 1, [])

@@ -1,0 +1,94 @@
+"""Probabilities and quantiles from tables are those of rows evaluated one by one, in the kernel and without it."""
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+import longhmm as lh
+from longhmm.model.memory import unfold
+from longhmm.posterior.diagnostics import mixed_cdf as module
+from longhmm.posterior.diagnostics.cdf_tables import FEWEST, distribution_functions
+from longhmm.posterior.diagnostics.mixed_cdf import EDGE, mixed_cdf, normal
+from longhmm.posterior.diagnostics.observations import _row_by_row
+
+LENGTH = FEWEST + 500
+OFF = 2e-7  # of a quantile, as the tables promise
+
+
+def parameters(n, name):
+    level, wide = np.linspace(-2.0, 2.0, n), np.linspace(0.3, 1.0, n)
+    chosen = {
+        "gaussian": (lh.Gaussian(), {"mean": level, "sd": wide}),
+        "plane": (
+            lh.Gaussian(2),
+            {"mean": np.stack([level, -3 * level], 1), "covariance": np.tile(np.eye(2), (n, 1, 1))},
+        ),
+        "student-t": (lh.StudentT(), {"df": 3 + wide, "loc": level, "scale": wide}),
+        "gamma": (lh.Gamma(), {"concentration": 4 * wide, "rate": wide}),
+        "mixture": (
+            lh.GaussianMixture(2),
+            {"weights": np.full((n, 2), 0.5), "means": level[:, None] + [0, 2.0], "scales": np.tile(wide, (2, 1)).T},
+        ),
+        "poisson": (lh.Poisson(), {"rate": 9 * wide}),
+        "counts": (lh.Poisson(2), {"rate": np.stack([9 * wide, 4 * wide[::-1]], 1)}),
+    }
+    emission, params = chosen[name]
+    return lh.HMM(n, emission), {"transition": 0.8 * np.eye(n) + 0.2 / n, **params}
+
+
+def problem(n, name):
+    """A model, its parameters, three sequences with missing values, and a path."""
+    model, params = parameters(n, name)
+    states, values = lh.simulate(model, params, LENGTH, seed=2)
+    values = np.asarray(values, np.float64).reshape(LENGTH, -1)
+    values[[0, 50, 51, 9000]] = np.nan
+    values[70, -1] = np.nan
+    data = lh.open_data([values[:40], values[40:9001], values[9001:]])
+    _, model, complete = unfold(resolved := model.resolve(data), resolved.validate(params))
+    return model, complete, data, np.asarray(states)
+
+
+CASES = [(2, "gaussian"), (3, "plane"), (2, "student-t"), (3, "gamma"), (5, "mixture"), (2, "poisson"), (8, "counts")]
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize(("n", "name"), [*CASES, (11, "gaussian"), (1, "gaussian")])
+def test_rows_are_those_evaluated_one_by_one(n, name, kernel, monkeypatch):
+    model, params, data, path = problem(n, name)
+    exact = distribution_functions(model, params, data)
+    if not kernel:
+        monkeypatch.setattr(module.mixed, "mix", lambda *given: False)
+    found = mixed_cdf(model, params, data, exact, 3, path)
+    expected = _row_by_row(model, params, data, exact, 3, path)
+    missing = ~np.isfinite(expected.quantiles)
+    assert missing.sum() == 4 * data.dim + 1
+    for each, other in zip(found[1:], expected[1:], strict=True):
+        np.testing.assert_allclose(each, other, rtol=0, atol=OFF)
+    np.testing.assert_allclose(found.below[~missing], expected.below[~missing], rtol=0, atol=2e-11)
+    np.testing.assert_allclose(found.quantiles, ndtri(found.below), rtol=1e-13, atol=1e-15)
+
+
+def test_the_tails_are_evaluated_one_by_one():
+    """Far out, where the error of a table would be the whole probability."""
+    model, params, data, _ = problem(2, "gaussian")
+    values = np.concatenate([each.values for _, each in data.blocks(LENGTH)])
+    values[200:206, 0] = [-4.0, 9.0, -3.9, 7.0, 8.5, 60.0]
+    data = lh.open_data(values)
+    exact = distribution_functions(model, params, data)
+    found, expected = mixed_cdf(model, params, data, exact, 0), _row_by_row(model, params, data, exact, 0, None)
+    np.testing.assert_allclose(found.quantiles, expected.quantiles, rtol=0, atol=OFF)
+    np.testing.assert_allclose(found.below[:, 200:206], expected.below[:, 200:206], rtol=1e-12)
+    assert np.isnan(found.given).all()
+
+
+def test_a_chain_whose_matrix_varies_has_no_tables():
+    model = lh.HMM(2, lh.Gaussian(), transitions=lh.Logit(1))
+    values = np.random.default_rng(0).normal(size=40)
+    data = lh.open_data(values, covariates=values[:, None])
+    assert mixed_cdf(model.resolve(data), {}, data, list, 0) is None
+
+
+def test_quantiles_stay_finite():
+    below, quantiles = normal([np.array([0.0, 0.2, 1.0]), np.array([0.0, 0.4, 1.0])], np.full(3, 0.5))
+    np.testing.assert_allclose(below, [EDGE, 0.3, 1 - EDGE])
+    np.testing.assert_allclose(quantiles, ndtri(below))
