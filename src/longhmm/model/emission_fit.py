@@ -153,14 +153,16 @@ def fit_groups(emission: Emission, groups: list[Rows], rng: np.random.Generator)
     coordinates = Coordinates(emission.parameters(n_groups))
     with jax.enable_x64(True):
         table = _table(emission, groups, rng)
-        evaluate = partial(_derivatives, emission, n_groups, table)
-        start = _best_candidates(emission, coordinates, table, groups, rng)
+        guesses = _guesses(coordinates, np.concatenate([group.values for group in groups]), rng)
+        evaluate = partial(_derivatives, emission, n_groups, table, guesses, np.False_)
+        scores = _derivatives(emission, n_groups, table, guesses, np.True_, guesses[0])[2]
+        start = _best_candidates(coordinates, guesses, np.array(scores))
         best, at = newton_ascent(lambda point: evaluate(point)[0], start, iterations=NEWTON_STEPS, tolerance=1e-9)
         curvature = np.abs(np.diag(at.hessian))
         sd = np.where(curvature > 1e-8, 1.0 / np.sqrt(np.maximum(curvature, 1e-8)), 1e-3)
         moved = np.zeros(coordinates.size, bool) if coordinates.coupled else (sizes == 0)[coordinates.owner]
         point = best + np.where(moved, sd * rng.normal(size=coordinates.size), 0.0)
-        there, params = evaluate(point)
+        there, params, _ = evaluate(point)
         return dict(jax.tree.map(np.asarray, params if np.isfinite(float(there.value)) else evaluate(best)[1]))
 
 
@@ -194,29 +196,32 @@ def _scores(emission: Emission, params: dict[str, jax.Array], table: Rows) -> ja
 
 
 @partial(jax.jit, static_argnames=("n_groups",))
-def _derivatives(emission: Emission, n_groups: int, table: Rows, vector: jax.Array) -> tuple[Derivatives, Params]:
-    """Of the log density of every group in its own state plus the log prior; and the natural parameters."""
-    coordinates = Coordinates(emission.parameters(n_groups))
+def _derivatives(
+    emission: Emission, n_groups: int, table: Rows, candidates: Any, scored: Any, vector: Any
+) -> tuple[Derivatives, Params, jax.Array]:
+    """Of the log density of every group in its own state plus the log prior; the natural parameters; and, where these
+    are asked for, scores of the candidates: one program is soon compiled, two are not."""
+    coordinates, of_candidates = Coordinates(emission.parameters(n_groups)), partial(_scores_of, emission, n_groups)
+    nothing = jnp.zeros((len(candidates), n_groups, n_groups))
+    scores = jax.lax.cond(scored, lambda: of_candidates(table, candidates), lambda: nothing)
 
     def objective(vector: jax.Array) -> jax.Array:
         params = coordinates.params(vector)
         return jnp.trace(_scores(emission, params, table)) + emission.log_prior(params)
 
-    return coordinates.derivatives(objective, vector), coordinates.params(vector)
+    return coordinates.derivatives(objective, vector), coordinates.params(vector), scores
 
 
-@partial(jax.jit, static_argnames=("n_groups",))
-def _candidate_scores(emission: Emission, n_groups: int, table: Rows, vectors: jax.Array) -> jax.Array:
+def _scores_of(emission: Emission, n_groups: int, table: Rows, vectors: jax.Array) -> jax.Array:
     coordinates = Coordinates(emission.parameters(n_groups))
     return jax.lax.map(lambda vector: _scores(emission, coordinates.params(vector), table), vectors)
 
 
-def _best_candidates(
-    emission: Emission, coordinates: Coordinates, table: Rows, groups: list[Rows], rng: np.random.Generator
-) -> np.ndarray:
+_candidate_scores = jax.jit(_scores_of, static_argnames=("n_groups",))
+
+
+def _best_candidates(coordinates: Coordinates, vectors: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """For every state the drawn point under which its group is most probable."""
-    vectors = _guesses(coordinates, np.concatenate([group.values for group in groups]), rng)
-    scores = np.array(_candidate_scores(emission, len(groups), table, vectors))
     scores = np.nan_to_num(np.diagonal(scores, axis1=1, axis2=2), nan=-np.inf, posinf=-np.inf)
     if coordinates.coupled:
         return vectors[int(np.argmax(scores.sum(axis=1)))]
