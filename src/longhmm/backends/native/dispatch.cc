@@ -153,4 +153,4 @@ void find_paths(Paths& paths) {
              [&](int64_t group) { redone += path().walk(paths, group, group + 1); });
   paths.redone = redone;
 }
-#include "mixed_rows.h"
+#include "mixed_rows.h"  // last, since it uses what stands above

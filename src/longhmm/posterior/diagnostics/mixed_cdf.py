@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
+from longhmm.backends import mixed
 from longhmm.backends.block import Own
-from longhmm.backends.native import mixed
 from longhmm.backends.stream import stream
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences

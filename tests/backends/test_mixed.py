@@ -5,7 +5,7 @@ import pytest
 from scipy.special import ndtri
 
 from longhmm.backends import native
-from longhmm.backends.native.mixed import Rows, mix
+from longhmm.backends.mixed import Rows, mix
 from longhmm.posterior.diagnostics.cdf_tables import Table
 
 N = 700
