@@ -124,6 +124,30 @@ def test_it_is_stored():
         assert again.emission.moves.terms == given.transitions.terms
 
 
+def test_pairs_of_states_are_told_apart_by_their_order():
+    """In a ring that turns one way: a frame between two states of a reversible scheme looks the same backwards."""
+    ring = lh.Rates("1 <-> 2 <-> 3 <-> 1", dt=0.1)
+    rates = {"1 -> 2": 9.0, "2 -> 1": 0.5, "2 -> 3": 8.0, "3 -> 2": 0.4, "3 -> 1": 7.0, "1 -> 3": 0.3}
+    one = model(4, ring)
+    complete = one.validate({**FAST, "rates": np.array([rates[term] for term in ring.terms])})
+
+    def law(path):
+        return stats.norm(np.mean(FAST["mean"][path]), np.sqrt(np.mean(FAST["sd"][path] ** 2)))
+
+    with jax.enable_x64(True):
+        generator = np.asarray(jax.jit(ring.generator)(complete["rates"]))
+        params = {name: jnp.asarray(each) for name, each in complete.items()}
+        rows = Rows(np.array([[0.3]]), np.ones((1, 1), bool))
+        density = np.exp(np.asarray(jax.jit(one.emission.log_likelihoods)(params, rows)))[0]
+        below = np.asarray(jax.jit(one.emission.cdf_of_rows)(params, rows)[0])[0].reshape(3, 3)
+    for found, name in ((density, "pdf"), (below, "cdf")):
+        joint = by_all_paths(
+            ring, generator, (0, 1, 2), 4, 0.3, lambda value, path, n=name: getattr(law(path), n)(value)
+        )
+        np.testing.assert_allclose(found * complete["transition"], joint, rtol=1e-9)
+        assert np.abs(found - found.T).max() > 0.05
+
+
 @pytest.mark.parametrize("inner", [None, lh.Poisson()])
 def test_residuals_are_those_of_one_step_predictions(inner):
     one = model(2, emission=inner)
