@@ -1,9 +1,10 @@
 """Every method side by side on one posterior: bias, width, shape of rare transitions, speed, data touched.
 
-The yardstick is NumPyro's No-U-Turn sampler on the exact log posterior, as in `calibration.py`. Every method gets the
-same time for its draws (--seconds) after tuning, compilation and warm-up, whose time is told apart. Needs JAX,
-NumPyro and NumPy; NUTS and HMC also need BlackJAX and are left out where that is missing. Writes `methods-CASE.json` to
---out; `report.py` makes the table from it.
+The yardstick is NumPyro's No-U-Turn sampler on the exact log posterior, as in `calibration.py`. Every method draws
+until it has as many effective draws as are wanted (--effective), or until its time is over (--seconds), after tuning,
+compilation and warm-up, whose time is told apart. Needs JAX, NumPyro and NumPy; NUTS and HMC also need BlackJAX and are
+left out where that is missing. Writes `methods-CASE.json` to --out, keeping other methods that are there already;
+`report.py` makes the table from it.
 
     python benchmarks/methods.py --case rare3 --seconds 60 --workers 2 --out docs/calibration
 """
@@ -25,6 +26,7 @@ from calibration import ONE_THREAD, compare, data_of, exact_chain, natural
 from longhmm.samplers.contract import Sampler
 
 CHAINS = 4
+TRIAL_SECONDS = 15.0
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,9 @@ def samplers(length: int) -> dict[str, tuple[Any, Any, Any]]:
     return found
 
 
-def run_method(case: str, name: str, init: dict[str, np.ndarray], seconds: float, seed: int) -> dict[str, Any]:
+def run_method(
+    case: str, name: str, init: dict[str, np.ndarray], seconds: float, seed: int, effective: int
+) -> dict[str, Any]:
     """Draws of one method as natural columns, with what they cost."""
     from longhmm.run.driver import BLOCK_DRAWS
     from longhmm.run.limit import Limit
@@ -90,14 +94,28 @@ def run_method(case: str, name: str, init: dict[str, np.ndarray], seconds: float
     # A first block warms up and compiles; the clock starts after it.
     run = Run(request, tuned)
     carry_out(run)
-    ready = time.perf_counter()
-    chains = carry_out(replace(run, request=replace(request, draws=1_000_000)), limit=Limit(seconds))
+    setup, allowed = time.perf_counter() - began, min(TRIAL_SECONDS, seconds)
+    while True:  # a short run tells how long a run with enough draws takes
+        began = time.perf_counter()
+        chains = carry_out(replace(run, request=replace(request, draws=1_000_000)), limit=Limit(allowed))
+        taken, columns = time.perf_counter() - began, natural(model, chains.coordinates)
+        found = least_effective(columns)
+        if found >= effective or allowed >= seconds:
+            break
+        allowed = min(seconds, allowed * 1.3 * effective / max(found, 1.0))
     return {
-        "columns": natural(model, chains.coordinates),
-        "setup_seconds": ready - began,
-        "seconds": time.perf_counter() - ready,
+        "columns": columns,
+        "setup_seconds": setup,
+        "seconds": taken,
         "touched": touched(chains, sequences.length),
     }
+
+
+def least_effective(columns: dict[str, np.ndarray]) -> float:
+    """Effective draws of the parameter that has fewest."""
+    from longhmm.run.chains import bulk_effective_size
+
+    return min(float(bulk_effective_size(each[..., None])[0]) for each in columns.values())
 
 
 def touched(chains: Any, length: int) -> float:
@@ -187,11 +205,13 @@ def summary(name: str, made: dict[str, Any], exact: dict[str, np.ndarray]) -> di
     rows = compare(made["columns"], exact)
     common = [row for row in rows if not row["rare"]]
     least = min(row["ess"] for row in rows)
+    widest = max(common, key=lambda row: abs(np.log(max(row["sd_ratio"], 1e-9))))
     return {
         "method": name,
         "worst_shift": max(abs(row["shift"]) for row in common),
         "worst_shift_error": max(common, key=lambda row: abs(row["shift"]))["shift_error"],
-        "worst_sd_ratio": max((row["sd_ratio"] for row in common), key=lambda ratio: abs(np.log(max(ratio, 1e-9)))),
+        "worst_sd_ratio": widest["sd_ratio"],
+        "worst_sd_ratio_error": widest["sd_ratio_error"],
         "worst_kolmogorov": max((row["kolmogorov"] for row in rows if row["rare"]), default=None),
         "least_ess": least,
         "ess_per_second": least / made["seconds"],
@@ -205,8 +225,8 @@ def summary(name: str, made: dict[str, Any], exact: dict[str, np.ndarray]) -> di
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", default="rare3")
-    parser.add_argument("--seconds", type=float, default=60.0, help="time of every method")
-    parser.add_argument("--effective", type=int, default=5000, help="effective draws wanted of the yardstick")
+    parser.add_argument("--seconds", type=float, default=60.0, help="longest time of every method")
+    parser.add_argument("--effective", type=int, default=5000, help="effective draws wanted of each method")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--methods", default="", help="some of the methods, separated by semicolons")
     parser.add_argument("--out", default="docs/calibration")
@@ -238,11 +258,17 @@ def main() -> None:
             elif name == "SVI":
                 results.append(summary(name, run_variational(options.case, init, options.seconds, seed), exact))
             else:
-                results.append(summary(name, run_method(options.case, name, init, options.seconds, seed), exact))
+                made = run_method(options.case, name, init, options.seconds, seed, options.effective)
+                results.append(summary(name, made, exact))
         except ValueError as error:  # a sampler that diverges says so in a sentence, and that is its result
             results.append({"method": name, "failed": str(error)})
         shown = {key: value for key, value in results[-1].items() if key != "rows"}
         print(json.dumps(shown), flush=True)
+    place = Path(options.out)
+    place.mkdir(parents=True, exist_ok=True)
+    file = place / f"methods-{options.case}.json"
+    kept = {each["method"]: each for each in json.loads(file.read_text())["methods"]} if file.exists() else {}
+    kept |= {each["method"]: each for each in results}
     document = {
         "case": options.case,
         "length": sequences.length,
@@ -250,11 +276,9 @@ def main() -> None:
         "seconds_each": options.seconds,
         "yardstick_seconds": yardstick,
         "yardstick_workers": options.workers,
-        "methods": results,
+        "methods": [kept[name] for name in names if name in kept],
     }
-    place = Path(options.out)
-    place.mkdir(parents=True, exist_ok=True)
-    (place / f"methods-{options.case}.json").write_text(json.dumps(document, indent=1) + "\n")
+    file.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

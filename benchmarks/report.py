@@ -19,7 +19,7 @@ def method_table(document: dict[str, Any]) -> str:
     """One row per method."""
     lines = [
         f"{document['n_states']} states, {document['length']:,} observations (`{document['case']}`), "
-        f"{document['seconds_each']:g} seconds for each method:",
+        f"at most {document['seconds_each']:g} seconds for each method, with Monte Carlo errors:",
         "",
         "| method | worst mean shift (sd) | worst sd ratio | worst Kolmogorov distance, rare transitions | least ESS | "
         "ESS per second | seconds before the first draw | observations touched |",
@@ -30,8 +30,8 @@ def method_table(document: dict[str, Any]) -> str:
             lines.append(f"| {row['method']} | {row['failed']} | | | | | | |")
             continue
         numbers = [
-            f"{row['worst_shift']:.2f}",
-            _shown(row.get("worst_sd_ratio"), ".2f"),
+            f"{row['worst_shift']:.2f}{_error(row.get('worst_shift_error'))}",
+            f"{_shown(row.get('worst_sd_ratio'), '.2f')}{_error(row.get('worst_sd_ratio_error'))}",
             _shown(row.get("worst_kolmogorov"), ".3f"),
             _shown(row.get("least_ess"), ",.0f"),
             _shown(row.get("ess_per_second"), ",.1f"),
@@ -151,6 +151,10 @@ def between(page: str, mark: str, text: str) -> str:
 
 def _shown(value: float | None, form: str) -> str:
     return "" if value is None else format(value, form)
+
+
+def _error(value: float | None) -> str:
+    return "" if value is None else f" ± {value:.2f}"
 
 
 def main() -> None:
