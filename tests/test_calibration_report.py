@@ -19,7 +19,8 @@ def test_tables_and_picture(tmp_path):
         "case": "rare3", "length": 30_000, "n_states": 3, "seconds_each": 60.0,
         "methods": [
             {"method": "SGLD", "worst_shift": 0.2, "worst_shift_error": 0.011, "worst_sd_ratio": 1.4,
-             "worst_kolmogorov": 0.2, "least_ess": 900.0, "ess_per_second": 15.0, "setup_seconds": 4.2, "touched": 2.5e8},
+             "worst_kolmogorov": 0.2, "least_ess": 900.0, "ess_per_second": 15.0,
+             "setup_seconds": 4.2, "touched": 2.5e8},
             {"method": "EM (a point)", "worst_shift": 0.07, "setup_seconds": 1.8, "touched": 3e6},
             {"method": "SGHMC", "failed": "The chain left the region where the model is finite."},
         ],
