@@ -5,7 +5,7 @@ data, by the log posterior and the gradient of the full pass (on a GPU where the
 another field than the exact gradient is still reversible and keeps volumes, so that gradients in single precision cost
 acceptance and not exactness. Needs only JAX, NumPyro and NumPy.
 
-    python benchmarks/at_scale.py --cases rc,dd --length 20000000 --seconds 300 --out docs/calibration
+    python benchmarks/at_scale.py --cases rc,dd,scheme --length 20000000 --seconds 300 --out docs/calibration
 """
 
 import argparse
@@ -25,12 +25,22 @@ BURN_IN = 30
 SEED = 21
 
 
+def scheme() -> tuple[Any, dict[str, Any]]:
+    """Six states in a row, with ten rates from 0.5 to 5 per second, each state at its own level."""
+    import longhmm as lh
+
+    moves = lh.Rates("1 <-> 2 <-> 3 <-> 4 <-> 5 <-> 6", dt=0.01)
+    rates = [2.0, 1.0, 4.0, 0.5, 3.0, 5.0, 1.5, 2.5, 0.8, 1.2]
+    levels = {"mean": np.arange(6.0), "sd": np.array([0.5, 0.4, 0.6, 0.5, 0.45, 0.55])}
+    return lh.HMM(6, lh.Gaussian(), transitions=moves), {"rates": rates, **levels}
+
+
 def data_of(name: str, length: int) -> tuple[Any, Any]:
-    """The resolved model and its data, `dd` or `rc` of the paper; the same in every process."""
+    """The resolved model and its data, `scheme`, or `dd` or `rc` of the paper; the same in every process."""
     import longhmm as lh
     from longhmm_reproduction import models
 
-    model, params = getattr(models, name)()
+    model, params = scheme() if name == "scheme" else getattr(models, name)()
     sequences = lh.open_data(np.asarray(lh.simulate(model, params, length, seed=SEED)[1], np.float32))
     return model.resolve(sequences), sequences
 
@@ -100,7 +110,7 @@ def exact_draws(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--cases", default="rc,dd")
+    parser.add_argument("--cases", default="rc,dd,scheme")
     parser.add_argument("--length", type=int, default=20_000_000)
     parser.add_argument("--seconds", type=float, default=300.0, help="time for the exact draws of each case")
     parser.add_argument("--out", default="docs/calibration")

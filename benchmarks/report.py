@@ -52,6 +52,8 @@ def scale_table(results: list[dict[str, Any]]) -> str:
     for result in results:
         for kind, rare in (("common", False), ("rare transitions", True)):
             rows = [row for row in result["rows"] if row["rare"] is rare]
+            if not rows:
+                continue
             columns = {name: np.array([row[name] for row in rows]) for name in rows[0] if name != "parameter"}
             error = columns["sd_ratio_error"].mean() / np.sqrt(len(rows))
             shift, chance = (np.sqrt((columns[name] ** 2).mean()) for name in ("shift", "shift_error"))

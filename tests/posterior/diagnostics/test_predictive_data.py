@@ -6,7 +6,7 @@ import pytest
 import longhmm as lh
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
-from longhmm.posterior.diagnostics.predictive_data import _statistics, predictive_statistics
+from longhmm.posterior.diagnostics.predictive_data import _statistics, _worst_score, predictive_statistics
 from posterior.fakes import known_states
 
 
@@ -42,10 +42,30 @@ def test_sequences_and_missing_values_have_no_neighbours():
 def test_the_right_model_makes_data_like_these_and_a_wrong_one_does_not(known):
     posterior = known.posterior(known.draw(2, 50))
     right = predictive_statistics(posterior, known.sequences, count=15)
-    assert len(right) == 7 and sum(0.0 < each.share < 1.0 for each in right) >= 5
+    assert len(right) == 8 and sum(0.0 < each.share < 1.0 for each in right) >= 6
     values = known.sequences.rows(0, 1500).values + np.linspace(-2, 2, 1500)[:, None]
     wrong = {each.name: each for each in predictive_statistics(posterior, open_data(values), count=15)}
     assert wrong["spread of means of tenths"].share == 1.0 and wrong["correlation 10 rows apart"].share == 1.0
+
+
+def test_the_worst_score_is_of_observed_rows_given_all_before_them(known):
+    posterior = known.posterior(known.draw(2, 50))
+    params = posterior.params_at(*posterior.thinned(1)[0])
+    values = known.sequences.rows(0, 1500).values.astype(float)
+    values[700:720] = np.nan
+    up_to = [lh.log_likelihood(posterior.model, params, values[:stop]) for stop in range(150, 1501, 150)]
+    rows = np.isfinite(values[:, 0]).reshape(10, 150).sum(axis=1)
+    found = _worst_score(posterior.model, params, values, [0, 1500])
+    assert found == pytest.approx(np.min(np.diff(up_to, prepend=0.0) / rows), rel=1e-9)
+    assert _worst_score(posterior.model, params, np.full((30, 1), np.nan), [0, 10, 30]) == np.inf
+
+
+def test_a_stretch_of_odd_values_has_a_score_that_no_simulated_data_have(known):
+    posterior = known.posterior(known.draw(2, 50))
+    values = np.array(known.sequences.rows(0, 1500).values, float)
+    values[600:640] = 14.0
+    found = {each.name: each for each in predictive_statistics(posterior, open_data(values), count=15)}
+    assert found["score of the worst tenth"].share == 0.0
 
 
 def test_models_with_covariates_are_refused(known):

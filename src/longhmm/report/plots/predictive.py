@@ -28,7 +28,7 @@ def predictive_check(posterior: Posterior, data: Any, *, count: int = 20, seed: 
         ax: axes to draw in, one for each statistic.
     """
     found = predictive_statistics(posterior, data, count=count, seed=seed)
-    several = len({each.feature for each in found}) > 1
+    several = len({each.feature for each in found} - {-1}) > 1
     found, names = [each for each in found if each.feature < MOST_FEATURES], names_and_unit(posterior)[0]
     if not found:
         raise ModelError("predictive_check needs data that vary, got the same value everywhere.")
@@ -40,7 +40,7 @@ def predictive_check(posterior: Posterior, data: Any, *, count: int = 20, seed: 
         axes.set_yticks([])
         axes.spines["left"].set_visible(False)
         axes.locator_params(axis="x", nbins=3)
-        tidy(axes, title=f"{each.name}, {names[each.feature]}" if several else each.name)
+        tidy(axes, title=f"{each.name}, {names[each.feature]}" if several and each.feature >= 0 else each.name)
         axes.set_title(axes.get_title(loc="left"), loc="left", fontsize=style.FONT_SIZE - 1)
         axes.set_gid(f"{each.name}: {number(each.observed)}")
     return figure
