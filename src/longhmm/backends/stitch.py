@@ -58,7 +58,12 @@ def forward_gap(log_step: jax.Array, forward_out: jax.Array, forward_in: jax.Arr
     """Largest difference of log odds `(W,)` of the messages that left chunks and those the next ones began with, one
     step on, `(K, K)` or `(W, K, K)`, after which what is too small to matter is gone. `best`: scores of best paths."""
     total = jnp.max if best else log_sum_exp
-    one, other = (at_zero(total(each[:, :, None] + log_step, 1).T) for each in (forward_out, forward_in))
+    return _apart(*(total(each[:, :, None] + log_step, 1) for each in (forward_out, forward_in)))
+
+
+def _apart(one: jax.Array, other: jax.Array) -> jax.Array:
+    """Largest difference of log odds `(W,)` of two messages, less what rounding explains."""
+    one, other = at_zero(one.T), at_zero(other.T)
     impossible = jnp.isneginf(one) & jnp.isneginf(other)
     gap = jnp.abs(one - other) - ROUNDING * jnp.finfo(one.dtype).eps * jnp.abs(one)
     return jnp.nan_to_num(jnp.max(jnp.where(impossible, 0.0, gap), axis=0), nan=jnp.inf, posinf=jnp.inf)
@@ -83,10 +88,16 @@ def inner_gap(steps: jax.Array, joined: Any, messages: Sequence[jax.Array], best
     """The largest disagreement between neighbours, by `Messages` of both directions or the forward ones alone; `joined`
     `(W,)`: whether a chunk continues the one before it."""
     forward_in, forward_out, *backward = messages
-    gaps = forward_gap(steps[1:], forward_out[:-1], forward_in[1:], best)
-    if backward:
-        gaps = jnp.maximum(gaps, posterior_gap(forward_out[:-1], backward[0][:-1], backward[1][1:]))
-    return jnp.max(jnp.where(jnp.asarray(joined)[1:], gaps, 0.0), initial=0.0)
+    joined, left = jnp.asarray(joined)[1:], forward_out[:-1]
+
+    def largest(gaps: jax.Array) -> jax.Array:
+        return jnp.max(jnp.where(joined, gaps, 0.0), initial=0.0)
+
+    # No step takes messages further apart: where they agree as they are, none need be taken, which costs K times less.
+    gap = largest(_apart(left, forward_in[1:]))
+    onward = lambda: largest(forward_gap(steps[1:], left, forward_in[1:], best))  # noqa: E731
+    gap = jax.lax.cond(gap <= (SCORE_TOLERANCE if best else TOLERANCE), lambda: gap, onward)
+    return jnp.maximum(gap, largest(posterior_gap(left, backward[0][:-1], backward[1][1:]))) if backward else gap
 
 
 def transfer_operators(backend: Backend, potentials: Potentials, layout: Layout, best: bool = False) -> jax.Array:
