@@ -1,6 +1,10 @@
 """Covariance matrices of a few features: Gaussian log densities, coordinates, and the inverse Wishart density. Up to
 `UNROLLED` features everything is written out as scalar arithmetic: XLA fuses it into one loop over observations or
-states, where batches of tiny matrix products would each go through memory and take longer to call than to compute."""
+states, where batches of tiny matrix products would each go through memory and take longer to call than to compute.
+
+LAPACK is not asked for batches: JAX shares them out among the threads of a pool and waits inside one of them, so that
+two batches at a time on two processors wait for each other for ever.
+"""
 
 import math
 from typing import Any
@@ -8,7 +12,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
 from jax.scipy.special import multigammaln
 from numpyro.distributions import InverseWishart, biject_to, constraints
 
@@ -35,10 +38,9 @@ def marginal_log_density(mean: jax.Array, covariance: jax.Array, y: jax.Array, o
             total = total + jnp.log(row[-1]) - 0.5 * z * z
         return total - constant
     both = seen[..., :, None] & seen[..., None, :]
-    factor = jnp.linalg.cholesky(jnp.where(both, covariance, jnp.eye(features, dtype=covariance.dtype)))
-    z = solve_triangular(factor, residual[..., None], lower=True)[..., 0]
-    log_det = jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), -1)
-    return -0.5 * jnp.sum(z * z, -1) - log_det - constant
+    precision, log_det = _precision(jnp.where(both, covariance, jnp.eye(features, dtype=covariance.dtype)))
+    pulled = jnp.sum(precision * residual[..., None, :], -1)
+    return 0.5 * (log_det - jnp.sum(residual * pulled, -1)) - constant
 
 
 def whitening(covariance: jax.Array) -> jax.Array:
@@ -46,8 +48,42 @@ def whitening(covariance: jax.Array) -> jax.Array:
     features = covariance.shape[-1]
     if features <= UNROLLED:
         return jnp.stack([entry for row in _inverse_factor(_entries(covariance)) for entry in row], axis=1)
-    identity = jnp.broadcast_to(jnp.eye(features, dtype=covariance.dtype), covariance.shape)
-    return solve_triangular(jnp.linalg.cholesky(covariance), identity, lower=True)[:, *np.tril_indices(features)]
+    return inverse_factor(covariance)[:, *np.tril_indices(features)]
+
+
+def inverse_factor(matrices: jax.Array) -> jax.Array:
+    """The inverse Cholesky factor M `(..., D, D)` of symmetric matrices, column by column; NaN where not positive."""
+    features = matrices.shape[-1]
+
+    def eliminate(j: jax.Array, found: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        rest, inverse = found
+        scale = jax.lax.rsqrt(rest[..., j, j])[..., None]
+        own = inverse[..., j, :] * scale
+        below = jnp.where(jnp.arange(features) > j, rest[..., j, :] * scale, 0.0)
+        rest = rest - below[..., :, None] * below[..., None, :]
+        return rest, inverse.at[..., j, :].set(own) - below[..., :, None] * own[..., None, :]
+
+    identity = jnp.broadcast_to(jnp.eye(features, dtype=matrices.dtype), matrices.shape)
+    return jax.lax.fori_loop(0, features, eliminate, (matrices, identity))[1]
+
+
+@jax.custom_jvp
+def _precision(covariance: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Inverse matrices, and their log determinants."""
+    factor = inverse_factor(covariance)
+    return _product(factor.swapaxes(-1, -2), factor), 2 * jnp.sum(jnp.log(jnp.diagonal(factor, 0, -2, -1)), -1)
+
+
+@_precision.defjvp
+def _precision_slope(at: tuple[jax.Array], along: tuple[jax.Array]) -> tuple[Any, Any]:
+    precision, log_det = _precision(*at)
+    half = _product(precision, along[0])
+    return (precision, log_det), (-_product(half, precision), -jnp.trace(half, axis1=-2, axis2=-1))
+
+
+def _product(one: jax.Array, other: jax.Array) -> jax.Array:
+    """Of tiny matrices: XLA fuses the sum, where products would be calls of their own."""
+    return jnp.sum(one[..., :, :, None] * other[..., None, :, :], axis=-2)
 
 
 def log_det_of(triangles: jax.Array, features: int) -> jax.Array:
