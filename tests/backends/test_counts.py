@@ -34,6 +34,7 @@ pytestmark = pytest.mark.skipif(not native.usable(), reason="only the C++ kernel
         for form in ("array", "path", "missing")
     ],
 )
+@pytest.mark.slow
 def test_counts_that_are_looked_up(name: str, form: str, tmp_path: Any) -> None:
     emission, params = CASES[name]
     params = {"transition": TRANSITION, **params}

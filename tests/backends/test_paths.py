@@ -94,6 +94,7 @@ def test_drawn_paths_have_their_posterior_distribution(kind: str, backend: Any) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.slow
 def test_draws_depend_neither_on_chunks_nor_on_the_backend(kind: str) -> None:
     lengths = [300, 1, 7, 92]
     case = make(kind, 4, sum(lengths), 31, forbid=True)

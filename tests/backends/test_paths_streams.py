@@ -54,6 +54,7 @@ def test_the_best_path_of_a_forgetful_chain_needs_no_operators(transfers: list[i
 
 
 @pytest.mark.parametrize("name", hard())
+@pytest.mark.slow
 def test_reducible_and_slow_chains(name: str, transfers: list[int]) -> None:
     """The best path has the best score; a drawn one is what one chunk without joints gives."""
     case = hard()[name]
@@ -102,6 +103,7 @@ def test_ragged_sequences_with_missing_rows_and_known_states() -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.slow
 def test_many_draws_share_their_messages(dtype: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows in place; the same paths inside one program, however the data are cut."""
     rng = np.random.default_rng(6)
@@ -173,6 +175,7 @@ class Coupled(Given):
         return values.reshape(*values.shape[:-1], K, K) + params["shift"][0]
 
 
+@pytest.mark.slow
 def test_likelihoods_of_pairs_that_hardly_forget() -> None:
     """The matrix alone would forget at once: boundaries have to be compared through both."""
     case, model = hard_pair(), lh.HMM(K, Coupled(K * K))

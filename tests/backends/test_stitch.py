@@ -42,6 +42,7 @@ def test_transfer_operators_equal_enumeration(kind: str, drawn: bool) -> None:
         ("open_gap", np.zeros(()), 1, [(IDENTITY, late_evidence())]),
     ],
 )
+@pytest.mark.slow
 def test_every_comparison_of_boundaries_is_needed(
     broken: str,
     nothing: Any,

@@ -198,6 +198,7 @@ MODELS = {n_states: given_model(n_states) for n_states in (1, 2, 5)}
     stay=st.sampled_from([0.0, 0.9, 1.0]),
     off=st.booleans(),
 )
+@pytest.mark.slow
 def test_any_shape(
     n_states: int, lengths: list[int], seed: int, missing: float, spread: float, stay: float, off: bool
 ) -> None:

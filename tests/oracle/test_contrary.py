@@ -124,6 +124,7 @@ def test_answers_of_every_chain(chain: str, turns: str, name: str) -> None:
 
 @pytest.mark.parametrize("count", [20, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.slow
 def test_answers_of_random_chains(name: str, count: int) -> None:
     rng = np.random.default_rng(18)
     with backend(name):

@@ -108,6 +108,7 @@ def test_windows_of_every_chain(chain: str, turns: str, backend: Any, kind: Any)
 @pytest.mark.parametrize("count", [20, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("backend", [native, reference], ids=lambda each: each.name)
+@pytest.mark.slow
 def test_windows_of_random_chains(backend: Any, kind: Any, count: int) -> None:
     if backend is native and not native.usable():
         pytest.skip("the C++ kernel was not built here")

@@ -79,6 +79,7 @@ def in_chunks_of_eight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read, "LEAST_CHUNK", 8)
 
 
+@pytest.mark.slow
 def test_geweke_poisson(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three chunks of 8 times, so that paths are joined; rates are Gamma(3, 1) and Gamma(6, 1/2)."""
     in_chunks_of_eight(monkeypatch)

@@ -38,6 +38,7 @@ def draws(policy, size, steps, chains):
     return np.asarray(found, np.float64)[steps // 5 :]
 
 
+@pytest.mark.slow
 def test_cox_ingersoll_ross_has_the_dirichlet_moments_near_empty_cells_too():
     mean, sd = dirichlet_moments(PRIOR + COUNTS)
     found = draws(CoxIngersollRoss(), 0.2, 1000, 60)

@@ -75,6 +75,7 @@ def test_the_likelihood_is_the_sum_over_all_paths_given_the_first_rows(model: lh
 
 
 @BOTH
+@pytest.mark.slow
 def test_it_is_coherent(model: lh.HMM, params: Any) -> None:
     lh.testing.check_coherence(model, params, ragged(model, params, [30])[0])
 

@@ -20,6 +20,7 @@ def test_density_and_distribution_function_are_those_of_scipy() -> None:
     checks.density_and_distribution_function_are_those_of_scipy(lh.Beta(), PARAMS, law)
 
 
+@pytest.mark.slow
 def test_it_is_coherent_stored_and_refuses_other_numbers() -> None:
     checks.it_is_coherent_stored_and_refuses_other_numbers(lh.Beta(), PARAMS)
 

@@ -91,6 +91,7 @@ def test_known_states_are_those_without_memory(emission: Any, params: Any) -> No
 
 
 @MOSTLY_SLOW
+@pytest.mark.slow
 def test_states_that_remember_are_a_coherent_model(emission: Any, params: Any) -> None:
     model = lh.HMM(2, emission).resolve(np.linspace(8, 15, 50))
     _, inner, wide = unfold(model, model.validate(params))

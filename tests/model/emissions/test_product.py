@@ -71,6 +71,7 @@ def test_streams_of_several_features_and_without_numbers_for_the_kernel() -> Non
     assert np.mean(lh.decode(model, params, y) == states) > 0.95
 
 
+@pytest.mark.slow
 def test_it_passes_the_coherence_test() -> None:
     check_coherence(MOVEMENT, PARAMS, movement(40))
 

@@ -67,6 +67,7 @@ def simulated(emission: Any, params: Any) -> tuple[lh.HMM, dict[str, Any], list[
 
 
 @EVERY
+@pytest.mark.slow
 def test_it_is_coherent_stored_and_refuses_other_numbers(emission: Any, params: Any) -> None:
     model, natural, values = simulated(emission, params)
     lh.testing.check_coherence(model, natural, values[0][90:120])
