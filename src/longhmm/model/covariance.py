@@ -1,10 +1,8 @@
 """Covariance matrices of a few features: Gaussian log densities, coordinates, and the inverse Wishart density. Up to
 `UNROLLED` features everything is written out as scalar arithmetic: XLA fuses it into one loop over observations or
 states, where batches of tiny matrix products would each go through memory and take longer to call than to compute.
-
 LAPACK is not asked for batches: JAX shares them out among the threads of a pool and waits inside one of them, so that
-two batches at a time on two processors wait for each other for ever.
-"""
+two batches at a time on two processors wait for each other for ever."""
 
 import math
 from typing import Any
@@ -37,18 +35,17 @@ def marginal_log_density(mean: jax.Array, covariance: jax.Array, y: jax.Array, o
             z = sum(entry * residual[..., j] for j, entry in enumerate(row))
             total = total + jnp.log(row[-1]) - 0.5 * z * z
         return total - constant
-    both = seen[..., :, None] & seen[..., None, :]
-    precision, log_det = _precision(jnp.where(both, covariance, jnp.eye(features, dtype=covariance.dtype)))
-    pulled = jnp.sum(precision * residual[..., None, :], -1)
-    return 0.5 * (log_det - jnp.sum(residual * pulled, -1)) - constant
+    both, one = seen[..., :, None] & seen[..., None, :], jnp.eye(features, dtype=covariance.dtype)
+    products = residual[..., :, None] * residual[..., None, :]
+    return scatter_density(jnp.where(both, covariance, one), products, jnp.ones_like(constant)) - constant
 
 
 def whitening(covariance: jax.Array) -> jax.Array:
-    """Rows of M `(K, D (D + 1) / 2)`, lower triangular, with `M covariance M^T = I`: the inverse Cholesky factor."""
+    """Rows of M `(..., D (D + 1) / 2)`, lower triangular, with `M covariance M^T = I`: the inverse Cholesky factor."""
     features = covariance.shape[-1]
     if features <= UNROLLED:
-        return jnp.stack([entry for row in _inverse_factor(_entries(covariance)) for entry in row], axis=1)
-    return inverse_factor(covariance)[:, *np.tril_indices(features)]
+        return jnp.stack([entry for row in _inverse_factor(_entries(covariance)) for entry in row], axis=-1)
+    return inverse_factor(covariance)[..., *np.tril_indices(features)]
 
 
 def inverse_factor(matrices: jax.Array) -> jax.Array:
@@ -58,8 +55,7 @@ def inverse_factor(matrices: jax.Array) -> jax.Array:
     def eliminate(j: jax.Array, found: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         rest, inverse = found
         scale = jax.lax.rsqrt(rest[..., j, j])[..., None]
-        own = inverse[..., j, :] * scale
-        below = jnp.where(jnp.arange(features) > j, rest[..., j, :] * scale, 0.0)
+        own, below = inverse[..., j, :] * scale, jnp.where(jnp.arange(features) > j, rest[..., j, :] * scale, 0.0)
         rest = rest - below[..., :, None] * below[..., None, :]
         return rest, inverse.at[..., j, :].set(own) - below[..., :, None] * own[..., None, :]
 
@@ -67,56 +63,35 @@ def inverse_factor(matrices: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, features, eliminate, (matrices, identity))[1]
 
 
+def log_det_of(triangles: jax.Array, features: int) -> jax.Array:
+    """`(...)`, half the log determinants of inverse covariances, from their whitening triangles."""
+    return jnp.sum(jnp.log(triangles[..., np.cumsum(np.arange(features) + 1) - 1]), axis=-1)
+
+
 @jax.custom_jvp
-def _precision(covariance: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Inverse matrices, and their log determinants."""
-    factor = inverse_factor(covariance)
-    return _product(factor.swapaxes(-1, -2), factor), 2 * jnp.sum(jnp.log(jnp.diagonal(factor, 0, -2, -1)), -1)
+def scatter_density(covariance: jax.Array, moments: jax.Array, count: jax.Array) -> jax.Array:
+    """`-1/2 (n log det C + tr(S C^-1))` `(...)`; derivatives are written out, since a factorisation has long ones."""
+    return _with_precision(covariance, moments, count)[0]
 
 
-@_precision.defjvp
-def _precision_slope(at: tuple[jax.Array], along: tuple[jax.Array]) -> tuple[Any, Any]:
-    precision, log_det = _precision(*at)
-    half = _product(precision, along[0])
-    return (precision, log_det), (-_product(half, precision), -jnp.trace(half, axis1=-2, axis2=-1))
+def _with_precision(covariance: jax.Array, moments: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
+    features, triangles = covariance.shape[-1], whitening(covariance)
+    square = jnp.zeros_like(covariance).at[..., *np.tril_indices(features)].set(triangles)
+    precision = _product(square.swapaxes(-1, -2), square)
+    return count * log_det_of(triangles, features) - 0.5 * jnp.sum(precision * moments, axis=(-2, -1)), precision
+
+
+@scatter_density.defjvp
+def _scatter_slope(at: tuple[jax.Array, ...], along: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+    """By `1/2 (P S P - n P)` and `-1/2 P`; counts are data."""
+    value, precision = _with_precision(*at)
+    slope = _product(_product(precision, at[1]), precision) - at[2][..., None, None] * precision
+    return value, 0.5 * jnp.sum(slope * along[0] - precision * along[1], axis=(-2, -1))
 
 
 def _product(one: jax.Array, other: jax.Array) -> jax.Array:
-    """Of tiny matrices: XLA fuses the sum, where products would be calls of their own."""
+    """Of tiny matrices: XLA fuses sums over broadcast products, where products would be calls of their own."""
     return jnp.sum(one[..., :, :, None] * other[..., None, :, :], axis=-2)
-
-
-def log_det_of(triangles: jax.Array, features: int) -> jax.Array:
-    """`(K,)`, half the log determinants of inverse covariances, from their whitening triangles."""
-    return jnp.sum(jnp.log(triangles[:, np.cumsum(np.arange(features) + 1) - 1]), axis=1)
-
-
-@jax.custom_vjp
-def scatter_density(covariance: jax.Array, moments: jax.Array, count: jax.Array) -> jax.Array:
-    """`-1/2 (n log det C + tr(S C^-1))` `(K,)`; derivatives are written out, since a factorisation has long ones."""
-    return _scatter_forward(covariance, moments, count)[0]
-
-
-def _scatter_forward(covariance: jax.Array, moments: jax.Array, count: jax.Array) -> tuple[jax.Array, Any]:
-    features, triangles = covariance.shape[-1], whitening(covariance)
-    rows, columns = np.tril_indices(features)
-    square = jnp.zeros_like(covariance).at[:, rows, columns].set(triangles)
-    # Sums over broadcast products are fused by XLA, where tiny matrix products would be calls of their own.
-    precision = jnp.sum(square[:, :, :, None] * square[:, :, None, :], axis=1)
-    value = count * log_det_of(triangles, features) - 0.5 * jnp.sum(precision * moments, axis=(1, 2))
-    return value, (precision, moments, count)
-
-
-def _scatter_backward(kept: Any, slope: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """`1/2 (P S P - n P)` and `-1/2 P`; counts are data."""
-    precision, moments, count = kept
-    half = jnp.sum(precision[:, :, :, None] * moments[:, None, :, :], axis=2)
-    whole = jnp.sum(half[:, :, :, None] * precision[:, None, :, :], axis=2)
-    slope = 0.5 * slope[:, None, None]
-    return slope * (whole - count[:, None, None] * precision), -slope * precision, jnp.zeros_like(count)
-
-
-scatter_density.defvjp(_scatter_forward, _scatter_backward)
 
 
 def _entries(covariance: jax.Array) -> Triangle:

@@ -13,7 +13,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from longhmm.model.conjugate import OneParameter, Params, RootInverseGamma, is_flat, prior_numbers
-from longhmm.model.covariance import LOG_2PI
+from longhmm.model.covariance import LOG_2PI, inverse_factor
 from longhmm.model.parameters import Parameter, Parameters
 
 ROUNDS = 200
@@ -158,12 +158,9 @@ class NormalUpdates:
             found["spread"] = spread
         if self.loc is not None:
             information, linear = self._given_precision(self._precision(spread), sums)
-            factor = jnp.linalg.cholesky(information)
-            half = solve_triangular(factor, linear[..., None], lower=True)[..., 0]
-            noise = jax.random.normal(mean_key, linear.shape, linear.dtype)
-            # Solving with the transpose turns standard noise into the covariance, the inverse of the precision.
-            moved = solve_triangular(factor, (half + noise)[..., None], lower=True, trans=1)[..., 0]
-            found["mean"] = self.centre + moved
+            root, noise = inverse_factor(information), jax.random.normal(mean_key, linear.shape, linear.dtype)
+            # The transpose turns standard noise into the covariance, the inverse of the precision.
+            found["mean"] = self.centre + _times(root.swapaxes(-1, -2), _times(root, linear) + noise)
         return self._named(**found)
 
     @property

@@ -22,6 +22,7 @@ from longhmm.data.layout import Partition
 from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.inference.scaling import safe_log
+from longhmm.model import covariance
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
 from longhmm.target.coordinates import Flat
@@ -173,12 +174,9 @@ def inverse_factor(matrix: Array) -> Array:
     """L with `L L^T` the inverse of a positive definite matrix `(..., p, p)`, scaled to unit diagonal on the way."""
     size = matrix.shape[-1]
     scale = jax.lax.rsqrt(jnp.diagonal(matrix, axis1=-2, axis2=-1))
-    identity = jnp.eye(size, dtype=matrix.dtype)
     # The small ridge bounds the longest step where the pilot hardly tells two coordinates apart.
-    unit = matrix * scale[..., :, None] * scale[..., None, :] + 1e-5 * identity
-    root = jnp.linalg.cholesky(unit)
-    inverse = jax.scipy.linalg.solve_triangular(root, jnp.broadcast_to(identity, root.shape), lower=True)
-    return jnp.swapaxes(inverse, -1, -2) * scale[..., :, None]
+    unit = matrix * scale[..., :, None] * scale[..., None, :] + 1e-5 * jnp.eye(size, dtype=matrix.dtype)
+    return jnp.swapaxes(covariance.inverse_factor(unit), -1, -2) * scale[..., :, None]
 
 
 # Policies for flat vectors: L with `D = L L^T`, as a diagonal or as a matrix ----------------------------------------
