@@ -45,7 +45,7 @@ CHEAPER = "for data of this length it costs less per draw than windows"
 # Full gradients that an exact sampler spends on each effective draw of a chain, and on its adaptation, about.
 GRADIENTS, ADAPTATION = 4, 1000
 OVERHEAD = 2000  # what a gradient costs beside its rows, in observations
-A_MOMENT = 5e7  # rows
+A_MOMENT, LONG = 5e7, 3e9  # rows: an exact sampler that has read more does not go on for draws that are less alike
 WARM_UP = 20  # independent draws that chains on windows warm up for
 WARM_UP_STEPS = 50  # of an exact sampler that begins in the posterior already
 
@@ -265,7 +265,8 @@ class _Session:
             if fixed or state.stopped or not state.recorded:
                 break
             flat = Flat.like(self.starts[0]).ravel_numpy(self.sampler.coordinates(state.joined()[0]))
-            if bulk_effective_size(flat).min() >= WANTED_SHARE * request.chains * request.draws:
+            rows = request.sequences.length * np.sum(state.joined()[1].get("leapfrogs", 0))
+            if rows > LONG or bulk_effective_size(flat).min() >= WANTED_SHARE * request.chains * request.draws:
                 break
             # Every second draw goes, and the rest is filled up with draws twice as far apart.
             state.recorded = [jax.tree.map(lambda each: each[:, 1::2], state.joined())]
