@@ -42,8 +42,9 @@ bench: $(VENV)/.dev ## measure speed, after checking that the answers agree
 	$(BIN)/python benchmarks/speed_page.py
 
 calibrate: $(VENV)/.dev ## compare every method with exact posteriors, in full (hours, on two cores)
-	$(BIN)/python benchmarks/calibration.py --workers $(WORKERS) --out docs/calibration
 	$(BIN)/python benchmarks/sbc.py --workers $(WORKERS) --out docs/calibration
+	$(BIN)/python benchmarks/report.py
+	$(BIN)/python benchmarks/calibration.py --workers $(WORKERS) --out docs/calibration
 	$(BIN)/python benchmarks/methods.py --workers $(WORKERS) --out docs/calibration
 	$(BIN)/python benchmarks/report.py
 
