@@ -209,8 +209,8 @@ class Stretches:
 
     def log_likelihoods(self, params: Mapping[str, np.ndarray]) -> np.ndarray:
         """`(B,)`, `log p(rows of the stretch | all rows before)`; stretches are cut where chunks are."""
-        _, model, params = unfold(self.model, params)
-        blocks = Blocks(How(params, forward_only=True, chunk=self.chunk, per_chunk=True), model, self.sequences)
+        _, model, inner = unfold(self.model, params)
+        blocks = Blocks(How(inner, forward_only=True, chunk=self.chunk, per_chunk=True), model, self.sequences)
         outcomes = enumerate(Stream(blocks).outcomes())
         found = [each.found.log_likelihood[: len(blocks.chunks(index))] for index, each in outcomes]  # the rest pads
         begins = blocks.partition.locate(np.arange(blocks.partition.n_blocks), 0).begin

@@ -73,3 +73,15 @@ def test_models_with_covariates_are_refused(known):
     posterior.model = lh.HMM(2, lh.Poisson(), transitions="~ temp")
     with pytest.raises(ModelError, match="without covariates"):
         predictive_statistics(posterior, np.zeros(10))
+
+
+def test_the_worst_score_of_states_that_remember_where_rows_are_missing():
+    model = lh.HMM(2, lh.Gaussian(noise=lh.MANoise(2)))
+    params = {"transition": [[0.95, 0.05], [0.1, 0.9]], "mean": [0.0, 3.0], "sd": [1.0, 0.8], "theta": [0.4, -0.2]}
+    values = np.array(lh.simulate(model, params, 300, seed=1)[1], float).reshape(-1, 1)
+    values[100:110] = np.nan
+    whole = [lh.log_likelihood(model, params, values[:stop]) for stop in range(30, 301, 30)]
+    rows = np.isfinite(values[:, 0]).reshape(10, 30).sum(axis=1)
+    resolved = model.resolve(open_data(values))
+    found = _worst_score(resolved, resolved.validate(params), values, [0, 300])
+    assert found == pytest.approx(np.min(np.diff(whole, prepend=0.0) / rows), rel=1e-9)
