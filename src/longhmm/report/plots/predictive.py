@@ -30,7 +30,7 @@ def predictive_check(posterior: Posterior, data: Any, *, count: int = 20, seed: 
     found = predictive_statistics(posterior, data, count=count, seed=seed)
     several = len({each.feature for each in found} - {-1}) > 1
     found, names = [each for each in found if each.feature < MOST_FEATURES], names_and_unit(posterior)[0]
-    if not found:
+    if all(each.feature < 0 for each in found):
         raise ModelError("predictive_check needs data that vary, got the same value everywhere.")
     figure, grid = panels(len(found), 4, 2.4, 1.1, ax)
     for axes, each in zip(grid, found, strict=True):
