@@ -152,25 +152,40 @@ def test_what_it_refuses(make: Any, said: str) -> None:
         make()
 
 
+def wandering_recording(seed: int, rows: int = 6000, knots: int = 8) -> tuple[lh.HMM, np.ndarray, Any]:
+    """A model, a recording with a baseline of its own, and that baseline's coefficients."""
+    emission = lh.Gaussian(drift=lh.Drift(knots, rows=rows))
+    truth = {**LEVELS, "drift": wandering(knots, 0.5, seed)}
+    _, y = lh.simulate(lh.HMM(2, emission), truth, rows, seed=seed)
+    return lh.HMM(2, lh.Gaussian(drift=knots)), y, truth["drift"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("sampler", "recordings", "warmup"), [(None, 8, None), (lh.NUTS(), 3, 100)])
-def test_a_baseline_and_levels_are_found_again(sampler: Any, recordings: int, warmup: int | None) -> None:
-    """Of recordings with a baseline of their own."""
-    rows, knots, inside, levels = 6000, 8, [], []
-    for seed in range(recordings):
-        emission = lh.Gaussian(drift=lh.Drift(knots, rows=rows))
-        truth = {**LEVELS, "drift": wandering(knots, 0.5, seed)}
-        _, y = lh.simulate(lh.HMM(2, emission), truth, rows, seed=seed)
-        model = lh.HMM(2, lh.Gaussian(drift=knots))
-        how: Any = {"sampler": sampler, "warmup": warmup, "draws": 200, "progress": False}
-        posterior = lh.sample(model, y, seed=seed, **how)
+def test_a_baseline_and_levels_are_found_again() -> None:
+    inside, levels = [], []
+    for seed in range(8):
+        model, y, drift = wandering_recording(seed)
+        posterior = lh.sample(model, y, seed=seed, draws=200, progress=False)
         found = posterior.baseline(points=50)
-        true = baseline(truth["drift"], rows, found["row"])
+        true = baseline(drift, len(y), found["row"])
         inside.append(np.mean((found["lower"] <= true) & (true <= found["upper"])))
         ends = np.quantile(posterior.draws["mean"].stack(all=("chain", "draw")), [0.05, 0.95], axis=-1)
         levels.append((ends[0] <= LEVELS["mean"]) & (LEVELS["mean"] <= ends[1]))
     assert 0.8 < np.mean(inside) < 0.98
     assert np.mean(levels) >= 0.7
+
+
+@pytest.mark.slow
+def test_the_no_u_turn_sampler_finds_the_same_posterior() -> None:
+    model, y, _ = wandering_recording(0)
+    chosen, nuts = (
+        lh.sample(model, y, sampler=sampler, warmup=warmup, seed=0, draws=200, progress=False).draws
+        for sampler, warmup in ((None, None), (lh.NUTS(), 100))
+    )
+    for name in ("drift", "mean", "sd"):
+        one, other = (each[name].stack(all=("chain", "draw")).values for each in (chosen, nuts))
+        assert np.all(np.abs(one.mean(-1) - other.mean(-1)) < 0.3 * other.std(-1))
+        assert np.all(np.abs(np.log(one.std(-1) / other.std(-1))) < np.log(1.25))
 
 
 def test_the_command_line_takes_it(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
