@@ -6,7 +6,7 @@ compilation and warm-up, whose time is told apart. Needs JAX, NumPyro and NumPy;
 left out where that is missing. Writes `methods-CASE.json` to --out, keeping other methods that are there already;
 `report.py` makes the table from it.
 
-    python benchmarks/methods.py --case rare3 --seconds 60 --workers 2 --out docs/calibration
+    python benchmarks/methods.py --case rare3 --seconds 900 --workers 2 --out docs/calibration
 """
 
 import argparse
@@ -225,7 +225,7 @@ def summary(name: str, made: dict[str, Any], exact: dict[str, np.ndarray]) -> di
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--case", default="rare3")
-    parser.add_argument("--seconds", type=float, default=60.0, help="longest time of every method")
+    parser.add_argument("--seconds", type=float, default=900.0, help="longest time of every method")
     parser.add_argument("--effective", type=int, default=5000, help="effective draws wanted of each method")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--methods", default="", help="some of the methods, separated by semicolons")
