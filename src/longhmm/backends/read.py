@@ -138,7 +138,7 @@ def _numbers(lowering: Lowering, rows: Rows) -> np.ndarray:
     found = np.empty((len(rows.values), lowering.width))
     for start in range(0, len(found), SHARE):
         own = (None if each is None else each[start : start + SHARE] for each in (*rows[:2], rows.lags))
-        found[start : start + SHARE] = lowering.rows(*own)
+        lowering.write(found[start : start + SHARE], *own)
     return found
 
 

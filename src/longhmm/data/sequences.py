@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from longhmm.data.columns import lengths_of, open_covariates
 from longhmm.data.executor import HERE, Executor
@@ -99,16 +100,16 @@ class Sequences:
             return whole
         own = Rows(*(None if each is None else each[start - origin :] for each in whole))
         seen = whole.values if whole.observed.all() else np.where(whole.observed, whole.values, np.nan)
-        found = np.full((stop - start, lags, self.dim), np.nan)
-        for back in range(1, min(lags, stop) + 1):  # whole columns at a time: as fast as a copy
-            skip = max(0, back - start)
-            found[skip:, back - 1] = seen[start - origin + skip - back : len(seen) - back]
-        begins = self.offsets[slice(*np.searchsorted(self.offsets, [start - lags + 1, stop]))]
-        for after in range(lags):  # rows `after` others of their sequence have no more than these before them
+        if start < lags:
+            context = np.full((lags, self.dim), np.nan) if self.context is None else self.context
+            seen = np.concatenate([context[: lags - start][::-1], seen])
+        near = sliding_window_view(seen.astype(np.float64, copy=False), lags, axis=0)[: stop - start]
+        found = np.swapaxes(near, 1, 2)[:, ::-1]  # no copy
+        begins = self.offsets[slice(*np.searchsorted(self.offsets, [max(1, start - lags + 1), stop]))]
+        found = found.copy() if len(begins) else found
+        for after in range(lags if len(begins) else 0):  # rows `after` others of their sequence have no more than these before them
             rows = begins + after
             found[rows[(rows >= start) & (rows < stop)] - start, after:] = np.nan
-            if self.context is not None and start <= after < stop:
-                found[after - start, after:] = self.context[: lags - after]
         return own._replace(lags=found)
 
     def _lagged(self, positions: np.ndarray, lags: int) -> np.ndarray | None:

@@ -48,6 +48,10 @@ class Lowering:
         filled = values if self.rows_are_values else self.numbers(self._filled(values, whole))
         return xp.where(whole, filled, np.nan)
 
+    def write(self, found: np.ndarray, values: Any, observed: Any, lags: Any) -> None:
+        """The same of NumPy's arrays into `found (n, width)`."""
+        found[:] = self.rows(values, observed, lags)
+
     def numbers(self, values: Any) -> Any:
         """The numbers of rows `(..., D)` whose values all lie in the support."""
         return values

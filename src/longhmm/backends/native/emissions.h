@@ -12,18 +12,19 @@
 
 namespace VARIANT {
 
-// Log likelihoods of a block of rows: states outermost, so that a state's numbers stay in registers over all rows.
-template <class T, int D>
+// Log likelihoods of a block of rows: states outermost, so that a state's numbers stay in registers over all rows. Of a
+// regression on rows before, the triangle begins with rows of zeros, of which `ONLY` leaves but the last.
+template <class T, int D, bool ONLY>
 inline void gaussian_logs(const Vec<T>* y, int rows, const T* pack, int pack_size, int width, int states,
                           Vec<T>* logs) {
-  const int d = D ? D : width;
+  const int d = D ? D : width, from = ONLY ? d - 1 : 0;
   for (int k = 0; k < states; ++k) {
     const T* mean = pack + int64_t(k) * pack_size + 1;
     for (int r = 0; r < rows; ++r) {
       const Vec<T>* row = y + int64_t(r) * d;
-      const T* whitening = mean + d;
+      const T* whitening = mean + d + from * (from + 1) / 2;
       Vec<T> square{};
-      for (int i = 0; i < d; ++i) {
+      for (int i = from; i < d; ++i) {
         Vec<T> z{};
         for (int j = 0; j <= i; ++j) z += *whitening++ * (row[j] - mean[j]);
         square += z * z;
@@ -109,6 +110,8 @@ inline void with_width(int width, Run run) {
   if (width == 1) return run(std::integral_constant<int, 1>());
   if (width == 2) return run(std::integral_constant<int, 2>());
   if (width == 3) return run(std::integral_constant<int, 3>());
+  if (width == 4) return run(std::integral_constant<int, 4>());
+  if (width == 5) return run(std::integral_constant<int, 5>());
   run(std::integral_constant<int, 0>());
 }
 
@@ -120,7 +123,10 @@ __attribute__((noinline)) void block_logs(const Call& call, const T* pack, const
   switch (call.kind) {
     case GAUSSIAN:
       with_width(call.width, [&](auto width) {
-        gaussian_logs<T, decltype(width)::value>(y, count, pack, call.pack, call.width, n, logs);
+        constexpr int D = decltype(width)::value;
+        const bool only = call.width > 1 && pack[call.pack - call.width - 1] == 0;  // the last of the diagonal but one
+        auto* const run = only ? gaussian_logs<T, D, true> : gaussian_logs<T, D, false>;
+        run(y, count, pack, call.pack, call.width, n, logs);
       });
       return each_part(call, pack, rows, from, count, [&](const Marginal&, double log, int r, int k, int lane) {
         logs[int64_t(r) * n + k][lane] = T(log);

@@ -175,6 +175,13 @@ class ARLowering(Lowering):
             return values
         return numbers.concatenate([lags.reshape(*lags.shape[:-2], -1), values], axis=-1)
 
+    def write(self, found: np.ndarray, values: Any, observed: Any, lags: Any) -> None:
+        """Whole columns at a time, since rows are short."""
+        before = self.width - self.emission.dim
+        found[:, before:] = values if observed.all() else np.where(observed, values, np.nan)
+        for column in range(before):
+            found[:, column] = lags[:, column // self.emission.dim, column % self.emission.dim]
+
     def of(self, params: Params) -> AR:
         """The emission whose states the kernel sees."""
         return self.emission
