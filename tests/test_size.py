@@ -14,7 +14,7 @@ ADDED = {
     # families of emissions, products of them, and values derived from coordinates
     *("beta.py", "exponential.py", "gamma_moments.py", "movement.py", "product.py", "weibull.py", "zeros.py"),
     # autoregression, noise that is correlated about the level, and filters
-    *("ar.py", "coloured.py", "memory.py", "noise.py"),
+    *("ar.py", "coloured.py", "lags.py", "memory.py", "noise.py"),
     # a slow baseline
     *("drift.py", "drifting.py"),
     # covariates by formulas, for emissions and for transitions, and columns by name

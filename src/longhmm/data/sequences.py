@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 from longhmm.data.columns import lengths_of, open_covariates
 from longhmm.data.executor import HERE, Executor
 from longhmm.data.formats import open_source
 from longhmm.data.joining import ConcatenatedSource, alongside, cut, is_many, join, strip_masks
+from longhmm.data.lags import rows_before, rows_before_any
 from longhmm.data.rows import Rows
 from longhmm.data.shown import data_html, whereabouts
 from longhmm.data.source import ArraySource, Columns, DaskSource, ShiftedSource, SlicedSource, Source, touched
@@ -84,7 +84,7 @@ class Sequences:
         if not (self.mapped or self.in_memory):
             raise DataError(f"{self.name} is not in memory; use rows(start, stop), which takes consecutive positions")
         stored = {name: part.take(positions) for name, part in self.parts.items() if isinstance(part, SlicedSource)}
-        return _as_rows(stored, self._lagged(positions, lags))
+        return _as_rows(stored, rows_before_any(self, positions, lags) if lags else None)
 
     def stored(self, start: int, stop: int) -> Stored:
         """Values, and mask, states and covariates where there are such, as they are stored, unchecked."""
@@ -100,29 +100,7 @@ class Sequences:
             return whole
         own = Rows(*(None if each is None else each[start - origin :] for each in whole))
         seen = whole.values if whole.observed.all() else np.where(whole.observed, whole.values, np.nan)
-        if start < lags:
-            context = np.full((lags, self.dim), np.nan) if self.context is None else self.context
-            seen = np.concatenate([context[: lags - start][::-1], seen])
-        near = sliding_window_view(seen.astype(np.float64, copy=False), lags, axis=0)[: stop - start]
-        found = np.swapaxes(near, 1, 2)[:, ::-1]  # no copy
-        begins = self.offsets[slice(*np.searchsorted(self.offsets, [max(1, start - lags + 1), stop]))]
-        found = found.copy() if len(begins) else found
-        for after in range(lags if len(begins) else 0):  # rows `after` others of their sequence have no more than these before them
-            rows = begins + after
-            found[rows[(rows >= start) & (rows < stop)] - start, after:] = np.nan
-        return own._replace(lags=found)
-
-    def _lagged(self, positions: np.ndarray, lags: int) -> np.ndarray | None:
-        """`(..., p, D)` float64, the rows before each, the nearest first; NaN where missing or before the sequence."""
-        if not lags:
-            return None
-        back = positions[..., None] - np.arange(1, lags + 1)
-        there = back >= self.offsets[np.searchsorted(self.offsets, positions, side="right") - 1][..., None]
-        seen = self.take(np.where(there, back, positions[..., None]))
-        found = np.where(there[..., None] & seen.observed, seen.values, np.nan).astype(np.float64)
-        if self.context is not None:
-            found[back < 0] = self.context[-1 - back[back < 0]]
-        return found
+        return own._replace(lags=rows_before(seen, start, stop, lags, self.offsets, self.context))
 
     def part(self, offsets: np.ndarray) -> Sequences:
         """The rows from the first to the last of `offsets`, cut into sequences there, without reading them."""

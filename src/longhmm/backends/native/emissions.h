@@ -15,11 +15,10 @@ namespace VARIANT {
 // Log likelihoods of a block of rows: states outermost, so that a state's numbers stay in registers over all rows. Of a
 // regression on rows before, the triangle begins with rows of zeros, of which `ONLY` leaves but the last.
 template <class T, int D, bool ONLY>
-inline void gaussian_logs(const Vec<T>* y, int rows, const T* pack, int pack_size, int width, int states,
-                          Vec<T>* logs) {
+inline void gaussian_logs(const Vec<T>* y, int rows, const T* pack, int size, int width, int states, Vec<T>* logs) {
   const int d = D ? D : width, from = ONLY ? d - 1 : 0;
   for (int k = 0; k < states; ++k) {
-    const T* mean = pack + int64_t(k) * pack_size + 1;
+    const T* mean = pack + int64_t(k) * size + 1;
     for (int r = 0; r < rows; ++r) {
       const Vec<T>* row = y + int64_t(r) * d;
       const T* whitening = mean + d + from * (from + 1) / 2;
@@ -104,15 +103,11 @@ inline void table_sums(const Vec<T>* y, int rows, int pack_size, int states, con
     }
 }
 
-// Calls `run` with a number that the compiler knows, or with 0.
-template <class Run>
+// Calls `run` with a number up to 5 that the compiler knows, or with 0.
+template <int D = 1, class Run>
 inline void with_width(int width, Run run) {
-  if (width == 1) return run(std::integral_constant<int, 1>());
-  if (width == 2) return run(std::integral_constant<int, 2>());
-  if (width == 3) return run(std::integral_constant<int, 3>());
-  if (width == 4) return run(std::integral_constant<int, 4>());
-  if (width == 5) return run(std::integral_constant<int, 5>());
-  run(std::integral_constant<int, 0>());
+  if (D == 6 || width == D) return run(std::integral_constant<int, D % 6>());
+  if constexpr (D < 6) with_width<D + 1>(width, run);
 }
 
 // Log likelihoods of `count` rows; of those that are missing, anything.
@@ -125,8 +120,7 @@ __attribute__((noinline)) void block_logs(const Call& call, const T* pack, const
       with_width(call.width, [&](auto width) {
         constexpr int D = decltype(width)::value;
         const bool only = call.width > 1 && pack[call.pack - call.width - 1] == 0;  // the last of the diagonal but one
-        auto* const run = only ? gaussian_logs<T, D, true> : gaussian_logs<T, D, false>;
-        run(y, count, pack, call.pack, call.width, n, logs);
+        (only ? gaussian_logs<T, D, true> : gaussian_logs<T, D, false>)(y, count, pack, call.pack, call.width, n, logs);
       });
       return each_part(call, pack, rows, from, count, [&](const Marginal&, double log, int r, int k, int lane) {
         logs[int64_t(r) * n + k][lane] = T(log);

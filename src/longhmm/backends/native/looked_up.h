@@ -31,10 +31,11 @@ inline Vec<T> pick(const T*, Which) {
 }
 #endif
 
-// Vectors of lanes to a row of `padded` numbers for each lane, and back.
-template <class T>
-inline void to_rows(const Vec<T>* from, int n, int padded, T* rows) {
+// Vectors of lanes to a row of `padded` numbers for each lane, and back; K states, or 0 for a number not known here.
+template <class T, int K>
+inline void to_rows(const Vec<T>* from, int states, T* rows) {
   constexpr int W = Vector<T>::lanes;
+  const int n = K ? K : states, padded = (n + W - 1) / W * W;
   for (int first = 0; first < padded; first += W) {
     Vec<T> tile[W];
     for (int i = 0; i < W; ++i) tile[i] = first + i < n ? from[first + i] : Vec<T>{};
@@ -43,9 +44,10 @@ inline void to_rows(const Vec<T>* from, int n, int padded, T* rows) {
   }
 }
 
-template <class T>
-inline void from_rows(const T* rows, int n, int padded, Vec<T>* to) {
+template <class T, int K>
+inline void from_rows(const T* rows, int states, Vec<T>* to) {
   constexpr int W = Vector<T>::lanes;
+  const int n = K ? K : states, padded = (n + W - 1) / W * W;
   for (int first = 0; first < padded; first += W) {
     Vec<T> tile[W];
     for (int lane = 0; lane < W; ++lane) tile[lane] = load<T>(rows + lane * padded + first);
@@ -60,8 +62,8 @@ struct Table {
   static constexpr int W = Vector<T>::lanes;
   static constexpr size_t MOST = 1 << 20;  // bytes
   int n, padded, count, room = 0;          // of `room` numbers for each entry, which are picked
-  std::vector<T> matrices, transposed;     // (count + 1, n, padded)
-  std::vector<T> entries;                  // (n, n, room)
+  std::vector<Vec<T>> held[3];             // whose vectors do not lie across two lines of the cache
+  T *matrices = nullptr, *transposed = nullptr, *entries = nullptr;  // (count + 1, n, padded), twice; (n, n, room)
 
   explicit Table(const Call& call)
       : n(call.states), padded((n + W - 1) / W * W),
@@ -69,11 +71,15 @@ struct Table {
     const size_t size = size_t(count + 1) * n * padded;
     if (size * sizeof(T) > MOST) count = 0;
     if (!count) return;
-    matrices.assign(size, T(0));
-    transposed.assign(size, T(0));
+    auto made = [](std::vector<Vec<T>>& in, size_t numbers) {
+      in.assign(numbers / W, Vec<T>{});
+      return reinterpret_cast<T*>(in.data());
+    };
+    matrices = made(held[0], size);
+    transposed = made(held[1], size);
     const int most = n > 4 ? 2 * W : 4 * W;  // four registers for an entry are worth it where entries are few
     if (PICKS && count <= most) room = count <= 2 * W ? 2 * W : 4 * W;
-    entries.assign(size_t(n) * n * room, T(0));
+    entries = made(held[2], size_t(n) * n * room);
     for (int m = 0; m <= count; ++m)
       for (int i = 0; i < n; ++i)
         for (int j = 0; j < n; ++j) {
@@ -108,7 +114,8 @@ struct LookedUp {
   const bool small, summed;
   const int cell;
   const bool apart;
-  std::vector<T> sums;
+  std::vector<V> held;
+  T* sums = nullptr;
 
   LookedUp(const Call& call, const Table<T>& table, int64_t base, int count)
       : call(call), table(table), n(K ? K : call.states), padded(K ? P : table.padded), least(T(call.moves.least)),
@@ -124,7 +131,8 @@ struct LookedUp {
       const V number = numbers[r] == numbers[r] ? numbers[r] : all(T(table.count));
       which[r] = __builtin_convertvector(number, Bits<T>);
     }
-    if (summed) sums.assign(size_t(table.count + 1) * cell * (apart ? W : 1), T(0));
+    if (summed) held.assign(size_t(table.count + 1) * cell / W * (apart ? W : 1), V{});
+    sums = reinterpret_cast<T*>(held.data());
   }
 
   void bind(const V*, const V*, V*) {}
@@ -143,6 +151,7 @@ struct LookedUp {
 
   template <bool transposed, class Entry>
   void product(Entry entry, const V* in, V* out) const {
+    const int n = K ? K : this->n;
     V sum[K ? K : 1];
     V* const to = K ? sum : out;
     auto at = [&](int i, int j) { return entry(transposed ? j * n + i : i * n + j); };  // out[j] from in[i]
@@ -154,16 +163,16 @@ struct LookedUp {
 
   // out[j] = sum_i in[i] m[i, j], with the matrix m of each lane.
   __attribute__((noinline)) void by_lanes(const T* matrices, const V* in, V* out) const {
-    T near[K ? W * P : 1];
+    alignas(V) T near[K ? W * P : 1];
     T* const rows = K ? near : by_lane.data();
-    to_rows<T>(in, n, padded, rows);
+    to_rows<T, K>(in, n, rows);
     for (int lane = 0; lane < W; ++lane) {
-      const T* const matrix = matrices + int64_t((*now)[lane]) * n * padded;
-      T* const row = rows + lane * padded;
+      const T* const matrix = matrices + int64_t((*now)[lane]) * (K ? K * P : n * padded);
+      T* const row = rows + lane * (K ? P : padded);
       if constexpr (K > 0) {
         V sum[P / W];
         for (int t = 0; t < P / W; ++t) sum[t] = row[0] * load<T>(matrix + t * W);
-        for (int i = 1; i < n; ++i)
+        for (int i = 1; i < K; ++i)
           for (int t = 0; t < P / W; ++t) sum[t] += row[i] * load<T>(matrix + i * P + t * W);
         std::memcpy(row, sum, sizeof sum);
       } else {
@@ -176,14 +185,14 @@ struct LookedUp {
         std::copy_n(spare, padded, row);
       }
     }
-    from_rows<T>(rows, n, padded, out);
+    from_rows<T, K>(rows, n, out);
   }
 
   template <bool transposed>
   void multiply(const V* in, V* out) const {
     const Bits<T> at = *now;
-    const T* const entries = table.entries.data();
-    if (!picked) return by_lanes((transposed ? table.transposed : table.matrices).data(), in, out);
+    const T* const entries = table.entries;
+    if (!picked) return by_lanes(transposed ? table.transposed : table.matrices, in, out);
     if (table.room == 2 * W) return product<transposed>([&](int q) { return pick(entries + q * 2 * W, at); }, in, out);
     const Bits<T> high = at >= 2 * W;
     product<transposed>(
@@ -196,6 +205,7 @@ struct LookedUp {
 
   __attribute__((noinline)) void add_row(int r, const V* before, const V* onward, const V*, Bits<T>, V*, V*) {
     if (!summed) return;
+    const int n = K ? K : this->n, padded = K ? P : this->padded;
     const Bits<T> at = which[call.max_left + r];
     V weight = all(T(1));
     if (!apart) weight = load<T>(weights.of);
@@ -205,22 +215,22 @@ struct LookedUp {
       for (int q = 0; q < W; ++q) tile[q] = q < n * n ? before[q / n] * (onward[q % n] * weight) : V{};
       transpose<T>(tile);
       for (int lane = 0; lane < W; ++lane) {
-        T* const to = sums.data() + lane * span + int64_t(at[lane]) * cell;
+        T* const to = sums + lane * span + int64_t(at[lane]) * cell;
         const V sum = load<T>(to) + tile[lane];
         std::memcpy(to, &sum, sizeof sum);
       }
       return;
     }
-    T near[K ? 2 * W * P : 1];
+    alignas(V) T near[K ? 2 * W * P : 1];
     T *const left = K ? near : by_lane.data(), *const right = left + W * padded;
-    to_rows<T>(before, n, padded, left);
+    to_rows<T, K>(before, n, left);
     V weighted[K ? K : 1];
     std::vector<V> many(K ? 0 : n);
     V* const scaled = K ? weighted : many.data();
     for (int j = 0; j < n; ++j) scaled[j] = onward[j] * weight;
-    to_rows<T>(scaled, n, padded, right);
+    to_rows<T, K>(scaled, n, right);
     for (int lane = 0; lane < W; ++lane) {
-      T* const to = sums.data() + lane * span + int64_t(at[lane]) * cell;
+      T* const to = sums + lane * span + int64_t(at[lane]) * cell;
       for (int t = 0; t < padded; t += W) {
         const V own = load<T>(right + lane * padded + t);
         for (int i = 0; i < n; ++i) {
