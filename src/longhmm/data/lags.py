@@ -29,9 +29,11 @@ def rows_before(
 def rows_before_any(sequences: Any, positions: np.ndarray, lags: int) -> np.ndarray:
     """Of the rows at any positions."""
     back = positions[..., None] - np.arange(1, lags + 1)
-    there = back >= sequences.offsets[np.searchsorted(sequences.offsets, positions, side="right") - 1][..., None]
+    begin = sequences.offsets[np.searchsorted(sequences.offsets, positions, side="right") - 1][..., None]
+    there = back >= begin
     seen = sequences.take(np.where(there, back, positions[..., None]))
     found: np.ndarray = np.where(there[..., None] & seen.observed, seen.values, np.nan).astype(np.float64)
     if sequences.context is not None:
-        found[back < 0] = sequences.context[-1 - back[back < 0]]
+        outside = ~there & (begin == 0)
+        found[outside] = sequences.context[-1 - back[outside]]
     return found
