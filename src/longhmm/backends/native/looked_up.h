@@ -120,7 +120,7 @@ struct LookedUp {
   LookedUp(const Call& call, const Table<T>& table, int64_t base, int count)
       : call(call), table(table), n(K ? K : call.states), padded(K ? P : table.padded), least(T(call.moves.least)),
         least_possible(T(call.moves.least_possible)), weights(call, base, count), base(base), count(count),
-        placed(call, base, count), by_lane(K ? 0 : 2 * W * padded), small(n * n <= W), summed(call.moves.sums_size > 0),
+        placed(call, base, count), by_lane(K ? 0 : W * padded), small(n * n <= W), summed(call.moves.sums_size > 0),
         cell(small ? W : n * padded),
         apart(call.per_window || size_t(table.count + 1) * cell * W * sizeof(T) <= MOST_APART) {
     const int total = call.max_left + call.max_core + call.max_right;
@@ -163,26 +163,15 @@ struct LookedUp {
 
   // out[j] = sum_i in[i] m[i, j], with the matrix m of each lane.
   __attribute__((noinline)) void by_lanes(const T* matrices, const V* in, V* out) const {
+    const int n = K ? K : this->n, padded = K ? P : this->padded;
     alignas(V) T near[K ? W * P : 1];
     T* const rows = K ? near : by_lane.data();
-    to_rows<T, K>(in, n, rows);
     for (int lane = 0; lane < W; ++lane) {
-      const T* const matrix = matrices + int64_t((*now)[lane]) * (K ? K * P : n * padded);
-      T* const row = rows + lane * (K ? P : padded);
-      if constexpr (K > 0) {
-        V sum[P / W];
-        for (int t = 0; t < P / W; ++t) sum[t] = row[0] * load<T>(matrix + t * W);
-        for (int i = 1; i < K; ++i)
-          for (int t = 0; t < P / W; ++t) sum[t] += row[i] * load<T>(matrix + i * P + t * W);
-        std::memcpy(row, sum, sizeof sum);
-      } else {
-        T* const spare = by_lane.data() + W * padded;
-        for (int t = 0; t < padded; t += W) {
-          V total = row[0] * load<T>(matrix + t);
-          for (int i = 1; i < n; ++i) total += row[i] * load<T>(matrix + i * padded + t);
-          std::memcpy(spare + t, &total, sizeof total);
-        }
-        std::copy_n(spare, padded, row);
+      const T* const matrix = matrices + int64_t((*now)[lane]) * n * padded;
+      for (int t = 0; t < padded; t += W) {
+        V sum = in[0][lane] * load<T>(matrix + t);
+        for (int i = 1; i < n; ++i) sum += in[i][lane] * load<T>(matrix + i * padded + t);
+        std::memcpy(rows + lane * padded + t, &sum, sizeof sum);
       }
     }
     from_rows<T, K>(rows, n, out);
@@ -221,9 +210,8 @@ struct LookedUp {
       }
       return;
     }
-    alignas(V) T near[K ? 2 * W * P : 1];
-    T *const left = K ? near : by_lane.data(), *const right = left + W * padded;
-    to_rows<T, K>(before, n, left);
+    alignas(V) T near[K ? W * P : 1];
+    T* const right = K ? near : by_lane.data();
     V weighted[K ? K : 1];
     std::vector<V> many(K ? 0 : n);
     V* const scaled = K ? weighted : many.data();
@@ -234,7 +222,7 @@ struct LookedUp {
       for (int t = 0; t < padded; t += W) {
         const V own = load<T>(right + lane * padded + t);
         for (int i = 0; i < n; ++i) {
-          const V sum = load<T>(to + i * padded + t) + left[lane * padded + i] * own;
+          const V sum = load<T>(to + i * padded + t) + before[i][lane] * own;
           std::memcpy(to + i * padded + t, &sum, sizeof sum);
         }
       }
