@@ -4,7 +4,7 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from longhmm import Emission, Gaussian, Poisson, Tied
+from longhmm import Emission, Gaussian, Poisson, Rates, Tied
 from longhmm.backends.answers import log_likelihood
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
@@ -45,7 +45,7 @@ def test_states_are_numbered_by_location_then_by_self_transition():
         gaussian_model(3, fixed_rows={0: [0.5, 0.25, 0.25]}),
         gaussian_model(3, initial=[0.5, 0.25, 0.25]),
         HMM(3, Gaussian(sd=1.0, mean=dist.Normal(np.array([0.0, 1.0, 2.0]), 1.0))),
-        HMM(3, Tied(Gaussian(sd=1.0, mean=dist.Normal(0, 1)), levels=(0, 1, 1))),
+        HMM(3, Tied(Gaussian(sd=1.0, mean=dist.Normal(np.array([0.0, 1.0]), 1.0)), levels=(0, 1, 1))),
     ],
 )
 def test_states_that_the_model_tells_apart_keep_their_numbers(model):
@@ -106,6 +106,44 @@ def test_tied_levels_move_with_their_states():
     assert log_likelihood(model, moved, data) == pytest.approx(log_likelihood(model, params, data), rel=1e-12)
     with pytest.raises(ModelError, match="share a level"):
         permute(model, params, np.array([0, 2, 1, 3]))
+
+
+def tied_model(levels, **options):
+    return HMM(len(levels), Tied(Gaussian(sd=1.0, mean=dist.Normal(0, 1)), levels), **options)
+
+
+def stays(*chances):
+    """`(K, K)`, with these probabilities to stay."""
+    stay, n = np.array(chances), len(chances)
+    return np.where(np.eye(n, dtype=bool), stay, ((1 - stay) / (n - 1))[:, None])
+
+
+def test_states_of_a_level_go_by_the_probability_to_stay():
+    """Levels of as many states go by location; one state cannot take the place of two."""
+    params = {"transition": stays(0.5, 0.9, 0.6), "mean": np.array([3.0, 2.0])}
+    assert state_order(tied_model((0, 1, 1)), params).tolist() == [0, 2, 1]
+    params = {"transition": stays(0.5, 0.9, 0.7, 0.6), "mean": np.array([3.0, 2.0])}
+    assert state_order(tied_model((0, 0, 1, 1)), params).tolist() == [3, 2, 0, 1]
+    # In a chain of states, 1 - 2 - 3 - 4, neighbours can only change places with the other two.
+    chain = Rates("1 <-> 2 <-> 3 <-> 4", dt=1.0)
+    assert state_order(tied_model((0, 1, 1, 0), transitions=chain), params).tolist() == [0, 1, 2, 3]
+    params["transition"] = stays(0.7, 0.6, 0.9, 0.5)
+    assert state_order(tied_model((0, 1, 1, 0), transitions=chain), params).tolist() == [3, 2, 1, 0]
+    assert state_order(tied_model((0, 0, 1, 1), transitions=chain), params).tolist() == [3, 2, 1, 0]
+
+
+def test_chains_that_call_the_states_of_a_level_differently_are_brought_together():
+    model, rng, levels = tied_model((0, 0, 1)), np.random.default_rng(0), np.array([-1.0, 1.0])
+    one = stays(0.6, 0.95, 0.9)
+    both = [one, permute(model, {"transition": one, "mean": levels}, np.array([1, 0, 2]))["transition"]]
+    natural = {
+        "transition": np.stack([[rng.dirichlet(500 * row, 100) for row in each] for each in both]).swapaxes(1, 2),
+        "mean": levels + 0.1 * rng.normal(size=(2, 100, 2)),
+    }
+    posterior = Posterior.from_chains(model, chains_of(model, natural))
+    assert posterior.settings["state_order"] == [[0, 1, 2], [1, 0, 2]]
+    found = np.diagonal(posterior.draws["transition"].mean("draw"), axis1=1, axis2=2)
+    np.testing.assert_allclose(found, [[0.6, 0.95, 0.9]] * 2, atol=0.02)
 
 
 def test_an_order_that_is_no_permutation_is_refused():

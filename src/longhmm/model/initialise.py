@@ -15,6 +15,7 @@ from longhmm.model.emissions import Emission
 from longhmm.model.hmm import HMM
 from longhmm.model.summary import subsample_rows
 from longhmm.model.support import bare
+from longhmm.model.transitions.renumbering import ordered, orders
 
 # Neighbours averaged before rows are grouped, by restart. One label or one bit says little about its state, what is
 # frequent nearby says more; numbers are first taken as they are.
@@ -92,12 +93,14 @@ def state_order(model: HMM, params: Mapping[str, Any]) -> np.ndarray:
     """`(K,)`: state `order[s]` of `params` gets the number s; the identity where states are not exchangeable."""
     if not exchangeable(model):
         return np.arange(model.n_states)
-    arrays, name = {name: np.asarray(each) for name, each in params.items()}, model.emission.mean_name
+    arrays, emission = {name: np.asarray(each) for name, each in params.items()}, model.emission.untied
     with jax.enable_x64(True):
-        location = np.asarray(arrays[name] if name else _location(model.emission, arrays))
-    location = location.reshape(model.n_states, -1)[:, 0]
+        name = emission.mean_name
+        location = np.asarray(arrays[name] if name else _location(emission, arrays))
+    levels = model.emission.state_levels(model.n_states)
+    location = location.reshape(int(levels.max()) + 1, -1)[levels, 0]
     tie = SAME_LOCATION * (float(np.ptp(location)) or 1.0)
-    return np.asarray(model.transitions.ordered(np.round(location / tie), np.diag(np.asarray(params["transition"]))))
+    return ordered(model, np.round(location / tie), np.diag(np.asarray(params["transition"])))
 
 
 def _one_start(model: HMM, stretches: list[Rows], rng: np.random.Generator, restart: int) -> dict[str, np.ndarray]:
@@ -114,7 +117,7 @@ def _one_start(model: HMM, stretches: list[Rows], rng: np.random.Generator, rest
     if rows.states is not None:
         seen = (rows.states >= 0) & (rows.states < model.n_states) & (flat >= 0)
         np.add.at(overlap, (levels[rows.states[seen]], flat[seen]), 1.0)
-    if not exchangeable(model) or model.transitions.symmetries or overlap.any():
+    if not exchangeable(model) or orders(model) or overlap.any():
         fit = KNOWN_STATE * overlap
         if emission.states_differ(n_groups):
             fit = fit + preferences(emission, groups, rng)

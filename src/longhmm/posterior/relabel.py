@@ -13,6 +13,7 @@ from longhmm.data.rows import Rows
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.initialise import checked, exchangeable, permute, permuted, state_order
+from longhmm.model.transitions.renumbering import matched
 
 Params = Mapping[str, Any]
 DRAWS_PER_STATE = 256
@@ -50,10 +51,10 @@ def match_states(model: HMM, reference: Params, params: Params, *, otherwise: np
     cost = np.nan_to_num(np.log1p(_divergences(model, reference, params)), nan=FARTHEST, posinf=FARTHEST)
     stays = [np.diag(np.asarray(each["transition"])) for each in (reference, params)]
     cost = cost + 0.01 * np.abs(stays[0][:, None] - stays[1][None, :])
-    states, matched = np.arange(model.n_states), model.transitions.matched(cost)
-    if otherwise is not None and cost[states, otherwise].sum() <= cost[states, matched].sum() + MARGIN:
+    states, best = np.arange(model.n_states), matched(model, cost)
+    if otherwise is not None and cost[states, otherwise].sum() <= cost[states, best].sum() + MARGIN:
         return np.asarray(otherwise)
-    return np.asarray(matched)
+    return best
 
 
 def _hardly_moved(model: HMM, reference: Params, params: Params, order: np.ndarray) -> bool:

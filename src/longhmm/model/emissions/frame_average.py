@@ -94,13 +94,6 @@ class FrameAverage(Tied):
         found = FrameLowering(self)
         return found if found.pack * self.moves.n_states <= MOST_NUMBERS else None
 
-    @property
-    def untied(self) -> Emission:
-        return self.emission
-
-    def states_differ(self, n_states: int) -> bool:
-        return self.tied or self.emission.states_differ(n_states)
-
     def axes(self, name: str, n_states: int) -> tuple[str, ...]:
         return super().axes(name, n_states) if self.tied else self.emission.axes(name, n_states)
 

@@ -72,8 +72,7 @@ class Tied(Emission):
         return self.emission.parameters(max(self.levels) + 1)
 
     def states_differ(self, n_states: int) -> bool:
-        """States on different levels are not exchangeable: relabelling must leave tied models alone."""
-        return True
+        return self.emission.states_differ(max(self.levels) + 1)
 
     def resolve(self, summary: DataSummary) -> Emission:
         return self if self.is_resolved else Tied(self.emission.resolve(summary), self.levels)

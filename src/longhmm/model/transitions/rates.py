@@ -23,10 +23,10 @@ from longhmm.inference.scaling import product, safe_log
 from longhmm.model.parameters import Named, Parameter, prior_of, specification
 from longhmm.model.registry import TRANSITIONS
 from longhmm.model.transitions import TransitionModel
+from longhmm.model.transitions.renumbering import MOST_PERMUTED
 
 TYPICAL, SPREAD = 0.05, 2.0  # of the default prior: median of a rate times dt, and sd of its logarithm
 TERMS, SQUARINGS = 12, 7  # of the exponential: relative errors below 1e-12 up to 64 steps within dt
-MOST_PERMUTED = 7  # states up to which all their orders are looked through
 ARROW = re.compile(r"\s*(<->|->|<-)\s*")
 
 
