@@ -12,8 +12,8 @@
 
 namespace VARIANT {
 
-// Log likelihoods of a block of rows: states outermost, so that a state's numbers stay in registers over all rows. Of a
-// regression on rows before, the triangle begins with rows of zeros, of which `ONLY` leaves but the last.
+// Log likelihoods of a block of rows: states outermost, so that a state's numbers stay in registers over all rows. ONLY:
+// all rows of the triangle but the last are zeros, as in a regression on rows before, and are left out.
 template <class T, int D, bool ONLY>
 inline void gaussian_logs(const Vec<T>* y, int rows, const T* pack, int size, int width, int states, Vec<T>* logs) {
   const int d = D ? D : width, from = ONLY ? d - 1 : 0;
