@@ -80,11 +80,9 @@ def tried(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def full_gradient(
-    model: lh.HMM, params: Mapping[str, np.ndarray], laid: Laid, repeats: int
-) -> tuple[float, float, bool]:
-    """Seconds of one pass from parameters to the gradient's statistics with data on the device, and how far boundaries
-    disagree."""
+def full_gradient(model: lh.HMM, params: Mapping[str, np.ndarray], laid: Laid, repeats: int) -> dict[str, Any]:
+    """Milliseconds of one pass from parameters to the gradient's statistics with data on the device, one of several in
+    a row and alone, and how far boundaries disagree."""
 
     @jax.jit
     def run(blocks: Any, arrays: Any) -> Any:
@@ -97,9 +95,10 @@ def full_gradient(
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
         # Several passes follow each other without waiting for the host, as they do in a sampler.
-        seconds = timed(lambda: run(laid.blocks, arrays), repeats, 5)
+        row, alone = (1e3 * timed(lambda: run(laid.blocks, arrays), repeats, inner) for inner in (5, 1))
         found = jax.device_get(run(laid.blocks, arrays)[0])
-    return seconds, max(float(one.gap) for one in found), any(bool(one.lost) for one in found)
+    gap, lost = max(float(one.gap) for one in found), any(bool(one.lost) for one in found)
+    return {"ms": row, "ms_alone": alone, "gap": gap, "lost": lost}
 
 
 def emission_slopes(model: lh.HMM, params: Mapping[str, Any], sums: Any) -> dict[str, Any]:
@@ -161,15 +160,17 @@ def public(model: lh.HMM, params: Mapping[str, np.ndarray], sequences: Sequences
     return {"ms": 1e3 * timed(lambda: lh.gradient(model, params, sequences), repeats)}
 
 
-def whole_fit(n: int, length: int, sampler: Any, draws: int) -> dict[str, Any]:
-    """`lh.sample` from data in memory to its verdict, compilation included, and a second time without."""
+def whole_fit(n: int, length: int, sampler: Any, draws: int, time_limit: float | None = None) -> dict[str, Any]:
+    """`lh.sample` from data in memory, compilation included, and a second time without; draws of a chain, where a time
+    limit ended it."""
     model, _, y = make(n, length)
     seconds = []
     for seed in (1, 2):
         began = time.perf_counter()
-        posterior = lh.sample(model, y, sampler=sampler, draws=draws, seed=seed, progress=False)
+        how: Any = dict(sampler=sampler, draws=draws, time_limit=time_limit, progress=False)
+        posterior = lh.sample(model, y, seed=seed, **how)
         seconds.append(time.perf_counter() - began)
-    return {"seconds": seconds, "verdict": posterior.verdict.kind if posterior.verdict else None}
+    return {"seconds": seconds, "draws": posterior.n_draws}
 
 
 def minibatch(n: int, count: int, repeats: int, *, fused: bool) -> dict[str, Any]:
@@ -213,8 +214,7 @@ def main() -> None:
     def layout(made: tuple[Any, Any, Sequences], chunk: int, config: Config) -> dict[str, Any]:
         model, params, sequences = made
         laid = Laid(Reader(model, sequences), 32, chunk=chunk, config=config)
-        seconds, gap, lost = full_gradient(model, params, laid, options.repeats)
-        return {"ms": 1e3 * seconds, "gap": gap, "lost": lost}
+        return full_gradient(model, params, laid, options.repeats)
 
     for n in options.states:
         model, params, y = make(n, options.rows)
@@ -232,9 +232,9 @@ def main() -> None:
                 measure(name, partial(minibatch, n, count, 5, fused=fused))
     for n in options.states:
         measure(f"accuracy K={n}", partial(accuracy, n, 100_000))
-    for sampler, length in ((None, 20_000_000), (lh.NUTS(), 1_000_000)) if options.fits else ():
+    for sampler, length, limit in ((None, 20_000_000, None), (lh.NUTS(), 100_000, 100.0)) if options.fits else ():
         name = f"lh.sample K=4 rows={length} {'default' if sampler is None else 'NUTS'}"
-        measure(name, partial(whole_fit, 4, length, sampler, 250))
+        measure(name, partial(whole_fit, 4, length, sampler, 250, limit))
     for n in options.states if options.layouts else []:
         model, params, y = make(n, options.rows)
         sequences = open_data(y)

@@ -37,7 +37,7 @@ def log_likelihood(model: HMM, params: Mapping[str, Any], data: Any) -> float:
     """
     model, sequences = model.meet(data)
     try:
-        return totals(model, model.validate(params), sequences, forward_only=True).log_likelihood
+        return float(totals(model, model.validate(params), sequences, forward_only=True).log_likelihood)
     except ImpossibleObservationError as impossible:
         warnings.warn(str(impossible), RuntimeWarning, stacklevel=2)
         return float("-inf")

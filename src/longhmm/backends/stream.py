@@ -40,8 +40,8 @@ class Totals(NamedTuple):
     first: np.ndarray
     transitions: np.ndarray
     sums: np.ndarray | None
-    natural: dict[str, np.ndarray]
-    collected: Any
+    natural: dict[str, np.ndarray] | None = None
+    collected: Any = None
 
 
 def totals(
@@ -52,11 +52,17 @@ def totals(
     *,
     forward_only: bool = False,
     progress: Progress | None = None,
-) -> Totals:
-    """Sums over all data at checked parameters, in float64, exact to rounding."""
-    memory, model, params = unfold(model, params)
-    if not (collect or forward_only) and (on_gpu := gpu_totals(model, params, sequences, progress)) is not None:
-        return memory.folded(Totals(*on_gpu, {}, None))
+    fused: Callable[..., Any] | None = None,
+    given: Any = None,
+) -> Any:
+    """Sums over all data at checked parameters, in float64, exact to rounding; on a GPU what `fused(model, params,
+    given, totals)` makes of them, where that can be part of the same program."""
+    outer, (memory, model, params) = model, unfold(model, params)
+    if not (collect or forward_only):
+        fused = fused if model is outer else None
+        on_gpu = gpu_totals(model, params, sequences, progress, fused, given)
+        if on_gpu is not None:
+            return on_gpu if fused else memory.folded(Totals(*on_gpu))
     blocks = Blocks(How(params, collect, forward_only=forward_only), model, sequences)
     parts = [
         (*outcome.found[:3], outcome.found.sums, outcome.natural, outcome.own.collected)

@@ -4,7 +4,6 @@ such as `Buffered(...)` becomes a target by `bind(model, data, params)`, which f
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
@@ -108,29 +107,41 @@ def impossible_windows(totals: Statistics, minibatch: Any) -> Array:
     return jnp.where(lost > least, jnp.ceil((lost - least) / jnp.max(expected)), 0.0).astype(jnp.int32)
 
 
-@partial(quick, static_argnames=("moves",))
-def _finish(model: HMM, moves: bool, params: Params, given: Params | None, found: stream.Totals) -> Any:
-    natural: Any = found.natural
-    counts, apart = jnp.asarray(found.transitions), model.transitions.apart
-    if found.sums is not None:
-        natural |= lowering_with(model.emission, found.sums.shape[-1]).gradient(params, jnp.asarray(found.sums))
-    centred = jnp.zeros_like(counts) if apart else centred_counts(counts, jnp.asarray(params["transition"]))
-    totals = Statistics(jnp.asarray(found.log_likelihood), jnp.asarray(found.first), counts, centred, natural)
-    u = dict(model.unconstrain(params)) if given is None else given
-    likelihood = score(model, u, totals, initial_moves=moves)
-    gradient = jax.tree.map(jnp.add, likelihood, prior_gradient(model, u))
-    return totals.log_likelihood + model.log_prior_unconstrained(u), gradient, likelihood, totals
+@dataclass(frozen=True)
+class Finish:
+    """From sums over all data to the log posterior density, its gradient, that of the log likelihood, and statistics;
+    `moves`: the initial distribution follows from the parameters, instead of being given beside them."""
+
+    moves: bool
+
+    def __call__(self, model: HMM, params: Params, given: Params | None, sums: Any) -> Any:
+        found = stream.Totals(*sums)
+        natural: Any = dict(found.natural or {})
+        counts, apart = jnp.asarray(found.transitions), model.transitions.apart
+        if found.sums is not None:
+            natural |= lowering_with(model.emission, found.sums.shape[-1]).gradient(params, jnp.asarray(found.sums))
+        centred = jnp.zeros_like(counts) if apart else centred_counts(counts, jnp.asarray(params["transition"]))
+        totals = Statistics(jnp.asarray(found.log_likelihood), jnp.asarray(found.first), counts, centred, natural)
+        u = dict(model.unconstrain(params)) if given is None else given
+        likelihood = score(model, u, totals, initial_moves=self.moves)
+        gradient = jax.tree.map(jnp.add, likelihood, prior_gradient(model, u))
+        return totals.log_likelihood + model.log_prior_unconstrained(u), gradient, likelihood, totals
+
+
+_finished = quick(lambda finish, *given: finish(*given), static_argnums=0)
 
 
 def exact(
     model: HMM, complete: Params, sequences: Sequences, *, u: Params | None = None, progress: Progress | None = None
 ) -> tuple[float, Estimate]:
     """One pass over all data, in float64, at checked parameters: their log posterior density, and an exact estimate."""
-    totals = stream.totals(model, complete, sequences, progress=progress)
-    with jax.enable_x64(True), on_host():
-        wide = None if u is None else {name: np.asarray(value, np.float64) for name, value in u.items()}
-        found = _finish(model, model.given_initial(complete) is None, complete, wide, totals)
-        value, slope, likelihood, statistics = jax.tree.map(np.asarray, found)
+    wide = None if u is None else {name: np.asarray(value, np.float64) for name, value in u.items()}
+    finish = Finish(model.given_initial(complete) is None)
+    found = stream.totals(model, complete, sequences, progress=progress, fused=finish, given=wide)
+    if isinstance(found, stream.Totals):
+        with jax.enable_x64(True), on_host():
+            found = jax.tree.map(np.asarray, _finished(finish, model, complete, wide, found))
+    value, slope, likelihood, statistics = found
     return float(value), Estimate(slope, likelihood, statistics, None, np.zeros((), np.int32))
 
 

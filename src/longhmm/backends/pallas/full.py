@@ -8,8 +8,9 @@ the CPU (see `stitch`), to what single precision can tell.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -33,6 +34,7 @@ AT_ONCE = 132 * 8 * 32  # windows that a large GPU runs at the same time: proces
 OVERLAPS = (32, 128, 512)
 BLOCK_ENTRIES = 1 << 28  # forward messages of a block, rows times states: one gigabyte
 _laid: WeakKeyDictionary[Sequences, dict[Any, Laid]] = WeakKeyDictionary()
+Then = Callable[..., Any]  # of model, parameters, what else is given, and (log likelihood, first, transitions, sums)
 TOLERANCE = 1e-5  # log odds, or total variation, below which two messages in single precision count as the same
 
 
@@ -83,25 +85,38 @@ class Laid:
         ]
         self.before_all = jnp.zeros((2, n), jnp.float32)
 
-    def totals(self, model: HMM, params: Mapping[str, np.ndarray]) -> tuple[float, Any, Any, Any] | None:
-        """Log likelihood, first states, transitions and sums of all data at checked parameters; None where messages at
-        boundaries do not agree or underflow lost something."""
+    def totals(self, model: HMM, params: Mapping[str, np.ndarray], then: Then | None = None, given: Any = None) -> Any:
+        """Log likelihood, first states, transitions and sums of all data at checked parameters, or what `then` makes of
+        them in the same program; None where messages at boundaries do not agree or underflow lost something."""
+        leaves, structure = jax.tree.flatten((model, dict(params), given, self.log_base_measure))
+        numbers = [np.asarray(each) for each in leaves]
+        form, then = Form(structure, tuple((each.shape, each.dtype) for each in numbers)), then or _as_they_are
         with jax.enable_x64(True):
             # One copy there and one back: each costs 0.15 to 0.2 ms, a pass over 20 million rows 1.2.
-            shapes = tuple((name, np.shape(value)) for name, value in params.items())
-            packed: Any = np.concatenate([np.ravel(value) for value in params.values()]).astype(np.float64)
-            ends: Any = self.before_all
-            found = []
-            for block in self.blocks:
-                packed, ends, part = _packed_sums(model, self.plan, shapes, block, packed, ends)
-                found.append(part)
-            parts = np.stack(jax.device_get(found))
-        n = model.n_states
-        gaps, lost, (likelihood, *totals) = parts[:, 0], parts[:, 1], parts[:, 2:].sum(axis=0)
-        if lost.any() or not gaps.max() <= TOLERANCE or not np.isfinite(likelihood):
-            return None
-        first, transitions, sums = np.split(totals, [n, n + n * n])
-        return float(likelihood) + self.log_base_measure, first, transitions.reshape(n, n), sums.reshape(n, -1)
+            packed: Any = np.concatenate([each.ravel() for each in numbers], dtype=np.float64)
+            state: Any = (packed, self.before_all, None)
+            for block in self.blocks[:-1]:
+                state = _sums(form, self.plan, None, block, *state)
+            vector = np.asarray(_sums(form, self.plan, then, self.blocks[-1], *state))
+            gap, lost, made = _made(form, self.plan, then).unpacked(vector)
+        return None if lost or not gap <= TOLERANCE else made
+
+
+class Form(NamedTuple):
+    """How arrays lie in one: their tree, and shape and type of each."""
+
+    structure: Any
+    leaves: tuple[tuple[tuple[int, ...], Any], ...]
+
+    def unpacked(self, packed: Any) -> Any:
+        parts, at = [], 0
+        for shape, dtype in self.leaves:
+            parts.append(packed[at : (at := at + math.prod(shape))].reshape(shape).astype(dtype))
+        return jax.tree.unflatten(self.structure, parts)
+
+
+def _as_they_are(model: HMM, params: Mapping[str, Any], given: Any, sums: tuple[Any, ...]) -> Any:
+    return sums
 
 
 def _chunk_length(rows: int) -> int:
@@ -133,25 +148,29 @@ def _lay(reader: Reader, partition: Partition, own: np.ndarray, size: int, plan:
 
 
 def gpu_totals(
-    model: HMM, params: Mapping[str, np.ndarray], sequences: Sequences, progress: Callable[[int], None] | None = None
-) -> tuple[float, Any, Any, Any] | None:
-    """Sums over all data at checked parameters by the GPU kernel, or None where it cannot give them: without a GPU, for
-    data that lie in files or are passed over elsewhere, for emissions without a lowering of these data, and where
-    chunks do not forget what came before them."""
+    model: HMM,
+    params: Mapping[str, np.ndarray],
+    sequences: Sequences,
+    progress: Callable[[int], None] | None = None,
+    then: Then | None = None,
+    given: Any = None,
+) -> Any:
+    """Sums over all data at checked parameters by the GPU kernel, or what `then` makes of them; None where it cannot
+    give them: without a GPU, for data that lie in files or are passed over elsewhere, for emissions without a lowering
+    of these data, and where chunks do not forget what came before them."""
     here = sequences.executor.here and sequences.in_memory
     if not (here and windows.usable() and model.n_states <= windows.MOST_STATES):
         return None
-    reader = Reader(model, sequences)
-    if reader.lowering is None:
-        return None
     known = _laid.setdefault(sequences, {})
     key = (jax.tree.structure(model.emission), model.n_states)
+    if key not in known and Reader(model, sequences).lowering is None:
+        return None
     # The overlap that sufficed before is likely to do so again.
     begin = OVERLAPS.index(known[key].overlap) if key in known else 0
     for overlap in OVERLAPS[begin:]:
         if key not in known or known[key].overlap != overlap:
-            known[key] = Laid(reader, overlap)
-        found = known[key].totals(model, params)
+            known[key] = Laid(Reader(model, sequences), overlap)
+        found = known[key].totals(model, params, then, given)
         if found is not None and progress is not None:
             progress(sequences.length)
         if found is not None or overlap >= known[key].longest:
@@ -216,14 +235,30 @@ def _as_asked(plan: Plan, natural: jax.Array, rounded: jax.Array, sums: jax.Arra
     return jnp.concatenate([count, first - count * move, about], axis=1), change
 
 
-@partial(jax.jit, static_argnums=(1, 2))
-def _packed_sums(
-    model: HMM, plan: Plan, shapes: tuple[tuple[str, tuple[int, ...]], ...], block: Block, packed: Any, ends: Any
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """`block_sums` from and to one array each; the parameters stay on the device for the blocks that follow."""
-    places = np.cumsum([int(np.prod(shape)) for _, shape in shapes])[:-1].tolist()
-    parts = jnp.split(packed, places)
-    params = {name: part.reshape(shape) for (name, shape), part in zip(shapes, parts, strict=True)}
-    found = block_sums(model, plan, block, params, ends)
-    out = (found.gap, found.lost, found.log_likelihood, found.first, found.transitions, found.sums)
-    return packed, found.ends, jnp.concatenate([each.astype(jnp.float64).ravel() for each in out])
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _sums(form: Form, plan: Plan, then: Then | None, block: Block, packed: Any, ends: Any, before: Any) -> Any:
+    """`block_sums` at parameters in one array, added to those of the blocks `before`: with that array, which stays on
+    the device for the blocks that follow, and the messages behind it; or, with `then`, all that `_made` names."""
+    model, params, given, log_base_measure = form.unpacked(packed)
+    own = block_sums(model, plan, block, params, ends)
+    checks: Any = (own.gap, own.lost)
+    sums: Any = (own.log_likelihood, own.first, own.transitions, own.sums)
+    if before is not None:
+        checks = (jnp.maximum(own.gap, before[0][0]), own.lost | before[0][1])
+        sums = tuple(map(jnp.add, sums, before[1]))
+    if then is None:
+        return packed, own.ends, (checks, sums)
+    lost = checks[1] | ~jnp.isfinite(sums[0])
+    made = then(model, params, given, (sums[0] + log_base_measure, *sums[1:]))
+    return jnp.concatenate([jnp.ravel(each).astype(jnp.float64) for each in jax.tree.leaves((checks[0], lost, made))])
+
+
+@cache
+def _made(form: Form, plan: Plan, then: Then) -> Form:
+    """What the last program gives back: the largest disagreement, whether anything was lost, and what `then` makes."""
+    n, number = plan.states, partial(jax.ShapeDtypeStruct, dtype=jnp.float64)
+    model, params, given, _ = jax.tree.unflatten(form.structure, (jax.ShapeDtypeStruct(*each) for each in form.leaves))
+    sums = tuple(map(number, ((), (n,), (n, n), (n, plan.sums))))
+    made = jax.eval_shape(then, model, params, given, sums)
+    leaves, structure = jax.tree.flatten((number(()), jax.ShapeDtypeStruct((), bool), made))
+    return Form(structure, tuple((each.shape, np.dtype(each.dtype)) for each in leaves))
