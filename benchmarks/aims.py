@@ -1,10 +1,11 @@
 """What users wait for, in one table with the aims beside: whole fits, each in a process of its own; ratios of passes by
-processor time, taking turns; peers in the same run. The load of the machine is recorded at the beginning and the end.
+processor time; peers in the same run; what `gpu.py` last measured on a GPU. The load of the machine is recorded at the
+beginning and the end.
 
-    python benchmarks/aims.py [--only fits passes answers peers long] [--out docs/speed]
+    python benchmarks/aims.py [--only fits passes answers peers long gpu] [--out docs/speed]
 
-`long` takes minutes and needs the longhmm_reproduction package. Writes `aims.json`, which `speed_page.py` puts on the
-page; `make bench` runs both.
+Each group runs in a process of its own, since some are measured on one thread. `long` needs the longhmm_reproduction
+package. Writes `aims.json`, which `speed_page.py` puts on the page; `make bench` runs both.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-THREE = ("StudentT", "Gamma", "NegativeBinomial", "VonMises", "GaussianMixture", "Product")
+THREE = ("StudentT", "Gamma", "NegativeBinomial", "VonMises", "GaussianMixture", "Product", "AR(1)", "AR(4)")
+COVARIATES = {"few covariates": "16 distinct rows", "32 covariates": "32 distinct rows", "covariates": "all distinct"}
 PEERS = {"dynamax value and gradient": 158.0, "dynamax E step": 32.0, "hmmlearn EM iteration": 190.0}
 PEER_ROWS = 100_000  # what peers cost is linear in the rows
 CATEGORIES, LONGEST = 4_900_000, 20_000_000
@@ -161,25 +163,32 @@ def long() -> Iterator[Row]:
 
 
 def passes(rows: int = 400_000) -> Iterator[Row]:
-    """The largest ratio over 2 and 8 states of the gradient, by processor time."""
+    """The largest ratio over 2 and 8 states of the gradient, by processor time of one thread."""
     import cliffs
 
     worst: dict[str, float] = {}
+
+    def ratio(key: str, own: float, against: float) -> None:
+        worst[key] = max(worst.get(key, 0.0), own / against)
+
     for n in (2, 8):
-        every, arrays = cliffs.problems(n, rows), {}
-        for name, problem in every.items():
+        arrays: dict[str, float] = {}
+        for name, problem in cliffs.problems(n, rows).items():
             with tempfile.TemporaryDirectory() as folder:
                 for form, data in cliffs.forms(problem, Path(folder)):
-                    own = cliffs.cost(partial(cliffs.lh.gradient, problem.model, problem.params, data), rows, 3)
+                    own = cliffs.cost(partial(cliffs.lh.gradient, problem.model, problem.params, data), rows, 5)
                     arrays.setdefault(name, own)
-                    key = name if form == "array" else form
-                    against = arrays[problem.like] if form == "array" else arrays[name]
-                    worst[key] = max(worst.get(key, 0.0), own / against)
+                    like = problem.like if form == "array" else name
+                    ratio(name if form == "array" else form, own, arrays[like])
+        for name, given in cliffs.with_covariates(n, rows).items():
+            ratio(name, cliffs.cost(partial(cliffs.lh.gradient, *given), rows, 5), arrays["Gaussian"])
     for name in THREE:
-        yield Row(f"{name} over the Gaussian of the same shape", worst[name], "x", 3)
+        yield Row(f"{name} over the Gaussian of the same width", worst[name], "x", 3)
     yield Row("a density of one's own over the Gaussian", worst["Laplace, own"], "x", 5)
     yield Row("a path over the same rows as an array, any family", worst["path"], "x", 1.2)
     yield Row("one number missing over none, any family", worst["one missing"], "x", 1.2)
+    for name, words in COVARIATES.items():
+        yield Row(f"transitions by covariates, {words}, over constant ones", worst[name], "x", cliffs.AIMS[name])
 
 
 def answers(rows: int = 1_000_000, draws: int = 5) -> Iterator[Row]:
@@ -223,9 +232,37 @@ def peers() -> Iterator[Row]:
     yield Row(f"{name} over lh.gradient, 400,000 rows", costs[name] / costs["longhmm gradient"], "x", 100, least=True)
 
 
+def gpu(place: Path = Path("docs/speed/gpu.json")) -> Iterator[Row]:
+    """From the last run on a GPU."""
+    found = json.loads(place.read_text(encoding="utf-8"))
+    timed = sorted((one for one in found["results"] if "ms" in one), key=lambda one: -one["ms"])
+    best = {one["name"].split(" chunk=")[0]: one for one in timed}  # the last of a name, the fastest
+    kernel = {n: best[f"pallas full gradient K={n}"] for n in (8, 16, 32)}
+    rows = f"{found['device']}, {found['rows'] / 1e6:.0f} million rows"
+    for n in (8, 16):
+        own = best[f"public gradient K={n}"]["ms"]
+        yield Row(
+            f"{rows}: lh.gradient over its kernel among several in a row, K = {n}", own / kernel[n]["ms"], "x", 1.5
+        )
+        yield Row(f"{rows}: the same over one kernel waited for, K = {n}", own / kernel[n]["ms_alone"], "x", 1.5)
+    for n in (16, 32):
+        pairs = kernel[n]["ms"] / kernel[8]["ms"] / (n / 8) ** 2
+        yield Row(f"{rows}: K = {n} over K = 8, by pair of states", pairs, "x", 3)
+
+
 GROUPS: dict[str, Callable[[], Iterator[Row]]] = {
-    "fits": fits, "passes": passes, "answers": answers, "peers": peers, "long": long,
+    "fits": fits, "passes": passes, "answers": answers, "peers": peers, "long": long, "gpu": gpu,
 }  # fmt: skip
+
+
+def measured(name: str) -> list[Row]:
+    """The rows of a group, from a process of its own."""
+    done = subprocess.run([sys.executable, __file__, "--rows-of", name], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"{name} failed.")
+    *told, last = done.stdout.splitlines()
+    print("\n".join(told), flush=True)
+    return [Row(**row) for row in json.loads(last)]
 
 
 def lines(rows: list[Row]) -> Iterator[str]:
@@ -243,9 +280,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=list(GROUPS), default=list(GROUPS))
     parser.add_argument("--out", type=Path, default=Path("docs/speed"))
+    parser.add_argument("--rows-of", choices=list(GROUPS), help="measure one group here, and end with its rows as JSON")
     asked = parser.parse_args()
+    if asked.rows_of:
+        print(json.dumps([row._asdict() for row in GROUPS[asked.rows_of]()]))
+        return
     busy = [os.getloadavg()[0]]
-    rows = [row for name in asked.only for row in GROUPS[name]()]
+    rows = [row for name in asked.only for row in measured(name)]
     busy.append(os.getloadavg()[0])
     print("\n".join(lines(rows)))
     print(f"{sum(not row.reached for row in rows)} of {len(rows)} miss their aim.")

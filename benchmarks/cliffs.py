@@ -77,6 +77,10 @@ def problems(n: int, length: int) -> dict[str, Problem]:
         "Gamma": (lh.Gamma(), gamma, steps, "Gaussian"),
         "VonMises": (lh.VonMises(loc=direction), angle, turns, "Gaussian"),
         "GaussianMixture": (lh.GaussianMixture(2), halves, mixed, "Gaussian"),
+        **{
+            f"AR({lags})": (lh.AR(lags=lags), {**own, "phi": np.full((n, lags), 0.3 / lags)}, normal, "Gaussian")
+            for lags, own in ((lags, {"intercept": level, "sd": wide}) for lags in (1, 4))
+        },
         "Product": (movement, moved, np.stack([steps, turns], 1), "Gaussian 2-D"),
         "Laplace, own": (own, {"loc": level, "scale": wide}, normal, "Gaussian"),
     }

@@ -1,4 +1,4 @@
-"""Puts the figures of `speed.json` and `gpu.json` into the marked parts of docs/speed.md."""
+"""Puts the figures of `aims.json`, `speed.json` and `gpu.json` into the marked parts of docs/speed.md."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import json
 import re
 from pathlib import Path
 from typing import Any
+
+from aims import Row, lines
 
 from run import AIMS, LENGTH_AIM, STEP_AIM, length_ratio
 
@@ -72,10 +74,20 @@ def gpu_table(found: dict[str, Any]) -> str:
     lines = [f"{found['device']}, {found['rows']:,} rows, JAX {found['jax']}; the best layout of each kind.", ""]
     lines += ["| what | ms |", "|---|---|", *(f"| {name} | {cost:.2f} |" for name, cost in best.items())]
     fits = {result["name"]: result["seconds"] for result in found["results"] if "seconds" in result}
+    alone = {result["name"]: result["ms_alone"] for result in found["results"] if "ms_alone" in result}
+    lines += [
+        f"| {name.split(' chunk=')[0]}, waited for | {cost:.2f} |" for name, cost in alone.items() if "=592" in name
+    ]
     lines += [
         f"| {name}, first and second | {' and '.join(f'{1e3 * s:,.0f}' for s in each)} |" for name, each in fits.items()
     ]
     return "\n".join(lines)
+
+
+def aims_table(found: dict[str, Any]) -> str:
+    load = " and ".join(f"{each:.1f}" for each in found["load"])
+    said = f"{found['cores']} cores; load of the machine (programs wanting to run) before and after: {load}."
+    return "\n".join([*lines([Row(**row) for row in found["rows"]]), "", said])
 
 
 def main() -> None:
@@ -84,7 +96,7 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=Path("docs/speed.md"))
     options = parser.parse_args()
     text = options.page.read_text(encoding="utf-8")
-    for name, table in (("speed", cpu_table), ("gpu", gpu_table)):
+    for name, table in (("aims", aims_table), ("speed", cpu_table), ("gpu", gpu_table)):
         found = json.loads((options.folder / f"{name}.json").read_text(encoding="utf-8"))
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.S)
         text = pattern.sub(lambda match, table=table, found=found: f"{match[1]}{table(found)}\n{match[2]}", text)
