@@ -365,3 +365,20 @@ def test_stretches_are_gathered_with_all_that_runs_alongside(tmp_path):
         rows = found.rows(0, 8)
         assert rows.values[:, 0].tolist() == rows.states.tolist() == [3, 4, 5, 6, 7, 8, 10, 11]
         assert rows.covariates[:, 0].tolist() == [-3, -4, -5, -6, -7, -8, -10, -11]
+
+
+def test_a_short_file_is_taken_into_memory_with_all_that_belongs_to_it(tmp_path, monkeypatch):
+    values, covariates = np.arange(14.0).reshape(7, 2), np.arange(7.0)
+    np.save(tmp_path / "y.npy", values)
+    np.save(tmp_path / "x.npy", covariates)
+    file = open_data(tmp_path / "y.npy", covariates=tmp_path / "x.npy", lengths=[3, 4])
+    file = file.starting_at(5).following(np.ones((1, 2)))
+    held = file.at_hand()
+    assert held.in_memory and not file.in_memory and held.at_hand() is held
+    assert (held.name, held.origin, held.offsets.tolist()) == (file.name, 5, [0, 3, 7])
+    for one, other in zip(held.rows(0, 7, lags=1), file.rows(0, 7, lags=1), strict=True):
+        np.testing.assert_array_equal(one, other)
+    monkeypatch.setattr("longhmm.data.sequences.IN_MEMORY", values.nbytes)
+    assert file.at_hand() is file  # what runs along counts, too
+    lazy = open_data(dask.array.from_array(values))
+    assert lazy.at_hand() is lazy

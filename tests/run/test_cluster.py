@@ -41,6 +41,7 @@ def test_draws_on_workers_are_those_of_one_process_even_if_a_worker_is_killed(tm
     params = {"transition": [[0.9, 0.1], [0.2, 0.8]], "rate": [1.0, 8.0]}
     values = lh.simulate(lh.HMM(2, lh.Poisson()), params, length=5_000, seed=1)[1].astype(np.int32)
     np.save(tmp_path / "y.npy", values)
+    monkeypatch.setattr("longhmm.data.sequences.IN_MEMORY", 0)  # as if the file were long
     here = np.asarray(sampled(tmp_path / "y.npy").draws["rate"])
     monkeypatch.setattr("longhmm.run.driver.BLOCK_STEPS", 20)  # many blocks, so that the kill falls between some
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([os.path.dirname(os.path.dirname(lh.__file__))]))

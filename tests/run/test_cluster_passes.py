@@ -201,7 +201,10 @@ def test_a_worker_that_goes_away_while_data_are_sent_changes_nothing(
 
 
 @pytest.mark.slow
-def test_the_default_pipeline_finds_the_same_mode_and_draws(values: np.ndarray, client: Any, tmp_path: Path) -> None:
+def test_the_default_pipeline_finds_the_same_mode_and_draws(
+    values: np.ndarray, client: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("longhmm.data.sequences.IN_MEMORY", 0)  # as if the file were long
     data = sources(values, tmp_path)
     how: dict[str, Any] = {
         "sampler": lh.ControlVariateSGLD(),

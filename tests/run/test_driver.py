@@ -34,6 +34,9 @@ def draws_of(data):
 def test_draws_do_not_depend_on_where_the_data_lie(values, tmp_path, monkeypatch):
     np.save(tmp_path / "y.npy", values)
     zarr.create_array(f"memory://{tmp_path.name}/y.zarr", data=values, chunks=(256, 1))
+    held, small = draws_of(values), draws_of(tmp_path / "y.npy")
+    np.testing.assert_array_equal(small, held)  # a short file is loaded
+    monkeypatch.setattr("longhmm.data.sequences.IN_MEMORY", 0)
     calls = []
     read = Driver._by_draws
     monkeypatch.setattr(Driver, "_by_draws", lambda *given: calls.append(given) or read(*given))
@@ -41,7 +44,7 @@ def test_draws_do_not_depend_on_where_the_data_lie(values, tmp_path, monkeypatch
     assert calls
     np.testing.assert_array_equal(mapped, far)
     calls.clear()
-    held = draws_of(values)
+    np.testing.assert_array_equal(draws_of(values), held)
     assert not calls
     np.testing.assert_allclose(mapped, held, rtol=2e-4)  # the same windows and noise, summed in another order
     assert np.ptp(mapped) > 1e-3

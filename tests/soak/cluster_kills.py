@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import longhmm as lh
+from longhmm.data import sequences
 from longhmm.data.sequences import open_data
 from longhmm.run import cluster
 from soak.kills import ENVIRONMENT, Outcome
@@ -62,6 +63,7 @@ def kill_workers(place: Path, kills: int, seed: int = 0, length: int = 1_000_000
     _, values = lh.simulate(MODEL, PARAMS, length, seed=1)
     np.save(place / "y.npy", values[:, 0])
     rng, lost = np.random.default_rng(seed), []
+    sequences.IN_MEMORY = 0  # as if the file were long
     cluster.PARCEL_ROWS = cluster.SUM_ROWS = CHUNK  # many parcels, so that a kill always finds some under way
     with local_cluster(place / "workers") as client:
         held = client.persist(dask.array.from_array(values[:, 0], chunks=CHUNK))

@@ -9,13 +9,12 @@ import numpy as np
 
 from longhmm.data.fret import fret
 from longhmm.data.joining import offsets_of
-from longhmm.data.sequences import Sequences, open_data
+from longhmm.data.sequences import IN_MEMORY, Sequences, open_data
 from longhmm.data.source import ArraySource, Source, touched
 from longhmm.errors import DataError, check_whole
 
 ROWS_AT_ONCE = 1 << 18
 STRETCHES = 200  # medians through which the line of slow drift is laid
-IN_MEMORY = 1 << 28  # bytes; longer recordings are read on demand
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,7 @@ class Preprocessing:
             return replace(self, fret=None).apply(fret(data, **self.fret))
         sequences = open_data(data)
         if self.changes_nothing:
-            small = not sequences.in_memory and _bytes(sequences) <= IN_MEMORY
-            return sequences.gathered([(0, sequences.length)]) if small else sequences
+            return sequences.at_hand()
         if len(sequences.parts) > 1:
             raise DataError(
                 f"{sequences.name} has a mask, known states or covariates, which steps skip; leave them out."
@@ -61,7 +59,7 @@ class Preprocessing:
             few = f"{sequences.name} has {sequences.dim} features, but it is to be normalised {like}"
             raise DataError(f"{few}; choose columns like those of the fit.")
         prepared = Prepared(sequences, self)
-        if _bytes(prepared) > IN_MEMORY:
+        if prepared.length * prepared.dim * prepared.dtype.itemsize > IN_MEMORY:
             return Sequences(prepared, prepared.offsets)
         starts = range(0, prepared.length, ROWS_AT_ONCE)
         pieces = [prepared.read(start, min(start + ROWS_AT_ONCE, prepared.length)) for start in starts]
@@ -147,10 +145,6 @@ class Prepared(Source):
 def _medians(values: np.ndarray) -> np.ndarray:
     columns = (column[np.isfinite(column)] for column in values.T)
     return np.array([np.median(column) if column.size else np.nan for column in columns])
-
-
-def _bytes(data: Sequences | Source) -> int:
-    return data.length * data.dim * data.dtype.itemsize
 
 
 def _moments(sequences: Sequences) -> tuple[np.ndarray, np.ndarray]:

@@ -20,6 +20,7 @@ from longhmm.data.source import ArraySource, Columns, DaskSource, ShiftedSource,
 from longhmm.errors import DataError
 
 _CHECKED_AT_ONCE = 1 << 20  # values, so that looking at data in memory never needs a second copy of them
+IN_MEMORY = 1 << 28  # bytes; longer recordings are read on demand
 READERS = 8  # reads at a time from stores that may be far away
 
 Stored = dict[str, np.ndarray]
@@ -138,6 +139,14 @@ class Sequences:
         stored = [self.stored(*span) for span in spans]
         found = {k: ArraySource(np.concatenate([s[k] for s in stored]), p.name, like=p) for k, p in self.parts.items()}
         return Sequences(found.pop("values"), np.array(cuts), **found)
+
+    def at_hand(self) -> Sequences:
+        """The same data in memory, where they are short enough, since they will be read many times."""
+        size = sum(part.length * part.dim * part.dtype.itemsize for part in self.parts.values())
+        if self.in_memory or not self.portable or size > IN_MEMORY:
+            return self
+        held = self.gathered([(0, self.length)])
+        return held._but(executor=self.executor, context=self.context, origin=self.origin)
 
     def lazy(self, start: int, stop: int) -> dict[str, Any]:
         """Rows of what another process cannot read by itself, as Dask arrays, for `holding`."""

@@ -112,7 +112,7 @@ def requested(model: HMM, data: Any, *, sampler: Sampler | str | None, client: A
     if not isinstance(sampler, Sampler | None):
         raise ModelError(f"sampler must be a sampler such as NUTS() or one of {', '.join(names())}, got {sampler!r}.")
     model, opened = model.meet(data)
-    sequences, automatic = on_cluster(opened, client), sampler is None
+    sequences, automatic = on_cluster(opened.at_hand() if client is None else opened, client), sampler is None
     model.check_dim(sequences)
     chosen = ControlVariateSGLD() if sampler is None else sampler
     resolved = model.resolve(sequences)
