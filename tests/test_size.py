@@ -46,6 +46,8 @@ ADDED = {
         "mixed.py",
         "mixed_cdf.py",
         "mixed_rows.h",
+        "tallied.h",
+        "tallied.py",
         "drawn_path.py",
         "dwell_times.py",
         "dwell_trend.py",

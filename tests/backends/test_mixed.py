@@ -26,11 +26,17 @@ def test_counts_are_mixed_row_by_row(states):
     initial[:states] = 1 / states
     values, spread = rng.integers(2, 9, (N, 1)).astype(float), rng.random((N, 1))
     values[5], path, opens = np.nan, rng.integers(states, size=N), np.array([0, 300])
-    results = list(np.zeros((3, 1, N)))
-    if not mix([table], Rows(before, transition, initial, opens, values, spread, path), 1e-5, N, results):
+    results = list(np.zeros((2, 1, N)))
+    asked = Rows(before, transition, initial, opens, values, spread, path)
+    if (found := mix([table], asked, 1e-5, N, results)) is None:
         pytest.skip(native.status())
     predicted = before @ transition
     predicted[opens] = initial
+    assert found.lowest == [2.0]
+    np.testing.assert_array_equal(found.left, np.flatnonzero(np.isin(values[:, 0], [2, 6, 8])))
+    alone = [np.zeros((1, N))]
+    assert len(mix([table], asked._replace(values=values.astype(np.float32), path=None), 1e-5, N, alone).left)
+    np.testing.assert_array_equal(alone[0], results[0])
     for t in range(N):
         at = values[t, 0] - 3
         if not 0 <= at <= 4 or slot[0, int(at)] < 0:
@@ -38,10 +44,25 @@ def test_counts_are_mixed_row_by_row(states):
             continue
         of_states = numbers[int(at), 0] + spread[t, 0] * numbers[int(at), 1]
         below = predicted[t] @ of_states
-        expected = [below, ndtri(below), ndtri(of_states[path[t]])]
-        np.testing.assert_allclose([each[0, t] for each in results], expected, rtol=1e-12)
+        expected = [ndtri(below), ndtri(of_states[path[t]])]
+        np.testing.assert_allclose([each[0, t] for each in results], expected, rtol=1e-12, atol=1e-13)
+
+
+def test_the_tails_are_found_in_every_task():
+    """Rows without a table's word, among several tasks; quantiles from the middle to the faintest probability."""
+    n, chance = 10_000, np.linspace(-1e-5, 1 + 1e-5, 10_000)
+    table = Table(0.0, 1.0, 0.0, 0, 0, np.zeros((2, 1), np.int32), np.array([[[0.0, 0.0], [1.0, 1.0]]]))
+    one = (np.full((n, 2), 0.5), np.full((2, 2), 0.5), np.full(2, 0.5), np.zeros(0, np.int64))
+    results = [np.zeros((1, n))]
+    found = mix([table], Rows(*one, np.zeros((n, 1)), chance[:, None].copy(), None), 2e-5, n, results)
+    if found is None:
+        pytest.skip(native.status())
+    known = (chance >= 2e-5) & (chance <= 1 - 2e-5)
+    np.testing.assert_array_equal(found.left, np.flatnonzero(~known))
+    np.testing.assert_array_equal(np.isnan(results[0][0]), ~known)
+    np.testing.assert_allclose(results[0][0][known], ndtri(chance[known]), rtol=1e-12, atol=1e-13)
 
 
 def test_without_the_kernel_nothing_is_written():
     with native.switched_off():
-        assert not mix([], Rows(*[np.zeros((1, 1))] * 5, None, None), 1e-5, 1, [])
+        assert mix([], Rows(*[np.zeros((1, 1))] * 5, None, None), 1e-5, 1, []) is None

@@ -10,6 +10,7 @@ import numpy as np
 
 from longhmm.backends import native
 
+TASK = 1 << 12  # rows of a task, as in mixed.h
 ADDRESS, WHOLE, REAL = ctypes.c_void_p, ctypes.c_int64, ctypes.c_double
 
 
@@ -27,15 +28,16 @@ class _Mixed(ctypes.Structure):
     """See mixed.h."""
 
     _fields_ = (
-        *((name, WHOLE) for name in ("rows", "states", "padded", "features", "terms", "n_opens", "stride")),
+        *((name, WHOLE) for name in ("rows", "states", "padded", "features", "terms", "n_opens", "stride", "wide")),
         *((name, ADDRESS) for name in ("before", "transition", "initial", "opens", "values", "spread", "path")),
         *((name, kind) for name, kind in (("places", ADDRESS), ("faintest", REAL))),
-        *((name, ADDRESS) for name in ("below", "quantiles", "given")),
+        *((name, ADDRESS) for name in ("quantiles", "given", "left", "n_left", "lowest")),
     )
 
 
 class Rows(NamedTuple):
-    """What is asked of rows: contiguous arrays, as mixed.h names them; those that are optional may be None."""
+    """What is asked of rows: contiguous arrays, as mixed.h names them; those that are optional may be None, and values
+    are of single or double precision."""
 
     before: np.ndarray
     transition: np.ndarray
@@ -46,22 +48,33 @@ class Rows(NamedTuple):
     path: np.ndarray | None
 
 
-def mix(tables: Sequence[Any], rows: Rows, faintest: float, stride: int, results: Sequence[np.ndarray]) -> bool:
-    """Write probabilities, their quantiles and, with a path, those of its states to `results`, `(D, n)` each, whose
-    rows are `stride` numbers apart; False where there is no kernel to do it."""
+class Mixed(NamedTuple):
+    """Rows `(m,)` that were observed, but of which not everything was told; the smallest value of each feature."""
+
+    left: np.ndarray
+    lowest: np.ndarray
+
+
+def mix(tables: Sequence[Any], rows: Rows, faintest: float, stride: int, results: Sequence[np.ndarray]) -> Mixed | None:
+    """Write normal quantiles and, with a path, those of its states to `results`, `(D, n)` each, whose rows are `stride`
+    numbers apart; None where there is no kernel to do it."""
     library: Any = native.library() if native.available() else None
     if not hasattr(library, "longhmm_mixed"):
-        return False
-
-    def at(array: np.ndarray | None) -> int | None:
-        return None if array is None else array.ctypes.data
-
+        return None
     places = (_Places * len(tables))(
         *(_Places(*each[:5], each.slot.shape[1], at(each.slot), at(each.numbers)) for each in tables)
     )
     terms, padded = tables[0].numbers.shape[1:]
-    sizes = (len(rows.values), rows.before.shape[1], padded, len(tables), terms, len(rows.opens), stride)
-    outputs = [*map(at, results), None][:3]
+    n, wide = len(rows.values), rows.values.dtype == np.float64
+    sizes = (n, rows.before.shape[1], padded, len(tables), terms, len(rows.opens), stride, wide)
+    left, n_left = np.empty(n, np.int64), np.empty(-(-n // TASK), np.int64)
+    lowest = np.empty((len(n_left), len(tables)))
+    outputs = *[*map(at, results), None][:2], *map(at, (left, n_left, lowest))
     asked = _Mixed(*sizes, *map(at, rows), ctypes.addressof(places), faintest, *outputs)
     library.longhmm_mixed(ctypes.byref(asked), WHOLE(native.threads()))
-    return True
+    some = [left[TASK * task :][: n_left[task]] for task in np.flatnonzero(n_left)]
+    return Mixed(np.concatenate(some) if some else left[:0], lowest.min(axis=0))
+
+
+def at(array: np.ndarray | None) -> int | None:
+    return None if array is None else array.ctypes.data

@@ -1,9 +1,14 @@
 """Bands for distribution functions of ranks hold what they say."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
+from scipy.special import ndtr, ndtri
 
-from longhmm.posterior.diagnostics.uniform import ecdf_band, points, uniform_distance, uniform_p_values
+from longhmm.backends import native
+from longhmm.backends.tallied import Bins, tally
+from longhmm.posterior.diagnostics.uniform import ecdf_band, normal_distances, points, uniform_p_values
 
 
 def test_bands_hold_all_points_of_a_distribution_function_at_once():
@@ -25,17 +30,16 @@ def test_ranks_that_are_pushed_to_an_end_are_seen():
 
 
 @pytest.mark.parametrize("n", [1, 7, 300, 20_000])
-def test_the_distance_needs_no_order(n):
+def test_distances_need_no_order(n):
     rng = np.random.default_rng(n)
-    uniform = rng.random(n)
-    for values in (
-        uniform,
-        uniform**1.3,
-        uniform.round(1),
-        0.2 + 0.3 * uniform,
-        rng.beta(0.3, 0.3, n),
-        0 * uniform + 0.4,
-    ):
-        ordered = np.sort(values)
-        expected = max(np.max(np.arange(1, n + 1) / n - ordered), np.max(ordered - np.arange(n) / n))
-        assert uniform_distance(rng.permutation(values)) == pytest.approx(expected, abs=1e-15)
+    uniform, ranks = rng.random(n), np.arange(n + 1) / n
+    some = np.stack([uniform, uniform**1.3, uniform.round(1), 0.2 + 0.3 * uniform, rng.beta(0.3, 0.3, n), 0 * uniform])
+    numbers = ndtri(some.clip(1e-12, 1 - 1e-12))
+    below = ndtr(np.sort(numbers, axis=1))
+    expected = np.maximum(np.max(ranks[1:] - below, axis=1), np.max(below - ranks[:-1], axis=1))
+    for bins in (Bins(64, 4.0), Bins(1 << 14, 4.0)):
+        for kernel in (nullcontext, native.switched_off):
+            with kernel():
+                counts = tally(numbers, np.zeros(0), bins, 4.0).in_bins
+                found = normal_distances(numbers, bins, counts)
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-15)

@@ -4,7 +4,7 @@
 // it holds single precision. ANY_STATES leaves out what is made for one number of states: slower, and soon compiled.
 #include "group.h"
 #ifndef SINGLE
-#include "mixed.h"
+#include "tallied.h"
 #include "walk.h"
 #endif
 

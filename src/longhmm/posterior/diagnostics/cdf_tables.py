@@ -23,7 +23,7 @@ from longhmm.model.hmm import HMM
 from longhmm.posterior.draws import in_float64
 
 AT_ONCE = 1 << 16  # rows whose functions are evaluated together: longer data share the program
-POINTS = 1 << 7  # values of a table that are evaluated together
+POINTS = 1 << 9  # values of a table that are evaluated together
 FEWEST = 1 << 14  # rows for which polynomials are made
 SAMPLE = 1 << 14  # rows that say where intervals are worth it
 SHARE = 4  # rows for each value of a table, at least
@@ -36,6 +36,7 @@ FAINTEST = 2e-5  # probabilities below, or as near to 1, are evaluated: with the
 NODES = np.cos(np.pi * (np.arange(TERMS)[::-1] + 0.5) / TERMS)  # Chebyshev's, of an interval from -1 to 1
 TO_TERMS = np.linalg.inv(np.vander(NODES, increasing=True))
 MANTISSA = 52  # bits
+LINE = 8  # numbers in a line of the cache
 ONE = np.float64(1.0).view(np.int64)
 
 # Of values (n, D): P(y_d < value | x = k) and P(y_d <= value | x = k), (n, K, D) each, or one where they are the same.
@@ -97,7 +98,7 @@ def distribution_functions(model: HMM, params: Mapping[str, Any], part: Sequence
     if jax.eval_shape(_of_rows, model, params, first) is None:
         return None
     size = min(AT_ONCE, ladder(part.length))
-    return lambda rows: _exact(model, params, rows, size if len(rows.values) > 64 * POINTS else POINTS)
+    return lambda rows: _exact(model, params, rows, size if len(rows.values) > 16 * POINTS else POINTS)
 
 
 def tables(model: HMM, params: Mapping[str, Any], part: Sequences) -> list[Table] | None:
@@ -182,10 +183,14 @@ def _polynomials(model: HMM, params: Mapping[str, Any], few: np.ndarray, feature
 
 
 def _padded(numbers: np.ndarray) -> np.ndarray:
-    """With as many states as a block of the kernel has."""
+    """With as many states as a block of the kernel has, and where a block lies in one line of the cache."""
     n = numbers.shape[-1]
     size = next((each for each in (2, 4, 8) if n <= each), -(-n // 8) * 8)
-    return np.ascontiguousarray(np.pad(numbers, ((0, 0), (0, 0), (0, size - n))))
+    room = np.zeros(numbers[..., 0].size * size + LINE)
+    first = -(room.ctypes.data // room.itemsize) % LINE
+    found = room[first : first + len(room) - LINE].reshape(*numbers.shape[:-1], size)
+    found[..., :n] = numbers
+    return found
 
 
 def _at(model: HMM, params: Mapping[str, Any], values: np.ndarray) -> list[np.ndarray]:

@@ -26,9 +26,8 @@ EDGE = 1e-12  # keeps the normal quantile finite
 class Found(NamedTuple):
     """Of all rows, a row for each feature, NaN where missing."""
 
-    below: np.ndarray  # (D, n) P(y_t <= observed | y_0 .. y_{t-1})
-    quantiles: np.ndarray  # (D, n) of the normal distribution
-    given: np.ndarray  # (D, n) the same of P(y_t <= observed | x_t), with a path of states
+    quantiles: np.ndarray  # (D, n) of the normal distribution, at P(y_t <= observed | y_0 .. y_{t-1})
+    given: np.ndarray  # (D, n) the same at P(y_t <= observed | x_t), with a path of states
     lowest: np.ndarray  # (D,) the smallest observation
 
 
@@ -38,14 +37,17 @@ def mixed_cdf(
     """By tables; None where every row is better evaluated by itself."""
     if model.transitions.varies or (own := tables(model, params, part)) is None:
         return None
-    found, rng, lowest = MixedCdf(params, part, own, path), np.random.default_rng(seed), np.full(part.dim, np.inf)
+    found, rng = MixedCdf(params, part, own, path), np.random.default_rng(seed)
+    as_they_are = part.dtype.kind == "f" and not part.has_mask  # NaN where missing, and checked by the pass
     for block in stream(model, params, part, forward_only=True):
-        rows = part.rows(block.start, block.stop)
-        values = np.ascontiguousarray(rows.values, np.float64)
-        values = values if rows.observed.all() else np.where(rows.observed, values, np.nan)
-        lowest = np.fmin(lowest, [np.fmin.reduce(column) for column in values.T])
+        if as_they_are:
+            values = part.source.read(block.start, block.stop)
+        else:
+            rows = part.rows(block.start, block.stop)
+            values = np.where(rows.observed, rows.values, np.nan)
+        values = np.ascontiguousarray(values, np.float32 if values.dtype == np.float32 else np.float64)
         found.add(block, values, rng.uniform(size=values.shape) if found.counts else None)
-    return Found(*found.finish(exact), lowest)
+    return found.finish(exact)
 
 
 class MixedCdf:
@@ -57,8 +59,8 @@ class MixedCdf:
         padded, self.recent = own[0].numbers.shape[2], np.zeros((1, n))
         self.transition, self.initial = np.zeros((n, padded)), np.zeros(padded)
         self.transition[:, :n], self.initial[:n] = params["transition"], params["initial"]
-        self.below, self.quantiles = np.empty((2, part.dim, part.length))
-        self.given = np.full((part.dim, part.length), np.nan) if path is not None else self.below[:0]
+        self.quantiles, self.lowest = np.empty((part.dim, part.length)), np.full(part.dim, np.inf)
+        self.given = np.empty(self.quantiles.shape) if path is not None else self.quantiles[:0]
         self._left: list[tuple[Any, ...]] = []
 
     def add(self, own: Own, values: np.ndarray, spread: np.ndarray | None) -> None:
@@ -75,12 +77,11 @@ class MixedCdf:
         rows, offsets = slice(start, start + len(values)), self.part.offsets[:-1]
         opens = offsets[slice(*np.searchsorted(offsets, [start, rows.stop]))].astype(np.int64) - start
         path = None if self.path is None else np.ascontiguousarray(self.path[rows], np.int64)
-        results = [each[:, rows] for each in (self.below, self.quantiles, self.given) if len(each)]
+        results = [each[:, rows] for each in (self.quantiles, self.given) if len(each)]
         asked = mixed.Rows(before, self.transition, self.initial, opens, values, spread, path)
-        if not mixed.mix(self.tables, asked, FAINTEST, self.part.length, results):
-            self._on_host(asked, results)
-        told = np.isfinite(results[0]) if path is None else np.isfinite(results[0] + results[2])
-        if not told.all() and len(at := np.flatnonzero((~told.T & np.isfinite(values)).any(axis=1))):
+        found = mixed.mix(self.tables, asked, FAINTEST, self.part.length, results) or self._on_host(asked, results)
+        self.lowest = np.minimum(self.lowest, found.lowest)
+        if len(at := found.left):
             predicted = self._predicted(before[at], np.flatnonzero(np.isin(at, opens)))
             some = (None if each is None else each[at] for each in (values, spread, path))
             self._left.append((start + at, predicted, *some))
@@ -90,37 +91,37 @@ class MixedCdf:
         found[opens] = self.initial[: before.shape[1]]
         return found
 
-    def _on_host(self, asked: mixed.Rows, results: list[np.ndarray]) -> None:
+    def _on_host(self, asked: mixed.Rows, results: list[np.ndarray]) -> mixed.Mixed:
         def told(chance: np.ndarray) -> np.ndarray:
             return np.where((chance >= FAINTEST) & (chance <= 1 - FAINTEST), chance, np.nan)
 
-        values, spread, path = asked.values, asked.spread, asked.path
+        values, spread, path = asked.values.astype(np.float64), asked.spread, asked.path
         predicted = self._predicted(asked.before[: len(values)], asked.opens)
         for d, table in enumerate(self.tables):
             of_states = table.of_states(values[:, d], None if spread is None else spread[:, d])
-            results[0][d] = told(np.einsum("nk,nk->n", predicted, of_states[:, : predicted.shape[1]]))
-            results[1][d] = ndtri(results[0][d])
+            results[0][d] = ndtri(told(np.einsum("nk,nk->n", predicted, of_states[:, : predicted.shape[1]])))
             if path is not None:
-                results[2][d] = ndtri(told(of_states[np.arange(len(path)), path]))
+                results[1][d] = ndtri(told(of_states[np.arange(len(path)), path]))
+        untold = np.isnan(sum(results)).T & ~np.isnan(values)
+        return mixed.Mixed(np.flatnonzero(untold.any(axis=1)), np.fmin.reduce(values, axis=0, initial=np.inf))
 
-    def finish(self, exact: Below) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def finish(self, exact: Below) -> Found:
         """Evaluate what no table told."""
         if self._left:
             parts: Any = [None if each[0] is None else np.concatenate(each) for each in zip(*self._left, strict=True)]
             at, predicted, values, spread, path = parts
             known = np.isfinite(values)
             ends = exact(Rows(np.where(known, values, values[known][:1]), known))
-            self.below[:, at], self.quantiles[:, at] = (
-                np.where(known, each, np.nan).T for each in normal([weighted(predicted, each) for each in ends], spread)
-            )
+            quantiles = normal([weighted(predicted, each) for each in ends], spread)
+            self.quantiles[:, at] = np.where(known, quantiles, np.nan).T
             if path is not None:
-                given = normal([each[np.arange(len(path)), path] for each in ends], spread)[1]
+                given = normal([each[np.arange(len(path)), path] for each in ends], spread)
                 self.given[:, at] = np.where(known, given, np.nan).T
-        given = self.given if len(self.given) else np.broadcast_to(np.nan, self.below.shape)
-        return self.below, self.quantiles, given
+        given = self.given if len(self.given) else np.broadcast_to(np.nan, self.quantiles.shape)
+        return Found(self.quantiles, given, self.lowest)
 
 
-def normal(ends: list[np.ndarray], spread: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Probabilities and normal quantiles; discrete observations are spread at random over the steps of the former."""
-    below = np.clip(ends[0] if spread is None else ends[0] + (ends[-1] - ends[0]) * spread, EDGE, 1 - EDGE)
-    return below, ndtri(below)
+def normal(ends: list[np.ndarray], spread: np.ndarray | None) -> np.ndarray:
+    """Normal quantiles of probabilities; discrete observations are spread at random over the steps of these."""
+    below = ends[0] if spread is None else ends[0] + (ends[-1] - ends[0]) * spread
+    return np.asarray(ndtri(np.clip(below, EDGE, 1 - EDGE)))

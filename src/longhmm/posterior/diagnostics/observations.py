@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from numpyro.distributions import constraints
 
+from longhmm.backends.tallied import Bins, tally
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, ModelError, check_whole
@@ -20,13 +21,14 @@ from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details, errors_all
 from longhmm.posterior.diagnostics.cdf_tables import Below, distribution_functions, weighted
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath, excerpts
 from longhmm.posterior.diagnostics.mixed_cdf import Found, mixed_cdf, normal
-from longhmm.posterior.diagnostics.uniform import uniform_distance
+from longhmm.posterior.diagnostics.uniform import normal_distances
 from longhmm.posterior.draws import Draws, central, in_float64
 from longhmm.posterior.predict import predictions
 
 FAR = 4.0  # standard deviations: beyond lie the tails, 6 of 100,000 normal numbers
 MOST_ROWS = 100_000
 POINTS = 200  # of a QQ plot
+IN_BIN = 32  # numbers in a bin where they are put in order, on average
 FEWEST = 20  # pairs of neighbours from which anything is said
 ROWS_AT_ONCE = 1 << 20
 MOST_AUTOCORRELATION = 0.1
@@ -75,10 +77,9 @@ def residuals(
     states = None if path is None else path.remembered(position)
     found = mixed_cdf(model, complete, part, functions, seed, states)
     found = _row_by_row(model, complete, part, functions, seed, states) if found is None else found
-    for each in (found.quantiles, found.given)[: 1 + (states is not None)]:
+    for each in (found.quantiles, found.given)[: 0 if counts.all() else 1 + (states is not None)]:
         each[:, ~counts] = np.nan
-    columns = zip(found.below, found.quantiles, strict=True)
-    numbers = np.array([_judged(*each, part.offsets[1:-1]) for each in columns]).T
+    numbers = _judged(np.ascontiguousarray(found.quantiles), part.offsets[1:-1])
     return Residuals(*[*numbers, found.lowest, found.quantiles.T, found.given.T])
 
 
@@ -86,7 +87,7 @@ def _row_by_row(
     model: HMM, params: Mapping[str, Any], part: Sequences, functions: Below, seed: int, states: np.ndarray | None
 ) -> Found:
     rng, lowest = np.random.default_rng(seed), np.full(part.dim, np.inf)
-    below, values, given = np.full((3, part.length, part.dim), np.nan)
+    values, given = np.full((2, part.length, part.dim), np.nan)
     coupled, follows = model.emission.couples, np.ones(part.length, bool)
     follows[part.offsets[:-1]] = False
     for predicted in predictions(model, params, part):
@@ -102,37 +103,29 @@ def _row_by_row(
         if coupled:  # of pairs of states; `initial` is that of the state before the first row
             before = np.where(follows[own, None], predicted.before, params["initial"])
             chances = (before[..., None] * params["transition"]).reshape(len(before), -1)
-        below[own], found = normal([weighted(chances, each) for each in cdfs], spread)
-        values[own] = np.where(observed, found, np.nan)
+        values[own] = np.where(observed, normal([weighted(chances, each) for each in cdfs], spread), np.nan)
         if states is not None:
-            found = normal([each[np.arange(len(observed)), states[own]] for each in cdfs], spread)[1]
+            found = normal([each[np.arange(len(observed)), states[own]] for each in cdfs], spread)
             given[own] = np.where(observed & follows[own, None] if coupled else observed, found, np.nan)
-    return Found(below.T, values.T, given.T, lowest)
+    return Found(values.T, given.T, lowest)
 
 
-def _judged(below: np.ndarray, column: np.ndarray, starts: np.ndarray) -> tuple[float, ...]:
-    """The numbers of one feature, in the order of `Residuals`; sequences begin at `starts`, the first left out."""
+def _judged(columns: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """The numbers of features `(D, n)`, in the order of `Residuals`; sequences but the first begin at `starts`."""
     from scipy.special import bdtrc, kolmogorov, ndtr
 
-    seen = np.isfinite(column)
-    whole = bool(seen.all())
-    known = column if whole else column[seen]
-    n, across = len(known), np.count_nonzero(seen[starts] & seen[starts - 1])
-    pairs = (n - 1 if whole else np.count_nonzero(seen[1:] & seen[:-1])) - across
-    centred = column - known.mean() if n else column
-    centred = centred if whole else np.where(seen, centred, 0.0)
-    variance = _product(centred, centred) / max(n, 1)
-    if pairs < FEWEST or variance == 0:
-        return (np.nan,) * 6
-    together = _product(centred[1:], centred[:-1]) - _product(centred[starts], centred[starts - 1])
-    distance = uniform_distance(below if whole else below[seen])
-    chance = kolmogorov((n**0.5 + 0.12 + 0.11 * n**-0.5) * distance)  # as Stephens has it for finite n
-    far = np.count_nonzero(np.abs(known) > FAR)
-    return together / (pairs * variance), pairs**-0.5, distance, chance, far / n, bdtrc(far - 1, n, 2 * ndtr(-FAR))
-
-
-def _product(a: np.ndarray, b: np.ndarray) -> float:
-    return float(np.einsum("i,i->", a, b))  # on this thread: others would take longer to call
+    bins = Bins(1 << max(10, (columns.shape[1] // IN_BIN).bit_length()), FAR)
+    found = tally(columns, starts, bins, FAR)
+    n = found.count
+    distance = normal_distances(columns, bins, found.in_bins)
+    with np.errstate(divide="ignore", invalid="ignore"):  # of features that were hardly seen
+        mean = found.sum / n
+        variance = found.squares / n - mean**2
+        together = found.products - mean * found.of_pairs + found.pairs * mean**2
+        chance = kolmogorov((n**0.5 + 0.12 + 0.11 * n**-0.5) * distance)  # as Stephens has it for finite n
+        tails = (found.far / n, bdtrc(found.far - 1, n, 2 * ndtr(-FAR)))
+        numbers = (together / (found.pairs * variance), found.pairs**-0.5, distance, chance, *tails)
+    return np.where((found.pairs >= FEWEST) & (variance > 0), numbers, np.nan)
 
 
 def quantiles(left: Residuals, feature: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -1,32 +1,44 @@
 """Whether ranks are uniform: their distribution function against bands that hold all its points at once (Säilynoja,
-Bürkner and Vehtari 2022); and how far that of many numbers is from uniform."""
+Bürkner and Vehtari 2022); and how far that of many normal quantiles is from normal."""
 
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
-from scipy.special import bdtr, bdtrc
+from scipy.special import bdtr, bdtrc, ndtr
+
+from longhmm.backends.tallied import Bins, numbers_in
 
 POINTS = 20  # at which distribution functions are compared
 SETS = 20_000  # of uniform ranks, which say how far off chance takes them
-IN_BIN = 8  # numbers in a bin, on average
 
 
-def uniform_distance(values: np.ndarray) -> float:
-    """Kolmogorov's distance of numbers `(n,)` between 0 and 1 from the uniform distribution. Counts in bins say between
-    what bounds it lies; only bins in which it may be attained are put in order, since sorting all takes ten times as
-    long."""
-    n = len(values)
-    size = n // IN_BIN + 1
-    which = np.minimum((values * size).astype(np.int64), size - 1)
-    counts, edges = np.bincount(which, minlength=size), np.arange(size + 1) / size
-    ends = np.cumsum(counts)
+def normal_distances(numbers: np.ndarray, bins: Bins, counts: np.ndarray) -> np.ndarray:
+    """`(D,)`, Kolmogorov's distances of numbers `(D, n)` from the standard normal distribution. Counts in bins
+    `(D, bins)` say between what bounds they lie; only bins in which they may be attained are put in order, since
+    sorting all takes many times as long."""
+    n, edges = np.maximum(counts.sum(axis=1, keepdims=True), 1), _below_edges(bins)
+    ends = np.cumsum(counts, axis=1)
     begins = ends - counts
-    least = max(np.max(ends / n - edges[1:]), np.max(edges[:-1] - begins / n))
-    near = np.maximum(ends / n - edges[:-1], edges[1:] - begins / n) >= least
-    some = np.sort(values[near[which]])
+    least = np.maximum(np.max(ends / n - edges[1:], axis=1), np.max(edges[:-1] - begins / n, axis=1))
+    near = np.maximum(ends / n - edges[:-1], edges[1:] - begins / n) >= least[:, None]
+    each = zip(numbers_in(numbers, bins, near), near, counts, begins, n[:, 0], least, strict=True)
+    return np.array([_attained(*own) for own in each])
+
+
+def _attained(
+    some: np.ndarray, near: np.ndarray, counts: np.ndarray, begins: np.ndarray, n: int, least: float
+) -> float:
+    """The largest distance at some numbers, all those of the bins that are near, or the least that it is elsewhere."""
+    below = ndtr(np.sort(some))
     own = np.repeat(np.flatnonzero(near), counts[near])
     rank = np.arange(len(some)) + (begins - np.cumsum(np.where(near, counts, 0)) + counts)[own]
-    return float(max(np.max((rank + 1) / n - some, initial=least), np.max(some - rank / n, initial=least)))
+    return float(max(np.max((rank + 1) / n - below, initial=least), np.max(below - rank / n, initial=least)))
+
+
+@lru_cache(maxsize=2)
+def _below_edges(bins: Bins) -> np.ndarray:
+    """`(bins + 1,)`, what a standard normal number is below with these probabilities: the outer bins have no ends."""
+    return np.asarray(ndtr(np.r_[-np.inf, np.arange(1, bins.count) / bins.per - bins.most, np.inf]))
 
 
 def points(draws: int) -> np.ndarray:
