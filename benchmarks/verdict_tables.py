@@ -21,7 +21,7 @@ REASONS = {  # what a reason is known by
     "transitions": "transition\\[.*(changes|differs)",
     "scatter": "scatter more",
 }
-HEADINGS = ("run longer", "biased", "another mode is as good", "timed out", "failed")
+HEADINGS = ("run longer", "too many states", "biased", "another mode is as good", "timed out", "failed")
 UNFINISHED = ("timed out", "failed")
 HALF_WIDTH = 1.645  # of a 90 % interval of a normal posterior, in sd
 MOST_FALSE, LEAST_POWER = 0.01, 0.95

@@ -61,7 +61,7 @@ def test_lines_of_several_files_become_tables_between_the_markers(verdict, tmp_p
     verdict.main()
     verdict.main()
     text = page.read_text(encoding="utf-8")
-    (row,) = [line for line in text.splitlines() if line.startswith(f"| {model} | 2 | 0 | 1 |")]
+    (row,) = [line for line in text.splitlines() if line.startswith(f"| {model} | 2 | 0 | 0 | 1 |")]
     assert row.endswith("| 1 | 1.00 | 50 % |")
     assert f"| {trouble[0]} | 0.5 | 2 | 50 % | levels 1 | 1.0 | 50 % | 0.0 | no |" in text
     assert "1 of 2 fits were given a reason for distrust, 50.00 %" in text and "is missed" in text
