@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from verdict_tables import reasons_in, summary, tables
+from verdict_tables import matters, reasons_in, summary, tables
 
 ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 LONG = re.compile("1,000,000|8 states|too many")
@@ -121,9 +121,15 @@ def planned(options: argparse.Namespace, known: set[Job]) -> list[list[Job]]:
     """Chunks, in rounds over all cases; within a round the longest first, so that none is left over at the end."""
     from verdict_cases import right_cases, trouble_cases
 
-    models, chunks = list(right_cases()), []
+    models, chunks, wanted = list(right_cases()), [], None
+    if options.matters:
+        rows = json.loads(Path(options.matters).read_text(encoding="utf-8"))
+        wanted = {(row["name"], row["strength"]) for row in rows if matters(row) or row["strength"] is None}
     for case in (*models, *trouble_cases()):
-        if options.only and not re.search(options.only, case.name):
+        named = case.name if case.strength is None else f"{case.name} {case.strength}"
+        if options.only and not re.search(options.only, named):
+            continue
+        if wanted is not None and (case.name, case.strength) not in wanted:
             continue
         count = -(-options.right // len(models)) if case.strength is None else options.each
         jobs = [(case.name, case.strength, options.first + each) for each in range(count)]
@@ -206,7 +212,8 @@ def main() -> None:
     parser.add_argument("--right", type=int, default=1000, help="fits of right models, all together")
     parser.add_argument("--each", type=int, default=20, help="fits of every trouble at every strength")
     parser.add_argument("--first", type=int, default=0, help="number of the first data set, to go on later")
-    parser.add_argument("--only", help="cases whose name matches")
+    parser.add_argument("--only", help="cases whose name, a space and its strength match")
+    parser.add_argument("--matters", help="a summary.json: of troubles only those that matter there")
     parser.add_argument("--out", default="docs/verdict")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds after which a fit is ended")
     parser.add_argument("--budget", type=float, default=float("inf"), help="seconds after which no more are begun")

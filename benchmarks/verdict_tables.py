@@ -21,7 +21,7 @@ REASONS = {  # what a reason is known by
     "transitions": "transition\\[.*(changes|differs)",
     "scatter": "scatter more",
 }
-HEADINGS = ("run longer", "biased", "another mode is as good", "timed out", "failed")
+HEADINGS = ("run longer", "too many states", "biased", "another mode is as good", "timed out", "failed")
 UNFINISHED = ("timed out", "failed")
 HALF_WIDTH = 1.645  # of a 90 % interval of a normal posterior, in sd
 MOST_FALSE, LEAST_POWER = 0.01, 0.95
@@ -78,6 +78,14 @@ def seen(row: Row) -> float:
     return 1.0 - row["trust"] / ended(row) if ended(row) else float("nan")
 
 
+def lower(row: Row) -> float:
+    """What is seen at least, with a confidence of 95 % (Clopper and Pearson, one-sided)."""
+    from scipy.stats import beta
+
+    count, total = ended(row) - row["trust"], ended(row)
+    return float(beta.ppf(0.05, count, total - count + 1)) if count else 0.0
+
+
 def matters(row: Row) -> bool:
     return row["moved"] is not None and row["moved"] >= HALF_WIDTH
 
@@ -108,9 +116,9 @@ def right_table(rows: list[Row]) -> list[str]:
 
 def trouble_table(rows: list[Row]) -> list[str]:
     lines = [
-        "| trouble | strength | fits | seen | by | error of means (sd) | 90 % intervals cover | moves an interval (sd) "
-        "| matters |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| trouble | strength | fits | seen | at least | by | error of means (sd) | 90 % intervals cover | "
+        "moves an interval (sd) | matters |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         by = {name: count for name, count in {**row["kinds"], **row["reasons"]}.items() if count}
@@ -118,7 +126,8 @@ def trouble_table(rows: list[Row]) -> list[str]:
         numbers = [shown(row["error"], ".1f"), percent(row["inside"]), shown(row["moved"], ".1f")]
         mark = "yes" if matters(row) else ("" if row["moved"] is None else "no")
         lines.append(
-            f"| {row['name']} | {row['strength']} | {row['fits']} | {percent(seen(row))} | {', '.join(named)} | "
+            f"| {row['name']} | {row['strength']} | {row['fits']} | {percent(seen(row))} | {percent(lower(row))} | "
+            f"{', '.join(named)} | "
             f"{' | '.join(numbers)} | {mark} |"
         )
     return lines
@@ -145,7 +154,8 @@ def judged(right: list[Row], troubles: list[Row]) -> list[str]:
         lines += [
             "",
             f"Troubles that move a 90 % interval by half its width: {len(weighty)} of {len(troubles)}; seen in at "
-            f"least {100 * LEAST_POWER:g} % of fits: {len(weighty) - len(missed)}.",
+            f"least {100 * LEAST_POWER:g} % of fits: {len(weighty) - len(missed)}, and with a confidence of 95 % "
+            f"each: {sum(lower(row) >= LEAST_POWER for row in weighty)}.",
         ]
         lines += [f"\nMissed: {row['name']} {row['strength']}, seen in {percent(seen(row))}." for row in missed]
     return lines

@@ -55,7 +55,7 @@ ADDED = {
         "levels_by_time.py",
         "predictive.py",
     ),
-    *("predictive_data.py", "shapes.py", "steady.py", "transitions_by_time.py", "uniform.py"),
+    *("predictive_data.py", "shapes.py", "spare_states.py", "steady.py", "transitions_by_time.py", "uniform.py"),
     # what sampling needs of a user's own emission
     "sampling.py",
     # as data arrive: the filter, and the posterior of more data

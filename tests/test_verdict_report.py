@@ -21,7 +21,16 @@ def verdict(monkeypatch):
 
 
 def asked(**given):
-    options = {"workers": 1, "right": 12, "each": 1, "first": 0, "only": None, "limit": 600.0, "budget": 600.0}
+    options = {
+        "workers": 1,
+        "right": 12,
+        "each": 1,
+        "first": 0,
+        "only": None,
+        "matters": None,
+        "limit": 600.0,
+        "budget": 600.0,
+    }
     return argparse.Namespace(**{**options, **given})
 
 
@@ -43,6 +52,17 @@ def test_every_case_comes_in_every_round_and_what_is_known_is_left_out(verdict):
     ] * 11
 
 
+def test_a_run_can_be_limited_to_strengths_and_to_those_that_matter(verdict, tmp_path):
+    drift = "levels drift, in sd from end to end"
+    (tmp_path / "a.jsonl").write_text(
+        "".join(kept(drift, size, n, z=z) for size, z in (("0.5", 1.0), ("1.0", 3.0)) for n in range(3))
+    )
+    verdict.summarise(tmp_path)
+    for given in ({"only": "drift.* 1.0$"}, {"matters": str(tmp_path / "summary.json")}):
+        (jobs,) = verdict.planned(asked(right=0, **given), set())
+        assert jobs == [(drift, "1.0", 0)]
+
+
 def test_a_fit_that_hangs_is_ended_and_counted(verdict, tmp_path):
     verdict.run(asked(only="1 state, T", limit=0.0, out=tmp_path))
     (one,) = verdict.trials(tmp_path)
@@ -61,9 +81,9 @@ def test_lines_of_several_files_become_tables_between_the_markers(verdict, tmp_p
     verdict.main()
     verdict.main()
     text = page.read_text(encoding="utf-8")
-    (row,) = [line for line in text.splitlines() if line.startswith(f"| {model} | 2 | 0 | 1 |")]
+    (row,) = [line for line in text.splitlines() if line.startswith(f"| {model} | 2 | 0 | 0 | 1 |")]
     assert row.endswith("| 1 | 1.00 | 50 % |")
-    assert f"| {trouble[0]} | 0.5 | 2 | 50 % | levels 1 | 1.0 | 50 % | 0.0 | no |" in text
+    assert f"| {trouble[0]} | 0.5 | 2 | 50 % | 3 % | levels 1 | 1.0 | 50 % | 0.0 | no |" in text
     assert "1 of 2 fits were given a reason for distrust, 50.00 %" in text and "is missed" in text
     assert text.count("| right model |") == 1 and "## A wrong model can still be useful" in text
 
@@ -78,9 +98,9 @@ def test_troubles_that_matter_and_are_missed_are_named(verdict, tmp_path):
     lines += [kept(drift, "0.5", n, z=1.5) for n in range(20)] + [kept(drift, "2.0", 20, "timed out")]
     (tmp_path / "a.jsonl").write_text("".join(lines))
     text = verdict.summarise(tmp_path)
-    assert "half its width: 2 of 3; seen in at least 95 % of fits: 1." in text
+    assert "half its width: 2 of 3; seen in at least 95 % of fits: 1, and with a confidence of 95 % each: 0." in text
     assert text.count("Missed:") == 1 and f"Missed: {drift} 1.0, seen in 90 %." in text
-    assert "| 95 % | timed out 1 |" in text and "| 1.7 | yes |" in text
+    assert "| 95 % | 78 % | timed out 1 |" in text and "| 1.7 | yes |" in text
 
 
 @pytest.mark.slow

@@ -42,6 +42,21 @@ def test_the_verdict_asks_for_no_gradient_twice(counts, monkeypatch):
     assert posterior.run.gradient is None
 
 
+def test_states_to_spare_are_left_to_no_other_sampler(counts, monkeypatch):
+    """No sampler mends them, so that draws are neither made again nor spaced for long."""
+    monkeypatch.setattr(module, "bias", lambda *given: pytest.fail("another sampler would not help"))
+    monkeypatch.setattr(
+        "longhmm.run.run.spare_states.notes_on", lambda *given: ("too many states: fit lh.HMM(1, ...)",)
+    )
+    posterior = sample(counts)
+    assert posterior.notes[0].startswith("too many states") and posterior.settings["sampler"].startswith("SGLD")
+    run = dataclasses.replace(posterior.run, why_exact="it costs less")
+    assert run.spare and run.sampler.max_tree_depth == lh.NUTS.max_tree_depth  # for so short data
+    monkeypatch.setattr("longhmm.samplers.spare_states.IN_VAIN", 3e6)
+    assert run.sampler.max_tree_depth == 3
+    assert dataclasses.replace(run, notes=()).sampler.max_tree_depth == lh.NUTS.max_tree_depth
+
+
 def test_contradicted_draws_are_made_again_and_resumed(counts, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "bias", contradicted)
     posterior = sample(counts, checkpoint=tmp_path)

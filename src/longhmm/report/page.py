@@ -33,6 +33,10 @@ ADVICE = {
         "There are too few independent draws to be sure of the intervals. Ask for more draws, or let the run go on; "
         "what is shown here is provisional.",
     ),
+    "too many states": (
+        "bad", "!", "The data do not support so many states",
+        "Fewer describe the data as well, and chains do not agree on what the others are. Fit fewer, or compare.",
+    ),
     "biased": (
         "bad", "!", "Some numbers are off",
         "Exact gradients at the draws show that the named quantity is shifted or its interval has the wrong width. "

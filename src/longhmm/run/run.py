@@ -25,6 +25,7 @@ from longhmm.run.compilation import cached_compilation
 from longhmm.run.driver import CTRL_C, Driver, RunState, Tick
 from longhmm.run.limit import Limit
 from longhmm.run.request import Fingerprint, Request, refusal
+from longhmm.samplers import spare_states
 from longhmm.samplers.contract import Sampler, Start
 from longhmm.target.buffer_length import FixedBuffer
 from longhmm.target.coordinates import Arrays, Flat, constrain, lifted, unconstrain
@@ -76,8 +77,13 @@ class Run:
             return self.tuned
         from longhmm.samplers.full_data_hmc import NUTS
 
-        mode = self.tuned.mode()
-        return NUTS(inverse_mass=np.linalg.inv(mode[1]) if mode is not None and self.why_exact == CHEAPER else None)
+        mode, depth, most = self.tuned.mode(), NUTS.max_tree_depth, self.request.chains * self.request.draws
+        if self.spare:
+            depth = spare_states.tree_depth(most * (OVERHEAD + self.request.sequences.length), depth)
+        known = None if mode is None or self.why_exact != CHEAPER else np.linalg.inv(mode[1])
+        return NUTS(inverse_mass=known, max_tree_depth=depth)
+
+    spare = property(lambda self: spare_states.noted(self.notes) is not None, doc="Whether fewer states would do.")
 
     def find(self) -> None:
         """Go on from the checkpoint, where there is one; refused if it was saved by a run of another problem."""
@@ -131,8 +137,10 @@ def tune(run: Run, request: Request, bar: Bar, limit: Limit) -> None:
     start = Start(request.init, request.windows, request.buffer, request.seed, bar, run.near)
     target = StreamedPosterior(request.model, request.sequences)
     run.tuned = limit.run(partial(request.sampler.tune, target, start), "finding the mode")
-    if request.automatic and cheaper(request.sequences.length, run.tuned.cost, request.draws):
-        run.why_exact = CHEAPER
+    if request.automatic:
+        run.why_exact = CHEAPER if cheaper(request.sequences.length, run.tuned.cost, request.draws) else ""
+        look = partial(spare_states.notes_on, request.model, run.tuned.mode(), request.sequences, request.seed)
+        run.notes = limit.run(look, "looking for states to spare")
     if run.tuned is not request.sampler:
         run.save()
 
@@ -266,7 +274,8 @@ class _Session:
                 break
             flat = Flat.like(self.starts[0]).ravel_numpy(self.sampler.coordinates(state.joined()[0]))
             rows = request.sequences.length * np.sum(state.joined()[1].get("leapfrogs", 0))
-            if rows > LONG or bulk_effective_size(flat).min() >= WANTED_SHARE * request.chains * request.draws:
+            long = rows > LONG or (run.spare and 2 * run.thin * rows > spare_states.IN_VAIN)
+            if long or bulk_effective_size(flat).min() >= WANTED_SHARE * request.chains * request.draws:
                 break
             # Every second draw goes, and the rest is filled up with draws twice as far apart.
             state.recorded = [jax.tree.map(lambda each: each[:, 1::2], state.joined())]

@@ -146,7 +146,7 @@ def contradicted(posterior: "Posterior", limit: Limit, gradients: int = CHECKED)
     from longhmm.posterior.diagnostics.bias import bias, by_passes
 
     run = posterior.run
-    if run is None or not run.request.automatic or run.why_exact:
+    if run is None or not run.request.automatic or run.why_exact or run.spare:  # which no sampler mends
         return ""
     request = run.request
     rows = PER_STEP * request.chains * (ADAPTATION + request.draws) * request.sequences.length

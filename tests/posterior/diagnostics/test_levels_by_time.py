@@ -90,6 +90,17 @@ def test_sequences_with_levels_of_their_own_are_seen():
     assert moves == [] and details["drift_of"].endswith("by sequence")
 
 
+def test_sequences_that_differ_by_little_count_where_intervals_are_too_narrow():
+    """Offsets of 0.08 sd between twenty sequences of 600 rows: the mean of 8,000 rows of a state, 0.011 sd, is off by
+    0.018 sd; between tenths of the time as much would not count."""
+    offset = np.random.default_rng(1).normal(size=20)
+    offset = 0.08 * (offset - offset.mean()) / offset.std()
+    (reason,), _, details = judged(values(4) + np.repeat(offset, N // 20), lengths=[N // 20] * 20)
+    assert 0.05 < details["drift"] < 0.1 and details["drift_of"] == "state 0 by sequence"
+    stretch = float(re.search(r"interval of its level should be about ([0-9.]+) times as wide", reason)[1])
+    assert stretch == pytest.approx(np.sqrt(1 + 8000 / 20 * 0.08**2), rel=0.2)
+
+
 def test_noise_that_grows_is_seen():
     states, y = simulate(MODEL, PARAMS, N, seed=2)
     mean = PARAMS["mean"][states]

@@ -210,6 +210,19 @@ def test_chains_that_disagree_must_run_longer(known):
     assert "R-hat of mean[1]" in found.reason
 
 
+def test_states_to_spare_are_the_reason_where_chains_disagree(known):
+    """And not where they agree: a weakly supported state, well sampled, is no reason for distrust."""
+    notes = ("too many states: states 0 and 1 cannot be told apart: fit lh.HMM(1, ...)",)
+    natural = known.draw(4, 1000)
+    assert known.posterior(natural, notes=notes).diagnose().kind == "chains agree, rest unchecked"
+    for apart in (0.5, 20.0):
+        natural = known.draw(4, 1000)
+        natural["mean"][2, :, 1] += apart * known.sd[1]
+        found = known.posterior(natural, notes=notes).diagnose()
+        assert found.kind == "too many states" and str(found).count("too many states") == 1
+        assert "lh.HMM(1, ...)" in found.reason and "mean[1]" in found.reason and "R-hat" in found.reason
+
+
 def test_chains_in_separate_places_mean_another_mode(known):
     natural = known.draw(4, 500)
     natural["mean"][2, :, 1] += 20 * known.sd[1]

@@ -12,7 +12,7 @@ import numpy as np
 
 from longhmm.model.drift import drift_to_try
 from longhmm.model.memory import unfold
-from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details
+from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, MOST_SANDWICH, Details
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath, excerpts
 from longhmm.posterior.diagnostics.observations import MOST_ROWS
 from longhmm.posterior.diagnostics.steady import TENTHS, Compared, Grouping, groupings, shape, steady, worst
@@ -32,6 +32,19 @@ class ByTime(NamedTuple):
     grouping: Grouping
     rows: np.ndarray  # positions in the data of what was compared
     found: Compared
+    share: float = 1.0  # of all rows that were looked at
+
+    @property
+    def stretch(self) -> float:
+        """How many times as wide the interval of a mean must be where sequences, each about one of their own, differ by
+        `found.size`: their scatter about it beside that of single observations."""
+        return float(np.sqrt(1 + len(self.rows) / self.share / len(self.found.groups) * self.found.size**2))
+
+    @property
+    def counts(self) -> float:
+        """The size, relative to that from which it counts: between sequences also where intervals are too narrow."""
+        beyond = np.sqrt((self.stretch**2 - 1) / (MOST_SANDWICH**2 - 1)) if self.grouping.name == "sequence" else 0.0
+        return float(max(self.found.size / MOST_DRIFT, beyond))
 
 
 def log_densities(path: DrawnPath) -> np.ndarray:
@@ -59,7 +72,7 @@ def by_time(path: DrawnPath, values: np.ndarray, least: int) -> Iterator[ByTime]
                     continue
                 found = steady(column[mine] / spread, np.ones(len(mine)), grouping, mine, least)
                 if found is not None:
-                    yield ByTime(state, feature, grouping, position[mine], found)
+                    yield ByTime(state, feature, grouping, position[mine], found, len(position) / path.whole.length)
 
 
 def judge_by_time(path: DrawnPath, residuals: np.ndarray | None, details: Details) -> list[str]:
@@ -72,7 +85,9 @@ def judge_by_time(path: DrawnPath, residuals: np.ndarray | None, details: Detail
     reasons: list[str] = []
     for name, (values, least, sentence) in looks.items():
         every = list(by_time(path, values, least))
-        pick = worst([each.found[:2] for each in every], FALSE_ALARMS / len(looks), MOST_DRIFT)
+        sizes = [each.found.size / MOST_DRIFT if residuals is None else each.counts for each in every]
+        pairs = zip((each.found.p_value for each in every), sizes, strict=True)
+        pick = worst(pairs, FALSE_ALARMS / len(looks), 1.0)
         if every:
             shown = every[pick if pick is not None else int(np.argmin([each.found.p_value for each in every]))]
             of = f"state {shown.state} by {shown.grouping.name}"
@@ -91,8 +106,9 @@ def _level(each: ByTime, what: str, remedy: str) -> str:
         far = int(np.argmax(np.abs(found.means)))
         return (
             f"{what} differ from sequence to sequence by {found.size:.2f} sd (root mean square; sequence "
-            f"{found.groups[far]} by {found.means[far]:+.2f}), where the model has one level for all: subtract each "
-            "sequence's own offset, or fit the sequences one by one"
+            f"{found.groups[far]} by {found.means[far]:+.2f}), where the model has one level for all, so that the "
+            f"interval of its level should be about {each.stretch:.1f} times as wide: subtract each sequence's own "
+            "offset, or fit the sequences one by one"
         )
     if each.grouping.ordered:
         described, rise, step = shape(found)

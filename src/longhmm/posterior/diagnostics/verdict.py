@@ -16,10 +16,12 @@ from longhmm.posterior.diagnostics.model_fit import judge_fit
 from longhmm.posterior.draws import Draws, entry_table
 from longhmm.posterior.summary import convergence
 from longhmm.run.compilation import cached_compilation
+from longhmm.samplers.spare_states import put_down
 
 Kind = Literal[
-    "trust", "run longer", "biased", "the model does not fit", "another mode is as good", "chains agree, rest unchecked"
-]
+    "trust", "run longer", "too many states", "biased", "the model does not fit",
+    "another mode is as good", "chains agree, rest unchecked",
+]  # fmt: skip
 
 MOST_R_HAT, LEAST_ESS = 1.01, 400.0  # beyond: run longer
 APART_R_HAT, ALONE_R_HAT = 1.5, 1.1  # chains that are steady by themselves and far from one another: separate modes
@@ -95,8 +97,8 @@ class Judging(Draws):
         found = _modes(self, numbers) or _chains(self, numbers, details)
         if found is None and data is None:
             r_hat, ess = details["r_hat"], details["ess"]
-            reason = f"R-hat is at most {r_hat:.3f}, ESS at least {ess:.0f}; pass the data to check for bias and fit."
-            found = "chains agree, rest unchecked", reason
+            told = f"R-hat is at most {r_hat:.3f}, ESS at least {ess:.0f}; pass the data to check for bias and fit."
+            found = "chains agree, rest unchecked", told
         if found is None:
             sequences = self.model.opened(data)
             noted = (note.removeprefix("biased: ") for note in self.notes if note.startswith("biased: "))
@@ -113,8 +115,7 @@ class Judging(Draws):
             found = "trust", f"the chains agree, {checked}, and {fits}."
             if reasons:
                 found = "the model does not fit", f"{'. Also, '.join(reasons)}."
-        assert found is not None
-        self.verdict = Verdict(*found, details)
+        self.verdict = Verdict(*put_down(self.notes, found, details), details)
         return self.verdict
 
 
