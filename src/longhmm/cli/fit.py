@@ -78,7 +78,7 @@ def fit(
     if time_limit is not None and not time_limit > 0:
         raise LongHMMError(f"--time-limit must be a positive number of seconds, got {time_limit:g}.")
     said = Output(as_json)
-    names = chosen_columns(column, transitions, group, emission)
+    names = chosen_columns(column, transitions, group, emission, prior)
     asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise, fret=fret)
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
     rate = rate_of_rows(recording, recordings, rate, time, group)
@@ -166,7 +166,7 @@ def compare(
     from longhmm.run.sample import sample
 
     numbers, said = parse_states(states), Output(as_json)
-    names = chosen_columns(column, transitions, group, emission)
+    names = chosen_columns(column, transitions, group, emission, prior)
     asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise, fret=fret)
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
     rate = rate_of_rows(recording, recordings, rate, time, group)

@@ -84,9 +84,7 @@ class StepResponse:
     [0.07, 0.5, 0.93, 1.0]
     """
 
-    def __init__(
-        self, response: str | int | Sequence[float], *, cutoff: float | None = None, rise: Any = None
-    ) -> None:
+    def __init__(self, response: str | int | Sequence[float], *, cutoff: float | None = None, rise: Any = None) -> None:
         if isinstance(response, str) and cutoff is None:  # as the command line has it
             name, _, rest = response.partition(":")
             if name in FILTERS:
@@ -110,7 +108,9 @@ class StepResponse:
             return
         self.values = np.asarray(response, np.float64)
         if self.values.ndim != 1 or not len(self.values) or not abs(self.values[-1] - 1.0) < 0.02:
-            raise ModelError(f"response must be numbers that end in 1, or how many samples a step takes, got {response!r}.")
+            raise ModelError(
+                f"response must be numbers that end in 1, or how many samples a step takes, got {response!r}."
+            )
 
 
 def _number(text: str) -> float:

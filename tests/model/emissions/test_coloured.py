@@ -224,7 +224,10 @@ def test_the_command_line_names_the_noise(tmp_path: Any) -> None:
     found = build_model("gaussian", 2, open_data(tmp_path / "y.npy"), priors=[], stay=None, **given).emission
     assert found.order == 2 and found.common and np.allclose(found.response, [0.9, 1.0])
     assert np.array_equal(lh.StepResponse("bessel:0.1").values, lh.StepResponse("bessel", cutoff=0.1).values)
-    assert build_model("gaussian", 2, open_data(tmp_path / "y.npy"), priors=[], stay=None, response="2").emission.samples == 2
+    assert (
+        build_model("gaussian", 2, open_data(tmp_path / "y.npy"), priors=[], stay=None, response="2").emission.samples
+        == 2
+    )
     for option, said in (("--noise pink", "ar:2"), ("--noise ar:2,lags=3", "ar:2"), ("--response 0.1,x", "end in 1")):
         wrong = CliRunner().invoke(app, f"fit {tmp_path}/y.npy --states 2 {option}".split())
         assert wrong.exit_code != 0 and said in wrong.output and "Traceback" not in wrong.output
