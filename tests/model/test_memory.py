@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import longhmm as lh
-from longhmm.model.memory import PIECE, Memory, times_matrix
+from longhmm.model.memory import PIECE, Memory, pruned, times_matrix
 
 
 def test_memory_of_the_latest_change_keeps_the_chain() -> None:
@@ -29,6 +29,8 @@ def test_memory_of_the_latest_change_keeps_the_chain() -> None:
     often = np.mean(np.convolve(changed, np.ones(4), "valid") >= 2)
     assert Memory(3, 4, latest=True).forgotten(moves) == pytest.approx(often, rel=0.03)
     assert Memory(3, 4, latest=False).forgotten(moves) == 0.0
+    told = pruned(lh.HMM(3, lh.Gaussian(noise=lh.ARNoise(4))), {"transition": moves})
+    assert told == {"forgotten": pytest.approx(often, rel=0.03)} and pruned(lh.HMM(3, lh.Gaussian()), {}) == {}
 
 
 @pytest.mark.parametrize("rows", [0, 3, PIECE, 3 * PIECE + 5])

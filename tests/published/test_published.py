@@ -64,13 +64,22 @@ def haggis(**how):
 
 
 def test_movement_of_animals():
-    params, likelihood = maximum(*haggis(transition_prior=TINY))
-    mean = params["step_concentration"] / params["step_rate"]
-    np.testing.assert_allclose(mean, [0.9977756, 5.009977], rtol=0.01)
-    np.testing.assert_allclose(mean / np.sqrt(params["step_concentration"]), [0.4951516, 3.044708], rtol=0.01)
-    np.testing.assert_allclose(params["angle_concentration"], [1.035834, 8.7682406], rtol=0.01)
-    np.testing.assert_allclose(params["angle_loc"], [-3.109852, -0.3082705], rtol=0.01)
-    np.testing.assert_allclose(params["transition"], [[0.8502570, 0.1497430], [0.1189896, 0.8810104]], rtol=0.01)
+    model, data = haggis(transition_prior=TINY)
+    mean, sd = np.array([0.9977756, 5.009977]), np.array([0.4951516, 3.044708])
+    published = {
+        "step_concentration": (mean / sd) ** 2,
+        "step_rate": mean / sd**2,
+        "angle_concentration": np.array([1.035834, 8.7682406]),
+        "angle_loc": np.array([-3.109852, -0.3082705]),
+        "transition": np.array([[0.8502570, 0.1497430], [0.1189896, 0.8810104]]),
+    }
+    assert lh.log_likelihood(model, published, data) == pytest.approx(-3462.487, abs=1e-3)
+    params, likelihood = maximum(model, data)
+    found = params["step_concentration"] / params["step_rate"]
+    np.testing.assert_allclose(found, mean, rtol=0.01)
+    np.testing.assert_allclose(found / np.sqrt(params["step_concentration"]), sd, rtol=0.01)
+    for name in ("angle_concentration", "angle_loc", "transition"):
+        np.testing.assert_allclose(params[name], published[name], rtol=0.01)
     assert likelihood == pytest.approx(-3462.487, abs=0.005)
 
 

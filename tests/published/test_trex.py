@@ -8,6 +8,8 @@ from scipy import stats
 from scipy.special import logit
 
 import longhmm as lh
+from longhmm.model.formula import transitions_into
+from longhmm.model.row_by_row import checked_covariates
 from recordings import RECORDINGS
 
 FILE = RECORDINGS / "regression/trex.csv"
@@ -21,11 +23,11 @@ def test_states_are_found_and_the_day_has_its_curve():
     table = pd.read_csv(FILE)
     states = table.state.to_numpy() - 1
     data = lh.open_data(table, columns=["step", "angle"], covariates="tod")
-    leave, counts = np.zeros((2, 2, 24))
+    counts, left = np.zeros((2, 2, 24), int)
     for state, hour in np.ndindex(2, 24):
         here = (states[:-1] == state) & (table.tod[1:].to_numpy() == hour + 1)
-        counts[state, hour] = here.sum()
-        leave[state, hour] = (np.sum(states[1:][here] != state) + 0.5) / (here.sum() + 1.0)
+        counts[state, hour], left[state, hour] = here.sum(), np.sum(states[1:][here] != state)
+    leave = (left + 0.5) / (counts + 1.0)
     groups = [table[states == state].dropna() for state in (0, 1)]
     beta = np.zeros((2, 2, 24))
     for state in (0, 1):
@@ -43,9 +45,12 @@ def test_states_are_found_and_the_day_has_its_curve():
     model = lh.HMM(2, EMISSION, transitions="~ s(tod, bs='cc', k=10, period=24)")
     posterior = lh.sample(model, data, chains=2, draws=300, progress=False)
     assert np.mean(posterior.decode(data) == states) > best - 0.005
-    found = posterior.along({"tod": HOURS}, interval=0.95)["transition"]
-    lower, upper = (
-        np.stack([found.sel(summary=part, state=i, to_state=1 - i) for i in (0, 1)]) for part in ("lower", "upper")
-    )
-    often = counts >= 30
-    assert np.mean(((lower <= leave) & (leave <= upper))[often]) > 0.85
+    # What the true states did in every hour, against what the posterior predicts of that many rows.
+    hours = checked_covariates(posterior.model, {"tod": HOURS}, 24)
+    drawn = np.stack([np.asarray(transitions_into(posterior.model, each, hours)) for each in posterior.iterate(400)])
+    chances = np.stack([drawn[:, :, 0, 1], drawn[:, :, 1, 0]], axis=1)
+    ends = np.quantile(np.random.default_rng(0).binomial(counts, chances), [0.05, 0.95], axis=0)
+    assert np.mean(((ends[0] <= left) & (left <= ends[1]))[counts > 0]) > 0.95
+    # Intervals know more than the counts of a single hour.
+    alone = np.sqrt(leave * (1 - leave) / np.maximum(counts, 1))
+    assert np.mean((chances.std(axis=0) / alone)[counts >= 30]) < 1.0

@@ -78,7 +78,7 @@ def fit(
     if time_limit is not None and not time_limit > 0:
         raise LongHMMError(f"--time-limit must be a positive number of seconds, got {time_limit:g}.")
     said = Output(as_json)
-    names = chosen_columns(column, transitions, group, emission)
+    names = chosen_columns(column, transitions, group, emission, prior)
     asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise, fret=fret)
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
     rate = rate_of_rows(recording, recordings, rate, time, group)
@@ -166,14 +166,15 @@ def compare(
     from longhmm.run.sample import sample
 
     numbers, said = parse_states(states), Output(as_json)
-    names = chosen_columns(column, transitions, group, emission)
+    names = chosen_columns(column, transitions, group, emission, prior)
     asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise, fret=fret)
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
     rate = rate_of_rows(recording, recordings, rate, time, group)
     said.say(f"{recording.name}: {data.length:,} samples; emission: {guess.name} ({guess.reason})")
-    how: Any = dict(priors=prior or [], stay=stay, held_out=held_out, transitions=transitions, lags=lags)
-    how |= dict(response=response)
-    models = alternatives(numbers, noise, drift, durations, partial(options.build_model, guess.name, data=data, **how))
+    how: Any = dict(priors=prior or [], stay=stay, held_out=held_out, transitions=transitions)
+    how |= dict(response=response, lags=lags)
+    build = partial(options.build_model, guess.name, data=data, **how)
+    models = alternatives(numbers, noise, drift, durations, build, said.say)
     wanted: Any = dict(sampler=sampler, chains=chains, draws=draws, seed=seed)
     request = dict(recordings=options.located(recordings), dataset=dataset, **names, rate=rate, sample=wanted)
     request |= dict(unit=recording.unit, preprocessing=steps.to_dict(), held_out=held_out, emission=guess._asdict())

@@ -78,13 +78,15 @@ Priors = Annotated[
     list[str] | None,
     modelling(
         "--prior",
-        help="Prior or fixed value of a parameter, such as 'loc=Normal(50, 20)', 'scale=HalfNormal(5)' or 'df=4'; "
+        help="Prior, fixed value or formula of a parameter, such as 'loc=Normal(50, 20)', 'df=4' or 'mean=~ temp'; "
         "lists give one number per state. Repeat it for several.",
     ),
 ]
 Lags = Annotated[int | None, modelling(help="Rows of its own past on which a row depends; with --emission ar.")]
 Noise = Annotated[str | None, modelling(help="Noise correlated about the level: ar:2, ma:3, ma:3,lags=12,common.")]
-Response = Annotated[str | None, modelling(help="What is shown after a step: 0.3,0.8,1 or gaussian:0.1 or bessel:0.1.")]
+Response = Annotated[
+    str | None, modelling(help="What is shown after a step: 0.3,0.8,1 or bessel:0.1, or 2 samples to find.")
+]
 Drift = Annotated[int | None, modelling(min=1, help="Knots of a slow baseline, common to all states, such as 20.")]
 Transitions = Annotated[str | None, modelling(help="Formula of covariates, columns of the file, such as '~ temp'.")]
 Scheme = Annotated[str | None, modelling(help="Kinetic scheme with rates per second, such as 'C1 <-> C2 <-> O'.")]
@@ -159,18 +161,19 @@ def build_model(
 
 
 def parse_prior(text: str) -> tuple[str, Any]:
-    """`name=Normal(0, 1)` or `name=4` as the name and its prior or fixed value; only known names are ever called."""
+    """`name=Normal(0, 1)`, `name=4` or `name=~ temp` as the name and what is given; only known names are called."""
     import jax
 
     from longhmm.model.serialise import PRIORS, prior_from_config
 
-    name, _, right = text.partition("=")
-    name = name.strip()
+    name, right = (each.strip() for each in text.partition("=")[::2])
+    if right.startswith("~") and name.isidentifier():
+        return name, right
     wrong = ModelError(
         f"--prior must look like 'loc=Normal(0, 10)' or 'df=4', with one of {', '.join(sorted(PRIORS))}; got {text!r}."
     )
     try:
-        tree = ast.parse(right.strip(), mode="eval").body
+        tree = ast.parse(right, mode="eval").body
         if not isinstance(tree, ast.Call) and name.isidentifier():
             return name, _numbers(tree)
         kind = getattr(getattr(tree, "func", None), "id", "")

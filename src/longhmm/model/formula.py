@@ -168,15 +168,24 @@ def _from_state(parsed: Any, state: Mapping[str, Any]) -> Any:
 
 
 def chosen_columns(
-    columns: list[str] | None, transitions: str | None, group: str | None = None, emission: str | None = None
+    columns: list[str] | None,
+    transitions: str | None,
+    group: str | None = None,
+    emission: str | None = None,
+    priors: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Columns of observations (else the streams of "step=gamma,angle=von-mises"), of the covariates in a formula, and
-    of what tells sequences apart, as `open_data` takes them; a number is a position."""
+    """Columns of observations (else the streams of "step=gamma,angle=von-mises"), of the covariates in formulas, of
+    transitions or in place of priors ("mean=~ temp"), and of what tells sequences apart, as `open_data` takes them; a
+    number is a position."""
+    texts = [each.partition("=")[2].strip() for each in priors or ()]
+    formulas = [transitions] if transitions else []
+    formulas += [each for each in texts if each.startswith("~")]
+    covariates = list(dict.fromkeys(name for each in formulas for name in Formula(each).variables)) or None
     listed = [part.strip() for each in columns or () for part in each.split(",") if part.strip()]
     chosen: Any = [int(each) if each.isdigit() else each for each in listed] or None
-    if not columns and emission and "=" in emission and (transitions or group):
+    if not columns and emission and "=" in emission and (covariates or group):
         chosen = [each.partition("=")[0] for each in emission.split(",")]
-    return {"columns": chosen, "covariates": transitions and list(Formula(transitions).variables), "group": group}
+    return {"columns": chosen, "covariates": covariates, "group": group}
 
 
 class FollowsFormula:

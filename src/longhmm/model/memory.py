@@ -183,6 +183,15 @@ def unfold(model: Any, params: Mapping[str, Any]) -> tuple[Memory | Phases | Not
     return folds, inner, folds.expand(params)
 
 
+def pruned(model: Any, params: Mapping[str, Any]) -> dict[str, float]:
+    """The share of rows before which more changed than states remember, for those who judge a fit; none where all is
+    remembered."""
+    memory = model.memory
+    return (
+        {} if memory is None or not memory.latest else {"forgotten": memory.forgotten(np.asarray(params["transition"]))}
+    )
+
+
 def unfolded(model: Any) -> Any:
     """That model alone."""
     memory = model.memory

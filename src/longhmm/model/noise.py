@@ -72,20 +72,32 @@ class MANoise(Noise):
 
 
 class StepResponse:
-    """What an instrument shows after a step from 0 to 1, sample by sample, for `Gaussian(response=...)`: numbers that
-    end in 1, or the name of a filter, "gaussian" or "bessel" (of four poles), with its cut-off frequency (-3 dB) as a
-    share of the sampling rate.
+    """What an instrument shows after a step from 0 to 1, sample by sample, for `Gaussian(response=...)`.
+
+    Args:
+        response: numbers that end in 1; or the name of a filter, "gaussian" or "bessel" (of four poles); or after how
+            many samples a step is over: what they show, `rise`, is then estimated with everything else.
+        cutoff: of a filter with a name, the frequency (-3 dB) as a share of the sampling rate.
+        rise: prior of what is estimated; by default normal around a straight line, with standard deviation 0.25.
 
     >>> StepResponse("gaussian", cutoff=0.2).values.round(2).tolist()
     [0.07, 0.5, 0.93, 1.0]
     """
 
-    def __init__(self, response: str | Sequence[float], *, cutoff: float | None = None) -> None:
+    def __init__(self, response: str | int | Sequence[float], *, cutoff: float | None = None, rise: Any = None) -> None:
         if isinstance(response, str) and cutoff is None:  # as the command line has it
             name, _, rest = response.partition(":")
-            response, cutoff = (
-                (name, _number(rest)) if name in FILTERS else ([_number(each) for each in name.split(",")], None)
-            )
+            if name in FILTERS:
+                response, cutoff = name, _number(rest)
+            else:
+                response = int(name) if name.isdigit() else [_number(each) for each in name.split(",")]
+        self.samples, self.rise = 0, rise
+        if isinstance(response, int | np.integer):
+            check_whole("response", response, 1, ModelError)
+            self.samples, self.values = int(response), np.ones(1)
+            return
+        if rise is not None:
+            raise ModelError(f"rise must be left out where the response is not estimated, got {response!r}.")
         if isinstance(response, str):
             if response not in FILTERS or cutoff is None or not 0 < cutoff < 0.5:
                 raise ModelError(
@@ -96,7 +108,9 @@ class StepResponse:
             return
         self.values = np.asarray(response, np.float64)
         if self.values.ndim != 1 or not len(self.values) or not abs(self.values[-1] - 1.0) < 0.02:
-            raise ModelError(f"response must be numbers that end in 1, got {response!r}.")
+            raise ModelError(
+                f"response must be numbers that end in 1, or how many samples a step takes, got {response!r}."
+            )
 
 
 def _number(text: str) -> float:
@@ -140,7 +154,9 @@ def coloured_options(dim: int, *, noise: Any = None, response: Any = None, **pri
     if dim != 1 or not set(priors) <= {"mean", "sd"}:
         raise ModelError(f"A Gaussian with noise or response has one feature, with mean and sd, got dim={dim}.")
     options = {"kind": noise.kind, **noise.options} if noise is not None else {}
-    return {**priors, **options, "response": [1.0] if response is None else response.values.tolist()}
+    if response is not None:
+        options |= {"response": response.values.tolist(), "samples": response.samples, "rise": response.rise}
+    return {**priors, **options}
 
 
 def noise_to_try(emission: Any, values: np.ndarray) -> str:

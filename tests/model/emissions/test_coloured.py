@@ -28,6 +28,7 @@ MOVES = np.array([[0.9, 0.1], [0.2, 0.8]])
 AR2 = lh.Gaussian(noise=lh.ARNoise(2))
 MA1 = lh.Gaussian(noise=lh.MANoise(1, lags=3, latest=False))
 FILTER = lh.Gaussian(response=lh.StepResponse([0.3, 0.8, 1.0]))
+ESTIMATED = lh.Gaussian(noise=lh.MANoise(1, lags=2), response=lh.StepResponse(2))
 BOTH = lh.Gaussian(noise=lh.ARNoise(1, common=True), response=lh.StepResponse([0.6, 1.0]))
 LEVELS = {"transition": MOVES, "mean": np.array([10.0, 13.0]), "sd": np.array([1.0, 0.6])}
 CASES: list[tuple[Any, dict[str, Any]]] = [
@@ -35,13 +36,15 @@ CASES: list[tuple[Any, dict[str, Any]]] = [
     (MA1, {**LEVELS, "theta": np.array([0.5])}),
     (FILTER, LEVELS),
     (BOTH, {**LEVELS, "sd": np.array([0.8]), "phi": np.array([0.5])}),
+    (ESTIMATED, {**LEVELS, "theta": np.array([0.4]), "rise": np.array([0.3, 0.8])}),
 ]
-EVERY = pytest.mark.parametrize(("emission", "params"), CASES, ids=["ar", "ma", "filter", "both"])
+NAMES = ["ar", "ma", "filter", "both", "estimated"]
+EVERY = pytest.mark.parametrize(("emission", "params"), CASES, ids=NAMES)
 # An autoregression and a filter alone are parts of both together.
 MOSTLY_SLOW = pytest.mark.parametrize(
     ("emission", "params"),
     [pytest.param(*case, marks=[pytest.mark.slow] * (case[0] in (AR2, FILTER))) for case in CASES],
-    ids=["ar", "ma", "filter", "both"],
+    ids=NAMES,
 )
 
 
@@ -55,7 +58,8 @@ def ragged(model: lh.HMM, params: Any, lengths: list[int], seed: int = 1) -> lis
 def by_enumeration(emission: Any, params: Any, sequence: np.ndarray) -> tuple[float, np.ndarray]:
     """Log likelihood and state probabilities from all paths, straight from the definition."""
     y, n = sequence[:, 0], len(sequence)
-    steps, phi = np.asarray(emission.response), np.asarray(emission.weights(params))
+    shown = np.append(params["rise"], 1.0) if "rise" in params else emission.response
+    steps, phi = np.diff(shown, prepend=0.0), np.asarray(emission.weights(params))
     sd = np.broadcast_to(params["sd"], 2)
     paths = np.array(list(itertools.product(range(2), repeat=n)))
     logs = np.log(0.5) + np.log(params["transition"])[paths[:, :-1], paths[:, 1:]].sum(axis=1)
@@ -207,6 +211,8 @@ def test_what_does_not_fit_is_refused() -> None:
         (lambda: lh.StepResponse("box", cutoff=0.1), "gaussian, bessel"),
         (lambda: lh.StepResponse("bessel"), "cutoff between 0 and 0.5"),
         (lambda: lh.StepResponse([0.2, 0.5]), "end in 1"),
+        (lambda: lh.StepResponse(0), "at least 1"),
+        (lambda: lh.StepResponse([0.5, 1.0], rise=0.5), "rise must be left out"),
     ):
         with pytest.raises(ModelError, match=said):
             wrong()
@@ -216,8 +222,12 @@ def test_the_command_line_names_the_noise(tmp_path: Any) -> None:
     np.save(tmp_path / "y.npy", np.linspace(0.3, 9.0, 50))
     given = {"noise": "ar:2,common", "response": "0.9,1"}
     found = build_model("gaussian", 2, open_data(tmp_path / "y.npy"), priors=[], stay=None, **given).emission
-    assert found.order == 2 and found.common and np.allclose(np.cumsum(found.response), [0.9, 1.0])
+    assert found.order == 2 and found.common and np.allclose(found.response, [0.9, 1.0])
     assert np.array_equal(lh.StepResponse("bessel:0.1").values, lh.StepResponse("bessel", cutoff=0.1).values)
+    assert (
+        build_model("gaussian", 2, open_data(tmp_path / "y.npy"), priors=[], stay=None, response="2").emission.samples
+        == 2
+    )
     for option, said in (("--noise pink", "ar:2"), ("--noise ar:2,lags=3", "ar:2"), ("--response 0.1,x", "end in 1")):
         wrong = CliRunner().invoke(app, f"fit {tmp_path}/y.npy --states 2 {option}".split())
         assert wrong.exit_code != 0 and said in wrong.output and "Traceback" not in wrong.output
@@ -232,4 +242,4 @@ def test_the_command_line_fits_the_noise(tmp_path: Any) -> None:
     assert result.exit_code == 0, result.output
     again = lh.load(tmp_path / "run")
     assert again.draws["phi"].shape[-1] == 2 and again.draws["sd"].shape[-1] == 1
-    assert np.allclose(np.cumsum(again.model.emission.response), [0.9, 1.0])
+    assert np.allclose(again.model.emission.response, [0.9, 1.0])

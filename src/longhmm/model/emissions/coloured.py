@@ -34,7 +34,8 @@ class Coloured(AR):
 
     Parameters: `mean (K,)`; `sd (K,)` of the innovations while in state k, or `(1,)` where `common`; and `phi (p,)`,
     `e_t = sum_l phi_l e_{t-l} + sd u_t`, or `theta (q,)`, `e_t = sd (u_t + sum_l theta_l u_{t-l})`, of which the
-    autoregression with `lags` terms is taken. The weights w are the steps of the `response`.
+    autoregression with `lags` terms is taken. The weights w are the steps of the `response`; of one that is estimated,
+    over so many `samples`, `rise (samples,)` is what they show of a step from 0 to 1.
 
     What a row says depends on the levels of rows before it: states remember them (see `Memory`); with `latest` only
     the latest change. The likelihood is conditional, as of `AR`.
@@ -49,23 +50,25 @@ class Coloured(AR):
         *,
         lags: int | None = None,
         response: Sequence[float] = (1.0,),
+        samples: int = 0,
         latest: bool | None = None,
         common: bool = False,
         mean: Any = None,
         sd: Any = None,
         phi: Any = None,
         theta: Any = None,
+        rise: Any = None,
     ) -> None:
         self.kind, self.order, self.latest, self.common = kind, int(order), latest, bool(common)
         self.lags = self.order if lags is None else int(lags)
-        self.response = np.diff(np.asarray(response, np.float64), prepend=0.0)
+        self.response, self.samples = np.asarray(response, np.float64), int(samples)
         # Of an emission whose states remember: how many there are without memory, and what each remembers.
         self._levels = 0
         self._remembered: tuple[tuple[int, ...], ...] | None = None
         self._spread = "sd"
-        given = {"mean": mean, "sd": sd, "phi": phi, "theta": theta}
+        given = {"mean": mean, "sd": sd, "phi": phi, "theta": theta, "rise": rise}
         specs: dict[str, Any] = {}
-        for name in ("mean", "sd", *WEIGHTS[kind]):
+        for name in ("mean", "sd", *WEIGHTS[kind], *self._risen):
             region = constraints.positive if name == "sd" else constraints.real
             specs[name] = Pending(region) if given[name] is None else specification(name, given[name])
         self._describe(1, specs, vector=True)
@@ -78,24 +81,37 @@ class Coloured(AR):
     @property
     def shared(self) -> tuple[str, ...]:  # type: ignore[override]
         """Parameters of all states together."""
-        return (*(("sd",) if self.common else ()), *WEIGHTS[self.kind])
+        return (*(("sd",) if self.common else ()), *WEIGHTS[self.kind], *self._risen)
+
+    @property
+    def _risen(self) -> tuple[str, ...]:
+        return ("rise",) if self.samples else ()
+
+    @property
+    def reach(self) -> int:
+        """How many rows before it a row depends on."""
+        return self.samples + len(self.response) - 1 + self.lags
+
+    def shown(self, params: Params) -> Any:
+        """What is shown after a step from 0 to 1, sample by sample."""
+        return jnp.concatenate([jnp.asarray(params["rise"]), self.response]) if self.samples else self.response
 
     def options(self) -> dict[str, Any]:
-        steps = np.cumsum(self.response).tolist()
-        chosen = {"lags": self.lags, "response": steps, "latest": self.latest, "common": self.common}
-        return {"kind": self.kind, "order": self.order, **chosen}
+        chosen = {"lags": self.lags, "response": self.response.tolist(), "samples": self.samples}
+        return {"kind": self.kind, "order": self.order, **chosen, "latest": self.latest, "common": self.common}
 
     def parameters(self, n_states: int) -> dict[str, Parameter]:
         n_states = self._levels or n_states
         sizes = dict.fromkeys(self.specifications, n_states) | dict.fromkeys(self.shared, self.order)
-        sizes |= {"sd": 1} if self.common else {}
+        sizes |= ({"sd": 1} if self.common else {}) | dict.fromkeys(self._risen, self.samples)
         table = {name: make_parameter(name, spec, sizes[name], ()) for name, spec in self.specifications.items()}
         # One event: the levels of several states meet in one density.
         free = table["mean"].is_free
         return {**table, "mean": table["mean"]._replace(support=constraints.real_vector) if free else table["mean"]}
 
     def axes(self, name: str, n_states: int) -> tuple[str, ...]:
-        return ("noise" if name == "sd" else "lag",) if name in self.shared else ("state",)
+        own = {"sd": "noise", "rise": "sample"}
+        return (own.get(name, "lag"),) if name in self.shared else ("state",)
 
     def states_differ(self, n_states: int) -> bool:
         own = {name: spec for name, spec in self.specifications.items() if name not in self.shared}
@@ -105,11 +121,10 @@ class Coloured(AR):
         return self._past(self._levels)[:, 0] if self._levels else np.arange(n_states)
 
     def memory(self, n_states: int) -> Memory | None:
-        length = len(self.response) - 1 + self.lags
-        if self._levels or length == 0 or n_states == 1:
+        if self._levels or self.reach == 0 or n_states == 1:
             return None
-        latest = n_states ** (length + 1) > MOST_REMEMBERED if self.latest is None else self.latest
-        return remember(n_states, length, latest=latest)
+        latest = n_states ** (self.reach + 1) > MOST_REMEMBERED if self.latest is None else self.latest
+        return remember(n_states, self.reach, latest=latest)
 
     def unfolded(self, n_states: int) -> Coloured:
         """The emission of states that remember, each with a column of its own in `log_likelihoods`."""
@@ -126,7 +141,12 @@ class Coloured(AR):
         sd = RootInverseGamma(1.5, 0.5 * VARIANCE_SHARE * float(summary.sd[0]) ** 2)
         mean = dist.Normal(float(summary.centre[0]), float(summary.spread[0]))
         noise = {name: dist.Normal(0.0, 0.5) for name in WEIGHTS[self.kind]}
-        return {"mean": mean, "sd": sd, **noise}
+        return {"mean": mean, "sd": sd, **noise, **{name: dist.Normal(self._line, 0.25) for name in self._risen}}
+
+    @property
+    def _line(self) -> np.ndarray:
+        """A rise at even steps."""
+        return np.arange(1, self.samples + 1) / (self.samples + 1)
 
     def weights(self, params: Params) -> jax.Array:
         """`(p,)`, of the autoregression of the noise."""
@@ -144,7 +164,8 @@ class Coloured(AR):
     def regression(self, params: Params) -> tuple[jax.Array, jax.Array, jax.Array]:
         mean, phi = jnp.asarray(params["mean"]), self.weights(params).astype(jnp.asarray(params["mean"]).dtype)
         past = self._past(mean.shape[0])
-        share = jnp.convolve(jnp.asarray(self.response, mean.dtype), jnp.concatenate([jnp.ones(1, mean.dtype), -phi]))
+        steps = jnp.diff(jnp.asarray(self.shown(params), mean.dtype), prepend=0.0)
+        share = jnp.convolve(steps, jnp.concatenate([jnp.ones(1, mean.dtype), -phi]))
         sd = jnp.broadcast_to(jnp.asarray(params["sd"]), mean.shape)[past[:, 0]]
         intercept = jnp.sum(mean[past] * share, axis=1)
         return intercept[:, None], jnp.broadcast_to(phi, (len(past), 1, self.lags)), (sd * sd)[:, None, None]
@@ -155,7 +176,7 @@ class Coloured(AR):
         return intercept + jnp.sum(phi[0] * lags[..., 0], axis=-1)[..., None, None]
 
     def _past(self, n_states: int) -> np.ndarray:
-        lasting = np.repeat(np.arange(n_states)[:, None], len(self.response) + self.lags, axis=1)
+        lasting = np.repeat(np.arange(n_states)[:, None], self.reach + 1, axis=1)
         return lasting if self._remembered is None else np.array(self._remembered)
 
     def level(self, params: Params, damping: float = 0.0) -> jax.Array:
@@ -175,14 +196,15 @@ class Coloured(AR):
         """Where to begin: groups of rows without their order say nothing of how noise is correlated."""
         sd = np.maximum([group.std() for group in groups], 1e-3 * np.ptp(np.concatenate(groups)))
         noise = {name: np.zeros(self.order) for name in WEIGHTS[self.kind]}
+        noise |= {name: self._line for name in self._risen}
         found = {"mean": np.array([group.mean() for group in groups]), "sd": sd[:1] if self.common else sd, **noise}
         return {name: value for name, value in found.items() if name in self.free_names}
 
     def __repr__(self) -> str:
         noise = {"ar": f"noise=ARNoise({self.order})", "ma": f"noise=MANoise({self.order}, lags={self.lags})"}
         parts = [noise[self.kind]] if self.kind in noise else []
-        if len(self.response) > 1:
-            parts.append(f"response=StepResponse({np.cumsum(self.response).round(4).tolist()})")
+        if self.samples or len(self.response) > 1:
+            parts.append(f"response=StepResponse({self.samples or self.response.round(4).tolist()})")
         return f"Gaussian({', '.join(parts)})"
 
 

@@ -13,17 +13,21 @@ from numpyro import distributions as dist
 from numpyro.distributions import constraints
 
 from longhmm.data.rows import Rows
+from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError
 from longhmm.model.emissions import Emission
+from longhmm.model.emissions.gamma import Gamma
+from longhmm.model.emissions.poisson import Poisson
 from longhmm.model.parameters import Parameter, Params, make_parameter, specification
 from longhmm.model.registry import EMISSIONS
-from longhmm.model.summary import DataSummary
+from longhmm.model.summary import DataSummary, subsample, summarise
 
 
-@EMISSIONS.register("zero-inflated", offered=False)
+@EMISSIONS.register("zero-inflated")
 class ZeroInflated(Emission):
     """State k emits 0 with probability `zero` (K,), else what `emission` emits, a family of one positive number or
-    count. Counts may then be 0, too; in a `Hurdle` they may not. The prior of `zero` is uniform unless given.
+    count, `Gamma()` unless given. Counts may then be 0, too; in a `Hurdle` they may not. The prior of `zero` is uniform
+    unless given. By its name alone, as on the command line, it is one of `Poisson()` where data are whole numbers.
 
     >>> import longhmm as lh
     >>> lh.ZeroInflated(lh.Gamma()).names
@@ -32,12 +36,19 @@ class ZeroInflated(Emission):
 
     _density, dim, _vector, truncates = None, 1, False, False
 
-    def __init__(self, emission: Emission, *, zero: Any = None) -> None:
+    def __init__(self, emission: Emission | None = None, *, zero: Any = None) -> None:
+        emission = Gamma() if emission is None else emission
         positive = constraints.positive, constraints.nonnegative_integer
         if not isinstance(emission, Emission) or emission.dim > 1 or emission.support not in positive or emission.lags:
             raise ModelError(f"{self.name} needs a family of one positive number or count, but it was {emission!r}.")
         self.emission = emission
         self.zero = specification("zero", dist.Beta(1.0, 1.0) if zero is None else zero)
+
+    @classmethod
+    def from_data(cls, data: Sequences, **priors: Any) -> Emission:
+        whole = summarise(subsample(data)).n_categories is not None
+        zero = priors.pop("zero", None)
+        return cls((Poisson if whole else Gamma).from_data(data, **priors), zero=zero)
 
     @property
     def discrete(self) -> bool:
@@ -126,7 +137,7 @@ class ZeroInflated(Emission):
         return jnp.where(none, jnp.zeros((), values.dtype), values)
 
 
-@EMISSIONS.register("hurdle", offered=False)
+@EMISSIONS.register("hurdle")
 class Hurdle(ZeroInflated):
     """State k emits 0 with probability `zero` (K,), else what `emission` emits given that it is not 0."""
 

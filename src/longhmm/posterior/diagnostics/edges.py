@@ -34,7 +34,8 @@ def at_changes(path: DrawnPath, residuals: np.ndarray, position: np.ndarray) -> 
         return None
     where = f"{100 * np.sum(large & near) / large.sum():.0f} % of those beyond {LARGE:g} sd lie near changes of state"
     steps = read_response(path, changes)
-    known = np.cumsum(getattr(getattr(emission, "emission", emission), "response", [1.0]))
+    inner = getattr(emission, "emission", emission)
+    known = np.asarray(inner.shown(path.params)) if hasattr(inner, "shown") else np.ones(1)
     if len(steps) == 1 or (len(known) > 1 and _same(steps, known)):
         return f"nothing more if that does not matter, since {where}, where a step falls between two samples"
     listed = ", ".join(f"{each:.4g}" for each in steps)

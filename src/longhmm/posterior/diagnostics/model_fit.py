@@ -2,6 +2,7 @@
 
 from longhmm.data.sequences import Sequences
 from longhmm.model.drift import drift_to_try
+from longhmm.model.memory import pruned
 from longhmm.posterior.diagnostics.bias import Details, judge_scatter
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath
 from longhmm.posterior.diagnostics.dwell_times import dwell_times, judge_dwell_times
@@ -33,6 +34,7 @@ CHECKS = {
     "change": ("change of a transition's log odds, root mean square", "at most 0.1, or not beyond chance"),
     "drift": ("change of a level, in sd, root mean square", "at most 0.1, or not beyond chance"),
     "spread": ("change of a spread, in those of squares, root mean square", "at most 0.1, or not beyond chance"),
+    "forgotten": ("share of rows before which more changed than states remember", "small"),
     "score": ("change of the log density, in its own sd, root mean square", "at most 0.1, or not beyond chance"),
 }
 
@@ -40,6 +42,7 @@ CHECKS = {
 def judge_fit(posterior: Draws, sequences: Sequences, blocks: int, details: Details) -> tuple[list[str], str]:
     """What speaks against the model, a sentence each, and what to say where nothing does."""
     model, params = posterior.model, posterior.params_at(*posterior.thinned(1)[0])
+    details.update(pruned(model, params))
     path = DrawnPath(model, params, sequences)
     left = residuals(model, params, sequences, path=path)
     # What is cut off or changes with time comes first: other checks see it as well, and cannot say what it is.
