@@ -20,7 +20,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.protocol import FRAMES, PAIR, Backend, Boundary, PathsGiven, PathsWanted, Potentials, Wanted
+from longhmm.backends.protocol import (
+    FRAMES,
+    PAIR,
+    Backend,
+    Boundary,
+    PathsGiven,
+    PathsWanted,
+    Potentials,
+    Varying,
+    Wanted,
+)
 from longhmm.backends.varying import matrices_at, mean_matrix
 from longhmm.data.layout import Layout
 from longhmm.inference.markov import stationary
@@ -44,10 +54,13 @@ def warm_start(transition: Any) -> jax.Array:
 def boundary_steps(potentials: Potentials, layout: Layout) -> jax.Array:
     """Log weights `(W, K, K)` of the step into the first core row of every chunk, up to what its new state decides."""
     begin = jnp.asarray(layout.begin)
-    matrices = matrices_at(potentials.transition, begin)
+    transition, n = potentials.transition, potentials.initial.shape[-1]
     if potentials.kind == FRAMES:  # messages are compared as they are: no step takes them further apart
-        matrices = jnp.eye(matrices.shape[-1], dtype=matrices.dtype)
-    steps = jnp.broadcast_to(safe_log(matrices), (layout.size, *matrices.shape[-2:]))
+        transition = jnp.eye(n, dtype=potentials.initial.dtype)
+    if isinstance(transition, Varying) and transition.index is not None:  # fewer logarithms than chunks
+        steps = matrices_at(transition._replace(matrices=safe_log(transition.matrices)), begin)
+    else:
+        steps = jnp.broadcast_to(safe_log(matrices_at(transition, begin)), (layout.size, n, n))
     if potentials.kind == PAIR:
         logs = jnp.asarray(potentials.rows)[begin]
         steps = steps + jnp.where(jnp.isnan(logs), 0.0, logs)

@@ -35,6 +35,16 @@ int32_t longest(const ffi::Buffer<ffi::S32>& lengths) {
   return lengths.element_count() ? *std::max_element(from, from + lengths.element_count()) : 0;
 }
 
+// Posteriors of rows outside all cores are 0.
+template <class T>
+void blank_outside(const Call& call, T* gamma, int64_t size) {
+  int64_t next = 0;
+  auto blank = [&](int64_t stop) { std::fill_n(gamma + next * call.states, (stop - next) * call.states, T(0)); };
+  for (int64_t w = 0; w < call.chains * call.windows; ++w)
+    if (call.core[w] > 0) blank(call.begin[w]), next = call.begin[w] + call.core[w];
+  blank(size / call.states);
+}
+
 // Whether sets of windows are the outer ones: after a dimension that windows share, none in which they differ.
 template <class Windows, class Output>
 bool nested(const Windows& windows, const Output& output, size_t own) {
@@ -201,12 +211,7 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
     call.edge_stride = 4 * size;
   }
   call.threads = threads;
-  // Posteriors of rows outside all cores are 0.
-  int64_t next = 0;
-  auto blank = [&](int64_t stop) { std::fill_n(gamma->typed_data() + next * states, (stop - next) * states, 0); };
-  for (int64_t w = 0; gamma_wanted && w < call.chains * windows; ++w)
-    if (call.core[w] > 0) blank(call.begin[w]), next = call.begin[w] + call.core[w];
-  if (gamma_wanted) blank(gamma->element_count() / states);
+  if (gamma_wanted) blank_outside(call, gamma->typed_data(), gamma->element_count());
   statistics(call, type == ffi::F64);
   narrow(logs, log_likelihood->typed_data());
   narrow(firsts, first->typed_data());
