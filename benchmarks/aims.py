@@ -170,7 +170,8 @@ def passes(rows: int = 400_000) -> Iterator[Row]:
         for name, problem in every.items():
             with tempfile.TemporaryDirectory() as folder:
                 for form, data in cliffs.forms(problem, Path(folder)):
-                    own = cliffs.cost(partial(cliffs.lh.gradient, problem.model, problem.params, data), rows, 3)
+                    run = partial(cliffs.lh.gradient, problem.model, problem.params, data)
+                    (own,) = cliffs.costs([run], rows, 3)
                     arrays.setdefault(name, own)
                     key = name if form == "array" else form
                     against = arrays[problem.like] if form == "array" else arrays[name]
@@ -180,6 +181,13 @@ def passes(rows: int = 400_000) -> Iterator[Row]:
     yield Row("a density of one's own over the Gaussian", worst["Laplace, own"], "x", 5)
     yield Row("a path over the same rows as an array, any family", worst["path"], "x", 1.2)
     yield Row("one number missing over none, any family", worst["one missing"], "x", 1.2)
+    for n in (2, 3, 4, 5, 6, 8):
+        for name, given in cliffs.with_covariates(n, rows).items():
+            for call in cliffs.ANSWERS.values():
+                own, against = cliffs.costs([partial(call, *given.own), partial(call, *given.like)], rows, 5)
+                worst[name] = max(worst.get(name, 0.0), own / against)
+    for name in ("covariates, 16 rows", "covariates, 32 rows", "covariates"):
+        yield Row(f"{name}, over constant transitions, any answer, 2 to 8 states", worst[name], "x", cliffs.AIMS[name])
 
 
 def answers(rows: int = 1_000_000, draws: int = 5) -> Iterator[Row]:
