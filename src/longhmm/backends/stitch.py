@@ -20,18 +20,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from longhmm.backends.protocol import (
-    FRAMES,
-    PAIR,
-    Backend,
-    Boundary,
-    PathsGiven,
-    PathsWanted,
-    Potentials,
-    Varying,
-    Wanted,
-)
-from longhmm.backends.varying import matrices_at, mean_matrix
+from longhmm.backends.protocol import FRAMES, PAIR, Backend, Boundary, PathsGiven, PathsWanted, Potentials, Wanted
+from longhmm.backends.varying import log_matrices_at, mean_matrix
 from longhmm.data.layout import Layout
 from longhmm.inference.markov import stationary
 from longhmm.inference.scaling import at_zero, log_sum_exp, safe_log
@@ -57,10 +47,7 @@ def boundary_steps(potentials: Potentials, layout: Layout) -> jax.Array:
     transition, n = potentials.transition, potentials.initial.shape[-1]
     if potentials.kind == FRAMES:  # messages are compared as they are: no step takes them further apart
         transition = jnp.eye(n, dtype=potentials.initial.dtype)
-    if isinstance(transition, Varying) and transition.index is not None:  # fewer logarithms than chunks
-        steps = matrices_at(transition._replace(matrices=safe_log(transition.matrices)), begin)
-    else:
-        steps = jnp.broadcast_to(safe_log(matrices_at(transition, begin)), (layout.size, n, n))
+    steps = jnp.broadcast_to(log_matrices_at(transition, begin), (layout.size, n, n))
     if potentials.kind == PAIR:
         logs = jnp.asarray(potentials.rows)[begin]
         steps = steps + jnp.where(jnp.isnan(logs), 0.0, logs)

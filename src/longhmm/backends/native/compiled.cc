@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "dispatch.h"
+#include "moves_of.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -33,16 +34,6 @@ std::vector<double> given_messages(const Buffer& logs, bool given) {
 int32_t longest(const ffi::Buffer<ffi::S32>& lengths) {
   const int32_t* from = lengths.typed_data();
   return lengths.element_count() ? *std::max_element(from, from + lengths.element_count()) : 0;
-}
-
-// Posteriors of rows outside all cores are 0.
-template <class T>
-void blank_outside(const Call& call, T* gamma, int64_t size) {
-  int64_t next = 0;
-  auto blank = [&](int64_t stop) { std::fill_n(gamma + next * call.states, (stop - next) * call.states, T(0)); };
-  for (int64_t w = 0; w < call.chains * call.windows; ++w)
-    if (call.core[w] > 0) blank(call.begin[w]), next = call.begin[w] + call.core[w];
-  blank(size / call.states);
 }
 
 // Whether sets of windows are the outer ones: after a dimension that windows share, none in which they differ.

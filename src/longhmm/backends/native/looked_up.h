@@ -5,6 +5,7 @@
 // Outside its windows a row has the last matrix, the identity; what counts for nothing is added to the sums of that.
 #pragma once
 
+#include <type_traits>
 #include <vector>
 
 #include "varying.h"
@@ -30,6 +31,28 @@ inline Vec<T> pick(const T*, Which) {
   return Vec<T>{};
 }
 #endif
+
+// Every other number of two vectors, from the first or the second on.
+template <class T, size_t from, size_t... index>
+inline Vec<T> every_other(Vec<T> a, Vec<T> b, std::index_sequence<index...>) {
+  return SHUFFLE(T, a, b, (from + 2 * index)...);
+}
+
+// What `transpose` did, undone.
+template <class T, int P>
+inline __attribute__((always_inline)) void transpose_back(Vec<T>* rows) {
+  constexpr int W = Vector<T>::lanes;
+  Vec<T> held[P], next[P];
+  for (int i = 0; i < P; ++i) held[i] = rows[i];
+  for (int size = P; size > 1; size /= 2) {
+    for (int i = 0; i < P / 2; ++i) {
+      next[i] = every_other<T, 0>(held[2 * i], held[2 * i + 1], std::make_index_sequence<W>());
+      next[i + P / 2] = every_other<T, 1>(held[2 * i], held[2 * i + 1], std::make_index_sequence<W>());
+    }
+    for (int i = 0; i < P; ++i) held[i] = next[i];
+  }
+  for (int i = 0; i < P; ++i) rows[i] = held[i];
+}
 
 // Numbers that a lane has for n states: as many as a power of two, or whole vectors. Only where n is known beforehand
 // are there fewer than a vector holds.
@@ -110,6 +133,17 @@ struct Table {
         }
   }
 };
+
+// Calls `serve` with how many states may be taken for granted, as a type: also 5 to 7, where products are most of the work.
+template <int K, class Serve>
+inline void with_known(int states, Serve serve) {
+  if constexpr (K == 0 && MOST_KNOWN) {
+    if (states == 5) return serve(std::integral_constant<int, 5>());
+    if (states == 6) return serve(std::integral_constant<int, 6>());
+    if (states == 7) return serve(std::integral_constant<int, 7>());
+  }
+  serve(std::integral_constant<int, (K > MOST_KNOWN ? 0 : K)>());
+}
 
 template <class T, int K>
 struct LookedUp {

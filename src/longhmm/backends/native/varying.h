@@ -297,11 +297,10 @@ struct ByRow {
     constexpr int SOME = 4;
     auto matrix_of = [this](int r) { return place(r); };
     const int first = call.max_left + latest;
-    int r = 0;
-    const bool some = by_block() && !logits.slopes.empty();
-    for (; some && r + SOME <= rows; r += SOME)
+    int r = by_block() && !logits.slopes.empty() ? 0 : rows;
+    for (; r + SOME <= rows; r += SOME)
       logits.template add<SOME>(first + r, matrix_of, before + size_t(r) * n, onward + size_t(r) * n, counts);
-    for (; some && r < rows; ++r)
+    for (; r < rows; ++r)
       logits.template add<1>(first + r, matrix_of, before + size_t(r) * n, onward + size_t(r) * n, counts);
   }
 

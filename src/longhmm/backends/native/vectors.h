@@ -52,7 +52,7 @@ inline Vec<T> load(const Source* from) {
   return __builtin_convertvector(found, Vec<T>);
 }
 
-// Numbers of two vectors in turn, from one of them on; and every other number of both, from the first or the second on.
+// Numbers of two vectors in turn, from one of them on.
 #ifdef __clang__
 #define SHUFFLE(T, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
@@ -62,15 +62,9 @@ template <class T, size_t from, size_t... index>
 inline Vec<T> interleave(Vec<T> a, Vec<T> b, std::index_sequence<index...>) {
   return SHUFFLE(T, a, b, (from + index / 2 + index % 2 * Vector<T>::lanes)...);
 }
-template <class T, size_t from, size_t... index>
-inline Vec<T> every_other(Vec<T> a, Vec<T> b, std::index_sequence<index...>) {
-  return SHUFFLE(T, a, b, (from + 2 * index)...);
-}
-#undef SHUFFLE
 
-// P vectors, as many as a power of two, to P numbers of each lane, one lane after the other: interleaving one half of the
-// vectors with the other, as cards are shuffled, does it in as many rounds as P has halves. With as many vectors as
-// there are lanes, number j of vector i becomes number i of vector j.
+// P vectors, as many as a power of two, to P numbers of each lane, one lane after the other: interleaving one half of
+// them with the other, as cards are shuffled, does it in as many rounds as P has halves.
 template <class T, int P = Vector<T>::lanes>
 inline __attribute__((always_inline)) void transpose(Vec<T>* rows) {
   constexpr int W = Vector<T>::lanes;
@@ -80,22 +74,6 @@ inline __attribute__((always_inline)) void transpose(Vec<T>* rows) {
     for (int i = 0; i < P / 2; ++i) {
       next[2 * i] = interleave<T, 0>(held[i], held[i + P / 2], std::make_index_sequence<W>());
       next[2 * i + 1] = interleave<T, W / 2>(held[i], held[i + P / 2], std::make_index_sequence<W>());
-    }
-    for (int i = 0; i < P; ++i) held[i] = next[i];
-  }
-  for (int i = 0; i < P; ++i) rows[i] = held[i];
-}
-
-// And back.
-template <class T, int P>
-inline __attribute__((always_inline)) void transpose_back(Vec<T>* rows) {
-  constexpr int W = Vector<T>::lanes;
-  Vec<T> held[P], next[P];
-  for (int i = 0; i < P; ++i) held[i] = rows[i];
-  for (int size = P; size > 1; size /= 2) {
-    for (int i = 0; i < P / 2; ++i) {
-      next[i] = every_other<T, 0>(held[2 * i], held[2 * i + 1], std::make_index_sequence<W>());
-      next[i + P / 2] = every_other<T, 1>(held[2 * i], held[2 * i + 1], std::make_index_sequence<W>());
     }
     for (int i = 0; i < P; ++i) held[i] = next[i];
   }

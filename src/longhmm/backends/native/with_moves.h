@@ -1,8 +1,6 @@
 // Which of the kinds of transitions serves a call.
 #pragma once
 
-#include <type_traits>
-
 #include "looked_up.h"
 
 namespace VARIANT {
@@ -30,18 +28,10 @@ inline void with_moves(const Call& call, const Point<T>& point, const Table<T>& 
                        Run run) {
   const double* const none = nullptr;
   if (!table.count) return with_moves<K>(call, point, none, base, count, run);
-  auto serve = [&](auto states) {
+  with_known<K>(call.states, [&](auto states) {
     LookedUp<T, decltype(states)::value> moves(call, table, base, count);
     run(moves, states);
-  };
-#ifndef ANY_STATES
-  if constexpr (K == 0) {  // where products are most of the work
-    if (call.states == 5) return serve(std::integral_constant<int, 5>());
-    if (call.states == 6) return serve(std::integral_constant<int, 6>());
-    if (call.states == 7) return serve(std::integral_constant<int, 7>());
-  }
-#endif
-  serve(Few<K>());
+  });
 }
 
 }  // namespace VARIANT
