@@ -191,7 +191,7 @@ class Blocks:
     def _marginals(self, asked: Asked, block: _Block, read: Read) -> Outcome:
         how, (start, stop) = self.how, self.bounds(asked.block)
         gamma = read.size if how.probabilities or how.collect is not None else 0
-        wanted = Wanted(per_chunk=how.per_chunk, forward_only=how.forward_only, gamma=gamma, messages=True)
+        wanted = Wanted(how.per_chunk, how.forward_only, gamma, messages=True, transitions=not how.probabilities)
         ending = self._ending(asked, block.layout)
         run = _run[self.fused and how.collect is None]
         results = run(block, asked.boundary, ending, backend=self.backend, wanted=wanted, collect=how.collect)

@@ -84,12 +84,14 @@ class Messages(NamedTuple):
 
 class Wanted(NamedTuple):
     """What is asked of a backend beside sums: results of every chunk (a leading axis W, without weights), forward
-    recursion only, probabilities of so many rows (0: none), and messages at the ends of cores."""
+    recursion only, probabilities of so many rows (0: none), and messages at the ends of cores. Where `transitions` are
+    not asked for and matrices vary by row, no time need be spent on them."""
 
     per_chunk: bool = False
     forward_only: bool = False
     gamma: int = 0
     messages: bool = False
+    transitions: bool = True
 
 
 class ChunkStatistics(NamedTuple):

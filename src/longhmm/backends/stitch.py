@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.backends.protocol import FRAMES, PAIR, Backend, Boundary, PathsGiven, PathsWanted, Potentials, Wanted
-from longhmm.backends.varying import matrices_at, mean_matrix
+from longhmm.backends.varying import log_matrices_at, mean_matrix
 from longhmm.data.layout import Layout
 from longhmm.inference.markov import stationary
 from longhmm.inference.scaling import at_zero, log_sum_exp, safe_log
@@ -44,10 +44,10 @@ def warm_start(transition: Any) -> jax.Array:
 def boundary_steps(potentials: Potentials, layout: Layout) -> jax.Array:
     """Log weights `(W, K, K)` of the step into the first core row of every chunk, up to what its new state decides."""
     begin = jnp.asarray(layout.begin)
-    matrices = matrices_at(potentials.transition, begin)
+    transition, n = potentials.transition, potentials.initial.shape[-1]
     if potentials.kind == FRAMES:  # messages are compared as they are: no step takes them further apart
-        matrices = jnp.eye(matrices.shape[-1], dtype=matrices.dtype)
-    steps = jnp.broadcast_to(safe_log(matrices), (layout.size, *matrices.shape[-2:]))
+        transition = jnp.eye(n, dtype=potentials.initial.dtype)
+    steps = jnp.broadcast_to(log_matrices_at(transition, begin), (layout.size, n, n))
     if potentials.kind == PAIR:
         logs = jnp.asarray(potentials.rows)[begin]
         steps = steps + jnp.where(jnp.isnan(logs), 0.0, logs)

@@ -29,6 +29,7 @@ from longhmm.model.memory import unfold
 Progress = Callable[[int], None]
 EVERYTHING = Asked()
 PROBE = 16  # chunks with which an overlap is tried before all data are run, where that is a small part of them
+CLEARLY = 1e-4  # of the tolerance: some chunk of all disagrees far more than any of a few, and all would be run again
 MOST_KEPT = 1 << 24  # numbers in transfer operators; where there are more, they are computed a second time
 
 
@@ -149,14 +150,15 @@ class Stream:
             yield self._out(outcome)
 
     def _probe(self, overlap: int) -> bool:
-        """Whether the first chunks agree, which is cheap to find out where they are a small part of all."""
+        """Whether the first chunks clearly agree, which is cheap to find out where they are a small part of all."""
         how = self.blocks.how
         if self.asked.paths is not None or self.blocks.partition.n_blocks <= 16 * PROBE:
             return True
         small = how._replace(per_block=PROBE, collect=None, reduce=None, probabilities=False)
         blocks = Blocks(small, self.blocks.model, self.blocks.sequences)
         first = min(self.begin * how.per_block // PROBE, blocks.n_blocks - 1)
-        return bool(blocks.run(Asked(first, overlap)).gap <= self.tolerance)
+        share = CLEARLY if overlap < OVERLAPS[-1] else 1.0  # behind the longest there are only operators
+        return bool(blocks.run(Asked(first, overlap)).gap <= share * self.tolerance)
 
     def _gap(self, outcome: Outcome) -> float:
         """How far the chunks of a block disagree with one another and with the block before."""

@@ -18,7 +18,7 @@ import numpy as np
 from longhmm.backends.protocol import Potentials, Varying
 from longhmm.data.layout import ladder
 from longhmm.data.sequences import Sequences
-from longhmm.inference.scaling import weighted_sum
+from longhmm.inference.scaling import safe_log, weighted_sum
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -72,6 +72,13 @@ def matrices_at(transition: Any, rows: Any) -> jax.Array:
         sums = jnp.tensordot(seen, coefficients[..., 1:], [[-1], [-1]], precision="highest")
         return jax.nn.softmax(coefficients[..., 0] + sums, axis=-1)
     return jnp.asarray(transition)
+
+
+def log_matrices_at(transition: Any, rows: Any) -> jax.Array:
+    """Their logarithms, taken in the table where there is one."""
+    if isinstance(transition, Varying) and transition.index is not None:
+        return matrices_at(transition._replace(matrices=safe_log(transition.matrices)), rows)
+    return safe_log(matrices_at(transition, rows))
 
 
 def mean_matrix(transition: Any) -> jax.Array:

@@ -53,7 +53,11 @@ def looked_up(k: int, count: int, kind: Any) -> tuple[Varying, np.ndarray]:
 # As many matrices as two registers hold, or four, or more, in either precision; states known beforehand, or not.
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
 @pytest.mark.parametrize(
-    ("k", "count", "core"), [(2, 16, 20), (2, 40, 7), (3, 20, 40), (8, 12, 20), (8, 33, 7), (11, 5, 20)]
+    ("k", "count", "core"),
+    [
+        *((2, 16, 20), (2, 40, 7), (3, 20, 40), (3, 80, 7), (4, 33, 7), (4, 70, 20), (5, 32, 20), (6, 70, 7)),
+        *((7, 10, 20), (8, 12, 20), (8, 33, 7), (11, 5, 20)),
+    ],
 )
 def test_looked_up_is_the_same_as_row_by_row(k: int, count: int, core: int, kind: Any) -> None:
     layout, tolerance = windows(core, 4), 1e-12 if kind == np.float64 else 3e-5
@@ -72,6 +76,22 @@ def test_looked_up_is_the_same_as_row_by_row(k: int, count: int, core: int, kind
             else:
                 close(pairs.sum(axis=0), expected.transitions, tolerance)
                 close([found.gamma, found.messages], [expected.gamma, expected.messages], tolerance)
+
+
+# Where matrices are looked up, in states known beforehand or not; of logits, of a whole window or of a block.
+@pytest.mark.parametrize(("k", "core"), [(4, 20), (11, 20), (24, 164)])
+@pytest.mark.parametrize("logits", [False, True])
+def test_probabilities_need_no_transitions(k: int, core: int, logits: bool) -> None:
+    layout, rng = windows(core, 4), np.random.default_rng(k)
+    with jax.enable_x64(True):
+        given = rng.normal(size=(k, k, 1 + TERMS)), rng.normal(size=(N_ROWS, TERMS))
+        transition = Logits(*map(jnp.asarray, given)) if logits else looked_up(k, 33, np.float64)[0]
+        full, found = (
+            run(transition, k, layout, Wanted(gamma=N_ROWS, transitions=each), np.float64) for each in (True, False)
+        )
+    assert found.pairs is None
+    np.testing.assert_array_equal(found.gamma, full.gamma)
+    np.testing.assert_array_equal(found.log_likelihood, full.log_likelihood)
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32])

@@ -70,7 +70,8 @@ def statistics(
     moves, attributes = moves_of(potentials)
     lead = (size,) if wanted.per_chunk else ()
     moved: tuple[int, ...] = (1,)
-    if varying and not wanted.forward_only:
+    summed = varying and wanted.transitions and not wanted.forward_only
+    if summed:
         rows = isinstance(transition, Varying) and transition.index is None
         moved = (*(() if rows else lead), *transition[0].shape)
     width = (n, n) if pair and not wanted.forward_only else (n,)
@@ -97,9 +98,10 @@ def statistics(
         *moves.of(kind),
         *(jnp.zeros((1, 1), kind) if each is None else jnp.asarray(each, kind) for each in given),
         **asked(boundary, wanted),
+        **flags(sums_wanted=summed),
         **attributes,
     )
     centred = jnp.zeros_like(transitions) if varying else centred_counts(transitions, transition)
     messages = Messages(*edges) if wanted.messages else None
-    pairs = pairs if varying and not wanted.forward_only else None
+    pairs = pairs if summed else None
     return ChunkStatistics(log_likelihood, first, transitions, centred, sums, gamma, pairs, messages, impossible)

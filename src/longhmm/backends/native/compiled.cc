@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "dispatch.h"
+#include "moves_of.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -201,12 +202,7 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
     call.edge_stride = 4 * size;
   }
   call.threads = threads;
-  // Posteriors of rows outside all cores are 0.
-  int64_t next = 0;
-  auto blank = [&](int64_t stop) { std::fill_n(gamma->typed_data() + next * states, (stop - next) * states, 0); };
-  for (int64_t w = 0; gamma_wanted && w < call.chains * windows; ++w)
-    if (call.core[w] > 0) blank(call.begin[w]), next = call.begin[w] + call.core[w];
-  if (gamma_wanted) blank(gamma->element_count() / states);
+  if (gamma_wanted) blank_outside(call, gamma->typed_data(), gamma->element_count());
   statistics(call, type == ffi::F64);
   narrow(logs, log_likelihood->typed_data());
   narrow(firsts, first->typed_data());

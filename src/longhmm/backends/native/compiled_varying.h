@@ -76,16 +76,16 @@ ffi::Error varying(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, ffi::Buffer
   call.moves = moves_of<type>(asked("source"), states, matrices, asked("by_index") ? &index : nullptr, covariates);
   call.moves.coefficients = linear.data();
   // Matrices of rows have posteriors of rows; what others need is summed, in double precision.
-  const bool by_row = call.moves.source == INDEXED && !call.moves.index;
-  std::vector<double> summed(by_row || call.forward_only || call.moves.source == ONE ? 0 : moved->element_count());
-  call.moves.pairs = by_row && !call.forward_only ? moved->typed_data() : nullptr;
+  const bool by_row = call.moves.source == INDEXED && !call.moves.index, sums_wanted = asked("sums_wanted");
+  std::vector<double> summed(by_row || !sums_wanted ? 0 : moved->element_count());
+  call.moves.pairs = by_row && sums_wanted ? moved->typed_data() : nullptr;
   call.moves.sums_size = int64_t(summed.size()) / (call.per_window ? room : 1);
   call.moved = summed.data();
   // Posteriors of rows outside all cores are 0.
   if (call.moves.pairs) std::fill_n(moved->typed_data(), moved->element_count(), 0);
   if (asked("gamma_wanted")) {
-    std::fill_n(gamma->typed_data(), gamma->element_count(), 0);
     call.gamma = gamma->typed_data();
+    blank_outside(call, gamma->typed_data(), gamma->element_count());
   }
   std::vector<double> messages(asked("edges_wanted") ? edges->element_count() : 0);
   if (!messages.empty()) {

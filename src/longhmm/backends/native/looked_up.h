@@ -5,6 +5,7 @@
 // Outside its windows a row has the last matrix, the identity; what counts for nothing is added to the sums of that.
 #pragma once
 
+#include <type_traits>
 #include <vector>
 
 #include "varying.h"
@@ -31,28 +32,71 @@ inline Vec<T> pick(const T*, Which) {
 }
 #endif
 
+// Every other number of two vectors, from the first or the second on.
+template <class T, size_t from, size_t... index>
+inline Vec<T> every_other(Vec<T> a, Vec<T> b, std::index_sequence<index...>) {
+  return SHUFFLE(T, a, b, (from + 2 * index)...);
+}
+
+// What `transpose` did, undone.
+template <class T, int P>
+inline __attribute__((always_inline)) void transpose_back(Vec<T>* rows) {
+  constexpr int W = Vector<T>::lanes;
+  Vec<T> held[P], next[P];
+  for (int i = 0; i < P; ++i) held[i] = rows[i];
+  for (int size = P; size > 1; size /= 2) {
+    for (int i = 0; i < P / 2; ++i) {
+      next[i] = every_other<T, 0>(held[2 * i], held[2 * i + 1], std::make_index_sequence<W>());
+      next[i + P / 2] = every_other<T, 1>(held[2 * i], held[2 * i + 1], std::make_index_sequence<W>());
+    }
+    for (int i = 0; i < P; ++i) held[i] = next[i];
+  }
+  for (int i = 0; i < P; ++i) rows[i] = held[i];
+}
+
+// Numbers that a lane has for n states: as many as a power of two, or whole vectors. Only where n is known beforehand
+// are there fewer than a vector holds.
+#ifdef ANY_STATES
+constexpr int MOST_KNOWN = 0;
+#else
+constexpr int MOST_KNOWN = 8;
+#endif
+constexpr int power_above(int n) {
+  int found = 1;
+  while (found < n) found *= 2;
+  return found;
+}
+template <class T>
+constexpr int padded_to(int n) {
+  constexpr int W = Vector<T>::lanes;
+  return n < W && n <= MOST_KNOWN ? power_above(n) : (n + W - 1) / W * W;
+}
+
 // Vectors of lanes to a row of `padded` numbers for each lane, and back; K states, or 0 for a number not known here.
 template <class T, int K>
 inline void to_rows(const Vec<T>* from, int states, T* rows) {
-  constexpr int W = Vector<T>::lanes;
-  const int n = K ? K : states, padded = (n + W - 1) / W * W;
-  for (int first = 0; first < padded; first += W) {
-    Vec<T> tile[W];
-    for (int i = 0; i < W; ++i) tile[i] = first + i < n ? from[first + i] : Vec<T>{};
-    transpose<T>(tile);
-    for (int lane = 0; lane < W; ++lane) std::memcpy(rows + lane * padded + first, &tile[lane], sizeof tile[lane]);
+  constexpr int W = Vector<T>::lanes, P = K && padded_to<T>(K) < W ? padded_to<T>(K) : W;  // of a tile
+  const int n = K ? K : states, padded = padded_to<T>(n);
+  for (int first = 0; first < padded; first += P) {
+    Vec<T> tile[P];
+    for (int i = 0; i < P; ++i) tile[i] = first + i < n ? from[first + i] : Vec<T>{};
+    transpose<T, P>(tile);
+    if (P < W)
+      std::memcpy(rows, tile, sizeof tile);
+    else
+      for (int lane = 0; lane < W; ++lane) std::memcpy(rows + lane * padded + first, &tile[lane], sizeof tile[lane]);
   }
 }
 
 template <class T, int K>
 inline void from_rows(const T* rows, int states, Vec<T>* to) {
-  constexpr int W = Vector<T>::lanes;
-  const int n = K ? K : states, padded = (n + W - 1) / W * W;
-  for (int first = 0; first < padded; first += W) {
-    Vec<T> tile[W];
-    for (int lane = 0; lane < W; ++lane) tile[lane] = load<T>(rows + lane * padded + first);
-    transpose<T>(tile);
-    for (int i = 0; i < W && first + i < n; ++i) to[first + i] = tile[i];
+  constexpr int W = Vector<T>::lanes, P = K && padded_to<T>(K) < W ? padded_to<T>(K) : W;
+  const int n = K ? K : states, padded = padded_to<T>(n);
+  for (int first = 0; first < padded; first += P) {
+    Vec<T> tile[P];
+    for (int i = 0; i < P; ++i) tile[i] = load<T>(rows + (P < W ? i * W : i * padded + first));
+    transpose_back<T, P>(tile);
+    for (int i = 0; i < P && first + i < n; ++i) to[first + i] = tile[i];
   }
 }
 
@@ -66,9 +110,9 @@ struct Table {
   T *matrices = nullptr, *transposed = nullptr, *entries = nullptr;  // (count + 1, n, padded), twice; (n, n, room)
 
   explicit Table(const Call& call)
-      : n(call.states), padded((n + W - 1) / W * W),
+      : n(call.states), padded(padded_to<T>(n)),
         count(call.moves.index && !of_pairs(call) ? call.moves.count : 0) {
-    const size_t size = size_t(count + 1) * n * padded;
+    const size_t size = (size_t(count + 1) * n * padded + W - 1) / W * W;
     if (size * sizeof(T) > MOST) count = 0;
     if (!count) return;
     auto made = [](std::vector<Vec<T>>& in, size_t numbers) {
@@ -90,12 +134,25 @@ struct Table {
   }
 };
 
+// Calls `serve` with how many states may be taken for granted, as a type: also 5 to 7, where products are most of the work.
+template <int K, class Serve>
+inline void with_known(int states, Serve serve) {
+  if constexpr (K == 0 && MOST_KNOWN) {
+    if (states == 5) return serve(std::integral_constant<int, 5>());
+    if (states == 6) return serve(std::integral_constant<int, 6>());
+    if (states == 7) return serve(std::integral_constant<int, 7>());
+  }
+  serve(std::integral_constant<int, (K > MOST_KNOWN ? 0 : K)>());
+}
+
 template <class T, int K>
 struct LookedUp {
   typedef Vec<T> V;
   typedef ByRow<double, 0> Logs;
   static constexpr bool by_row = true, pairs = false;
-  static constexpr int W = Vector<T>::lanes, P = (K + W - 1) / W * W;
+  static constexpr int W = Vector<T>::lanes, P = padded_to<T>(K), SQUARE = power_above(K * K);
+  static constexpr int S = K && P < W ? P : W;  // of a row that are multiplied at once
+  typedef T Part __attribute__((vector_size(S * sizeof(T))));
   static constexpr int MOST_APART = 1 << 14;  // bytes of sums for each lane: lanes do not wait for one another
   const Call& call;
   const Table<T>& table;
@@ -110,6 +167,7 @@ struct LookedUp {
   const Bits<T>* now = nullptr;
   bool picked = false;             // whether entries are picked at this row: all lanes are inside their windows
   mutable std::vector<T> by_lane;  // numbers of each lane, where K is not known beforehand
+  std::vector<V> many;             // and of each state
   // Sums of u_i (w v)_j over rows that have one matrix: n^2 numbers where a vector holds them, else (n, padded).
   const bool small, summed;
   const int cell;
@@ -120,8 +178,8 @@ struct LookedUp {
   LookedUp(const Call& call, const Table<T>& table, int64_t base, int count)
       : call(call), table(table), n(K ? K : call.states), padded(K ? P : table.padded), least(T(call.moves.least)),
         least_possible(T(call.moves.least_possible)), weights(call, base, count), base(base), count(count),
-        placed(call, base, count), by_lane(K ? 0 : W * padded), small(n * n <= W), summed(call.moves.sums_size > 0),
-        cell(small ? W : n * padded),
+        placed(call, base, count), by_lane(K ? 0 : W * padded), many(K ? 0 : n), small(K && K * K <= W), summed(call.moves.sums_size > 0),
+        cell(small ? SQUARE : n * padded),
         apart(call.per_window || size_t(table.count + 1) * cell * W * sizeof(T) <= MOST_APART) {
     const int total = call.max_left + call.max_core + call.max_right;
     std::vector<V> numbers(total);
@@ -131,7 +189,7 @@ struct LookedUp {
       const V number = numbers[r] == numbers[r] ? numbers[r] : all(T(table.count));
       which[r] = __builtin_convertvector(number, Bits<T>);
     }
-    if (summed) held.assign(size_t(table.count + 1) * cell / W * (apart ? W : 1), V{});
+    if (summed) held.assign((size_t(table.count + 1) * cell * (apart ? W : 1) + W - 1) / W, V{});
     sums = reinterpret_cast<T*>(held.data());
   }
 
@@ -161,6 +219,13 @@ struct LookedUp {
     for (int j = 0; K && j < n; ++j) out[j] = sum[j];
   }
 
+  // Numbers of one lane, in memory that is aligned to as many.
+  static Part part(const T* from) {
+    Part found;
+    std::memcpy(&found, from, sizeof found);
+    return found;
+  }
+
   // out[j] = sum_i in[i] m[i, j], with the matrix m of each lane.
   __attribute__((noinline)) void by_lanes(const T* matrices, const V* in, V* out) const {
     const int n = K ? K : this->n, padded = K ? P : this->padded;
@@ -168,9 +233,9 @@ struct LookedUp {
     T* const rows = K ? near : by_lane.data();
     for (int lane = 0; lane < W; ++lane) {
       const T* const matrix = matrices + int64_t((*now)[lane]) * n * padded;
-      for (int t = 0; t < padded; t += W) {
-        V sum = in[0][lane] * load<T>(matrix + t);
-        for (int i = 1; i < n; ++i) sum += in[i][lane] * load<T>(matrix + i * padded + t);
+      for (int t = 0; t < padded; t += S) {
+        Part sum = in[0][lane] * part(matrix + t);
+        for (int i = 1; i < n; ++i) sum += in[i][lane] * part(matrix + i * padded + t);
         std::memcpy(rows + lane * padded + t, &sum, sizeof sum);
       }
     }
@@ -199,13 +264,17 @@ struct LookedUp {
     V weight = all(T(1));
     if (!apart) weight = load<T>(weights.of);
     const int64_t span = apart ? int64_t(table.count + 1) * cell : 0;
-    if (small) {
-      V tile[W];
-      for (int q = 0; q < W; ++q) tile[q] = q < n * n ? before[q / n] * (onward[q % n] * weight) : V{};
-      transpose<T>(tile);
+    if constexpr (K && K * K <= W) {
+      typedef T Square __attribute__((vector_size(SQUARE * sizeof(T))));
+      V tile[SQUARE];
+      for (int q = 0; q < SQUARE; ++q) tile[q] = q < n * n ? before[q / n] * (onward[q % n] * weight) : V{};
+      transpose<T, SQUARE>(tile);
       for (int lane = 0; lane < W; ++lane) {
         T* const to = sums + lane * span + int64_t(at[lane]) * cell;
-        const V sum = load<T>(to) + tile[lane];
+        Square sum, own;
+        std::memcpy(&sum, to, sizeof sum);
+        std::memcpy(&own, reinterpret_cast<const T*>(tile) + lane * SQUARE, sizeof own);
+        sum += own;
         std::memcpy(to, &sum, sizeof sum);
       }
       return;
@@ -213,16 +282,15 @@ struct LookedUp {
     alignas(V) T near[K ? W * P : 1];
     T* const right = K ? near : by_lane.data();
     V weighted[K ? K : 1];
-    std::vector<V> many(K ? 0 : n);
     V* const scaled = K ? weighted : many.data();
     for (int j = 0; j < n; ++j) scaled[j] = onward[j] * weight;
     to_rows<T, K>(scaled, n, right);
     for (int lane = 0; lane < W; ++lane) {
       T* const to = sums + lane * span + int64_t(at[lane]) * cell;
-      for (int t = 0; t < padded; t += W) {
-        const V own = load<T>(right + lane * padded + t);
+      for (int t = 0; t < padded; t += S) {
+        const Part own = part(right + lane * padded + t);
         for (int i = 0; i < n; ++i) {
-          const V sum = load<T>(to + i * padded + t) + before[i][lane] * own;
+          const Part sum = part(to + i * padded + t) + before[i][lane] * own;
           std::memcpy(to + i * padded + t, &sum, sizeof sum);
         }
       }

@@ -1,9 +1,9 @@
-// Transitions that vary by row, out of the buffers of compiled JAX programs.
+// Transitions that vary by row, out of the buffers of compiled JAX programs, and posteriors into them.
 #pragma once
 
 #include <algorithm>
 
-#include "moves.h"
+#include "call.h"
 #include "xla/ffi/api/ffi.h"
 
 namespace ffi = xla::ffi;
@@ -29,6 +29,17 @@ Moves moves_of(int32_t source, int64_t states, const ffi::Buffer<type>& matrices
     if (chance > 0) moves.least_possible = std::min(moves.least_possible, chance);
   }
   return moves;
+}
+
+// Posteriors of rows outside all cores are 0; of pairs of states others are not all written either.
+template <class T>
+void blank_outside(const Call& call, T* gamma, int64_t size) {
+  if (of_pairs(call)) std::fill_n(gamma, size, T(0));
+  int64_t next = 0;
+  auto blank = [&](int64_t stop) { std::fill_n(gamma + next * call.states, (stop - next) * call.states, T(0)); };
+  for (int64_t w = 0; w < call.chains * call.windows; ++w)
+    if (call.core[w] > 0) blank(call.begin[w]), next = call.begin[w] + call.core[w];
+  blank(size / call.states);
 }
 
 }  // namespace

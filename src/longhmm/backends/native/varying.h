@@ -297,10 +297,10 @@ struct ByRow {
     constexpr int SOME = 4;
     auto matrix_of = [this](int r) { return place(r); };
     const int first = call.max_left + latest;
-    int r = 0;
-    for (; by_block() && r + SOME <= rows; r += SOME)
+    int r = by_block() && !logits.slopes.empty() ? 0 : rows;
+    for (; r + SOME <= rows; r += SOME)
       logits.template add<SOME>(first + r, matrix_of, before + size_t(r) * n, onward + size_t(r) * n, counts);
-    for (; by_block() && r < rows; ++r)
+    for (; r < rows; ++r)
       logits.template add<1>(first + r, matrix_of, before + size_t(r) * n, onward + size_t(r) * n, counts);
   }
 
@@ -329,7 +329,7 @@ struct ByRow {
   __attribute__((noinline)) void add(int r, V* counts) {
     const int square = n * n;
     for (int q = 0; q < square; ++q) counts[q] += found[q];
-    if (given.source == LOGITS) logits.add_found(call.max_left + r, matrix, found);
+    if (!logits.slopes.empty()) logits.add_found(call.max_left + r, matrix, found);
     const bool by_row = given.pairs || !sums.empty() || (pairs && call.gamma);
     for (int lane = 0; by_row && lane < count; ++lane) {
       if (!kept[lane] || r >= call.core[base + lane]) continue;

@@ -53,30 +53,31 @@ inline Vec<T> load(const Source* from) {
 }
 
 // Numbers of two vectors in turn, from one of them on.
+#ifdef __clang__
+#define SHUFFLE(T, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(T, a, b, ...) __builtin_shuffle(a, b, Bits<T>{__VA_ARGS__})
+#endif
 template <class T, size_t from, size_t... index>
 inline Vec<T> interleave(Vec<T> a, Vec<T> b, std::index_sequence<index...>) {
-#ifdef __clang__
-  return __builtin_shufflevector(a, b, (from + index / 2 + index % 2 * Vector<T>::lanes)...);
-#else
-  return __builtin_shuffle(a, b, Bits<T>{(from + index / 2 + index % 2 * Vector<T>::lanes)...});
-#endif
+  return SHUFFLE(T, a, b, (from + index / 2 + index % 2 * Vector<T>::lanes)...);
 }
 
-// Number j of vector i to number i of vector j, for as many vectors as there are lanes: interleaving one half of them
-// with the other, as cards are shuffled, does it in as many rounds as the number of lanes has halves.
-template <class T>
-inline void transpose(Vec<T>* rows) {
+// P vectors, as many as a power of two, to P numbers of each lane, one lane after the other: interleaving one half of
+// them with the other, as cards are shuffled, does it in as many rounds as P has halves.
+template <class T, int P = Vector<T>::lanes>
+inline __attribute__((always_inline)) void transpose(Vec<T>* rows) {
   constexpr int W = Vector<T>::lanes;
-  Vec<T> held[W], next[W];
-  for (int i = 0; i < W; ++i) held[i] = rows[i];
-  for (int size = W; size > 1; size /= 2) {
-    for (int i = 0; i < W / 2; ++i) {
-      next[2 * i] = interleave<T, 0>(held[i], held[i + W / 2], std::make_index_sequence<W>());
-      next[2 * i + 1] = interleave<T, W / 2>(held[i], held[i + W / 2], std::make_index_sequence<W>());
+  Vec<T> held[P], next[P];
+  for (int i = 0; i < P; ++i) held[i] = rows[i];
+  for (int size = P; size > 1; size /= 2) {
+    for (int i = 0; i < P / 2; ++i) {
+      next[2 * i] = interleave<T, 0>(held[i], held[i + P / 2], std::make_index_sequence<W>());
+      next[2 * i + 1] = interleave<T, W / 2>(held[i], held[i + P / 2], std::make_index_sequence<W>());
     }
-    for (int i = 0; i < W; ++i) held[i] = next[i];
+    for (int i = 0; i < P; ++i) held[i] = next[i];
   }
-  for (int i = 0; i < W; ++i) rows[i] = held[i];
+  for (int i = 0; i < P; ++i) rows[i] = held[i];
 }
 
 template <class T>

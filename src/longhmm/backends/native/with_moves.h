@@ -1,8 +1,6 @@
 // Which of the kinds of transitions serves a call.
 #pragma once
 
-#include <type_traits>
-
 #include "looked_up.h"
 
 namespace VARIANT {
@@ -30,8 +28,10 @@ inline void with_moves(const Call& call, const Point<T>& point, const Table<T>& 
                        Run run) {
   const double* const none = nullptr;
   if (!table.count) return with_moves<K>(call, point, none, base, count, run);
-  LookedUp<T, Few<K>::value> moves(call, table, base, count);
-  run(moves, Few<K>());
+  with_known<K>(call.states, [&](auto states) {
+    LookedUp<T, decltype(states)::value> moves(call, table, base, count);
+    run(moves, states);
+  });
 }
 
 }  // namespace VARIANT
