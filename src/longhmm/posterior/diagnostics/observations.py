@@ -123,7 +123,7 @@ def _judged(columns: np.ndarray, starts: np.ndarray) -> np.ndarray:
         variance = found.squares / n - mean**2
         together = found.products - mean * found.of_pairs + found.pairs * mean**2
         chance = kolmogorov((n**0.5 + 0.12 + 0.11 * n**-0.5) * distance)  # as Stephens has it for finite n
-        tails = (found.far / n, bdtrc(found.far - 1, n, 2 * ndtr(-FAR)))
+        tails = (found.far / n, bdtrc(found.far - 1, n.astype(np.int64), 2 * ndtr(-FAR)))
         numbers = (together / (found.pairs * variance), found.pairs**-0.5, distance, chance, *tails)
     return np.where((found.pairs >= FEWEST) & (variance > 0), numbers, np.nan)
 
