@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,8 +168,8 @@ def passes(rows: int = 400_000) -> Iterator[Row]:
         every, arrays = cliffs.problems(n, rows), {}
         for name, problem in every.items():
             with tempfile.TemporaryDirectory() as folder:
-                for form, data in cliffs.forms(problem, Path(folder)):
-                    own = cliffs.cost(partial(cliffs.lh.gradient, problem.model, problem.params, data), rows, 3)
+                runs = cliffs.of_forms(cliffs.lh.gradient, problem, dict(cliffs.forms(problem, Path(folder))))
+                for form, own in cliffs.costs(runs, rows, 9).items():
                     arrays.setdefault(name, own)
                     key = name if form == "array" else form
                     against = arrays[problem.like] if form == "array" else arrays[name]
