@@ -116,7 +116,7 @@ def _judged(columns: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
     bins = Bins(1 << max(10, (columns.shape[1] // IN_BIN).bit_length()), FAR)
     found = tally(columns, starts, bins, FAR)
-    n = found.count
+    n = found.seen
     distance = normal_distances(columns, bins, found.in_bins)
     with np.errstate(divide="ignore", invalid="ignore"):  # of features that were hardly seen
         mean = found.sum / n
