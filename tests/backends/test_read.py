@@ -51,7 +51,11 @@ def test_files_that_functions_are_taken_of_are_read_in_place(emission, tmp_path)
     names = ("concentration", "rate") if isinstance(emission, Gamma) else ("loc", "scale")
     params = {"transition": [[0.9, 0.1], [0.2, 0.8]], **{name: [0.7, 1.5] for name in names}}
     model = HMM(2, emission).resolve(open_data(values))
-    assert Reader(model, open_data(path)).in_place == native.usable()
+    reader, own = Reader(model, open_data(path)), slice(read.SHARE - 3, 2 * read.SHARE + 9)
+    assert reader.in_place == native.usable()
+    found = reader.read(7, 3 * read.SHARE, 3 * read.SHARE, (own.start, own.stop), borrow=reader.in_place, whole=False)
+    base = reader.lowering.log_base_measure(values[own, None], ~np.isnan(values[own, None]))
+    assert found.log_base_measure == pytest.approx(base, rel=1e-12)
     assert log_likelihood(model, params, path) == pytest.approx(log_likelihood(model, params, values), rel=1e-12)
     values[2 * read.SHARE + 1] = -1
     np.save(path, values)
