@@ -149,37 +149,40 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--states", type=int, nargs="+", default=[2, 8])
     parser.add_argument("--only", nargs="+", default=None)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=9)
     asked = parser.parse_args()
     missed = 0
+
+    def show(n: int, name: str, form: str, pairs: list[tuple[float, float]]) -> int:
+        """A line of costs and of what they are compared with; how many miss their aim."""
+        aim = AIMS.get(form, AIMS.get(name, 3.0))
+        cells = (f"{own:>9.0f} ns {own / like:>6.2f}{'*' if own > aim * like else ' '}    " for own, like in pairs)
+        print(f"{n:>2}  {name:24}{form:13}" + "".join(cells), flush=True)
+        return sum(own > aim * like for own, like in pairs)
+
     print(f"{'K':>2}  {'family':24}{'data':13}" + "".join(f"{answer:>24}" for answer in ANSWERS))
     for n in asked.states:
-        all_problems, arrays = problems(n, asked.rows), {}
-        for name, problem in all_problems.items():
+        arrays: dict[str, list[float]] = {}
+        for name, problem in problems(n, asked.rows).items():
             if asked.only and name not in (*asked.only, "Gaussian", "Gaussian 2-D"):
                 continue
             with tempfile.TemporaryDirectory() as folder:
-                for form, data in forms(problem, Path(folder)):
-                    line = f"{n:>2}  {name:24}{form:13}"
-                    for answer, call in ANSWERS.items():
-                        run = partial(call, problem.model, problem.params, data)
-                        (own,) = costs([run], asked.rows, asked.repeats)
-                        arrays.setdefault((name, answer), own)
-                        against = arrays[problem.like if form == "array" else name, answer]
-                        aim = AIMS.get(form, AIMS.get(name, 3.0))
-                        missed += own > aim * against
-                        line += f"{own:>9.0f} ns {own / against:>6.2f}{'*' if own > aim * against else ' '}    "
-                    print(line, flush=True)
+                data = dict(forms(problem, Path(folder)))
+                found = [
+                    costs([partial(call, *problem[:2], each) for each in data.values()], asked.rows, asked.repeats)
+                    for call in ANSWERS.values()
+                ]
+            for form, own in zip(data, zip(*found, strict=True), strict=True):
+                arrays.setdefault(name, list(own))
+                like = arrays[problem.like if form == "array" else name]
+                missed += show(n, name, form, list(zip(own, like, strict=True)))
         for name, given in with_covariates(n, asked.rows).items():
             if asked.only and name not in asked.only:
                 continue
-            line = f"{n:>2}  {name:24}{'array':13}"
-            for call in ANSWERS.values():
-                runs = [partial(call, *each) for each in given]
-                own, against = costs(runs, asked.rows, asked.repeats)
-                missed += own > AIMS[name] * against
-                line += f"{own:>9.0f} ns {own / against:>6.2f}{'*' if own > AIMS[name] * against else ' '}    "
-            print(line, flush=True)
+            pairs = [
+                costs([partial(call, *each) for each in given], asked.rows, asked.repeats) for call in ANSWERS.values()
+            ]
+            missed += show(n, name, "array", [(own, like) for own, like in pairs])
     print(f"array: against the Gaussian of the same shape; else against the array. {missed} miss their aim (*).")
     return 0
 

@@ -4,8 +4,8 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from longhmm import Poisson
-from longhmm.backends import read
+from longhmm import Gamma, LogNormal, Poisson
+from longhmm.backends import native, read
 from longhmm.backends.answers import decode, log_likelihood, sample_states, state_probabilities
 from longhmm.backends.read import Reader, check_all, chunk_length, partly_observed
 from longhmm.data.sequences import open_data
@@ -39,6 +39,28 @@ def test_rows_that_are_observed_in_part_are_seen() -> None:
     part[2, 1], gone[2] = np.nan, np.nan
     assert [check_all(model, open_data(each)) for each in (whole, part, gone)] == [False, True, False]
     assert [partly_observed(model, open_data(each)) for each in (whole, part, gone)] == [False, True, False]
+
+
+@pytest.mark.parametrize("emission", [Gamma(), LogNormal()])
+def test_files_that_functions_are_taken_of_are_read_in_place(emission, tmp_path) -> None:
+    """More rows than are looked at together, one of them missing: the answers of the array, and its refusals."""
+    rng, path = np.random.default_rng(0), tmp_path / "rows.npy"
+    values = rng.gamma(2.0, 1.0, 3 * read.SHARE + 5) + 1e-3
+    values[read.SHARE] = np.nan
+    np.save(path, values)
+    names = ("concentration", "rate") if isinstance(emission, Gamma) else ("loc", "scale")
+    params = {"transition": [[0.9, 0.1], [0.2, 0.8]], **{name: [0.7, 1.5] for name in names}}
+    model = HMM(2, emission).resolve(open_data(values))
+    reader, own = Reader(model, open_data(path)), slice(read.SHARE - 3, 2 * read.SHARE + 9)
+    assert reader.in_place == native.usable()
+    found = reader.read(7, 3 * read.SHARE, 3 * read.SHARE, (own.start, own.stop), borrow=reader.in_place, whole=False)
+    base = reader.lowering.log_base_measure(values[own, None], ~np.isnan(values[own, None]))
+    assert found.log_base_measure == pytest.approx(base, rel=1e-12)
+    assert log_likelihood(model, params, path) == pytest.approx(log_likelihood(model, params, values), rel=1e-12)
+    values[2 * read.SHARE + 1] = -1
+    np.save(path, values)
+    with pytest.raises(DataError, match=f"row {2 * read.SHARE + 1} of"):
+        log_likelihood(model, params, path)
 
 
 def test_chunks_are_neither_short_nor_long() -> None:

@@ -32,7 +32,7 @@ def test_sums_are_those_of_a_loop(n, backend):
     found = tally(given, starts, BINS, 2.5)
     opens = set(starts.tolist())
     for d, column in enumerate(given):
-        sums, counts = np.zeros(7), np.zeros(BINS.count, int)
+        sums, counts = np.zeros(7), np.zeros(BINS.size, int)
         for t, x in enumerate(column):
             if math.isnan(x):
                 continue
@@ -54,7 +54,7 @@ def test_equal_numbers_do_not_vary(backend):
 @pytest.mark.parametrize("n", [1, 70, 3000])
 def test_numbers_are_given_by_their_bins(n, backend):
     given, _ = numbers(n)
-    wanted = np.random.default_rng(3).random((2, BINS.count)) < 0.3
+    wanted = np.random.default_rng(3).random((2, BINS.size)) < 0.3
     wanted[0, [0, -1]] = True
     for column, own, found in zip(given, wanted, numbers_in(given, BINS, wanted), strict=True):
         bins = np.clip(np.floor((column + 2.0) * 10), 0, 39)
@@ -64,4 +64,4 @@ def test_numbers_are_given_by_their_bins(n, backend):
 
 def test_nothing_there_is_nothing(backend):
     found = tally(np.full((1, 50), np.nan), np.zeros(0), BINS, 2.5)
-    assert found.count == found.pairs == found.in_bins.sum() == 0
+    assert found.seen == found.pairs == found.in_bins.sum() == 0

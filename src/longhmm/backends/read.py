@@ -48,10 +48,7 @@ class Reader:
         self.lowering, self.kind = lowering, kind_of(model.emission, lowering)
         whole = (sequences.in_memory or sequences.mapped) and not sequences.has_mask and sequences.dtype.kind == "f"
         self.moves = RowMoves(model, sequences) if lowering is not None and model.transitions.varies else None
-        # Of a file, values that functions are taken of are looked at first.
-        direct = lowering is not None and (
-            lowering.rows_are_values or (lowering.terms and sequences.in_memory and native.usable())
-        )
+        direct = lowering is not None and (lowering.rows_are_values or (lowering.terms and native.usable()))
         self.in_place = bool(direct) and whole
 
     def block_rows(self, *, copied: bool) -> int:
@@ -66,6 +63,7 @@ class Reader:
             numbers = self.sequences.source.read(start, stop)
             if not self.sequences.in_memory:
                 self.sequences.check(start, {"values": numbers})
+                base = self._look_at(numbers, start, own)
         else:
             block = self.sequences.rows(start, stop, self.model.lags)
             if not self.sequences.in_memory:
@@ -75,13 +73,24 @@ class Reader:
                 return Read(start, size, rows)
             numbers = _values(block) if borrow and self.lowering.terms else _numbers(self.lowering, block)
             if self.lowering.has_base_measure and not self.sequences.in_memory:
-                parts = (slice(i, min(i + SHARE, own[1] - start)) for i in range(own[0] - start, own[1] - start, SHARE))
-                base = float(sum(self.lowering.log_base_measure(block.values[i], block.observed[i]) for i in parts))
+                shares = _shares(own[0] - start, own[1] - start)
+                base = float(sum(self.lowering.log_base_measure(block.values[i], block.observed[i]) for i in shares))
         if borrow:
             memory = np.ascontiguousarray(numbers)
             return Read(start, size, rows, native.borrowed(memory, self.lowering.terms), memory, moves, base)
         numbers = np.pad(numbers, ((0, size - len(numbers)), (0, 0)), constant_values=np.nan)
         return Read(start, size, rows, numbers, None, moves, base)
+
+    def _look_at(self, values: np.ndarray, start: int, own: tuple[int, int]) -> float:
+        """Refuse values of a file that functions are taken of where these have none; the base measure of `own` rows."""
+        base = 0.0
+        for i in _shares(0, len(values)) if self.lowering.terms else ():
+            observed = ~np.isnan(values[i])
+            self.model.check_rows(self.sequences, values[i], observed, start + i.start)
+            inside = slice(max(own[0] - start - i.start, 0), max(own[1] - start - i.start, 0))
+            if self.lowering.has_base_measure:
+                base += float(self.lowering.log_base_measure(values[i][inside], observed[inside]))
+        return base
 
     def numbers(self, start: int, stop: int) -> np.ndarray:
         """Numbers `(n, width)` of rows of the emission's lowering, NaN where missing."""
@@ -98,6 +107,10 @@ class Reader:
                 blocks = self.sequences.blocks(SHARE)
                 known[key] = float(sum(lowering.log_base_measure(*rows[:2]) for _, rows in blocks))
         return known[key]
+
+
+def _shares(start: int, stop: int) -> list[slice]:
+    return [slice(i, min(i + SHARE, stop)) for i in range(start, stop, SHARE)]
 
 
 def chunk_length(sequences: Sequences) -> int:

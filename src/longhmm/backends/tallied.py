@@ -27,24 +27,24 @@ class _Tallied(ctypes.Structure):
 class Bins(NamedTuple):
     """So many of equal width between -most and most; the first and the last hold all numbers beyond."""
 
-    count: int
+    size: int
     most: float
 
     @property
     def per(self) -> float:
-        return self.count / (2 * self.most)
+        return self.size / (2 * self.most)
 
     def of(self, numbers: np.ndarray) -> np.ndarray:
-        """Those of numbers `(n,)`, and `count` where one is missing."""
-        found = np.clip((numbers + self.most) * self.per, 0, self.count - 1)
-        return np.where(np.isnan(found), self.count, found).astype(np.int64)
+        """Those of numbers `(n,)`, and `size` where one is missing."""
+        found = np.clip((numbers + self.most) * self.per, 0, self.size - 1)
+        return np.where(np.isnan(found), self.size, found).astype(np.int64)
 
 
 class Tally(NamedTuple):
     """Of each feature `(D,)`: distances from `origin`, their pairs of neighbours, and counts `(D, bins)`."""
 
     origin: np.ndarray
-    count: np.ndarray
+    seen: np.ndarray
     sum: np.ndarray
     squares: np.ndarray
     pairs: np.ndarray
@@ -58,12 +58,12 @@ def tally(numbers: np.ndarray, starts: np.ndarray, bins: Bins, far: float) -> Ta
     """Of numbers `(D, n)`, NaN where missing; rows at `starts`, rising, have nothing to do with the one before."""
     starts = np.ascontiguousarray(starts, np.int64)
     origin = np.array([_some(column) for column in numbers])
-    counts = np.zeros((len(numbers), PARTS, bins.count + 1), np.uint32)
+    counts = np.zeros((len(numbers), PARTS, bins.size + 1), np.uint32)
     sums = np.zeros((len(numbers), PARTS, SUMS))
     if not _run(numbers, starts, origin, bins, far, None, None, None, counts, sums):
         sums[:, 0] = [_sums(*each, starts, far) for each in zip(numbers, origin, strict=True)]
-        counts[:, 0] = [np.bincount(bins.of(column), minlength=bins.count + 1) for column in numbers]
-    return Tally(origin, *sums.sum(axis=1).T, counts.sum(axis=1, dtype=np.int64)[:, :-1])
+        counts[:, 0] = [np.bincount(bins.of(column), minlength=bins.size + 1) for column in numbers]
+    return Tally._make([origin, *sums.sum(axis=1).T, counts.sum(axis=1, dtype=np.int64)[:, :-1]])
 
 
 def numbers_in(numbers: np.ndarray, bins: Bins, wanted: np.ndarray) -> list[np.ndarray]:
@@ -84,7 +84,7 @@ def _run(numbers: np.ndarray, starts: np.ndarray, origin: np.ndarray, bins: Bins
     library: Any = native.library() if native.available() else None
     if not hasattr(library, "longhmm_tallied"):
         return False
-    sizes = (numbers.shape[1], len(numbers), len(starts), bins.count)
+    sizes = (numbers.shape[1], len(numbers), len(starts), bins.size)
     asked = _Tallied(*sizes, at(numbers), at(starts), at(origin), -bins.most, bins.per, far, *map(at, arrays))
     library.longhmm_tallied(ctypes.byref(asked), WHOLE(native.threads()))
     return True

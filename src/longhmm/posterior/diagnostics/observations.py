@@ -116,14 +116,14 @@ def _judged(columns: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
     bins = Bins(1 << max(10, (columns.shape[1] // IN_BIN).bit_length()), FAR)
     found = tally(columns, starts, bins, FAR)
-    n = found.count
+    n = found.seen
     distance = normal_distances(columns, bins, found.in_bins)
     with np.errstate(divide="ignore", invalid="ignore"):  # of features that were hardly seen
         mean = found.sum / n
         variance = found.squares / n - mean**2
         together = found.products - mean * found.of_pairs + found.pairs * mean**2
         chance = kolmogorov((n**0.5 + 0.12 + 0.11 * n**-0.5) * distance)  # as Stephens has it for finite n
-        tails = (found.far / n, bdtrc(found.far - 1, n, 2 * ndtr(-FAR)))
+        tails = (found.far / n, bdtrc(found.far - 1, n.astype(np.int64), 2 * ndtr(-FAR)))
         numbers = (together / (found.pairs * variance), found.pairs**-0.5, distance, chance, *tails)
     return np.where((found.pairs >= FEWEST) & (variance > 0), numbers, np.nan)
 

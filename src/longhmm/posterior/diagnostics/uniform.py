@@ -38,7 +38,7 @@ def _attained(
 @lru_cache(maxsize=2)
 def _below_edges(bins: Bins) -> np.ndarray:
     """`(bins + 1,)`, what a standard normal number is below with these probabilities: the outer bins have no ends."""
-    return np.asarray(ndtr(np.r_[-np.inf, np.arange(1, bins.count) / bins.per - bins.most, np.inf]))
+    return np.asarray(ndtr(np.r_[-np.inf, np.arange(1, bins.size) / bins.per - bins.most, np.inf]))
 
 
 def points(draws: int) -> np.ndarray:
