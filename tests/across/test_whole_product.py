@@ -110,7 +110,8 @@ def test_it_goes_the_whole_way(name: str, tmp_path: Path) -> None:
     table, file, run = table_of(kind), tmp_path / "table.csv", tmp_path / "run"
     table.to_csv(file, index=False)
     chosen = ["--columns", ",".join(kind.columns), "--group", "ID"]
-    told("fit", file, "--states", 2, "--draws", 20, "--chains", 2, "--out", run, *chosen, *kind.options)
+    said = told("fit", file, "--states", 2, "--draws", 20, "--chains", 2, "--out", run, *chosen, *kind.options)
+    assert "Verdict: " in said
     told("decode", run, "--out", tmp_path / "events.csv")
     assert sum(pd.read_csv(tmp_path / "events.csv").eval("end - start")) == ROWS
     told("report", run)
@@ -131,7 +132,7 @@ def test_it_goes_the_whole_way(name: str, tmp_path: Path) -> None:
     assert np.isfinite(posterior.predictive_log_prob(data, draws=2).mean)
     params = posterior.mean_params()
     assert len(lh.simulate(posterior.model, params, ROWS, seed=1, **along)[1]) == ROWS
-    assert posterior.diagnose(data, gradients=2, blocks=20).reason
+    assert posterior.verdict is not None
 
     how: dict[str, Any] = dict(chains=1, draws=2, warmup=2, init=params, progress=False, verdict=False)
     for sampler in (lh.NUTS(), lh.SGLD(1e-6)):

@@ -1,6 +1,16 @@
 """Models that a comparison ranks: by number of states, noise, baseline and dwell times, with names that say so."""
 
+from functools import partial
+
+import numpy as np
+import pytest
+
 from longhmm.cli.alternatives import alternatives
+from longhmm.cli.options import build_model
+from longhmm.data.sequences import open_data
+from longhmm.errors import ModelError
+
+SAID = []
 
 
 def build(n, *, noise, drift, durations):
@@ -8,7 +18,7 @@ def build(n, *, noise, drift, durations):
 
 
 def test_every_combination_has_a_name():
-    found = alternatives([1, 2], ["none", "ar:2"], [0, 9], None, build)
+    found = alternatives([1, 2], ["none", "ar:2"], [0, 9], None, build, SAID.append)
     assert found == {
         "1 state": (1, None, None, None),
         "1 state, drift 9": (1, None, 9, None),
@@ -22,13 +32,28 @@ def test_every_combination_has_a_name():
 
 
 def test_without_options_only_numbers_of_states_differ():
-    assert alternatives([3], None, None, None, build) == {"3 states": (3, None, None, None)}
+    assert alternatives([3], None, None, None, build, SAID.append) == {"3 states": (3, None, None, None)}
 
 
 def test_dwell_times_are_those_of_several_states():
-    found = alternatives([1, 2], None, None, ["geometric", "gamma:30"], build)
+    found = alternatives([1, 2], None, None, ["geometric", "gamma:30"], build, SAID.append)
     assert found == {
         "1 state": (1, None, None, None),
         "2 states": (2, None, None, None),
         "2 states, gamma:30": (2, None, None, "gamma:30"),
     }
+
+
+def test_what_cannot_be_is_left_out_and_said():
+    """Noise, drift and dwell times in one comparison: states remember levels or how long they last, not both."""
+    data = open_data(np.random.default_rng(0).normal(size=500))
+    models, said = partial(build_model, "gaussian", data=data, priors=[], stay=None), []
+    found = alternatives([2], ["none", "ar:1"], [0, 3], ["geometric", "gamma:4"], models, said.append)
+    drifts = ["2 states", "2 states, drift 3", "2 states, ar:1", "2 states, ar:1, drift 3"]
+    assert set(found) == {*drifts, "2 states, gamma:4", "2 states, drift 3, gamma:4"}
+    assert [each.partition(", since ")[0] for each in said] == [
+        "Left out: 2 states, ar:1, gamma:4",
+        "Left out: 2 states, ar:1, drift 3, gamma:4",
+    ]
+    with pytest.raises(ModelError, match="emission of the present state alone"):
+        alternatives([2], ["ar:1"], None, ["gamma:4"], models, said.append)

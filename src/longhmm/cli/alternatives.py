@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from longhmm.cli.options import modelling
+from longhmm.errors import ModelError
 
 if TYPE_CHECKING:
     from longhmm.model.hmm import HMM
@@ -23,14 +24,23 @@ def alternatives(
     drift: list[int] | None,
     durations: list[str] | None,
     build: Callable[..., "HMM"],
+    say: Callable[[str], None],
 ) -> dict[str, "HMM"]:
-    """By name, what `build(n_states, noise=..., drift=..., durations=...)` makes; one state has no dwell times."""
-    found = {}
+    """By name, what `build(n_states, noise=..., drift=..., durations=...)` makes; one state has no dwell times. What
+    cannot be, as states that remember levels and how long they last, is left out where others are left, and said."""
+    found, refused = {}, None
     for n, *own in itertools.product(numbers, noise or [WHITE], drift or [0], durations or [GEOMETRIC]):
         usual = own[0] == WHITE, own[1] == 0, own[2] == GEOMETRIC or n == 1
         coloured, knots, lasting = (None if plain else each for plain, each in zip(usual, own, strict=True))
         said = [f"{n} state{'s' if n > 1 else ''}", coloured, f"drift {knots}" if knots else None, lasting]
         name = ", ".join(str(each) for each in said if each)
-        if name not in found:
-            found[name] = build(n, noise=coloured, drift=knots, durations=lasting)
+        try:
+            found[name] = found.get(name) or build(n, noise=coloured, drift=knots, durations=lasting)
+        except ModelError as error:
+            if coloured is None or lasting is None:
+                raise
+            refused = error
+            say(f"Left out: {name}, since {error}")
+    if refused is not None and not found:
+        raise refused
     return found

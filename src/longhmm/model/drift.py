@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KNOTS = 20
-SCALE = 0.01  # of the steps, in standard deviations of the data
+SCALE = 0.01  # of the steps, in standard deviations of the data; of the logarithm of a gain as it is
 DEGREE = 3
 PIECES = np.array([1.0, 11.0, 11.0, 1.0]) / 24  # integrals over one interval of the terms that are not 0 there
 
@@ -62,6 +62,8 @@ class Drift(Tree):
         scale: s, of the steps between its coefficients; a hundredth of the standard deviation of the data by default.
         rows: how many rows it extends over: those of the data that are fitted, unless given. Beyond, it stays where it
             ended.
+        gain: whether all that lies above the baseline, levels and noise, is multiplied by a slow gain as well, whose
+            logarithm is such a spline, too.
 
     >>> import longhmm as lh
     >>> lh.Gaussian(drift=lh.Drift(knots=40))
@@ -70,11 +72,14 @@ class Drift(Tree):
 
     weighs: ClassVar[bool] = False  # every row has its place in time
 
-    def __init__(self, knots: int = KNOTS, *, scale: float | None = None, rows: int | None = None) -> None:
+    def __init__(
+        self, knots: int = KNOTS, *, scale: float | None = None, rows: int | None = None, gain: bool = False
+    ) -> None:
         check_whole("knots", knots, 1, ModelError)
         if scale is not None and not (np.ndim(scale) == 0 and 0 < scale < np.inf):
             raise ModelError(f"scale must be a positive number, got {scale!r}.")
         self.knots, self.scale = int(knots), None if scale is None else np.array(scale, np.float64)
+        self.gain = Drift(knots, scale=SCALE) if gain else None
         self.formula: Formula | None = CLOCK
         self.linear = Terms(n_covariates=1)
         if rows is not None:
@@ -85,7 +90,7 @@ class Drift(Tree):
     def given(cls, drift: Any) -> Drift:
         """What a user means, or what was stored."""
         if isinstance(drift, Mapping):
-            found = cls(drift["knots"], scale=drift["scale"])
+            found = cls(drift["knots"], scale=drift["scale"], gain=drift.get("gain", False))
             found.linear = Terms.rebuilt(drift["time"]) if drift["time"] is not None else found.linear
             return found
         if isinstance(drift, int | np.integer) and not isinstance(drift, bool):
@@ -97,10 +102,11 @@ class Drift(Tree):
     def options(self) -> dict[str, Any]:
         """Plain values that rebuild it."""
         scale = None if self.scale is None else float(self.scale)
-        return {"knots": self.knots, "scale": scale, "time": self.linear.options() if self.is_met else None}
+        found = {"knots": self.knots, "scale": scale, "time": self.linear.options() if self.is_met else None}
+        return found if self.gain is None else {**found, "gain": True}
 
     def __repr__(self) -> str:
-        return f"Drift(knots={self.knots})"
+        return f"Drift(knots={self.knots}{'' if self.gain is None else ', gain=True'})"
 
     @property
     def text(self) -> str:
@@ -308,5 +314,8 @@ def still(model: Any) -> Any:
 
 def on_baseline(model: Any, optima: list[Any]) -> list[Any]:
     """Optima of `still(model)` as places to begin for the model: with a baseline that does not move."""
-    none = np.zeros(model.emission.parameters(model.n_states)["drift"].shape)
-    return [each._replace(params={**each.params, "drift": none}) for each in optima]
+    table = model.emission.parameters(model.n_states)
+    none = {
+        name: np.zeros(table[name].shape) for name in ("drift", "gain")[: 1 + (model.emission.drift.gain is not None)]
+    }
+    return [each._replace(params={**each.params, **none}) for each in optima]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 SUMMARY = ["mean", "lower", "upper"]
 _values = jax.jit(lambda emission, params, rows: emission.values(params, rows))
 _baseline = jax.jit(lambda emission, params, rows: emission.baseline(params, rows))
+_gain = jax.jit(lambda emission, params, rows: emission.gain(params, rows))
 
 
 class Following(Draws):
@@ -79,10 +80,13 @@ class Following(Draws):
         used = {axis for axes, _ in found.values() for axis in axes}
         return xr.Dataset(found, coords={**{axis: named[axis] for axis in named if axis in used}, **beside})
 
-    def baseline(self, points: int = 200, *, interval: float = 0.9, draws: int = 200) -> pd.DataFrame:
+    def baseline(
+        self, points: int = 200, *, interval: float = 0.9, draws: int = 200, gain: bool = False
+    ) -> pd.DataFrame:
         """The slow baseline of a model with a drift, which is added to the levels of all states.
 
         Args:
+            gain: the gain instead, of a model that has one: by what levels and noise are multiplied.
             points: how many rows to look at, from the first to the last of the data that were fitted.
             interval: probability of the central interval at every point.
             draws: how many draws to look at.
@@ -95,12 +99,16 @@ class Following(Draws):
         emission: Any = self.model.emission
         if emission.drift is None:
             raise ModelError(f"baseline() needs a model with a drift, as Gaussian(drift=20), got {emission!r}.")
-        time = emission.drift.linear
+        if gain and emission.drift.gain is None:
+            raise ModelError(f"gain needs a model that has one, as Gaussian(drift=Drift(gain=True)), got {emission!r}.")
+        time, dim = emission.drift.linear, 1 if gain else emission.dim
         rows = np.rint(np.linspace(time.centre[0], time.centre[0] + time.spread[0] - 1, points))
         seen = np.zeros((points, time.n_covariates))
         seen[:, time.own[0]] = rows
-        found = np.stack([in_float64(_baseline, emission, params, seen) for params in self.iterate(draws)])
+        found = np.stack(
+            [in_float64(_gain if gain else _baseline, emission, params, seen) for params in self.iterate(draws)]
+        )
         lower, upper = central(found, interval, "inverted_cdf")
         numbers = dict(mean=found.mean(axis=0).ravel(), lower=lower.ravel(), upper=upper.ravel())
-        features = np.tile(np.arange(emission.dim), points)
-        return pd.DataFrame(dict(row=np.repeat(rows.astype(np.int64), emission.dim), feature=features, **numbers))
+        features = np.tile(np.arange(dim), points)
+        return pd.DataFrame(dict(row=np.repeat(rows.astype(np.int64), dim), feature=features, **numbers))

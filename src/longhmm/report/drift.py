@@ -15,6 +15,9 @@ def baseline(subject: Subject) -> list[Safe]:
     ends = f"{number(middle.min(), 3)} and {number(middle.max(), 3)} {subject.model_unit}".rstrip()
     said = element("p", f"All levels move together, by between {ends} about their mean.")
     rate, unit = subject.rate, subject.model_unit
-    return [
+    found = [
         section("h3", "Baseline", said, picture("baseline", lambda: plots.baseline(posterior, rate=rate, unit=unit)))
     ]
+    if posterior.model.emission.drift.gain is not None:
+        found.append(section("h3", "Gain", picture("gain", lambda: plots.baseline(posterior, rate=rate, gain=True))))
+    return found

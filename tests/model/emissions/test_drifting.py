@@ -25,8 +25,15 @@ WHITE = lh.Gaussian(drift=lh.Drift(KNOTS, rows=ROWS))
 COLOURED = lh.Gaussian(
     noise=lh.MANoise(1, lags=2, latest=False), response=lh.StepResponse([0.6, 1.0]), drift=lh.Drift(KNOTS, rows=ROWS)
 )
-CASES: list[tuple[Any, dict[str, Any]]] = [(WHITE, LEVELS), (COLOURED, {**LEVELS, "theta": np.array([0.5])})]
-EVERY = pytest.mark.parametrize(("emission", "params"), CASES, ids=["white", "coloured"])
+LOUDER = lh.Gaussian(noise=lh.MANoise(1, lags=2, latest=False), response=lh.StepResponse([0.6, 1.0]))
+LOUDER = lh.Drifting(LOUDER, lh.Drift(KNOTS, rows=ROWS, gain=True))
+CASES: list[tuple[Any, dict[str, Any]]] = [
+    (WHITE, LEVELS),
+    (COLOURED, {**LEVELS, "theta": np.array([0.5])}),
+    (lh.Gaussian(drift=lh.Drift(KNOTS, rows=ROWS, gain=True)), {**LEVELS, "gain": wandering(KNOTS, 0.3, 5)}),
+    (LOUDER, {**LEVELS, "theta": np.array([0.5]), "gain": wandering(KNOTS, 0.3, 5)}),
+]
+EVERY = pytest.mark.parametrize(("emission", "params"), CASES, ids=["white", "coloured", "gain", "coloured gain"])
 
 
 def ragged(model: lh.HMM, params: Any) -> list[np.ndarray]:
@@ -36,7 +43,7 @@ def ragged(model: lh.HMM, params: Any) -> list[np.ndarray]:
     return sequences
 
 
-def by_enumeration(emission: Any, params: Any, sequence: np.ndarray, away: np.ndarray) -> tuple[float, np.ndarray]:
+def by_enumeration(params: Any, sequence: np.ndarray, away: np.ndarray, gain: np.ndarray) -> tuple[float, np.ndarray]:
     """Log likelihood and state probabilities from all paths, straight from the definition."""
     y, n = sequence[:, 0], len(sequence)
     coloured = "theta" in params
@@ -49,8 +56,11 @@ def by_enumeration(emission: Any, params: Any, sequence: np.ndarray, away: np.nd
     shown = sum(step * held[:, len(steps) - 1 - lag : len(steps) - 1 - lag + n] for lag, step in enumerate(steps))
     for t in range(len(phi), n):
         if not np.isnan(y[t - len(phi) : t + 1]).any():
-            past = sum(phi[lag] * (y[t - 1 - lag] - away[t] - shown[:, t - 1 - lag]) for lag in range(len(phi)))
-            logs = logs + stats.norm.logpdf(y[t], away[t] + shown[:, t] + past, params["sd"][paths[:, t]])
+            before = [(y[t - 1 - lag] - away[t]) / gain[t] - shown[:, t - 1 - lag] for lag in range(len(phi))]
+            mean = away[t] + gain[t] * (
+                shown[:, t] + sum(weight * each for weight, each in zip(phi, before, strict=True))
+            )
+            logs = logs + stats.norm.logpdf(y[t], mean, gain[t] * params["sd"][paths[:, t]])
     total = np.logaddexp.reduce(logs)
     weights = np.exp(logs - total)
     return float(total), np.stack([weights @ (paths == state) for state in range(2)], axis=1)
@@ -60,9 +70,10 @@ def by_enumeration(emission: Any, params: Any, sequence: np.ndarray, away: np.nd
 def test_likelihood_and_probabilities_are_sums_over_all_paths(emission: Any, params: Any) -> None:
     model, params = lh.HMM(2, emission), {**params, "drift": wandering(KNOTS)}
     sequences, ends = ragged(model, params), np.cumsum([0, *LENGTHS])
-    spans = itertools.pairwise(ends)
-    away = [baseline(params["drift"], ROWS, np.arange(start, stop)) for start, stop in spans]
-    found = [by_enumeration(emission, params, *each) for each in zip(sequences, away, strict=True)]
+    rows = [np.arange(*span) for span in itertools.pairwise(ends)]
+    away = [baseline(params["drift"], ROWS, each) for each in rows]
+    gain = [np.exp(baseline(params.get("gain", np.zeros(KNOTS + 3)), ROWS, each)) for each in rows]
+    found = [by_enumeration(params, *each) for each in zip(sequences, away, gain, strict=True)]
     assert lh.log_likelihood(model, params, sequences) == pytest.approx(sum(one for one, _ in found), rel=1e-7)
     expected = np.concatenate([probabilities for _, probabilities in found])
     np.testing.assert_allclose(lh.state_probabilities(model, params, sequences), expected, atol=2e-6)
@@ -82,7 +93,7 @@ def test_the_gradient_is_that_of_differences(emission: Any, params: Any) -> None
 
     slope = lh.gradient(model, params, sequences)
     assert u["drift"].shape == (KNOTS + 2,)
-    for name, index in [("drift", 0), ("drift", 3), ("mean", 1)]:
+    for name, index in [("drift", 0), ("drift", 3), ("mean", 1), *([("gain", 2)] if "gain" in params else [])]:
         step = np.zeros_like(u[name])
         step[index] = 1e-4
         ends = [density({**u, name: u[name] + sign * step}) for sign in (1, -1)]
@@ -114,6 +125,9 @@ def test_it_is_stored_as_names_and_numbers() -> None:
     params = {"transition": MOVES, "df": [4.0, 5.0], "loc": [0.0, 1.0], "scale": [1.0, 1.0], "drift": wandering(7)}
     y = np.random.default_rng(1).normal(size=50)
     assert lh.log_likelihood(again, params, y) == lh.log_likelihood(model, params, y)
+    loud = lh.HMM(2, lh.Gaussian(drift=lh.Drift(7, gain=True))).resolve(y)
+    again = model_from_config(json.loads(json.dumps(model_to_config(loud))))
+    assert repr(again) == repr(loud) and list(again.emission.parameters(2)) == ["mean", "sd", "drift", "gain"]
     # A model that has not met data is stored, too.
     assert repr(model_from_config(model_to_config(lh.HMM(2, lh.Gaussian(drift=7)))).emission) == (
         "Gaussian(drift=Drift(knots=7))"
@@ -173,6 +187,22 @@ def test_a_baseline_and_levels_are_found_again() -> None:
         levels.append((ends[0] <= LEVELS["mean"]) & (LEVELS["mean"] <= ends[1]))
     assert 0.8 < np.mean(inside) < 0.98
     assert np.mean(levels) >= 0.7
+
+
+@pytest.mark.slow
+def test_a_gain_is_found_again(tmp_path: Any) -> None:
+    """Levels and noise grow and shrink by a tenth and more; intervals of the gain cover what made the data."""
+    rows, knots = 6000, 6
+    emission = lh.Gaussian(drift=lh.Drift(knots, rows=rows, gain=True))
+    truth = {**LEVELS, "drift": wandering(knots, 0.3, 1), "gain": wandering(knots, 0.1, 2)}
+    _, y = lh.simulate(lh.HMM(2, emission), truth, rows, seed=1)
+    posterior = lh.sample(lh.HMM(2, lh.Gaussian(drift=lh.Drift(knots, gain=True))), y, draws=200, progress=False)
+    found = posterior.baseline(points=50, gain=True)
+    true = np.exp(baseline(truth["gain"], rows, found["row"]))
+    assert np.ptp(true) > 0.2 and np.mean((found["lower"] <= true) & (true <= found["upper"])) > 0.7
+    assert np.abs(found["mean"] - true).max() < 0.1
+    page = posterior.report(y, tmp_path / "page.html", progress=False).read_text(encoding="utf-8")
+    assert ">Gain<" in page and ">Baseline<" in page
 
 
 @pytest.mark.slow

@@ -22,14 +22,15 @@ from longhmm.model.parameters import Parameter, Params, Pending
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
 
-NAME = "drift"
+NAME, GAIN = "drift", "gain"
 
 
 @EMISSIONS.register("drifting", offered=False)
 @like_its_emission("sees_transitions", "streams", "means", "cdf", "values")
 class Drifting(Emission):
     """`y_t - b(t)` follows an emission, with a baseline b of a few coefficients `drift (size,)`, or `(D, size)`; made
-    by `Gaussian(drift=Drift(...))`, too.
+    by `Gaussian(drift=Drift(...))`, too. With a gain g, common to all features, `(y_t - b(t)) / g(t)` does; `gain
+    (size,)` are coefficients of its logarithm.
 
     Where rows depend on rows before them, the baseline is taken to stand still over these few rows. Where there is no
     row to look at, as in `means`, it has its mean, 0.
@@ -83,25 +84,37 @@ class Drifting(Emission):
 
     @cached_property
     def specifications(self) -> dict[str, Any]:  # type: ignore[override]
-        return {**self.emission.specifications, NAME: self._own.prior or Pending(Baseline(self.drift))}
+        own = {name: each.prior or Pending(each.support) for name, each in self._own.items()}
+        return {**self.emission.specifications, **own}
 
     @property
-    def _own(self) -> Parameter:
+    def _own(self) -> dict[str, Parameter]:
         features = (self.dim,) if self.dim > 1 else ()
-        prior = RandomWalk(self.drift, features) if self.drift.scale is not None else None
-        return Parameter(NAME, (*features, self.drift.size), prior, None, Baseline(self.drift))
+        kinds = {NAME: (self.drift, features)}
+        if self.drift.gain is not None:
+            kinds[GAIN] = self.drift.gain, ()
+        return {
+            name: Parameter(
+                name,
+                (*tail, each.size),
+                RandomWalk(each, tail) if each.scale is not None else None,
+                None,
+                Baseline(each),
+            )
+            for name, (each, tail) in kinds.items()
+        }
 
     def parameters(self, n_states: int) -> dict[str, Parameter]:
-        return {**self.emission.parameters(n_states), NAME: self._own}
+        return {**self.emission.parameters(n_states), **self._own}
 
     @property
     def shared(self) -> tuple[str, ...]:  # type: ignore[override]
-        return (*self.emission.shared, NAME)
+        return (*self.emission.shared, *self._own)
 
     def axes(self, name: str, n_states: int) -> tuple[str, ...]:
-        if name != NAME:
+        if name not in self._own:
             return self.emission.axes(name, n_states)
-        return ("knot",) if self.dim == 1 else ("feature", "knot")
+        return ("knot",) if self.dim == 1 or name == GAIN else ("feature", "knot")
 
     @cached_property
     def regressions(self) -> Mapping[str, Any]:  # type: ignore[override]
@@ -157,16 +170,31 @@ class Drifting(Emission):
         found: jax.Array = self.drift.at(jnp.asarray(params[NAME]), covariates)
         return found if self.dim > 1 else found[..., None]
 
+    def gain(self, params: Params, covariates: Any) -> jax.Array:
+        """`(*rows, 1)`, by which levels and noise are multiplied; 1 where the model has no gain."""
+        if self.drift.gain is None:
+            return jnp.ones(1, jnp.asarray(params[NAME]).dtype)
+        return jnp.exp(self.drift.at(jnp.asarray(params[GAIN]), covariates))[..., None]
+
     def _without(self, params: Params, rows: Rows) -> Rows:
-        """Rows as they would be without the baseline."""
+        """Rows as they would be without the baseline and the gain."""
         if rows.covariates is None:
             return rows
-        away = self.baseline(params, rows.covariates)
-        lags = None if rows.lags is None else jnp.asarray(rows.lags) - away[..., None, :]
-        return rows._replace(values=jnp.asarray(rows.values) - away, lags=lags)
+        away, gain = self.baseline(params, rows.covariates), self.gain(params, rows.covariates)
+        lags = None if rows.lags is None else _above(jnp.asarray(rows.lags), away[..., None, :], gain[..., None, :])
+        return rows._replace(values=_above(jnp.asarray(rows.values), away, gain), lags=lags)
 
     def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
-        return self.emission.log_likelihoods(params, self._without(params, rows))
+        found = self.emission.log_likelihoods(params, self._without(params, rows))
+        if self.drift.gain is None or rows.covariates is None:
+            return found
+        # Densities of what was divided, for all numbers that have a say: of a row that looks back, all or none.
+        seen = jnp.ones(rows.values.shape, bool) if rows.observed is None else jnp.asarray(rows.observed)
+        if rows.lags is not None and self.lags:
+            whole = jnp.all(seen, axis=-1) & ~jnp.any(jnp.isnan(jnp.asarray(rows.lags)), axis=(-2, -1))
+            seen = jnp.broadcast_to(whole[..., None], seen.shape)
+        lost = jnp.sum(jnp.where(seen, jnp.log(self.gain(params, rows.covariates)), 0.0), axis=-1)
+        return found - lost.reshape(*lost.shape, *[1] * (found.ndim - lost.ndim))
 
     def cdf_of_rows(self, params: Params, rows: Rows) -> tuple[jax.Array, jax.Array] | None:
         return self.emission.cdf_of_rows(params, self._without(params, rows))
@@ -179,11 +207,17 @@ class Drifting(Emission):
         return self.emission.sample(key, params, states)
 
     def sample_after(self, key: jax.Array, params: Params, states: jax.Array, before: Before) -> jax.Array:
-        away = self.baseline(params, before.covariates)
-        lags = before.lags if before.lags is None else before.lags - away[:, None, :]
-        return away + self.emission.sample_after(key, params, states, before._replace(lags=lags))
+        away, gain = self.baseline(params, before.covariates), self.gain(params, before.covariates)
+        lags = before.lags if before.lags is None else _above(before.lags, away[:, None, :], gain[..., None, :])
+        return away + gain * self.emission.sample_after(key, params, states, before._replace(lags=lags))
 
     def fit(self, groups: list[np.ndarray]) -> dict[str, np.ndarray] | None:
         """Of the emission without a baseline, which is found with everything else."""
         found = self.emission.fit(groups)
-        return None if found is None else {**found, NAME: np.zeros(self._own.shape)}
+        return None if found is None else {**found, **{name: np.zeros(each.shape) for name, each in self._own.items()}}
+
+
+def _above(values: jax.Array, away: jax.Array, gain: jax.Array) -> jax.Array:
+    """What lies above a baseline, without its gain. NaN, a missing value, stays NaN, without a slope that is NaN."""
+    none = jnp.isnan(values)
+    return jnp.where(none, values, (jnp.where(none, away, values) - away) / gain)

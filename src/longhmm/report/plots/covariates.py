@@ -53,7 +53,13 @@ def along(
 
 
 def baseline(
-    posterior: Posterior, *, rate: float | None = None, unit: str = "", interval: float = 0.9, ax: Any = None
+    posterior: Posterior,
+    *,
+    rate: float | None = None,
+    unit: str = "",
+    interval: float = 0.9,
+    gain: bool = False,
+    ax: Any = None,
 ) -> Figure:
     """The slow baseline of a model with a drift, as a line with its interval.
 
@@ -61,16 +67,17 @@ def baseline(
         rate: samples per second, for an axis in seconds.
         unit: of the observations.
         interval: probability of the interval at every point.
+        gain: the gain instead, of a model that has one.
     """
-    found = posterior.baseline(interval=interval)
+    found, name = posterior.baseline(interval=interval, gain=gain), "gain" if gain else "baseline"
     features = sorted(set(found["feature"]))
     figure, grid = style.panels(len(features), 1, 8.0, 2.6, ax)
     for axes, feature in zip(grid, features, strict=True):
         own = found[found["feature"] == feature]
         x = own["row"] / rate if rate else own["row"]
-        axes.axhline(0.0, color="0.6", linewidth=0.8)
+        axes.axhline(float(gain), color="0.6", linewidth=0.8)
         axes.fill_between(x, own["lower"], own["upper"], color=colour(feature), alpha=0.25, linewidth=0)
         axes.plot(x, own["mean"], color=colour(feature), linewidth=1.8)
-        title = "baseline" if len(features) == 1 else f"baseline of feature {feature}"
-        tidy(axes, title=title, x="time (s)" if rate else "row", y=unit)
+        title = name if len(features) == 1 else f"{name} of feature {feature}"
+        tidy(axes, title=title, x="time (s)" if rate else "row", y="" if gain else unit)
     return figure
