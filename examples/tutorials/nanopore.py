@@ -119,6 +119,15 @@ print(again)
 # The same from a terminal, of the whole recording: `longhmm fit example:nanopore --states 2 --noise ma:3 --response
 # 0.29,0.73,1 --out run`, then `longhmm report run` and `longhmm view run`: see [the command
 # line](../command_line.md).
+#
+# ## What is still not in the model
+#
+# Ten times the data see more. Of the whole second the verdict is "the model does not fit", for two reasons: residuals
+# of the blocked pore have heavier tails (kurtosis 3.6), and the open level wanders slowly, so that intervals of
+# `mean[1]` should be 1.7 times as wide. With `drift=lh.Drift(20)`, in twelve times the processor time, the second
+# reason is gone (1.3), and the first stays (3.5); its intervals of spreads should be a tenth wider. In the tenth above
+# the open level wanders, too: intervals of `mean[1]` should be 1.24 ± 0.06 times as wide, which the verdict lets pass.
+# More terms of the moving average, `lh.MANoise(3, lags=12)`, leave 1.17 ± 0.06, in four times the processor time.
 
 # %%
 assert simple.verdict.kind == "the model does not fit" and "correlated" in simple.verdict.reason

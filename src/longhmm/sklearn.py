@@ -95,15 +95,18 @@ class BayesianHMM(BaseEstimator):
 
     def predict(self, X: Any, *, lengths: Any = None, covariates: Any = None) -> np.ndarray:
         """`(n_samples,)`, the most probable path of states at the posterior mean."""
-        return self.posterior_.decode(self._sequences(X, lengths, covariates)).astype(np.int64)
+        data = self._sequences(X, lengths, covariates)
+        return self.posterior_.decode(data).astype(np.int64)
 
     def predict_proba(self, X: Any, *, lengths: Any = None, covariates: Any = None) -> np.ndarray:
         """`(n_samples, n_states)`, the probability of every state given all of `X`, averaged over draws."""
-        return self.posterior_.state_probabilities(self._sequences(X, lengths, covariates), draws=self.predict_draws)
+        data = self._sequences(X, lengths, covariates)
+        return self.posterior_.state_probabilities(data, draws=self.predict_draws)
 
     def score(self, X: Any, y: Any = None, *, lengths: Any = None, covariates: Any = None) -> float:
         """Log predictive density of `X` per observation, averaged over draws; larger is better."""
-        return self.posterior_.score(self._sequences(X, lengths, covariates), draws=self.predict_draws).per_observation
+        data = self._sequences(X, lengths, covariates)
+        return self.posterior_.score(data, draws=self.predict_draws).per_observation
 
     def sample(
         self, n_samples: int = 1, *, random_state: Any = None, covariates: Any = None

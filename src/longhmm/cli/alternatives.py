@@ -1,5 +1,7 @@
 """Models that `longhmm compare` ranks: every number of states with each kind of noise, baseline and dwell times."""
 
+from __future__ import annotations
+
 import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -23,12 +25,13 @@ def alternatives(
     noise: list[str] | None,
     drift: list[int] | None,
     durations: list[str] | None,
-    build: Callable[..., "HMM"],
+    build: Callable[..., HMM],
     say: Callable[[str], None],
-) -> dict[str, "HMM"]:
+) -> dict[str, HMM]:
     """By name, what `build(n_states, noise=..., drift=..., durations=...)` makes; one state has no dwell times. What
     cannot be, as states that remember levels and how long they last, is left out where others are left, and said."""
-    found, refused = {}, None
+    found: dict[str, HMM] = {}
+    refused = None
     for n, *own in itertools.product(numbers, noise or [WHITE], drift or [0], durations or [GEOMETRIC]):
         usual = own[0] == WHITE, own[1] == 0, own[2] == GEOMETRIC or n == 1
         coloured, knots, lasting = (None if plain else each for plain, each in zip(usual, own, strict=True))

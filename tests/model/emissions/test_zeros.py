@@ -90,3 +90,15 @@ def test_what_does_not_fit_is_refused() -> None:
     for wrong in (lh.Gaussian(), lh.Gamma(dim=2), 3):
         with pytest.raises(ModelError, match="needs a family of one positive number or count"):
             lh.Hurdle(wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rate", [1e-12, 0.02, 0.3])
+def test_counts_that_are_almost_surely_0_are_drawn_given_that_they_are_not(rate):
+    """Among them rates at which drawing until no 0 is left would not end."""
+    model = lh.HMM(1, lh.Hurdle(lh.Poisson()))
+    _, y = lh.simulate(model, {"transition": [[1.0]], "zero": [0.0], "rate": [rate]}, 20_000, seed=1)
+    expected = stats.poisson(rate).pmf([1, 2]) / -np.expm1(-rate)
+    found = [np.mean(y == count) for count in (1, 2)]
+    assert y.min() == 1
+    np.testing.assert_allclose(found, expected, atol=4 * np.sqrt(0.25 / 20_000))
+    assert found[1] == pytest.approx(expected[1], abs=4 * np.sqrt(expected[1] / 20_000) + 1e-12)

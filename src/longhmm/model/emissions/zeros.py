@@ -22,6 +22,9 @@ from longhmm.model.parameters import Parameter, Params, make_parameter, specific
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary, subsample, summarise
 
+ROUNDS = 32  # of drawing again what was 0
+MOST = 10_000  # counts that are looked at after that; rounding leaves hardly any beyond
+
 
 @EMISSIONS.register("zero-inflated")
 class ZeroInflated(Emission):
@@ -125,16 +128,36 @@ class ZeroInflated(Emission):
     def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
         which, first = jax.random.split(key)
         values = self.emission.sample(first, params, states)
+        if self.truncates and self.discrete:
+            values = self._counted(first, params, states, values)
+        none = jax.random.uniform(which, values.shape) < jnp.asarray(params["zero"])[states][:, None]
+        return jnp.where(none, jnp.zeros((), values.dtype), values)
 
-        def again(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def _counted(self, key: jax.Array, params: Params, states: jax.Array, values: jax.Array) -> jax.Array:
+        """Counts given that they are not 0: drawn again for a while, which would not end where 0 is all but certain;
+        then by their distribution function, one count after the other."""
+
+        def again(_: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             drawn, key = carry
             key, one = jax.random.split(key)
             return jnp.where(drawn == 0, self.emission.sample(one, params, states), drawn), key
 
-        if self.truncates and self.discrete:
-            values, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[0] == 0), again, (values, first))
-        none = jax.random.uniform(which, values.shape) < jnp.asarray(params["zero"])[states][:, None]
-        return jnp.where(none, jnp.zeros((), values.dtype), values)
+        values, key = jax.lax.fori_loop(0, ROUNDS, again, (values, key))
+        share = jax.random.uniform(key, values.shape)
+        above = self._at_zero(params)[1]
+
+        def further(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+            drawn, below, count = carry
+            chances = jnp.exp(self.emission.log_density(params, count) - above)[states][:, None]
+            below = below + chances
+            return jnp.where((drawn == 0) & (share < below), count.astype(drawn.dtype), drawn), below, count + 1
+
+        def unfinished(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+            return jnp.any(carry[0] == 0) & (carry[2] < MOST)
+
+        start = values, jnp.zeros_like(share), jnp.ones((), share.dtype)
+        values = jax.lax.while_loop(unfinished, further, start)[0]
+        return jnp.where(values == 0, jnp.ones((), values.dtype), values)
 
 
 @EMISSIONS.register("hurdle")
