@@ -162,3 +162,13 @@ def test_the_adaptation_of_nuts_is_compiled_once(caplog):
     y = np.random.default_rng(0).normal(size=40)
     _, names = compiled(caplog, partial(lh.sample, lh.HMM(1, lh.Gaussian()), y, **how))
     assert names.count("_block") == 1 and names.count("_compiled") == 1
+
+
+def test_long_data_whose_states_stay_long_need_no_programs_of_their_own_but_one(caplog):
+    """The part of a search, and all data in several blocks, whose ends must be looked at, too."""
+    jax.clear_caches()
+    y, model = np.tile(np.repeat([0, 1], 3000), 100), lh.HMM(2, lh.Categorical(2)).resolve(np.array([0, 1]))
+    params = {"transition": [[0.9999, 0.0001], [0.0001, 0.9999]], "probs": [[0.51, 0.49], [0.49, 0.51]]}
+    short, again = (compiled(caplog, partial(lh.gradient, model, params, y[:n]))[1] for n in (40_000, 600_000))
+    assert {"_run", "_transfers", "propagate_forward", "propagate_backward"} <= set(short)
+    assert set(again) <= {"_run"} and len(again) <= 1

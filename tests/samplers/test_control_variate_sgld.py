@@ -145,3 +145,19 @@ def test_what_counts_as_drift():
     assert drifted(at_rest + np.array([0.0, -2.0, 0.0]), 2)
     apart = at_rest + 3 * np.array([1, -1, 1, 1])[:, None, None]  # separate modes are another matter
     assert not drifted(apart, 2)
+
+
+@pytest.mark.slow
+def test_wide_windows_that_say_much_are_few_and_give_the_same_posterior():
+    """States that stay long: a window says so much that four of them will do."""
+    model = lh.HMM(2, lh.Gaussian())
+    params = {"transition": [[0.998, 0.002], [0.003, 0.997]], "mean": [-0.4, 0.4], "sd": [1.0, 1.0]}
+    y = lh.simulate(model, params, 1_000_000, seed=1)[1]
+    chains, found = draw(model, y, draws=500)
+    assert found.windows.count < 16 and found.step_size * found.noise / (2 - found.step_size) < 0.1001
+    flat = Flat.like(found.mode)
+    draws = flat.ravel_numpy(chains.coordinates).reshape(-1, flat.size)
+    away = (draws - flat.ravel_numpy(found.mode)) @ np.linalg.inv(whitening(found.information)).T
+    # 2,000 draws, at least half of them effective, of about a standard normal: a skewed one is a little off.
+    np.testing.assert_allclose(away.mean(axis=0), 0.0, atol=0.15)
+    np.testing.assert_allclose(away.std(axis=0), 1.0, atol=0.1)

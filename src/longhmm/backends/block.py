@@ -42,6 +42,7 @@ class Own(NamedTuple):
 
 # Makes something small of the rows of a block, before anything leaves the place where they are.
 Reducer = Callable[[Own], Any]
+FEW, SHARED = 64, 512  # chunks from which on a single block shares programs, and their room: that of a copied block
 # A program of its own: of covariance matrices it takes long to compile, and several others need it.
 _natural = quick(lambda size, emission, params: lowering_with(emission, size).natural(params), static_argnums=0)
 
@@ -65,6 +66,7 @@ class Asked(NamedTuple):
 
     block: int = 0
     overlap: int = 0
+    inner: bool = False  # whatever lies behind it
     boundary: Boundary | None = None
     operators: bool = False
     paths: PathsWanted | None = None
@@ -146,9 +148,12 @@ class Blocks:
     def joined(self, index: int) -> np.ndarray:
         """`(W,)`, True where a chunk of a block continues the chunk before it, in whatever block."""
         place = self.place(index)
-        joined = np.zeros(ladder(place.size) if self.n_blocks == 1 else self.how.per_block, bool)
+        joined = np.zeros(self._room(place.size) if self.n_blocks == 1 else self.how.per_block, bool)
         joined[: place.size] = ~(place.opens & (place.left == 0))
         return joined
+
+    def _room(self, chunks: int) -> int:
+        return max(ladder(chunks), SHARED) if self.backend.in_place and chunks >= FEW else ladder(chunks)
 
     def run(self, asked: Asked) -> Any:
         """An `Outcome`, or transfer operators."""
@@ -156,7 +161,7 @@ class Blocks:
             block, read = self._read(asked)  # what it lends to the kernel lives as long as this name
             if asked.operators:
                 best = asked.paths is not None and not asked.paths.drawn
-                return np.asarray(_transfers(block, self.backend, best))
+                return np.asarray(_transfers[self.fused](block, self.backend, best))
             if asked.paths is None:
                 return self._marginals(asked, block, read)
             return self._paths(asked, asked.paths, block, read)
@@ -166,6 +171,8 @@ class Blocks:
         place = self.place(asked.block, around)
         lo, hi = int(place.begin[0] - place.left[0]), int(np.max(place.begin + place.core + place.right))
         joined = self.joined(asked.block)
+        if asked.inner:
+            joined = np.pad(joined, (0, self._room(len(joined)) - len(joined)))
         layout = place.moved(lo).padded(len(joined))
         # A forward recursion needs nothing behind a chunk, a path the next state.
         behind = 1 if asked.paths is not None else 0 if self.how.forward_only else around
@@ -229,7 +236,7 @@ class Blocks:
 
     def _ending(self, asked: Asked, layout: Layout) -> tuple[Layout, bool] | None:
         """The rows behind the last chunk as a chunk of their own, where they may be cut off, and whether they were."""
-        if asked.boundary is not None or self.how.forward_only or self.n_blocks == 1:
+        if asked.boundary is not None or asked.inner or self.how.forward_only or self.n_blocks == 1:
             return None
         chunks = self.chunks(asked.block)
         open_end = int(self.partition.locate(chunks[-1:], asked.overlap + 1).right[0]) > asked.overlap
@@ -319,6 +326,6 @@ def _find(
     return found, gap, steps[0], undefined, potentials if block.potentials is None else None
 
 
-@partial(jax.jit, static_argnames=("backend", "best"))
+@partial(either, static_argnames=("backend", "best"))
 def _transfers(block: _Block, backend: Backend, best: bool) -> jax.Array:
     return stitch.transfer_operators(backend, block.evaluated()[0], block.layout, best)

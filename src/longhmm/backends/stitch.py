@@ -167,7 +167,7 @@ _forward_gap = jax.jit(forward_gap, static_argnums=3)
 def block_gap(step: np.ndarray, forward_out: np.ndarray, forward_in: np.ndarray, best: bool) -> float:
     """On the host: how far the message `(K,)` that a block began with is from the one that left the block before."""
     with jax.enable_x64(True):
-        return float(_forward_gap(*map(jnp.asarray, (step, forward_out[None], forward_in[None])), best)[0])
+        return float(np.asarray(_forward_gap(step, forward_out[None], forward_in[None], best))[0])
 
 
 def _total_variation(one: jax.Array, other: jax.Array) -> jax.Array:

@@ -28,7 +28,7 @@ from longhmm.model.memory import unfold
 
 Progress = Callable[[int], None]
 EVERYTHING = Asked()
-PROBE = 16  # chunks with which an overlap is tried before all data are run, where that is a small part of them
+PROBE = 64  # chunks with which an overlap is tried first, where they are few of all; a part of the data has as many
 CLEARLY = 1e-4  # of the tolerance: some chunk of all disagrees far more than any of a few, and all would be run again
 MOST_KEPT = 1 << 24  # numbers in transfer operators; where there are more, they are computed a second time
 
@@ -152,13 +152,13 @@ class Stream:
     def _probe(self, overlap: int) -> bool:
         """Whether the first chunks clearly agree, which is cheap to find out where they are a small part of all."""
         how = self.blocks.how
-        if self.asked.paths is not None or self.blocks.partition.n_blocks <= 16 * PROBE:
+        if self.asked.paths is not None or self.blocks.partition.n_blocks <= 8 * PROBE:
             return True
         small = how._replace(per_block=PROBE, collect=None, reduce=None, probabilities=False)
         blocks = Blocks(small, self.blocks.model, self.blocks.sequences)
         first = min(self.begin * how.per_block // PROBE, blocks.n_blocks - 1)
         share = CLEARLY if overlap < OVERLAPS[-1] else 1.0  # behind the longest there are only operators
-        return bool(blocks.run(Asked(first, overlap)).gap <= share * self.tolerance)
+        return bool(blocks.run(Asked(first, overlap, inner=True)).gap <= share * self.tolerance)
 
     def _gap(self, outcome: Outcome) -> float:
         """How far the chunks of a block disagree with one another and with the block before."""
@@ -195,7 +195,7 @@ class Stream:
 
 def _on_host(run: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
     with jax.enable_x64(True):
-        return jax.tree.map(np.asarray, run(*map(jnp.asarray, arguments), **options))
+        return jax.tree.map(np.asarray, run(*arguments, **options))
 
 
 class Stretches:

@@ -145,8 +145,8 @@ class Sequences:
         size = sum(part.length * part.dim * part.dtype.itemsize for part in self.parts.values())
         if self.in_memory or not self.portable or size > IN_MEMORY:
             return self
-        held = self.gathered([(0, self.length)])
-        return held._but(executor=self.executor, context=self.context, origin=self.origin)
+        kept = {"executor": self.executor, "context": self.context, "origin": self.origin}
+        return self.gathered([(0, self.length)])._but(**kept)
 
     def lazy(self, start: int, stop: int) -> dict[str, Any]:
         """Rows of what another process cannot read by itself, as Dask arrays, for `holding`."""

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends.programs import quick
 from longhmm.data.executor import ahead
 from longhmm.errors import LongHMMError
 from longhmm.run.generator import folded, key_from, seed_words
@@ -237,7 +238,7 @@ def _compiled(
     return jax.lax.fori_loop(0, count, one_draw, (state, room))
 
 
-@partial(jax.jit, static_argnames=("most",))
+@partial(quick, level=1, static_argnames=("most",))
 def _compiled_together(sampler: Sampler, target: Target, states: Any, keys: jax.Array, *given: Any, most: int) -> Any:
     """All chains, stacked along the leading axis."""
     return jax.vmap(lambda state, key: _compiled(sampler, target, state, key, *given, most=most))(states, keys)

@@ -30,7 +30,8 @@ from longhmm.target.information import BLOCKS_PER_POINT, score_differences
 from longhmm.target.systematic import UnequalSampling, Windows
 from longhmm.target.target import Estimator, Target
 
-COUNTS = (16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
+COUNTS = (4, 8, 16, 32, 64, 128, 256, 512, 1024)  # numbers of windows to choose from
+FEWEST, SMALL_SHARE, WIDE = 16, 0.1, 500  # fewer, with less noise, only of so many rows that they are what a step costs
 STEP_OVERHEAD = 2000  # what a step costs beside its windows, in observations
 NOISE_POINTS = 256  # points at which the noise of the gradient is measured
 # In posterior standard deviations. The mean of the most skewed coordinate there is, the logarithm of an exponential
@@ -224,13 +225,13 @@ def tune(model: HMM, sequences: Sequences, start: Start, largest_step: float, no
     bar.phase("measuring the noise of gradients from windows", unit="rows")
     factor = whitening(mode.information)
     slope, counts = known_at(model, sequences, mode.coordinates, mode.seen)
-    unequal = None
-    if windows is not None:
-        unequal = _bind_windows(model, sequences, mode.coordinates, mode.windows, mode.buffer).source.unequal
+    at = model, sequences, mode.coordinates, mode.windows, mode.buffer
+    unequal = None if windows is None else _bind_windows(*at).source.unequal
     residuals, weights = window_spread(model, mode, sequences, factor, counts, unequal, seed)
     n_blocks = Partition(sequences.offsets, mode.windows.core_length).n_blocks
-    choices = [windows.count] if windows is not None else [each for each in COUNTS if each <= n_blocks] or [n_blocks]
     width = mode.windows.core_length + 2 * mode.buffer
+    least = 1 if width >= WIDE and n_blocks >= FEWEST else FEWEST
+    choices = [windows.count] if windows else [each for each in COUNTS if least <= each <= n_blocks] or [n_blocks]
     costs = []
     for count in choices:
         # The noise V of a gradient from so many windows, averaged over the posterior (F27).
@@ -239,7 +240,8 @@ def tune(model: HMM, sequences: Sequences, start: Start, largest_step: float, no
         noise = n_blocks**2 / count * sums
         largest = float(np.linalg.eigvalsh(noise)[-1])
         # The largest h whose share `h V / (2 - h)` of gradient noise in the stationary variance stays small.
-        step = float(min(largest_step, 2 * noise_share / (largest + noise_share)))
+        share = noise_share if windows is not None or count >= FEWEST else min(noise_share, SMALL_SHARE)
+        step = float(min(largest_step, 2 * share / (largest + share)))
         costs.append(((STEP_OVERHEAD + 2 * count * width) * (2 - step) / step, count, step, largest, noise))
     cost, count, step, largest, noise = min(costs, key=lambda choice: choice[0])
     return Tuned(

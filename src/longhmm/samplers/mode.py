@@ -74,8 +74,7 @@ def find_mode(
     """The best mode found from several starts: eight, and more where many states can be confused; or the one next to
     the coordinates `near`, at which the curvature is about known."""
     bar, guess = bar or Bar(False), None if near is None else near[1]
-    sizes = STAGES if near is None else ()
-    stages = [*(part_of(sequences, size) for size in sizes if sequences.length > 2 * size), sequences]
+    stages = [*(part_of(sequences, size) for size in STAGES if near is None and sequences.length > 2 * size), sequences]
     simple = still(model) if init is None and near is None else model  # a baseline is found once all else is in place
     if near is not None:
         optima = [Optimum(-np.inf, constrain(model, near[0]))]
@@ -104,8 +103,7 @@ def _with_best_rows(model: HMM, coordinates: Params, sequences: Sequences, progr
         return dict(coordinates)
     params = constrain(model, coordinates)
     counts = totals(model, params, sequences, progress=progress).transitions
-    allowed = model.transitions.allowed
-    weights = np.where(allowed, counts + model.transitions.concentration, 0.0)
+    weights = np.where(model.transitions.allowed, counts + model.transitions.concentration, 0.0)
     rows = weights / weights.sum(axis=1, keepdims=True)
     free = model.transitions.free_rows[:, None]
     return unconstrain(model, {**params, "transition": np.where(free, rows, params["transition"])})
@@ -133,8 +131,7 @@ def _newton(model: HMM, start: Params, sequences: Sequences, bar: Bar, guess: An
         scale = np.linalg.inv(np.linalg.cholesky(search.information)).T
         search.move(ascend(look, search.here, factor=scale, tolerance=SETTLED**0.5 / 2, steps=STEPS))
     information = curvature(search.here, search.seen) if search.information is guess else search.information
-    coordinates, passes = flat.unravel(search.here), search.passes
-    return Mode(coordinates, search.value, information, search.decrement, passes, search.seen)
+    return Mode(flat.unravel(search.here), search.value, information, search.decrement, search.passes, search.seen)
 
 
 class _Newton:

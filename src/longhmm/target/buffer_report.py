@@ -176,7 +176,7 @@ def block_scores(
     check_whole("core_length", core_length, 1)
     model.check_dim(sequences)
     some = Blocks.some(model, interior(model, params), sequences, core_length, blocks, seed)
-    return some.exact(16)[0], some.cut.n_blocks
+    return some.exact(max(16, core_length // 8))[0], some.cut.n_blocks  # long blocks are those of long memory
 
 
 class Blocks(NamedTuple):

@@ -54,3 +54,9 @@ def test_wrong_arguments_are_named(make: Callable[[], Any], message: str) -> Non
 )
 def test_impossible_values_are_reported(value: float, message: str) -> None:
     checks.impossible_value_is_reported(Categorical(3), value, message)
+
+
+def test_groups_are_fitted_with_a_probability_for_every_category() -> None:
+    emission = Categorical(3).resolve(summarise(np.array([0, 1, 2])))
+    groups = [np.array([[0.0], [0.0], [np.nan], [1.0]]), np.array([[2.0]])]
+    np.testing.assert_allclose(emission.fit(groups)["probs"], [[3 / 6, 2 / 6, 1 / 6], [1 / 4, 1 / 4, 2 / 4]])  # type: ignore[index]

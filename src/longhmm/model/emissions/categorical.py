@@ -11,7 +11,7 @@ from numpyro import distributions as dist
 from numpyro.distributions import Distribution, constraints
 
 from longhmm.errors import ModelError, check_whole
-from longhmm.model.conjugate import OneParameter, draw_dirichlet, expected_log_shares, one_parameter
+from longhmm.model.conjugate import OneParameter, draw_dirichlet, expected_log_shares, one_parameter, prior_numbers
 from longhmm.model.emissions import Emission
 from longhmm.model.emissions.family import Family
 from longhmm.model.lowering import TABLE, Lowering
@@ -22,9 +22,7 @@ from longhmm.model.summary import DataSummary
 if TYPE_CHECKING:
     from longhmm.data.sequences import Sequences
 
-
 MOST_CATEGORIES = 64  # of data that are taken for labels without being asked to
-
 ROWS_AT_ONCE = 1 << 20
 
 
@@ -108,6 +106,13 @@ class Categorical(Family):
     @property
     def lowering(self) -> TableLowering:
         return TableLowering(self, self.n_categories or 1)
+
+    def fit(self, groups: list[np.ndarray]) -> dict[str, np.ndarray] | None:
+        """The mean, not the mode: from a probability of 0 no search would come back."""
+        known = prior_numbers(self.parameters(len(groups))["probs"], (dist.Dirichlet,), (1.0,))
+        counts = [np.bincount(own[np.isfinite(own)].astype(int), minlength=self.n_categories or 1) for own in groups]
+        weights = counts + np.asarray(known[0] if known else 0.0)
+        return {"probs": weights / weights.sum(axis=1, keepdims=True)} if known else None
 
     def conjugate(self, n_levels: int, centre: Any) -> OneParameter | None:
         """Dirichlet probabilities: `q` are the concentrations."""
