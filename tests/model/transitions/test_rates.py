@@ -180,15 +180,14 @@ def test_rates_are_found_and_told(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sampler", [None, "NUTS", "SGLD"])
+@pytest.mark.parametrize("sampler", [None, lh.NUTS(), lh.SGLD(step_size=1e-6)], ids=["default", "NUTS", "SGLD"])
 def test_detailed_balance_holds_in_every_draw(sampler):
     moves = Rates(LOOP, dt=0.1, detailed_balance=True, fixed={"C1 -> C2": 1.0}, tied=[("C2 -> O", "O -> C2")])
     model = lh.HMM(3, lh.Gaussian(), transitions=moves)
     truth = {"rates": np.ones(6), **EMISSION}
     _, values = lh.simulate(model, truth, 2000, seed=4)
-    chosen = None if sampler is None else getattr(lh, sampler)()
     options = {"init": truth, "chains": 2, "draws": 30, "seed": 1, "progress": False, "verdict": False}
-    draws = lh.sample(model, values, sampler=chosen, **options).draws["rates"].values
+    draws = lh.sample(model, values, sampler=sampler, **options).draws["rates"].values
     q = dict(zip(moves.terms, np.moveaxis(draws, -1, 0), strict=True))
     around = q["C1 -> C2"] * q["C2 -> O"] * q["O -> C1"] / (q["C1 -> O"] * q["O -> C2"] * q["C2 -> C1"])
     np.testing.assert_allclose(around, 1.0, rtol=1e-4)
