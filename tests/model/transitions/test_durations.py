@@ -195,6 +195,10 @@ def test_priors():
     assert float(found) == pytest.approx(expected)
 
 
+def test_kinds_may_be_families():
+    assert lh.Durations(lh.NegativeBinomial()).kind == "negative-binomial" and lh.Durations(lh.Gamma()).kind == "gamma"
+
+
 def test_it_is_stored():
     for one in (model("gamma", 4, mean=dist.Gamma(2.0, 0.1)), model("free", 2, fresh=True), model("phase-type", 3)):
         config = json.loads(json.dumps(model_to_config(one)))

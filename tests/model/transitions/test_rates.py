@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import pandas as pd
 import pytest
 from scipy.linalg import expm
 
@@ -36,6 +37,19 @@ def test_schemes_are_read():
     assert Rates([("A", "B"), ("C", "B"), ("C", "A")], dt=1).steps == one_way.steps
     assert one_way.terms == ("A -> B", "C -> A", "C -> B")
     np.testing.assert_array_equal(one_way.allowed, [[1, 1, 0], [0, 1, 0], [1, 1, 1]])
+
+
+def test_a_matrix_of_names_is_a_scheme():
+    """Rates with one name are one rate; states keep the order of the rows."""
+    moves = Rates([["", "k_on"], ["k_off", None]], dt=1.0)
+    assert moves.states == ("1", "2") and moves.terms == ("1 -> 2", "2 -> 1") and moves.tied == ()
+    table = pd.DataFrame([[None, None, "a"], ["a", None, "b"], ["b", "c", None]], index=list("ABC"))
+    moves = Rates(table, dt=1.0, fixed={"C -> B": 3.0})
+    assert moves.states == ("A", "B", "C") and moves.n_free == 2
+    assert [[moves.terms[step] for step in group] for group in moves.tied] == [
+        ["A -> C", "B -> A"],
+        ["B -> C", "C -> A"],
+    ]
 
 
 @pytest.mark.parametrize("speed", [1e-6, 1e-2, 1.0, 30.0, 300.0])
@@ -163,6 +177,23 @@ def test_rates_are_found_and_told(tmp_path):
     assert "rates[2 -> 3]" in posterior.summary().index
     posterior.save(tmp_path / "run")
     np.testing.assert_array_equal(lh.load(tmp_path / "run").draws["rates"], posterior.draws["rates"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sampler", [None, lh.NUTS(), lh.SGLD(step_size=1e-6)], ids=["default", "NUTS", "SGLD"])
+def test_detailed_balance_holds_in_every_draw(sampler):
+    moves = Rates(LOOP, dt=0.1, detailed_balance=True, fixed={"C1 -> C2": 1.0}, tied=[("C2 -> O", "O -> C2")])
+    model = lh.HMM(3, lh.Gaussian(), transitions=moves)
+    truth = {"rates": np.ones(6), **EMISSION}
+    _, values = lh.simulate(model, truth, 2000, seed=4)
+    options = {"init": truth, "chains": 2, "draws": 30, "seed": 1, "progress": False, "verdict": False}
+    draws = lh.sample(model, values, sampler=sampler, **options).draws["rates"].values
+    q = dict(zip(moves.terms, np.moveaxis(draws, -1, 0), strict=True))
+    around = q["C1 -> C2"] * q["C2 -> O"] * q["O -> C1"] / (q["C1 -> O"] * q["O -> C2"] * q["C2 -> C1"])
+    np.testing.assert_allclose(around, 1.0, rtol=1e-4)
+    np.testing.assert_allclose(q["C1 -> C2"], 1.0, rtol=1e-5)
+    np.testing.assert_allclose(q["C2 -> O"], q["O -> C2"], rtol=1e-5)
+    assert np.std(q["C1 -> O"]) > 0
 
 
 @pytest.mark.slow

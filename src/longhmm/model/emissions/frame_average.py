@@ -71,8 +71,8 @@ class FrameAverage(Tied):
         return {"emission": self.emission, "substeps": self.substeps, "levels": levels}
 
     def beside(self, transitions: Any) -> Self:
-        if transitions.dt is None:
-            raise ModelError(f"FrameAverage needs transitions=Rates(...), got {transitions!r}.")
+        if transitions.dt is None or transitions.varies:
+            raise ModelError(f"FrameAverage needs transitions=Rates(...) with one dt, got {transitions!r}.")
         if self.tied and len(self.levels) != transitions.n_states:
             raise ModelError(f"levels must be one for each of {transitions.n_states} states, got {self.levels}.")
         return self._with(self.emission, transitions)

@@ -49,6 +49,8 @@ class Channels(Unmoved, TransitionModel):
         self, n: int, scheme: Any, *, dt: float | None = None, open_states: str | Sequence[str] | None = None
     ) -> None:
         check_whole("n", n, 1)
+        if getattr(scheme, "varies", False):
+            raise ModelError(f"Channels need rates and steps that are the same in every row, got {scheme!r}.")
         if isinstance(scheme, Rates) != (dt is None):
             raise ModelError(f"dt must be given once, beside the scheme or within Rates, got {dt!r} and {scheme!r}.")
         self.n, self.one = int(n), scheme if isinstance(scheme, Rates) else Rates(scheme, dt=dt)  # type: ignore[arg-type]

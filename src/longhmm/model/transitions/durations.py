@@ -22,6 +22,7 @@ from longhmm.model.transitions import TransitionModel
 from longhmm.model.transitions.dwell_kinds import KINDS, Kind
 from longhmm.model.transitions.hazards import Steps
 
+FAMILIES = {"NegativeBinomial": "negative-binomial", "Gamma": "gamma"}
 GEOMETRIC = "geometric"  # dwell times as those of an ordinary chain are called
 _long_run = jax.jit(long_run)
 _steps = jax.jit(lambda moves, parameters: jax.vmap(moves.steps)(parameters))
@@ -41,6 +42,7 @@ class Durations(TransitionModel):
             up to whole rows, with a mean and a shape; "free": one hazard, the chance to leave, for every phase;
             "phase-type": phases of geometric times, each longer on average than the one before, after each of which
             a visit ends or goes on (a Coxian distribution): visits of several kinds, brief and long, in one state.
+            The first two may also be `NegativeBinomial()` and `Gamma()`.
         phases: number of phases D of each state; 20 by default, and 2 of "phase-type". In other kinds dwell times
             beyond D rows have a geometric tail; one with a shape is right as far as its mean is well below 8 D, or 256.
         mean: prior of the mean of T - 1, in rows, or of the mean of each phase less 1; log-normal with median 20 and a
@@ -64,7 +66,7 @@ class Durations(TransitionModel):
 
     def __init__(
         self,
-        kind: str = "negative-binomial",
+        kind: Any = "negative-binomial",
         *,
         phases: int | None = None,
         mean: Any = None,
@@ -72,6 +74,7 @@ class Durations(TransitionModel):
         hazard: Any = None,
         fresh: bool = False,
     ) -> None:
+        kind = FAMILIES.get(type(kind).__name__, kind)
         if kind not in KINDS:
             raise ModelError(f"kind must be one of {', '.join(map(repr, KINDS))}, got {kind!r}.")
         phases = KINDS[kind].phases if phases is None else phases

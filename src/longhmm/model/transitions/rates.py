@@ -30,16 +30,33 @@ TERMS, SQUARINGS = 12, 7  # of the exponential: relative errors below 1e-12 up t
 ARROW = re.compile(r"\s*(<->|->|<-)\s*")
 
 
-def steps_of(scheme: Any) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
+def named_steps(scheme: Any) -> tuple[Any, list[str], list[list[str]]]:
+    """Of a square matrix that holds the name of the rate from each state to each other, nothing where there is no step
+    (None or ""): pairs of states, their order, and steps whose rates have one name. Other schemes stay as they are."""
+    rows = np.array(scheme, object)
+    if rows.ndim != 2 or rows.shape[0] != rows.shape[1]:
+        return scheme, [], []
+    named = np.array([[isinstance(name, str) and name != "" for name in row] for row in rows])
+    if named.diagonal().any():
+        return scheme, [], []
+    states = list(map(str, scheme.index if hasattr(scheme, "to_numpy") else range(1, len(rows) + 1)))
+    pairs = [(states[i], states[j]) for i, j in np.argwhere(named)]
+    groups: dict[str, list[str]] = {}
+    for (one, other), name in zip(pairs, rows[named], strict=True):
+        groups.setdefault(str(name), []).append(f"{one} -> {other}")
+    return pairs, states, [group for group in groups.values() if len(group) > 1]
+
+
+def steps_of(scheme: Any, states: Iterable[str] = ()) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]:
     """Names of the states, and the steps between them, of "C1 <-> C2 <-> O, O -> C1" or of pairs of names."""
     if not isinstance(scheme, str):
         try:
             scheme = ", ".join(f"{one} -> {other}" for one, other in scheme)
         except (TypeError, ValueError):
             raise ModelError(
-                f"scheme must be text such as 'C <-> O' or pairs of names of states, got {scheme!r}."
+                f"scheme must be text such as 'C <-> O', pairs of names of states or a matrix of names, got {scheme!r}."
             ) from None
-    names, found = [], []
+    names, found = list(states), []
     for part in filter(None, re.split(r"\s*[,;\n]\s*", scheme.strip())):
         tokens = ARROW.split(part)
         if len(tokens) < 3 or not all(re.fullmatch(r"\w+", name) for name in tokens[::2]):
@@ -55,17 +72,17 @@ def steps_of(scheme: Any) -> tuple[tuple[str, ...], tuple[tuple[int, int], ...]]
     return tuple(order), tuple(sorted(pairs))
 
 
-def exponential(generator: jax.Array) -> jax.Array:
+def exponential(generator: jax.Array, terms: int = TERMS, squarings: int = SQUARINGS) -> jax.Array:
     """`(K, K)`, expm of a generator times a time. Every term is positive, so that no entry loses digits, however small
     it is and in either precision: `exp(m (P - 1))` as a series in m P, then squared."""
     n_states = generator.shape[0]
     # Any number above the fastest exit gives the same matrix: it need not be differentiated.
     fastest = jax.lax.stop_gradient(jnp.max(-jnp.diagonal(generator))) + 1e-30
-    jumps, mean = jnp.eye(n_states, dtype=generator.dtype) + generator / fastest, fastest / 2**SQUARINGS
+    jumps, mean = jnp.eye(n_states, dtype=generator.dtype) + generator / fastest, fastest / 2**squarings
     found = identity = jnp.eye(n_states, dtype=generator.dtype)
-    for term in range(TERMS, 0, -1):
+    for term in range(terms, 0, -1):
         found = identity + _times(jumps, found) * (mean / term)
-    for _ in range(SQUARINGS):
+    for _ in range(squarings):
         found = found / jnp.sum(found, axis=1, keepdims=True)
         found = _times(found, found)
     return found / jnp.sum(found, axis=1, keepdims=True)
@@ -93,13 +110,17 @@ class Rates(TransitionModel):
 
     Args:
         scheme: steps between named states, "C1 <-> C2 <-> O", several chains with commas between them, or pairs of
-            names. States have the order of their first mention, or that of their numbers.
-        dt: seconds between two observations.
+            names. States have the order of their first mention, or that of their numbers. Or a square matrix (a table
+            with the names of states, or lists) with the name of the rate from each state to each other, empty where
+            there is no step: `[["", "k_on"], ["k_off", ""]]`. Rates with one name are tied.
+        dt: seconds between two observations; or the name of the covariate that holds the seconds since the row before.
         prior: of every rate, per second, or `{"C -> O": prior}` for some of them; log-normal with median 0.05 / dt and
             a standard deviation of 2 of the logarithm by default.
         fixed: rates that are known, `{"C -> O": 12.0}`.
         tied: groups of steps with the same rate, `[("C1 -> C2", "C3 -> C2")]`.
         detailed_balance: whether around every cycle the products of rates in both directions are equal.
+        scaled: rates in proportion to a covariate by name, `{"C -> O": "concentration"}`, each per second and unit.
+        sloped: rates exponential in one, `{"C -> O": "voltage"}`; the slopes of their logarithms end `rates`.
 
     >>> import longhmm as lh
     >>> lh.HMM(3, lh.Gaussian(), transitions=lh.Rates("C1 <-> C2 <-> O", dt=1e-4)).transitions
@@ -108,19 +129,41 @@ class Rates(TransitionModel):
 
     varies, parameter, axes = False, "rates", ("reaction",)
 
+    def __new__(
+        cls,
+        scheme: Any = None,
+        *,
+        dt: Any = None,
+        prior: Any = None,
+        fixed: Any = None,
+        tied: Any = (),
+        detailed_balance: bool = False,
+        scaled: Any = None,
+        sloped: Any = None,
+    ) -> Any:
+        if not (isinstance(dt, str) or scaled or sloped):
+            return super().__new__(cls)
+        named, step = (dt, 1.0) if isinstance(dt, str) else (None, dt)
+        one = cls(scheme, dt=step, prior=prior, fixed=fixed, tied=tied, detailed_balance=detailed_balance)
+        usual = prior is None or isinstance(prior, Mapping)
+        return TRANSITIONS.find("RatesByRow")(one, dt=named, usual=usual, scaled=scaled or {}, sloped=sloped or {})
+
     def __init__(
         self,
         scheme: Any,
         *,
-        dt: float,
+        dt: float | str,
         prior: Any = None,
         fixed: Mapping[str, float] | None = None,
         tied: Iterable[Iterable[str]] = (),
         detailed_balance: bool = False,
+        scaled: Mapping[str, str] | None = None,
+        sloped: Mapping[str, str] | None = None,
     ) -> None:
         if not isinstance(dt, (int, float, np.floating, np.integer)) or not 0 < dt < np.inf:
             raise ModelError(f"dt must be a positive number of seconds between observations, got {dt!r}.")
-        self.states, self.steps = steps_of(scheme)
+        scheme, order, alike = named_steps(scheme)
+        self.states, self.steps = steps_of(scheme, order)
         self.n_states, self.shape = len(self.states), (len(self.steps),)
         self.dt, self.balanced = np.array([float(dt)]), bool(detailed_balance)
         own = prior if isinstance(prior, Mapping) else {}
@@ -130,7 +173,7 @@ class Rates(TransitionModel):
         self.fixed = Named({self._step(name): np.asarray(value, np.float64) for name, value in (fixed or {}).items()})
         if not all(0 < value < np.inf for value in self.fixed.values()):
             raise ModelError(f"fixed must hold positive rates per second, got {fixed!r}.")
-        self.tied = tuple(tuple(self._step(name) for name in group) for group in tied)
+        self.tied = tuple(tuple(self._step(name) for name in group) for group in (*tied, *alike))
         wanted = np.zeros(len(self._conditions))
         wanted[: len(self.fixed)] = [np.log(value * dt) for value in self.fixed.values()]
         held = self._conditions @ self._basis

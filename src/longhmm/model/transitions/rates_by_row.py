@@ -1,0 +1,197 @@
+"""Kinetic schemes in which rates, or the time since the row before, differ from row to row.
+
+Rate r at row t is `q_r c_t exp(b_r v_t)`: in proportion to a covariate c such as a concentration, or exponential in a
+covariate v such as a voltage, and the matrix into row t is `expm(Q_t dt_t)`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpyro import distributions as dist
+
+from longhmm.errors import ModelError
+from longhmm.model.formula import Formula
+from longhmm.model.registry import TRANSITIONS
+from longhmm.model.terms import in_precision
+from longhmm.model.transitions import TransitionModel
+from longhmm.model.transitions.rates import Rates, exponential
+
+SLOPE = dist.Normal(0.0, 2.5)  # prior of what one standard deviation of a covariate adds to the logarithm of a rate
+TERMS, SQUARINGS = 6, 16  # of the exponential: a gap may be thousands of times as long as the usual step
+
+
+@TRANSITIONS.register("rates-by-row", offered=False)
+class RatesByRow(TransitionModel):
+    """What `Rates(...)` is where `dt` names a covariate, or rates are `scaled` or `sloped` by one.
+
+    `rates` holds the rates per second (of a scaled step per unit of its covariate, of a sloped one where that is 0),
+    and behind them the slopes b. `transition` and what `kinetics()` says are those of the typical row: with the median
+    step, and the means of the other covariates.
+    """
+
+    varies, is_resolved, parameter, axes = True, False, "rates", ("reaction",)
+
+    def __init__(
+        self, one: Rates, *, dt: str | None, usual: bool, scaled: Mapping[str, str], sloped: Mapping[str, str]
+    ) -> None:
+        self.one, self.step_column, self.usual = one, dt, usual
+        self.scaled = tuple((one._step(name), str(column)) for name, column in scaled.items())
+        self.sloped = tuple((one._step(name), str(column)) for name, column in sloped.items())
+        if self.sloped and one.balanced:
+            raise ModelError("sloped must not be given with detailed_balance, which it would break at other values.")
+        named = [column for _, column in (*self.scaled, *self.sloped)]
+        self.columns = tuple(dict.fromkeys([dt, *named] if dt is not None else named))
+        self.formula: Any = Formula("~ " + " + ".join(self.columns))
+        # What the data say: where columns stand among all covariates, the typical row, and scales.
+        self.own, self.n_covariates = tuple(range(len(self.columns))), 0
+        self.typical_row, self.spread = np.ones(len(self.columns)), np.ones(len(self.columns))
+
+    n_states = property(lambda self: self.one.n_states)
+    states = property(lambda self: self.one.states)
+    steps = property(lambda self: self.one.steps)
+    scheme = property(lambda self: self.one.scheme)
+    dt = property(lambda self: self.one.dt)
+    allowed = property(lambda self: self.one.allowed)
+    direct = property(lambda self: self.one.direct)
+    shape = property(lambda self: (len(self.steps) + len(self.sloped),))
+    n_free = property(lambda self: self.one.n_free + len(self.sloped))
+
+    def __repr__(self) -> str:
+        step = repr(self.step_column) if self.step_column else f"{float(np.asarray(self.dt)[0]):g}"
+        by = [f"{self.one.terms[at]} by {column}" for at, column in (*self.scaled, *self.sloped)]
+        return f"Rates({', '.join([repr(self.scheme), f'dt={step}', *by])})"
+
+    __str__ = __repr__
+
+    @property
+    def terms(self) -> tuple[str, ...]:  # type: ignore[override]
+        return (*self.one.terms, *(f"{self.one.terms[at]} by {column}" for at, column in self.sloped))
+
+    @property
+    def symmetries(self) -> tuple[tuple[int, ...], ...]:  # type: ignore[override]
+        told = self.scaled or self.sloped
+        return (tuple(range(self.n_states)),) if told else self.one.symmetries
+
+    @property
+    def exchangeable(self) -> bool:  # type: ignore[override]
+        return len(self.symmetries) > 1
+
+    def renumbered(self, parameter: Any, order: Any) -> Any:
+        return parameter if self.scaled or self.sloped else self.one.renumbered(parameter, order)
+
+    def resolve(self, formula: Formula | None, columns: tuple[str, ...], seen: np.ndarray) -> RatesByRow:
+        """With the columns of its covariates among those of the model, and what is typical of them."""
+        found = copy.copy(self)
+        found.formula, found.is_resolved, found.n_covariates = formula, True, len(columns)
+        found.own = tuple(columns.index(column) for column in self.columns)
+        own = seen[:, list(found.own)]
+        for column in {self.step_column, *(column for _, column in self.scaled)} - {None}:
+            if not np.all(own[:, self._at(column)] >= 0):
+                raise ModelError(f"The covariate {column!r} of rates must not be negative, but some of it is.")
+        found.typical_row, found.spread = own.mean(axis=0), np.where(np.ptp(own, axis=0) > 0, own.std(axis=0), 1.0)
+        if self.step_column is not None:
+            steps = own[:, self._at(self.step_column)]
+            if not np.any(steps > 0):
+                raise ModelError(f"The covariate {self.step_column!r} must hold seconds since the row before, not 0.")
+            found.typical_row[self._at(self.step_column)] = np.median(steps[steps > 0])
+            found.one = self._with_step(float(np.median(steps[steps > 0])))
+        return found
+
+    def _with_step(self, dt: float) -> Rates:
+        """The scheme with default priors, and coordinates, for a step of so many seconds."""
+        given = {**self.one.options(), "dt": dt}
+        return Rates.rebuilt(self.n_states, {**given, "prior": None} if self.usual else given)
+
+    def _at(self, column: Any) -> int:
+        return self.columns.index(column)
+
+    @property
+    def single(self) -> Any:
+        """The same where nothing is scaled or sloped: its generator holds the rates themselves."""
+        found = copy.copy(self)
+        found.scaled, found.sloped = (), ()
+        return found
+
+    def constrain(self, coordinates: jax.Array) -> jax.Array:
+        n = self.one.n_free
+        return jnp.concatenate([self.one.constrain(coordinates[:n]), coordinates[n:] / self._scales(coordinates)])
+
+    def unconstrain(self, parameter: jax.Array) -> jax.Array:
+        n = len(self.steps)
+        return jnp.concatenate([self.one.unconstrain(parameter[:n]), parameter[n:] * self._scales(parameter)])
+
+    def _scales(self, like: jax.Array) -> jax.Array:
+        return jnp.asarray(self.spread, like.dtype)[np.array([self._at(column) for _, column in self.sloped], int)]
+
+    def log_jacobian(self, parameter: jax.Array) -> jax.Array:
+        rates = self.one.log_jacobian(parameter[: len(self.steps)])
+        return rates - jnp.sum(jnp.log(self._scales(parameter)))
+
+    def log_prior(self, parameter: jax.Array) -> jax.Array:
+        n, scales = len(self.steps), self._scales(parameter)
+        slopes = in_precision(SLOPE).log_prob(parameter[n:] * scales) + jnp.log(scales)
+        return self.one.log_prior(parameter[:n]) + jnp.sum(slopes)
+
+    def _rates(self, parameter: jax.Array, row: jax.Array) -> jax.Array:
+        """`(R,)`, rates per second where covariates are those of one row, its own columns alone."""
+        found = parameter[: len(self.steps)]
+        for step, column in self.scaled:
+            found = found.at[step].multiply(row[self._at(column)])
+        for number, (step, column) in enumerate(self.sloped):
+            slope = parameter[len(self.steps) + number]
+            found = found.at[step].multiply(jnp.exp(slope * row[self._at(column)]))
+        return found
+
+    def generator(self, parameter: jax.Array) -> jax.Array:
+        """`(K, K)`, rates per second at the typical row, rows summing to 0."""
+        return self.one.generator(self._rates(parameter, jnp.asarray(self.typical_row, parameter.dtype)))
+
+    def _matrix(self, parameter: jax.Array, row: jax.Array) -> jax.Array:
+        step = self.one._dt(parameter) if self.step_column is None else row[self._at(self.step_column)]
+        # Time does not run backwards: a matrix of NaN makes such rows impossible.
+        step = jnp.where(step >= 0, step, jnp.nan)
+        return exponential(self.one.generator(self._rates(parameter, row)) * step, TERMS, SQUARINGS)
+
+    def typical(self, parameter: Any) -> jax.Array:
+        parameter = jnp.asarray(parameter)
+        return self._matrix(parameter, jnp.asarray(self.typical_row, parameter.dtype))
+
+    def matrices(self, parameter: jax.Array, covariates: jax.Array) -> jax.Array:
+        rows = jnp.asarray(covariates)[:, list(self.own)].astype(parameter.dtype)
+        return jax.vmap(lambda row: self._matrix(parameter, row))(rows)
+
+    def complete(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        found = super().complete(params)
+        if np.any(found[self.parameter][: len(self.steps)] <= 0):
+            raise ModelError(f"params['rates'] must be positive rates, then slopes, got {found['rates'].tolist()}.")
+        return found
+
+    def options(self) -> dict[str, Any]:
+        by_name = {"scaled": dict(self.scaled), "sloped": dict(self.sloped)}
+        stored = None if self.formula is None else self.formula.state
+        known = {"own": list(self.own), "n_covariates": self.n_covariates, "state": stored}
+        known |= {"typical_row": self.typical_row.tolist(), "spread": self.spread.tolist()}
+        return {
+            **{f"one {name}": each for name, each in self.one.options().items()},
+            **{name: {self.one.terms[at]: column for at, column in own.items()} for name, own in by_name.items()},
+            "step_column": self.step_column,
+            "usual": self.usual,
+            "resolved": known if self.is_resolved else None,
+        }
+
+    @classmethod
+    def rebuilt(cls, n_states: int, options: Mapping[str, Any]) -> RatesByRow:
+        own = {name.removeprefix("one "): each for name, each in options.items() if name.startswith("one ")}
+        by = {name: options[name] for name in ("scaled", "sloped", "usual")}
+        found = cls(Rates.rebuilt(n_states, own), dt=options["step_column"], **by)
+        if (known := options["resolved"]) is not None:
+            found.is_resolved, found.own, found.n_covariates = True, tuple(known["own"]), known["n_covariates"]
+            found.typical_row, found.spread = np.array(known["typical_row"]), np.array(known["spread"])
+            found.formula = Formula(found.formula.text, known["state"]) if known["state"] is not None else None
+        return found
