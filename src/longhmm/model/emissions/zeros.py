@@ -23,7 +23,7 @@ from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary, subsample, summarise
 
 ROUNDS = 32  # of drawing again what was 0
-MOST = 10_000  # counts that are looked at after that; rounding leaves hardly any beyond
+MOST, NEARLY = 200, 1 - 1e-6  # counts that are looked at after that, and what of their probability is all of it
 
 
 @EMISSIONS.register("zero-inflated")
@@ -137,12 +137,15 @@ class ZeroInflated(Emission):
         """Counts given that they are not 0: drawn again for a while, which would not end where 0 is all but certain;
         then by their distribution function, one count after the other."""
 
-        def again(_: Any, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-            drawn, key = carry
+        def again(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+            drawn, key, count = carry
             key, one = jax.random.split(key)
-            return jnp.where(drawn == 0, self.emission.sample(one, params, states), drawn), key
+            return jnp.where(drawn == 0, self.emission.sample(one, params, states), drawn), key, count + 1
 
-        values, key = jax.lax.fori_loop(0, ROUNDS, again, (values, key))
+        def wanted(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+            return jnp.any(carry[0] == 0) & (carry[2] < ROUNDS)
+
+        values, key, _ = jax.lax.while_loop(wanted, again, (values, key, jnp.zeros((), jnp.int32)))
         share = jax.random.uniform(key, values.shape)
         above = self._at_zero(params)[1]
 
@@ -153,11 +156,11 @@ class ZeroInflated(Emission):
             return jnp.where((drawn == 0) & (share < below), count.astype(drawn.dtype), drawn), below, count + 1
 
         def unfinished(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-            return jnp.any(carry[0] == 0) & (carry[2] < MOST)
+            return jnp.any((carry[0] == 0) & (carry[1] < NEARLY)) & (carry[2] < MOST)
 
         start = values, jnp.zeros_like(share), jnp.ones((), share.dtype)
         values = jax.lax.while_loop(unfinished, further, start)[0]
-        return jnp.where(values == 0, jnp.ones((), values.dtype), values)
+        return jnp.where(values == 0, jnp.ones((), values.dtype), values)  # as where chances are lost to rounding
 
 
 @EMISSIONS.register("hurdle")
