@@ -134,10 +134,11 @@ struct Table {
   }
 };
 
-// Calls `serve` with how many states may be taken for granted, as a type: also 5 to 7, where products are most of the work.
+// Calls `serve` with how many states may be taken for granted, as a type: all up to MOST_KNOWN, as `padded_to` expects.
 template <int K, class Serve>
 inline void with_known(int states, Serve serve) {
   if constexpr (K == 0 && MOST_KNOWN) {
+    if (states == 1) return serve(std::integral_constant<int, 1>());
     if (states == 5) return serve(std::integral_constant<int, 5>());
     if (states == 6) return serve(std::integral_constant<int, 6>());
     if (states == 7) return serve(std::integral_constant<int, 7>());
