@@ -89,16 +89,15 @@ def full_gradient(model: lh.HMM, params: Mapping[str, np.ndarray], laid: Laid, r
         ends, found = jnp.ones((2, model.n_states), jnp.float32), []
         for block in blocks:
             found.append(block_sums(model, laid.plan, block, arrays, ends))
-            ends = found[-1].ends
-        return found, emission_slopes(model, arrays, sum(one.sums for one in found))
+            ends = found[-1][2]
+        return [checks for checks, *_ in found], emission_slopes(model, arrays, sum(sums[3] for _, sums, _ in found))
 
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
         # Several passes follow each other without waiting for the host, as they do in a sampler.
         row, alone = (1e3 * timed(lambda: run(laid.blocks, arrays), repeats, inner) for inner in (5, 1))
-        found = jax.device_get(run(laid.blocks, arrays)[0])
-    gap, lost = max(float(one.gap) for one in found), any(bool(one.lost) for one in found)
-    return {"ms": row, "ms_alone": alone, "gap": gap, "lost": lost}
+        gaps, lost = zip(*jax.device_get(run(laid.blocks, arrays)[0]), strict=True)
+    return {"ms": row, "ms_alone": alone, "gap": float(max(gaps)), "lost": any(map(bool, lost))}
 
 
 def emission_slopes(model: lh.HMM, params: Mapping[str, Any], sums: Any) -> dict[str, Any]:
