@@ -128,8 +128,8 @@ def test_serve_opens_the_browser_and_ends_when_interrupted(viewer, run, monkeypa
     monkeypatch.setattr("webbrowser.open", seen.append)
     serve(*run)
     assert len(seen) == 1 and seen[0] in capsys.readouterr().out
-    serve(*run, open_browser=False)
-    assert len(seen) == 1 and "http://127.0.0.1:" in capsys.readouterr().out
+    serve(*run, open_browser=False, ready=seen.append)
+    assert len(seen) == 2 and seen[1].startswith("http://127.0.0.1:")
     with without_pictures(), pytest.raises(DataError, match="cannot be used"):
         Viewer(viewer.subject, viewer.server_address[1])
 

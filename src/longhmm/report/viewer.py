@@ -2,6 +2,7 @@
 The server refuses requests that name another host: a page from elsewhere must not make a browser read the recording."""
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -160,7 +161,14 @@ def _numbers(query: str) -> dict[str, int]:
         raise DataError(f"envelope needs start, stop, bins as whole numbers, got {query[:100]!r}.") from None
 
 
-def serve(run_dir: Place, recording: Any = None, port: int = 0, open_browser: bool = True) -> None:
+def serve(
+    run_dir: Place,
+    recording: Any = None,
+    port: int = 0,
+    open_browser: bool = True,
+    *,
+    ready: Callable[[str], None] | None = None,
+) -> None:
     """Show a run with its recording in the browser, until interrupted.
 
     Args:
@@ -168,9 +176,13 @@ def serve(run_dir: Place, recording: Any = None, port: int = 0, open_browser: bo
         recording: the recording; by default the one of the run.
         port: to listen on; 0 takes any that is free.
         open_browser: whether to open the page.
+        ready: called with the address once the server listens, instead of printing it.
     """
     with Viewer(open_run(run_dir, recording), port) as viewer:
-        print(f"Showing the run at {viewer.url} (stop with Ctrl-C)", flush=True)
+        if ready is None:
+            print(f"Showing the run at {viewer.url} (stop with Ctrl-C)", flush=True)
+        else:
+            ready(viewer.url)
         if open_browser:
             import webbrowser
 
