@@ -164,7 +164,7 @@ def test_full_passes_on_a_gpu(chain: str, turns: str, monkeypatch: pytest.Monkey
     logs = -0.5 * ((y[:, None, :] - given["mean"]) ** 2).sum(2) - 0.5 * n_states * np.log(2 * np.pi)
     exact = plain(made.initial, made.transition, [logs])
     monkeypatch.setattr(windows, "usable", lambda: True)
-    with native.switched_off():
+    with patch.object(native, "available", lambda: False):
         found = full.gpu_totals(model, params, open_data(y))
         if found is None:
             assert chain != "cycle that waits"
