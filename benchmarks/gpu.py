@@ -15,14 +15,14 @@ from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 import longhmm as lh
-from longhmm.backends import native, reference
-from longhmm.backends.evaluate import window_statistics
+from longhmm.backends import evaluate, native, reference
 from longhmm.backends.pallas import windows as pallas
 from longhmm.backends.pallas.full import Laid, block_sums
 from longhmm.backends.pallas.plan import Config
@@ -89,16 +89,15 @@ def full_gradient(model: lh.HMM, params: Mapping[str, np.ndarray], laid: Laid, r
         ends, found = jnp.ones((2, model.n_states), jnp.float32), []
         for block in blocks:
             found.append(block_sums(model, laid.plan, block, arrays, ends))
-            ends = found[-1].ends
-        return found, emission_slopes(model, arrays, sum(one.sums for one in found))
+            ends = found[-1][2]
+        return [checks for checks, *_ in found], emission_slopes(model, arrays, sum(sums[3] for _, sums, _ in found))
 
     with jax.enable_x64(True):
         arrays = {name: jnp.asarray(value, jnp.float64) for name, value in params.items()}
         # Several passes follow each other without waiting for the host, as they do in a sampler.
         row, alone = (1e3 * timed(lambda: run(laid.blocks, arrays), repeats, inner) for inner in (5, 1))
-        found = jax.device_get(run(laid.blocks, arrays)[0])
-    gap, lost = max(float(one.gap) for one in found), any(bool(one.lost) for one in found)
-    return {"ms": row, "ms_alone": alone, "gap": gap, "lost": lost}
+        gaps, lost = zip(*jax.device_get(run(laid.blocks, arrays)[0]), strict=True)
+    return {"ms": row, "ms_alone": alone, "gap": float(max(gaps)), "lost": any(map(bool, lost))}
 
 
 def emission_slopes(model: lh.HMM, params: Mapping[str, Any], sums: Any) -> dict[str, Any]:
@@ -136,7 +135,7 @@ def without_kernel() -> Iterator[None]:
     """Run as if there were no fused kernel, neither on the GPU nor on the CPU."""
     usable, pallas.usable = pallas.usable, lambda: False
     try:
-        with native.switched_off():
+        with patch.object(native, "available", lambda: False):
             yield
     finally:
         pallas.usable = usable
@@ -183,7 +182,8 @@ def minibatch(n: int, count: int, repeats: int, *, fused: bool) -> dict[str, Any
     def one(total: Any, key: Any) -> Any:
         drawn = source.draw(key)
         where = (drawn.rows, drawn.numbers, drawn.layout, start, drawn.weights)
-        found = window_statistics(model, narrow, *where, backend=pallas if fused else reference)
+        with patch.object(evaluate, "choose", lambda *_: pallas if fused else reference):
+            found = evaluate.window_statistics(model, narrow, *where)
         return total + found.transitions, None
 
     run = jax.jit(lambda key: jax.lax.scan(one, jnp.zeros((n, n), jnp.float32), jax.random.split(key, steps))[0])

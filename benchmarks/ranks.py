@@ -12,7 +12,8 @@ from longhmm.data.sequences import Sequences, open_data
 from longhmm.errors import LongHMMError, ModelError
 from longhmm.inference.markov import stationary_on_host
 from longhmm.model.hmm import HMM
-from longhmm.model.simulate import prior_params, simulate
+from longhmm.model.simulate import simulate
+from longhmm.posterior.arviz_groups import prior_params
 from longhmm.posterior.diagnostics.uniform import points, uniform_p_values
 from longhmm.run.request import Request
 from longhmm.run.run import Run, carry_out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import numpyro.distributions as dist
@@ -54,7 +55,7 @@ def test_counts_that_are_looked_up(name: str, form: str, tmp_path: Any) -> None:
         return [*found, *(gradient[key] for key in sorted(gradient)), lh.decode(model, params, data)]
 
     fast = answers()
-    with native.switched_off():
+    with patch.object(native, "available", lambda: False):
         slow = answers()
     for one, other in zip(fast, slow, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-6 if np.ndim(one) == 2 else 1e-10, atol=1e-9)

@@ -45,6 +45,10 @@ def transfers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
+def drawn_path(model: lh.HMM, given: Any, data: Any, key: jax.Array) -> np.ndarray:
+    return next(paths.sampled_paths(model, given, data, [key]))
+
+
 def test_the_best_path_of_a_forgetful_chain_needs_no_operators(transfers: list[int]) -> None:
     initial, transition, logs = random_chain(1, K, 400, spread=2.0)
     path = paths.best_path(GIVEN, given_params(initial, transition), open_data(logs))
@@ -67,7 +71,7 @@ def test_reducible_and_slow_chains(name: str, transfers: list[int]) -> None:
     key = jax.random.key(2)
     with jax.enable_x64(True):
         whole = draw(reference, case, layout_of([1400], 1400, reference), key[None]).states[0]
-    np.testing.assert_array_equal(paths.sampled_path(GIVEN, given, data, key), whole)
+    np.testing.assert_array_equal(drawn_path(GIVEN, given, data, key), whole)
 
 
 def test_without_the_comparison_of_scores_the_best_path_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +101,7 @@ def test_ragged_sequences_with_missing_rows_and_known_states() -> None:
     split = np.split(path, np.cumsum(lengths)[:-1])
     scores = [path_score(initial, transition, *pair) for pair in zip(parts, split, strict=True)]
     np.testing.assert_allclose(sum(scores), recursion(initial, transition, parts).best_score, rtol=1e-13)
-    drawn = paths.sampled_path(GIVEN, given_params(initial, transition), data, jax.random.key(1))
+    drawn = drawn_path(GIVEN, given_params(initial, transition), data, jax.random.key(1))
     for each in (path, drawn):
         assert (each[states >= 0] == states[states >= 0]).all()
 
@@ -114,10 +118,9 @@ def test_many_draws_share_their_messages(dtype: Any, monkeypatch: pytest.MonkeyP
     given = {"initial": case.initial, "transition": case.matrices[0]}
     given.update(mean=mean, sd=np.ones(K))
     data = open_data([values[:300], values[300:]])
-    shared = paths.filtered_messages(NORMAL, given, data)
     keys = jax.random.split(jax.random.key(3), 3)
-    found = [paths.sampled_path(NORMAL, given, data, key, messages=shared) for key in keys]
-    np.testing.assert_array_equal(found[1], paths.sampled_path(NORMAL, given, data, keys[1]))
+    found = list(paths.sampled_paths(NORMAL, given, data, keys))
+    np.testing.assert_array_equal(found[1], drawn_path(NORMAL, given, data, keys[1]))
     assert (found[0] != found[1]).any()
     logs = -0.5 * (values[:, None].astype(np.float64) - mean) ** 2 - 0.5 * np.log(2 * np.pi)
     one = case._replace(logs=np.nan_to_num(logs), index=np.zeros(500, int))
@@ -142,7 +145,7 @@ def test_impossible_data_are_refused() -> None:
     given = given_params(np.full(K, 1 / K), np.array([[1.0, 0.0, 0.0], [0.1, 0.9, 0.0], [0.0, 0.5, 0.5]]))
     for known in (1, 0):
         data = open_data(np.zeros((50, K)), states=np.where(np.arange(50) < 20, 0, known))
-        for find in (paths.best_path, lambda *each: paths.sampled_path(*each, jax.random.key(0))):
+        for find in (paths.best_path, lambda *each: drawn_path(*each, jax.random.key(0))):
             if known == 0:
                 assert not find(GIVEN, given, data).any()
             else:
@@ -161,7 +164,7 @@ def test_forbidden_transitions_and_impossible_categories() -> None:
     path = paths.best_path(model, given, open_data(y))
     best = recursion(np.full(3, 1 / 3), transition, [logs]).best_score
     np.testing.assert_allclose(path_score(np.full(3, 1 / 3), transition, logs, path), best, rtol=1e-13)
-    drawn = paths.sampled_path(model, given, open_data(y), jax.random.key(3))
+    drawn = drawn_path(model, given, open_data(y), jax.random.key(3))
     assert np.isfinite(path_score(np.full(3, 1 / 3), transition, logs, drawn))
 
 
@@ -193,7 +196,7 @@ def test_likelihoods_of_pairs_that_hardly_forget() -> None:
     key = jax.random.key(5)
     with jax.enable_x64(True):
         whole = draw(reference, case, layout_of([1400], 1400, reference), key[None]).states[0]
-    np.testing.assert_array_equal(paths.sampled_path(model, given, data, key), whole)
+    np.testing.assert_array_equal(drawn_path(model, given, data, key), whole)
 
 
 @pytest.mark.parametrize("backend", SERVED[:1], indirect=True)
@@ -202,5 +205,5 @@ def test_three_hundred_states_do_not_fit_into_a_byte() -> None:
     path = paths.best_path(given_model(300), given_params(initial, transition), open_data(logs))
     best = recursion(initial, transition, [logs]).best_score
     np.testing.assert_allclose(path_score(initial, transition, logs, path), best, rtol=1e-13)
-    drawn = paths.sampled_path(given_model(300), given_params(initial, transition), open_data(logs), jax.random.key(0))
+    drawn = drawn_path(given_model(300), given_params(initial, transition), open_data(logs), jax.random.key(0))
     assert path.dtype == drawn.dtype == np.int16 and max(path.max(), drawn.max()) > 255

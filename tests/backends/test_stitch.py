@@ -51,7 +51,7 @@ def test_every_comparison_of_boundaries_is_needed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """All is well with it and not without it, so these tests can fail."""
-    monkeypatch.setattr(native, "_switched_off", True)
+    monkeypatch.setattr(native, "available", lambda: False)
     cut(monkeypatch, per_block=per_block, overlaps=(4,) if broken == "posterior_gap" else (8, 40))
     forward_only = broken in ("forward_gap", "block_gap")  # what these alone see is the likelihood
 

@@ -2,6 +2,8 @@
 
 import math
 from contextlib import nullcontext
+from functools import partial
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from longhmm.backends.tallied import Bins, numbers_in, tally
 BINS = Bins(40, 2.0)
 
 
-@pytest.fixture(params=[nullcontext, native.switched_off], ids=["kernel", "NumPy"])
+@pytest.fixture(
+    params=[nullcontext, partial(patch.object, native, "available", lambda: False)], ids=["kernel", "NumPy"]
+)
 def backend(request):
     with request.param():
         yield

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +16,8 @@ import longhmm as lh
 from backends.contrary import TRANSITIONS, TURNS, Chain, cases, contrary, random_structure, random_turns
 from backends.references import given_model, given_params
 from backends.references import reference as plain
-from longhmm.backends import native, reference
-from longhmm.backends.evaluate import Statistics, window_statistics
+from longhmm.backends import evaluate, native, reference
+from longhmm.backends.evaluate import Statistics
 from longhmm.backends.pallas import full, windows
 from longhmm.backends.pallas.plan import Config
 from longhmm.data.layout import Layout, Partition, gather
@@ -62,7 +63,8 @@ def expected_statistics(chain: Chain, start: np.ndarray) -> Statistics:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def run_windows(model: lh.HMM, backend: Any, params: Any, rows: Rows, layout: Layout, start: jax.Array) -> Statistics:
-    return window_statistics(model, params, rows, None, layout, start, backend=backend)
+    with patch.object(evaluate, "choose", lambda *_: backend):
+        return evaluate.window_statistics(model, params, rows, None, layout, start)
 
 
 def check_windows(chain: Chain, kind: Any, backend: Any) -> None:
@@ -162,7 +164,7 @@ def test_full_passes_on_a_gpu(chain: str, turns: str, monkeypatch: pytest.Monkey
     logs = -0.5 * ((y[:, None, :] - given["mean"]) ** 2).sum(2) - 0.5 * n_states * np.log(2 * np.pi)
     exact = plain(made.initial, made.transition, [logs])
     monkeypatch.setattr(windows, "usable", lambda: True)
-    with native.switched_off():
+    with patch.object(native, "available", lambda: False):
         found = full.gpu_totals(model, params, open_data(y))
         if found is None:
             assert chain != "cycle that waits"

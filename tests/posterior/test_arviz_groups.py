@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from longhmm import log_likelihood
-from longhmm.model.simulate import prior_params
+from longhmm.posterior.arviz_groups import prior_params
 from posterior.fakes import known_states
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from longhmm.backends.paths import best_path, filtered_messages, sampled_path
+from longhmm.backends.paths import best_path, sampled_paths
 from longhmm.backends.stream import stream, totals
 from longhmm.errors import ImpossibleObservationError, check_whole
 from longhmm.model.hmm import HMM
@@ -92,6 +92,5 @@ def sample_states(
     """
     check_whole("draws", draws, 1)
     model, sequences = model.meet(data)
-    messages = filtered_messages(model, params, sequences)
     keys = (jax.random.fold_in(jax.random.key(seed), draw) for draw in range(draws))
-    return np.stack([sampled_path(model, params, sequences, key, messages=messages) for key in keys])
+    return np.stack(list(sampled_paths(model, params, sequences, keys)))

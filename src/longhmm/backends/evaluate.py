@@ -161,15 +161,7 @@ def chunk_statistics(
 
 
 def window_statistics(
-    model: HMM,
-    params: Params,
-    rows: Rows,
-    numbers: Any,
-    layout: Layout,
-    start: Any,
-    weights: Any = None,
-    *,
-    backend: Backend | None = None,
+    model: HMM, params: Params, rows: Rows, numbers: Any, layout: Layout, start: Any, weights: Any = None
 ) -> Statistics:
     """Statistics of the cores of windows: of every one, or summed by their `weights`; `start` as in `Boundary`."""
     outer = params
@@ -178,7 +170,7 @@ def window_statistics(
     potentials, pull = lower(model, params, rows, numbers, per_chunk=weights is None)
     by_window = weights is None or numbers is None  # derivatives of log likelihoods come window by window
     wanted, together = Wanted(per_chunk=by_window), None if by_window else weights
-    found = chunk_statistics(potentials, layout, wanted, Boundary(start=start), together, backend=backend)
+    found = chunk_statistics(potentials, layout, wanted, Boundary(start=start), together)
     statistics: Statistics = memory.folded(Statistics(*found[:4], pull(found)))
     return statistics.total(weights) if by_window and weights is not None else statistics
 

@@ -5,7 +5,7 @@ before all chunks exact. From the host, over data of any length, memory holds a 
 all is done inside one program (`draw_path`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,22 +32,14 @@ def best_path(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> np
     return _join(blocks, False, _messages(blocks, False), NO_KEY)
 
 
-def sampled_path(
-    model: HMM,
-    params: Mapping[str, Any],
-    sequences: Sequences,
-    key: jax.Array,
-    *,
-    messages: list[np.ndarray] | None = None,
-) -> np.ndarray:
-    """One path of states drawn from `P(x | all y)`, `(T,)`. `messages`, from `filtered_messages`, serve many draws."""
-    blocks, words = _blocks(model, params, sequences), np.asarray(jax.random.key_data(key)).ravel()[:2]
-    return _join(blocks, True, messages or _messages(blocks, True), words)
-
-
-def filtered_messages(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> list[np.ndarray]:
-    """Log distributions `(W, K)` of the state before every chunk of each block, given the rows before it."""
-    return _messages(_blocks(model, params, sequences), True)
+def sampled_paths(
+    model: HMM, params: Mapping[str, Any], sequences: Sequences, keys: Iterable[jax.Array]
+) -> Iterator[np.ndarray]:
+    """For each key a path of states drawn from `P(x | all y)`, `(T,)`; all share their messages."""
+    blocks = _blocks(model, params, sequences)
+    messages = _messages(blocks, True)
+    for key in keys:
+        yield _join(blocks, True, messages, np.asarray(jax.random.key_data(key)).ravel()[:2])
 
 
 def _blocks(model: HMM, params: Mapping[str, Any], sequences: Sequences) -> Blocks:

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.data.layout import ladder
-from longhmm.errors import ModelError, check_whole
+from longhmm.errors import check_whole
 from longhmm.model.memory import unfold
-from longhmm.model.parameters import draw_prior
 from longhmm.model.row_by_row import checked_covariates, row_by_row
 
 if TYPE_CHECKING:
@@ -147,20 +146,3 @@ def _walk(key: jax.Array, cumulative: jax.Array, last: jax.Array) -> jax.Array:
     ends, paths = jax.lax.scan(step, every, uniforms)
     _, starts = jax.lax.scan(lambda state, end: (end[state], state), last.astype(jnp.int32), ends)
     return jnp.take_along_axis(paths, starts[None, :, None], axis=2)[:, :, 0].T.reshape(-1)
-
-
-def prior_params(model: HMM, key: jax.Array) -> dict[str, np.ndarray]:
-    """Natural parameters drawn from the prior; rows of `transition` are Dirichlet, fixed rows stay."""
-    moves, table = model.transitions, model.emission.parameters(model.n_states)
-    if not moves.dirichlet:
-        raise ModelError(f"priors are drawn from where rows of the transition matrix are Dirichlet, got {moves!r}.")
-    *keys, last = jax.random.split(key, len(table) + 1)
-    with jax.enable_x64(True):
-        drawn = zip(sorted(table), keys, strict=True)
-        params = {name: np.asarray(draw_prior(each, table[name])) for name, each in drawn}
-        shape = jnp.where(moves.allowed, jnp.asarray(moves.concentration), 1.0)
-        gammas = jnp.where(moves.allowed, jax.random.gamma(last, shape), 0.0)
-        rows = np.array(gammas / gammas.sum(axis=1, keepdims=True))
-    for row, known in moves.fixed_rows.items():
-        rows[row] = known
-    return model.validate({**params, "transition": rows})

@@ -7,14 +7,17 @@ from importlib import import_module
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import xarray as xr
 
 from longhmm.backends.stream import Stretches
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ModelError, check_whole
+from longhmm.model.hmm import HMM
 from longhmm.model.memory import unfold
-from longhmm.model.simulate import prior_params, simulate
+from longhmm.model.parameters import draw_prior
+from longhmm.model.simulate import simulate
 from longhmm.posterior.draws import Draws, evenly_spaced, labelled, parameter_axes
 
 OBSERVED = "y"  # what the observations are called in groups of data
@@ -94,3 +97,20 @@ class Exporting(Draws):
         ahead = np.array([[simulated(each, 1_000_003 + number) for number, each in enumerate(drawn)]])
         found["prior_predictive"] = labelled({OBSERVED: ahead}, axes)
         return found
+
+
+def prior_params(model: HMM, key: jax.Array) -> dict[str, np.ndarray]:
+    """Natural parameters drawn from the prior; rows of `transition` are Dirichlet, fixed rows stay."""
+    moves, table = model.transitions, model.emission.parameters(model.n_states)
+    if not moves.dirichlet:
+        raise ModelError(f"priors are drawn from where rows of the transition matrix are Dirichlet, got {moves!r}.")
+    *keys, last = jax.random.split(key, len(table) + 1)
+    with jax.enable_x64(True):
+        drawn = zip(sorted(table), keys, strict=True)
+        params = {name: np.asarray(draw_prior(each, table[name])) for name, each in drawn}
+        shape = jnp.where(moves.allowed, jnp.asarray(moves.concentration), 1.0)
+        gammas = jnp.where(moves.allowed, jax.random.gamma(last, shape), 0.0)
+        rows = np.array(gammas / gammas.sum(axis=1, keepdims=True))
+    for row, known in moves.fixed_rows.items():
+        rows[row] = known
+    return model.validate({**params, "transition": rows})

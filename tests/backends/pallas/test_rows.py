@@ -28,13 +28,15 @@ SPLIT, LOOPED = Config(splits=4, tile=2), Config(held=False, splits=4, tile=2)
     ],
     ids=["one state", "diagonal", "split", "four states", "eight states", "many states", "poisson", "categories"],
 )
-def test_every_window_equals_the_reference(made: Callable[[], Problem], config: Config | None) -> None:
+def test_every_window_equals_the_reference(
+    made: Callable[[], Problem], config: Config | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem, layout = made(), windows()
+    if config is not None:
+        monkeypatch.setattr(pallas, "config_for", lambda n: config)
 
     @quickly
     def run(narrow: Problem, layout: Layout) -> ChunkStatistics:
-        return pallas.statistics(
-            narrow.potentials, layout, Boundary(start=narrow.start), None, PER_CHUNK, config=config
-        )
+        return pallas.statistics(narrow.potentials, layout, Boundary(start=narrow.start), None, PER_CHUNK)
 
     check(run(problem.narrow(), layout), problem.expected(layout, PER_CHUNK))

@@ -7,8 +7,6 @@ size of the data. Under `jax.vmap` all chains share one call. `LONGHMM_NATIVE=0`
 import ctypes
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -29,19 +27,6 @@ underflows = True
 MOST_STATES = 255  # of a model whose paths it can find: a state is a byte, and one value means none
 
 OPERATIONS = ("longhmm_find_paths", *(f"longhmm_{of}_f{bits}" for of in ("windows", "varying") for bits in (32, 64)))
-
-_switched_off = False
-
-
-@contextmanager
-def switched_off() -> Iterator[None]:
-    """Run without the kernel, to compare with it."""
-    global _switched_off
-    before, _switched_off = _switched_off, True
-    try:
-        yield
-    finally:
-        _switched_off = before
 
 
 @cache
@@ -74,7 +59,7 @@ def library() -> ctypes.CDLL | None:
 
 def available() -> bool:
     """Whether the fused kernel can be used."""
-    return not _switched_off and library() is not None
+    return library() is not None
 
 
 def usable() -> bool:

@@ -47,19 +47,6 @@ class Block(NamedTuple):
     joined: jax.Array
 
 
-class BlockSums(NamedTuple):
-    """Sums over a block in float64, the largest disagreement of its windows, the messages that leave and lie behind the
-    last of them, and whether underflow lost anything."""
-
-    log_likelihood: jax.Array
-    first: jax.Array
-    transitions: jax.Array
-    sums: jax.Array
-    gap: jax.Array
-    ends: jax.Array
-    lost: jax.Array
-
-
 class Laid:
     """Data on the device, ready for passes with one overlap. It does not keep the data it was made from alive."""
 
@@ -179,8 +166,10 @@ def gpu_totals(
 
 
 @partial(jax.jit, static_argnums=1)
-def block_sums(model: HMM, plan: Plan, block: Block, params: Mapping[str, jax.Array], ends: jax.Array) -> BlockSums:
-    """One block; `ends (2, K)` are log messages: leaving, and behind, the last window of the block before."""
+def block_sums(model: HMM, plan: Plan, block: Block, params: Mapping[str, jax.Array], ends: jax.Array) -> Any:
+    """Of one block the largest disagreement of its windows and whether underflow lost anything; log likelihood, first
+    states, transitions and sums in float64; and log messages `(2, K)` leaving, and behind, its last window, for the
+    next block as `ends`."""
     n, (matrix, initial) = plan.states, (params["transition"], params["initial"])
     lowering = model.emission.lowering
     assert lowering is not None
@@ -204,15 +193,9 @@ def block_sums(model: HMM, plan: Plan, block: Block, params: Mapping[str, jax.Ar
     sums, change = _as_asked(plan, natural, parameters.packs.reshape(n, -1) / scales(plan), total(found.sums))
     change += jnp.sum(pairs * (matrix - parameters.transition.reshape(n, n)))
     change += jnp.sum(first * jnp.where(first > 0, jnp.log(initial / parameters.initial), 0.0))
-    return BlockSums(
-        total(found.log_likelihood) + change,
-        first,
-        pairs * matrix,
-        sums,
-        jnp.max(jnp.where(block.joined, gap, 0.0)),
-        jnp.stack([messages.forward_out[-1], messages.backward_in[-1]]),
-        jnp.any(found.lost),
-    )
+    checks = jnp.max(jnp.where(block.joined, gap, 0.0)), jnp.any(found.lost)
+    all_sums = total(found.log_likelihood) + change, first, pairs * matrix, sums
+    return checks, all_sums, jnp.stack([messages.forward_out[-1], messages.backward_in[-1]])
 
 
 def _as_asked(plan: Plan, natural: jax.Array, rounded: jax.Array, sums: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -240,14 +223,12 @@ def _sums(form: Form, plan: Plan, then: Then | None, block: Block, packed: Any, 
     """`block_sums` at parameters in one array, added to those of the blocks `before`: with that array, which stays on
     the device for the blocks that follow, and the messages behind it; or, with `then`, all that `_made` names."""
     model, params, given, log_base_measure = form.unpacked(packed)
-    own = block_sums(model, plan, block, params, ends)
-    checks: Any = (own.gap, own.lost)
-    sums: Any = (own.log_likelihood, own.first, own.transitions, own.sums)
+    checks, sums, ends = block_sums(model, plan, block, params, ends)
     if before is not None:
-        checks = (jnp.maximum(own.gap, before[0][0]), own.lost | before[0][1])
+        checks = (jnp.maximum(checks[0], before[0][0]), checks[1] | before[0][1])
         sums = tuple(map(jnp.add, sums, before[1]))
     if then is None:
-        return packed, own.ends, (checks, sums)
+        return packed, ends, (checks, sums)
     lost = checks[1] | ~jnp.isfinite(sums[0])
     made = then(model, params, given, (sums[0] + log_base_measure, *sums[1:]))
     return jnp.concatenate([jnp.ravel(each).astype(jnp.float64) for each in jax.tree.leaves((checks[0], lost, made))])

@@ -60,24 +60,15 @@ def supports(kind: int, n_states: int, time_varying: bool, precision: Any) -> bo
 
 
 def statistics(
-    potentials: Potentials,
-    layout: Layout,
-    boundary: Boundary,
-    weights: Any,
-    wanted: Wanted,
-    *,
-    config: Config | None = None,
+    potentials: Potentials, layout: Layout, boundary: Boundary, weights: Any, wanted: Wanted
 ) -> ChunkStatistics:
-    """Marginals of the cores of windows, in single precision.
-
-    Sums over windows, and centred counts, in which large ones cancel, are taken in double precision. `config`: the
-    layout on the device, where it is not the fastest known.
-    """
+    """Marginals of the cores of windows, in single precision; sums over windows, and centred counts, in which large
+    ones cancel, are taken in double precision."""
     if boundary.forward is not None or wanted.forward_only or wanted.messages:
         return reference.statistics(potentials, layout, boundary, weights, wanted)
     dtype, n, count = potentials.transition.dtype, potentials.initial.shape[-1], layout.size
     start = jax.lax.stop_gradient(stationary(potentials.transition)) if boundary.start is None else boundary.start
-    config = config or config_for(n)
+    config = config_for(n)
     with jax.enable_x64(False):
         potentials, start = jax.tree.map(lambda each: each.astype(jnp.float32), (potentials, start))
         natural, width, (lead, *_) = potentials.natural, potentials.width, layout.spans

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from longhmm.backends.paths import sampled_path
+from longhmm.backends.paths import sampled_paths
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
 from longhmm.model.memory import unfold
@@ -58,7 +58,8 @@ class DrawnPath:
         self.states, self.seed = self._drawn(seed), seed
 
     def _drawn(self, seed: int) -> np.ndarray:
-        return np.asarray(sampled_path(self.model, self.params, self.part, generator_key(seed)), np.int64)
+        path = next(sampled_paths(self.model, self.params, self.part, [generator_key(seed)]))
+        return np.asarray(path, np.int64)
 
     def several(self) -> Iterator[np.ndarray]:
         """This path, and others of the same parameters and data where they are soon drawn."""
