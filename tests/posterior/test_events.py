@@ -60,12 +60,17 @@ def test_bed_counts_in_base_pairs(table, tmp_path):
     np.testing.assert_array_equal([int(row[1]) for row in rows], 200 * table["start"])
     np.testing.assert_array_equal([int(row[2]) for row in rows], 200 * table["end"])
     assert [row[3] for row in rows] == [f"state{state}" for state in table["state"]]
-    write_bed(tmp_path / "a.bed", table)
+
+
+def test_bed_begins_where_the_data_do_and_leaves_background_out(table, tmp_path):
+    write_bed(tmp_path / "a.bed", table, bin_size=200, origin=1000, leave_out=0)
     rows = [line.split("\t") for line in (tmp_path / "a.bed").read_text().splitlines()]
-    assert {row[0] for row in rows} == {"seq0"}
-    np.testing.assert_array_equal([int(row[1]) for row in rows], table["start"])
-    with pytest.raises(ModelError, match="bin_size must be a whole number of at least 1, got 0"):
-        write_bed(tmp_path / "a.bed", table, bin_size=0)
+    wanted = table[table["state"] == 1]
+    assert {(row[0], row[3]) for row in rows} == {("seq0", "state1")}
+    np.testing.assert_array_equal([int(row[1]) for row in rows], 1000 + 200 * wanted["start"])
+    np.testing.assert_array_equal([int(row[2]) for row in rows], 1000 + 200 * wanted["end"])
+    with pytest.raises(ModelError, match="origin must be a whole number of at least 0, got -1"):
+        write_bed(tmp_path / "a.bed", table, origin=-1)
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])

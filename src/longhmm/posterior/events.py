@@ -15,7 +15,7 @@ from longhmm.backends.stream import stream
 from longhmm.data.preprocess import Preprocessing
 from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, ModelError, check_whole
-from longhmm.posterior.draws import Draws, check_rate
+from longhmm.posterior.draws import Draws, central, check_rate, labelled
 from longhmm.posterior.store import Place
 from longhmm.posterior.summary import levels
 from longhmm.run.cluster import on_cluster
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 EVENTS_AT_ONCE = 1 << 14
-PER_DECADE = 10  # bins of dwell times
 ROWS_AT_ONCE = 1 << 20
 
 
@@ -131,23 +130,45 @@ def array_for(out: Any, shape: tuple[int, ...]) -> np.ndarray:
     return out
 
 
-def dwell_histogram(posterior: Draws, events: pd.DataFrame) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Decoded dwell times in bins of about equal width on a logarithmic axis: edges `(B + 1,)` in samples, counts
-    `(K, B)` of visits with `lower < length <= upper`, and how many of them the model expects, on average over draws.
+def dwell_histogram(
+    posterior: Draws,
+    events: pd.DataFrame,
+    *,
+    rate: float | None = None,
+    per_decade: int = 10,
+    interval: float = 0.9,
+    every: int = 1,
+) -> pd.DataFrame:
+    """Decoded dwell times in bins of equal width on a logarithmic axis, state by state.
 
     Visits cut off by the ends of a sequence are left out: how long they lasted is not known.
+
+    Columns: `state`; `lower`, `upper`, ends of the bin in seconds (in samples without `rate`): lengths with
+    `lower < length <= upper`; `count` of decoded visits; `expected`, `expected_lower` and `expected_upper`, what
+    the model leads to expect of as many visits, as mean and central interval over the draws.
+
+    Args:
+        events: a table of events, as `Posterior.events` returns it.
+        rate: samples per second of the recording whose samples `events` counts.
+        every: samples of the recording per observation of the model, if it was decimated.
     """
+    check_rate(rate)
+    check_whole("per_decade", per_decade, 1)
+    check_whole("every", every, 1)
     whole, states = complete_visits(events), range(posterior.model.n_states)
-    lengths = (whole["end"] - whole["start"]).to_numpy()
-    longest = int(lengths.max(initial=1))
-    # Whole numbers of samples; (0, 1] is the first bin.
-    grid = np.unique(np.floor(10 ** (np.arange(np.log10(longest) * PER_DECADE) / PER_DECADE) + 1e-9).astype(np.int64))
+    lengths = np.maximum(np.rint((whole["end"] - whole["start"]).to_numpy() / every), 1).astype(np.int64)
+    longest, unit = int(lengths.max(initial=1)), every if rate is None else every / rate
+    # Whole numbers of samples, about equally spaced on a logarithmic axis; (0, 1] is the first bin.
+    grid = np.unique(np.floor(10 ** (np.arange(np.log10(longest) * per_decade) / per_decade) + 1e-9).astype(np.int64))
     edges = np.concatenate([[0], grid[grid < longest], [longest]])
     counts = np.stack([np.histogram(lengths[whole["state"] == state], edges + 0.5)[0] for state in states])
     # The bin (a, b] has probability P(length > a) - P(length > b).
     draws, moves = posterior.stacked(posterior.n_chains * posterior.n_draws), posterior.model.transitions
     expected = -counts.sum(axis=1, keepdims=True) * np.diff(moves.survival(draws, edges))
-    return edges, counts, expected.mean(axis=0)
+    bins = np.broadcast_to(edges * unit, (len(counts), len(edges)))
+    table = {"lower": bins[:, :-1], "upper": bins[:, 1:], "count": counts, "expected": expected.mean(axis=0)}
+    table["expected_lower"], table["expected_upper"] = central(expected, interval)
+    return labelled(table, {}, ("state", "bin")).to_dataframe().reset_index().drop(columns="bin")
 
 
 def complete_visits(events: pd.DataFrame) -> pd.DataFrame:
@@ -199,18 +220,30 @@ def write_dwt(file: Place, events: pd.DataFrame, rate: float | None, spread: np.
             start += float(length.sum()) * step
 
 
-def write_bed(file: Place, events: pd.DataFrame, *, names: list[str] | None = None, bin_size: int = 1) -> None:
+def write_bed(
+    file: Place,
+    events: pd.DataFrame,
+    *,
+    names: list[str] | None = None,
+    bin_size: int = 1,
+    origin: int = 0,
+    leave_out: int | None = None,
+) -> None:
     """Genome browsers' format: chromosome, start (inclusive), end (exclusive), name and score of every visit.
 
     Args:
         names: the chromosome of every sequence; "seq0", "seq1" and so on if left out.
         bin_size: base pairs per observation.
+        origin: position of the first observation.
+        leave_out: a state that is background and needs no line.
     """
     check_whole("bin_size", bin_size, 1)
+    check_whole("origin", origin, 0)
+    shown = events[events["state"] != leave_out]
     with open(file, "w", encoding="utf-8", newline="\n") as stream:
-        for sequence, start, end, state in events[["sequence", "start", "end", "state"]].to_numpy().tolist():
+        for sequence, start, end, state in shown[["sequence", "start", "end", "state"]].to_numpy().tolist():
             chromosome = f"seq{sequence}" if names is None else names[sequence]
-            stream.write(f"{chromosome}\t{start * bin_size}\t{end * bin_size}\tstate{state}\t0\n")
+            stream.write(f"{chromosome}\t{origin + start * bin_size}\t{origin + end * bin_size}\tstate{state}\t0\n")
 
 
 def write_events(file: Place, events: pd.DataFrame) -> None:

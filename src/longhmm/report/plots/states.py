@@ -79,10 +79,12 @@ def dwell_times(posterior: Posterior, events: pd.DataFrame, *, rate: float | Non
     """
     figure, grid = style.panels(min(posterior.model.n_states, style.MOST_PANELS), 3, 3.7, 2.7, ax)
     rate = facts_of(posterior).get("rate") if rate is None else rate
-    bins, *whole = dwell_histogram(posterior, events)
-    for state, (axes, counts, expected) in enumerate(zip(grid, *whole, strict=False)):
+    whole = dwell_histogram(posterior, events)
+    for state, axes in enumerate(grid):
+        mine = whole[whole["state"] == state]
+        counts, expected = mine["count"].to_numpy(), mine["expected"].to_numpy()
         shown = int(np.flatnonzero((counts > 0) | (expected > 0.5)).max(initial=0)) + 1
-        edges = bins[: shown + 1]
+        edges = np.append(mine["lower"], mine["upper"].iloc[-1])[: shown + 1]
         scale, label = style.time_axis(float(edges[-1]), rate)
         widths = 10 * np.diff(np.log10(edges + 0.5))
         # The bin (a, b] of whole numbers, drawn from a + 1/2 to b + 1/2: a logarithmic axis has no 0.
