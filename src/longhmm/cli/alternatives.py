@@ -1,4 +1,5 @@
-"""Models that `longhmm compare` ranks: every number of states with each kind of noise, baseline and dwell times."""
+"""Options of models beyond the plain one, and the models that `longhmm compare` ranks: every number of states with each
+kind of noise, baseline and dwell times."""
 
 from __future__ import annotations
 
@@ -12,6 +13,15 @@ from longhmm.errors import ModelError
 if TYPE_CHECKING:
     from longhmm.model.hmm import HMM
 
+Lags = Annotated[int | None, modelling(help="Rows of its own past on which a row depends; with --emission ar.")]
+Noise = Annotated[str | None, modelling(help="Noise correlated about the level: ar:2, ma:3, ma:3,lags=12,common.")]
+Response = Annotated[
+    str | None, modelling(help="What is shown after a step: 0.3,0.8,1 or bessel:0.1, or 2 samples to find.")
+]
+Drift = Annotated[int | None, modelling(min=1, help="Knots of a slow baseline, common to all states, such as 20.")]
+Transitions = Annotated[str | None, modelling(help="Formula of covariates, columns of the file, such as '~ temp'.")]
+Scheme = Annotated[str | None, modelling(help="Kinetic scheme with rates per second, such as 'C1 <-> C2 <-> O'.")]
+Durations = Annotated[str | None, modelling(help="Dwell times: negative-binomial, gamma, free, phase-type; gamma:30.")]
 Noises = Annotated[list[str] | None, modelling("--noise", help="As of `fit`, or none; repeat it to compare several.")]
 Drifts = Annotated[list[int] | None, modelling("--drift", min=0, help="Knots, or 0; repeat it to compare several.")]
 DwellTimes = Annotated[

@@ -11,8 +11,7 @@ import typer
 from typer import Option
 
 from longhmm import samplers
-from longhmm.cli import options
-from longhmm.cli.alternatives import Drifts, DwellTimes, Noises, alternatives
+from longhmm.cli import alternatives, options
 from longhmm.cli.language import how_often, rate_of_rows
 from longhmm.cli.output import INTERRUPTED, Output, guarded, seconds
 from longhmm.errors import LongHMMError, ModelError
@@ -49,13 +48,13 @@ def fit(
     ] = 0.0,
     emission: options.Emission = None,
     prior: options.Priors = None,
-    lags: options.Lags = None,
-    noise: options.Noise = None,
-    response: options.Response = None,
-    drift: options.Drift = None,
-    transitions: options.Transitions = None,
-    scheme: options.Scheme = None,
-    durations: options.Durations = None,
+    lags: alternatives.Lags = None,
+    noise: alternatives.Noise = None,
+    response: alternatives.Response = None,
+    drift: alternatives.Drift = None,
+    transitions: alternatives.Transitions = None,
+    scheme: alternatives.Scheme = None,
+    durations: alternatives.Durations = None,
     stay: options.Stay = None,
     sampler: options.Sampler = samplers.AUTO,
     chains: options.Chains = 4,
@@ -146,12 +145,12 @@ def compare(
     normalise: options.Normalise = False,
     emission: options.Emission = None,
     prior: options.Priors = None,
-    lags: options.Lags = None,
-    noise: Noises = None,
-    response: options.Response = None,
-    drift: Drifts = None,
-    transitions: options.Transitions = None,
-    durations: DwellTimes = None,
+    lags: alternatives.Lags = None,
+    noise: alternatives.Noises = None,
+    response: alternatives.Response = None,
+    drift: alternatives.Drifts = None,
+    transitions: alternatives.Transitions = None,
+    durations: alternatives.DwellTimes = None,
     stay: options.Stay = None,
     sampler: options.Sampler = samplers.AUTO,
     chains: options.Chains = 4,
@@ -174,7 +173,7 @@ def compare(
     how: Any = dict(priors=prior or [], stay=stay, held_out=held_out, transitions=transitions)
     how |= dict(response=response, lags=lags)
     build = partial(options.build_model, guess.name, data=data, **how)
-    models = alternatives(numbers, noise, drift, durations, build, said.say)
+    models = alternatives.alternatives(numbers, noise, drift, durations, build, said.say)
     wanted: Any = dict(sampler=sampler, chains=chains, draws=draws, seed=seed)
     request = dict(recordings=options.located(recordings), dataset=dataset, **names, rate=rate, sample=wanted)
     request |= dict(unit=recording.unit, preprocessing=steps.to_dict(), held_out=held_out, emission=guess._asdict())

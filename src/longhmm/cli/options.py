@@ -82,15 +82,6 @@ Priors = Annotated[
         "lists give one number per state. Repeat it for several.",
     ),
 ]
-Lags = Annotated[int | None, modelling(help="Rows of its own past on which a row depends; with --emission ar.")]
-Noise = Annotated[str | None, modelling(help="Noise correlated about the level: ar:2, ma:3, ma:3,lags=12,common.")]
-Response = Annotated[
-    str | None, modelling(help="What is shown after a step: 0.3,0.8,1 or bessel:0.1, or 2 samples to find.")
-]
-Drift = Annotated[int | None, modelling(min=1, help="Knots of a slow baseline, common to all states, such as 20.")]
-Transitions = Annotated[str | None, modelling(help="Formula of covariates, columns of the file, such as '~ temp'.")]
-Scheme = Annotated[str | None, modelling(help="Kinetic scheme with rates per second, such as 'C1 <-> C2 <-> O'.")]
-Durations = Annotated[str | None, modelling(help="Dwell times: negative-binomial, gamma, free, phase-type; gamma:30.")]
 Stay = Annotated[float | None, modelling(help="Prior weight of staying in a state, in observations (moving has 1).")]
 Chains = Annotated[int, sampling(min=1, help="Independent chains.")]
 Draws = Annotated[int, sampling(min=1, help="Draws kept of each chain.")]
