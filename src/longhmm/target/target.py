@@ -128,7 +128,11 @@ class Finish:
         return totals.log_likelihood + model.log_prior_unconstrained(u), gradient, likelihood, totals
 
 
-_finished = quick(lambda finish, *given: finish(*given), static_argnums=0)
+def _finish(work: Finish, *given: Any) -> Any:
+    return work(*given)
+
+
+_on_host = quick(_finish, static_argnums=0)
 
 
 def exact(
@@ -140,7 +144,7 @@ def exact(
     found = stream.totals(model, complete, sequences, progress=progress, fused=finish, given=wide)
     if isinstance(found, stream.Totals):
         with jax.enable_x64(True), on_host():
-            found = jax.tree.map(np.asarray, _finished(finish, model, complete, wide, found))
+            found = jax.tree.map(np.asarray, _on_host(finish, model, complete, wide, found))
     value, slope, likelihood, statistics = found
     return float(value), Estimate(slope, likelihood, statistics, None, np.zeros((), np.int32))
 
