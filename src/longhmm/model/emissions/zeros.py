@@ -139,7 +139,7 @@ class ZeroInflated(Emission):
         one of the next block with that block's share of all so far, so that no sum need be known before.
         """
         above = self._at_zero(params)[1]
-        often, smallest = (above >= np.log(RARELY))[states], jnp.finfo(above.dtype).eps
+        often, smallest = (above >= np.log(RARELY))[states], float(np.finfo(np.dtype(above.dtype)).eps)
 
         def again(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
             drawn, key = carry
