@@ -27,6 +27,7 @@ CAPTIONS = {
     "emissions": "What each state emits, feature by feature: probabilities, or means, shaded by how far they lie "
     "from those of other states.",
     "baseline": "The slow baseline on which all levels lie, with its 90 % interval.",
+    "gain": "By which levels and noise above the baseline are multiplied, with its 90 % interval.",
     "graph": "Where each state goes: circles by share of time, arrows by share of departures, numbers are "
     "probabilities per sample.",
     "dwell": "How long visits last (bars) and what the model expects (line), in logarithmic bins. Bars "
@@ -40,7 +41,7 @@ CAPTIONS = {
     "Where the line lies beyond all dots, the model does not make data of this kind.",
     "buffers": "What a window loses by not seeing the whole recording, by the length of its margin (the buffer).",
 }
-WIDE = {"baseline", "dwell", "emissions", "forest", "chains", "residuals", "simulated", "buffers"}
+WIDE = {"baseline", "gain", "dwell", "emissions", "forest", "chains", "residuals", "simulated", "buffers"}
 
 
 class Safe(str):
