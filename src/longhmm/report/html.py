@@ -27,7 +27,7 @@ CAPTIONS = {
     "emissions": "What each state emits, feature by feature: probabilities, or means, shaded by how far they lie "
     "from those of other states.",
     "baseline": "The slow baseline on which all levels lie, with its 90 % interval.",
-    "gain": "The slow gain of all levels and of their noise, with its 90 % interval.",
+    "gain": "By which levels and noise above the baseline are multiplied, with its 90 % interval.",
     "graph": "Where each state goes: circles by share of time, arrows by share of departures, numbers are "
     "probabilities per sample.",
     "dwell": "How long visits last (bars) and what the model expects (line), in logarithmic bins. Bars "

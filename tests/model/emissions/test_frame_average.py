@@ -200,7 +200,7 @@ def test_rates_are_found_and_judged(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: lh.HMM(2, lh.FrameAverage()), r"FrameAverage needs transitions=Rates\(...\) with one dt, got "),
+        (lambda: lh.HMM(2, lh.FrameAverage()), r"needs transitions=Rates\(...\) with one dt, got Transitions\."),
         (lambda: lh.FrameAverage(substeps=0), "substeps must be"),
         (lambda: lh.FrameAverage(lh.Gaussian(dim=2)), "FrameAverage must be of one feature with a mean or a rate"),
         (lambda: model(2, levels=(0, 1, 1)), r"levels must be one for each of 2 states, got \(0, 1, 1\)."),

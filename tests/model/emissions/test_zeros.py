@@ -92,13 +92,38 @@ def test_what_does_not_fit_is_refused() -> None:
             lh.Hurdle(wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("rate", [1e-12, 0.02, 0.3])
-def test_counts_that_are_almost_surely_0_are_drawn_given_that_they_are_not(rate):
-    """Among them rates at which drawing until no 0 is left would not end."""
-    model = lh.HMM(1, lh.Hurdle(lh.Poisson()))
-    _, y = lh.simulate(model, {"transition": [[1.0]], "zero": [0.0], "rate": [rate]}, 20_000, seed=1)
-    expected = stats.poisson(rate).pmf([1, 2]) / -np.expm1(-rate)
-    found = [np.mean(y == count) for count in (1, 2)]
-    assert y.min() == 1
-    np.testing.assert_allclose(found, expected, atol=4 * np.sqrt(0.25 / 20_000))
-    assert found[1] == pytest.approx(expected[1], abs=4 * np.sqrt(expected[1] / 20_000) + 1e-12)
+HEAVY = {"mean": 50.0, "concentration": 0.02}  # one in seven is not 0; of those one in eleven is above 1100
+RARE = {"mean": 0.05, "concentration": 2e-4}  # one in a thousand is not 0; of those one in sixteen is above 200
+
+
+@pytest.mark.parametrize(
+    ("family", "own"),
+    [
+        (lh.Poisson(), {"rate": 1e-12}),
+        (lh.Poisson(), {"rate": 0.02}),
+        (lh.Poisson(), {"rate": 3.0}),
+        (lh.NegativeBinomial(), RARE),
+        (lh.NegativeBinomial(), HEAVY),
+    ],
+)
+def test_counts_are_drawn_given_that_they_are_not_0(family: Any, own: dict[str, float]) -> None:
+    """Among them rates at which drawing until no 0 is left would not end, and counts far beyond their mean."""
+    size, model = 20_000, lh.HMM(1, lh.Hurdle(family))
+    params = {"transition": [[1.0]], "zero": [0.0], **{name: [each] for name, each in own.items()}}
+    _, y = lh.simulate(model, params, size, seed=1)
+    if "rate" in own:
+        law = stats.poisson(own["rate"])
+        rest = -np.expm1(-own["rate"])
+    else:
+        mean, shape = own["mean"], own["concentration"]
+        law = stats.nbinom(shape, shape / (shape + mean))
+        rest = -np.expm1(-shape * np.log1p(mean / shape))
+    edges = np.unique(np.concatenate([np.arange(1, 12), np.geomspace(12, 10_000, 30).astype(int)]))
+    chances = -np.diff(law.sf(np.append(edges - 1, 10**9))) / rest
+    assert y.min() >= 1
+    kept = size * chances > 5
+    found = np.histogram(y, [*edges, np.inf])[0]
+    both = [np.append(each[kept], each[~kept].sum()) for each in (found, size * chances)]
+    assert both[0][-1] <= both[1][-1] + 6 * np.sqrt(both[1][-1]) + 1e-3
+    both = [each[both[1] > 1] for each in both]
+    assert stats.chi2.sf(np.sum((both[0] - both[1]) ** 2 / both[1]), max(len(both[0]) - 1, 1)) > 1e-3

@@ -5,6 +5,7 @@ import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
+import longhmm
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.model.emissions.gaussian import Gaussian
@@ -161,6 +162,18 @@ def test_small_departures_are_let_pass_however_sure_they_are():
     assert judge_dwell_times(gaussian_model(), [sure._replace(size=0.2, p_value=0.5, trend=1e-5)], {})
     unsure = sure._replace(size=0.4, p_value=0.0005)
     assert judge_dwell_times(gaussian_model(), [unsure, unsure._replace(p_value=0.3)], {}) == []
+
+
+@pytest.mark.parametrize(("level", "states", "opens"), [(0, 6, ("O",)), (2, 6, ("O", "O2"))])
+def test_channels_are_advised_another_state_of_each(level, states, opens):
+    moves = longhmm.Channels(2, "C <-> O", dt=0.001)
+    model = HMM(moves.n_states, longhmm.EquallySpaced(moves.levels), transitions=moves)
+    off = DwellTimes(level, 1e-30, 0.5, 0.4, 0.6, 8, seen=100, expected=90.0, mean=12.3)
+    (reason,) = judge_dwell_times(model, [off], {})
+    line = reason.partition(": try ")[2].rpartition(", channels of one state more")[0]
+    richer = eval(line, {"lh": longhmm})
+    assert richer.n_states == states and richer.open_states == opens and "Tied" not in reason
+    assert HMM(states, longhmm.EquallySpaced(richer.levels), transitions=richer).transitions.dt[0] == 0.001
 
 
 def test_the_remedy_is_a_line_of_python_and_an_option():

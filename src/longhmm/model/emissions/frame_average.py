@@ -72,7 +72,8 @@ class FrameAverage(Tied):
 
     def beside(self, transitions: Any) -> Self:
         if transitions.dt is None or transitions.varies:
-            raise ModelError(f"FrameAverage needs transitions=Rates(...) with one dt, got {transitions!r}.")
+            given = type(transitions).__name__
+            raise ModelError(f"FrameAverage needs transitions=Rates(...) with one dt, got {given}.")
         if self.tied and len(self.levels) != transitions.n_states:
             raise ModelError(f"levels must be one for each of {transitions.n_states} states, got {self.levels}.")
         return self._with(self.emission, transitions)

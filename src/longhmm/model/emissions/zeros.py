@@ -22,8 +22,8 @@ from longhmm.model.parameters import Parameter, Params, make_parameter, specific
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary, subsample, summarise
 
-ROUNDS = 32  # of drawing again what was 0
-MOST, NEARLY = 200, 1 - 1e-6  # counts that are looked at after that, and what of their probability is all of it
+RARELY = 0.5  # a family is not 0: below it, counts are not drawn until they are not
+BLOCK, LAST = 256, 2**24  # counts that are looked at together then, and the end of all that are
 
 
 @EMISSIONS.register("zero-inflated")
@@ -126,41 +126,49 @@ class ZeroInflated(Emission):
         return share * self.emission.means(params) / above
 
     def sample(self, key: jax.Array, params: Params, states: jax.Array) -> jax.Array:
-        which, first = jax.random.split(key)
+        which, first, others = jax.random.split(key, 3)
         values = self.emission.sample(first, params, states)
         if self.truncates and self.discrete:
-            values = self._counted(first, params, states, values)
+            values = self._counted(others, params, states, values)
         none = jax.random.uniform(which, values.shape) < jnp.asarray(params["zero"])[states][:, None]
         return jnp.where(none, jnp.zeros((), values.dtype), values)
 
     def _counted(self, key: jax.Array, params: Params, states: jax.Array, values: jax.Array) -> jax.Array:
-        """Counts given that they are not 0: drawn again for a while, which would not end where 0 is all but certain;
-        then by their distribution function, one count after the other."""
-
-        def again(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-            drawn, key, count = carry
-            key, one = jax.random.split(key)
-            return jnp.where(drawn == 0, self.emission.sample(one, params, states), drawn), key, count + 1
-
-        def wanted(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-            return jnp.any(carry[0] == 0) & (carry[2] < ROUNDS)
-
-        values, key, _ = jax.lax.while_loop(wanted, again, (values, key, jnp.zeros((), jnp.int32)))
-        share = jax.random.uniform(key, values.shape)
+        """Counts given that they are not 0: drawn until they are not, or, where 0 is all but certain, by their
+        probabilities, from 1 on until further counts add nothing. What was drawn from the counts so far gives way to
+        one of the next block with that block's share of all so far, so that no sum need be known before.
+        """
         above = self._at_zero(params)[1]
+        often, smallest = (above >= np.log(RARELY))[states], float(np.finfo(np.dtype(above.dtype)).eps)
 
-        def further(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-            drawn, below, count = carry
-            chances = jnp.exp(self.emission.log_density(params, count) - above)[states][:, None]
-            below = below + chances
-            return jnp.where((drawn == 0) & (share < below), count.astype(drawn.dtype), drawn), below, count + 1
+        def again(carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+            drawn, key = carry
+            key, one = jax.random.split(key)
+            return jnp.where(drawn == 0, self.emission.sample(one, params, states), drawn), key
 
-        def unfinished(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-            return jnp.any((carry[0] == 0) & (carry[1] < NEARLY)) & (carry[2] < MOST)
+        values, key = jax.lax.while_loop(lambda at: jnp.any((at[0][:, 0] == 0) & often), again, (values, key))
+        none = values[:, 0] == 0
+        Walk = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
 
-        start = values, jnp.zeros_like(share), jnp.ones((), share.dtype)
-        values = jax.lax.while_loop(unfinished, further, start)[0]
-        return jnp.where(values == 0, jnp.ones((), values.dtype), values)  # as where chances are lost to rounding
+        def further(carry: Walk) -> Walk:
+            drawn, key, first, passed, _ = carry
+            key, one = jax.random.split(key)
+            counts = first + jnp.arange(BLOCK, dtype=above.dtype)
+            logs = jax.vmap(lambda count: self.emission.log_density(params, count))(counts)
+            sums = passed + jnp.cumsum(jnp.exp(logs - above), axis=0)
+            at = jax.random.uniform(one, drawn.shape, above.dtype) * sums[-1][states]
+            places = jax.vmap(lambda each: jnp.searchsorted(each, at, side="right"), 1)(sums)
+            place = jnp.minimum(jnp.take_along_axis(places, states[None], 0)[0], BLOCK - 1)
+            return jnp.where(at < passed[states], drawn, counts[place]), key, first + BLOCK, sums[-1], sums[-1] - passed
+
+        def unfinished(carry: Walk) -> jax.Array:
+            _, _, first, passed, added = carry
+            more = (added > smallest * passed) | (passed < smallest)  # as before a second mode
+            return jnp.any(none & more[states]) & (first < LAST)
+
+        start = jnp.ones(states.shape, above.dtype), key, jnp.ones((), above.dtype), jnp.zeros_like(above), above
+        drawn = jax.lax.while_loop(unfinished, further, start)[0]
+        return jnp.where(none[:, None], drawn[:, None].astype(values.dtype), values)
 
 
 @EMISSIONS.register("hurdle")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, count
 from typing import Any
 
 import jax
@@ -108,6 +108,15 @@ class Channels(Unmoved, TransitionModel):
 
     def log_prior(self, parameter: jax.Array) -> jax.Array:
         return self.one.log_prior(parameter)
+
+    def richer(self, n_open: int) -> str:
+        """As a line of Python, channels with one state more: an open one, or a closed one if none is open."""
+        kin = [name for name in self.one.states if (name in self.open_states) == (n_open > 0)][-1]
+        stem = kin.rstrip("0123456789") or "S"
+        new = next(name for number in count(2) if (name := f"{stem}{number}") not in self.one.states)
+        opens = self.open_states + (new,) * (n_open > 0)
+        dt = float(np.asarray(self.dt)[0])
+        return f'lh.Channels({self.n}, "{self.one.scheme}, {kin} <-> {new}", dt={dt:g}, open_states={opens})'
 
     @cached_property
     def _moves(self) -> np.ndarray:

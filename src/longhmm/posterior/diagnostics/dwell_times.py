@@ -16,6 +16,7 @@ from longhmm.model.formula import on_columns, transitions_into
 from longhmm.model.hmm import HMM
 from longhmm.model.memory import unfold
 from longhmm.model.registry import EMISSIONS
+from longhmm.model.transitions.channels import Channels
 from longhmm.posterior.diagnostics.bias import FALSE_ALARMS, Details
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath
 from longhmm.posterior.diagnostics.dwell_trend import trend
@@ -180,7 +181,9 @@ def judge_dwell_times(model: HMM, found: list[DwellTimes], details: Details) -> 
         return []
     emission, levels = model.emission.untied, [*model.emission.state_levels(model.n_states).tolist(), worst.level]
     own = "emission" if EMISSIONS.name_of(type(emission)) is None else emission_call(emission.name, emission)
-    tied = f"lh.HMM({model.n_states + 1}, lh.Tied({own}, levels={tuple(sorted(levels))}))"
+    tied = f"lh.HMM({model.n_states + 1}, lh.Tied({own}, levels={tuple(sorted(levels))})), in which two states share it"
+    if isinstance(model.transitions, Channels):
+        tied = f"{model.transitions.richer(worst.level)}, channels of one state more"
     others = f" (and those to {len(wrong) - 1} more)" if len(wrong) > 1 else ""
     samples = "sample" if worst.longer_than == 1 else "samples"
     expected = f"{worst.expected:.1f}" if worst.expected < 10 else f"{worst.expected:,.0f}"
@@ -188,7 +191,7 @@ def judge_dwell_times(model: HMM, found: list[DwellTimes], details: Details) -> 
     return [
         f"visits to {what}{others} do not last as the model says: {worst.seen:,} go on for more than "
         f"{worst.longer_than:,} {samples}, where it expects {expected}; the interval of the dwell time "
-        f"should be about {worst.interval:.1f} times as wide: try {other}{tied}, in which two states share it"
+        f"should be about {worst.interval:.1f} times as wide: try {other}{tied}"
     ]
 
 
