@@ -9,6 +9,7 @@ scale `s^2 / 2`. The variance is integrated out, which leaves steps with a Cauch
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -63,7 +64,7 @@ class Drift(Tree):
         rows: how many rows it extends over: those of the data that are fitted, unless given. Beyond, it stays where it
             ended.
         gain: whether all that lies above the baseline, levels and noise, is multiplied by a slow gain as well, whose
-            logarithm is such a spline, too.
+            logarithm is such a spline, too. Its intervals are often too narrow, and a warning says so.
 
     >>> import longhmm as lh
     >>> lh.Gaussian(drift=lh.Drift(knots=40))
@@ -80,6 +81,8 @@ class Drift(Tree):
             raise ModelError(f"scale must be a positive number, got {scale!r}.")
         self.knots, self.scale = int(knots), None if scale is None else np.array(scale, np.float64)
         self.gain = Drift(knots, scale=SCALE) if gain else None
+        if gain:
+            warnings.warn("Intervals of a gain are often too narrow: read its course, not its intervals.", stacklevel=2)
         self.formula: Formula | None = CLOCK
         self.linear = Terms(n_covariates=1)
         if rows is not None:
