@@ -205,6 +205,7 @@ def test_a_file_and_an_array_with_its_values_are_the_same_data(y, tmp_path):
 
 
 def test_long_files_are_known_by_size_time_and_blocks_and_the_refusal_says_so(y, tmp_path, monkeypatch):
+    monkeypatch.setattr("longhmm.data.sequences.IN_MEMORY", 0)  # as if the file were long
     monkeypatch.setattr(request, "WHOLE", 1000)
     monkeypatch.setattr(request, "BLOCK_ROWS", 10)
     path = tmp_path / "y.npy"
