@@ -36,6 +36,7 @@ class RatesByRow(TransitionModel):
     """
 
     varies, is_resolved, parameter, axes = True, False, "rates", ("reaction",)
+    own: tuple[int, ...] = ()  # where its columns stand among all covariates
 
     def __init__(
         self, one: Rates, *, dt: str | None, usual: bool, scaled: Mapping[str, str], sloped: Mapping[str, str]
