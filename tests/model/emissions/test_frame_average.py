@@ -116,6 +116,62 @@ def test_gradients_are_those_of_differences():
             assert slope[name][index] == pytest.approx((high - low) / 2e-5, rel=2e-6), name
 
 
+BY_ROW = lh.Rates("C <-> O", dt="wait", scaled={"C -> O": "conc"}, sloped={"O -> C": "volt"})
+
+
+def by_row_data(n):
+    rng = np.random.default_rng(1)
+    beside = {"wait": rng.choice([0.05, 0.1, 0.4], n), "conc": rng.choice([0.5, 3.0], n), "volt": rng.uniform(-1, 1, n)}
+    return beside, rng.normal(0.5, 0.7, n)
+
+
+def test_rates_and_steps_may_differ_by_row():
+    """Against all paths through the sub-steps of rows, and differences of their sum; in storage, too."""
+    beside, values = by_row_data(30)
+    rates, mean, sd = np.array([3.0, 5.0, 0.7]), np.array([0.0, 1.0]), np.array([0.3, 0.4])
+    paths = np.array(list(itertools.product(range(2), repeat=4)))
+
+    def log_likelihood(rates):
+        message, total = np.array([0.5, 0.5]), 0.0
+        for t, value in enumerate(values):
+            up, down = rates[0] * beside["conc"][t], rates[1] * np.exp(rates[2] * beside["volt"][t])
+            generator = np.array([[-up, up], [down, -down]]) * beside["wait"][t]
+            half, whole = expm(generator / 8), expm(generator / 4)
+            weights = np.prod(whole[paths[:, :-1], paths[:, 1:]], axis=1)
+            weights = weights * stats.norm.pdf(value, mean[paths].mean(axis=1), np.sqrt((sd[paths] ** 2).mean(axis=1)))
+            message = message @ np.einsum("ip,p,pj->ij", half[:, paths[:, 0]], weights, half[paths[:, -1]])
+            total, message = total + np.log(message.sum()), message / message.sum()
+        return total
+
+    data, params = lh.open_data(values, covariates=beside), {"rates": rates, "mean": mean, "sd": sd}
+    one = model(4, BY_ROW)
+    again = model_from_config(json.loads(json.dumps(model_to_config(one.resolve(data)))))
+    for each in (one, again):
+        assert lh.log_likelihood(each, params, data) == pytest.approx(log_likelihood(rates), rel=1e-10)
+    slope = lh.gradient(again, params, data, prior=False)["transition"]
+    scale = np.array([rates[0], rates[1], 1.0 / beside["volt"].std()])  # of the parameter by its coordinates
+    for index, unit in enumerate(np.eye(3)):
+        high, low = (log_likelihood(rates + sign * 1e-5 * scale * unit) for sign in (1, -1))
+        assert slope[index] == pytest.approx((high - low) / 2e-5, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_everything_agrees_with_all_paths_where_steps_differ():
+    beside, values = by_row_data(6)
+    values[2] = np.nan
+    data = lh.open_data(values, covariates={"wait": beside["wait"]}, lengths=[4, 2])
+    lh.testing.check_coherence(model(3, lh.Rates("C <-> O", dt="wait")), PARAMS, data)
+
+
+def test_steps_that_lead_one_way_have_gradients():
+    """No frame leads from 2 to 1, and none has shares there."""
+    one = model(3, lh.Rates("1 -> 2", dt=0.5))
+    params, values = {**PARAMS, "rates": np.array([0.6])}, np.array([0.0, 0.1, 0.4, 1.0])
+    slope = lh.gradient(one, params, values, prior=False)
+    high, low = (lh.log_likelihood(one, {**params, "rates": [0.6 * np.exp(sign * 1e-5)]}, values) for sign in (1, -1))
+    assert slope["transition"][0] == pytest.approx((high - low) / 2e-5, rel=1e-6)
+
+
 def test_it_is_stored():
     for given in (model(5), model(5, CHAIN, levels=(0, 0, 1)), model(2, TWO, lh.Poisson())):
         config = json.loads(json.dumps(model_to_config(given.resolve(np.arange(20)))))
@@ -200,7 +256,7 @@ def test_rates_are_found_and_judged(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: lh.HMM(2, lh.FrameAverage()), r"needs transitions=Rates\(...\) with one dt, got Transitions\."),
+        (lambda: lh.HMM(2, lh.FrameAverage()), r"needs transitions=Rates\(...\), got Transitions\."),
         (lambda: lh.FrameAverage(substeps=0), "substeps must be"),
         (lambda: lh.FrameAverage(lh.Gaussian(dim=2)), "FrameAverage must be of one feature with a mean or a rate"),
         (lambda: model(2, levels=(0, 1, 1)), r"levels must be one for each of 2 states, got \(0, 1, 1\)."),

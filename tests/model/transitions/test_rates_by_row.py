@@ -150,10 +150,6 @@ def test_refusals():
         MODEL.resolve(lh.open_data(VALUES, covariates={**COVARIATES, "step": -COVARIATES["step"]}))
     with pytest.raises(ModelError, match="'step' must hold seconds since the row before"):
         MODEL.resolve(lh.open_data(VALUES, covariates={**COVARIATES, "step": np.zeros(N)}))
-    with pytest.raises(ModelError, match="Channels need rates and steps that are the same in every row"):
-        lh.Channels(2, MOVES)
-    with pytest.raises(ModelError, match=r"FrameAverage needs transitions=Rates\(...\) with one dt"):
-        lh.HMM(2, lh.FrameAverage(), transitions=MOVES)
     with pytest.raises(ModelError, match="needs the covariate 'conc'"):
         MODEL.resolve(lh.open_data(VALUES, covariates={"step": COVARIATES["step"], "volt": COVARIATES["volt"]}))
 

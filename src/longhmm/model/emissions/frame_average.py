@@ -30,6 +30,7 @@ from longhmm.model.summary import DataSummary
 
 FRAMES = 7  # see call.h
 MOST_NUMBERS = 1 << 14  # of a pack: beyond, the sums of a window are no longer small
+TOGETHER = 512  # rows whose chances, where they differ, are found at once
 SQUARED = {"mean": False, "rate": False, "sd": True}  # whether the squares of a parameter are averaged over a frame
 
 
@@ -71,9 +72,8 @@ class FrameAverage(Tied):
         return {"emission": self.emission, "substeps": self.substeps, "levels": levels}
 
     def beside(self, transitions: Any) -> Self:
-        if transitions.dt is None or transitions.varies:
-            given = type(transitions).__name__
-            raise ModelError(f"FrameAverage needs transitions=Rates(...) with one dt, got {given}.")
+        if transitions.dt is None:
+            raise ModelError(f"FrameAverage needs transitions=Rates(...), got {type(transitions).__name__}.")
         if self.tied and len(self.levels) != transitions.n_states:
             raise ModelError(f"levels must be one for each of {transitions.n_states} states, got {self.levels}.")
         return self._with(self.emission, transitions)
@@ -90,7 +90,7 @@ class FrameAverage(Tied):
 
     @property
     def lowering(self) -> FrameLowering | None:  # type: ignore[override]
-        if self.moves is None:
+        if self.moves is None or self.moves.varies:
             return None
         found = FrameLowering(self)
         return found if found.pack * self.moves.n_states <= MOST_NUMBERS else None
@@ -108,12 +108,13 @@ class FrameAverage(Tied):
         counts = np.array(list(all_of(range(self.substeps + 1), repeat=n)), int).reshape(-1, n)
         return np.append(counts, self.substeps - counts.sum(axis=1, keepdims=True), axis=1)
 
-    def _chances(self, params: Params) -> jax.Array:
-        """`(K, K, C)`, chances of the shares given the states before and at the end of a frame."""
+    def _chances(self, params: Params, row: Any = None) -> jax.Array:
+        """`(K, K, C)`, chances of the shares given the states before and at the end of a frame, whose transitions
+        follow the covariates of a row where they vary."""
         n, width, moves = max(self.levels), self.substeps + 1, self.moves
         rates = jnp.asarray(params[moves.parameter])
-        half = moves.after(rates, 0.5 / self.substeps)
-        whole = moves.after(rates, 1.0 / self.substeps)
+        half = moves.after(rates, 0.5 / self.substeps, row)
+        whole = moves.after(rates, 1.0 / self.substeps, row)
         found = jnp.zeros((moves.n_states, moves.n_states, *(width,) * n), rates.dtype)
         found = found.at[(..., *(0,) * n)].set(half)
         for step in range(self.substeps):
@@ -126,7 +127,8 @@ class FrameAverage(Tied):
             found = jnp.stack(by_state, axis=1)
         found = jnp.einsum("ij...,jk->ik...", found, half, precision="highest")
         found = found.reshape(*found.shape[:2], -1)[..., self._possible]
-        return found / jnp.sum(found, axis=-1, keepdims=True)
+        total = jnp.sum(found, axis=-1, keepdims=True)  # 0 where the scheme does not lead from one state to the other
+        return found / jnp.where(total > 0, total, 1.0)
 
     @cached_property
     def _possible(self) -> np.ndarray:
@@ -144,12 +146,31 @@ class FrameAverage(Tied):
     def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
         logs = self.emission.log_likelihoods(self._mixed(params), rows)
         peak = jax.lax.stop_gradient(jnp.max(logs, axis=-1, keepdims=True))
-        weighed = jnp.einsum("...c,ijc->...ij", jnp.exp(logs - peak), self._chances(params), precision="highest")
+        weighed = self._weighed(params, rows.covariates, jnp.exp(logs - peak))
         return jnp.where(jnp.asarray(rows.observed)[..., None], safe_log(weighed) + peak[..., None], 0.0)
+
+    def _weighed(self, params: Params, covariates: Any, numbers: jax.Array) -> jax.Array:
+        """`(..., K, K)`, the means over shares of numbers `(..., C)` of rows, given the states of each pair."""
+        if not self.moves.varies:
+            return jnp.einsum("...c,ijc->...ij", numbers, self._chances(params), precision="highest")
+        own = {self.moves.parameter: params[self.moves.parameter]}
+
+        @jax.checkpoint  # chances of every row, and what they are made of, are more than anyone should keep
+        def one(at: tuple[jax.Array, jax.Array]) -> jax.Array:
+            return jnp.einsum("c,ijc->ij", at[1], self._chances(own, at[0]), precision="highest")
+
+        rows = jnp.asarray(covariates)[..., list(self.moves.own)]
+        flat = rows.reshape(-1, rows.shape[-1]), numbers.reshape(-1, numbers.shape[-1])
+        found = jax.lax.map(one, flat, batch_size=min(TOGETHER, len(flat[0])))
+        return found.reshape(*numbers.shape[:-1], *found.shape[1:])
 
     def sample_after(self, key: jax.Array, params: Params, states: jax.Array, before: Before) -> jax.Array:
         share, noise = jax.random.split(key)
-        chosen = jax.random.categorical(share, safe_log(self._chances(params))[before.states, states])
+        if self.moves.varies:  # the paths of one time have one row of covariates
+            chances = self._chances(params, jnp.asarray(before.covariates)[0, list(self.moves.own)])
+        else:
+            chances = self._chances(params)
+        chosen = jax.random.categorical(share, safe_log(chances)[before.states, states])
         return self.emission.sample(noise, self._mixed(params), chosen)
 
     def cdf_of_rows(self, params: Params, rows: Rows) -> tuple[jax.Array, jax.Array] | None:
@@ -157,11 +178,9 @@ class FrameAverage(Tied):
         found = self.emission.cdf(self._mixed(params), jnp.asarray(rows.values))
         if found is None:
             return None
-        chances = self._chances(params)
-        pairs = chances.reshape(-1, chances.shape[-1])
-        below = jnp.einsum("ncd,pc->npd", found[0], pairs, precision="highest")
-        same = found[0] is found[1]
-        return below, below if same else jnp.einsum("ncd,pc->npd", found[1], pairs, precision="highest")
+        sides = found[:1] if found[0] is found[1] else found
+        pairs = [self._weighed(params, rows.covariates, each[..., 0]).reshape(len(each), -1, 1) for each in sides]
+        return pairs[0], pairs[-1]
 
 
 class FrameLowering(Lowering):

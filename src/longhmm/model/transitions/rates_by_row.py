@@ -7,7 +7,7 @@ covariate v such as a voltage, and the matrix into row t is `expm(Q_t dt_t)`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -23,7 +23,13 @@ from longhmm.model.transitions import TransitionModel
 from longhmm.model.transitions.rates import Rates, exponential
 
 SLOPE = dist.Normal(0.0, 2.5)  # prior of what one standard deviation of a covariate adds to the logarithm of a rate
-TERMS, SQUARINGS = 6, 16  # of the exponential: a gap may be thousands of times as long as the usual step
+
+
+def by_row(moves: Any, one: Callable[[jax.Array], jax.Array], covariates: Any) -> jax.Array:
+    """What `one` makes of the columns of every row `(..., C)` that transitions follow."""
+    rows = jnp.asarray(covariates)[..., list(moves.own)]
+    found = jax.vmap(one)(rows.reshape(-1, rows.shape[-1]))
+    return found.reshape(*rows.shape[:-1], *found.shape[1:])
 
 
 @TRANSITIONS.register("rates-by-row", offered=False)
@@ -37,6 +43,7 @@ class RatesByRow(TransitionModel):
 
     varies, is_resolved, parameter, axes = True, False, "rates", ("reaction",)
     own: tuple[int, ...] = ()  # where its columns stand among all covariates
+    effort = (6, 16)  # of exponentials: a gap may be thousands of times as long as the usual step
 
     def __init__(
         self, one: Rates, *, dt: str | None, usual: bool, scaled: Mapping[str, str], sloped: Mapping[str, str]
@@ -139,33 +146,33 @@ class RatesByRow(TransitionModel):
         slopes = in_precision(SLOPE).log_prob(parameter[n:] * scales) + jnp.log(scales)
         return self.one.log_prior(parameter[:n]) + jnp.sum(slopes)
 
-    def _rates(self, parameter: jax.Array, row: jax.Array) -> jax.Array:
-        """`(R,)`, rates per second where covariates are those of one row, its own columns alone."""
+    def at_row(self, parameter: jax.Array, row: Any = None) -> tuple[jax.Array, jax.Array]:
+        """As in `Rates`."""
+        row = jnp.asarray(self.typical_row if row is None else row, parameter.dtype)
+        step = self.one._dt(parameter) if self.step_column is None else row[self._at(self.step_column)]
         found = parameter[: len(self.steps)]
-        for step, column in self.scaled:
-            found = found.at[step].multiply(row[self._at(column)])
-        for number, (step, column) in enumerate(self.sloped):
+        for at, column in self.scaled:
+            found = found.at[at].multiply(row[self._at(column)])
+        for number, (at, column) in enumerate(self.sloped):
             slope = parameter[len(self.steps) + number]
-            found = found.at[step].multiply(jnp.exp(slope * row[self._at(column)]))
-        return found
+            found = found.at[at].multiply(jnp.exp(slope * row[self._at(column)]))
+        # Time does not run backwards: a matrix of NaN makes such rows impossible.
+        return found, jnp.where(step >= 0, step, jnp.nan)
 
     def generator(self, parameter: jax.Array) -> jax.Array:
         """`(K, K)`, rates per second at the typical row, rows summing to 0."""
-        return self.one.generator(self._rates(parameter, jnp.asarray(self.typical_row, parameter.dtype)))
+        return self.one.generator(self.at_row(parameter)[0])
 
-    def _matrix(self, parameter: jax.Array, row: jax.Array) -> jax.Array:
-        step = self.one._dt(parameter) if self.step_column is None else row[self._at(self.step_column)]
-        # Time does not run backwards: a matrix of NaN makes such rows impossible.
-        step = jnp.where(step >= 0, step, jnp.nan)
-        return exponential(self.one.generator(self._rates(parameter, row)) * step, TERMS, SQUARINGS)
+    def after(self, parameter: jax.Array, share: float, row: Any = None) -> jax.Array:
+        """As in `Rates`."""
+        rates, seconds = self.at_row(parameter, row)
+        return exponential(self.one.generator(rates) * (seconds * share), *self.effort)
 
     def typical(self, parameter: Any) -> jax.Array:
-        parameter = jnp.asarray(parameter)
-        return self._matrix(parameter, jnp.asarray(self.typical_row, parameter.dtype))
+        return self.after(jnp.asarray(parameter), 1.0)
 
     def matrices(self, parameter: jax.Array, covariates: jax.Array) -> jax.Array:
-        rows = jnp.asarray(covariates)[:, list(self.own)].astype(parameter.dtype)
-        return jax.vmap(lambda row: self._matrix(parameter, row))(rows)
+        return by_row(self, lambda row: self.after(parameter, 1.0, row), covariates)
 
     def complete(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
         found = super().complete(params)
