@@ -156,10 +156,14 @@ class Channels(Unmoved, TransitionModel):
         found = jnp.zeros((self.n_states, self.n_states), rates.dtype).at[rows, columns].set(taken)
         return found - jnp.diag(jnp.sum(found, axis=1))
 
-    def after(self, parameter: jax.Array, share: float, row: Any = None) -> jax.Array:
+    def flow(self, parameter: jax.Array, share: float, row: Any = None) -> jax.Array:
         """As in `Rates`."""
         rates, seconds = self.one.at_row(parameter, row)
-        return exponential(self._between(rates) * (seconds * share), *self.one.effort)
+        return self._between(rates) * (seconds * share)
+
+    def after(self, parameter: jax.Array, share: float, row: Any = None) -> jax.Array:
+        """As in `Rates`."""
+        return exponential(self.flow(parameter, share, row), *self.one.effort)
 
     def typical(self, parameter: Any) -> jax.Array:
         return self.after(jnp.asarray(parameter), 1.0)

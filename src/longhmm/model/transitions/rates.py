@@ -279,10 +279,14 @@ class Rates(TransitionModel):
         columns alone); at the typical row where None."""
         return parameter, self._dt(parameter)
 
+    def flow(self, parameter: jax.Array, share: float, row: Any = None) -> jax.Array:
+        """`(K, K)`, the generator times a share of the time between two rows."""
+        rates, seconds = self.at_row(parameter, row)
+        return self.generator(rates) * (seconds * share)
+
     def after(self, parameter: jax.Array, share: float, row: Any = None) -> jax.Array:
         """`(K, K)`, the transitions within a share of the time between two rows."""
-        rates, seconds = self.at_row(parameter, row)
-        return exponential(self.generator(rates) * (seconds * share), *self.effort)
+        return exponential(self.flow(parameter, share, row), *self.effort)
 
     def matrices(self, parameter: jax.Array, covariates: jax.Array) -> jax.Array:
         return jnp.broadcast_to(self.typical(parameter), (covariates.shape[0], self.n_states, self.n_states))

@@ -163,10 +163,14 @@ class RatesByRow(TransitionModel):
         """`(K, K)`, rates per second at the typical row, rows summing to 0."""
         return self.one.generator(self.at_row(parameter)[0])
 
-    def after(self, parameter: jax.Array, share: float, row: Any = None) -> jax.Array:
+    def flow(self, parameter: jax.Array, share: float, row: Any = None) -> jax.Array:
         """As in `Rates`."""
         rates, seconds = self.at_row(parameter, row)
-        return exponential(self.one.generator(rates) * (seconds * share), *self.effort)
+        return self.one.generator(rates) * (seconds * share)
+
+    def after(self, parameter: jax.Array, share: float, row: Any = None) -> jax.Array:
+        """As in `Rates`."""
+        return exponential(self.flow(parameter, share, row), *self.effort)
 
     def typical(self, parameter: Any) -> jax.Array:
         return self.after(jnp.asarray(parameter), 1.0)
