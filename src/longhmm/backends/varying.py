@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.backends.protocol import Potentials, Varying
+from longhmm.data.columns import distinct
 from longhmm.data.layout import ladder
 from longhmm.data.sequences import Sequences
 from longhmm.inference.scaling import safe_log, weighted_sum
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
 
 MOST_DISTINCT = 64  # matrices that are looked up: they and their sums stay in the cache
 MOST_MADE = 256  # the same where making one for every row would take longer than fetching it
-ALIKE = 2.0**-32  # share by which covariates of rows with one matrix may differ, as differences of times do
 SOME = 64  # rows whose matrices stand for all
-LOOKED_AT = 4096  # rows that tell whether it is worth looking at all of them
 
 _distinct: WeakKeyDictionary[Sequences, dict[tuple[int, ...], Any]] = WeakKeyDictionary()
 
@@ -186,18 +185,10 @@ def distinct_rows(moves: Any, sequences: Sequences) -> tuple[np.ndarray, np.ndar
 
 
 def _distinct_rows(covariates: np.ndarray, own: list[int], most: int) -> tuple[np.ndarray, np.ndarray] | None:
-    mantissa, exponent = np.frexp(covariates[:, own].astype(np.float64))
-    columns = np.ldexp(np.rint(mantissa / ALIKE), exponent)
-    few = np.unique(columns[:: max(1, len(columns) // LOOKED_AT)], axis=0)
-    index, left = np.full(len(columns), -1, np.int32), np.arange(len(columns))
-    found: list[int] = []
-    while len(left) and len(few) <= most and len(found) <= most:
-        at = int(left[0])
-        same = np.all(columns[left] == columns[at], axis=1)
-        index[left[same]] = len(found)
-        left, found = left[~same], [*found, at]
-    if len(left) or len(found) > most:
+    few = distinct(covariates[:, own], most)
+    if few is None:
         return None
+    found, index = few
     # Tables of similar size share programs.
     table = covariates[found + [found[-1]] * (ladder(len(found)) - len(found))]
     return table.astype(np.float64), index

@@ -196,9 +196,13 @@ def by_row_data(n):
     return beside, rng.normal(0.5, 0.7, n)
 
 
-def test_rates_and_steps_may_differ_by_row():
-    """Against all paths through the sub-steps of rows, and differences of their sum; in storage, too."""
-    beside, values = by_row_data(30)
+@pytest.mark.parametrize("n_volts", [None, 2])
+def test_rates_and_steps_may_differ_by_row(n_volts):
+    """Against all paths through the sub-steps of rows, and differences of their sum; in storage, too; where rows differ
+    and where few do, in which case they are known."""
+    beside, values = by_row_data(80)
+    if n_volts is not None:
+        beside["volt"] = np.round(beside["volt"] + 0.5) - 0.4
     rates, mean, sd = np.array([3.0, 5.0, 0.7]), np.array([0.0, 1.0]), np.array([0.3, 0.4])
     paths = np.array(list(itertools.product(range(2), repeat=4)))
 
@@ -217,6 +221,7 @@ def test_rates_and_steps_may_differ_by_row():
     data, params = lh.open_data(values, covariates=beside), {"rates": rates, "mean": mean, "sd": sd}
     one = model(4, BY_ROW)
     again = model_from_config(json.loads(json.dumps(model_to_config(one.resolve(data)))))
+    assert len(again.transitions.known) == (0 if n_volts is None else 16)  # 12, and zeros
     for each in (one, again):
         assert lh.log_likelihood(each, params, data) == pytest.approx(log_likelihood(rates), rel=1e-10)
     slope = lh.gradient(again, params, data, prior=False)["transition"]
@@ -224,6 +229,15 @@ def test_rates_and_steps_may_differ_by_row():
     for index, unit in enumerate(np.eye(3)):
         high, low = (log_likelihood(rates + sign * 1e-5 * scale * unit) for sign in (1, -1))
         assert slope[index] == pytest.approx((high - low) / 2e-5, rel=1e-5)
+
+
+def test_rows_that_a_model_has_not_met_count_in_full():
+    beside, values = by_row_data(80)
+    one, params = model(None, lh.Rates("C <-> O", dt="wait")), {**PARAMS, "rates": [3.0, 5.0]}
+    met, other = (lh.open_data(values, covariates={"wait": beside["wait"] * factor}) for factor in (1.0, 1.5))
+    stranger = lh.log_likelihood(one.resolve(met), params, other)
+    assert stranger == pytest.approx(lh.log_likelihood(one, params, other), rel=1e-12)
+    assert abs(stranger - lh.log_likelihood(one, params, met)) > 0.1
 
 
 @pytest.mark.slow

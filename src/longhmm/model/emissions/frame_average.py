@@ -13,7 +13,7 @@ b x)`; those from 1 to 1 and from 2 to 2 are `2 a b I1(z) / z` times the same ex
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import product as all_of
 from typing import Any, Self
 
@@ -33,10 +33,10 @@ from longhmm.model.lowering import Lowering
 from longhmm.model.parameters import Parameter, Params
 from longhmm.model.registry import EMISSIONS
 from longhmm.model.summary import DataSummary
+from longhmm.model.transitions.rates_by_row import by_row
 
 FRAMES = 7  # see call.h
 MOST_NUMBERS = 1 << 14  # of a pack: beyond, the sums of a window are no longer small
-TOGETHER = 512  # rows whose chances, where they differ, are found at once
 SUBSTEPS, NODES = 8, 24  # where nothing else is asked for: of more than two states, and of two
 SQUARED = {"mean": False, "rate": False, "sd": True}  # whether the squares of a parameter are averaged over a frame
 
@@ -201,16 +201,8 @@ class FrameAverage(Tied):
         """`(..., K, K)`, the means over shares of numbers `(..., C)` of rows, given the states of each pair."""
         if not self.moves.varies:
             return jnp.einsum("...c,ijc->...ij", numbers, self._chances(params), precision="highest")
-        own = {self.moves.parameter: params[self.moves.parameter]}
-
-        @jax.checkpoint  # chances of every row, and what they are made of, are more than anyone should keep
-        def one(at: tuple[jax.Array, jax.Array]) -> jax.Array:
-            return jnp.einsum("c,ijc->ij", at[1], self._chances(own, at[0]), precision="highest")
-
-        rows = jnp.asarray(covariates)[..., list(self.moves.own)]
-        flat = rows.reshape(-1, rows.shape[-1]), numbers.reshape(-1, numbers.shape[-1])
-        found = jax.lax.map(one, flat, batch_size=min(TOGETHER, len(flat[0])))
-        return found.reshape(*numbers.shape[:-1], *found.shape[1:])
+        mean = partial(jnp.einsum, "ijc,c->ij", precision="highest")
+        return by_row(self.moves, partial(self._chances, params), covariates, numbers, mean)
 
     def sample_after(self, key: jax.Array, params: Params, states: jax.Array, before: Before) -> jax.Array:
         share, noise = jax.random.split(key)

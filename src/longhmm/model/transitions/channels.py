@@ -99,6 +99,7 @@ class Channels(Unmoved, TransitionModel):
     is_resolved = property(lambda self: self.one.is_resolved)
     n_covariates = property(lambda self: self.one.n_covariates)
     own = property(lambda self: self.one.own)
+    known = property(lambda self: self.one.known)
 
     def resolve(self, formula: Any, columns: tuple[str, ...], seen: np.ndarray) -> Channels:
         """With rates and steps that know their covariates."""

@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import distributions as dist
 
+from longhmm.data.columns import ALIKE, distinct
+from longhmm.data.layout import ladder
 from longhmm.errors import ModelError
 from longhmm.model.formula import Formula
 from longhmm.model.registry import TRANSITIONS
@@ -22,13 +24,32 @@ from longhmm.model.terms import in_precision
 from longhmm.model.transitions import TransitionModel
 from longhmm.model.transitions.rates import Rates, exponential
 
+MOST_KNOWN = 64  # rows of covariates that are looked for
+TOGETHER = 512  # rows that are looked at together
 SLOPE = dist.Normal(0.0, 2.5)  # prior of what one standard deviation of a covariate adds to the logarithm of a rate
 
 
-def by_row(moves: Any, one: Callable[[jax.Array], jax.Array], covariates: Any) -> jax.Array:
-    """What `one` makes of the columns of every row `(..., C)` that transitions follow."""
+def by_row(moves: Any, one: Callable[[Any], Any], covariates: Any, numbers: Any = None, use: Any = None) -> jax.Array:
+    """`use(one(row), its numbers)` of rows with covariates and numbers `(..., .)`, or `one(row)` alone, which is made
+    of the columns that transitions follow. It is made once for each of the rows that are known, if all others are."""
     rows = jnp.asarray(covariates)[..., list(moves.own)]
-    found = jax.vmap(one)(rows.reshape(-1, rows.shape[-1]))
+    flat, known = rows.reshape(-1, rows.shape[-1]), jnp.asarray(moves.known, rows.dtype)
+    beside = None if numbers is None else numbers.reshape(-1, numbers.shape[-1])
+    use = use or (lambda made, _: made)
+
+    def each(make: Callable[[Any], Any], given: Any) -> jax.Array:
+        # What is made of a row, and on the way to it, may be more than anyone should keep.
+        single = jax.checkpoint(lambda at: use(make(at[0]), at[1]))
+        return jax.lax.map(single, (given, beside), batch_size=min(TOGETHER, len(flat)))
+
+    if not len(known) or len(flat) <= 2 * len(known):
+        found = each(one, flat)
+    else:
+        same = jnp.all(jnp.abs(flat[:, None] - known) <= ALIKE * jnp.abs(known), axis=-1)
+        made, index = jax.vmap(one)(known), jnp.argmax(same, axis=1)
+        found = jax.lax.cond(
+            jnp.all(jnp.any(same, axis=1)), lambda: each(lambda at: made[at], index), lambda: each(one, flat)
+        )
     return found.reshape(*rows.shape[:-1], *found.shape[1:])
 
 
@@ -59,6 +80,7 @@ class RatesByRow(TransitionModel):
         # What the data say: where columns stand among all covariates, the typical row, and scales.
         self.own, self.n_covariates = tuple(range(len(self.columns))), 0
         self.typical_row, self.spread = np.ones(len(self.columns)), np.ones(len(self.columns))
+        self.known = np.zeros((0, len(self.columns)))  # rows `(M, C)` of which there are many
 
     n_states = property(lambda self: self.one.n_states)
     states = property(lambda self: self.one.states)
@@ -99,6 +121,9 @@ class RatesByRow(TransitionModel):
         found.formula, found.is_resolved, found.n_covariates = formula, True, len(columns)
         found.own = tuple(columns.index(column) for column in self.columns)
         own = seen[:, list(found.own)]
+        if (few := distinct(own, MOST_KNOWN)) is not None:  # beside them zeros, which fill blocks up
+            found.known = np.zeros((ladder(len(few[0]) + 1), own.shape[1]))
+            found.known[: len(few[0])] = own[few[0]]
         for column in {self.step_column, *(column for _, column in self.scaled)} - {None}:
             if not np.all(own[:, self._at(column)] >= 0):
                 raise ModelError(f"The covariate {column!r} of rates must not be negative, but some of it is.")
@@ -188,7 +213,7 @@ class RatesByRow(TransitionModel):
         by_name = {"scaled": dict(self.scaled), "sloped": dict(self.sloped)}
         stored = None if self.formula is None else self.formula.state
         known = {"own": list(self.own), "n_covariates": self.n_covariates, "state": stored}
-        known |= {"typical_row": self.typical_row.tolist(), "spread": self.spread.tolist()}
+        known |= {name: getattr(self, name).tolist() for name in ("typical_row", "spread", "known")}
         return {
             **{f"one {name}": each for name, each in self.one.options().items()},
             **{name: {self.one.terms[at]: column for at, column in own.items()} for name, own in by_name.items()},
@@ -205,5 +230,6 @@ class RatesByRow(TransitionModel):
         if (known := options["resolved"]) is not None:
             found.is_resolved, found.own, found.n_covariates = True, tuple(known["own"]), known["n_covariates"]
             found.typical_row, found.spread = np.array(known["typical_row"]), np.array(known["spread"])
+            found.known = np.array(known.get("known", [])).reshape(-1, len(found.columns))
             found.formula = Formula(found.formula.text, known["state"]) if known["state"] is not None else None
         return found
