@@ -133,7 +133,7 @@ class FrameAverage(Tied):
     def _shares(self) -> np.ndarray:
         """`(C, L)`, shares of a frame on every level."""
         if not self._exact:
-            return self._counts[self._possible] / (self.substeps or SUBSTEPS)
+            return np.asarray(self._counts[self._possible] / (self.substeps or SUBSTEPS))
         second = np.concatenate([[0.0], self._nodes[0], [1.0]])
         return np.stack([1 - second, second], axis=1)[:, list(self.levels)]
 

@@ -103,7 +103,8 @@ class Channels(Unmoved, TransitionModel):
 
     def resolve(self, formula: Any, columns: tuple[str, ...], seen: np.ndarray) -> Channels:
         """With rates and steps that know their covariates."""
-        return Channels(self.n, self.one.resolve(formula, columns, seen), open_states=self.open_states)
+        one: Any = self.one
+        return Channels(self.n, one.resolve(formula, columns, seen), open_states=self.open_states)
 
     def __repr__(self) -> str:
         return f"Channels({self.n}, {self.one!r}, open_states={self.open_states})"

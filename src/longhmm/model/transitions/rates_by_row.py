@@ -40,7 +40,8 @@ def by_row(moves: Any, one: Callable[[Any], Any], covariates: Any, numbers: Any 
     def each(make: Callable[[Any], Any], given: Any) -> jax.Array:
         # What is made of a row, and on the way to it, may be more than anyone should keep.
         single = jax.checkpoint(lambda at: use(make(at[0]), at[1]))
-        return jax.lax.map(single, (given, beside), batch_size=min(TOGETHER, len(flat)))
+        made: jax.Array = jax.lax.map(single, (given, beside), batch_size=min(TOGETHER, len(flat)))
+        return made
 
     if not len(known) or len(flat) <= 2 * len(known):
         found = each(one, flat)
