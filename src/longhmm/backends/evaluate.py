@@ -45,11 +45,11 @@ def choose(kind: int, n_states: int, time_varying: bool, precision: Any = np.flo
     return next(each for each in BACKENDS if each.supports(kind, n_states, time_varying, np.dtype(precision)))
 
 
-def lowering_of(model: HMM, *, parts: bool = False) -> Any:
-    """The emission's lowering, if it serves here: only the C++ kernel knows all kinds, and Gaussian rows in `parts`."""
-    lowering = model.emission.lowering
-    moves = model.transitions
-    if lowering is None or (moves.varies and moves.linear is None) or (parts and not lowering.partial_rows):
+def lowering_of(model: HMM, *, parts: bool = False, few: bool = False) -> Any:
+    """The emission's lowering, if it serves here: only the C++ kernel knows all kinds, Gaussian rows in `parts`, and
+    transitions that vary, by logits or with `few` matrices."""
+    lowering, moves = model.emission.lowering, model.transitions
+    if lowering is None or (parts and not lowering.partial_rows) or (moves.varies and moves.linear is None and not few):
         return None
     everywhere = (lowering.kind == LINEAR or (lowering.kind <= TABLE and not parts)) and not moves.varies
     return lowering if everywhere or native.supports(lowering.kind, model.n_states, False, np.dtype(float)) else None

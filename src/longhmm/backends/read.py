@@ -11,7 +11,7 @@ from numpyro.distributions import constraints
 from longhmm.backends import native
 from longhmm.backends.counts import of_counts
 from longhmm.backends.evaluate import kind_of, lowering_of
-from longhmm.backends.varying import RowMoves, narrow
+from longhmm.backends.varying import RowMoves, distinct_rows, narrow
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
@@ -48,8 +48,7 @@ class Reader:
         self.lowering, self.kind = lowering, kind_of(model.emission, lowering)
         whole = (sequences.in_memory or sequences.mapped) and not sequences.has_mask and sequences.dtype.kind == "f"
         self.moves = RowMoves(model, sequences) if lowering is not None and model.transitions.varies else None
-        direct = lowering is not None and (lowering.rows_are_values or (lowering.terms and native.usable()))
-        self.in_place = bool(direct) and whole
+        self.in_place = whole and bool(lowering and (lowering.rows_are_values or (lowering.terms and native.usable())))
 
     def block_rows(self, *, copied: bool) -> int:
         """How many rows a block should have; `copied`: as many numbers come back."""
@@ -120,11 +119,12 @@ def chunk_length(sequences: Sequences) -> int:
 
 def lowering_for(model: HMM, sequences: Sequences) -> Lowering | None:
     """The lowering of the emission, where it serves these data: a known state rules others out."""
-    lowering = None if sequences.has_states else lowering_of(model, parts=True)
+    few = model.transitions.varies and distinct_rows(model.transitions, sequences) is not None
+    lowering = None if sequences.has_states else lowering_of(model, parts=True, few=few)
     if lowering is not None and model.emission.support is constraints.real:
         return lowering  # whatever they hold
     parts = partly_observed(model, sequences)  # looks at data in memory, whatever comes of it
-    return None if sequences.has_states else lowering or lowering_of(model, parts=parts)
+    return None if sequences.has_states else lowering or lowering_of(model, parts=parts, few=few)
 
 
 def partly_observed(model: HMM, sequences: Sequences) -> bool:

@@ -1,7 +1,7 @@
 """Transitions that vary by row, as backends are given them, and the numbers of rows that they follow from.
 
 Logits that are linear in covariates are made into matrices by the C++ kernel, row by row; where covariates have few
-values, matrices are looked up.
+values, matrices are made once for each and looked up.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.backends.protocol import Potentials, Varying
+from longhmm.data.columns import distinct
 from longhmm.data.layout import ladder
 from longhmm.data.sequences import Sequences
 from longhmm.inference.scaling import safe_log, weighted_sum
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from jaxtyping import Float
 
 MOST_DISTINCT = 64  # matrices that are looked up: they and their sums stay in the cache
+MOST_MADE = 256  # the same where making one for every row would take longer than fetching it
 SOME = 64  # rows whose matrices stand for all
-LOOKED_AT = 4096  # rows that tell whether it is worth looking at all of them
 
 _distinct: WeakKeyDictionary[Sequences, dict[tuple[int, ...], Any]] = WeakKeyDictionary()
 
@@ -175,24 +176,19 @@ def distinct_rows(moves: Any, sequences: Sequences) -> tuple[np.ndarray, np.ndar
     """Covariates `(M, C)` that rows have, and `(T,)` which of them each has; None where they are many, or in files."""
     if not sequences.in_memory:
         return None
-    known, own = _distinct.setdefault(sequences, {}), tuple(moves.linear.own)
+    most = MOST_MADE if moves.linear is None else MOST_DISTINCT
+    known, own = _distinct.setdefault(sequences, {}), (*moves.own, most)
     if own not in known:
-        known[own] = _distinct_rows(sequences.parts["covariates"].read(0, sequences.length), list(own))
+        covariates = sequences.parts["covariates"].read(0, sequences.length)
+        known[own] = _distinct_rows(covariates, list(moves.own), most)
     return None if known[own] is None else known[own]
 
 
-def _distinct_rows(covariates: np.ndarray, own: list[int]) -> tuple[np.ndarray, np.ndarray] | None:
-    columns = covariates[:, own]
-    few = np.unique(columns[:: max(1, len(columns) // LOOKED_AT)], axis=0)
-    index, left = np.full(len(columns), -1, np.int32), np.arange(len(columns))
-    found: list[int] = []
-    while len(left) and len(few) <= MOST_DISTINCT and len(found) <= MOST_DISTINCT:
-        at = int(left[0])
-        same = np.all(columns[left] == columns[at], axis=1)
-        index[left[same]] = len(found)
-        left, found = left[~same], [*found, at]
-    if len(left) or len(found) > MOST_DISTINCT:
+def _distinct_rows(covariates: np.ndarray, own: list[int], most: int) -> tuple[np.ndarray, np.ndarray] | None:
+    few = distinct(covariates[:, own], most)
+    if few is None:
         return None
+    found, index = few
     # Tables of similar size share programs.
     table = covariates[found + [found[-1]] * (ladder(len(found)) - len(found))]
     return table.astype(np.float64), index

@@ -12,6 +12,8 @@ from longhmm.data.source import Columns, Source, column_indices, refusing
 from longhmm.errors import DataError
 
 STEADY = 0.01  # by how much of a step times may be off: clocks are rounded
+ALIKE = 2.0**-32  # share of themselves by which numbers of rows that are alike may differ, as differences of times do
+LOOKED_AT = 4096  # rows that tell whether it is worth looking at all of them
 
 
 def are_names(given: Any) -> bool:
@@ -143,3 +145,19 @@ def names_in_table(table: Any, streams: Any, variables: list[str], dim: int) -> 
     if len(rest) != dim or any(name.lower() in NOT_OBSERVED for name in rest):
         raise DataError(f"the table has columns {rest} beside covariates, of which {dim} must be observed; {remedy}")
     return {"columns": rest, "covariates": variables or None}
+
+
+def distinct(columns: np.ndarray, most: int) -> tuple[list[int], np.ndarray] | None:
+    """The first of all rows that are alike, and `(n,)` which of these each row is; None where they are more than
+    `most`."""
+    mantissa, exponent = np.frexp(columns.astype(np.float64))
+    columns = np.ldexp(np.rint(mantissa / ALIKE), exponent)
+    few = np.unique(columns[:: max(1, len(columns) // LOOKED_AT)], axis=0)
+    index, left = np.full(len(columns), -1, np.int32), np.arange(len(columns))
+    found: list[int] = []
+    while len(left) and len(few) <= most and len(found) <= most:
+        at = int(left[0])
+        same = np.all(columns[left] == columns[at], axis=1)
+        index[left[same]] = len(found)
+        left, found = left[~same], [*found, at]
+    return None if len(left) or len(found) > most else (found, index)

@@ -340,8 +340,9 @@ def _settled(model: Any, sequences: Sequences) -> Any:
     columns, table = columns_of(list(learned.values())), design_matrix(list(learned.values()), frame)
     if moves.formula is not None:
         found.transitions = moves.resolve(learned[moves.formula.text], columns, table)
+        found.emission = found.emission.beside(found.transitions)
     if model.emission.regressions:
-        found.emission = model.emission.met(learned, columns, table)
+        found.emission = found.emission.met(learned, columns, table)
     return found
 
 

@@ -16,7 +16,7 @@ SMALLEST = 1e-9  # share of its variance in which a column may differ from combi
 def columns_of(model: HMM) -> list[int]:
     """Columns of which something is a linear combination, or that transitions follow in another way."""
     moves = model.transitions
-    own = range(moves.n_covariates if moves.varies else 0) if moves.linear is None else moves.linear.own
+    own = moves.own if moves.varies else ()
     followed = [each.linear.own for each in model.emission.regressions.values() if each.weighs]
     return sorted({column for each in (own, *followed) for column in each})
 

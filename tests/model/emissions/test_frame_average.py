@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, special, stats
 from scipy.linalg import expm
 
 import longhmm as lh
@@ -96,6 +96,76 @@ def test_the_error_falls_with_the_square_of_the_sub_steps():
     errors = np.array([variance(substeps) / exact - 1 for substeps in (4, 8, 16)])
     np.testing.assert_allclose(errors[:-1] / errors[1:], 4.0, rtol=0.03)
     assert errors[1] == pytest.approx(0.0092, abs=1e-4)
+    assert variance(None) == pytest.approx(exact, rel=1e-12)
+
+
+def two_states(a, b, density):
+    """`(2, 2)`, the integral of the joint density of the end of a frame and the share x of the second state."""
+
+    def joint(x, i, j):
+        z = 2 * np.sqrt(a * b * x * (1 - x))
+        other = [[np.sqrt(a * b * (1 - x) / x), a], [b, np.sqrt(a * b * x / (1 - x))]][i][j]
+        return other * special.iv(i == j, z) * np.exp(-a * (1 - x) - b * x) * density(x)
+
+    found = [
+        [integrate.quad(joint, 0, 1, (i, j), epsabs=0, epsrel=1e-11, limit=200)[0] for j in (0, 1)] for i in (0, 1)
+    ]
+    return found + np.diag([np.exp(-a) * density(0.0), np.exp(-b) * density(1.0)])
+
+
+@pytest.mark.parametrize("levels", [None, (1, 0)])
+def test_two_states_need_no_sub_steps(levels):
+    """Against adaptive quadrature of the closed form, of means with noise and of counts."""
+    own = np.array([0, 1] if levels is None else levels)
+    values, mean, sd = [-0.1, 0.3, 0.9], PARAMS["mean"][own], PARAMS["sd"][own]
+    joint = densities(model(None, TWO, levels=levels), PARAMS, values) * expm(np.array([[-1.0, 1.0], [0.5, -0.5]]))
+    for value, found in zip(values, joint, strict=True):
+
+        def density(x, y=value):
+            return stats.norm.pdf(y, (1 - x) * mean[0] + x * mean[1], np.sqrt((1 - x) * sd[0] ** 2 + x * sd[1] ** 2))
+
+        np.testing.assert_allclose(found, two_states(1.0, 0.5, density), rtol=1e-7)
+    rate, counts = np.array([2.0, 21.0]), [0, 9, 20]
+    one = model(None, TWO, lh.Poisson(), levels=levels)
+    joint = densities(one, {"rates": RATES, "rate": rate}, counts) * expm(np.array([[-1.0, 1.0], [0.5, -0.5]]))
+    for count, found in zip(counts, joint, strict=True):
+        expected = two_states(
+            1.0, 0.5, lambda x, y=count: stats.poisson.pmf(y, (1 - x) * rate[own[0]] + x * rate[own[1]])
+        )
+        np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_sub_steps_converge_to_two_states_without_them():
+    values = [-0.1, 0.3, 0.55, 0.9]
+    exact, *cut = (densities(model(substeps), PARAMS, values) for substeps in (None, 16, 32, 64))
+    errors = np.array([np.abs(each / exact - 1).max() for each in cut])
+    np.testing.assert_allclose(errors[:-1] / errors[1:], 4.0, rtol=0.1)
+    limit = cut[-1] + (cut[-1] - cut[-2]) / 3  # where the square of the sub-steps' length goes to 0
+    assert np.abs(limit / exact - 1).max() < errors[-1] / 50
+
+
+@pytest.mark.parametrize("step", [0.2, 1.5])
+def test_frames_are_distributed_as_simulated_in_continuous_time(step):
+    """Dwell times one after the other, no sub-steps: 20,000 frames, those of each pair of states."""
+    rng, n, rates = np.random.default_rng(4), 20_000, np.array([2.0, 1.0])
+    beside = {"wait": np.where(np.arange(n) % 2, step, 0.5)}
+    begin = states = rng.integers(2, size=n)
+    left, second = np.full(n, step), np.zeros(n)
+    while left.any():
+        stay = np.minimum(rng.exponential(1 / rates[states]), left)
+        second, left = second + stay * states, left - stay
+        states = np.where(left > 0, 1 - states, states)
+    share = second / step
+    values = share + rng.normal(size=n) * np.sqrt((1 - share) * 0.1**2 + share * 0.2**2)
+    one = model(None, lh.Rates("1 <-> 2", dt="wait")).resolve(lh.open_data(values, covariates=beside))
+    complete = one.validate(PARAMS)
+    with jax.enable_x64(True):
+        rows = Rows(values[:, None], np.ones((n, 1), bool), covariates=np.full((n, 1), step))
+        params = {name: jnp.asarray(each) for name, each in complete.items()}
+        below = np.asarray(jax.jit(one.emission.cdf_of_rows)(params, rows)[0])[..., 0]
+    for pair in range(4):
+        here = begin * 2 + states == pair
+        assert here.sum() > 500 and stats.kstest(below[here, pair], "uniform").pvalue > 0.01
 
 
 def test_everything_agrees_with_all_paths():
@@ -103,8 +173,9 @@ def test_everything_agrees_with_all_paths():
     lh.testing.check_coherence(model(3), PARAMS, lh.open_data([values[:4], values[4:]]))
 
 
-def test_gradients_are_those_of_differences():
-    one = model(3)
+@pytest.mark.parametrize("substeps", [3, None])
+def test_gradients_are_those_of_differences(substeps):
+    one = model(substeps)
     _, values = lh.simulate(one, PARAMS, 200, seed=3)
     slope = lh.gradient(one, PARAMS, values, prior=False)
     at = lh.unconstrain(one.resolve(values), PARAMS)
@@ -116,8 +187,78 @@ def test_gradients_are_those_of_differences():
             assert slope[name][index] == pytest.approx((high - low) / 2e-5, rel=2e-6), name
 
 
+BY_ROW = lh.Rates("C <-> O", dt="wait", scaled={"C -> O": "conc"}, sloped={"O -> C": "volt"})
+
+
+def by_row_data(n):
+    rng = np.random.default_rng(1)
+    beside = {"wait": rng.choice([0.05, 0.1, 0.4], n), "conc": rng.choice([0.5, 3.0], n), "volt": rng.uniform(-1, 1, n)}
+    return beside, rng.normal(0.5, 0.7, n)
+
+
+@pytest.mark.parametrize("n_volts", [None, 2])
+def test_rates_and_steps_may_differ_by_row(n_volts):
+    """Against all paths through the sub-steps of rows, and differences of their sum; in storage, too; where rows differ
+    and where few do, in which case they are known."""
+    beside, values = by_row_data(80)
+    if n_volts is not None:
+        beside["volt"] = np.round(beside["volt"] + 0.5) - 0.4
+    rates, mean, sd = np.array([3.0, 5.0, 0.7]), np.array([0.0, 1.0]), np.array([0.3, 0.4])
+    paths = np.array(list(itertools.product(range(2), repeat=4)))
+
+    def log_likelihood(rates):
+        message, total = np.array([0.5, 0.5]), 0.0
+        for t, value in enumerate(values):
+            up, down = rates[0] * beside["conc"][t], rates[1] * np.exp(rates[2] * beside["volt"][t])
+            generator = np.array([[-up, up], [down, -down]]) * beside["wait"][t]
+            half, whole = expm(generator / 8), expm(generator / 4)
+            weights = np.prod(whole[paths[:, :-1], paths[:, 1:]], axis=1)
+            weights = weights * stats.norm.pdf(value, mean[paths].mean(axis=1), np.sqrt((sd[paths] ** 2).mean(axis=1)))
+            message = message @ np.einsum("ip,p,pj->ij", half[:, paths[:, 0]], weights, half[paths[:, -1]])
+            total, message = total + np.log(message.sum()), message / message.sum()
+        return total
+
+    data, params = lh.open_data(values, covariates=beside), {"rates": rates, "mean": mean, "sd": sd}
+    one = model(4, BY_ROW)
+    again = model_from_config(json.loads(json.dumps(model_to_config(one.resolve(data)))))
+    assert len(again.transitions.known) == (0 if n_volts is None else 16)  # 12, and zeros
+    for each in (one, again):
+        assert lh.log_likelihood(each, params, data) == pytest.approx(log_likelihood(rates), rel=1e-10)
+    slope = lh.gradient(again, params, data, prior=False)["transition"]
+    scale = np.array([rates[0], rates[1], 1.0 / beside["volt"].std()])  # of the parameter by its coordinates
+    for index, unit in enumerate(np.eye(3)):
+        high, low = (log_likelihood(rates + sign * 1e-5 * scale * unit) for sign in (1, -1))
+        assert slope[index] == pytest.approx((high - low) / 2e-5, rel=1e-5)
+
+
+def test_rows_that_a_model_has_not_met_count_in_full():
+    beside, values = by_row_data(80)
+    one, params = model(None, lh.Rates("C <-> O", dt="wait")), {**PARAMS, "rates": [3.0, 5.0]}
+    met, other = (lh.open_data(values, covariates={"wait": beside["wait"] * factor}) for factor in (1.0, 1.5))
+    stranger = lh.log_likelihood(one.resolve(met), params, other)
+    assert stranger == pytest.approx(lh.log_likelihood(one, params, other), rel=1e-12)
+    assert abs(stranger - lh.log_likelihood(one, params, met)) > 0.1
+
+
+@pytest.mark.slow
+def test_everything_agrees_with_all_paths_where_steps_differ():
+    beside, values = by_row_data(6)
+    values[2] = np.nan
+    data = lh.open_data(values, covariates={"wait": beside["wait"]}, lengths=[4, 2])
+    lh.testing.check_coherence(model(3, lh.Rates("C <-> O", dt="wait")), PARAMS, data)
+
+
+def test_steps_that_lead_one_way_have_gradients():
+    """No frame leads from 2 to 1, and none has shares there."""
+    one = model(3, lh.Rates("1 -> 2", dt=0.5))
+    params, values = {**PARAMS, "rates": np.array([0.6])}, np.array([0.0, 0.1, 0.4, 1.0])
+    slope = lh.gradient(one, params, values, prior=False)
+    high, low = (lh.log_likelihood(one, {**params, "rates": [0.6 * np.exp(sign * 1e-5)]}, values) for sign in (1, -1))
+    assert slope["transition"][0] == pytest.approx((high - low) / 2e-5, rel=1e-6)
+
+
 def test_it_is_stored():
-    for given in (model(5), model(5, CHAIN, levels=(0, 0, 1)), model(2, TWO, lh.Poisson())):
+    for given in (model(5), model(None), model(5, CHAIN, levels=(0, 0, 1)), model(2, TWO, lh.Poisson())):
         config = json.loads(json.dumps(model_to_config(given.resolve(np.arange(20)))))
         again = model_from_config(config)
         assert model_to_config(again) == config and repr(again) == repr(given.resolve(np.arange(20)))
@@ -200,7 +341,7 @@ def test_rates_are_found_and_judged(tmp_path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: lh.HMM(2, lh.FrameAverage()), r"needs transitions=Rates\(...\) with one dt, got Transitions\."),
+        (lambda: lh.HMM(2, lh.FrameAverage()), r"needs transitions=Rates\(...\), got Transitions\."),
         (lambda: lh.FrameAverage(substeps=0), "substeps must be"),
         (lambda: lh.FrameAverage(lh.Gaussian(dim=2)), "FrameAverage must be of one feature with a mean or a rate"),
         (lambda: model(2, levels=(0, 1, 1)), r"levels must be one for each of 2 states, got \(0, 1, 1\)."),

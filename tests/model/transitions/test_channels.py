@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.linalg import expm
 
 import longhmm as lh
@@ -23,6 +24,7 @@ CASES = [
     (lh.Channels(2, LOOP, open_states=("C2", "O")), np.array([3.0, 5.0, 2.0, 7.0, 1.0])),
 ]
 PAIR = lh.Channels(2, "C <-> O", dt=0.05)
+CONC = {"C -> O": "conc"}
 PARAMS = {"rates": RATES, "base": [0.5], "step": [1.0], "sd": [0.2, 0.25, 0.3]}
 
 
@@ -65,6 +67,50 @@ def test_likelihoods_are_those_of_the_product_of_chains():
     assert found == pytest.approx(lh.log_likelihood(whole, {"transition": product, **levels}, values), rel=1e-10)
     free = lh.HMM(4, lh.Tied(lh.Gaussian(), moves.levels), transitions=moves, initial="stationary")
     assert found == pytest.approx(lh.log_likelihood(free, {"rates": RATES, **levels}, values), rel=1e-10)
+
+
+def test_rates_and_steps_may_differ_by_row():
+    """Against the product of three chains whose matrices follow the covariates of rows, and differences of that."""
+    rng, n = np.random.default_rng(1), 30
+    beside = {"wait": rng.choice([0.05, 0.1, 0.4], n), "conc": rng.choice([0.5, 3.0], n), "volt": rng.uniform(-1, 1, n)}
+    values, rates = rng.normal(1.0, 1.0, n), np.array([3.0, 5.0, 0.7])
+    params = {"base": [0.5], "step": [1.0], "sd": np.array([0.2, 0.25, 0.3, 0.4])}
+    moves = lh.Channels(3, lh.Rates("C <-> O", dt="wait", scaled={"C -> O": "conc"}, sloped={"O -> C": "volt"}))
+    open_channels = np.array(list(itertools.product(range(2), repeat=3))).sum(axis=1)
+
+    def log_likelihood(rates):
+        message, total = np.array([1, 1 / 3, 1 / 3, 1])[open_channels] / 4, 0.0
+        for t, value in enumerate(values):
+            up, down = rates[0] * beside["conc"][t], rates[1] * np.exp(rates[2] * beside["volt"][t])
+            one = expm(np.array([[-up, up], [down, -down]]) * beside["wait"][t])
+            message = message @ np.kron(np.kron(one, one), one) if t else message
+            message = message * stats.norm.pdf(value, 0.5 + open_channels, params["sd"][open_channels])
+            total, message = total + np.log(message.sum()), message / message.sum()
+        return total
+
+    data = lh.open_data(values, covariates=beside)
+    model = lh.HMM(4, lh.EquallySpaced(moves.levels), transitions=moves)
+    again = model_from_config(json.loads(json.dumps(model_to_config(model.resolve(data)))))
+    for each in (model, again):
+        found = lh.log_likelihood(each, {"rates": rates, **params}, data)
+        assert found == pytest.approx(log_likelihood(rates), rel=1e-10)
+    slope = lh.gradient(again, {"rates": rates, **params}, data, prior=False)["transition"]
+    scale = np.array([rates[0], rates[1], 1.0 / beside["volt"].std()])  # of the parameter by its coordinates
+    for index, unit in enumerate(np.eye(3)):
+        high, low = (log_likelihood(rates + sign * 1e-5 * scale * unit) for sign in (1, -1))
+        assert slope[index] == pytest.approx((high - low) / 2e-5, rel=1e-5)
+
+
+def test_channels_of_one_state_more_are_a_line_of_python():
+    for moves in (
+        PAIR,
+        lh.Channels(2, "C <-> O", dt="wait"),
+        lh.Channels(2, lh.Rates("C <-> O", dt=1e-4, scaled=CONC)),
+    ):
+        for n_open, states in ((0, ("C", "O", "C2")), (1, ("C", "O", "O2"))):
+            richer = eval(moves.richer(n_open), {"lh": lh})
+            assert richer.one.states == states and richer.levels[-1] == 2
+            assert richer.varies == moves.varies and repr(richer.dt) == repr(moves.dt)
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """Schemes whose rates and steps differ by row, against the matrix exponential row by row, and against simulation."""
 
 import json
+from functools import partial
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,7 @@ from scipy import stats
 from scipy.linalg import expm
 
 import longhmm as lh
+from longhmm.backends.varying import distinct_rows
 from longhmm.errors import ModelError
 from longhmm.model.serialise import model_from_config, model_to_config
 
@@ -56,6 +59,46 @@ def test_gradients_are_those_of_differences():
     for index, unit in enumerate(np.eye(3)):
         high, low = (log_likelihood(PARAMS["rates"] + sign * 1e-5 * scale * unit) for sign in (1, -1))
         assert slope[index] == pytest.approx((high - low) / 2e-5, rel=1e-5)
+
+
+def test_rows_with_the_same_covariates_share_a_matrix():
+    """Which changes no answer. Steps that are differences of times are equal but for rounding, and count as equal."""
+    n, rng = 300, np.random.default_rng(5)
+    values, conc = rng.normal(0.5, 0.7, n), rng.choice([0.5, 3.0], n)
+    times = np.cumsum(rng.choice([0.05, 0.1, 2.0], n))
+    steps = np.diff(times, prepend=0.0)
+    given = [np.round(steps, 2), steps, steps * (1.0 + 1e-7 * rng.normal(size=n))]
+    equal, rounded, differ = (
+        lh.open_data(values, covariates={"step": step, "conc": conc}, lengths=[200, 100]) for step in given
+    )
+    moves = lh.Rates("C <-> O", dt="step", scaled={"C -> O": "conc"})
+    model = lh.HMM(2, lh.Gaussian(), transitions=moves).resolve(equal)
+    params = {"rates": np.array([1.5, 2.0]), "mean": [0.0, 1.0], "sd": [0.4, 0.3]}
+    assert len(np.unique(steps)) > 6
+    tables = [distinct_rows(model.transitions, model.opened(each)) for each in (equal, rounded, differ)]
+    assert [None if each is None else each[1].max() + 1 for each in tables] == [6, 6, None]
+    asked = (lh.log_likelihood, partial(lh.gradient, prior=False), lh.state_probabilities)
+
+    def answers(data):
+        return jax.tree.leaves([each(model, params, data) for each in asked])
+
+    with patch("longhmm.backends.read.distinct_rows", lambda moves, sequences: None):
+        expected = answers(equal)
+    for data, tolerance in ((equal, 1e-12), (rounded, 1e-9), (differ, 1e-5)):
+        for found, known in zip(answers(data)[:-1], expected[:-1], strict=True):
+            np.testing.assert_allclose(found, known, rtol=tolerance)
+        np.testing.assert_allclose(answers(data)[-1], expected[-1], atol=1e-6)  # in single precision
+
+
+@pytest.mark.parametrize("steps", [[0.1, 0.2], None])
+def test_time_does_not_run_backwards(steps):
+    """In data that the model has not met, few steps or many."""
+    model, rng = MODEL.resolve(DATA), np.random.default_rng(3)
+    given = rng.uniform(0.1, 0.2, 400) if steps is None else rng.choice(steps, 400)
+    beside = {"step": given, "conc": np.ones(400), "volt": np.zeros(400)}
+    given[77] = -0.1
+    with pytest.warns(RuntimeWarning, match="No reachable state can have produced row 77"):
+        assert lh.log_likelihood(model, PARAMS, lh.open_data(np.zeros(400), covariates=beside)) == -np.inf
 
 
 @pytest.mark.parametrize("gap", [1e-4, 1.0, 1e3, 3e4])
@@ -107,10 +150,6 @@ def test_refusals():
         MODEL.resolve(lh.open_data(VALUES, covariates={**COVARIATES, "step": -COVARIATES["step"]}))
     with pytest.raises(ModelError, match="'step' must hold seconds since the row before"):
         MODEL.resolve(lh.open_data(VALUES, covariates={**COVARIATES, "step": np.zeros(N)}))
-    with pytest.raises(ModelError, match="Channels need rates and steps that are the same in every row"):
-        lh.Channels(2, MOVES)
-    with pytest.raises(ModelError, match=r"FrameAverage needs transitions=Rates\(...\) with one dt"):
-        lh.HMM(2, lh.FrameAverage(), transitions=MOVES)
     with pytest.raises(ModelError, match="needs the covariate 'conc'"):
         MODEL.resolve(lh.open_data(VALUES, covariates={"step": COVARIATES["step"], "volt": COVARIATES["volt"]}))
 

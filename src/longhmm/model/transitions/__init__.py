@@ -34,6 +34,7 @@ class TransitionModel(FollowsFormula, Renumbered, Tree):
     remembers: bool = False  # whether states count how long they have lasted: then they are made of phases
     apart = property(lambda self: self.varies or self.remembers, doc="Whether counts do not say its derivative.")
     linear: Any = None  # of which covariates logits of transitions are linear combinations, where they are
+    own: Any = property(lambda self: tuple(range(self.n_covariates)), doc="Which of the covariates matrices follow.")
     fixed_rows: Mapping[int, Any] = {}
     n_states: int
     shape: tuple[int, ...]
@@ -105,8 +106,7 @@ class TransitionModel(FollowsFormula, Renumbered, Tree):
             return -jnp.sum(counts * safe_log(self.typical(parameter))) - self.log_prior(parameter)
 
         with jax.enable_x64(True):
-            best = minimize(loss, np.zeros(self.n_free), jac=True, method="BFGS").x
-            return np.asarray(self.constrain(jnp.asarray(best)))
+            return np.asarray(self.constrain(jnp.asarray(minimize(loss, np.zeros(self.n_free), jac=True).x)))
 
     def options(self) -> dict[str, Any]:
         """The arguments that rebuild these transitions: numbers, lists, priors and plain values."""

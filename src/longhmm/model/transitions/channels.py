@@ -19,7 +19,10 @@ from longhmm.errors import ModelError, check_whole
 from longhmm.model.registry import TRANSITIONS
 from longhmm.model.transitions import TransitionModel
 from longhmm.model.transitions.rates import Rates, exponential
+from longhmm.model.transitions.rates_by_row import RatesByRow, by_row
 from longhmm.model.transitions.renumbering import Unmoved
+
+FOLLOWED = ("scaled", "sloped")  # what rates by row say beside the scheme and the step
 
 
 @TRANSITIONS.register("channels")
@@ -31,8 +34,9 @@ class Channels(Unmoved, TransitionModel):
 
     Args:
         n: number of channels N.
-        scheme: of one channel, as `Rates` takes it, or `Rates(...)` with priors, known or tied rates.
-        dt: seconds between two observations; known already where `scheme` is `Rates`.
+        scheme: of one channel, as `Rates` takes it, or `Rates(...)` with priors, known or tied rates, or with rates and
+            steps that follow covariates.
+        dt: seconds between two observations, or the covariate that holds them; known already where `scheme` is `Rates`.
         open_states: names of the states in which a channel is open; the last of the scheme by default.
 
     >>> import longhmm as lh
@@ -43,17 +47,17 @@ class Channels(Unmoved, TransitionModel):
     Channels(2, Rates('C <-> O', dt=0.0001), open_states=('O',))
     """
 
-    varies, parameter, axes = False, "rates", ("reaction",)
+    parameter, axes = "rates", ("reaction",)
 
     def __init__(
-        self, n: int, scheme: Any, *, dt: float | None = None, open_states: str | Sequence[str] | None = None
+        self, n: int, scheme: Any, *, dt: float | str | None = None, open_states: str | Sequence[str] | None = None
     ) -> None:
         check_whole("n", n, 1)
-        if getattr(scheme, "varies", False):
-            raise ModelError(f"Channels need rates and steps that are the same in every row, got {scheme!r}.")
-        if isinstance(scheme, Rates) != (dt is None):
+        known = isinstance(scheme, Rates | RatesByRow)
+        if known != (dt is None):
             raise ModelError(f"dt must be given once, beside the scheme or within Rates, got {dt!r} and {scheme!r}.")
-        self.n, self.one = int(n), scheme if isinstance(scheme, Rates) else Rates(scheme, dt=dt)  # type: ignore[arg-type]
+        self.n, self.one = int(n), scheme if known else Rates(scheme, dt=dt)  # type: ignore[arg-type]
+        self.formula = self.one.formula
         names = self.one.states[-1:] if open_states is None else open_states
         self.open_states = (names,) if isinstance(names, str) else tuple(names)
         if not self.open_states or not set(self.open_states) <= set(self.one.states):
@@ -90,7 +94,17 @@ class Channels(Unmoved, TransitionModel):
     shape = property(lambda self: self.one.shape)
     terms = property(lambda self: self.one.terms)
     n_free = property(lambda self: self.one.n_free)
-    single = property(lambda self: self.one)
+    single = property(lambda self: self.one.single)
+    varies = property(lambda self: self.one.varies)
+    is_resolved = property(lambda self: self.one.is_resolved)
+    n_covariates = property(lambda self: self.one.n_covariates)
+    own = property(lambda self: self.one.own)
+    known = property(lambda self: self.one.known)
+
+    def resolve(self, formula: Any, columns: tuple[str, ...], seen: np.ndarray) -> Channels:
+        """With rates and steps that know their covariates."""
+        one: Any = self.one
+        return Channels(self.n, one.resolve(formula, columns, seen), open_states=self.open_states)
 
     def __repr__(self) -> str:
         return f"Channels({self.n}, {self.one!r}, open_states={self.open_states})"
@@ -115,8 +129,11 @@ class Channels(Unmoved, TransitionModel):
         stem = kin.rstrip("0123456789") or "S"
         new = next(name for number in count(2) if (name := f"{stem}{number}") not in self.one.states)
         opens = self.open_states + (new,) * (n_open > 0)
-        dt = float(np.asarray(self.dt)[0])
-        return f'lh.Channels({self.n}, "{self.one.scheme}, {kin} <-> {new}", dt={dt:g}, open_states={opens})'
+        follows = [f"{name}={found}" for name, found in self.one.options().items() if name in FOLLOWED and found]
+        dt = getattr(self.one, "step_column", None) or float(np.asarray(self.dt)[0])
+        given = f'"{self.one.scheme}, {kin} <-> {new}", dt={dt!r}'
+        given = f"lh.Rates({', '.join([given, *follows])})" if self.varies else given
+        return f"lh.Channels({self.n}, {given}, open_states={opens})"
 
     @cached_property
     def _moves(self) -> np.ndarray:
@@ -131,20 +148,31 @@ class Channels(Unmoved, TransitionModel):
         return np.array(found).T
 
     def generator(self, parameter: jax.Array) -> jax.Array:
-        """`(K, K)`, rates per second, rows summing to 0."""
+        """`(K, K)`, rates per second, at the typical row, rows summing to 0."""
+        return self._between(self.one.at_row(parameter)[0])
+
+    def _between(self, rates: jax.Array) -> jax.Array:
+        """The same from rates of one channel."""
         rows, columns, steps, channels = self._moves
-        rates = parameter[steps] * jnp.asarray(channels, parameter.dtype)
-        found = jnp.zeros((self.n_states, self.n_states), parameter.dtype).at[rows, columns].set(rates)
+        taken = rates[steps] * jnp.asarray(channels, rates.dtype)
+        found = jnp.zeros((self.n_states, self.n_states), rates.dtype).at[rows, columns].set(taken)
         return found - jnp.diag(jnp.sum(found, axis=1))
 
-    def after(self, parameter: jax.Array, share: float) -> jax.Array:
-        """`(K, K)`, the transitions within a share of the time between two rows."""
-        return exponential(self.generator(parameter) * (jnp.asarray(self.dt, parameter.dtype)[0] * share))
+    def flow(self, parameter: jax.Array, share: float, row: Any = None) -> jax.Array:
+        """As in `Rates`."""
+        rates, seconds = self.one.at_row(parameter, row)
+        return self._between(rates) * (seconds * share)
+
+    def after(self, parameter: jax.Array, share: float, row: Any = None) -> jax.Array:
+        """As in `Rates`."""
+        return exponential(self.flow(parameter, share, row), *self.one.effort)
 
     def typical(self, parameter: Any) -> jax.Array:
         return self.after(jnp.asarray(parameter), 1.0)
 
     def matrices(self, parameter: jax.Array, covariates: jax.Array) -> jax.Array:
+        if self.varies:
+            return by_row(self, lambda row: self.after(parameter, 1.0, row), covariates)
         return jnp.broadcast_to(self.typical(parameter), (covariates.shape[0], self.n_states, self.n_states))
 
     @cached_property
@@ -167,5 +195,6 @@ class Channels(Unmoved, TransitionModel):
     @classmethod
     def rebuilt(cls, n_states: int, options: Mapping[str, Any]) -> Channels:
         own = {name: options[name] for name in ("n", "open_states")}
-        one = Rates.rebuilt(n_states, {name: each for name, each in options.items() if name not in own})
+        kind = RatesByRow if "step_column" in options else Rates
+        one = kind.rebuilt(n_states, {name: each for name, each in options.items() if name not in own})
         return cls(own["n"], one, open_states=own["open_states"])

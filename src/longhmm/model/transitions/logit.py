@@ -50,6 +50,7 @@ class Logit(TransitionModel):
     exchangeable = True
     axes = ("state", "to_state", "term")
     linear: Terms
+    own = property(lambda self: self.linear.own)
 
     def __init__(self, covariates: int | str, *, intercept: Any = None, slope: Any = None) -> None:
         self.formula: Formula | None = None

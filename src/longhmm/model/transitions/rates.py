@@ -128,6 +128,7 @@ class Rates(TransitionModel):
     """
 
     varies, parameter, axes = False, "rates", ("reaction",)
+    effort = (TERMS, SQUARINGS)  # of exponentials
 
     def __new__(
         cls,
@@ -273,9 +274,19 @@ class Rates(TransitionModel):
     def typical(self, parameter: Any) -> jax.Array:
         return self.after(jnp.asarray(parameter), 1.0)
 
-    def after(self, parameter: jax.Array, share: float) -> jax.Array:
+    def at_row(self, parameter: jax.Array, row: Any = None) -> tuple[jax.Array, jax.Array]:
+        """Rates `(R,)` per second, and seconds since the row before, where covariates are those of a row (its own
+        columns alone); at the typical row where None."""
+        return parameter, self._dt(parameter)
+
+    def flow(self, parameter: jax.Array, share: float, row: Any = None) -> jax.Array:
+        """`(K, K)`, the generator times a share of the time between two rows."""
+        rates, seconds = self.at_row(parameter, row)
+        return self.generator(rates) * (seconds * share)
+
+    def after(self, parameter: jax.Array, share: float, row: Any = None) -> jax.Array:
         """`(K, K)`, the transitions within a share of the time between two rows."""
-        return exponential(self.generator(parameter) * (self._dt(parameter) * share))
+        return exponential(self.flow(parameter, share, row), *self.effort)
 
     def matrices(self, parameter: jax.Array, covariates: jax.Array) -> jax.Array:
         return jnp.broadcast_to(self.typical(parameter), (covariates.shape[0], self.n_states, self.n_states))

@@ -7,7 +7,7 @@ covariate v such as a voltage, and the matrix into row t is `expm(Q_t dt_t)`.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -15,6 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpyro import distributions as dist
 
+from longhmm.data.columns import ALIKE, distinct
+from longhmm.data.layout import ladder
 from longhmm.errors import ModelError
 from longhmm.model.formula import Formula
 from longhmm.model.registry import TRANSITIONS
@@ -22,8 +24,34 @@ from longhmm.model.terms import in_precision
 from longhmm.model.transitions import TransitionModel
 from longhmm.model.transitions.rates import Rates, exponential
 
+MOST_KNOWN = 64  # rows of covariates that are looked for
+TOGETHER = 512  # rows that are looked at together
 SLOPE = dist.Normal(0.0, 2.5)  # prior of what one standard deviation of a covariate adds to the logarithm of a rate
-TERMS, SQUARINGS = 6, 16  # of the exponential: a gap may be thousands of times as long as the usual step
+
+
+def by_row(moves: Any, one: Callable[[Any], Any], covariates: Any, numbers: Any = None, use: Any = None) -> jax.Array:
+    """`use(one(row), its numbers)` of rows with covariates and numbers `(..., .)`, or `one(row)` alone, which is made
+    of the columns that transitions follow. It is made once for each of the rows that are known, if all others are."""
+    rows = jnp.asarray(covariates)[..., list(moves.own)]
+    flat, known = rows.reshape(-1, rows.shape[-1]), jnp.asarray(moves.known, rows.dtype)
+    beside = None if numbers is None else numbers.reshape(-1, numbers.shape[-1])
+    use = use or (lambda made, _: made)
+
+    def each(make: Callable[[Any], Any], given: Any) -> jax.Array:
+        # What is made of a row, and on the way to it, may be more than anyone should keep.
+        single = jax.checkpoint(lambda at: use(make(at[0]), at[1]))
+        made: jax.Array = jax.lax.map(single, (given, beside), batch_size=min(TOGETHER, len(flat)))
+        return made
+
+    if not len(known) or len(flat) <= 2 * len(known):
+        found = each(one, flat)
+    else:
+        same = jnp.all(jnp.abs(flat[:, None] - known) <= ALIKE * jnp.abs(known), axis=-1)
+        made, index = jax.vmap(one)(known), jnp.argmax(same, axis=1)
+        found = jax.lax.cond(
+            jnp.all(jnp.any(same, axis=1)), lambda: each(lambda at: made[at], index), lambda: each(one, flat)
+        )
+    return found.reshape(*rows.shape[:-1], *found.shape[1:])
 
 
 @TRANSITIONS.register("rates-by-row", offered=False)
@@ -36,6 +64,8 @@ class RatesByRow(TransitionModel):
     """
 
     varies, is_resolved, parameter, axes = True, False, "rates", ("reaction",)
+    own: tuple[int, ...] = ()  # where its columns stand among all covariates
+    effort = (6, 16)  # of exponentials: a gap may be thousands of times as long as the usual step
 
     def __init__(
         self, one: Rates, *, dt: str | None, usual: bool, scaled: Mapping[str, str], sloped: Mapping[str, str]
@@ -51,6 +81,7 @@ class RatesByRow(TransitionModel):
         # What the data say: where columns stand among all covariates, the typical row, and scales.
         self.own, self.n_covariates = tuple(range(len(self.columns))), 0
         self.typical_row, self.spread = np.ones(len(self.columns)), np.ones(len(self.columns))
+        self.known = np.zeros((0, len(self.columns)))  # rows `(M, C)` of which there are many
 
     n_states = property(lambda self: self.one.n_states)
     states = property(lambda self: self.one.states)
@@ -91,6 +122,9 @@ class RatesByRow(TransitionModel):
         found.formula, found.is_resolved, found.n_covariates = formula, True, len(columns)
         found.own = tuple(columns.index(column) for column in self.columns)
         own = seen[:, list(found.own)]
+        if (few := distinct(own, MOST_KNOWN)) is not None:  # beside them zeros, which fill blocks up
+            found.known = np.zeros((ladder(len(few[0]) + 1), own.shape[1]))
+            found.known[: len(few[0])] = own[few[0]]
         for column in {self.step_column, *(column for _, column in self.scaled)} - {None}:
             if not np.all(own[:, self._at(column)] >= 0):
                 raise ModelError(f"The covariate {column!r} of rates must not be negative, but some of it is.")
@@ -138,33 +172,37 @@ class RatesByRow(TransitionModel):
         slopes = in_precision(SLOPE).log_prob(parameter[n:] * scales) + jnp.log(scales)
         return self.one.log_prior(parameter[:n]) + jnp.sum(slopes)
 
-    def _rates(self, parameter: jax.Array, row: jax.Array) -> jax.Array:
-        """`(R,)`, rates per second where covariates are those of one row, its own columns alone."""
+    def at_row(self, parameter: jax.Array, row: Any = None) -> tuple[jax.Array, jax.Array]:
+        """As in `Rates`."""
+        row = jnp.asarray(self.typical_row if row is None else row, parameter.dtype)
+        step = self.one._dt(parameter) if self.step_column is None else row[self._at(self.step_column)]
         found = parameter[: len(self.steps)]
-        for step, column in self.scaled:
-            found = found.at[step].multiply(row[self._at(column)])
-        for number, (step, column) in enumerate(self.sloped):
+        for at, column in self.scaled:
+            found = found.at[at].multiply(row[self._at(column)])
+        for number, (at, column) in enumerate(self.sloped):
             slope = parameter[len(self.steps) + number]
-            found = found.at[step].multiply(jnp.exp(slope * row[self._at(column)]))
-        return found
+            found = found.at[at].multiply(jnp.exp(slope * row[self._at(column)]))
+        # Time does not run backwards: a matrix of NaN makes such rows impossible.
+        return found, jnp.where(step >= 0, step, jnp.nan)
 
     def generator(self, parameter: jax.Array) -> jax.Array:
         """`(K, K)`, rates per second at the typical row, rows summing to 0."""
-        return self.one.generator(self._rates(parameter, jnp.asarray(self.typical_row, parameter.dtype)))
+        return self.one.generator(self.at_row(parameter)[0])
 
-    def _matrix(self, parameter: jax.Array, row: jax.Array) -> jax.Array:
-        step = self.one._dt(parameter) if self.step_column is None else row[self._at(self.step_column)]
-        # Time does not run backwards: a matrix of NaN makes such rows impossible.
-        step = jnp.where(step >= 0, step, jnp.nan)
-        return exponential(self.one.generator(self._rates(parameter, row)) * step, TERMS, SQUARINGS)
+    def flow(self, parameter: jax.Array, share: float, row: Any = None) -> jax.Array:
+        """As in `Rates`."""
+        rates, seconds = self.at_row(parameter, row)
+        return self.one.generator(rates) * (seconds * share)
+
+    def after(self, parameter: jax.Array, share: float, row: Any = None) -> jax.Array:
+        """As in `Rates`."""
+        return exponential(self.flow(parameter, share, row), *self.effort)
 
     def typical(self, parameter: Any) -> jax.Array:
-        parameter = jnp.asarray(parameter)
-        return self._matrix(parameter, jnp.asarray(self.typical_row, parameter.dtype))
+        return self.after(jnp.asarray(parameter), 1.0)
 
     def matrices(self, parameter: jax.Array, covariates: jax.Array) -> jax.Array:
-        rows = jnp.asarray(covariates)[:, list(self.own)].astype(parameter.dtype)
-        return jax.vmap(lambda row: self._matrix(parameter, row))(rows)
+        return by_row(self, lambda row: self.after(parameter, 1.0, row), covariates)
 
     def complete(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
         found = super().complete(params)
@@ -176,7 +214,7 @@ class RatesByRow(TransitionModel):
         by_name = {"scaled": dict(self.scaled), "sloped": dict(self.sloped)}
         stored = None if self.formula is None else self.formula.state
         known = {"own": list(self.own), "n_covariates": self.n_covariates, "state": stored}
-        known |= {"typical_row": self.typical_row.tolist(), "spread": self.spread.tolist()}
+        known |= {name: getattr(self, name).tolist() for name in ("typical_row", "spread", "known")}
         return {
             **{f"one {name}": each for name, each in self.one.options().items()},
             **{name: {self.one.terms[at]: column for at, column in own.items()} for name, own in by_name.items()},
@@ -193,5 +231,6 @@ class RatesByRow(TransitionModel):
         if (known := options["resolved"]) is not None:
             found.is_resolved, found.own, found.n_covariates = True, tuple(known["own"]), known["n_covariates"]
             found.typical_row, found.spread = np.array(known["typical_row"]), np.array(known["spread"])
+            found.known = np.array(known.get("known", [])).reshape(-1, len(found.columns))
             found.formula = Formula(found.formula.text, known["state"]) if known["state"] is not None else None
         return found
