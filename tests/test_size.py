@@ -17,6 +17,8 @@ ADDED = {
     *("ar.py", "coloured.py", "lags.py", "memory.py", "noise.py"),
     # a slow baseline
     *("drift.py", "drifting.py"),
+    # sequences of unlike brightness
+    *("alignment.py", "brightness.py"),
     # covariates by formulas, for emissions and for transitions, and columns by name
     *("along.py", "by_formula.py", "columns.py", "covariates.py", "formula.py", "leverage.py", "logit.py"),
     *("made_of.py", "regression.py", "smooth.py", "terms.py"),

@@ -7,6 +7,7 @@ import pytest
 
 import longhmm as lh
 from cli.calls import call, sentence
+from longhmm.cli.options import build_model
 from longhmm.cli.schemes import chain, chains
 from longhmm.errors import ModelError
 
@@ -76,6 +77,15 @@ def test_the_command_line_says_so_in_one_sentence(tmp_path):
     assert "--scheme needs the number of samples per second" in sentence(*words)
     said = sentence(*words, "--rate", 10, "--emission", "student-t")
     assert "--emission must not be given where channels add equal currents" in said
+
+
+def test_sequences_may_differ_in_brightness():
+    data = lh.open_data([np.random.default_rng(seed).normal(5, 1, size=50) for seed in range(3)])
+    how = dict(priors=[], stay=None, brightness=True)
+    assert repr(build_model("student-t", 2, data, **how).emission) == "Brightness(StudentT())"
+    assert repr(build_model("gaussian", 3, data, levels=(0, 0, 1), **how).emission).startswith("Brightness(Tied(Gau")
+    with pytest.raises(ModelError, match="without formulas or drift"):
+        build_model("gaussian", 2, data, drift=3, **how)
 
 
 @pytest.mark.slow

@@ -55,6 +55,7 @@ def fit(
     scheme: schemes.Scheme = None,
     channels: schemes.Channels = None,
     levels: schemes.Levels = None,
+    brightness: schemes.Bright = False,
     durations: alternatives.Durations = None,
     stay: options.Stay = None,
     sampler: options.Sampler = samplers.AUTO,
@@ -263,7 +264,7 @@ def describe(run: RunDirectory, posterior: Posterior, out: Output) -> dict[str, 
     summary = posterior.summary()
     # The columns that fit on a narrow terminal; the smaller of the two effective sizes stands for both.
     sizes = ["ess_bulk", "ess_tail"]
-    shown = summary[~summary.index.str.startswith("drift[")]  # which is a line on the page
+    shown = summary[~summary.index.str.startswith(("drift[", "log_brightness["))]  # of which there may be many
     out.frame("Parameters", shown.drop(columns=sizes).assign(ess=shown[sizes].min(axis=1)))
     verdict = show_verdict(posterior, out)
     out.say(f"Run: {run.path}")

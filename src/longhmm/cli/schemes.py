@@ -22,6 +22,7 @@ Levels = Annotated[str | None, modelling(help=f"{LEVELS}.")]
 Schemes = Annotated[list[str] | None, modelling("--scheme", help=f"{SCHEME}; {SEVERAL}")]
 NumbersOfChannels = Annotated[list[str] | None, modelling("--channels", help=f"{CHANNELS} open; or 1..4, 1,2:free.")]
 SeveralLevels = Annotated[list[str] | None, modelling("--levels", help=f"{LEVELS}; {SEVERAL}")]
+Bright = Annotated[bool, modelling("--brightness", help="Scale of each sequence of its own, for levels and noise.")]
 FREE = ":free"
 
 

@@ -336,6 +336,7 @@ def _settled(model: Any, sequences: Sequences) -> Any:
     if moves.n_covariates and moves.formula is None:
         raise ModelError(f"transitions must be a formula, too, where the emission has one, got {moves!r}.")
     frame = seen(raw_of(sequences, model.formulas), sequences.origin)
+    frame.attrs["ends"] = tuple((sequences.origin + sequences.offsets).tolist())
     learned = {each.text: each if each.columns else each.learned(frame) for each in model.formulas}
     columns, table = columns_of(list(learned.values())), design_matrix(list(learned.values()), frame)
     if moves.formula is not None:

@@ -174,9 +174,19 @@ def _mixture(
 
 
 def emission_on(
-    name: str, data: Any, *, levels: tuple[int, ...] | None = None, equal: bool = False, **given: Any
+    name: str,
+    data: Any,
+    *,
+    levels: tuple[int, ...] | None = None,
+    equal: bool = False,
+    brightness: bool = False,
+    **given: Any,
 ) -> Emission:
-    """What the command line says of a family by name: states that share levels, or, at `equal` distances, channels."""
+    """What the command line says of a family by name: states that share levels, or, at `equal` distances, channels;
+    and sequences of unlike brightness."""
+    if brightness:
+        around: Any = EMISSIONS.classes()["brightness"]
+        return around(emission_on(name, data, levels=levels, equal=equal, **given))  # type: ignore[no-any-return]
     if not equal:
         emission = emission_from_name(name, data, **given)
         return emission if levels is None else Tied(emission, levels)
