@@ -78,8 +78,9 @@ def chain(
     rate: float | None,
 ) -> Chain:
     """The one that `fit` was asked for."""
-    given: Any = ([] if each is None else [each] for each in (None if scheme else states, scheme, channels, levels))
-    several = chains(*given, formula, rate)
+    numbers = [] if scheme is not None or states is None else [states]
+    named = [None if each is None else [each] for each in (scheme, channels, levels)]
+    several = chains(numbers, named[0], named[1], named[2], formula, rate)
     if len(several) > 1:
         raise ModelError(
             f"--channels must be one number such as 3 here, as `longhmm compare` ranks several; got {channels!r}."

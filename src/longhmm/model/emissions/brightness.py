@@ -76,9 +76,8 @@ class Factors(Tree):
     def __init__(self, ends: Any, scale: float, linear: Terms | None = None) -> None:
         self.formula: Sequence | None = Sequence(ends)
         self.ends, self.text, self.scale = self.formula.ends, self.formula.text, np.array(scale, np.float64)
-        self.linear = linear or Terms(
-            *((self.formula.columns, [0.0], [1.0], (0,)) if self.ends else ()), n_covariates=1
-        )
+        known = Terms(self.formula.columns, [0.0], [1.0], (0,), 1) if self.ends else Terms(n_covariates=1)
+        self.linear = linear or known
 
     @property
     def is_met(self) -> bool:
@@ -106,9 +105,8 @@ class Factors(Tree):
         """`(*rows, 1)`, the logarithms of the factors of rows with covariates `(*rows, C)`."""
         if not self.is_met:
             raise ModelError("lengths must be given, as in Brightness(..., lengths=[100, 80]), where no data say them.")
-        numbers = np if isinstance(logs, np.ndarray) else jnp
-        which = numbers.asarray(covariates)[..., self.linear.own[0]].astype(np.int32)
-        return numbers.asarray(logs)[which][..., None]
+        number = jnp.asarray(covariates)[..., self.linear.own[0]]
+        return jnp.asarray(logs)[number.astype(jnp.int32)][..., None]
 
 
 class AboutZero(Constraint):
@@ -197,7 +195,8 @@ def spreads(logs: np.ndarray, scale: float, seed: int = 0) -> np.ndarray:
     """`(...)`, draws of tau, each given a draw of the logarithms of factors `(..., S)`."""
     square = np.sum(logs**2, axis=-1)
     shape = 0.5 * logs.shape[-1]  # 1/2, and 1/2 for each of S - 1 logarithms
-    return np.sqrt(0.5 * (scale**2 + square) / np.random.default_rng(seed).gamma(shape, size=square.shape))
+    drawn = np.random.default_rng(seed).gamma(shape, size=square.shape)
+    return np.asarray(np.sqrt(0.5 * (scale**2 + square) / drawn))
 
 
 @EMISSIONS.register("brightness", offered=False)
@@ -364,12 +363,12 @@ class Brightness(Emission):
         def of_all(logs: np.ndarray) -> np.ndarray:
             found = np.zeros(self.factors.size)
             found[numbers] = logs
-            return found - found.mean()
+            return np.asarray(found - found.mean())
 
         def settle(params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
             return {**params, NAME: of_all(explained(model, self.emission, params, values, first))}
 
-        factors = [np.exp(self.factors.at(of_all(first), each.covariates)) for each in stretches]
+        factors = [np.exp(np.asarray(self.factors.at(of_all(first), each.covariates))) for each in stretches]
         pairs = zip(stretches, factors, strict=True)
         return settle, [each._replace(values=each.values / own, covariates=None) for each, own in pairs]
 
