@@ -86,6 +86,8 @@ def test_sequences_may_differ_in_brightness():
     assert repr(build_model("gaussian", 3, data, levels=(0, 0, 1), **how).emission).startswith("Brightness(Tied(Gau")
     with pytest.raises(ModelError, match="without formulas or drift"):
         build_model("gaussian", 2, data, drift=3, **how)
+    with pytest.raises(ModelError, match=r"--held-out must be 0 with --brightness.* got 0.2"):
+        build_model("gaussian", 2, data, held_out=0.2, **how)
 
 
 @pytest.mark.slow

@@ -134,7 +134,7 @@ def build_model(
 
     transitions = by_dwell_times(given.pop("durations", None), given.pop("transitions", None), stay)
     given = {each: value for each, value in given.items() if value is not None}
-    emission = emission_on(name, data, **dict(parse_prior(text) for text in priors), **given)
+    emission = emission_on(name, data, held_out, **dict(parse_prior(text) for text in priors), **given)
     if stay is not None and not stay > 0:
         raise ModelError(f"--stay must be a positive number, got {stay:g}.")
     model = HMM(n_states, emission, transitions=transitions, transition_prior=Sticky(stay) if stay else 1.0)

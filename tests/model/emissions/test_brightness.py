@@ -138,6 +138,8 @@ def test_what_cannot_be_is_refused() -> None:
         lh.HMM(2, lh.Brightness(lh.Gaussian())).meet(np.random.default_rng(0).normal(size=50))
     with pytest.raises(DataError, match=r"^data must be the 4 sequences .* nothing says how bright"):
         lh.log_likelihood(MODEL, PARAMS, [*traces(), traces()[0]])
+    with pytest.raises(DataError, match="nothing says how bright other sequences are"):
+        lh.log_likelihood(MODEL, PARAMS, traces()[:2])  # which might be any two
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from numpyro.distributions.constraints import Constraint
 from numpyro.distributions.transforms import Transform
 
 from longhmm.data.rows import Rows
+from longhmm.data.sequences import Sequences
 from longhmm.errors import DataError, ModelError
 from longhmm.model.alignment import LOOKED_AT, aligned, explained
 from longhmm.model.drift import reflected
@@ -58,13 +59,17 @@ class Sequence(Formula):
     def learned(self, frame: pd.DataFrame) -> Sequence:
         return Sequence(frame.attrs["ends"])
 
+    def on(self, sequences: Sequences) -> Sequence:
+        if not np.array_equal(self.ends, sequences.origin + sequences.offsets):
+            raise DataError(
+                f"data must be the {len(self.ends) - 1} sequences whose brightness was fitted, {self.ends[-1]:,} rows, "
+                f"got {sequences.n_sequences} with {sequences.length:,} rows in {sequences.name}: nothing says how "
+                "bright other sequences are."
+            )
+        return self
+
     def matrix(self, frame: pd.DataFrame) -> np.ndarray:
         rows = np.asarray(frame.index, np.int64)
-        if len(rows) and not (self.ends[0] <= rows.min() and rows.max() < self.ends[-1]):
-            raise DataError(
-                f"data must be the {len(self.ends) - 1} sequences whose brightness was fitted, {self.ends[-1]:,} rows "
-                f"in all, got row {max(rows.max(), 0):,}: nothing says how bright other sequences are."
-            )
         return np.asarray(np.searchsorted(self.ends, rows, side="right") - 1.0)[:, None]
 
 

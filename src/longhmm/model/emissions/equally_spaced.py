@@ -176,6 +176,7 @@ def _mixture(
 def emission_on(
     name: str,
     data: Any,
+    held_out: float = 0.0,
     *,
     levels: tuple[int, ...] | None = None,
     equal: bool = False,
@@ -185,6 +186,8 @@ def emission_on(
     """What the command line says of a family by name: states that share levels, or, at `equal` distances, channels;
     and sequences of unlike brightness."""
     if brightness:
+        if held_out:
+            raise ModelError(f"--held-out must be 0 with --brightness, which others do not have, got {held_out:g}.")
         around: Any = EMISSIONS.classes()["brightness"]
         return around(emission_on(name, data, levels=levels, equal=equal, **given))  # type: ignore[no-any-return]
     if not equal:
