@@ -77,7 +77,7 @@ def fit(
 
     if time_limit is not None and not time_limit > 0:
         raise LongHMMError(f"--time-limit must be a positive number of seconds, got {time_limit:g}.")
-    said = Output(as_json)
+    said, states = Output(as_json), schemes.asked(states, scheme)
     names = chosen_columns(column, transitions, group, emission, prior)
     asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise, fret=fret)
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
@@ -169,8 +169,8 @@ def compare(
     from longhmm.posterior.compare import compare as rank
     from longhmm.run.sample import sample
 
-    numbers, said = options.whole_numbers("--states", states) if states else [], Output(as_json)
-    names = chosen_columns(column, transitions, group, emission, prior)
+    numbers = options.whole_numbers("--states", states) if schemes.asked(states, scheme) else []
+    names, said = chosen_columns(column, transitions, group, emission, prior), Output(as_json)
     asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise, fret=fret)
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
     rate = rate_of_rows(recording, recordings, rate, time, group)

@@ -59,7 +59,7 @@ Dataset = Annotated[str | None, reading(help="Array to use inside a file that ho
 Group = Annotated[str | None, reading(help="Column that tells sequences apart, such as ID.")]
 Time = Annotated[str | None, reading(help="Column of times, in seconds or dates: gives the samples per second.")]
 Rate = Annotated[float | None, reading(help="Samples per second, where the file does not say (or is wrong).")]
-Decimate = Annotated[int, reading(min=1, help="Keep every n-th sample; an average over a change fits no state.")]
+Decimate = Annotated[int, reading(min=1, help="Keep every n-th; others are left out rather than averaged over levels.")]
 Fret = Annotated[str | None, reading(help="Efficiency of donor and acceptor: gamma=1,leakage=0,direct=0,bleached=.25")]
 Log = Annotated[bool, reading("--log", help="Take logarithms; values must be positive.")]
 Detrend = Annotated[bool, reading("--detrend", help="Subtract a straight line, laid through medians.")]

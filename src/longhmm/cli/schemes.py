@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, NamedTuple
 
-from typer import Option
+from typer import BadParameter, Option
 
 from longhmm.cli.options import modelling, whole_numbers
 from longhmm.errors import ModelError
@@ -42,6 +42,13 @@ class Chain(NamedTuple):
         return {"transitions": self.transitions, "levels": self.levels, "equal": self.equal or None}
 
 
+def asked(states: Any, scheme: Any) -> Any:
+    """The states, where they or a scheme were given: known before a file is opened."""
+    if not states and not scheme:
+        raise BadParameter("must be given, such as --states 2, or --scheme 'C <-> O'.", param_hint="'--states'")
+    return states
+
+
 def chains(
     numbers: Sequence[int],
     schemes: Sequence[str] | None,
@@ -54,8 +61,7 @@ def chains(
     `levels` of its size, and with a level for every state where there are none of its size. Rows come `rate` times per
     second."""
     schemes, channels, levels = schemes or [], channels or [], levels or []
-    if not numbers and not schemes:
-        raise ModelError("--states must be given, such as --states 2, or --scheme, such as --scheme 'C <-> O'.")
+    asked(numbers, schemes)
     if channels and not schemes:
         raise ModelError("--channels needs the --scheme of one channel, such as 'C <-> O'.")
     shared = [_levels(text) for text in levels]
