@@ -169,7 +169,7 @@ def compare(
     from longhmm.posterior.compare import compare as rank
     from longhmm.run.sample import sample
 
-    numbers = options.whole_numbers("--states", states) if schemes.asked(states, scheme) else []
+    numbers = options.whole_numbers("--states", given) if (given := schemes.asked(states, scheme)) else []
     names, said = chosen_columns(column, transitions, group, emission, prior), Output(as_json)
     asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise, fret=fret)
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
