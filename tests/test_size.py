@@ -17,12 +17,14 @@ ADDED = {
     *("ar.py", "coloured.py", "lags.py", "memory.py", "noise.py"),
     # a slow baseline
     *("drift.py", "drifting.py"),
+    # sequences of unlike brightness
+    *("alignment.py", "brightness.py"),
     # covariates by formulas, for emissions and for transitions, and columns by name
     *("along.py", "by_formula.py", "columns.py", "covariates.py", "formula.py", "leverage.py", "logit.py"),
     *("made_of.py", "regression.py", "smooth.py", "terms.py"),
     # rates per second, averaging detectors, identical channels, durations
     *("channels.py", "durations.py", "dwell_kinds.py", "equally_spaced.py", "frame_average.py", "hazards.py"),
-    *("kinetics.py", "phases.py", "rates.py", "rates_by_row.py", "renumbering.py"),
+    *("kinetics.py", "phases.py", "rates.py", "rates_by_row.py", "renumbering.py", "schemes.py"),
     # traces of single molecules
     *("fret.py", "single_molecules.py", "smd.py", "tmaven.py", "traces.py"),
     # kernels: transitions that vary by row, states with phases, families and rows in part that had none

@@ -9,16 +9,6 @@ import pytest
 import longhmm as lh
 from cli.calls import FIT, call, runner, sentence
 from longhmm.cli import app
-from longhmm.cli.fit import parse_states
-from longhmm.errors import ModelError
-
-
-def test_numbers_of_states():
-    assert parse_states("1..4") == [1, 2, 3, 4]
-    assert parse_states("2,5,3") == [2, 5, 3]
-    for text in ("", "a", "0..3", "3..1", "2,2", "1..2..3"):
-        with pytest.raises(ModelError, match="--states must be a range"):
-            parse_states(text)
 
 
 def test_fit_guesses_says_and_finds(fitted, counts):

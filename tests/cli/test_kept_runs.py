@@ -7,13 +7,18 @@ import pytest
 
 import longhmm as lh
 from cli.calls import call, sentence
-from longhmm.cli.kept_runs import _dwell
+from longhmm.cli.kept_runs import _dwell, folders
 
 
 def test_dwell_times_are_in_seconds_where_they_are_known_and_one_state_is_never_left():
     assert _dwell({"dwell": 12.5}) == 12.5
     assert _dwell({"dwell": 12.5, "dwell_s": 0.0125}) == "12.5 ms"
     assert _dwell({"dwell": float("inf"), "dwell_s": float("inf")}) == "never left"
+
+
+def test_every_model_has_a_folder_of_its_own():
+    found = folders(["2 states, ma:3", "1 <-> 2", "1 -> 2", "1 <- 2"])
+    assert list(found.values()) == ["2-states-ma-3", "1-2", "1-2-(2)", "1-2-(3)"]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ import typer
 
 import longhmm as lh
 from longhmm import samplers
-from longhmm.cli.options import build_model, located, one_of, parse_prior
+from longhmm.cli.options import build_model, located, one_of, parse_prior, whole_numbers
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.model.formula import chosen_columns
@@ -87,6 +87,14 @@ def test_places_and_columns(tmp_path, monkeypatch):
     assert chosen_columns(["step, angle", "2"], None)["columns"] == ["step", "angle", 2]
     found = chosen_columns(None, "~ temp + log(wind)", "ID", "step=gamma,angle=von-mises")
     assert found == {"columns": ["step", "angle"], "covariates": ["temp", "wind"], "group": "ID"}
+
+
+def test_numbers_in_a_range_or_a_list():
+    assert whole_numbers("--states", "1..4") == [1, 2, 3, 4]
+    assert whole_numbers("--states", "2,5,3") == [2, 5, 3]
+    for text in ("", "a", "0..3", "3..1", "2,2", "1..2..3", "1..", "0"):
+        with pytest.raises(ModelError, match="--states must be a range"):
+            whole_numbers("--states", text)
 
 
 def test_schemes_have_rates_per_second():

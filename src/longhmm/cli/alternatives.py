@@ -1,5 +1,5 @@
-"""Options of models beyond the plain one, and the models that `longhmm compare` ranks: every number of states with each
-kind of noise, baseline and dwell times."""
+"""Options of models beyond the plain one, and the models that `longhmm compare` ranks: every number of states and every
+scheme with each kind of noise, baseline and dwell times."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from longhmm.cli.options import modelling
+from longhmm.cli.schemes import Chain
 from longhmm.errors import ModelError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ Response = Annotated[
 ]
 Drift = Annotated[int | None, modelling(min=1, help="Knots of a slow baseline, common to all states, such as 20.")]
 Transitions = Annotated[str | None, modelling(help="Formula of covariates, columns of the file, such as '~ temp'.")]
-Scheme = Annotated[str | None, modelling(help="Kinetic scheme with rates per second, such as 'C1 <-> C2 <-> O'.")]
 Durations = Annotated[str | None, modelling(help="Dwell times: negative-binomial, gamma, free, phase-type; gamma:30.")]
 Noises = Annotated[list[str] | None, modelling("--noise", help="As of `fit`, or none; repeat it to compare several.")]
 Drifts = Annotated[list[int] | None, modelling("--drift", min=0, help="Knots, or 0; repeat it to compare several.")]
@@ -31,26 +31,27 @@ WHITE, GEOMETRIC = "none", "geometric"
 
 
 def alternatives(
-    numbers: Sequence[int],
+    chains: Sequence[Chain],
     noise: list[str] | None,
     drift: list[int] | None,
     durations: list[str] | None,
     build: Callable[..., HMM],
     say: Callable[[str], None],
 ) -> dict[str, HMM]:
-    """By name, what `build(n_states, noise=..., drift=..., durations=...)` makes; one state has no dwell times. What
-    cannot be, as states that remember levels and how long they last, is left out where others are left, and said."""
+    """By name, what `build(n_states, transitions=..., levels=..., noise=..., drift=..., durations=...)` makes; one
+    state has no dwell times. What cannot be, as rates of a scheme and another distribution of dwell times, is left out
+    where others are left, and said."""
     found: dict[str, HMM] = {}
     refused = None
-    for n, *own in itertools.product(numbers, noise or [WHITE], drift or [0], durations or [GEOMETRIC]):
-        usual = own[0] == WHITE, own[1] == 0, own[2] == GEOMETRIC or n == 1
+    for chain, *own in itertools.product(chains, noise or [WHITE], drift or [0], durations or [GEOMETRIC]):
+        usual = own[0] == WHITE, own[1] == 0, own[2] == GEOMETRIC or chain.n_states == 1
         coloured, knots, lasting = (None if plain else each for plain, each in zip(usual, own, strict=True))
-        said = [f"{n} state{'s' if n > 1 else ''}", coloured, f"drift {knots}" if knots else None, lasting]
-        name = ", ".join(str(each) for each in said if each)
+        name = ", ".join(filter(None, [chain.name, coloured, f"drift {knots}" if knots else None, lasting]))
         try:
-            found[name] = found.get(name) or build(n, noise=coloured, drift=knots, durations=lasting)
+            own_kinds = dict(noise=coloured, drift=knots, durations=lasting)
+            found[name] = found.get(name) or build(chain.n_states, **chain.given, **own_kinds)
         except ModelError as error:
-            if coloured is None or lasting is None:
+            if [chain.plain, coloured is None, lasting is None].count(False) < 2:
                 raise
             refused = error
             say(f"Left out: {name}, since {error}")

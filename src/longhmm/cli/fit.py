@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,10 +10,10 @@ import typer
 from typer import Option
 
 from longhmm import samplers
-from longhmm.cli import alternatives, options
+from longhmm.cli import alternatives, options, schemes
 from longhmm.cli.language import how_often, rate_of_rows
 from longhmm.cli.output import INTERRUPTED, Output, guarded, seconds
-from longhmm.errors import LongHMMError, ModelError
+from longhmm.errors import LongHMMError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +28,7 @@ LEAST = {"chains": 1, "draws": 1, "seed": 0}  # settings of a run, with the smal
 @guarded
 def fit(
     recordings: options.Recordings,
-    states: Annotated[int, Option(min=1, max=1000, help="Number of hidden states.", show_default=False)],
+    states: schemes.States = None,
     out: Annotated[Path, Option(help="Directory for the run; it must not exist yet.")] = Path("run"),
     overwrite: Annotated[bool, Option("--overwrite", help="Replace an older run in that directory.")] = False,
     column: options.Columns = None,
@@ -53,7 +52,10 @@ def fit(
     response: alternatives.Response = None,
     drift: alternatives.Drift = None,
     transitions: alternatives.Transitions = None,
-    scheme: alternatives.Scheme = None,
+    scheme: schemes.Scheme = None,
+    channels: schemes.Channels = None,
+    levels: schemes.Levels = None,
+    brightness: schemes.Bright = False,
     durations: alternatives.Durations = None,
     stay: options.Stay = None,
     sampler: options.Sampler = samplers.AUTO,
@@ -71,12 +73,11 @@ def fit(
     """
     from longhmm.model.formula import chosen_columns
     from longhmm.model.serialise import model_to_config
-    from longhmm.model.transitions.rates import scheme_or_formula
     from longhmm.posterior.run_directory import RunDirectory
 
     if time_limit is not None and not time_limit > 0:
         raise LongHMMError(f"--time-limit must be a positive number of seconds, got {time_limit:g}.")
-    said = Output(as_json)
+    said, states = Output(as_json), schemes.asked(states, scheme)
     names = chosen_columns(column, transitions, group, emission, prior)
     asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise, fret=fret)
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
@@ -85,10 +86,11 @@ def fit(
     if not steps.changes_nothing:
         said.say(f"After preprocessing: {data.length:,} samples")
     said.say(f"Emission: {guess.name} ({guess.reason})")
-    moves = scheme_or_formula(scheme, transitions, rate and rate / decimate)
+    chain = schemes.chain(states, scheme, channels, levels, transitions, rate and rate / decimate)
     more: Any = dict(priors=prior or [], stay=stay, held_out=held_out, lags=lags, noise=noise, response=response)
-    more |= dict(transitions=moves, durations=durations, drift=drift)
-    model = options.build_model(guess.name, states, data, **more)
+    model = options.build_model(
+        guess.name, chain.n_states, data, durations=durations, drift=drift, **more, **chain.given
+    )
     request: dict[str, Any] = dict(recordings=options.located(recordings), dataset=dataset, **names, rate=rate)
     request |= dict(unit=recording.unit, preprocessing=steps.to_dict(), held_out=held_out, emission=guess._asdict())
     wanted = dict(sampler=sampler, chains=chains, draws=draws, seed=seed, time_limit=time_limit)
@@ -129,7 +131,7 @@ def resume(
 @guarded
 def compare(
     recordings: options.Recordings,
-    states: Annotated[str, Option(help="Numbers of states: a range 1..5 or a list 2,3,5.", show_default=False)],
+    states: schemes.Numbers = None,
     held_out: Annotated[float, Option(min=0.01, max=0.9, help="Share, at its end, on which models are judged.")] = 0.1,
     out: Annotated[Path, Option(help="Directory for the runs, one in it for each number.")] = Path("comparison"),
     overwrite: Annotated[bool, Option("--overwrite", help="Replace older runs in that directory.")] = False,
@@ -150,6 +152,9 @@ def compare(
     response: alternatives.Response = None,
     drift: alternatives.Drifts = None,
     transitions: alternatives.Transitions = None,
+    scheme: schemes.Schemes = None,
+    channels: schemes.NumbersOfChannels = None,
+    levels: schemes.SeveralLevels = None,
     durations: alternatives.DwellTimes = None,
     stay: options.Stay = None,
     sampler: options.Sampler = samplers.AUTO,
@@ -158,22 +163,22 @@ def compare(
     seed: options.Seed = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Fit several numbers of states, --noise, --drift, --durations, and rank them by how they predict data not seen."""
+    """Fit several --states, --scheme, --channels, --noise, --drift, --durations; rank them by how they predict."""
     from longhmm.cli.kept_runs import KeptRuns
     from longhmm.model.formula import chosen_columns
     from longhmm.posterior.compare import compare as rank
     from longhmm.run.sample import sample
 
-    numbers, said = parse_states(states), Output(as_json)
-    names = chosen_columns(column, transitions, group, emission, prior)
+    numbers = options.whole_numbers("--states", given) if (given := schemes.asked(states, scheme)) else []
+    names, said = chosen_columns(column, transitions, group, emission, prior), Output(as_json)
     asked = dict(decimate=decimate, log=log, detrend=detrend, normalise=normalise, fret=fret)
     recording, steps, data, guess = options.opened(recordings, dataset, names, emission, asked)
     rate = rate_of_rows(recording, recordings, rate, time, group)
     said.say(f"{recording.name}: {data.length:,} samples; emission: {guess.name} ({guess.reason})")
-    how: Any = dict(priors=prior or [], stay=stay, held_out=held_out, transitions=transitions)
-    how |= dict(response=response, lags=lags)
+    how: Any = dict(priors=prior or [], stay=stay, held_out=held_out, response=response, lags=lags)
     build = partial(options.build_model, guess.name, data=data, **how)
-    models = alternatives.alternatives(numbers, noise, drift, durations, build, said.say)
+    every = schemes.chains(numbers, scheme, channels, levels, transitions, rate and rate / decimate)
+    models = alternatives.alternatives(every, noise, drift, durations, build, said.say)
     wanted: Any = dict(sampler=sampler, chains=chains, draws=draws, seed=seed)
     request = dict(recordings=options.located(recordings), dataset=dataset, **names, rate=rate, sample=wanted)
     request |= dict(unit=recording.unit, preprocessing=steps.to_dict(), held_out=held_out, emission=guess._asdict())
@@ -188,17 +193,6 @@ def compare(
     said.frame("Held-out log predictive density, the best first", ranked)
     said.say("A difference below twice its error is no reason for the larger model: more states often describe noise.")
     said.result(dict(recording=recording.name, held_out=held_out, emission=guess.name, models=ranked, runs=runs))
-
-
-def parse_states(text: str) -> list[int]:
-    with contextlib.suppress(ValueError):
-        found = [int(part) for part in text.replace("..", ",").split(",")]
-        if ".." in text:
-            first, last = found
-            found = list(range(first, last + 1))
-        if found and min(found) >= 1 and max(found) <= 1000 and len(set(found)) == len(found):
-            return found
-    raise ModelError(f"--states must be a range such as 1..5 or a list such as 2,3,5, got {text!r}.")
 
 
 def draw(run: RunDirectory, out: Output, time_limit: float | None, draws: int) -> None:
@@ -270,7 +264,7 @@ def describe(run: RunDirectory, posterior: Posterior, out: Output) -> dict[str, 
     summary = posterior.summary()
     # The columns that fit on a narrow terminal; the smaller of the two effective sizes stands for both.
     sizes = ["ess_bulk", "ess_tail"]
-    shown = summary[~summary.index.str.startswith("drift[")]  # which is a line on the page
+    shown = summary[~summary.index.str.startswith(("drift[", "log_brightness["))]  # of which there may be many
     out.frame("Parameters", shown.drop(columns=sizes).assign(ess=shown[sizes].min(axis=1)))
     verdict = show_verdict(posterior, out)
     out.say(f"Run: {run.path}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,10 @@ class KeptRuns:
         from longhmm.posterior.run_directory import RunDirectory
 
         self.names = {id(model): name for name, model in models.items()}
+        places = folders(list(models))
         self.runs = {
             name: RunDirectory.create(
-                out / re.sub(r"[^\w.=]+", "-", name), {**request, "model": model_to_config(model)}, overwrite=overwrite
+                out / places[name], {**request, "model": model_to_config(model)}, overwrite=overwrite
             )
             for name, model in models.items()
         }
@@ -60,6 +62,16 @@ class KeptRuns:
         if len(found) > 1:
             said.say(f"Two side by side: longhmm report {found[0]['run']} --beside {found[1]['run']}")
         return found
+
+
+def folders(names: Sequence[str]) -> dict[str, str]:
+    """A folder for each model; a number ends those that differ in nothing but arrows, as 1 -> 2 and 1 <-> 2."""
+    found: dict[str, str] = {}
+    for name in names:
+        plain = re.sub(r"[^\w.=]+", "-", name)
+        free = (plain if n == 1 else f"{plain}-({n})" for n in itertools.count(1))
+        found[name] = next(each for each in free if each not in found.values())
+    return found
 
 
 def _dwell(state: Mapping[str, float]) -> str | float:

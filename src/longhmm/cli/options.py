@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -58,14 +59,7 @@ Dataset = Annotated[str | None, reading(help="Array to use inside a file that ho
 Group = Annotated[str | None, reading(help="Column that tells sequences apart, such as ID.")]
 Time = Annotated[str | None, reading(help="Column of times, in seconds or dates: gives the samples per second.")]
 Rate = Annotated[float | None, reading(help="Samples per second, where the file does not say (or is wrong).")]
-Decimate = Annotated[
-    int,
-    reading(
-        min=1,
-        help="Keep every n-th sample. The others are left out rather than averaged: an average across a change of "
-        "state lies between the levels, at a value that no state has.",
-    ),
-]
+Decimate = Annotated[int, reading(min=1, help="Keep every n-th; others are left out rather than averaged over levels.")]
 Fret = Annotated[str | None, reading(help="Efficiency of donor and acceptor: gamma=1,leakage=0,direct=0,bleached=.25")]
 Log = Annotated[bool, reading("--log", help="Take logarithms; values must be positive.")]
 Detrend = Annotated[bool, reading("--detrend", help="Subtract a straight line, laid through medians.")]
@@ -133,13 +127,14 @@ def build_model(
 ) -> HMM:
     """The model that was asked for, unless it cannot have produced the data or has more states than observations."""
     from longhmm.backends.read import partly_observed
+    from longhmm.model.emissions.equally_spaced import emission_on
     from longhmm.model.hmm import HMM
     from longhmm.model.transitions.dirichlet import Sticky
     from longhmm.model.transitions.durations import by_dwell_times
 
     transitions = by_dwell_times(given.pop("durations", None), given.pop("transitions", None), stay)
     given = {each: value for each, value in given.items() if value is not None}
-    emission = registry.emission_from_name(name, data, **dict(parse_prior(text) for text in priors), **given)
+    emission = emission_on(name, data, held_out, **dict(parse_prior(text) for text in priors), **given)
     if stay is not None and not stay > 0:
         raise ModelError(f"--stay must be a positive number, got {stay:g}.")
     model = HMM(n_states, emission, transitions=transitions, transition_prior=Sticky(stay) if stay else 1.0)
@@ -149,6 +144,16 @@ def build_model(
     if held_out:
         data.split(held_out)
     return model
+
+
+def whole_numbers(option: str, text: str) -> list[int]:
+    """What an option says that takes a range such as 1..5 or a list such as 2,3,5."""
+    with contextlib.suppress(ValueError):
+        first, last = map(int, text.split("..")) if ".." in text else (1, 0)
+        found = list(range(first, last + 1)) or [int(part) for part in text.split(",")]
+        if min(found) >= 1 and max(found) <= 1000 and len(set(found)) == len(found):
+            return found
+    raise ModelError(f"{option} must be a range such as 1..5 or a list such as 2,3,5, got {text!r}.")
 
 
 def parse_prior(text: str) -> tuple[str, Any]:

@@ -87,6 +87,10 @@ class Formula:
         """`(n, C)`, without the intercept; NaN where a variable is missing."""
         return np.asarray(_evaluated(self, self._spec, frame), np.float64)[:, 1:]
 
+    def on(self, sequences: Sequences) -> Formula:
+        """The same, unless it means nothing on these data."""
+        return self
+
 
 def _parsed(text: str) -> tuple[Any, tuple[str, ...]]:
     """What formulaic makes of a text, and the variables in it; only functions known here may be called."""
@@ -132,9 +136,7 @@ def _evaluated(formula: Formula, spec: Any, frame: pd.DataFrame) -> Any:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")  # categories that were never seen become NaN, which is refused with its row
         try:
-            return spec.get_model_matrix(
-                frame[list(formula.variables)], context={**PLAIN, **CONSTANTS, "s": transform()}
-            )
+            return spec.get_model_matrix(frame[[*formula.variables]], context={**PLAIN, **CONSTANTS, "s": transform()})
         except Exception as error:
             text = " ".join(one_line(error).split())
             raise DataError(f"The formula {formula.text!r} cannot be evaluated on these covariates ({text}).") from None
@@ -178,8 +180,7 @@ def chosen_columns(
     transitions or in place of priors ("mean=~ temp"), and of what tells sequences apart, as `open_data` takes them; a
     number is a position."""
     texts = [each.partition("=")[2].strip() for each in priors or ()]
-    formulas = [transitions] if transitions else []
-    formulas += [each for each in texts if each.startswith("~")]
+    formulas = [*([transitions] if transitions else []), *(each for each in texts if each.startswith("~"))]
     covariates = list(dict.fromkeys(name for each in formulas for name in Formula(each).variables)) or None
     listed = [part.strip() for each in columns or () for part in each.split(",") if part.strip()]
     chosen: Any = [int(each) if each.isdigit() else each for each in listed] or None
@@ -296,8 +297,7 @@ class WithFormulas:
         """Data as this model sees them: open, with the columns of its formulas for covariates; `after` so many rows of
         the same recording, unless they know themselves where they come from."""
         sequences = self._open(data)
-        known = sequences.origin or not after
-        return designed(sequences if known else sequences.starting_at(after), self.formulas)
+        return designed(sequences if sequences.origin or not after else sequences.starting_at(after), self.formulas)
 
     def meet(self, data: Any) -> tuple[Self, Sequences]:
         """This model with formulas that have met the data, and with the priors of their coefficients; and the data."""
@@ -336,6 +336,7 @@ def _settled(model: Any, sequences: Sequences) -> Any:
     if moves.n_covariates and moves.formula is None:
         raise ModelError(f"transitions must be a formula, too, where the emission has one, got {moves!r}.")
     frame = seen(raw_of(sequences, model.formulas), sequences.origin)
+    frame.attrs["ends"] = tuple((sequences.origin + sequences.offsets).tolist())
     learned = {each.text: each if each.columns else each.learned(frame) for each in model.formulas}
     columns, table = columns_of(list(learned.values())), design_matrix(list(learned.values()), frame)
     if moves.formula is not None:
@@ -372,7 +373,7 @@ def designed(sequences: Sequences, formulas: Sequence[Formula]) -> Sequences:
     given = sequences.parts.get("covariates")
     if not formulas or (given is not None and given.made_by == mark_of(formulas)):
         return sequences
-    design = Design(raw_of(sequences, formulas), formulas, sequences.origin)
+    design = Design(raw_of(sequences, formulas), [each.on(sequences) for each in formulas], sequences.origin)
     whole: Any = design
     if sequences.in_memory:
         whole = ArraySource(design.read(0, design.length), design.name, like=design)

@@ -45,8 +45,9 @@ def initial_params(model: HMM, data: Any, *, restarts: int = 4, seed: int = 0) -
         [0.4, 8.7]
     """
     model, sequences = model.meet(data)
-    resolved, stretches = model.resolve(sequences), subsample_rows(sequences, model.lags)
-    return [_one_start(resolved, stretches, np.random.default_rng([seed, r]), r) for r in range(restarts)]
+    resolved = model.resolve(sequences)
+    settle, stretches = resolved.emission.alike(resolved, sequences, subsample_rows(sequences, model.lags))
+    return [settle(_one_start(resolved, stretches, np.random.default_rng([seed, r]), r)) for r in range(restarts)]
 
 
 def in_rising_order(model: HMM, params: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

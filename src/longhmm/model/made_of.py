@@ -15,6 +15,7 @@ from longhmm.model.registry import EMISSIONS
 from longhmm.model.regression import Regression, as_regression
 
 Class = TypeVar("Class", bound=type)
+Settle = Callable[[dict[str, Any]], dict[str, Any]]
 # What an emission around another one has in common with it, whatever else it changes.
 COMMON: tuple[str, ...] = (
     "name",
@@ -93,3 +94,7 @@ class MadeOf:
     def may_drift(cls) -> bool:
         """Whether an argument of this name is a baseline, and not something of the class's own."""
         return not cls.names_others and "drift" not in inspect.signature(cls.__init__).parameters
+
+    def alike(self, model: Any, sequences: Any, stretches: list[Any]) -> tuple[Settle, list[Any]]:
+        """Stretches of rows without what makes sequences differ, for a start; and how it comes back to parameters."""
+        return lambda params: params, stretches

@@ -1,5 +1,5 @@
 """Answers as functions of covariates: transitions, stationary probabilities, dwell times, parameters of emissions; and
-of time: the baseline."""
+of time: the baseline; and of sequences: their brightness."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import xarray as xr
 
 from longhmm.errors import ModelError
 from longhmm.inference.markov import stationary_on_host
+from longhmm.model.emissions.brightness import NAME, spreads
 from longhmm.model.formula import transitions_into
 from longhmm.model.regression import SUFFIX
 from longhmm.model.row_by_row import checked_covariates
@@ -112,3 +113,23 @@ class Following(Draws):
         numbers = dict(mean=found.mean(axis=0).ravel(), lower=lower.ravel(), upper=upper.ravel())
         features = np.tile(np.arange(dim), points)
         return pd.DataFrame(dict(row=np.repeat(rows.astype(np.int64), dim), feature=features, **numbers))
+
+    def brightness(self, *, interval: float = 0.9) -> pd.DataFrame:
+        """How bright every sequence is, of a model with `Brightness`, and how much sequences differ.
+
+        Returns:
+            One line for each sequence, by its number: the posterior mean of the factor by which its levels and noise
+            are multiplied, `lower` and `upper`. The last line, "spread", is the standard deviation of the logarithms
+            of the factors of all sequences that might have been seen.
+        """
+        import pandas as pd
+
+        factors: Any = self.model.emission.regressions.get(NAME)
+        if factors is None:
+            said = f"got {self.model.emission!r}."
+            raise ModelError(f"brightness() needs a model with one, as Brightness(Gaussian()), {said}")
+        logs = np.asarray(self.draws[NAME], np.float64).reshape(-1, factors.size)
+        found = np.column_stack([np.exp(logs), spreads(logs, float(factors.scale))])
+        lower, upper = central(found, interval, "inverted_cdf")
+        index = pd.Index([*range(factors.size), "spread"], name="sequence")
+        return pd.DataFrame({"mean": found.mean(axis=0), "lower": lower, "upper": upper}, index=index)

@@ -53,8 +53,13 @@ def test_archives_know_the_lengths_of_traces(tmp_path):
     np.savez(tmp_path / "a.npz", efficiency=np.linspace(0, 1, 15), lengths=LENGTHS, dt=0.2)
     data = lh.open_data(tmp_path / "a.npz", dataset="efficiency")
     assert np.diff(data.offsets).tolist() == list(LENGTHS) and data.rate == pytest.approx(5.0)
+    assert lh.open_data(tmp_path / "a.npz").n_sequences == len(LENGTHS)  # what cuts the only array is not asked about
     np.savez(tmp_path / "b.npz", efficiency=np.linspace(0, 1, 14), lengths=LENGTHS)
     assert lh.open_data(tmp_path / "b.npz", dataset="efficiency").n_sequences == 1  # lengths of something else
+    with pytest.raises(
+        DataError, match=r"holds several arrays; choose one with dataset=, from \['efficiency', 'lengths'"
+    ):
+        lh.open_data(tmp_path / "b.npz")
 
 
 @pytest.mark.parametrize(

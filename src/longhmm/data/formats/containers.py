@@ -11,7 +11,7 @@ import numpy as np
 
 from longhmm.data.formats import library, opener
 from longhmm.data.formats.tmaven import open_single_molecules
-from longhmm.data.formats.traces import lengths_among
+from longhmm.data.formats.traces import lengths_among, worth_choosing
 from longhmm.data.source import ArraySource, Columns, SlicedSource, Source, column_indices, refusing, touched
 from longhmm.errors import DataError
 
@@ -51,9 +51,7 @@ def open_npz(path: Path, columns: Columns = None, dataset: str | None = None) ->
     """One array of an .npz archive, loaded whole because its bytes are packed (use .npy for what exceeds memory)."""
     remedy = "write it again with numpy.savez, as arrays of numbers"
     with refusing(f"{path} is not a readable .npz file", remedy), np.load(path, allow_pickle=False) as archive:
-        # Arrays with an axis of time; single numbers beside them describe the recording.
-        worth_choosing = [name for name in archive.files if archive[name].ndim] or list(archive.files)
-        name = choose(dataset, archive.files, worth_choosing, str(path))
+        name = choose(dataset, archive.files, worth_choosing(archive), str(path))
         source = ArraySource(archive[name], f"{path}[{name}]", columns)
         source.rate, source.lengths = rate_among(archive), lengths_among(archive, source.length)
     return source

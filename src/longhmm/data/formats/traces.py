@@ -59,6 +59,13 @@ def lengths_among(values: Mapping[str, Any], rows: int) -> list[int] | None:
     return [int(each) for each in found] if cuts else None
 
 
+def worth_choosing(archive: Any) -> list[str]:
+    """Arrays with an axis of time: single numbers beside them, and lengths that cut the only one, describe them."""
+    found = [name for name in archive.files if archive[name].ndim] or list(archive.files)
+    others = [name for name in found if name != "lengths"]
+    return others if len(others) == 1 and lengths_among(archive, len(np.atleast_1d(archive[others[0]]))) else found
+
+
 @opener(".dat")
 def open_dat(path: Path, columns: Columns = None) -> Source:
     """Text with the traces of molecules; anything else with this ending belongs to a header beside it (WFDB)."""

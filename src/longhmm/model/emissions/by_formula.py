@@ -58,6 +58,9 @@ class ByFormula(Emission):
         """What `kind(*args, **options)` is, of which some arguments are formulas or follow formulas themselves."""
         found: dict[str, Regression] = {}
         given = dict(options)
+        for each in (*args, *options.values()):
+            if getattr(each, "regressions", None) and not _follows(each):
+                raise ModelError(f"{each!r} must be around {kind.__name__}(...), not inside it.")
         plain = [getattr(each, "emission", each) if _follows(each) else each for each in args]
         for each in filter(_follows, args):
             found |= each.regressions

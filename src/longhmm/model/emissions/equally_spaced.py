@@ -18,9 +18,10 @@ from longhmm.model.covariance import LOG_2PI
 from longhmm.model.densities import ndtr
 from longhmm.model.emissions import Emission
 from longhmm.model.emissions.gaussian import VARIANCE_SHARE
+from longhmm.model.emissions.tied import Tied
 from longhmm.model.lowering import GaussianLowering
 from longhmm.model.parameters import Parameter, Params, Pending, make_parameter, specification
-from longhmm.model.registry import EMISSIONS
+from longhmm.model.registry import EMISSIONS, emission_from_name
 from longhmm.model.summary import DataSummary
 
 MOST_ROWS, EM_STEPS = 5000, 50  # with which a start is sought
@@ -170,3 +171,32 @@ def _mixture(
         base, step = _line(np.broadcast_to(at, gamma.shape), np.broadcast_to(y[:, None], gamma.shape), gamma, least)
         sd = max(float(np.sqrt(np.mean(np.sum(gamma * (y[:, None] - base - step * at) ** 2, axis=1)))), least)
     return float(np.sum(np.log(total))), base, step, sd
+
+
+def emission_on(
+    name: str,
+    data: Any,
+    held_out: float = 0.0,
+    *,
+    levels: tuple[int, ...] | None = None,
+    equal: bool = False,
+    brightness: bool = False,
+    **given: Any,
+) -> Emission:
+    """What the command line says of a family by name: states that share levels, or, at `equal` distances, channels;
+    and sequences of unlike brightness."""
+    if brightness:
+        if held_out:
+            raise ModelError(f"--held-out must be 0 with --brightness, which others do not have, got {held_out:g}.")
+        around: Any = EMISSIONS.classes()["brightness"]
+        return around(emission_on(name, data, levels=levels, equal=equal, **given))  # type: ignore[no-any-return]
+    if not equal:
+        emission = emission_from_name(name, data, **given)
+        return emission if levels is None else Tied(emission, levels)
+    if other := sorted({"noise", "response", "lags"} & set(given)) or ["emission"] * (name != "gaussian"):
+        raise ModelError(
+            f"--{other[0]} must not be given where channels add equal currents with white, normal noise: ask for "
+            f"--channels 3:free or --emission gaussian; the emission was {name}."
+        )
+    assert levels is not None
+    return EquallySpaced(levels, **given)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from longhmm.posterior.kinetics import dwell_mixture, level_visits
-from longhmm.posterior.names import facts_of
+from longhmm.posterior.names import facts_of, names_and_unit
 from longhmm.report.plots import style
 from longhmm.report.plots.style import INK, SOFT, colour, legend, tidy
 
@@ -53,7 +53,8 @@ def transition_density(
             mine = (pairs[0] == one) & (pairs[1] == other)
             axes.plot(before[mine].mean(), after[mine].mean(), "+", color=colour(int(other)), markersize=11, mew=2.2)
         axes.plot(grid[[0, -1]], grid[[0, -1]], color=SOFT, linewidth=0.8)
-    tidy(axes, title=f"{len(before):,} changes", x="before", y="after")
+    name = names_and_unit(posterior, sequences)[0][0]
+    tidy(axes, title=f"{len(before):,} changes", x=f"{name} before", y=f"{name} after")
     axes.set_aspect("equal")
     return figure
 
