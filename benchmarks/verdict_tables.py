@@ -19,6 +19,7 @@ REASONS = {  # what a reason is known by
     "shape": "skewness|kurtosis|are cut off",
     "dwell times": "do not last as",
     "transitions": "transition\\[.*(changes|differs)",
+    "held out": "probable, given all others",
     "scatter": "scatter more",
 }
 HEADINGS = ("run longer", "too many states", "biased", "another mode is as good", "timed out", "failed")

@@ -54,10 +54,13 @@ ADDED = {
         "dwell_times.py",
         "dwell_trend.py",
         "edges.py",
+        "held_out.py",
         "levels_by_time.py",
         "predictive.py",
     ),
     *("predictive_data.py", "shapes.py", "spare_states.py", "steady.py", "transitions_by_time.py", "uniform.py"),
+    # states in other places, where the model tells them apart
+    "arrangement.py",
     # what sampling needs of a user's own emission
     "sampling.py",
     # as data arrive: the filter, and the posterior of more data

@@ -40,6 +40,25 @@ def test_resume_is_content_and_goes_on_where_more_is_wanted(fitted, tmp_path):
         np.testing.assert_array_equal(one.draws[name], other.draws[name].isel(draw=slice(30)))
 
 
+def test_resume_does_the_checks_that_were_cut_short(fitted, tmp_path, monkeypatch):
+    from longhmm.run import sample as module
+
+    shutil.copytree(fitted[0], tmp_path / "run")
+    judged = module.judge
+
+    def short(posterior, limit):
+        posterior.notes = (*posterior.notes, "Ctrl-C left no time to check the draws for bias")
+        posterior.diagnose()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "judge", short)
+        assert "left no time" in call("resume", tmp_path / "run", "--draws", 32, "--json")
+    seen = []
+    monkeypatch.setattr(module, "judge", lambda posterior, limit: (seen.append(1), judged(posterior, limit)))
+    assert "left no time" not in call("resume", tmp_path / "run", "--draws", 32, "--json")
+    assert seen == [1]
+
+
 def test_a_run_without_checkpoint_starts_over(fitted, counts, tmp_path, monkeypatch):
     from longhmm.run import sample as module
 

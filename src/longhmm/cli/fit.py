@@ -105,15 +105,14 @@ def resume(
     time_limit: options.TimeLimit = None,
     as_json: options.Json = False,
 ) -> None:
-    """Go on with a run that was stopped, to the same draws bit for bit as if it had not been.
+    """Go on with a run that was stopped, also in its checks, to the same draws bit for bit as if it had not been.
 
     A run without a checkpoint starts over; a finished run is left as it is.
     """
     from longhmm.posterior.run_directory import RunDirectory
     from longhmm.posterior.store import damaged
 
-    said = Output(as_json)
-    found = RunDirectory.open(run)
+    said, found = Output(as_json), RunDirectory.open(run)
     asked = found.request["sample"]
     whole = all(type(asked.get(name)) is int and asked[name] >= least for name, least in LEAST.items())
     if not whole or asked.get("sampler") not in samplers.names():
@@ -121,7 +120,8 @@ def resume(
     wanted = draws or asked["draws"]
     if found.has_posterior:
         posterior = found.posterior()
-        if posterior.n_draws >= wanted and posterior.verdict is not None:
+        checked = not any("left no time to check" in note for note in posterior.notes)
+        if posterior.n_draws >= wanted and posterior.verdict is not None and checked:
             said.say(f"{run} is finished: {posterior.n_draws:,} draws of each chain.")
             said.result({**describe(found, posterior, said), "stopped": None})
             return

@@ -110,9 +110,8 @@ def _one_start(model: HMM, stretches: list[Rows], rng: np.random.Generator, rest
     labels = _labels(emission, n_groups, [stretch.values for stretch in stretches], restart, rng)
     counts, flat = _transition_counts(labels, n_groups), np.concatenate(labels)
     rows: Rows = jax.tree.map(lambda *each: np.concatenate(each), *stretches)
-    unlabelled = rows._replace(states=None)
     groups: list[Rows] = [
-        jax.tree.map(lambda each, own=flat == group: each[own], unlabelled) for group in range(n_groups)
+        jax.tree.map(lambda each, own=flat == group: each[own], rows._replace(states=None)) for group in range(n_groups)
     ]
     overlap = np.zeros((n_groups, n_groups))
     if rows.states is not None:
@@ -122,11 +121,10 @@ def _one_start(model: HMM, stretches: list[Rows], rng: np.random.Generator, rest
         fit = KNOWN_STATE * overlap
         if emission.states_differ(n_groups):
             fit = fit + preferences(emission, groups, rng)
-        order = _assign(model, levels, counts, fit, restart, rng)
+        order = assign(model, levels, counts, fit, restart, rng)
         counts = counts[np.ix_(order, order)]
         groups = [groups[group] for group in order]
-    start = fit_groups(emission, groups, rng)
-    moves = model.transitions
+    start, moves = fit_groups(emission, groups, rng), model.transitions
     complete = model.validate({moves.parameter: moves.start(_expected(levels, counts, rng)), **start})
     return complete if overlap.any() else in_rising_order(model, complete)
 
@@ -209,10 +207,8 @@ def _transition_counts(labels: list[np.ndarray], n_groups: int) -> np.ndarray:
 
 def _expected(levels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) -> Any:
     """Counts `(K, K)` from those between groups; states of one level share its counts but leave at different rates."""
-    n_states = len(levels)
-    rank = np.array([int(np.sum(levels[:state] == levels[state])) for state in range(n_states)])
-    own = counts[np.ix_(levels, levels)]
-    stay = np.eye(n_states, dtype=bool)
+    rank = np.array([int(np.sum(levels[:state] == levels[state])) for state in range(len(levels))])
+    own, stay = counts[np.ix_(levels, levels)], np.eye(len(levels), dtype=bool)
     same = (levels[:, None] == levels) & ~stay
     expected = np.where(stay, own, np.where(same, 0.05, 1.0) * own / np.bincount(levels)[levels])
     # Identical states would remain so for ever: the last of a level leaves it five times as fast as the first.
@@ -220,26 +216,26 @@ def _expected(levels: np.ndarray, counts: np.ndarray, rng: np.random.Generator) 
     return np.where(stay, expected, expected * faster[:, None] * rng.uniform(0.8, 1.25, expected.shape))
 
 
-def _assign(
+def assign(
     model: HMM, levels: np.ndarray, counts: np.ndarray, fit: np.ndarray, restart: int, rng: np.random.Generator
 ) -> np.ndarray:
     """`order[level]` = group, the order that suits the transitions and `fit[level, group]` best, by swapping pairs;
     from a random one in further restarts, since swaps may end in a local optimum."""
     n_groups = len(counts)
     order = np.arange(n_groups) if restart == 0 else rng.permutation(n_groups)
-    best, improved = _score(model, levels, counts, fit, order), True
-    while improved:
-        improved = False
+    best, before = order_score(model, levels, counts, fit, order), -np.inf
+    while best > before:
+        before = best
         for one, other in zip(*np.triu_indices(n_groups, 1), strict=True):
             swapped = order.copy()
             swapped[[one, other]] = order[[other, one]]
-            score = _score(model, levels, counts, fit, swapped)
+            score = order_score(model, levels, counts, fit, swapped)
             if score > best + 1e-9:
-                order, best, improved = swapped, score, True
+                order, best = swapped, score
     return order
 
 
-def _score(model: HMM, levels: np.ndarray, counts: np.ndarray, fit: np.ndarray, order: np.ndarray) -> float:
+def order_score(model: HMM, levels: np.ndarray, counts: np.ndarray, fit: np.ndarray, order: np.ndarray) -> float:
     """Log probability of the counted transitions at the best transition matrix that the model allows."""
     placed = counts[np.ix_(order, order)]
     allowed = np.zeros_like(placed, dtype=bool)
@@ -248,6 +244,5 @@ def _score(model: HMM, levels: np.ndarray, counts: np.ndarray, fit: np.ndarray, 
     probabilities = share / share.sum(axis=1, keepdims=True)
     for row, fixed in model.transitions.fixed_rows.items():
         probabilities[levels[row]] = np.bincount(levels, weights=fixed, minlength=len(placed))
-    with np.errstate(divide="ignore"):
-        logs = np.maximum(np.log(probabilities), IMPOSSIBLE)
+    logs = np.log(np.maximum(probabilities, np.exp(IMPOSSIBLE)))
     return float(np.sum(placed * logs) + np.sum(fit[np.arange(len(order)), order]))

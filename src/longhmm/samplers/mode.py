@@ -20,6 +20,7 @@ from longhmm.model.initialise import in_rising_order, initial_params
 from longhmm.model.parameters import Params
 from longhmm.model.support import bare
 from longhmm.progress import Bar
+from longhmm.samplers.arrangement import rearranged
 from longhmm.samplers.expectation_maximisation import ExpectationMaximisation
 from longhmm.target.buffer_length import FixedBuffer, LyapunovBuffer
 from longhmm.target.coordinates import Arrays, Flat, constrain, unconstrain
@@ -206,8 +207,7 @@ def local_optima(
     """Different local optima of a part of the data, the best first."""
     bar.phase("finding the mode, starts", total=2.0 if init is not None else 2.0 * restarts)
     starts = [dict(init)] if init is not None else initial_params(model, sequences, restarts=restarts, seed=seed)
-    target, em = StreamedPosterior(model, part), ExpectationMaximisation()
-    states = []
+    target, em, states = StreamedPosterior(model, part), ExpectationMaximisation(), []
     for start in starts:
         bar.advance(1)
         try:
@@ -222,8 +222,12 @@ def local_optima(
     if not states:
         return [Optimum(-np.inf, model.validate(starts[0]))]
     states.sort(key=lambda state: -state.log_posterior)
-    size = Flat.like(unconstrain(model, inside(model, states[0].params, part.length))).size
-    return _followed(model, [state.params for state in states[: max(LEAST, WORK // max(size, 1))]], part, bar)
+    before, size = -np.inf, Flat.like(unconstrain(model, inside(model, states[0].params, part.length))).size
+    found = _followed(model, [state.params for state in states[: max(LEAST, WORK // max(size, 1))]], part, bar)
+    while init is None and found[0].log_posterior > before and (other := rearranged(model, found[0].params, part)):
+        before = found[0].log_posterior
+        found = _different([*found, *local_optima(model, part, part, other, 1, seed, bar)])
+    return found
 
 
 def again(model: HMM, optima: list[Optimum], stage: Sequences, bar: Bar) -> list[Optimum]:

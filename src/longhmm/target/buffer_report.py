@@ -171,12 +171,11 @@ def buffer_report(
 
 def block_scores(
     model: HMM, params: Params, sequences: Sequences, core_length: int, *, blocks: int = 400, seed: int = 0
-) -> tuple[np.ndarray, int]:
-    """Scores `(n, P)`, exact to rounding, of up to `blocks` random blocks, and how many of this length there are."""
-    check_whole("core_length", core_length, 1)
+) -> tuple[Blocks, np.ndarray]:
+    """Up to `blocks` random blocks, and their scores `(n, P)`, exact to rounding."""
     model.check_dim(sequences)
     some = Blocks.some(model, interior(model, params), sequences, core_length, blocks, seed)
-    return some.exact(max(16, core_length // 8))[0], some.cut.n_blocks  # long blocks are those of long memory
+    return some, some.exact(max(16, core_length // 8))[0]  # long blocks are those of long memory
 
 
 class Blocks(NamedTuple):

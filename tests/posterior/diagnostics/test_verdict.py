@@ -12,7 +12,7 @@ from longhmm.data.sequences import open_data
 from longhmm.model.hmm import HMM
 from longhmm.model.simulate import simulate
 from longhmm.posterior.diagnostics import model_fit
-from longhmm.posterior.diagnostics.bias import by_passes, errors_allowed, exact_gradients, sandwich
+from longhmm.posterior.diagnostics.bias import by_passes, errors_allowed, exact_gradients, sandwich, scored
 from longhmm.posterior.diagnostics.observations import residuals
 from longhmm.posterior.posterior import Posterior
 from longhmm.target.buffer_report import block_scores
@@ -30,8 +30,8 @@ def test_cell_scores_add_up_to_the_gradient():
     params = {"transition": np.array([[0.9, 0.1], [0.2, 0.8]]), "mean": np.array([-1.0, 1.5])}
     data = open_data(simulate(model, params, 900, seed=2)[1])
     away = {**params, "mean": params["mean"] + 0.2}
-    scores, n_blocks = block_scores(model, away, data, 50)
-    assert scores.shape == (18, 4) and n_blocks == 18
+    some, scores = block_scores(model, away, data, 50)
+    assert scores.shape == (18, 4) and some.cut.n_blocks == 18
     slope = exact(model, model.validate(away), data)[1].likelihood
     np.testing.assert_allclose(
         scores.sum(axis=0), np.concatenate([slope["mean"].ravel(), slope["transition"]]), rtol=1e-7
@@ -45,6 +45,10 @@ def one_state(values):
     return model, params, np.array([[1 / len(values)]]), np.array([len(values) ** -0.5]), open_data(values)
 
 
+def ratios(model, params, covariance, sd, data, blocks=400):
+    return sandwich(*scored(model, params, data, blocks), covariance, sd)
+
+
 def coloured(length, correlation, seed=0):
     """Unit variance, neighbouring values correlated."""
     noise = np.random.default_rng(seed).normal(size=length)
@@ -55,14 +59,14 @@ def coloured(length, correlation, seed=0):
 
 
 def test_sandwich_is_one_for_a_model_that_fits():
-    ratio, error = sandwich(*one_state(np.random.default_rng(1).normal(size=40_000)))
+    ratio, error = ratios(*one_state(np.random.default_rng(1).normal(size=40_000)))
     assert ratio[0] == pytest.approx(1.0, abs=4 * error[0])
     assert error[0] < 0.08
 
 
 def test_sandwich_measures_coloured_noise():
     """The mean of autoregressive noise has (1 + r) / (1 - r) times the variance of white noise."""
-    ratio, error = sandwich(*one_state(coloured(60_000, 0.6)))
+    ratio, error = ratios(*one_state(coloured(60_000, 0.6)))
     assert ratio[0] == pytest.approx(2.0, rel=0.15)
     assert ratio[0] - 3 * error[0] > 1.5
 
@@ -85,7 +89,7 @@ def test_sandwich_of_a_hidden_chain_that_fits(known):
         rows.append((ends[1] - ends[0]) / 2e-4)
     information = np.array(rows)
     covariance = np.linalg.inv(0.5 * (information + information.T))
-    ratio, error = sandwich(model, params, covariance, np.sqrt(np.diag(covariance)), data, blocks=300)
+    ratio, error = ratios(model, params, covariance, np.sqrt(np.diag(covariance)), data, 300)
     assert np.all(np.abs(ratio - 1) < 4 * error)
 
 

@@ -20,7 +20,7 @@ from longhmm.posterior.draws import Draws, constrain_draws, entry_names, evenly_
 from longhmm.posterior.summary import sd_errors
 from longhmm.run.chains import effective_sizes
 from longhmm.run.run import Run, carry_out
-from longhmm.target.buffer_report import block_scores
+from longhmm.target.buffer_report import Blocks, block_scores
 from longhmm.target.coordinates import Arrays, Flat, constrain
 from longhmm.target.target import exact
 
@@ -222,31 +222,30 @@ def compared(draws: np.ndarray, halved: np.ndarray) -> Compared:
     return Compared((means[0] - means[1]) / sds[1], shift_error, ratio, ratio_error, np.inf)
 
 
-def sandwich(
-    model: HMM, params: Arrays, directions: np.ndarray, sd: np.ndarray, sequences: Sequences, blocks: int = 400
-) -> tuple[np.ndarray, np.ndarray]:
-    """Sandwich standard deviations relative to the posterior's, `(Q,)` by entry of the natural parameters, and their
-    standard errors: the variance of the score, from blocks longer than the chain's memory, against its curvature.
-    Where noise is coloured, or states are not Markov, the posterior is too narrow by the ratio. With J the variance of
-    the score and v one of the `directions`, `(P, Q)`, the sandwich variance is `v' J v`, by the delta method."""
-    memory = mixing_time(np.asarray(params["transition"]), cap=1e6)
-    wanted = max(SHORTEST_RUN, int(np.ceil(MIXING_TIMES * memory)))
+def scored(model: HMM, params: Arrays, sequences: Sequences, blocks: int = 400) -> tuple[Blocks, np.ndarray]:
+    """Stretches longer than the chain's memory, and their scores `(n, P)`."""
+    wanted = max(SHORTEST_RUN, int(np.ceil(MIXING_TIMES * mixing_time(np.asarray(params["transition"]), cap=1e6))))
     length = max(1, min(ladder(wanted), sequences.length // FEWEST_BLOCKS))
-    scores, n_blocks = block_scores(model, params, sequences, length, blocks=blocks)
+    return block_scores(model, params, sequences, length, blocks=blocks)
+
+
+def sandwich(some: Blocks, scores: np.ndarray, directions: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sandwich standard deviations relative to the posterior's, `(Q,)` by entry of the natural parameters, and their
+    standard errors. Where noise is coloured, or states are not Markov, the posterior is too narrow by the ratio. With J
+    the variance of the score and v one of the `directions`, `(P, Q)`, the variance is `v' J v`, by the delta method."""
     parts = scores @ directions / sd  # what one block contributes to each estimate, in posterior sd
     parts = parts - parts.mean(axis=0)
     # Standard error of a variance of heavy-tailed numbers, from their fourth moment.
     relative = np.sqrt(np.maximum((parts**4).mean(axis=0) / (parts**2).mean(axis=0) ** 2 - 1.0, 0.0) / len(parts))
-    ratio = np.sqrt(n_blocks * parts.var(axis=0, ddof=1))
+    ratio = np.sqrt(some.cut.n_blocks * parts.var(axis=0, ddof=1))
     return ratio, 0.5 * ratio * relative
 
 
-def judge_scatter(posterior: Draws, sequences: Sequences, blocks: int, details: Details) -> list[str]:
+def judge_scatter(posterior: Draws, some: Blocks, scores: np.ndarray, details: Details) -> list[str]:
     table = entries(posterior)
     if not table.names:
         return []
-    sd = table.values.std(axis=(0, 1))
-    ratios, errors = sandwich(posterior.model, posterior.centre, table.directions, sd, sequences, blocks=blocks)
+    ratios, errors = sandwich(some, scores, table.directions, table.values.std(axis=(0, 1)))
     excess = ratios - errors_allowed(len(table.names)) * errors
     worst = int(np.argmax(excess))
     ratio, name = float(ratios[worst]), table.names[worst]

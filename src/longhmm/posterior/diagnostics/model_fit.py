@@ -3,9 +3,10 @@
 from longhmm.data.sequences import Sequences
 from longhmm.model.drift import drift_to_try
 from longhmm.model.memory import pruned
-from longhmm.posterior.diagnostics.bias import Details, judge_scatter
+from longhmm.posterior.diagnostics.bias import Details, judge_scatter, scored
 from longhmm.posterior.diagnostics.drawn_path import DrawnPath
 from longhmm.posterior.diagnostics.dwell_times import dwell_times, judge_dwell_times
+from longhmm.posterior.diagnostics.held_out import judge_held_out
 from longhmm.posterior.diagnostics.levels_by_time import judge_by_time
 from longhmm.posterior.diagnostics.observations import judge_residuals, residuals
 from longhmm.posterior.diagnostics.shapes import judge_cut_off, judge_shapes
@@ -34,6 +35,7 @@ CHECKS = {
     "change": ("change of a transition's log odds, root mean square", "at most 0.1, or not beyond chance"),
     "drift": ("change of a level, in sd, root mean square", "at most 0.1, or not beyond chance"),
     "spread": ("change of a spread, in those of squares, root mean square", "at most 0.1, or not beyond chance"),
+    "held_out": ("change of the score of parts held out, root mean square", "at most 0.05, or not beyond chance"),
     "forgotten": ("share of rows before which more changed than states remember", "small"),
     "score": ("change of the log density, in its own sd, root mean square", "at most 0.1, or not beyond chance"),
 }
@@ -54,8 +56,9 @@ def judge_fit(posterior: Draws, sequences: Sequences, blocks: int, details: Deta
         *judge_transitions(path, details),
         *judge_dwell_times(model, dwell_times(path), details),
     ]
-    scatter = judge_scatter(posterior, sequences, blocks, details)
+    stretches = scored(model, posterior.centre, sequences, blocks)
+    reasons += judge_held_out(posterior, *stretches, details)
+    scatter = judge_scatter(posterior, *stretches, details)
     if details.get("drift_p_value", 1.0) < SLOW and str(details.get("drift_of")).endswith("time"):
         scatter = [f"{each}, since levels move slowly: {drift_to_try(model.emission)}" for each in scatter]
-    reasons += scatter
-    return reasons, FITS if left is not None else NO_FUNCTION.format(model.emission.name)
+    return [*reasons, *scatter], FITS if left is not None else NO_FUNCTION.format(model.emission.name)
