@@ -45,8 +45,8 @@ class DataSummary:
 
     def of(self, features: slice) -> DataSummary:
         """The same of some features alone."""
-        numbers = (self.n, self.mean, self.sd, self.ends, self.whole)
-        return DataSummary(*(each[features] for each in numbers), self.values[:, features])
+        n, mean, sd, ends, whole = (each[features] for each in (self.n, self.mean, self.sd, self.ends, self.whole))
+        return DataSummary(n, mean, sd, ends, whole, self.values[:, features])
 
     @property
     def n_categories(self) -> int | None:
