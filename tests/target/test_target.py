@@ -12,6 +12,7 @@ from longhmm.backends.evaluate import Statistics
 from longhmm.data.sequences import open_data
 from longhmm.errors import ModelError
 from longhmm.inference.markov import centred_counts
+from longhmm.model import hmm
 from longhmm.target.coordinates import score
 from model.configurations import named, names, observations
 from target.references import Coordinates, differences, flat, forward_log_likelihood, normal_logs, normal_model
@@ -44,6 +45,34 @@ def test_every_emission_against_finite_differences(name: str) -> None:
     found = lh.gradient(model, params, data)
     assert sorted(found) == sorted(lh.unconstrain(model, params))
     np.testing.assert_allclose(flat(found), differences(log_posterior, space.vector), rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("emission", "params"),
+    [
+        (lh.Gaussian(), {"mean": [1.0, 4.0], "sd": [1.0, 2.0]}),
+        (lh.LogNormal(), {"loc": [0.5, 1.5], "scale": [0.5, 0.7]}),
+        (lh.Poisson(), {"rate": [1.0, 6.0]}),
+    ],
+)
+def test_data_that_were_changed_in_place_are_looked_at_again(emission: lh.Emission, params: dict) -> None:
+    """Nothing that was made of an array, priors on its scale among them, outlives a call; not even where values of the
+    same mean, spread and range take the place of others, so that only quantiles differ."""
+    model, params = lh.HMM(2, emission), {"transition": [[0.8, 0.2], [0.3, 0.7]], **params}
+    y = np.tile([1.0, 10.0, 2.0, 5.0, 7.0, 8.0], 300)
+    inner, middles = np.arange(len(y)) % 6 > 1, ((2, 5, 7, 8), (3, 4, 6, 9), (2, 5, 7, 80))
+    expected = []
+    for middle in middles:  # each as if it were the first
+        hmm._scaled.cache_clear()
+        own = y.copy()
+        own[inner] = np.tile(middle, 300)
+        expected.append((flat(lh.gradient(model, params, own)), lh.log_likelihood(model, params, own)))
+    assert all(np.abs(expected[i][0] - expected[i - 1][0]).max() > 0.01 for i in range(3))
+    hmm._scaled.cache_clear()
+    for middle, (slope, value) in zip(middles, expected, strict=True):
+        y[inner] = np.tile(middle, 300)
+        np.testing.assert_array_equal(flat(lh.gradient(model, params, y)), slope)
+        assert lh.log_likelihood(model, params, y) == value
 
 
 # Structure: one model with a forbidden transition, a fixed row and a stationary initial law -------------------------

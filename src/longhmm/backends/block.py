@@ -58,6 +58,7 @@ class How(NamedTuple):
     per_chunk: bool = False  # log likelihoods of every chunk, without base measure, instead of their sums
     chunk: int = 0  # rows of a chunk; 0: as suits the data
     per_block: int = 0  # chunks of a block; 0: as suits the data
+    ahead: Any = None  # what the kernel does with the predictions of a forward pass, such as `mixed.Ahead`
 
 
 class Asked(NamedTuple):
@@ -188,6 +189,8 @@ class Blocks:
             if read.numbers is not None:
                 lowering: Any = self.reader.lowering
                 given = (self.natural, self.params["transition"], self.params["initial"])
+                if self.how.ahead is not None:
+                    read.numbers[1] |= np.uint64(self.how.ahead.address(lo, asked.block * self.how.per_block))
                 potentials = Potentials(read.numbers, *given, lowering.kind, lowering.width, lowering.sums)
             self._kept = (read, potentials) if self.n_blocks == 1 else (None, None)
         if read.numbers is None and asked.boundary is None:  # one program finds messages, whatever the overlap
@@ -298,7 +301,7 @@ def _run(
     collected = None if collect is None else collect(block.model, block.params, block.rows, found.gamma)
     messages: Any = found.messages
     outer = messages.forward_in[0], messages.forward_out[jnp.sum(jnp.asarray(block.layout.core) > 0) - 1]  # others pad
-    steps, gap = stitch.boundary_steps(potentials, block.layout), jnp.zeros(())
+    steps, gap = partial(stitch.boundary_steps, potentials, block.layout), jnp.zeros(())
     if boundary is None:
         gap = stitch.inner_gap(steps, block.joined, messages[: 2 if wanted.forward_only else 4])
     if ending is not None:
@@ -310,7 +313,7 @@ def _run(
         nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(pull, found))  # what does not agree is run again
         natural = jax.lax.cond(gap <= stitch.TOLERANCE, pull, lambda _: nothing, found)
     asked = found._replace(centred=None, gamma=found.gamma if wanted.gamma else None, pairs=None, messages=None)
-    return asked, natural, collected, gap, steps[0], outer, undefined
+    return asked, natural, collected, gap, steps()[0], outer, undefined
 
 
 @partial(either, static_argnames=("backend", "wanted"))
@@ -322,7 +325,7 @@ def _find(
     potentials, _, undefined = block.evaluated()
     found, steps = stitch.find_paths(backend, potentials, block.layout, given, wanted)
     best = not wanted.drawn
-    gap = stitch.inner_gap(steps, block.joined, found[:2], best) if wanted.messages else jnp.zeros(())
+    gap = stitch.inner_gap(lambda: steps, block.joined, found[:2], best) if wanted.messages else jnp.zeros(())
     return found, gap, steps[0], undefined, potentials if block.potentials is None else None
 
 

@@ -10,22 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from longhmm.backends.protocol import (
-    GAUSSIAN,
-    LINEAR,
-    NO_STATE,
-    PAIR,
-    TABLE,
-    Boundary,
-    ChunkPaths,
-    ChunkStatistics,
-    Messages,
-    PathsGiven,
-    PathsWanted,
-    Potentials,
-    Varying,
-    Wanted,
-)
+from longhmm.backends import protocol
+from longhmm.backends.protocol import Boundary, ChunkStatistics, PathsGiven, PathsWanted, Potentials
 from longhmm.backends.varying import by_matrix, matrices_at
 from longhmm.data.layout import Layout
 from longhmm.inference.markov import centred_counts, stationary
@@ -44,15 +30,15 @@ underflows = False
 
 def supports(kind: int, n_states: int, time_varying: bool, precision: Any) -> bool:
     """Always, but for densities that the C++ kernel alone knows."""
-    return kind <= PAIR
+    return kind <= protocol.PAIR
 
 
 def statistics(
-    potentials: Potentials, layout: Layout, boundary: Boundary, weights: Any, wanted: Wanted
+    potentials: Potentials, layout: Layout, boundary: Boundary, weights: Any, wanted: protocol.Wanted
 ) -> ChunkStatistics:
     """Marginals of the cores."""
     transition = potentials.transition
-    varying = isinstance(transition, Varying)
+    varying = isinstance(transition, protocol.Varying)
     one = transition.matrices[0] if varying else transition
     start = boundary.start
     if start is None:
@@ -74,9 +60,10 @@ def statistics(
     return ChunkStatistics._make((*sums, gamma, pairs, messages if wanted.messages else None, row))
 
 
-def _group(potentials: Potentials, layout: Layout, boundary: Boundary, wanted: Wanted) -> tuple[Any, ...]:
+def _group(potentials: Potentials, layout: Layout, boundary: Boundary, wanted: protocol.Wanted) -> tuple[Any, ...]:
     """Sums of each chunk, probabilities `(W, time, K)` of states and of pairs, messages, and impossible rows."""
-    pair, varying, placed = potentials.kind == PAIR, isinstance(potentials.transition, Varying), place(layout)
+    pair, placed = potentials.kind == protocol.PAIR, place(layout)
+    varying = isinstance(potentials.transition, protocol.Varying)
     steps = chunk_steps(potentials, layout, placed)
     dtype, n = steps.matrices.dtype, steps.initial.shape[0]
     before = ends(boundary.forward, safe_log(jnp.asarray(boundary.start)), layout).astype(dtype)
@@ -109,10 +96,10 @@ def _group(potentials: Potentials, layout: Layout, boundary: Boundary, wanted: W
     probabilities = (jnp.moveaxis(each, -1, 0) if of else unasked for each, of in zip(kept, asked, strict=True))
     forward, backward, left, end = found.log_forward, found.log_backward, layout.left, layout.left + layout.core
     by_end = ((forward, left), (forward, end), (backward, end), (backward, left))
-    return by_chunk, *probabilities, Messages(*(at_time(*each).T for each in by_end)), row
+    return by_chunk, *probabilities, protocol.Messages(*(at_time(*each).T for each in by_end)), row
 
 
-def paths(potentials: Potentials, layout: Layout, given: PathsGiven, wanted: PathsWanted) -> ChunkPaths:
+def paths(potentials: Potentials, layout: Layout, given: PathsGiven, wanted: PathsWanted) -> protocol.ChunkPaths:
     """Paths through the cores, always in log space."""
     initial = potentials.initial
     n, log_start = initial.shape[-1], safe_log(jnp.asarray(initial if given.start is None else given.start))
@@ -131,9 +118,9 @@ def paths(potentials: Potentials, layout: Layout, given: PathsGiven, wanted: Pat
 
     chunks = (layout, given.forward, given.following)
     *messages, maps, states = in_groups(group, chunks, layout.size, n * n * sum(layout.spans))
-    small = jnp.uint8 if n <= NO_STATE else jnp.int32
+    small = jnp.uint8 if n <= protocol.NO_STATE else jnp.int32
     rows = to_rows(states, place(layout), wanted.states) if wanted.states else jnp.zeros(1)
-    return ChunkPaths._make((*messages, maps.astype(small), rows.astype(small)))
+    return protocol.ChunkPaths._make((*messages, maps.astype(small), rows.astype(small)))
 
 
 def _trace(
@@ -204,13 +191,13 @@ def place(layout: Layout) -> Placed:
 def chunk_steps(potentials: Potentials, layout: Layout, placed: Placed) -> Steps:
     """What leads from row to row, in the precision of the transition matrix."""
     matrices = transition = potentials.transition
-    if isinstance(transition, Varying):
+    if isinstance(transition, protocol.Varying):
         matrices = jnp.moveaxis(matrices_at(transition, placed.rows), 1, 3)
     dtype, natural = matrices.dtype, potentials.natural
     rows = jnp.asarray(potentials.rows)[placed.rows].astype(dtype)
     natural = None if natural is None else natural.astype(dtype)
     logs = jnp.moveaxis(log_likelihoods(potentials.kind, potentials.width, rows, natural), 1, -1)
-    inside = placed.inside[:, None, None] if potentials.kind == PAIR else placed.inside[:, None]
+    inside = placed.inside[:, None, None] if potentials.kind == protocol.PAIR else placed.inside[:, None]
     initial, opens = jnp.asarray(potentials.initial, dtype), jnp.asarray(layout.opens) > 0
     return Steps(matrices, jnp.where(inside, logs, 0.0), initial, opens)
 
@@ -254,12 +241,12 @@ def log_likelihoods(kind: int, width: int, rows: jax.Array, natural: jax.Array |
     if natural is None:
         return jnp.where(jnp.isnan(rows), 0.0, rows)
     filled, present = _filled(rows)
-    if kind == TABLE:
+    if kind == protocol.TABLE:
         codes = filled[..., 0].astype(jnp.int32)
         known = (codes >= 0) & (codes < natural.shape[1])  # what is no category is impossible
         logs = jnp.moveaxis(natural[:, jnp.where(known, codes, 0)], 0, -1)
         logs = jnp.where(known[..., None], logs, -jnp.inf)
-    elif kind == LINEAR:
+    elif kind == protocol.LINEAR:
         # A GPU would round the factors of a product otherwise.
         logs = natural[:, 0] + jnp.matmul(filled, natural[:, 1:].T, precision=jax.lax.Precision.HIGHEST)
     else:
@@ -274,7 +261,7 @@ def log_likelihoods(kind: int, width: int, rows: jax.Array, natural: jax.Array |
 def expected_sums(kind: int, width: int, rows: jax.Array, natural: jax.Array, gamma: jax.Array) -> jax.Array:
     """`(..., K, sums)` of rows `(time, ..., width)` with probabilities `(time, ..., K)`, summed over time: of a
     Gaussian moments about the mean, else the derivative by natural parameters."""
-    if kind == GAUSSIAN:
+    if kind == protocol.GAUSSIAN:
         filled, present = _filled(rows)
         gamma, away = jnp.where(present, gamma, 0.0), filled[..., None, :] - natural[:, 1 : 1 + width]
         products = [away[..., i] * away[..., j] for i in range(width) for j in range(i, width)]

@@ -202,7 +202,7 @@ def run_chunks(
 
     found, joints = by_blocks(program, data, params, one, layout, boundary)
     steps, messages = jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), joints)
-    gap = stitch.inner_gap(steps, data.layout.left > 0, messages)
+    gap = stitch.inner_gap(lambda: steps, data.layout.left > 0, messages)
     return jax.tree.map(lambda each: jnp.sum(each, axis=0), found), gap
 
 

@@ -84,9 +84,9 @@ def open_gap(forward_out: jax.Array, behind: jax.Array) -> jax.Array:
     return jnp.max(jnp.where(reached, _total_variation(given_end, jnp.broadcast_to(one, given_end.shape)), 0.0))
 
 
-def inner_gap(steps: jax.Array, joined: Any, messages: Sequence[jax.Array], best: bool = False) -> jax.Array:
+def inner_gap(steps: Any, joined: Any, messages: Sequence[jax.Array], best: bool = False) -> jax.Array:
     """The largest disagreement between neighbours, by `Messages` of both directions or the forward ones alone; `joined`
-    `(W,)`: whether a chunk continues the one before it."""
+    `(W,)`: whether a chunk continues the one before it; `steps()` into chunks are made only where they are needed."""
     forward_in, forward_out, *backward = messages
     joined, left = jnp.asarray(joined)[1:], forward_out[:-1]
 
@@ -95,7 +95,7 @@ def inner_gap(steps: jax.Array, joined: Any, messages: Sequence[jax.Array], best
 
     # No step takes messages further apart: where they agree as they are, none need be taken, which costs K times less.
     gap = largest(_apart(left, forward_in[1:]))
-    onward = lambda: largest(forward_gap(steps[1:], left, forward_in[1:], best))  # noqa: E731
+    onward = lambda: largest(forward_gap(steps()[1:], left, forward_in[1:], best))  # noqa: E731
     gap = jax.lax.cond(gap <= (SCORE_TOLERANCE if best else TOLERANCE), lambda: gap, onward)
     return jnp.maximum(gap, largest(posterior_gap(left, backward[0][:-1], backward[1][1:]))) if backward else gap
 

@@ -8,18 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends import stitch
 from longhmm.backends.block import Asked, Blocks, Collector, How, Outcome, Own, Reducer
 from longhmm.backends.pallas.full import gpu_totals
 from longhmm.backends.protocol import FAINTEST, Boundary
 from longhmm.backends.read import chunk_length
-from longhmm.backends.stitch import (
-    OVERLAPS,
-    SCORE_TOLERANCE,
-    TOLERANCE,
-    block_gap,
-    propagate_backward,
-    propagate_forward,
-)
+from longhmm.backends.stitch import OVERLAPS
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.errors import ImpossibleObservationError, check_whole
@@ -104,7 +98,7 @@ class Stream:
     def __init__(self, blocks: Blocks, asked: Asked = EVERYTHING, progress: Progress | None = None) -> None:
         self.blocks, self.asked, self.progress = blocks, asked, progress
         self.best = asked.paths is not None and not asked.paths.drawn
-        self.tolerance = SCORE_TOLERANCE if self.best else TOLERANCE
+        self.tolerance = stitch.SCORE_TOLERANCE if self.best else stitch.TOLERANCE
         self.begin = 0
         self._before: Outcome | None = None
 
@@ -136,14 +130,14 @@ class Stream:
         keep = len(indices) * self.blocks.how.per_block * n**2 <= MOST_KEPT
         kept: dict[int, np.ndarray] = {}
         for index, operators in self._operators(range(first, self.blocks.n_blocks)):
-            forward[index], carry = _on_host(propagate_forward, carry, operators, best=self.best)
+            forward[index], carry = _on_host(stitch.propagate_forward, carry, operators, best=self.best)
             if keep and index >= self.begin:
                 kept[index] = operators
         if not self.blocks.how.forward_only:
             carry = np.zeros(n)
             found = ((i, kept.pop(i)) for i in reversed(indices)) if keep else self._operators(reversed(indices))
             for index, operators in found:
-                backward[index], carry = _on_host(propagate_backward, carry, operators, self._ends(index))
+                backward[index], carry = _on_host(stitch.propagate_backward, carry, operators, self._ends(index))
         boundaries = ((i, Boundary(forward.pop(i), backward.pop(i))) for i in indices)
         for outcome in self.blocks.each(self.asked._replace(block=i, boundary=each) for i, each in boundaries):
             self._refuse_impossible(outcome)
@@ -151,12 +145,14 @@ class Stream:
 
     def _probe(self, overlap: int) -> bool:
         """Whether the first chunks clearly agree, which is cheap to find out where they are a small part of all."""
-        how = self.blocks.how
+        how, data = self.blocks.how, self.blocks.sequences
         if self.asked.paths is not None or self.blocks.partition.n_blocks <= 8 * PROBE:
             return True
-        small = how._replace(per_block=PROBE, collect=None, reduce=None, probabilities=False)
-        blocks = Blocks(small, self.blocks.model, self.blocks.sequences)
-        first = min(self.begin * how.per_block // PROBE, blocks.n_blocks - 1)
+        # Short ones, where sequences are so long that the chunks of the pass have neighbours.
+        chunk = min(how.chunk, PROBE if data.length > data.n_sequences * how.chunk else how.chunk)
+        small = How(how.params, forward_only=how.forward_only, per_chunk=how.per_chunk, chunk=chunk, per_block=PROBE)
+        blocks = Blocks(small, self.blocks.model, data)
+        first = self.begin * blocks.n_blocks // self.blocks.n_blocks
         share = CLEARLY if overlap < OVERLAPS[-1] else 1.0  # behind the longest there are only operators
         return bool(blocks.run(Asked(first, overlap, inner=True)).gap <= share * self.tolerance)
 
@@ -164,7 +160,7 @@ class Stream:
         """How far the chunks of a block disagree with one another and with the block before."""
         if self._before is None or not self.blocks.joined(self.begin)[0]:
             return outcome.gap
-        return max(outcome.gap, block_gap(outcome.step, self._before.forward_out, outcome.forward_in, self.best))
+        return max(outcome.gap, stitch.block_gap(outcome.step, self._before.forward_out, outcome.forward_in, self.best))
 
     def _refuse_impossible(self, outcome: Outcome) -> None:
         if outcome.impossible >= 0:

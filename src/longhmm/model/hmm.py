@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 Params = dict[str, jax.Array]
 _summaries: WeakKeyDictionary[Sequences, DataSummary] = WeakKeyDictionary()  # of data that are kept open
 # The same data, opened again, give the same emission: with what it has cached.
-_scaled = lru_cache(64)(lambda emission, summary: emission.resolve(summary))
+_scaled = lru_cache(4)(lambda emission, summary: emission.resolve(summary))
 
 
 class Potentials(NamedTuple):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -17,66 +19,75 @@ LARGEST = 1e18  # windows are computed in single precision, in which squares of 
 PIECES, PIECE_LENGTH, SEED = 64, 512, 0
 
 
-class DataSummary(NamedTuple):
-    """Of the observed values of every feature: how many there are, mean, standard deviation (positive), percentiles
-    `(D, 101)`, and whether all are whole."""
+@dataclass(frozen=True, eq=False)
+class DataSummary:
+    """Of the observed values of every feature: how many there are, mean, standard deviation (positive), smallest and
+    largest `(D, 2)`, whether all are whole, and these values `(n, D)` themselves, NaN where missing."""
 
     n: np.ndarray
     mean: np.ndarray
     sd: np.ndarray
-    quantiles: np.ndarray
+    ends: np.ndarray
     whole: np.ndarray
+    values: np.ndarray
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, DataSummary) and all(map(np.array_equal, self, other))
+        return isinstance(other, DataSummary) and np.array_equal(self.values.view(int), other.values.view(int))
 
     def __hash__(self) -> int:
-        return hash(self.quantiles.tobytes())
+        return hash((self.mean.tobytes(), self.sd.tobytes()))
+
+    @cached_property
+    def quantiles(self) -> np.ndarray:
+        """Percentiles `(D, 101)`; few families ask for them, and putting values in order takes long."""
+        places, ordered = np.linspace(0.0, 1.0, 101), [np.sort(column) for column in _columns(self.values)]
+        return np.stack([np.interp(places * (each.size - 1), np.arange(each.size), each) for each in ordered])
 
     def of(self, features: slice) -> DataSummary:
         """The same of some features alone."""
-        return DataSummary(*(each[features] for each in self))
+        n, mean, sd, ends, whole = (each[features] for each in (self.n, self.mean, self.sd, self.ends, self.whole))
+        return DataSummary(n, mean, sd, ends, whole, self.values[:, features])
 
     @property
     def n_categories(self) -> int | None:
         """One more than the largest value, if values may be labels 0, 1, 2, ..."""
-        return int(self.quantiles.max()) + 1 if self.whole.all() and self.quantiles.min() >= 0 else None
+        return int(self.ends.max()) + 1 if self.whole.all() and self.ends.min() >= 0 else None
 
     @property
     def varies_less_than_counts(self) -> bool:
         """Whether a variance lies below the mean by more than chance: four standard errors of their ratio. In any
         mixture of Poisson distributions the variance is at least the mean: what varies less is no count."""
-        variance = np.where(self.quantiles[:, 0] == self.quantiles[:, -1], 0.0, self.sd**2)
+        variance = np.where(self.ends[:, 0] == self.ends[:, 1], 0.0, self.sd**2)
         return bool(np.any(variance < self.mean * (1 - 4 * np.sqrt(2 / self.n))))
 
     @property
     def spread(self) -> np.ndarray:
         """The range of each feature, positive even for constant data."""
-        return np.maximum(self.quantiles[:, -1] - self.quantiles[:, 0], self.sd)
+        return np.maximum(self.ends[:, 1] - self.ends[:, 0], self.sd)
 
     @property
     def centre(self) -> np.ndarray:
         """The middle of the range of each feature."""
-        return 0.5 * (self.quantiles[:, -1] + self.quantiles[:, 0])
+        return 0.5 * (self.ends[:, 1] + self.ends[:, 0])
 
     @property
     def typical_rate(self) -> np.ndarray:
         """The mean of an exponential prior for rates of counts: wide enough for a state that owns the largest ones."""
-        return np.maximum(np.maximum(self.mean, 0.5 * self.quantiles[:, -1]), 0.1)
+        return np.maximum(np.maximum(self.mean, 0.5 * self.ends[:, 1]), 0.1)
 
 
 def summarise(values: np.ndarray) -> DataSummary:
     """Summarise values of shape (n, D), or (n,), in which NaN marks a missing value."""
-    table = np.asarray(values, dtype=np.float64)
-    table = table[:, None] if table.ndim == 1 else table
-    columns = [column[~np.isnan(column)] for column in table.T] if np.isnan(table).any() else list(table.T)
+    table = np.asarray(values, dtype=np.float64).reshape(len(values), -1)
+    columns, ends = _columns(table), []
     for feature, column in enumerate(columns):
         if column.size == 0:
             raise DataError(
                 f"Feature {feature} has no observed value among the {len(table)} rows that were looked at, "
                 "so default priors cannot be scaled to it: give explicit priors, or leave the feature out."
             )
-        largest = float(np.abs(column).max())
+        ends.append((column.min(), column.max()))
+        largest = float(np.abs(ends[-1]).max())
         if largest > LARGEST or 0.0 < largest < 1.0 / LARGEST:
             raise DataError(
                 f"Feature {feature} has values of size {largest:.3g}, which must lie between {1 / LARGEST:g} and "
@@ -86,10 +97,14 @@ def summarise(values: np.ndarray) -> DataSummary:
     # A constant feature has no scale of its own: a tenth of its size, or one, is then as good a guess as any.
     sd = np.array([column.std() for column in columns])
     sd = np.where(sd > 1e-12 * np.abs(mean), sd, np.where(mean == 0.0, 1.0, 0.1 * np.abs(mean)))
-    places = np.linspace(0.0, 1.0, 101)
-    quantiles = [np.interp(places * (column.size - 1), np.arange(column.size), np.sort(column)) for column in columns]
-    whole = np.array([np.all(column == np.rint(column)) for column in columns])
-    return DataSummary(np.array([column.size for column in columns]), mean, sd, np.stack(quantiles), whole)
+    whole = np.array([column[0] % 1 == 0 and np.all(column == np.rint(column)) for column in columns])
+    return DataSummary(np.array([column.size for column in columns]), mean, sd, np.array(ends), whole, table)
+
+
+def _columns(table: np.ndarray) -> list[np.ndarray]:
+    """The observed values of every feature."""
+    columns = np.ascontiguousarray(table.T)
+    return [column[~np.isnan(column)] for column in columns] if np.isnan(columns).any() else list(columns)
 
 
 def subsample(sequences: Sequences) -> np.ndarray:

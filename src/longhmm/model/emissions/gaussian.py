@@ -106,7 +106,7 @@ class Gaussian(Family):
         if not summary.whole.all():
             hint = "; with outliers, try --emission student-t" if len(summary.mean) == 1 else ""
             return 0, f"the values are real numbers{hint}"
-        if summary.quantiles.min() < 0:
+        if summary.ends.min() < 0:
             return 0, "the values are whole numbers of both signs, like those of a converter"
         return 0, "the values are whole numbers too large or too alike for counts"
 

@@ -41,7 +41,7 @@ class LogNormal(Family):
     @classmethod
     def suits(cls, summary: DataSummary) -> tuple[int, str] | None:
         low, high = summary.quantiles[:, 1].min(), summary.quantiles[:, -2].max()
-        if summary.whole.all() or summary.quantiles.min() <= 0 or high <= 10**DECADES * low:
+        if summary.whole.all() or summary.ends.min() <= 0 or high <= 10**DECADES * low:
             return None
         return 1, f"the values are positive and span {np.log10(high / low):.0f} orders of magnitude"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -81,9 +82,8 @@ class ZeroInflated(Emission):
             share = len(above) / len(quantiles)
             spread = np.interp(np.linspace(0, len(above) - 1, len(quantiles)), np.arange(len(above)), above)
             mean = np.maximum(summary.mean / share, above[0])
-            summary = summary._replace(
-                mean=mean, sd=np.array([max(spread.std(), 1e-3 * spread[-1])]), quantiles=spread[None]
-            )
+            sd, ends = np.array([max(spread.std(), 1e-3 * spread[-1])]), spread[None, [0, -1]]
+            summary = replace(summary, mean=mean, sd=sd, ends=ends, values=spread[:, None])
         return type(self)(self.emission.resolve(summary), zero=self.zero)
 
     def check(self, values: np.ndarray, observed: np.ndarray, describe: Callable[[int], str]) -> None:
