@@ -146,7 +146,7 @@ def draw_chunks(
     def longer(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         chunks = layout.trimmed(jnp.asarray(overlaps, jnp.int32)[carry[0]], 1, layout.spans)
         found, steps = run(chunks, PathsGiven(), PathsWanted(True, messages=True))
-        return carry[0] + 1, found.forward_in, inner_gap(steps, joined, found[:2])
+        return carry[0] + 1, found.forward_in, inner_gap(lambda: steps, joined, found[:2])
 
     def disagree(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         return (carry[0] < len(overlaps)) & ~(carry[2] <= TOLERANCE)

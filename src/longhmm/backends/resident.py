@@ -197,12 +197,12 @@ def run_chunks(
     def one(potentials: Potentials, pull: Pull, _: Any, chunks: Layout, ends: Boundary | None) -> Any:
         found = chunk_statistics(potentials, chunks, wanted, ends or warm, backend=program.backend)
         likelihood = defined(data, potentials, found.log_likelihood)
-        steps = stitch.boundary_steps(potentials, chunks)
+        steps = stitch.boundary_steps(potentials, chunks.begin)
         return Statistics(likelihood, *found[1:4], pull(found)), (steps, found.messages)
 
     found, joints = by_blocks(program, data, params, one, layout, boundary)
     steps, messages = jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), joints)
-    gap = stitch.inner_gap(steps, data.layout.left > 0, messages)
+    gap = stitch.inner_gap(lambda: steps, data.layout.left > 0, messages)
     return jax.tree.map(lambda each: jnp.sum(each, axis=0), found), gap
 
 

@@ -41,13 +41,12 @@ def warm_start(transition: Any) -> jax.Array:
     return (1 - UNIFORM_SHARE) * stationary(matrix) + UNIFORM_SHARE / matrix.shape[-1]
 
 
-def boundary_steps(potentials: Potentials, layout: Layout) -> jax.Array:
-    """Log weights `(W, K, K)` of the step into the first core row of every chunk, up to what its new state decides."""
-    begin = jnp.asarray(layout.begin)
-    transition, n = potentials.transition, potentials.initial.shape[-1]
+def boundary_steps(potentials: Potentials, begin: Any) -> jax.Array:
+    """Log weights `(W, K, K)` of the step into each chunk's first core row `begin`, up to what its new state decides."""
+    begin, transition, n = jnp.asarray(begin), potentials.transition, potentials.initial.shape[-1]
     if potentials.kind == FRAMES:  # messages are compared as they are: no step takes them further apart
         transition = jnp.eye(n, dtype=potentials.initial.dtype)
-    steps = jnp.broadcast_to(log_matrices_at(transition, begin), (layout.size, n, n))
+    steps = jnp.broadcast_to(log_matrices_at(transition, begin), (len(begin), n, n))
     if potentials.kind == PAIR:
         logs = jnp.asarray(potentials.rows)[begin]
         steps = steps + jnp.where(jnp.isnan(logs), 0.0, logs)
@@ -84,9 +83,9 @@ def open_gap(forward_out: jax.Array, behind: jax.Array) -> jax.Array:
     return jnp.max(jnp.where(reached, _total_variation(given_end, jnp.broadcast_to(one, given_end.shape)), 0.0))
 
 
-def inner_gap(steps: jax.Array, joined: Any, messages: Sequence[jax.Array], best: bool = False) -> jax.Array:
+def inner_gap(steps: Any, joined: Any, messages: Sequence[jax.Array], best: bool = False) -> jax.Array:
     """The largest disagreement between neighbours, by `Messages` of both directions or the forward ones alone; `joined`
-    `(W,)`: whether a chunk continues the one before it."""
+    `(W,)`: whether a chunk continues the one before it; `steps()` into chunks are found where they are needed."""
     forward_in, forward_out, *backward = messages
     joined, left = jnp.asarray(joined)[1:], forward_out[:-1]
 
@@ -95,7 +94,7 @@ def inner_gap(steps: jax.Array, joined: Any, messages: Sequence[jax.Array], best
 
     # No step takes messages further apart: where they agree as they are, none need be taken, which costs K times less.
     gap = largest(_apart(left, forward_in[1:]))
-    onward = lambda: largest(forward_gap(steps[1:], left, forward_in[1:], best))  # noqa: E731
+    onward = lambda: largest(forward_gap(steps()[1:], left, forward_in[1:], best))  # noqa: E731
     gap = jax.lax.cond(gap <= (SCORE_TOLERANCE if best else TOLERANCE), lambda: gap, onward)
     return jnp.maximum(gap, largest(posterior_gap(left, backward[0][:-1], backward[1][1:]))) if backward else gap
 
@@ -128,7 +127,7 @@ def find_paths(
     """Paths through chunks, warm-started where no message before them is given; and the steps between chunks."""
     if given.forward is None:
         given = given._replace(start=warm_start(potentials.transition))
-    return backend.paths(potentials, layout, given, wanted), boundary_steps(potentials, layout)
+    return backend.paths(potentials, layout, given, wanted), boundary_steps(potentials, layout.begin)
 
 
 @partial(jax.jit, static_argnames=("best",))
