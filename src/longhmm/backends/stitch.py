@@ -42,7 +42,7 @@ def warm_start(transition: Any) -> jax.Array:
 
 
 def boundary_steps(potentials: Potentials, begin: Any) -> jax.Array:
-    """Log weights `(W, K, K)` of the step into each chunk's first core row `begin`, up to what its new state decides."""
+    """Log weights `(W, K, K)` of the steps into first core rows `begin` of chunks, up to what the new state decides."""
     begin, transition, n = jnp.asarray(begin), potentials.transition, potentials.initial.shape[-1]
     if potentials.kind == FRAMES:  # messages are compared as they are: no step takes them further apart
         transition = jnp.eye(n, dtype=potentials.initial.dtype)

@@ -155,8 +155,8 @@ class RowMoves:
         self._index: np.ndarray | None = None if few is None else few[1]
 
     def read(self, start: int, stop: int, size: int | None = None) -> Any:
-        """Of rows `[start, stop)`, filled up to `size`. Of all rows, which fits ask for again and again, they stay on the
-        device: copying them there costs as much as a pass over two states."""
+        """Of rows `[start, stop)`, filled up to `size`. Of all rows, which fits ask for again and again, it stays on
+        the device: to copy it there costs as much as a pass over two states."""
         size = stop - start if size is None else size
         linear, data = self.moves.linear, self.sequences
         if not data.in_memory or (start, stop) != (0, data.length) or size * len(linear.own) * 8 > MOST_KEPT:
