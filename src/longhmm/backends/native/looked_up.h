@@ -175,10 +175,6 @@ struct LookedUp {
   const bool apart;
   std::vector<V> held;
   T* sums = nullptr;
-  // Where lanes share their sums, those of a block wait for its end, in a list for each matrix.
-  int latest = 0;
-  std::vector<V> rows_held;
-  std::vector<int> heads;
 
   LookedUp(const Call& call, const Table<T>& table, int64_t base, int count)
       : call(call), table(table), n(K ? K : call.states), padded(K ? P : table.padded), least(T(call.moves.least)),
@@ -187,8 +183,7 @@ struct LookedUp {
         cell(small ? SQUARE : n * padded),
         apart(call.per_window || size_t(table.count + 1) * cell * W * sizeof(T) <= MOST_APART) {
     const int total = call.max_left + call.max_core + call.max_right;
-    static thread_local std::vector<V> numbers;
-    numbers.resize(total);
+    std::vector<V> numbers(total);
     load_from<T>(call, call.moves.index, 1, base, count, numbers.data());
     which.resize(total);
     for (int r = 0; r < total; ++r) {
@@ -197,7 +192,6 @@ struct LookedUp {
     }
     if (summed) held.assign((size_t(table.count + 1) * cell * (apart ? W : 1) + W - 1) / W, V{});
     sums = reinterpret_cast<T*>(held.data());
-    if (summed && !apart) rows_held.resize(size_t(BLOCK) * padded), heads.resize(table.count + 1);
   }
 
   void bind(const V*, const V*, V*) {}
@@ -233,8 +227,6 @@ struct LookedUp {
     return found;
   }
 
-  static void put(T* to, Part found) { std::memcpy(to, &found, sizeof found); }
-
   // out[j] = sum_i in[i] m[i, j], with the matrix m of each lane.
   __attribute__((noinline)) void by_lanes(const T* matrices, const V* in, V* out) const {
     const int n = K ? K : this->n, padded = K ? P : this->padded;
@@ -267,15 +259,16 @@ struct LookedUp {
   void predict(const V* in, V* out) const { std::copy_n(in, n, out); }
 
   __attribute__((noinline)) void add_row(int r, const V* before, const V* onward, const V*, Bits<T>, V*, V*) {
-    latest = r;
-    if (!summed || !apart) return;
+    if (!summed) return;
     const int n = K ? K : this->n, padded = K ? P : this->padded;
     const Bits<T> at = which[call.max_left + r];
-    const int64_t span = int64_t(table.count + 1) * cell;
+    V weight = all(T(1));
+    if (!apart) weight = load<T>(weights.of);
+    const int64_t span = apart ? int64_t(table.count + 1) * cell : 0;
     if constexpr (K && K * K <= W) {
       typedef T Square __attribute__((vector_size(SQUARE * sizeof(T))));
       V tile[SQUARE];
-      for (int q = 0; q < SQUARE; ++q) tile[q] = q < n * n ? before[q / n] * onward[q % n] : V{};
+      for (int q = 0; q < SQUARE; ++q) tile[q] = q < n * n ? before[q / n] * (onward[q % n] * weight) : V{};
       transpose<T, SQUARE>(tile);
       for (int lane = 0; lane < W; ++lane) {
         T* const to = sums + lane * span + int64_t(at[lane]) * cell;
@@ -289,7 +282,10 @@ struct LookedUp {
     }
     alignas(V) T near[K ? W * P : 1];
     T* const right = K ? near : by_lane.data();
-    to_rows<T, K>(onward, n, right);
+    V weighted[K ? K : 1];
+    V* const scaled = K ? weighted : many.data();
+    for (int j = 0; j < n; ++j) scaled[j] = onward[j] * weight;
+    to_rows<T, K>(scaled, n, right);
     for (int lane = 0; lane < W; ++lane) {
       T* const to = sums + lane * span + int64_t(at[lane]) * cell;
       for (int t = 0; t < padded; t += S) {
@@ -301,40 +297,10 @@ struct LookedUp {
       }
     }
   }
-  // The same of a block: the sums of a matrix are read and written once for all its rows.
-  __attribute__((noinline)) void add_block(const V* before, const V* onward, int rows, V*) {
-    if (!summed || apart) return;
-    const int n = K ? K : this->n, padded = K ? P : this->padded;
-    const V weight = load<T>(weights.of);
-    T* const right = reinterpret_cast<T*>(rows_held.data());
-    V near[K ? K : 1];
-    V* const scaled = K ? near : many.data();
-    int next[BLOCK * W];
-    std::fill(heads.begin(), heads.end(), -1);
-    for (int r = rows - 1; r >= 0; --r) {
-      for (int j = 0; j < n; ++j) scaled[j] = onward[size_t(r) * n + j] * weight;
-      to_rows<T, K>(scaled, n, right + size_t(r) * W * padded);
-      const Bits<T> at = which[call.max_left + latest + r];
-      for (int lane = W - 1; lane >= 0; --lane) next[r * W + lane] = heads[at[lane]], heads[at[lane]] = r * W + lane;
-    }
-    for (int m = 0; m < table.count; ++m)
-      for (int t = 0; heads[m] >= 0 && t < padded; t += S) {
-        T* const to = sums + int64_t(m) * cell + t;
-        Part few[K ? K : 1];
-        for (int i = 0; K && i < n; ++i) few[i] = part(to + i * padded);
-        for (int at = heads[m]; at >= 0; at = next[at]) {
-          const Part own = part(right + size_t(at) * padded + t);
-          const V* const left = before + size_t(at / W) * n;
-          for (int i = 0; K && i < n; ++i) few[i] += left[i][at % W] * own;
-          for (int i = 0; !K && i < n; ++i) put(to + i * padded, part(to + i * padded) + left[i][at % W] * own);
-        }
-        for (int i = 0; K && i < n; ++i) put(to + i * padded, few[i]);
-      }
-  }
+  void add_block(const V*, const V*, int, V*) const {}
 
   // Expected transitions by each matrix, and by any: all, or those of every window.
   __attribute__((noinline)) void give_sums(Sums& out) const {
-    const int n = K ? K : this->n, padded = K ? P : this->padded;
     for (int lane = 0; summed && lane < (apart ? count : 1); ++lane) {
       const double weight = apart && !call.per_window ? weights.of[lane] : 1.0;
       const int64_t own = call.per_window ? lane : 0, square = int64_t(n) * n;
