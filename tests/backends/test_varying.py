@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -21,6 +22,8 @@ from longhmm.errors import DataError
 pytestmark = pytest.mark.skipif(not native.available(), reason="the C++ kernel was not built here")
 N_ROWS, TERMS = sum(LENGTHS), 2
 FORMS = ("looked up", "by row", "logits", "pairs", "pairs looked up")
+# With as many states as are taken for granted, where lanes share their sums, and with other numbers of them.
+MORE = (("looked up", 8), ("looked up", 11), ("logits", 8), ("logits", 5))
 
 
 def rows_of(form: str, k: int, *, evidence: float = 2.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -83,7 +86,7 @@ def expected_pairs(form: str, k: int, found: Any) -> np.ndarray | None:
 
 
 @pytest.mark.parametrize("precision", [np.float64, np.float32])
-@pytest.mark.parametrize(("form", "k"), list(zip(FORMS, (2, 5, 3, 3, 4), strict=True)))
+@pytest.mark.parametrize(("form", "k"), [*zip(FORMS, (2, 5, 3, 3, 4), strict=True), *MORE])
 def test_every_form_equals_the_reference(form: str, k: int, precision: Any) -> None:
     """Of each window; summed with weights; and with all that can be asked for beside sums."""
     layout, tolerance = windows(), 1e-11 if precision == np.float64 else 3e-5
@@ -181,6 +184,30 @@ def test_few_covariates_are_found_and_many_are_not() -> None:
     np.testing.assert_array_equal(table[index], few)
     many = np.arange(5000.0).reshape(-1, 1) // (5000 // (MOST_DISTINCT + 2)) + np.zeros((1, 2))
     assert distinct_rows(moves, lh.open_data(np.zeros(5000), covariates=many)) is None
+
+
+@pytest.mark.parametrize("values", [0, 4])
+def test_what_is_kept_of_all_rows_is_of_these_columns_means_and_rooms(values: int) -> None:
+    rng = np.random.default_rng(1)
+    covariates = rng.integers(values, size=(600, 2)) - 1.0 if values else rng.normal(size=(600, 2))
+    model, data = lh.HMM(2, lh.Gaussian(), transitions=lh.Logit(2)).meet(
+        lh.open_data(np.zeros(600), covariates=covariates)
+    )
+
+    def told(model: lh.HMM, size: int = 600) -> np.ndarray:
+        """Covariates of all rows, counted from the model's means."""
+        read = RowMoves(model, data).beside(None, 0, 600, size)
+        assert read.moves is RowMoves(model, data).read(0, 600, size)
+        moves = np.asarray(read.moves)
+        assert moves.shape[0] == size
+        assert not moves[600:].any()
+        return moves[:600] if read.table is None else model.transitions.shifted(read.table)[moves[:600]]
+
+    other = copy.deepcopy(model)
+    other.transitions.linear.centre = model.transitions.linear.centre + np.array([1.0, 0.0])
+    for asked, size in ((model, 600), (other, 600), (model, 640)):
+        np.testing.assert_array_equal(told(asked, size), covariates - asked.transitions.linear.centre)
+    np.testing.assert_array_equal(RowMoves(model, data).read(5, 9), RowMoves(model, data).read(0, 600)[5:9])
 
 
 def test_a_missing_covariate_of_a_file_is_refused_by_row(tmp_path: Any) -> None:

@@ -301,9 +301,10 @@ def _run(
     collected = None if collect is None else collect(block.model, block.params, block.rows, found.gamma)
     messages: Any = found.messages
     outer = messages.forward_in[0], messages.forward_out[jnp.sum(jnp.asarray(block.layout.core) > 0) - 1]  # others pad
-    steps, gap = partial(stitch.boundary_steps, potentials, block.layout), jnp.zeros(())
+    steps, gap = partial(stitch.boundary_steps, potentials), jnp.zeros(())
     if boundary is None:
-        gap = stitch.inner_gap(steps, block.joined, messages[: 2 if wanted.forward_only else 4])
+        into = partial(steps, block.layout.begin)
+        gap = stitch.inner_gap(into, block.joined, messages[: 2 if wanted.forward_only else 4])
     if ending is not None:
         rows, open_end = ending
         behind = stitch.transfer_operators(backend, potentials, rows)[0]
@@ -313,7 +314,7 @@ def _run(
         nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(pull, found))  # what does not agree is run again
         natural = jax.lax.cond(gap <= stitch.TOLERANCE, pull, lambda _: nothing, found)
     asked = found._replace(centred=None, gamma=found.gamma if wanted.gamma else None, pairs=None, messages=None)
-    return asked, natural, collected, gap, steps()[0], outer, undefined
+    return asked, natural, collected, gap, steps(block.layout.begin[:1])[0], outer, undefined
 
 
 @partial(either, static_argnames=("backend", "wanted"))

@@ -197,7 +197,7 @@ def run_chunks(
     def one(potentials: Potentials, pull: Pull, _: Any, chunks: Layout, ends: Boundary | None) -> Any:
         found = chunk_statistics(potentials, chunks, wanted, ends or warm, backend=program.backend)
         likelihood = defined(data, potentials, found.log_likelihood)
-        steps = stitch.boundary_steps(potentials, chunks)
+        steps = stitch.boundary_steps(potentials, chunks.begin)
         return Statistics(likelihood, *found[1:4], pull(found)), (steps, found.messages)
 
     found, joints = by_blocks(program, data, params, one, layout, boundary)

@@ -41,13 +41,12 @@ def warm_start(transition: Any) -> jax.Array:
     return (1 - UNIFORM_SHARE) * stationary(matrix) + UNIFORM_SHARE / matrix.shape[-1]
 
 
-def boundary_steps(potentials: Potentials, layout: Layout) -> jax.Array:
-    """Log weights `(W, K, K)` of the step into the first core row of every chunk, up to what its new state decides."""
-    begin = jnp.asarray(layout.begin)
-    transition, n = potentials.transition, potentials.initial.shape[-1]
+def boundary_steps(potentials: Potentials, begin: Any) -> jax.Array:
+    """Log weights `(W, K, K)` of the steps into first core rows `begin` of chunks, up to what the new state decides."""
+    begin, transition, n = jnp.asarray(begin), potentials.transition, potentials.initial.shape[-1]
     if potentials.kind == FRAMES:  # messages are compared as they are: no step takes them further apart
         transition = jnp.eye(n, dtype=potentials.initial.dtype)
-    steps = jnp.broadcast_to(log_matrices_at(transition, begin), (layout.size, n, n))
+    steps = jnp.broadcast_to(log_matrices_at(transition, begin), (len(begin), n, n))
     if potentials.kind == PAIR:
         logs = jnp.asarray(potentials.rows)[begin]
         steps = steps + jnp.where(jnp.isnan(logs), 0.0, logs)
@@ -128,7 +127,7 @@ def find_paths(
     """Paths through chunks, warm-started where no message before them is given; and the steps between chunks."""
     if given.forward is None:
         given = given._replace(start=warm_start(potentials.transition))
-    return backend.paths(potentials, layout, given, wanted), boundary_steps(potentials, layout)
+    return backend.paths(potentials, layout, given, wanted), boundary_steps(potentials, layout.begin)
 
 
 @partial(jax.jit, static_argnames=("best",))

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 MOST_DISTINCT = 64  # matrices that are looked up: they and their sums stay in the cache
 MOST_MADE = 256  # the same where making one for every row would take longer than fetching it
 SOME = 64  # rows whose matrices stand for all
+MOST_KEPT = 1 << 27  # bytes of what was read of all rows
 
+# What is known of data that lie in memory and do not change: distinct rows, and what was last read of all rows.
 _distinct: WeakKeyDictionary[Sequences, dict[tuple[int, ...], Any]] = WeakKeyDictionary()
+_whole: WeakKeyDictionary[Sequences, tuple[Any, jax.Array]] = WeakKeyDictionary()
 
 
 class Logits(NamedTuple):
@@ -152,9 +155,20 @@ class RowMoves:
         self.table: np.ndarray | None = None if few is None else few[0]
         self._index: np.ndarray | None = None if few is None else few[1]
 
-    def read(self, start: int, stop: int, size: int | None = None) -> np.ndarray:
-        """Of rows `[start, stop)`, filled up to `size`."""
+    def read(self, start: int, stop: int, size: int | None = None) -> Any:
+        """Of rows `[start, stop)`, filled up to `size`. Of all rows, which fits ask for again and again, it stays on
+        the device: to copy it there costs as much as a pass over two states."""
         size = stop - start if size is None else size
+        linear, data = self.moves.linear, self.sequences
+        if not data.in_memory or (start, stop) != (0, data.length) or size * len(linear.own) * 8 > MOST_KEPT:
+            return self._read(start, stop, size)
+        asked = (size, self.table is None, tuple(linear.own), np.asarray(linear.centre).tobytes())
+        if data not in _whole or _whole[data][0] != asked:
+            with jax.enable_x64(True):
+                _whole[data] = asked, jnp.asarray(self._read(start, stop, size))
+        return _whole[data][1]
+
+    def _read(self, start: int, stop: int, size: int) -> np.ndarray:
         found: np.ndarray
         if self._index is not None:
             found = np.zeros(size, np.int32)

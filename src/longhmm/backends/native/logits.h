@@ -9,12 +9,26 @@
 
 namespace VARIANT {
 
+// A number of states that the compiler knows, so that loops over it are unrolled, or 0: one known at run time.
+template <int K>
+struct States {
+  States(int) {}
+  constexpr operator int() const { return K; }
+};
+template <>
+struct States<0> {
+  int n;
+  States(int n) : n(n) {}
+  operator int() const { return n; }
+};
+
 template <class T, int K>
 struct Logits {
   typedef Vec<T> V;
   static constexpr int W = Vector<T>::lanes;
-  int n = 0, terms = 0;
-  std::vector<T> coefficients, of_powers;  // (K, K, 1 + terms), and over log 2
+  States<K> n = 0;
+  int terms = 0;
+  std::vector<T> coefficients, of_powers;  // (K, K, 1 + terms); over log 2, (K, K - 1, 1 + terms) without staying
   std::vector<V> values;                   // covariates (time, terms), 0 outside windows
   std::vector<V> slopes;                   // derivatives by coefficients
   T least = 0;                             // no probability is smaller
@@ -23,12 +37,14 @@ struct Logits {
   // How small a probability may be: exp(-2 x) / K where no logit is beyond x.
   void load(const Call& call, int64_t base, int count) {
     const Moves& given = call.moves;
-    n = K ? K : call.states, terms = given.terms;
+    n = call.states, terms = given.terms;
     const int total = call.max_left + call.max_core + call.max_right;
     values.resize(size_t(total) * terms + 1);
     slopes.resize(given.sums_size);
     coefficients.assign(given.coefficients, given.coefficients + int64_t(n) * n * (1 + terms));
-    for (T each : coefficients) of_powers.push_back(T(1.44269504088896340736 * double(each)));
+    for (int pair = 0; pair < n * n; ++pair)
+      for (int c = 0; pair / n != pair % n && c <= terms; ++c)
+        of_powers.push_back(T(1.44269504088896340736 * given.coefficients[int64_t(pair) * (1 + terms) + c]));
     if (given.wide)
       load_from<T>(call, static_cast<const double*>(given.covariates), terms, base, count, values.data());
     else
@@ -66,7 +82,8 @@ struct Logits {
   template <bool in_logs>
   void softmax(int r, V* matrix) const {
     const V* x = row(r);
-    if (!in_logs && moderate) return moderate_softmax(x, matrix);
+    if (!in_logs && moderate)
+      return with_width(terms, [&](auto known) { moderate_softmax<decltype(known)::value>(x, matrix); });
     for (int i = 0; i < n; ++i) {
       V* own = matrix + i * n;
       V top = all(-std::numeric_limits<T>::max()), sum{};
@@ -85,17 +102,23 @@ struct Logits {
     }
   }
 
+  // C terms, or 0 for a number not known here.
+  template <int C>
   void moderate_softmax(const V* x, V* matrix) const {
-    for (int i = 0; i < n; ++i) {
-      V part[K ? K : 1];
-      V *const own = matrix + i * n, *const parts = K ? part : own;
-      V sum = all(T(1));
-      for (int j = 0; j < n; ++j) {
-        if (j == i) continue;
-        sum += parts[j] = power_of_two<T>(linear(of_powers.data() + size_t(i * n + j) * (1 + terms), x, terms));
+    const int terms = C ? C : this->terms;
+    const T* from = of_powers.data();
+    for (int i = 0; i < n; ++i, matrix += n) {
+      V part[K ? K : 1], sum = all(T(1));
+      for (int j = 0; j < n - 1; ++j, from += 1 + terms) {
+        V& own = K ? part[j] : matrix[j + (j >= i)];
+        own = linear(from, x, terms);
+        if (!K) powers_of_two<1>(&own);
       }
+      if (K > 1) powers_of_two<(K > 1 ? K - 1 : 1)>(part);
+      for (int j = 0; j < n - 1; ++j) sum += K ? part[j] : matrix[j + (j >= i)];
       const V over = T(1) / sum;
-      for (int j = 0; j < n; ++j) own[j] = j == i ? over : parts[j] * over;
+      matrix[i] = over;
+      for (int j = 0; j < n - 1; ++j) matrix[j + (j >= i)] = (K ? part[j] : matrix[j + (j >= i)]) * over;
     }
   }
 

@@ -39,7 +39,7 @@ struct ByRow {
   static constexpr int W = Vector<T>::lanes;
   const Call& call;
   const Moves& given;
-  const int n;
+  const States<K> n;
   const bool pairs;
   T least = 0, least_possible = 0;  // no entry of a matrix is smaller
   V peak{};                         // of pairs, the largest log likelihood of the row
@@ -64,7 +64,7 @@ struct ByRow {
 
   // `memory`: where matrices may be kept.
   ByRow(const Call& call, int64_t point, int64_t base, int count, std::vector<V>* memory = nullptr)
-      : call(call), given(call.moves), n(K ? K : call.states), pairs(of_pairs(call)), placed(call, base, count),
+      : call(call), given(call.moves), n(call.states), pairs(of_pairs(call)), placed(call, base, count),
         base(base), count(count) {
     const double* matrices = call.transition + point * n * n;
     const int square = n * n, padded = (square + W - 1) / W * W;

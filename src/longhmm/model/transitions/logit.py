@@ -110,9 +110,14 @@ class Logit(TransitionModel):
             return own - self.linear.centre.astype(covariates.dtype)
         return np.subtract(own, self.linear.centre, out=out)
 
-    def typical(self, parameter: Any) -> jax.Array:
-        found: jax.Array = _typical(self, jnp.asarray(parameter))
-        return found
+    def typical(self, parameter: Any) -> Any:
+        if not isinstance(parameter, np.ndarray):
+            return _typical(self, parameter)
+        # On the host, where every pass asks for it once: that needs no program.
+        slopes = np.sum(parameter[..., 1:] * self.linear.centre, axis=-1)
+        logits = np.where(self._stay, 0.0, parameter[..., 0] + slopes)
+        found = np.exp(logits - np.max(logits, axis=-1, keepdims=True))
+        return found / np.sum(found, axis=-1, keepdims=True)
 
     @cached_property
     def _stay(self) -> np.ndarray:
