@@ -1,6 +1,7 @@
 """Many kinds of model go the whole way: from a table in a file, with sequences of unequal length and missing values,
 by the command line to a posterior, and from there to every answer, sampler and interface."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,18 +19,25 @@ LENGTHS = [160, 1, 99]
 ROWS = sum(LENGTHS)
 MOVES = np.array([[0.9, 0.1], [0.2, 0.8]])
 LEVELS = {"mean": [0.0, 4.0], "sd": [1.0, 0.7]}
+SCHEME = lh.Rates("1 <-> 2", dt=0.1)
+PAIR = lh.Channels(2, "C <-> O", dt=0.1)
 
 
 class Kind(NamedTuple):
-    """A model as Python and as the command line has it, and what to simulate data from, of as many columns."""
+    """A model as Python has it, and the command line where it can; what to simulate data from, of as many columns."""
 
     emission: lh.Emission
-    options: list[str]
+    options: list[str] | None
     made_by: lh.Emission
     params: dict[str, Any]
     columns: tuple[str, ...] = ("y",)
     covariates: tuple[str, ...] = ()
-    transitions: str | None = None
+    transitions: Any = None
+    n_states: int = 2
+
+    @property
+    def model(self) -> lh.HMM:
+        return lh.HMM(self.n_states, self.emission, transitions=self.transitions)
 
 
 def plain(emission: Any, options: list[str], params: dict[str, Any], **more: Any) -> Kind:
@@ -40,6 +48,11 @@ def plain(emission: Any, options: list[str], params: dict[str, Any], **more: Any
 def levels(emission: Any, *options: str, **more: Any) -> Kind:
     """A model of data that a simpler one makes."""
     return Kind(emission, ["--emission", "gaussian", *options], lh.Gaussian(), LEVELS, **more)
+
+
+def only_python(emission: Any, transitions: Any = None, n_states: int = 2) -> Kind:
+    """A model that the command line shows, but does not fit."""
+    return Kind(emission, None, lh.Gaussian(), LEVELS, transitions=transitions, n_states=n_states)
 
 
 TRACK = {"step_concentration": [2.0, 6.0], "step_rate": [2.0, 1.0], "angle_loc": [0.0, 0.3]}
@@ -65,10 +78,16 @@ KINDS = {
         lh.GammaMoments(), ["--emission", "gamma-moments"], {"mean": [1.0, 6.0], "sd": [0.5, 2.0]}
     ),
     "transitions": levels(lh.Gaussian(), "--transitions", "~ temp", covariates=("temp",), transitions="~ temp"),
+    "mean": levels(lh.Gaussian(mean="~ temp"), "--prior", "mean=~ temp", covariates=("temp",)),
     "autoregression": plain(lh.AR(2, lags=2), ["--emission", "ar", "--lags", "2"], SWINGS, columns=("a", "b")),
+    "autoregressive noise": levels(lh.Gaussian(noise=lh.ARNoise(1)), "--noise", "ar:1"),
+    "drift": levels(lh.Gaussian(drift=lh.Drift(4)), "--drift", "4"),
+    "gain": only_python(lh.Gaussian(drift=lh.Drift(4, gain=True))),
+    "rates": only_python(lh.Gaussian(), SCHEME),
+    "channels": only_python(lh.EquallySpaced(PAIR.levels), PAIR, 3),
 }  # fmt: skip
 # Which are served, those with one matrix and without memory; others are refused in a sentence.
-GIBBS = {"product", "zero-inflated", "hurdle", "gamma by moments", "autoregression"}
+GIBBS = {"product", "zero-inflated", "hurdle", "gamma by moments", "autoregression", "mean", "drift", "gain"}
 
 
 def table_of(kind: Kind) -> pd.DataFrame:
@@ -87,35 +106,64 @@ def told(*command: Any) -> str:
     return found.output
 
 
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster,
+        distributed.Client(cluster) as found,
+    ):
+        yield found
+
+
+def by_command_line(kind: Kind, file: Path, run: Path) -> lh.Posterior:
+    """Fitted, decoded and shown; with columns in the order of the model."""
+    chosen = ["--columns", ",".join(kind.columns), "--group", "ID", *(kind.options or [])]
+    said = told("fit", file, "--states", kind.n_states, "--draws", 20, "--chains", 2, "--out", run, *chosen)
+    assert "Verdict: " in said
+    told("decode", run, "--out", run / "events.csv")
+    assert sum(pd.read_csv(run / "events.csv").eval("end - start")) == ROWS
+    told("report", run)
+    return lh.load(run)
+
+
 @pytest.mark.parametrize("name", KINDS)
-def test_it_goes_the_whole_way(name: str, tmp_path: Path) -> None:
-    kind = KINDS[name]
+def test_it_goes_the_whole_way(name: str, tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    kind, model = KINDS[name], KINDS[name].model
     table, file, run = table_of(kind), tmp_path / "table.csv", tmp_path / "run"
     table.to_csv(file, index=False)
-    chosen = ["--columns", ",".join(kind.columns), "--group", "ID"]
-    said = told("fit", file, "--states", 2, "--draws", 20, "--chains", 2, "--out", run, *chosen, *kind.options)
-    assert "Verdict: " in said
-    told("decode", run, "--out", tmp_path / "events.csv")
-    assert sum(pd.read_csv(tmp_path / "events.csv").eval("end - start")) == ROWS
-    told("report", run)
+    covariates = list(kind.covariates) or None
+    where: dict[str, Any] = dict(columns=list(kind.columns), covariates=covariates, group="ID")
+    data = lh.open_data(file, **where)
+    if kind.options is not None:
+        posterior = by_command_line(kind, file, run)
+    else:
+        lh.sample(model, data, chains=2, draws=20, progress=False).save(run)
+        posterior = lh.load(run)
+        posterior.report(data, run / "report.html", progress=False)
     assert "<html" in (run / "report.html").read_text(encoding="utf-8")[:500]
 
-    posterior = lh.load(run)
-    model = lh.HMM(2, kind.emission, transitions=kind.transitions)
     assert repr(posterior.model.emission).partition("(")[0] == repr(model.emission).partition("(")[0]
-    covariates = list(kind.covariates) or None
-    data = lh.open_data(file, columns=list(kind.columns), covariates=covariates, group="ID")
+    assert type(posterior.model.transitions) is type(model.transitions)
     ahead = {"covariates": table[covariates][-3:]} if covariates else {}
     along = {"covariates": table[covariates]} if covariates else {}
     probabilities = posterior.state_probabilities(data, draws=2)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-5)
     assert posterior.decode(data).shape == (ROWS,) and len(posterior.events(data)) >= len(LENGTHS)
-    assert posterior.forecast(data, 3, draws=2, paths=2, **ahead).state_probabilities.shape == (3, 2)
+    assert posterior.forecast(data, 3, draws=2, paths=2, **ahead).state_probabilities.shape == (3, kind.n_states)
     assert np.isfinite(posterior.score(data, draws=2).log_density)
     assert np.isfinite(posterior.predictive_log_prob(data, steps=1, draws=2).mean)
     params = posterior.mean_params()
     assert len(lh.simulate(posterior.model, params, ROWS, seed=1, **along)[1]) == ROWS
-    assert posterior.verdict is not None
+    verdict = posterior.diagnose(data, gradients=3, blocks=20)
+    assert verdict.kind and verdict.details
+
+    # Rows in memory, on a cluster's workers, and read from the file as they are needed: the same answer.
+    here = lh.log_likelihood(posterior.model, params, data)
+    assert lh.log_likelihood(posterior.model, params, lh.on_cluster(data, client)) == pytest.approx(here, rel=1e-6)
+    with monkeypatch.context() as patched:
+        patched.setattr("longhmm.data.sequences.IN_MEMORY", 0)
+        assert lh.log_likelihood(posterior.model, params, lh.open_data(file, **where)) == pytest.approx(here, rel=1e-6)
 
     how: dict[str, Any] = dict(chains=1, draws=2, warmup=2, init=params, progress=False, verdict=False)
     drawn = lh.sample(model, data, sampler=lh.NUTS(), **how).draws
@@ -123,7 +171,8 @@ def test_it_goes_the_whole_way(name: str, tmp_path: Path) -> None:
 
     from longhmm.sklearn import BayesianHMM
 
-    estimator = BayesianHMM(2, kind.emission, transitions=kind.transitions, chains=1, draws=4, sampler=lh.SGLD(1e-6))
+    own: Any = dict(transitions=kind.transitions, chains=1, draws=4, sampler=lh.SGLD(1e-6))
+    estimator = BayesianHMM(kind.n_states, kind.emission, **own)
     X = table[list(kind.columns)].to_numpy()
     with pytest.warns(Warning, match="too few"):
         estimator.fit(X, lengths=LENGTHS, **along)

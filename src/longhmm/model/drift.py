@@ -9,7 +9,6 @@ scale `s^2 / 2`. The variance is integrated out, which leaves steps with a Cauch
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -32,7 +31,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 KNOTS = 20
-SCALE = 0.01  # of the steps, in standard deviations of the data; of the logarithm of a gain as it is
+SCALE = 0.01  # of the steps, in standard deviations of the data
+# Where there is a gain, which shares the data with it; and of the steps of the gain's logarithm. It must not be far
+# below what data can tell, some hundredths: a density of as many dimensions as there are steps has a spike at 0 of
+# this width, in which hardly any of its mass lies, but in which a search for the mode ends, and a sampler stays.
+GAIN_SCALE = 0.1
+UNIT = 10.0  # of coordinates, in these scales
 DEGREE = 3
 PIECES = np.array([1.0, 11.0, 11.0, 1.0]) / 24  # integrals over one interval of the terms that are not 0 there
 
@@ -60,11 +64,14 @@ class Drift(Tree):
 
     Args:
         knots: intervals of equal length into which the rows are cut. The baseline may turn about once in each.
-        scale: s, of the steps between its coefficients; a hundredth of the standard deviation of the data by default.
+        scale: s, of the steps between its coefficients; by default a hundredth of the standard deviation of the data,
+            a tenth where there is a gain.
         rows: how many rows it extends over: those of the data that are fitted, unless given. Beyond, it stays where it
             ended.
-        gain: whether all that lies above the baseline, levels and noise, is multiplied by a slow gain as well, whose
-            logarithm is such a spline, too. Its intervals are often too narrow, and a warning says so.
+        gain: whether levels, by their distance from `about`, and noise are multiplied by a slow gain as well, whose
+            logarithm is such a spline, too, with steps of a scale of a tenth.
+        about: the value, or one for each feature, that a gain leaves where it is: the mean of the data that are fitted,
+            unless given. About another value the same data have another baseline, and the same gain.
 
     >>> import longhmm as lh
     >>> lh.Gaussian(drift=lh.Drift(knots=40))
@@ -74,15 +81,22 @@ class Drift(Tree):
     weighs: ClassVar[bool] = False  # every row has its place in time
 
     def __init__(
-        self, knots: int = KNOTS, *, scale: float | None = None, rows: int | None = None, gain: bool = False
+        self,
+        knots: int = KNOTS,
+        *,
+        scale: float | None = None,
+        rows: int | None = None,
+        gain: bool = False,
+        about: Any = None,
     ) -> None:
         check_whole("knots", knots, 1, ModelError)
         if scale is not None and not (np.ndim(scale) == 0 and 0 < scale < np.inf):
             raise ModelError(f"scale must be a positive number, got {scale!r}.")
         self.knots, self.scale = int(knots), None if scale is None else np.array(scale, np.float64)
-        self.gain = Drift(knots, scale=SCALE) if gain else None
-        if gain:
-            warnings.warn("Intervals of a gain are often too narrow: read its course, not its intervals.", stacklevel=2)
+        self.gain = Drift(knots, scale=GAIN_SCALE) if gain else None
+        if about is not None and not (gain and np.ndim(about) < 2 and np.all(np.isfinite(about))):
+            raise ModelError(f"about must be a number, or one for each feature, where there is a gain, got {about!r}.")
+        self.about = None if about is None else np.atleast_1d(np.array(about, np.float64))
         self.formula: Formula | None = CLOCK
         self.linear = Terms(n_covariates=1)
         if rows is not None:
@@ -93,7 +107,8 @@ class Drift(Tree):
     def given(cls, drift: Any) -> Drift:
         """What a user means, or what was stored."""
         if isinstance(drift, Mapping):
-            found = cls(drift["knots"], scale=drift["scale"], gain=drift.get("gain", False))
+            gain = drift.get("gain", False)
+            found = cls(drift["knots"], scale=drift["scale"], gain=gain, about=drift.get("about"))
             found.linear = Terms.rebuilt(drift["time"]) if drift["time"] is not None else found.linear
             return found
         if isinstance(drift, int | np.integer) and not isinstance(drift, bool):
@@ -106,7 +121,8 @@ class Drift(Tree):
         """Plain values that rebuild it."""
         scale = None if self.scale is None else float(self.scale)
         found = {"knots": self.knots, "scale": scale, "time": self.linear.options() if self.is_met else None}
-        return found if self.gain is None else {**found, "gain": True}
+        about = None if self.about is None else self.about.tolist()
+        return found if self.gain is None else {**found, "gain": True, "about": about}
 
     def __repr__(self) -> str:
         return f"Drift(knots={self.knots}{'' if self.gain is None else ', gain=True'})"
@@ -139,10 +155,11 @@ class Drift(Tree):
         return found
 
     def resolve(self, summary: DataSummary) -> Drift:
-        if self.scale is not None:
-            return self
         found = copy.copy(self)
-        found.scale = np.array(SCALE * float(np.mean(summary.sd)))
+        if self.scale is None:
+            found.scale = np.array((SCALE if self.gain is None else GAIN_SCALE) * float(np.mean(summary.sd)))
+        if self.gain is not None and self.about is None:
+            found.about = np.array(summary.mean, np.float64)
         return found
 
     def coefficients(self, values: Any) -> np.ndarray:
@@ -238,7 +255,7 @@ class FromSteps(Transform):
         self.drift = drift
 
     def _unit(self, like: jax.Array) -> jax.Array:
-        return jnp.asarray(1.0 if self.drift.scale is None else self.drift.scale / SCALE, like.dtype)
+        return jnp.asarray(1.0 if self.drift.scale is None else UNIT * self.drift.scale, like.dtype)
 
     def __call__(self, x: jax.Array) -> jax.Array:
         found: jax.Array = reflected(jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(1, 0)]), self._mirror(x))

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import pickle
 from typing import Any
 
 import jax
@@ -26,14 +27,15 @@ COLOURED = lh.Gaussian(
     noise=lh.MANoise(1, lags=2, latest=False), response=lh.StepResponse([0.6, 1.0]), drift=lh.Drift(KNOTS, rows=ROWS)
 )
 LOUDER = lh.Gaussian(noise=lh.MANoise(1, lags=2, latest=False), response=lh.StepResponse([0.6, 1.0]))
-LOUDER = lh.Drifting(LOUDER, lh.Drift(KNOTS, rows=ROWS, gain=True))
+LOUDER = lh.Drifting(LOUDER, lh.Drift(KNOTS, rows=ROWS, gain=True, about=11.0))
 CASES: list[tuple[Any, dict[str, Any]]] = [
     (WHITE, LEVELS),
     (COLOURED, {**LEVELS, "theta": np.array([0.5])}),
-    (lh.Gaussian(drift=lh.Drift(KNOTS, rows=ROWS, gain=True)), {**LEVELS, "gain": wandering(KNOTS, 0.3, 5)}),
+    (lh.Gaussian(drift=lh.Drift(KNOTS, rows=ROWS, gain=True, about=2.0)), {**LEVELS, "gain": wandering(KNOTS, 0.3, 5)}),
     (LOUDER, {**LEVELS, "theta": np.array([0.5]), "gain": wandering(KNOTS, 0.3, 5)}),
 ]
-GAIN = wandering(4, 0.1, 2)
+NONE = np.zeros(KNOTS + 3)
+QUIET = lh.Gaussian(drift=lh.Drift(KNOTS, rows=9, gain=True))
 EVERY = pytest.mark.parametrize(("emission", "params"), CASES, ids=["white", "coloured", "gain", "coloured gain"])
 
 
@@ -44,7 +46,9 @@ def ragged(model: lh.HMM, params: Any) -> list[np.ndarray]:
     return sequences
 
 
-def by_enumeration(params: Any, sequence: np.ndarray, away: np.ndarray, gain: np.ndarray) -> tuple[float, np.ndarray]:
+def by_enumeration(
+    params: Any, about: float, sequence: np.ndarray, away: np.ndarray, gain: np.ndarray
+) -> tuple[float, np.ndarray]:
     """Log likelihood and state probabilities from all paths, straight from the definition."""
     y, n = sequence[:, 0], len(sequence)
     coloured = "theta" in params
@@ -57,10 +61,10 @@ def by_enumeration(params: Any, sequence: np.ndarray, away: np.ndarray, gain: np
     shown = sum(step * held[:, len(steps) - 1 - lag : len(steps) - 1 - lag + n] for lag, step in enumerate(steps))
     for t in range(len(phi), n):
         if not np.isnan(y[t - len(phi) : t + 1]).any():
-            before = [(y[t - 1 - lag] - away[t]) / gain[t] - shown[:, t - 1 - lag] for lag in range(len(phi))]
-            mean = away[t] + gain[t] * (
-                shown[:, t] + sum(weight * each for weight, each in zip(phi, before, strict=True))
-            )
+            base = away[t] + about
+            before = [about + (y[t - 1 - lag] - base) / gain[t] - shown[:, t - 1 - lag] for lag in range(len(phi))]
+            still = shown[:, t] + sum(weight * each for weight, each in zip(phi, before, strict=True))
+            mean = base + gain[t] * (still - about)
             logs = logs + stats.norm.logpdf(y[t], mean, gain[t] * params["sd"][paths[:, t]])
     total = np.logaddexp.reduce(logs)
     weights = np.exp(logs - total)
@@ -74,7 +78,8 @@ def test_likelihood_and_probabilities_are_sums_over_all_paths(emission: Any, par
     rows = [np.arange(*span) for span in itertools.pairwise(ends)]
     away = [baseline(params["drift"], ROWS, each) for each in rows]
     gain = [np.exp(baseline(params.get("gain", np.zeros(KNOTS + 3)), ROWS, each)) for each in rows]
-    found = [by_enumeration(params, *each) for each in zip(sequences, away, gain, strict=True)]
+    about = 0.0 if emission.drift.gain is None else emission.drift.about[0]
+    found = [by_enumeration(params, about, *each) for each in zip(sequences, away, gain, strict=True)]
     assert lh.log_likelihood(model, params, sequences) == pytest.approx(sum(one for one, _ in found), rel=1e-7)
     expected = np.concatenate([probabilities for _, probabilities in found])
     np.testing.assert_allclose(lh.state_probabilities(model, params, sequences), expected, atol=2e-6)
@@ -126,9 +131,10 @@ def test_it_is_stored_as_names_and_numbers() -> None:
     params = {"transition": MOVES, "df": [4.0, 5.0], "loc": [0.0, 1.0], "scale": [1.0, 1.0], "drift": wandering(7)}
     y = np.random.default_rng(1).normal(size=50)
     assert lh.log_likelihood(again, params, y) == lh.log_likelihood(model, params, y)
-    with pytest.warns(UserWarning, match="too narrow"):
-        loud = lh.HMM(2, lh.Gaussian(drift=lh.Drift(7, gain=True))).resolve(y)
+    loud = lh.HMM(2, lh.Gaussian(drift=lh.Drift(7, gain=True))).resolve(y)
+    assert repr(pickle.loads(pickle.dumps(loud))) == repr(loud)  # as workers of a cluster get it
     again = model_from_config(json.loads(json.dumps(model_to_config(loud))))
+    assert again.emission.is_resolved and again.emission.drift.about == pytest.approx(y.mean(), rel=1e-12)
     assert repr(again) == repr(loud) and list(again.emission.parameters(2)) == ["mean", "sd", "drift", "gain"]
     # A model that has not met data is stored, too.
     assert repr(model_from_config(model_to_config(lh.HMM(2, lh.Gaussian(drift=7)))).emission) == (
@@ -158,6 +164,8 @@ def test_it_goes_with_tied_states_and_formulas() -> None:
         (lambda: lh.Poisson(drift=5), "not any real numbers"),
         (lambda: lh.Gaussian(drift="slow"), "drift must be"),
         (lambda: lh.Drift(0), "knots must be"),
+        (lambda: lh.Drift(5, about=1.0), "about must be"),
+        (lambda: lh.simulate(lh.HMM(2, QUIET), {**LEVELS, "drift": NONE, "gain": NONE}, 9), "about must be given"),
         (lambda: lh.Product(a=lh.Gaussian(drift=5)), "not of a stream"),
         (lambda: lh.simulate(lh.HMM(2, lh.Gaussian(drift=KNOTS)), {**LEVELS, "drift": wandering(KNOTS)}, 9), "rows"),
         (lambda: lh.HMM(2, WHITE).validate({**LEVELS, "drift": np.ones(KNOTS + 3)}), "mean over time is 0"),
@@ -191,33 +199,30 @@ def test_a_baseline_and_levels_are_found_again() -> None:
     assert np.mean(levels) >= 0.7
 
 
-@pytest.fixture(scope="module")
-def louder() -> tuple[np.ndarray, lh.Posterior]:
-    """A recording whose levels and noise grow and shrink by a tenth and more, and its posterior."""
+def louder(seed: int) -> tuple[np.ndarray, dict[str, np.ndarray], lh.Posterior]:
+    """A recording whose levels and noise grow and shrink by a tenth and more, what did so, and its posterior."""
     rows, knots = 1500, 4
-    emission = lh.Gaussian(drift=lh.Drift(knots, rows=rows, gain=True))
-    _, y = lh.simulate(lh.HMM(2, emission), {**LEVELS, "drift": wandering(knots, 0.3, 1), "gain": GAIN}, rows, seed=1)
-    model = lh.HMM(2, lh.Gaussian(drift=lh.Drift(knots, gain=True)))
-    return y, lh.sample(model, y, chains=2, draws=100, verdict=False, progress=False)
+    emission = lh.Gaussian(drift=lh.Drift(knots, rows=rows, gain=True, about=11.0))
+    truth = {"drift": wandering(knots, 0.3, 100 + seed), "gain": wandering(knots, 0.1, 200 + seed)}
+    _, y = lh.simulate(lh.HMM(2, emission), {**LEVELS, **truth}, rows, seed=seed)
+    model = lh.HMM(2, lh.Gaussian(drift=lh.Drift(knots, gain=True, about=11.0)))
+    return y, truth, lh.sample(model, y, chains=2, draws=100, seed=seed, verdict=False, progress=False)
 
 
 @pytest.mark.slow
-def test_a_gain_is_found_again(louder: Any, tmp_path: Any) -> None:
-    y, posterior = louder
-    found = posterior.baseline(points=50, gain=True)
-    true = np.exp(baseline(GAIN, len(y), found["row"]))
-    assert np.ptp(true) > 0.2 and np.abs(found["mean"] - true).max() < 0.05
+def test_a_gain_is_found_again_and_its_intervals_cover_it(tmp_path: Any) -> None:
+    inside = {"drift": [], "gain": []}
+    for seed in range(6):
+        y, truth, posterior = louder(seed)
+        for name, own in inside.items():
+            found = posterior.baseline(points=50, gain=name == "gain")
+            true = baseline(truth[name], len(y), found["row"])
+            true = np.exp(true) if name == "gain" else true
+            own.append(np.mean((found["lower"] <= true) & (true <= found["upper"])))
+            assert np.abs(found["mean"] - true).mean() < (0.03 if name == "gain" else 0.1)
+    assert all(0.7 < np.mean(own) < 1.0 for own in inside.values())  # places go together: each mean is 0.9 ± 0.06
     page = posterior.report(y, tmp_path / "page.html", progress=False).read_text(encoding="utf-8")
     assert ">Gain<" in page and ">Baseline<" in page
-
-
-@pytest.mark.slow
-@pytest.mark.xfail(reason="perhaps since levels far from 0 leave it to the priors which of baseline and gain moved")
-def test_intervals_of_a_gain_cover_it(louder: Any) -> None:
-    y, posterior = louder
-    found = posterior.baseline(points=50, gain=True)
-    true = np.exp(baseline(GAIN, len(y), found["row"]))
-    assert np.mean((found["lower"] <= true) & (true <= found["upper"])) > 0.7
 
 
 @pytest.mark.slow

@@ -29,8 +29,9 @@ NAME, GAIN = "drift", "gain"
 @like_its_emission("sees_transitions", "streams", "means", "cdf", "values")
 class Drifting(Emission):
     """`y_t - b(t)` follows an emission, with a baseline b of a few coefficients `drift (size,)`, or `(D, size)`; made
-    by `Gaussian(drift=Drift(...))`, too. With a gain g, common to all features, `(y_t - b(t)) / g(t)` does; `gain
-    (size,)` are coefficients of its logarithm.
+    by `Gaussian(drift=Drift(...))`, too. With a gain g, common to all features, `a + (y_t - b(t) - a) / g(t)` does,
+    with a the value that it leaves where it is, amid the data; `gain (size,)` are coefficients of its logarithm. About
+    0 the two could hardly be told apart: a gain moves levels that are far from 0 all alike, as a baseline does.
 
     Where rows depend on rows before them, the baseline is taken to stand still over these few rows. Where there is no
     row to look at, as in `means`, it has its mean, 0.
@@ -46,8 +47,10 @@ class Drifting(Emission):
 
     _density = None
 
-    def __new__(cls, emission: Emission, drift: Any) -> Drifting:
-        return object.__new__(cls)  # whatever it is made of
+    def __new__(cls, emission: Emission | None = None, drift: Any = None) -> Drifting:
+        return object.__new__(
+            cls
+        )  # whatever it is made of; a copy, as workers of a cluster get one, is made of nothing
 
     def __init__(self, emission: Emission, drift: Any) -> None:
         self.emission, self.drift = emission, Drift.given(drift)
@@ -127,7 +130,8 @@ class Drifting(Emission):
 
     @property
     def is_resolved(self) -> bool:
-        return self.emission.is_resolved and self.drift.is_met and self.drift.scale is not None
+        own = self.drift.scale is not None and (self.drift.gain is None or self.drift.about is not None)
+        return self.emission.is_resolved and self.drift.is_met and own
 
     def met(self, learned: Mapping[str, Formula], columns: tuple[str, ...], seen: np.ndarray) -> Drifting:
         """The same once its formulas have learned from data, and the baseline knows of their rows."""
@@ -176,13 +180,21 @@ class Drifting(Emission):
             return jnp.ones(1, jnp.asarray(params[NAME]).dtype)
         return jnp.exp(self.drift.at(jnp.asarray(params[GAIN]), covariates))[..., None]
 
+    @property
+    def _about(self) -> Any:
+        """`(D,)`, what a gain leaves where it is."""
+        if self.drift.gain is not None and self.drift.about is None:
+            raise ModelError("about must be given, as in Drift(gain=True, about=0), where no data say what it is.")
+        return 0.0 if self.drift.gain is None else self.drift.about
+
     def _without(self, params: Params, rows: Rows) -> Rows:
         """Rows as they would be without the baseline and the gain."""
         if rows.covariates is None:
             return rows
         away, gain = self.baseline(params, rows.covariates), self.gain(params, rows.covariates)
-        lags = None if rows.lags is None else _above(jnp.asarray(rows.lags), away[..., None, :], gain[..., None, :])
-        return rows._replace(values=_above(jnp.asarray(rows.values), away, gain), lags=lags)
+        at = away[..., None, :], gain[..., None, :], self._about
+        lags = None if rows.lags is None else _still(jnp.asarray(rows.lags), *at)
+        return rows._replace(values=_still(jnp.asarray(rows.values), away, gain, self._about), lags=lags)
 
     def log_likelihoods(self, params: Params, rows: Rows) -> jax.Array:
         found = self.emission.log_likelihoods(params, self._without(params, rows))
@@ -208,8 +220,11 @@ class Drifting(Emission):
 
     def sample_after(self, key: jax.Array, params: Params, states: jax.Array, before: Before) -> jax.Array:
         away, gain = self.baseline(params, before.covariates), self.gain(params, before.covariates)
-        lags = before.lags if before.lags is None else _above(before.lags, away[:, None, :], gain[..., None, :])
-        return away + gain * self.emission.sample_after(key, params, states, before._replace(lags=lags))
+        about = jnp.asarray(self._about, away.dtype)
+        lags = before.lags if before.lags is None else _still(before.lags, away[:, None, :], gain[..., None, :], about)
+        return (
+            away + about + gain * (self.emission.sample_after(key, params, states, before._replace(lags=lags)) - about)
+        )
 
     def fit(self, groups: list[np.ndarray]) -> dict[str, np.ndarray] | None:
         """Of the emission without a baseline, which is found with everything else."""
@@ -217,7 +232,7 @@ class Drifting(Emission):
         return None if found is None else {**found, **{name: np.zeros(each.shape) for name, each in self._own.items()}}
 
 
-def _above(values: jax.Array, away: jax.Array, gain: jax.Array) -> jax.Array:
-    """What lies above a baseline, without its gain. NaN, a missing value, stays NaN, without a slope that is NaN."""
-    none = jnp.isnan(values)
-    return jnp.where(none, values, (jnp.where(none, away, values) - away) / gain)
+def _still(values: jax.Array, away: jax.Array, gain: jax.Array, about: Any) -> jax.Array:
+    """Values as they would be without baseline and gain. NaN, a missing value, stays NaN, and no slope is NaN."""
+    none, middle = jnp.isnan(values), jnp.asarray(about, away.dtype)
+    return jnp.where(none, values, middle + (jnp.where(none, away + middle, values) - away - middle) / gain)
