@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from longhmm.backends.programs import platform
 from longhmm.backends.protocol import (
     GAUSSIAN,
     LINEAR,
@@ -236,7 +237,7 @@ def to_rows(values: jax.Array, placed: Placed, n_rows: int) -> jax.Array:
 
 def in_groups(run: Callable[[Any], Any], chunks: Any, size: int, entries: int) -> Any:
     """Run a function of a tree of chunks `(W, ...)` on as many at a time as memory likes; `entries` of each chunk."""
-    most = GROUP_ENTRIES.get(jax.default_backend(), GROUP_ENTRIES_ELSEWHERE)
+    most = GROUP_ENTRIES.get(platform(), GROUP_ENTRIES_ELSEWHERE)
     lanes = min(size, max(1, most // entries))
     spare = -size % lanes
 
