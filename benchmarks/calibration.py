@@ -73,6 +73,15 @@ def case(name: str, length: int | None = None) -> Case:
             {"transition": [[0.99, 0.01], [0.02, 0.98]], "rate": [2.0, 4.0]},
             1_000_000,
         ),
+        # States that last and can hardly be told apart from a row: the widest windows, few of them a step.
+        "categories2": (
+            lh.HMM(2, lh.Categorical(4)),
+            {
+                "transition": [[0.999, 0.001], [0.002, 0.998]],
+                "probs": [[0.3, 0.2, 0.2, 0.3], [0.2, 0.3, 0.3, 0.2]],
+            },
+            1_000_000,
+        ),
     }
     model, params, usual = cases[name]
     return Case(model, params, length or usual)
@@ -251,7 +260,7 @@ def table(results: list[dict[str, Any]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    usual = ("gaussian3", "cycles8", "lognormal2", "poisson2", "poisson3", "rare3", "student2", *KINDS)
+    usual = ("gaussian3", "cycles8", "lognormal2", "poisson2", "poisson3", "rare3", "student2", "categories2", *KINDS)
     parser.add_argument("--cases", default=",".join(usual))
     parser.add_argument("--length", type=int, help="rows of every case, to try one; its own by default")
     parser.add_argument("--workers", type=int, default=2)

@@ -6,8 +6,8 @@ by an emission's lowering, from sums, or by automatic differentiation of log lik
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +16,7 @@ import numpy as np
 
 from longhmm.backends import native, reference
 from longhmm.backends.pallas import windows as pallas
+from longhmm.backends.programs import on_host
 from longhmm.backends.protocol import PAIR, PRECOMPUTED, Backend, Boundary, ChunkStatistics, Potentials, Varying, Wanted
 from longhmm.backends.varying import Numbers, log_slopes, matrices_at, parted, precision, transition_of, varies
 from longhmm.data.layout import Layout
@@ -61,10 +62,12 @@ def serves_many(model: HMM) -> bool:
     return choose(kind, model.n_states, model.transitions.varies, np.float32).many_points
 
 
-def on_host() -> AbstractContextManager[Any]:
-    """Small programs run on the CPU, also beside a GPU, where every step of theirs would be a launch of its own."""
-    there = jax.default_backend() != "cpu" and "cpu" in (jax.config.jax_platforms or "cpu")  # type: ignore[attr-defined]
-    return jax.default_device(jax.local_devices(backend="cpu")[0]) if there else nullcontext()
+@contextmanager
+def in_double(double: bool = True) -> Iterator[None]:
+    """Programs in double precision run on the CPU if its kernel is there, also beside a GPU: the kernel of that has
+    single precision, and without one every row of a pass would be some launches."""
+    with jax.enable_x64(double), on_host() if double and native.available() else nullcontext():
+        yield
 
 
 class Statistics(NamedTuple):

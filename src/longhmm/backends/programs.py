@@ -1,12 +1,25 @@
-"""Programs that run for moments only, so that compiling them is what takes time."""
+"""Where programs run; and those that run for moments only, so that compiling them is what takes time."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import jax
 
 # Without LLVM's optimisation, and without XLA's newer generator of fused loops, which takes twice as long as the older.
 SPARED: Any = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+
+
+def platform() -> str:
+    """Of programs that are called here: "cpu", "gpu", or another."""
+    chosen = jax.config.jax_default_device  # type: ignore[attr-defined]
+    return jax.default_backend() if chosen is None else str(getattr(chosen, "platform", chosen))
+
+
+def on_host() -> AbstractContextManager[Any]:
+    """Small programs run on the CPU, also beside a GPU, where every step of theirs would be a launch of its own."""
+    there = platform() != "cpu" and "cpu" in (jax.config.jax_platforms or "cpu")  # type: ignore[attr-defined]
+    return jax.default_device(jax.local_devices(backend="cpu")[0]) if there else nullcontext()
 
 
 def quick(work: Callable[..., Any], level: int = 0, **options: Any) -> Callable[..., Any]:
@@ -18,7 +31,7 @@ def quick(work: Callable[..., Any], level: int = 0, **options: Any) -> Callable[
     def run(*given: Any, **named: Any) -> Any:
         nonlocal bare
         try:
-            return (bare if jax.default_backend() == "cpu" else plain)(*given, **named)
+            return (bare if platform() == "cpu" else plain)(*given, **named)
         except jax.errors.JaxRuntimeError as error:
             if "No such compile option" not in str(error):
                 raise

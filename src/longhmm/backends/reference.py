@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from longhmm.backends import protocol
+from longhmm.backends.programs import platform
 from longhmm.backends.protocol import Boundary, ChunkStatistics, PathsGiven, PathsWanted, Potentials
 from longhmm.backends.varying import by_matrix, matrices_at
 from longhmm.data.layout import Layout
@@ -223,7 +224,7 @@ def to_rows(values: jax.Array, placed: Placed, n_rows: int) -> jax.Array:
 
 def in_groups(run: Callable[[Any], Any], chunks: Any, size: int, entries: int) -> Any:
     """Run a function of a tree of chunks `(W, ...)` on as many at a time as memory likes; `entries` of each chunk."""
-    most = GROUP_ENTRIES.get(jax.default_backend(), GROUP_ENTRIES_ELSEWHERE)
+    most = GROUP_ENTRIES.get(platform(), GROUP_ENTRIES_ELSEWHERE)
     lanes = min(size, max(1, most // entries))
     spare = -size % lanes
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from longhmm.backends.evaluate import in_double
 from longhmm.backends.programs import quick
 from longhmm.data.executor import ahead
 from longhmm.errors import LongHMMError
@@ -79,6 +80,7 @@ class Driver:
     def __init__(self, sampler: Sampler, target: Target, seed: int, limit: Limit | None = None) -> None:
         self.sampler, self.target, self.limit = sampler, target, limit or Limit()
         self.words = seed_words(seed)
+        self.scope = partial(in_double if target.compiled else jax.enable_x64, sampler.x64)
         self._block_steps = 1  # of the next block: as many as take a moment
         self._compiled_once = False
         self._together = target.compiled and target.together and not target.on_host
@@ -95,7 +97,7 @@ class Driver:
                 while chain and not compiled.wait(LOOK):
                     self.limit.check()
                 key, behind = key_from(folded(folded(self.words, chain), 2**31 - 1)), 0.0
-                with jax.enable_x64(self.sampler.x64):
+                with self.scope():
                     kind = np.float64 if self.sampler.x64 else np.float32
                     u = jax.device_put({name: np.asarray(each, kind) for name, each in starts[chain].items()})
                     state = self.sampler.init(self.target, key, u)
@@ -164,14 +166,14 @@ class Driver:
 
     def _block(self, run: RunState, count: int, thin: int, chain: int) -> Outcome:
         state, key = run.states[chain], self.chain_key(chain)
-        with jax.enable_x64(self.sampler.x64):
+        with self.scope():
             if not self.target.compiled or self.target.on_host:
                 return self._by_draws(state, key, run.steps, count, thin)
             state, recorded = _compiled(self.sampler, self.target, state, key, run.steps, thin, count, BLOCK_DRAWS)
             return state, jax.tree.map(lambda each: np.asarray(each)[:count], recorded)
 
     def _blocks_together(self, run: RunState, count: int, thin: int) -> list[Outcome]:
-        with jax.enable_x64(self.sampler.x64):
+        with self.scope():
             # On the host: there are many small arrays, and every one would be a program to start.
             states = jax.tree.map(lambda *parts: np.stack([np.asarray(part) for part in parts]), *run.states)
             keys = key_from(folded(self.words, np.arange(len(run.states))))
@@ -185,7 +187,7 @@ class Driver:
         """Draw by draw: steps that are not compiled, or on windows of files, while those of the next draw are read."""
 
         def read(draw: int) -> tuple[jax.Array, Any]:
-            with jax.enable_x64(self.sampler.x64):  # JAX keeps this setting for each thread
+            with self.scope():  # JAX keeps this setting for each thread
                 draw_keys, step_keys = _step_keys(key, first + draw * thin, thin)
                 return step_keys, self.target.minibatches(draw_keys)
 

@@ -197,7 +197,7 @@ class _Session:
         self.bar.phase(f"starting {self.name}", total=self.request.chains, unit="chains")
         state = self.driver.start(self.starts, adapt=run.packed is None, tick=self.bar.advance)
         if run.packed is not None:
-            with jax.enable_x64(self.sampler.x64):
+            with self.driver.scope():
                 record = self.sampler.record(jax.tree.map(jnp.asarray, state.states[0]))
             run.state, run.packed = state.like(run.packed, record), None
             return run.state

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from longhmm.backends.evaluate import in_double
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params
@@ -188,13 +189,13 @@ def in_blocks(
 
     What a step does depends on its number alone, so that blocks, which depend on the clock, change nothing.
     """
-    with jax.enable_x64(True):
+    with in_double():
         keys = jax.random.split(key, steps)
     # In the types that a step returns: Python's own numbers would need a program of their own for the first block.
     done, count, state = 0, 1, jax.tree.map(np.asarray, state)
     while done < steps:
         began = time.monotonic()
-        with jax.enable_x64(True):
+        with in_double():
             state = jax.block_until_ready(_block(step, keys, state, done, count, given))
         done += count
         yield state, done

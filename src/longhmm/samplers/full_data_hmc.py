@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from longhmm.backends.evaluate import in_double
 from longhmm.errors import LongHMMError, ModelError
 from longhmm.samplers import SAMPLERS
 from longhmm.samplers.contract import Coordinates, Info, Sampler, in_blocks
@@ -62,7 +63,7 @@ class _Hamiltonian(Sampler):
             )
         step_size = flat.size**-0.25 if self.step_size is None else self.step_size
         posterior = target.at_level(target.settle(u))
-        with jax.enable_x64(True):
+        with in_double():
             wide = {name: jnp.asarray(value, jnp.float64) for name, value in u.items()}
             value, gradient = posterior.log_density_and_gradient(wide)
             numbers = jnp.asarray(step_size, jnp.float64), jnp.asarray(mass)
@@ -104,13 +105,13 @@ class _Hamiltonian(Sampler):
 
         if not given:
             behind = CURVATURE
-            with jax.enable_x64(True):
+            with in_double():
                 posterior = target.at_level(state.level)
             for guess, share in curvature(posterior, state.coordinates):
                 state = state._replace(inverse_mass=guess, step_size=np.float64(1.0))  # type: ignore[arg-type]
                 yield state, behind * share
         steps = STEP_SIZE_STEPS if given else self.adaptation_steps
-        with jax.enable_x64(True):
+        with in_double():
             size, mass = jnp.asarray(state.step_size, jnp.float64), jnp.asarray(state.inverse_mass)
             averaging, metric = (each[0] for each in _pieces(self))
             chain = state._replace(step_size=size, inverse_mass=mass)
@@ -119,7 +120,7 @@ class _Hamiltonian(Sampler):
         blocks = in_blocks(_adapting_step, key, adapting, steps, self, target, schedule)
         for adapting, done in blocks:
             yield adapting.chain, behind + (1 - behind) * done / steps
-        with jax.enable_x64(True):
+        with in_double():
             found = jnp.exp(adapting.averaging.log_step_size_avg) if self.step_size is None else self.step_size
             mass = adapting.chain.inverse_mass if given else adapting.metric.inverse_mass_matrix
             yield adapting.chain._replace(step_size=jnp.asarray(found, jnp.float64), inverse_mass=mass), 1.0

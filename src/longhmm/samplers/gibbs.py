@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from longhmm.backends.evaluate import in_double
 from longhmm.backends.paths import DrawnPath, draw_path
 from longhmm.data.rows import Rows
 from longhmm.inference.scaling import safe_log
@@ -83,7 +84,7 @@ class Gibbs(Sampler):
         size = FlatEmission(target.model.emission.parameters(target.model.n_states)).size
         if _closed_form(target, np.zeros(target.model.dim)) is not None or not size:
             return GibbsState(dict(u), None)
-        with jax.enable_x64(True):
+        with in_double():
             step_size = 0.9 * size**-0.25  # accepted about as often as wanted where the density is normal
             return GibbsState(dict(u), Metric(jnp.eye(size), jnp.asarray(step_size)))
 
@@ -117,10 +118,10 @@ class Gibbs(Sampler):
         if state.metric is None:
             return
         each = max(self.adaptation_steps // PHASES, 1)
-        with jax.enable_x64(True):
+        with in_double():
             pairs = [jax.random.split(one) for one in jax.random.split(key, PHASES)]
         for phase, (metric_key, sweep_key) in enumerate(pairs):
-            with jax.enable_x64(True):
+            with in_double():
                 metric = _measured(target, metric_key, state)
             sweeps = in_blocks(_adapting_sweep, sweep_key, state._replace(metric=metric), each, self, target)
             for state, done in sweeps:

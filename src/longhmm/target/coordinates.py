@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from longhmm.backends.evaluate import Statistics, on_host
-from longhmm.backends.programs import quick
+from longhmm.backends.evaluate import Statistics
+from longhmm.backends.programs import on_host, quick
 from longhmm.errors import ModelError
 from longhmm.model.hmm import HMM
 from longhmm.model.parameters import Params

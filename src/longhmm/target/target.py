@@ -13,8 +13,8 @@ from jax import Array
 
 from longhmm.backends import stream
 from longhmm.backends.counts import lowering_with
-from longhmm.backends.evaluate import Statistics, on_host
-from longhmm.backends.programs import quick
+from longhmm.backends.evaluate import Statistics, in_double
+from longhmm.backends.programs import on_host, quick
 from longhmm.backends.resident import Data, Program, exact_statistics, lay_out
 from longhmm.backends.stream import Progress
 from longhmm.data.sequences import Sequences
@@ -187,7 +187,7 @@ def gradient(
 @dataclass(frozen=True, eq=False)
 class ExactPosterior(Target):
     """The same from one compiled pass over all data, for samplers that call it thousands of times, also inside compiled
-    code, under `jax.enable_x64(True)`; `posterior(u)` may be differentiated, by Fisher's identity (F8)."""
+    code, under `in_double()`; `posterior(u)` may be differentiated, by Fisher's identity (F8)."""
 
     program: Program
     data: Data
@@ -197,7 +197,7 @@ class ExactPosterior(Target):
     @staticmethod
     def of(model: HMM, sequences: Sequences, initial: Any = None) -> ExactPosterior:
         """With default priors scaled to the data, which the device keeps where they fit; else every pass reads them."""
-        with jax.enable_x64(True):
+        with in_double():
             first = None if initial is None else jnp.asarray(initial, jnp.float64)
             return ExactPosterior(*lay_out(model.resolve(sequences), sequences), jnp.zeros((), jnp.int32), first)
 
@@ -206,18 +206,18 @@ class ExactPosterior(Target):
         return self.program.model
 
     def __call__(self, coordinates: Params) -> Array:
-        with jax.enable_x64(True):
+        with in_double():
             value: Array = _log_posterior(self, _wide(coordinates))[0]
             return value
 
     def log_density_and_gradient(self, u: Params) -> tuple[Array, dict[str, Array]]:
-        with jax.enable_x64(True):
+        with in_double():
             value, gradient, _ = _evaluate(self, _wide(u))
             return value, gradient
 
     def estimate(self, u: Params, minibatch: None, *, per_window: bool = False) -> Estimate:
         _, gradient = self.log_density_and_gradient(u)
-        with jax.enable_x64(True):
+        with in_double():
             likelihood = jax.tree.map(jnp.subtract, gradient, prior_gradient(self.model, _wide(u)))
             return Estimate(gradient, likelihood, impossible=jnp.zeros((), jnp.int32))
 
@@ -228,7 +228,7 @@ class ExactPosterior(Target):
 
     def settle(self, coordinates: Params) -> int:
         """Find out how far chunks must overlap near these coordinates; see `at_level`."""
-        with jax.enable_x64(True):
+        with in_double():
             return int(_evaluate(self.at_level(0), _wide(coordinates))[2])
 
     def at_level(self, level: Any) -> ExactPosterior:

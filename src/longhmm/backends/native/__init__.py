@@ -17,6 +17,7 @@ import numpy as np
 
 from longhmm.backends import protocol
 from longhmm.backends.native import by_row
+from longhmm.backends.programs import platform
 from longhmm.data.layout import Layout
 from longhmm.model.statistics import FUNCTIONS, Terms
 
@@ -64,7 +65,7 @@ def available() -> bool:
 
 def usable() -> bool:
     """Whether compiled JAX programs may call the kernel: it is built, and they run on the CPU."""
-    return available() and jax.default_backend() == "cpu"
+    return available() and platform() == "cpu"
 
 
 def threads() -> int:

@@ -20,6 +20,7 @@ from jax.experimental.pallas import triton
 
 from longhmm.backends.pallas.plan import UNKNOWN, Found, Lanes, Parameters, Plan
 from longhmm.backends.pallas.rows import Reader, sum_of
+from longhmm.backends.programs import platform
 from longhmm.inference.scaling import least_normaliser
 
 TINY = float(np.finfo(np.float32).tiny)
@@ -74,7 +75,7 @@ def _call(plan: Plan, body: Callable[..., None], shapes: Any, grid: tuple[int, .
         out_shape=shapes,
         grid=grid,
         compiler_params=triton.CompilerParams(num_warps=plan.config.warps, num_stages=1),
-        interpret=jax.default_backend() != "gpu",
+        interpret=platform() != "gpu",
     )
 
 

@@ -18,6 +18,7 @@ from longhmm.backends import reference
 from longhmm.backends.pallas.kernel import run_windows
 from longhmm.backends.pallas.plan import Config, Found, Lanes, Plan
 from longhmm.backends.pallas.rows import flat_parameters
+from longhmm.backends.programs import platform
 from longhmm.backends.protocol import PRECOMPUTED, Boundary, ChunkStatistics, Potentials, Wanted
 from longhmm.data.layout import Layout
 from longhmm.inference.markov import stationary
@@ -38,7 +39,7 @@ LARGE = 1 << 15
 
 def usable() -> bool:
     """Whether compiled JAX programs run on a GPU that the kernel was written for."""
-    return jax.default_backend() == "gpu" and "nvidia" in jax.devices()[0].device_kind.lower()
+    return platform() == "gpu" and "nvidia" in jax.devices()[0].device_kind.lower()
 
 
 def status() -> str:
