@@ -133,9 +133,8 @@ print(again)
 # within two standard errors of 1. The noise of the open pore never quite forgets. Its correlations at lags of 50 to
 # 400 samples are 0.001 to 0.003, too small for a moving average of a few terms, but so many that they add up: from
 # stretches of 128, 256 and 512 samples the ratio is 1.12, 1.24 and 1.37. `lh.MANoise(3, lags=12)` leaves 1.17 ± 0.06,
-# in four times the processor time. A baseline does not follow such noise: splines of 20 and 50 intervals through the
-# open pore, with the prior of `lh.Drift`, took 0.01 and 0.02 away. Read the interval of the open level as a quarter
-# wider.
+# in four times the processor time. A baseline hardly helps: smooth curves of 20 and 50 intervals through the open
+# pore, random walks as in `lh.Drift`, took 0.01 and 0.02 away. Read the interval of the open level as a quarter wider.
 
 # %%
 assert simple.verdict.kind == "the model does not fit" and "correlated" in simple.verdict.reason

@@ -64,8 +64,7 @@ def serves_many(model: HMM) -> bool:
 
 @contextmanager
 def in_double(double: bool = True) -> Iterator[None]:
-    """Programs in double precision run on the CPU if its kernel is there, also beside a GPU: the kernel of that has
-    single precision, and without one every row of a pass would be some launches."""
+    """Programs in double precision run on the CPU if its kernel is there, also beside a GPU, whose kernel is single."""
     with jax.enable_x64(double), on_host() if double and native.available() else nullcontext():
         yield
 

@@ -96,7 +96,9 @@ def strip_masks(items: list[Any], columns: Columns) -> tuple[list[Any], list[Any
 def join(items: list[Any], what: str, dataset: str | None = None, columns: Columns = None) -> tuple[Source, np.ndarray]:
     """One source over all items, and the offsets where each begins."""
     title = f"{what} of {len(items)} sequences"
-    if dataset is None and _alike(items):
+    plain = all(type(item) is np.ndarray and item.ndim in (1, 2) and len(item) for item in items)
+    alike = plain and len({(item.dtype, item.shape[1:]) for item in items}) == 1 and items[0].dtype.kind in "biuf"
+    if dataset is None and alike:  # the common case, made fast
         return ArraySource(np.concatenate(items), title, columns), offsets_of([len(item) for item in items])
     if any(is_dask(item) for item in items):
         import dask.array
@@ -115,13 +117,6 @@ def join(items: list[Any], what: str, dataset: str | None = None, columns: Colum
     if len(in_memory) == len(parts):
         return ArraySource(np.concatenate(in_memory), title, like=joined), offsets_of(lengths)
     return joined, offsets_of(lengths)
-
-
-def _alike(items: list[Any]) -> bool:
-    """Whether all items are plain non-empty numeric arrays of one dtype and width: the common case, made fast."""
-    if not all(type(item) is np.ndarray and item.ndim in (1, 2) and len(item) for item in items):
-        return False
-    return len({(item.dtype, item.shape[1:]) for item in items}) == 1 and items[0].dtype.kind in "biuf"
 
 
 def alongside(

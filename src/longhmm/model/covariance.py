@@ -31,7 +31,7 @@ def marginal_log_density(mean: jax.Array, covariance: jax.Array, y: jax.Array, o
             for i, row in enumerate(_entries(covariance))
         ]
         total: Any = 0.0
-        for row in _factors(masked)[1]:
+        for row in _inverse_factor(masked):
             z = sum(entry * residual[..., j] for j, entry in enumerate(row))
             total = total + jnp.log(row[-1]) - 0.5 * z * z
         return total - constant
@@ -44,7 +44,7 @@ def whitening(covariance: jax.Array) -> jax.Array:
     """Rows of M `(..., D (D + 1) / 2)`, lower triangular, with `M covariance M^T = I`: the inverse Cholesky factor."""
     features = covariance.shape[-1]
     if features <= UNROLLED:
-        return jnp.stack([entry for row in _factors(_entries(covariance))[1] for entry in row], axis=-1)
+        return jnp.stack([entry for row in _inverse_factor(_entries(covariance)) for entry in row], axis=-1)
     return inverse_factor(covariance)[..., *np.tril_indices(features)]
 
 
@@ -100,9 +100,9 @@ def _entries(covariance: jax.Array) -> Triangle:
     return [[0.5 * (covariance[..., i, j] + covariance[..., j, i]) for j in range(i + 1)] for i in range(features)]
 
 
-def _factors(entries: Triangle) -> tuple[Triangle, Triangle]:
-    """The Cholesky factor without its diagonal, and the inverse one, scalar by scalar."""
-    rows: Triangle = []
+def _inverse_factor(entries: Triangle) -> Triangle:
+    """The inverse Cholesky factor, scalar by scalar."""
+    rows: Triangle = []  # of the factor itself
     inverse: Triangle = []
     for i, row in enumerate(entries):
         rows.append([])
@@ -111,7 +111,7 @@ def _factors(entries: Triangle) -> tuple[Triangle, Triangle]:
         diagonal = jax.lax.rsqrt(row[i] - sum((rows[i][m] ** 2 for m in range(i)), 0.0))
         solved = [-diagonal * sum(rows[i][m] * inverse[m][j] for m in range(j, i)) for j in range(i)]
         inverse.append([*solved, diagonal])
-    return rows, inverse
+    return inverse
 
 
 def is_covariance(matrices: np.ndarray) -> bool:
@@ -121,20 +121,12 @@ def is_covariance(matrices: np.ndarray) -> bool:
 
 
 class CovarianceBijection:
-    """NumPyro's bijection to positive definite matrices, with both ways written out for few features. The
+    """NumPyro's bijection to positive definite matrices, with the way there written out for few features. The
     coordinates are NumPyro's: entries below the diagonal of the Cholesky factor, then logarithms of its diagonal."""
 
     def __init__(self) -> None:
         self._general = biject_to(constraints.positive_definite)
-        self.inverse_shape = self._general.inverse_shape
-
-    def inv(self, covariance: jax.Array) -> jax.Array:
-        """Without LAPACK, which on a GPU takes a fifth as long as a pass over 20 million rows."""
-        if covariance.shape[-1] > UNROLLED:
-            return self._general.inv(covariance)
-        factor, inverse = _factors(_entries(covariance))
-        below = [entry for row in factor for entry in row]
-        return jnp.stack([*below, *(-jnp.log(row[-1]) for row in inverse)], axis=-1)
+        self.inv, self.inverse_shape = self._general.inv, self._general.inverse_shape
 
     def __call__(self, u: jax.Array) -> jax.Array:
         features = self._general.forward_shape(u.shape)[-1]

@@ -23,8 +23,7 @@ from longhmm.run.cluster import on_cluster
 if TYPE_CHECKING:
     import pandas as pd
 
-EVENTS_AT_ONCE = 1 << 14
-ROWS_AT_ONCE = 1 << 20
+EVENTS_AT_ONCE, ROWS_AT_ONCE = 1 << 14, 1 << 20
 
 
 class Decoding(Draws):

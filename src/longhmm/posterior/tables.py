@@ -34,21 +34,16 @@ class SummaryTable(pd.DataFrame):
         return pd.DataFrame(found, index=self.index)
 
     def __repr__(self) -> str:
-        return repr_of(self.shown())
+        """All columns, however narrow pandas takes the terminal to be; of many rows the first and the last."""
+        return str(self.shown().to_string(max_rows=pd.get_option("display.max_rows")))
 
     def _repr_html_(self) -> str:
         return str(self.shown().to_html(border=0, max_rows=pd.get_option("display.max_rows")))
 
 
-def repr_of(table: pd.DataFrame) -> str:
-    """All columns, however narrow pandas takes the terminal to be; of many rows the first and the last."""
-    return str(table.to_string(max_rows=pd.get_option("display.max_rows")))
-
-
 def _decimals(sd: Any) -> int:
-    if not (isinstance(sd, float) and sd > 0 and math.isfinite(sd)):
-        return 3
-    return min(max(1 - math.floor(math.log10(sd)), 0), UNROUNDED)
+    known = isinstance(sd, float) and sd > 0 and math.isfinite(sd)
+    return min(max(1 - math.floor(math.log10(sd)), 0), UNROUNDED) if known else 3
 
 
 def _text(value: Any, decimals: int) -> Any:

@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 AVERAGED_UP_TO = 100_000  # observations; in longer data parameters are known so well that their mean will do
 DRAWS = 20
 TRACE_BINS = 1 << 20  # over all features together
-MASK_BYTES = 1 << 20
-SHARE_BYTES = 3 << 20
-MOST_EVENTS = 100_000
-MOST_ENDS = 100_000
+MASK_BYTES, SHARE_BYTES = 1 << 20, 3 << 20
+MOST_EVENTS = MOST_ENDS = 100_000
 MOST_TRACKS = 16  # features with a panel of their own
 MISSING = 65535  # the code of a bin in which nothing was observed; others go from 0 to 65534
 

@@ -90,9 +90,7 @@ def check_noise_known(target: Any, name: str) -> None:
             "the default sampler matches the noise)."
         )
     if target.source.scheme.count < 2:
-        raise ModelError(
-            "noise_correction needs at least 2 windows per minibatch to see their spread, got 1: use more windows."
-        )
+        raise ModelError("noise_correction needs at least 2 windows per minibatch, got 1: use more windows.")
 
 
 def _deviations(values: Array, minibatch: Minibatch) -> Array:

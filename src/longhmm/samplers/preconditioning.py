@@ -202,9 +202,8 @@ class Given:
     value: Any
 
     def factor(self, target: Target, u: Params) -> Array:
-        flat = Flat.like(u)
+        flat, given = Flat.like(u), self.value
         dtype = flat.ravel(u).dtype
-        given = self.value
         if isinstance(given, Mapping):
             if set(given) != set(u):
                 raise ModelError(f"value must name the coordinates {sorted(u)}, got {sorted(given)}.")
@@ -232,8 +231,7 @@ class InverseInformation:
         blocks, flat = EmissionBlocks.like(u), Flat.like(u)
         found = information(target.model, blocks, dict(u), pilot(target))
         # Where each coordinate of each part stands in the flat vector.
-        place = flat.unravel(np.arange(flat.size))
-        rows = found.transition
+        place, rows = flat.unravel(np.arange(flat.size)), found.transition
         parts = [(place["transition"], np.asarray(inverse_factor(rows)))] if rows.size else []
         if blocks.size:
             parts += zip(np.asarray(blocks.ravel(place)), np.asarray(inverse_factor(found.emission)), strict=True)

@@ -77,8 +77,7 @@ class Stepped(Sampler):
         return jnp.asarray(as_schedule(self.step_size).at(step_index), dtype)
 
     def halved(self) -> Sampler:
-        half: Any = replace(self, step_size=Halved(as_schedule(self.step_size)))  # type: ignore[type-var]
-        return half  # type: ignore[no-any-return]
+        return replace(self, step_size=Halved(as_schedule(self.step_size)))  # type: ignore[type-var]
 
 
 def as_schedule(step_size: float | Schedule) -> Schedule:

@@ -303,11 +303,9 @@ def _move_rows(
     return expanded, model.transitions.unconstrain(langevin.normalised(expanded)), clipped
 
 
-@jax.jit
-def _move_emission(
-    sampler: _Riemannian, model: HMM, size: Array, key: Array, state: SGRLDState, seen: Estimate
-) -> langevin.EmissionMove:
-    return sampler.emission.move(key, model, state, seen, size)
+_move_emission = jax.jit(
+    lambda sampler, model, size, key, state, seen: sampler.emission.move(key, model, state, seen, size)
+)
 
 
 def _repeat(compiled: bool, body: Callable[[Any, Any], tuple[Any, Any]], state: Any, keys: Array) -> Any:

@@ -124,12 +124,10 @@ class Gaussian(Family):
         if self.has_full_covariance:
             mean, covariance = jnp.asarray(params["mean"]), jnp.asarray(params["covariance"])
             return marginal_log_density(mean, covariance, filled, observed)
-        return jnp.sum(jnp.where(observed[..., None, :], self._feature_log_density(params, filled), 0), -1)
-
-    def _feature_log_density(self, params: Params, y: jax.Array) -> jax.Array:
         inverse_sd = 1.0 / self.sds(params)
-        z = (y[..., None, :] - self.means(params)) * inverse_sd
-        return jnp.add(-0.5 * z * z, jnp.log(inverse_sd) - 0.5 * LOG_2PI)
+        z = (filled[..., None, :] - self.means(params)) * inverse_sd
+        features = jnp.add(-0.5 * z * z, jnp.log(inverse_sd) - 0.5 * LOG_2PI)
+        return jnp.sum(jnp.where(observed[..., None, :], features, 0), -1)
 
     def means(self, params: Params) -> jax.Array:
         mean = jnp.asarray(params["mean"])
