@@ -159,10 +159,10 @@ class RowMoves:
         """Of rows `[start, stop)`, filled up to `size`. Of all rows, which fits ask for again and again, it stays on
         the device: to copy it there costs as much as a pass over two states."""
         size = stop - start if size is None else size
-        linear, data = self.moves.linear, self.sequences
-        if not data.in_memory or (start, stop) != (0, data.length) or size * len(linear.own) * 8 > MOST_KEPT:
+        linear, own, data = self.moves.linear, tuple(self.moves.own), self.sequences
+        if not data.in_memory or (start, stop) != (0, data.length) or size * len(own) * 8 > MOST_KEPT:
             return self._read(start, stop, size)
-        asked = (size, self.table is None, tuple(linear.own), np.asarray(linear.centre).tobytes())
+        asked = (size, self.table is None, own, linear if linear is None else np.asarray(linear.centre).tobytes())
         if data not in _whole or _whole[data][0] != asked:
             with jax.enable_x64(True):
                 _whole[data] = asked, jnp.asarray(self._read(start, stop, size))
