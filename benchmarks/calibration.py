@@ -80,7 +80,7 @@ def case(name: str, length: int | None = None) -> Case:
                 "transition": [[0.999, 0.001], [0.002, 0.998]],
                 "probs": [[0.3, 0.2, 0.2, 0.3], [0.2, 0.3, 0.3, 0.2]],
             },
-            1_000_000,
+            300_000,
         ),
     }
     model, params, usual = cases[name]
