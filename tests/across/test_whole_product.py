@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
@@ -114,6 +115,13 @@ def client() -> Iterator[Any]:
         distributed.Client(cluster) as found,
     ):
         yield found
+
+
+@pytest.fixture(autouse=True)
+def forget_programs() -> Iterator[None]:
+    """A kind compiles thousands of them, and the system gives a process room for so many only."""
+    yield
+    jax.clear_caches()
 
 
 def by_command_line(kind: Kind, file: Path, run: Path) -> lh.Posterior:
