@@ -14,7 +14,7 @@ import longhmm as lh
 from backends.path_cases import counts, draw, hard, hard_pair, layout_of, make
 from backends.references import Given, given_model, given_params, path_score, random_chain
 from backends.references import reference as recursion
-from longhmm.backends import evaluate, native, paths, read, reference, resident, stream
+from longhmm.backends import evaluate, native, paths, read, reference, resident, stitch
 from longhmm.backends.block import Blocks
 from longhmm.backends.paths import draw_path
 from longhmm.backends.protocol import GAUSSIAN
@@ -82,7 +82,7 @@ def test_without_the_comparison_of_scores_the_best_path_is_lost(monkeypatch: pyt
     best = recursion(initial, np.eye(K), [logs]).best_score
     for blind in (False, True):
         if blind:
-            monkeypatch.setattr(stream, "block_gap", lambda *given: 0.0)
+            monkeypatch.setattr(stitch, "block_gap", lambda *given: 0.0)
         path = paths.best_path(GIVEN, given_params(initial, np.eye(K)), open_data(logs))
         assert (path_score(initial, np.eye(K), logs, path) < best - 100) == blind
 

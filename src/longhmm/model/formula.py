@@ -284,14 +284,14 @@ class WithFormulas:
     @property
     def formulas(self) -> list[Formula]:
         """Those that make the covariates of this model, if any do."""
-        own = [self.transitions.formula, *(each.formula for each in self.emission.regressions.values())]
-        return [each for each in own if each is not None]
+        every = (self.transitions, *self.emission.regressions.values())
+        return [each.formula for each in every if each.formula is not None]
 
     @property
     def n_covariates(self) -> int:
         """How many columns the model looks at, if it knows."""
-        own = (each.linear.n_covariates for each in self.emission.regressions.values())
-        return max((self.transitions.n_covariates, *own))
+        own = (each.linear for each in self.emission.regressions.values())
+        return max(each.n_covariates for each in (self.transitions, *own))
 
     def opened(self, data: Any, after: int = 0) -> Sequences:
         """Data as this model sees them: open, with the columns of its formulas for covariates; `after` so many rows of
