@@ -58,7 +58,6 @@ class How(NamedTuple):
     per_chunk: bool = False  # log likelihoods of every chunk, without base measure, instead of their sums
     chunk: int = 0  # rows of a chunk; 0: as suits the data
     per_block: int = 0  # chunks of a block; 0: as suits the data
-    ahead: Any = None  # what the kernel does with the predictions of a forward pass, such as `mixed.Ahead`
 
 
 class Asked(NamedTuple):
@@ -189,8 +188,6 @@ class Blocks:
             if read.numbers is not None:
                 lowering: Any = self.reader.lowering
                 given = (self.natural, self.params["transition"], self.params["initial"])
-                if self.how.ahead is not None:
-                    read.numbers[1] |= np.uint64(self.how.ahead.address(lo, asked.block * self.how.per_block))
                 potentials = Potentials(read.numbers, *given, lowering.kind, lowering.width, lowering.sums)
             self._kept = (read, potentials) if self.n_blocks == 1 else (None, None)
         if read.numbers is None and asked.boundary is None:  # one program finds messages, whatever the overlap

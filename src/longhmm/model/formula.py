@@ -306,8 +306,7 @@ class WithFormulas:
         return model, model.opened(data)
 
     def check_covariates(self, sequences: Sequences) -> None:
-        wanted = self.n_covariates
-        if wanted and sequences.n_covariates != wanted:
+        if (wanted := self.n_covariates) and sequences.n_covariates != wanted:
             raise ModelError(
                 f"{sequences.name} has {sequences.n_covariates} covariate(s), but the model depends on {wanted}: "
                 "give them as open_data(y, covariates=...)."

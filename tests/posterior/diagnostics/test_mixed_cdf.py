@@ -5,8 +5,6 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 import longhmm as lh
-from backends.chains import cut
-from longhmm.backends import native
 from longhmm.model.memory import unfold
 from longhmm.posterior.diagnostics import mixed_cdf as module
 from longhmm.posterior.diagnostics.cdf_tables import FEWEST, distribution_functions
@@ -53,25 +51,14 @@ def problem(n, name):
 CASES = [(2, "gaussian"), (3, "plane"), (2, "student-t"), (3, "gamma"), (5, "mixture"), (2, "poisson"), (8, "counts")]
 
 
-@pytest.fixture
-def ahead(monkeypatch):
-    """What passes told of themselves: whether predictions were used as they went."""
-    told, own = [], module.MixedCdf.ahead
-    monkeypatch.setattr(module.MixedCdf, "ahead", lambda *given: told.append(own(*given)) or told[-1])
-    return told
-
-
-@pytest.mark.parametrize("way", ["ahead", "from filtered ones", "on the host"])
-@pytest.mark.parametrize(("n", "name"), [*CASES, (11, "gaussian"), (1, "gaussian"), (8, "plane"), (4, "gamma")])
-def test_rows_are_those_evaluated_one_by_one(n, name, way, monkeypatch, ahead):
+@pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.parametrize(("n", "name"), [*CASES, (11, "gaussian"), (1, "gaussian")])
+def test_rows_are_those_evaluated_one_by_one(n, name, kernel, monkeypatch):
     model, params, data, path = problem(n, name)
     exact = distribution_functions(model, params, data)
-    if way != "ahead":
-        monkeypatch.setattr(module.MixedCdf, "ahead", lambda *given: False)
-    if way == "on the host":
+    if not kernel:
         monkeypatch.setattr(module.mixed, "mix", lambda *given: None)
     found = mixed_cdf(model, params, data, exact, 3, path)
-    assert ahead == ([True] if way == "ahead" and native.usable() else [])
     expected = _row_by_row(model, params, data, exact, 3, path)
     missing = ~np.isfinite(expected.quantiles)
     assert missing.sum() == 4 * data.dim + 1
@@ -92,36 +79,6 @@ def test_the_tails_are_evaluated_one_by_one():
     np.testing.assert_allclose(found.quantiles, expected.quantiles, rtol=0, atol=OFF)
     np.testing.assert_allclose(found.quantiles[:, 200:206], expected.quantiles[:, 200:206], rtol=1e-12)
     assert np.isnan(found.given).all()
-
-
-@pytest.mark.parametrize("name", ["gaussian", "counts"])
-@pytest.mark.parametrize("stay", [0.4, 0.999999])
-def test_chunks_that_are_run_again_tell_once(name, stay, monkeypatch, ahead):
-    """Blocks of a few chunks, whose overlap suffices at last or never: what an earlier attempt told is forgotten."""
-    model, params, data, path = problem(2, name)
-    params = {**params, "transition": np.array([[stay, 1 - stay], [1 - stay, stay]])}
-    if stay > 0.9:  # states that are observed almost alike
-        params |= {"mean": np.array([0.0, 1e-3]), "sd": np.ones(2)} if name == "gaussian" else {}
-    exact = distribution_functions(model, params, data)
-    expected = _row_by_row(model, params, data, exact, 3, path)
-    cut(monkeypatch, chunk=64, per_block=24, overlaps=(1, 32))
-    found = mixed_cdf(model, params, data, exact, 3, path)
-    assert ahead == [True] * native.usable()
-    for each, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(each, other, rtol=0, atol=OFF)
-
-
-def test_what_is_done_on_logarithms_is_told_by_filtered_probabilities(ahead):
-    """Observations that only one state or the other can have made, and none is ever left: plain numbers underflow."""
-    model, params, data, _ = problem(2, "gaussian")
-    params = {**params, "transition": np.eye(2), "mean": np.array([-2.0, 2.0])}
-    values = np.concatenate([each.values for _, each in data.blocks(LENGTH)])
-    values[[5000, 5001]] = [[60.0], [-60.0]]
-    data = lh.open_data(values)
-    exact = distribution_functions(model, params, data)
-    found, expected = mixed_cdf(model, params, data, exact, 0), _row_by_row(model, params, data, exact, 0, None)
-    assert ahead == [False] * native.usable()
-    np.testing.assert_allclose(found.quantiles, expected.quantiles, rtol=0, atol=OFF)
 
 
 def test_a_chain_whose_matrix_varies_has_no_tables():

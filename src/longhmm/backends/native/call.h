@@ -68,7 +68,6 @@ struct Call {
   // Optional: posteriors of core rows, at (row - origin) * K + k, smoothed or filtered, in the recursion's precision.
   void* gamma;
   int64_t gamma_origin;
-  const struct Mixed* mixed;  // optional: what becomes of predictions on the way forward (see mixed.h)
   // Optional, (windows, K) each: the logarithms of the messages at both edges of every core, up to a constant.
   double* edge_before;
   double* edge_leaving;

@@ -100,7 +100,8 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   if (rows.element_type() != ffi::F32 && rows.element_type() != ffi::F64 && !borrowed)
     return ffi::Error::InvalidArgument("window_statistics: rows must be float32 or float64");
   const uint64_t* address = static_cast<const uint64_t*>(rows.untyped_data());
-  const int64_t states = initial.dimensions().back();
+  const auto shape = initial.dimensions();
+  const int64_t states = shape.back();
   const int64_t room = begin.dimensions().back();
   int64_t windows = room;
   const int64_t chains = sets(begin, 1);
@@ -157,8 +158,7 @@ ffi::Error window_statistics(ffi::AnyBuffer rows, ffi::Buffer<ffi::S32> begin, f
   std::vector<double> moves(transitions->element_count()), sums(statistics_out->element_count());
   Call call{};
   call.rows = borrowed ? reinterpret_cast<const void*>(address[0]) : rows.untyped_data();
-  call.wide_rows = borrowed ? int32_t(address[1] & 1) : rows.element_type() == ffi::F64;
-  call.mixed = borrowed ? reinterpret_cast<const Mixed*>(address[1] & ~uint64_t(1)) : nullptr;  // at an even address
+  call.wide_rows = borrowed ? int32_t(address[1]) : rows.element_type() == ffi::F64;
   call.width = width;
   call.terms = borrowed && rows.element_count() > 3 ? address + 3 : nullptr;
   call.columns = call.terms ? int32_t(address[2]) : call.width;

@@ -127,7 +127,8 @@ void statistics(Call& call, int wide) {
   const int64_t rows = points * call.windows * (call.max_left + call.max_core + call.max_right);
   in_threads(std::min<int64_t>(call.threads, rows / ROWS_PER_THREAD), tasks, work);
 
-  call.impossible = -1, call.redone = 0;
+  call.impossible = -1;
+  call.redone = 0;
   for (int64_t task = 0; task < tasks; ++task) {
     const Sums& from = done[task];
     call.redone += from.redone;

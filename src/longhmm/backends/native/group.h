@@ -33,7 +33,6 @@
 
 #include "alike.h"
 #include "log_space.h"
-#include "mixed.h"
 #include "with_moves.h"
 
 namespace VARIANT {
@@ -98,10 +97,11 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
   constexpr int W = Vector<T>::lanes;
   const int n = K ? K : call.states;
   const int L = call.max_left, C = call.max_core, R = call.max_right, total = L + C + R;
-  const int width = call.width, n_sums = sums_of(call.kind, call.width, call.pack);
+  const int width = call.width;
+  const int n_sums = sums_of(call.kind, call.width, call.pack);
   const int64_t base = chain * call.windows + window0;
 
-  V* memory = scratch.reserve(size_t(total) * (width + 1 + n) + size_t(C + 1) * n * 2 + size_t(n) * (n + 8) +
+  V* memory = scratch.reserve(size_t(total) * (width + 1 + n) + size_t(C + 1) * n + size_t(n) * (n + 8) +
                               size_t(n) * n_sums + size_t(BLOCK) * (n + 1) + 64);
   auto take = [&memory](size_t vectors) {
     V* taken = memory;
@@ -111,7 +111,7 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
   Rows<T> rows{take(size_t(total) * width), take(total), width};
   V* b = take(size_t(total) * n);      // likelihoods over the normaliser of the row before; later times beta
   V* peak = take(BLOCK);               // largest log likelihood of each row
-  V* alpha = take(size_t(C + 1) * n * (call.mixed ? 2 : 1));  // not normalised; [0] is the message before the core
+  V* alpha = take(size_t(C + 1) * n);  // not normalised; [0] is the message before the core
   V* counts = take(size_t(n) * n);
   V* sums = take(size_t(n) * n_sums);
   // Few states stay in registers.
@@ -171,7 +171,6 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
   LogProduct<T> likelihoods;
   // Likelihoods and messages are needed again on the way back, or for filtered probabilities; else memory is spared.
   const bool keeps = !call.forward_only || call.gamma;
-  V* const ahead = call.mixed && !keeps ? alpha + size_t(C + 1) * n : nullptr;  // predictions
   V peaks{};
   for (int from = 0; from < total; from += BLOCK) {
     const int stop = from + BLOCK < total ? from + BLOCK : total;
@@ -205,9 +204,8 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
         likelihood[k] *= scale;
         message[k] = moved[k] * likelihood[k];
       }
-      if (keeps || ahead ? r >= L - 1 : r == L - 1)
+      if (keeps ? r >= L - 1 : r == L - 1)
         for (int k = 0; k < n; ++k) alpha[size_t(r + 1 - L) * n + k] = message[k];
-      for (int k = 0; ahead && r >= L && k < n; ++k) ahead[size_t(r - L) * n + k] = moved[k] * scale;
       c = sum_of<T, K>(message, n);
       thin = least * scale;
       lost |= ~(c > thin);
@@ -313,14 +311,13 @@ void run_group(const Call& call, const Point<T>& point, Moves& moves, int64_t ch
       if (!moves.pairs) block_sums<T>(call, pack, rows, L + from, stop - from, gamma, sums);
     }
   } else if (call.gamma) {
-    for (int r = 0; r < C; ++r) {
-      const V *const filtered = alpha + size_t(r + 1) * n, whole = T(1) / sum_of<T, K>(filtered, n);
+    for (int r = 0; r < C; ++r)
       for (int lane = 0; lane < count; ++lane)
-        if (r < call.core[base + lane]) write_gamma<T, T>(call, n, base + lane, r, lane, filtered, whole[lane]);
-    }
+        if (r < call.core[base + lane]) {
+          const V* filtered = alpha + size_t(r + 1) * n;
+          write_gamma<T, T>(call, n, base + lane, r, lane, filtered, T(1) / sum_of<T, K>(filtered, n)[lane]);
+        }
   }
-  if constexpr (sizeof(T) == 8)
-    if (ahead) mix_group<K>(call, base, count, alpha, any<T>(lost));
 
   // A window that may have lost something leaves the lanes and is done again.
   bool again[W] = {};

@@ -1,5 +1,4 @@
-// Distribution functions of observations, weighted by the predicted states: their normal quantiles. Predictions come
-// from the forward recursion as it goes (see group.h), or from filtered probabilities of rows.
+// Distribution functions of observations, weighted by the predicted states: their normal quantiles.
 //
 // Those of states come from tables of polynomials (see cdf_tables.py). Between two powers of 2 there are equally many
 // intervals of equal width, so that the leading bits of a number say which is its own, and the others where it lies
@@ -27,8 +26,7 @@ struct Mixed {
   int64_t rows, states, padded, features, terms, n_opens;
   int64_t stride;            // numbers between one feature's results and the next one's
   int64_t wide;              // whether values are of double precision
-  int64_t first, first_window;  // of a call: the number of its row 0, and of its window 0
-  const double* before;      // (rows, states): filtered probabilities of the row before each; not of a call
+  const double* before;      // (rows, states): filtered probabilities of the row before each
   const double* transition;  // (states, padded)
   const double* initial;     // (padded)
   const int64_t* opens;      // (n_opens): rows that begin a sequence, rising
@@ -39,11 +37,9 @@ struct Mixed {
   double faintest;           // probabilities below this, or as near to 1, are not told; at least exp(-25)
   double* quantiles;         // (features, rows): those of P(y <= value | the past), NaN where no table says
   double* given;             // those of P(y <= value | the state of the path), with `path`
-  int64_t* left;             // (rows): from the first row of each task or window on, rows of which something was not told
-  int64_t* n_left;           // (tasks or windows): how many
-  double* lowest;            // (tasks or windows, features): the smallest value
-  double* filtered;          // (rows, states): as `before`, of those rows that are left, in their order; of a call
-  int64_t* lost;             // counts groups of windows of which predictions may be wrong; of a call
+  int64_t* left;             // (rows): from the first row of each task on, rows of which something was not told
+  int64_t* n_left;           // (tasks): how many
+  double* lowest;            // (tasks, features): the smallest value
 };
 
 #define DECLARE_MIX(name) \
@@ -60,11 +56,9 @@ DECLARE_MIX(avx512)
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <type_traits>
 #include <vector>
 
-#include "call.h"
-#include "products.h"
+#include "vectors.h"
 
 namespace VARIANT {
 
@@ -190,22 +184,17 @@ inline double sum_of_block(const double* x) {
   }
 }
 
-// What lies where a block of states fits into one line of the cache; grows and is reused.
-struct Lined {
-  std::vector<double> held;
-  double* reserve(int64_t size) {
-    if (int64_t(held.size()) < size + 8) held.assign(size + 8, 0.0);
-    return held.data() + (-reinterpret_cast<uintptr_t>(held.data()) % 64) / sizeof(double);
-  }
-};
-
-// Predictions `(n, padded)` of rows [begin, begin + n), by the filtered probabilities of those before them.
-template <int W, bool one>
-void predict(const Mixed& all, int64_t begin, int64_t n, double* predicted) {
+// Rows [begin, begin + n), with states in blocks of W, all of them in one where `one`; says which rows are left.
+template <int W, int P, bool one>
+void mix_rows(const Mixed& all, int64_t begin, int64_t n, double* left, double* lowest) {
   typedef typename Block<W>::type V;
-  const int64_t K = one ? W : all.states, padded = one ? W : all.padded, blocks = padded / W;
+  const int64_t K = one ? W : all.states, D = all.features, padded = one ? W : all.padded, blocks = padded / W;
   const int64_t* open = std::lower_bound(all.opens, all.opens + all.n_opens, begin);
   const int64_t* const last = all.opens + all.n_opens;
+  static thread_local std::vector<double> held;
+  held.resize(MIXED_ROWS * (padded + W) + W);
+  double* const predicted = held.data() + (-reinterpret_cast<uintptr_t>(held.data()) % sizeof(V)) / sizeof(double);
+  double* const parts = predicted + MIXED_ROWS * padded;
   for (int64_t i = 0; i < n; ++i) {
     const bool opens = open < last && *open == begin + i;
     open += opens;
@@ -216,15 +205,6 @@ void predict(const Mixed& all, int64_t begin, int64_t n, double* predicted) {
       std::memcpy(predicted + i * padded + b * W, &found, sizeof found);
     }
   }
-}
-
-// Rows [begin, begin + n) with predictions `(n, padded)`, states in blocks of W, all of them in one where `one`; says
-// which rows are left.
-template <int W, int P, bool one>
-void mix_rows(const Mixed& all, int64_t begin, int64_t n, const double* predicted, double* left, double* lowest) {
-  typedef typename Block<W>::type V;
-  const int64_t D = all.features, padded = one ? W : all.padded, blocks = padded / W;
-  alignas(64) double parts[MIXED_ROWS * W];
   int32_t slot[MIXED_ROWS];
   double y[MIXED_ROWS], t[MIXED_ROWS], below[MIXED_ROWS] = {};
   const double faintest = all.faintest, none = std::numeric_limits<double>::quiet_NaN();
@@ -274,100 +254,37 @@ void mix_rows(const Mixed& all, int64_t begin, int64_t n, const double* predicte
   }
 }
 
-// Calls `run` with the size of a block of states, the terms of a polynomial, and whether all states are one block.
-template <class Run>
-inline void with_shape(const Mixed& all, Run run) {
-  auto terms = [&](auto P) {
-    auto block = [&](auto W) {
-      if (all.states == W) return run(W, P, std::true_type());
-      run(W, P, std::false_type());
-    };
-    if (all.padded == 2) return block(std::integral_constant<int, 2>());
-    if (all.padded == 4) return block(std::integral_constant<int, 4>());
-    block(std::integral_constant<int, 8>());
-  };
-  if (all.terms == 2) return terms(std::integral_constant<int, 2>());
-  terms(std::integral_constant<int, 8>());
+template <int W, int P>
+void mix_states(const Mixed& all, int64_t begin, int64_t n, double* left, double* lowest) {
+  (all.states == W ? mix_rows<W, P, true> : mix_rows<W, P, false>)(all, begin, n, left, lowest);
 }
 
-#ifndef SINGLE
+template <int P>
+void mix_terms(const Mixed& all, int64_t begin, int64_t n, double* left, double* lowest) {
+  switch (all.padded) {
+    case 2:
+      return mix_states<2, P>(all, begin, n, left, lowest);
+    case 4:
+      return mix_states<4, P>(all, begin, n, left, lowest);
+    default:
+      return mix_states<8, P>(all, begin, n, left, lowest);
+  }
+}
+
 void mix(const Mixed& all, int64_t task) {
   const int64_t begin = task * MIXED_TASK, stop = std::min(begin + MIXED_TASK, all.rows);
   double* const lowest = all.lowest + task * all.features;
   std::fill_n(lowest, all.features, std::numeric_limits<double>::infinity());
   int64_t* const left = all.left + begin;
   int64_t count = 0;
-  static thread_local Lined lined;
-  double* const predicted = lined.reserve(MIXED_ROWS * all.padded);
   for (int64_t from = begin; from < stop; from += MIXED_ROWS) {
     const int64_t n = std::min(MIXED_ROWS, stop - from);
     double here[MIXED_ROWS] = {};  // how much of a row is not told
-    with_shape(all, [&](auto W, auto P, auto one) {
-      predict<W(), one()>(all, from, n, predicted);
-      mix_rows<W(), P(), one()>(all, from, n, predicted, here, lowest);
-    });
+    (all.terms == 2 ? mix_terms<2> : mix_terms<8>)(all, from, n, here, lowest);
     for (int64_t i = 0; i < n; ++i)
       if (here[i]) left[count++] = from + i;
   }
   all.n_left[task] = count;
-}
-#endif
-
-// Of the cores of windows [base, base + count), one in each lane, with the messages before their rows, and, behind these
-// and the last, their predictions; `lost`: something of them may be wrong.
-template <int states>
-__attribute__((noinline)) void mix_group(const Call& call, int64_t base, int count, const Vec<double>* alpha, bool lost) {
-  constexpr int64_t lanes = Vector<double>::lanes;
-  const Mixed& all = *call.mixed;
-  const int64_t K = all.states, padded = all.padded;
-  const Vec<double>* const ahead = alpha + (call.max_core + 1) * K;
-  if (lost) __atomic_fetch_add(all.lost, 1, __ATOMIC_RELAXED);
-  static thread_local Lined lined;
-  // Few rows at a time, and lanes not a power of two apart: else they are in each other's way in the nearest cache.
-  constexpr int64_t most = MIXED_ROWS / 2;
-  const int64_t apart = (most + 1) * padded;
-  double* const predicted = lined.reserve(lanes * apart);
-  std::fill_n(predicted, lanes * apart, 0.0);
-  int64_t n_left[lanes] = {};
-  double* const lowest = all.lowest + (all.first_window + base) * all.features;
-  std::fill_n(lowest, count * all.features, std::numeric_limits<double>::infinity());
-  for (int64_t from = 0; from < call.max_core; from += most) {
-    const int64_t rows = std::min<int64_t>(most, call.max_core - from);
-    with_shape(all, [&](auto W, auto P, auto one) {
-      for (int64_t i = 0; i < rows; ++i) {
-        const Vec<double>* const row = ahead + (from + i) * K;
-        if constexpr (one()) {
-          Vec<double> held[W()];
-          std::copy_n(row, W(), held);
-          transpose<double, W()>(held);
-          for (int64_t lane = 0; lane < lanes; ++lane)
-            std::memcpy(predicted + lane * apart + i * W(), reinterpret_cast<double*>(held) + lane * W(),
-                        W() * sizeof(double));
-        } else {
-          for (int64_t k = 0; k < K; ++k)
-            for (int64_t lane = 0; lane < lanes; ++lane)
-              predicted[lane * apart + i * padded + k] = row[k][lane];
-        }
-      }
-      for (int lane = 0; lane < count; ++lane) {
-        const int64_t window = base + lane, n = std::min(rows, call.core[window] - from);
-        if (n <= 0) continue;
-        const int64_t first = all.first + call.begin[window], begin = first + from;
-        const double* const own = predicted + lane * apart;
-        double here[MIXED_ROWS] = {};
-        mix_rows<W(), P(), one()>(all, begin, n, own, here, lowest + lane * all.features);
-        for (int64_t i = 0; i < n; ++i)
-          if (here[i]) {
-            const Vec<double>* const before = alpha + (from + i) * K;
-            const double whole = 1.0 / sum_of<double, states>(before, int(K))[lane];
-            const int64_t to = first + n_left[lane]++;
-            all.left[to] = begin + i;
-            for (int64_t k = 0; k < K; ++k) all.filtered[to * K + k] = before[k][lane] * whole;
-          }
-      }
-    });
-  }
-  std::copy_n(n_left, count, all.n_left + all.first_window + base);
 }
 
 }  // namespace VARIANT

@@ -106,11 +106,12 @@ def tables(model: HMM, params: Mapping[str, Any], part: Sequences) -> list[Table
     emission = model.emission.untied
     if type(emission).cdf_of_rows is not Emission.cdf_of_rows or emission.lags or model.emission.couples:
         return None
+    values = _observed(part)
     if emission.support.is_discrete:
-        return _counts(model, params, _observed(part))
+        return _counts(model, params, values)
     if part.length < FEWEST or len(jax.eval_shape(_of_rows, model, params, part.rows(0, 1))) > 1:
         return None
-    few = _observed(part, max(1, part.length // SAMPLE))
+    few = values[:: max(1, part.length // SAMPLE)]
     few = few[np.isfinite(few).all(axis=1)]
     found = [_polynomials(model, params, few, feature, part.length) for feature in range(part.dim)]
     known = [each for each in found if each is not None]
@@ -197,8 +198,6 @@ def _at(model: HMM, params: Mapping[str, Any], values: np.ndarray) -> list[np.nd
     return _exact(model, params, Rows(values, np.ones(values.shape, bool)), POINTS)
 
 
-def _observed(part: Sequences, step: int = 1) -> np.ndarray:
-    """Values of one row in so many, NaN where missing."""
-    rows = part.take(np.arange(0, part.length, step)) if part.in_memory else part.rows(0, part.length)
-    values = rows.values if rows.observed.all() else np.where(rows.observed, rows.values, np.nan)
-    return np.asarray(values if part.in_memory else values[::step], np.float64)
+def _observed(part: Sequences) -> np.ndarray:
+    rows = part.rows(0, part.length)
+    return np.asarray(rows.values if rows.observed.all() else np.where(rows.observed, rows.values, np.nan), np.float64)

@@ -1,7 +1,7 @@
 """Distribution functions of observations given those before them: those of states, weighted by the predicted states.
 
-The kernel takes them from tables, with the normal quantile, while the forward recursion has the prediction at hand, or,
-where it cannot, in one pass over filtered probabilities. What no table tells is evaluated at the end.
+The kernel takes them from tables, with the prediction and the normal quantile in one pass over filtered probabilities.
+What no table tells is evaluated at the end.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from longhmm.backends import mixed
-from longhmm.backends.block import Blocks, How, Own
-from longhmm.backends.protocol import PAIRS
-from longhmm.backends.stream import Stream, stream
+from longhmm.backends.block import Own
+from longhmm.backends.stream import stream
 from longhmm.data.rows import Rows
 from longhmm.data.sequences import Sequences
 from longhmm.model.hmm import HMM
@@ -39,26 +38,16 @@ def mixed_cdf(
     if model.transitions.varies or (own := tables(model, params, part)) is None:
         return None
     found, rng = MixedCdf(params, part, own, path), np.random.default_rng(seed)
-    blocks = Blocks(How(params, forward_only=True), model, part)
-    if blocks.fused and blocks.reader.kind not in PAIRS and part.executor.here:
-        values = _values(part, 0, part.length)
-        if found.ahead(blocks, values, rng.uniform(size=values.shape) if found.counts else None):
-            return found.finish(exact)
-        found, rng = MixedCdf(params, part, own, path), np.random.default_rng(seed)
+    as_they_are = part.dtype.kind == "f" and not part.has_mask  # NaN where missing, and checked by the pass
     for block in stream(model, params, part, forward_only=True):
-        values = _values(part, block.start, block.stop)
+        if as_they_are:
+            values = part.source.read(block.start, block.stop)
+        else:
+            rows = part.rows(block.start, block.stop)
+            values = np.where(rows.observed, rows.values, np.nan)
+        values = np.ascontiguousarray(values, np.float32 if values.dtype == np.float32 else np.float64)
         found.add(block, values, rng.uniform(size=values.shape) if found.counts else None)
     return found.finish(exact)
-
-
-def _values(part: Sequences, start: int, stop: int) -> np.ndarray:
-    """Rows `(n, D)`, NaN where missing, checked by the pass."""
-    if part.dtype.kind == "f" and not part.has_mask:
-        values = part.source.read(start, stop)
-    else:
-        rows = part.rows(start, stop)
-        values = np.where(rows.observed, rows.values, np.nan)
-    return np.ascontiguousarray(values, np.float32 if values.dtype == np.float32 else np.float64)
 
 
 class MixedCdf:
@@ -73,22 +62,6 @@ class MixedCdf:
         self.quantiles, self.lowest = np.empty((part.dim, part.length)), np.full(part.dim, np.inf)
         self.given = np.empty(self.quantiles.shape) if path is not None else self.quantiles[:0]
         self._left: list[tuple[Any, ...]] = []
-
-    def ahead(self, blocks: Blocks, values: np.ndarray, spread: np.ndarray | None) -> bool:
-        """All rows in one forward pass; False where it cannot tell."""
-        begins = blocks.partition.locate(np.arange(blocks.partition.n_blocks), 0).begin
-        path = None if self.path is None else np.ascontiguousarray(self.path, np.int64)
-        asked = mixed.Rows(None, self.transition, self.initial, begins[:0], values, spread, path)
-        results = [each for each in (self.quantiles, self.given) if len(each)]
-        own = mixed.Ahead(self.tables, asked, FAINTEST, results, begins)
-        blocks.how = blocks.how._replace(ahead=own)
-        for _ in Stream(blocks).outcomes():
-            pass
-        if (found := own.found()) is None:
-            return False
-        self.lowest = found.lowest
-        self._remember(found.left, found.filtered, self.part.offsets[:-1], 0, (values, spread, path))
-        return True
 
     def add(self, own: Own, values: np.ndarray, spread: np.ndarray | None) -> None:
         """Rows `(n, D)`, NaN where missing, with their filtered probabilities; counts lie at `spread` of their
@@ -108,13 +81,10 @@ class MixedCdf:
         asked = mixed.Rows(before, self.transition, self.initial, opens, values, spread, path)
         found = mixed.mix(self.tables, asked, FAINTEST, self.part.length, results) or self._on_host(asked, results)
         self.lowest = np.minimum(self.lowest, found.lowest)
-        self._remember(found.left, before[found.left], opens, start, (values, spread, path))
-
-    def _remember(self, at: np.ndarray, before: Any, opens: np.ndarray, start: int, beside: tuple[Any, ...]) -> None:
-        """Rows that no table told all of, counted from `start`, to be evaluated at the end."""
-        if len(at):
-            some = (None if each is None else each[at] for each in beside)
-            self._left.append((start + at, self._predicted(before, np.flatnonzero(np.isin(at, opens))), *some))
+        if len(at := found.left):
+            predicted = self._predicted(before[at], np.flatnonzero(np.isin(at, opens)))
+            some = (None if each is None else each[at] for each in (values, spread, path))
+            self._left.append((start + at, predicted, *some))
 
     def _predicted(self, before: np.ndarray, opens: np.ndarray) -> np.ndarray:
         found = np.asarray(before @ self.transition[:, : before.shape[1]])

@@ -74,9 +74,10 @@ def residuals(
     _, model, complete = unfold(model, model.validate(params))
     if (functions := distribution_functions(model, complete, part)) is None:
         return None
-    asked = (model, complete, part, functions, seed, None if path is None else path.remembered(position))
-    found = mixed_cdf(*asked) or _row_by_row(*asked)
-    for each in (found.quantiles, found.given)[: 0 if counts.all() else 1 + (path is not None)]:
+    states = None if path is None else path.remembered(position)
+    found = mixed_cdf(model, complete, part, functions, seed, states)
+    found = _row_by_row(model, complete, part, functions, seed, states) if found is None else found
+    for each in (found.quantiles, found.given)[: 0 if counts.all() else 1 + (states is not None)]:
         each[:, ~counts] = np.nan
     numbers = _judged(np.ascontiguousarray(found.quantiles), part.offsets[1:-1])
     return Residuals(*[*numbers, found.lowest, found.quantiles.T, found.given.T])
