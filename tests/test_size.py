@@ -23,7 +23,15 @@ ADDED = {
     *("along.py", "by_formula.py", "columns.py", "covariates.py", "formula.py", "leverage.py", "logit.py"),
     *("made_of.py", "regression.py", "smooth.py", "terms.py"),
     # rates per second, averaging detectors, identical channels, durations
-    *("channels.py", "durations.py", "dwell_kinds.py", "equally_spaced.py", "frame_average.py", "hazards.py"),
+    *(
+        "channels.py",
+        "counted.py",
+        "durations.py",
+        "dwell_kinds.py",
+        "equally_spaced.py",
+        "frame_average.py",
+        "hazards.py",
+    ),
     *("kinetics.py", "phases.py", "rates.py", "rates_by_row.py", "renumbering.py", "schemes.py"),
     # traces of single molecules
     *("fret.py", "single_molecules.py", "smd.py", "tmaven.py", "traces.py"),

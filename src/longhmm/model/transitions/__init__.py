@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from longhmm.errors import ModelError
-from longhmm.inference.scaling import safe_log
 from longhmm.model.formula import FollowsFormula
 from longhmm.model.parameters import Tree
 from longhmm.model.registry import accepted
+from longhmm.model.transitions.counted import most_probable
 from longhmm.model.transitions.renumbering import Renumbered
 
 
@@ -89,7 +89,7 @@ class TransitionModel(FollowsFormula, Renumbered, Tree):
                 f"params['{self.parameter}'] must be finite numbers of shape {self.shape}, got shape {found.shape}."
             )
         with jax.enable_x64(True):
-            return {self.parameter: found, "transition": np.asarray(self.typical(found))}
+            return {self.parameter: found, "transition": np.asarray(_typical(self, found))}
 
     def survival(self, params: Mapping[str, Any], lengths: np.ndarray) -> np.ndarray:
         """`(n, K, L)`, the probability that a visit lasts for more than so many rows, at parameters of n draws."""
@@ -97,16 +97,7 @@ class TransitionModel(FollowsFormula, Renumbered, Tree):
 
     def start(self, counts: np.ndarray) -> np.ndarray:
         """The most probable parameter given counted transitions `(K, K)`, all covariates taken to be 0."""
-        from scipy.optimize import minimize
-
-        @jax.jit
-        @jax.value_and_grad
-        def loss(coordinates: jax.Array) -> jax.Array:
-            parameter = self.constrain(coordinates)
-            return -jnp.sum(counts * safe_log(self.typical(parameter))) - self.log_prior(parameter)
-
-        with jax.enable_x64(True):
-            return np.asarray(self.constrain(jnp.asarray(minimize(loss, np.zeros(self.n_free), jac=True).x)))
+        return most_probable(self, np.asarray(counts, np.float64))
 
     def options(self) -> dict[str, Any]:
         """The arguments that rebuild these transitions: numbers, lists, priors and plain values."""
@@ -116,6 +107,9 @@ class TransitionModel(FollowsFormula, Renumbered, Tree):
     def rebuilt(cls, n_states: int, options: Mapping[str, Any]) -> TransitionModel:
         """Transitions between so many states, from their options."""
         return cls(**accepted(cls, {"n_states": n_states}), **options)
+
+
+_typical = jax.jit(lambda moves, parameter: moves.typical(parameter))
 
 
 def probabilities(name: str, given: Any, n_states: int) -> np.ndarray:
