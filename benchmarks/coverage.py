@@ -45,8 +45,8 @@ def scheme(rng: Any) -> tuple[Any, Any, dict[str, Any], int]:
 
 
 def frames(rng: Any) -> tuple[Any, Any, dict[str, Any], int]:
-    """Two states, each left 0.3 times in a frame, which shows the mean over its exposure; simulated in finer steps than
-    it is fitted."""
+    """Two states, each left 0.3 times in a frame, which shows the mean over its exposure; fitted without cutting it,
+    and simulated in 32 parts."""
     import numpy as np
     import numpyro.distributions as dist
 
@@ -57,7 +57,7 @@ def frames(rng: Any) -> tuple[Any, Any, dict[str, Any], int]:
     inner = lh.Gaussian(mean=dist.Normal(np.array([0.0, 1.0]), 0.2), sd=dist.LogNormal(np.log(0.15), 0.2))
     model, fine = (
         lh.HMM(2, lh.FrameAverage(inner, substeps=substeps), transitions=moves, initial="stationary")
-        for substeps in (8, 32)
+        for substeps in (None, 32)
     )
     truth = {"rates": np.array([3.0, 2.0]) * np.exp(0.3 * rng.normal(size=2)), "mean": rng.normal([0.0, 1.0], 0.2)}
     return model, fine, {**truth, "sd": 0.15 * np.exp(0.2 * rng.normal(size=2))}, 3_000
